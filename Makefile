@@ -1,0 +1,83 @@
+# jaxsif: `make help` lists the targets.
+
+FLAVOUR ?= cpu
+PREFIX ?= /sw
+PYTHON ?= python3
+
+VENV := build/venv
+MINICLUSTER := tests/cluster/minicluster
+VENV_READY := $(VENV)/.ready
+# Where there is no Apptainer, the cluster in a box lends its own.
+ifeq ($(shell command -v apptainer || command -v singularity),)
+RUNTIME_READY := rootfs
+RUNTIME_PATH := $(CURDIR)/tests/cluster/bin:
+endif
+# Byte-compiled for the Python that will run it.
+INSTALL_PYTHON ?= /usr/bin/python3
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help image lock install rootfs cluster cluster-install demo test test-unit test-cluster lint golden \
+        bench-launch clean
+
+help: ## this list
+	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+image: $(VENV_READY) $(RUNTIME_READY) ## build the image build/images/jax-VERSION-FLAVOUR.sif, unless it is there
+	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/jaxsif image build --flavour $(FLAVOUR)
+
+lock: $(VENV_READY) ## resolve containers/locks/FLAVOUR.in anew, with hashes
+	$(VENV)/bin/uv pip compile --quiet --upgrade --generate-hashes --python-version 3.13 \
+	    --python-platform x86_64-manylinux_2_28 --custom-compile-command 'make lock FLAVOUR=$(FLAVOUR)' \
+	    --output-file containers/locks/$(FLAVOUR).txt containers/locks/$(FLAVOUR).in
+
+install: ## install launcher, image and modules for a site below PREFIX
+	@modulefiles/install $(PREFIX) $(FLAVOUR) $(INSTALL_PYTHON) $(CURDIR)/$(VENV)/bin/uv
+
+rootfs:
+	@$(MINICLUSTER) build
+
+cluster: ## bring the cluster in a box up
+	@$(MINICLUSTER) up
+
+# The same install that a site makes, in the cluster's own system, as its /sw.
+cluster-install: image rootfs
+	@UV_CACHE_DIR=$(CURDIR)/build/cache/uv $(MINICLUSTER) sandbox -- \
+	    make --no-print-directory install PREFIX=/sw FLAVOUR=$(FLAVOUR)
+
+demo: ## the whole path: image, cluster, module, an 8-task JAX all-reduce on 2 nodes as an ordinary user
+	@$(MAKE) --no-print-directory cluster-install cluster FLAVOUR=cpu
+	@tests/cluster/demo
+
+test: ## every test that a commit must pass; builds what it needs
+	@$(MAKE) --no-print-directory lint test-unit test-cluster
+
+lint: $(VENV_READY) ## ruff, mypy --strict, shellcheck
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/shellcheck $(shell git grep -lE '^#!/bin/(ba)?sh')
+
+test-unit: $(VENV_READY) ## tests without processes: seconds
+	$(VENV)/bin/pytest -q tests/unit tests/golden
+
+test-cluster: $(VENV_READY) ## tests in the cluster in a box: minutes
+	@$(MAKE) --no-print-directory cluster-install cluster FLAVOUR=cpu
+	$(VENV)/bin/pytest tests/cluster
+
+golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
+	$(VENV)/bin/pytest -q tests/golden --rewrite-golden
+
+bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
+	@tests/bench/launch
+
+clean: ## stop the cluster and remove build/
+	@$(MINICLUSTER) reset --all
+	rm -rf build
+
+$(VENV_READY): pyproject.toml
+	@echo "making $(VENV) with what development needs"
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --editable '.[test,bench]'
+	@touch $@

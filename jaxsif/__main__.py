@@ -1,0 +1,7 @@
+"""`python -m jaxsif`."""
+
+import sys
+
+from jaxsif.cli import main
+
+sys.exit(main())

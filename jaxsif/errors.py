@@ -1,0 +1,41 @@
+"""What a person sees when jaxsif cannot do what was asked: what is wrong, where it came from, what to try.
+
+JaxsifError            2    a bad request: options, layout
+├── HostError        125    this host, image or cluster cannot run it
+└── ProgramError     127    the program to run does not exist
+"""
+
+from __future__ import annotations
+
+
+class JaxsifError(Exception):
+    """A failure with its origin and its remedy; caught once, in `cli.main`."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, where: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what  # one line, names the thing at fault
+        self.where = where  # the option, variable, file or process that it came from
+        self.hint = hint  # what to do next
+
+    def render(self) -> str:
+        """The message, up to three lines."""
+        lines = [f"jaxsif: error: {self.what}"]
+        if self.where:
+            lines.append(f"  from: {self.where}")
+        if self.hint:
+            lines.append(f"  try:  {self.hint}")
+        return "\n".join(lines)
+
+
+class HostError(JaxsifError):
+    """This host, its image or its Slurm cannot run the request."""
+
+    exit_code = 125
+
+
+class ProgramError(JaxsifError):
+    """The program to run does not exist."""
+
+    exit_code = 127

@@ -1,0 +1,153 @@
+"""What this host has: Slurm, a container runtime, the image, a free port, GPUs."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jaxsif import process
+from jaxsif.apptainer import SIF_HEADER_SIZE, Runtime, check_sif
+from jaxsif.distributed import COORDINATOR_PORTS
+from jaxsif.errors import HostError, ProgramError
+from jaxsif.plan import LOCAL, SRUN, Host, RunOptions, choose_launcher
+from jaxsif.slurm import Allocation, parse_job_gpus
+
+_RUNTIMES = ("apptainer", "singularity")
+_DEFAULT_IMAGE = "jax.sif"
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that was found, and by what."""
+
+    path: str
+    source: str  # the option, variable or default that named it
+
+
+def probe(
+    options: RunOptions, image_option: str | None, allocation: Allocation | None, environ: Mapping[str, str]
+) -> tuple[Host, str]:
+    """The host as a plan needs it, and where its image comes from; raises JaxsifError for what is missing."""
+    path = environ.get("PATH", os.defpath)
+    has_srun = shutil.which("srun", path=path) is not None
+    launcher = choose_launcher(options.launcher, has_srun, allocation)
+    runtime = require_runtime(environ) if launcher == SRUN else find_runtime(environ)
+    image = find_image(image_option, environ) if runtime else None
+    _check_program(options.command)
+    host = Host(
+        srun=has_srun,
+        runtime=runtime,
+        image=image.path if image else None,
+        task_folder=str(Path(__file__).resolve().parent / "task"),
+        port=free_port(),
+        gpus=_count_gpus(environ) if launcher == LOCAL else 0,
+        job_gpus=_job_gpus(options, allocation) if launcher == SRUN else None,
+    )
+    return host, image.source if image else "nowhere (no container)"
+
+
+def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
+    """JAXSIF_RUNTIME, or apptainer or singularity on the PATH; raises HostError for one that cannot be executed."""
+    path = environ.get("PATH", os.defpath)
+    named = environ.get("JAXSIF_RUNTIME")
+    for command in (named,) if named else _RUNTIMES:
+        found = shutil.which(command, path=path)
+        if found:
+            return Runtime.from_executable(command, os.path.realpath(found))
+    if named:
+        raise HostError(f"cannot execute the container runtime {named}", "JAXSIF_RUNTIME", "unset it, or correct it")
+    return None
+
+
+def require_runtime(environ: Mapping[str, str]) -> Runtime:
+    """As `find_runtime`, where there must be one."""
+    runtime = find_runtime(environ)
+    if runtime is None:
+        raise HostError(
+            "no container runtime: neither apptainer nor singularity is on the PATH",
+            "PATH",
+            "load its module, or set JAXSIF_RUNTIME to its path on the nodes",
+        )
+    return runtime
+
+
+def find_image(option: str | None, environ: Mapping[str, str]) -> Image:
+    """The image of --image, JAX_IMAGE or ./jax.sif, in that order, checked; raises HostError."""
+    candidates = ((option, "--image"), (environ.get("JAX_IMAGE"), "JAX_IMAGE (environment)"), (_DEFAULT_IMAGE, ""))
+    named, source = next((path, source) for path, source in candidates if path)
+    image = Path(named)
+    if not image.exists():
+        if not source:
+            raise HostError(
+                "no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here",
+                hint="module load jax/sif, make image, or pass --image PATH",
+            )
+        raise HostError(f"image not found: {named}", source, "make image, module load jax/sif, or pass --image PATH")
+    source = source or "./jax.sif"
+    if image.is_dir():
+        if not (image / ".singularity.d").is_dir():
+            raise HostError(f"not an image: {named} is a folder without .singularity.d", source, "pass a .sif file")
+    else:
+        _check_file(image, source)
+    return Image(os.path.abspath(image), source)
+
+
+def _check_file(image: Path, source: str) -> None:
+    try:
+        with image.open("rb") as file:
+            header = file.read(SIF_HEADER_SIZE)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise HostError(f"cannot read image {image}: {error.strerror}", source, "check its permissions") from error
+    check_sif(header, size, str(image), source)
+
+
+def _check_program(command: tuple[str, ...]) -> None:
+    """Raise ProgramError for a script that is looked for here and is not here.
+
+    Only relative paths are certain: an absolute one may exist in the image alone.
+    """
+    program, *arguments = command
+    looked_for = [program] if "/" in program else []
+    if os.path.basename(program).startswith("python") and arguments and not arguments[0].startswith("-"):
+        looked_for.append(arguments[0])
+    for path in looked_for:
+        if not os.path.isabs(path) and not os.path.exists(path):
+            raise ProgramError(f"script not found: {path}", f"looked for in {os.getcwd()}", "check its path")
+
+
+def free_port() -> int:
+    """A port for JAX's coordinator that nobody listens on here.
+
+    The first task's node may be another host; the task shim checks there before the program starts.
+    """
+    # A seed of the system's, so that two launchers started at once do not choose alike.
+    ports = random.SystemRandom().sample(COORDINATOR_PORTS, 20)
+    for port in ports:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            try:
+                listener.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise HostError(f"20 ports tried from {COORDINATOR_PORTS[0]} to {COORDINATOR_PORTS[-1]}, none is free", "this host")
+
+
+def _count_gpus(environ: Mapping[str, str]) -> int:
+    """NVIDIA GPUs that this process may use."""
+    if "CUDA_VISIBLE_DEVICES" in environ:
+        return len([name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name])
+    return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
+
+
+def _job_gpus(options: RunOptions, allocation: Allocation | None) -> tuple[int, ...] | None:
+    """Ask Slurm for the job's GPUs when the number of tasks depends on them and the environment does not tell."""
+    told = options.ntasks_per_node or options.gpus_per_node
+    if allocation is None or told or allocation.ntasks or allocation.gpus_per_node is not None:
+        return None
+    return parse_job_gpus(process.output("scontrol", "--details", "show", "job", allocation.job_id))

@@ -1,0 +1,1 @@
+"""Images: build them (lock, inspect, sign and pull come beside)."""

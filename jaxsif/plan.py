@@ -1,0 +1,132 @@
+"""Options, host and allocation -> one frozen plan of what to start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jaxsif.apptainer import TASK_FOLDER, Runtime
+from jaxsif.distributed import container_variables, scrub_proxies
+from jaxsif.errors import JaxsifError
+from jaxsif.layout import Layout, plan_layout
+from jaxsif.slurm import ALLOCATION_OPTIONS, STEP_OPTIONS, Allocation
+
+SRUN = "srun"
+LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line asks for; None where it says nothing."""
+
+    command: tuple[str, ...]  # the program and its arguments
+    launcher: str | None = None  # srun or local
+    nodes: int | None = None
+    ntasks_per_node: int | None = None
+    gpus_per_node: str | None = None  # N or TYPE:N
+    time: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    constraint: str | None = None
+    srun_args: tuple[str, ...] = ()  # further arguments of srun, as they are
+    binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
+    env: tuple[tuple[str, str], ...] = ()  # variables for the container
+    label: bool = False  # prefix output lines with the task's number
+
+
+@dataclass(frozen=True)
+class Host:
+    """What this host has; filled in by `host.probe`."""
+
+    srun: bool  # Slurm's srun is on the PATH
+    runtime: Runtime | None  # Apptainer or SingularityCE
+    image: str | None  # the image's path; None without a runtime
+    task_folder: str  # jaxsif/task of this installation
+    port: int  # for JAX's coordinator, free here
+    gpus: int  # NVIDIA devices of this machine
+    job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Everything that a start needs; nothing in it differs between tasks."""
+
+    launcher: str  # srun or local
+    layout: Layout  # what the argument vector asks Slurm for
+    launch_argv: tuple[str, ...]  # srun and its options; empty for local
+    task_argv: tuple[str, ...]  # what every task executes
+    set_environ: tuple[tuple[str, str], ...]  # variables to add to this process's own
+    unset_environ: tuple[str, ...]  # variables to take away
+    label: bool  # output lines begin with the task's number
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The whole argument vector."""
+        return self.launch_argv + self.task_argv
+
+
+def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None) -> str:
+    """srun where there is one; raises JaxsifError where it is asked for and missing."""
+    if asked == LOCAL:
+        return LOCAL
+    if has_srun:
+        return SRUN
+    if asked == SRUN or allocation:
+        raise JaxsifError("srun is not on the PATH", "--launcher srun" if asked else "SLURM_JOB_ID", "load Slurm")
+    return LOCAL
+
+
+def build(options: RunOptions, host: Host, allocation: Allocation | None, environ: Mapping[str, str]) -> LaunchPlan:
+    """The plan for `options` on `host`; raises JaxsifError for a request that cannot work."""
+    launcher = choose_launcher(options.launcher, host.srun, allocation)
+    if launcher == LOCAL:
+        layout = _local_layout(options, host)
+    else:
+        layout = plan_layout(options.nodes, options.ntasks_per_node, options.gpus_per_node, allocation, host.job_gpus)
+    # An --env for a name that jaxsif sets is the user's choice.
+    variables = {**container_variables(host.port, environ), **dict(options.env)}
+    set_environ, unset_environ = scrub_proxies(environ)
+    set_environ.update(host.runtime.environ(variables.items()) if host.runtime else variables)
+    return LaunchPlan(
+        launcher=launcher,
+        layout=layout,
+        launch_argv=_srun_argv(options, layout, allocation) if launcher == SRUN else (),
+        task_argv=_task_argv(options, host),
+        set_environ=tuple(set_environ.items()),
+        unset_environ=unset_environ,
+        label=options.label,
+    )
+
+
+def _local_layout(options: RunOptions, host: Host) -> Layout:
+    if options.nodes not in (None, 1):
+        raise JaxsifError(f"{options.nodes} nodes without Slurm", "--nodes", "--nodes=1, or run it where srun is")
+    return plan_layout(1, options.ntasks_per_node, options.gpus_per_node or str(host.gpus), None, None)
+
+
+def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
+    argv = [
+        SRUN,
+        "--export=ALL",  # a job submitted with --export=NONE would hand that on to its steps
+        "--kill-on-bad-exit=1",  # one failed process ends the step
+        "--quit-on-interrupt",  # one Ctrl-C ends it
+    ]
+    if options.label:
+        argv.append("--label")
+    names = STEP_OPTIONS if allocation else tuple(ALLOCATION_OPTIONS)
+    for name in names:
+        value = getattr(options, ALLOCATION_OPTIONS[name])
+        if name == "--ntasks-per-node" and not layout.why.startswith("SLURM"):
+            value = layout.ntasks_per_node  # what the job itself asked for, srun inherits
+        if name == "--nodes" and value is None and allocation:
+            value = allocation.nodes  # all of them, also when fewer tasks than nodes would do
+        if value is not None:
+            argv.append(f"{name}={value}")
+    return (*argv, *options.srun_args)
+
+
+def _task_argv(options: RunOptions, host: Host) -> tuple[str, ...]:
+    if host.runtime is None or host.image is None:
+        return ("/bin/sh", f"{host.task_folder}/start.sh", *options.command)
+    binds = (f"{host.task_folder}:{TASK_FOLDER}:ro", *options.binds)
+    return host.runtime.run_argv(host.image, binds, ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command))

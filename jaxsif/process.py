@@ -1,0 +1,197 @@
+"""The only module that starts processes: run them, pass their output on, pass signals to them."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_POLL = 0.1  # seconds between looks at processes whose output is silent
+_KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
+
+Pass = Callable[[bytes], bytes]  # what to show of a chunk of output; b'' is the end
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process to start."""
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    stderr: Pass  # filter of its standard error
+    stdout: Pass | None = None  # of its standard output; None lets it inherit ours
+    own_group: bool = False  # a session of its own, so that a signal reaches all its descendants
+    stdin: bool = True  # whether it inherits our standard input
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended."""
+
+    status: int  # of the first process that failed, 128 + N for signal N; 0 when all succeeded
+    interrupted: int | None  # the number of the signal that ended us, if one did
+
+
+def output(*argv: str) -> str:
+    """Standard output of a command; raises OSError and subprocess.CalledProcessError."""
+    return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
+
+
+def run_plain(
+    argv: Sequence[str],
+    stdin: IO[bytes] | None = None,
+    stdout: IO[bytes] | None = None,
+    stderr: IO[bytes] | None = None,
+) -> int:
+    """The exit status of a command between files; None is our own stream."""
+    return subprocess.run(argv, stdin=stdin, stdout=stdout, stderr=stderr, check=False).returncode
+
+
+def run_logged(
+    argv: Sequence[str], environ: Mapping[str, str], log: Path, folder: Path, on_line: Callable[[str], None]
+) -> int:
+    """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return its exit status.
+
+    The command gets a session of its own; when we are interrupted it is ended first, with all its descendants.
+    """
+    with log.open("w") as log_file:
+        process = subprocess.Popen(
+            argv,
+            env=environ,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                log_file.write(line)
+                on_line(line.rstrip())
+            return process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            raise
+
+
+def run(children: Sequence[Child]) -> Ended:
+    """Run all `children` to their ends; when one fails, end the others. Raises OSError if one cannot start."""
+    running = _Run()
+    previous = {number: signal.signal(number, running.forward) for number in _FORWARDED}
+    try:
+        for child in children:
+            running.start(child)
+        running.wait()
+    finally:
+        running.end()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    interrupted = running.signalled if running.signalled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) else None
+    return Ended(running.status, interrupted)
+
+
+class _Run:
+    """The state of one `run`."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.signalled: int | None = None
+        self._processes: list[tuple[subprocess.Popen[bytes], bool]] = []
+        self._selector = selectors.DefaultSelector()
+        self._ended: set[int] = set()
+        self._kill_at: float | None = None
+
+    def start(self, child: Child) -> None:
+        process = subprocess.Popen(
+            child.argv,
+            env=child.environ,
+            stdin=None if child.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if child.stdout else None,
+            stderr=subprocess.PIPE,
+            start_new_session=child.own_group,
+        )
+        self._processes.append((process, child.own_group))
+        self._watch(process.stderr, 2, child.stderr)
+        if child.stdout:
+            self._watch(process.stdout, 1, child.stdout)
+
+    def _watch(self, stream: IO[bytes] | None, to: int, show: Pass) -> None:
+        assert stream is not None
+        self._selector.register(stream, selectors.EVENT_READ, (to, show))
+
+    def forward(self, number: int, _frame: FrameType | None) -> None:
+        """Signal handler: what we are told, all processes are told."""
+        self.signalled = number
+        self._signal(number)
+
+    def _signal(self, number: int) -> None:
+        for process, own_group in self._processes:
+            try:
+                if own_group:  # also after its leader's end: there may be descendants
+                    os.killpg(process.pid, number)
+                elif process.returncode is None:
+                    process.send_signal(number)
+            except ProcessLookupError:
+                pass  # it ended meanwhile, which is what a signal is for
+
+    def wait(self) -> None:
+        """Pass output on until all processes have ended and nothing is left to read."""
+        while len(self._ended) < len(self._processes):
+            self._relay(_POLL)
+            self._reap()
+            if self._kill_at and time.monotonic() > self._kill_at:
+                self._signal(signal.SIGKILL)
+                self._kill_at = None
+        while self._relay(0):
+            pass
+
+    def _relay(self, timeout: float) -> bool:
+        """Pass on what is there to read; False when nothing was."""
+        ready = self._selector.select(timeout) if self._selector.get_map() else []
+        if not ready and timeout and not self._selector.get_map():
+            time.sleep(0.01)  # all output is closed, some process is not over
+        for key, _ in ready:
+            to, show = key.data
+            data = os.read(key.fd, 65536)
+            _write(to, show(data))
+            if not data:
+                self._selector.unregister(key.fileobj)
+        return bool(ready)
+
+    def _reap(self) -> None:
+        for index, (process, _) in enumerate(self._processes):
+            if index in self._ended or process.poll() is None:
+                continue
+            self._ended.add(index)
+            status = process.returncode if process.returncode >= 0 else 128 - process.returncode
+            if status and not self.status:
+                self.status = status
+                self._kill_at = time.monotonic() + _KILL_AFTER
+                self._signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """Leave nothing behind, however we got here."""
+        if len(self._ended) < len(self._processes) or any(own_group for _, own_group in self._processes):
+            self._signal(signal.SIGKILL)
+        for process, _ in self._processes:
+            process.wait()
+        for key in list(self._selector.get_map().values()):
+            self._selector.unregister(key.fileobj)
+        self._selector.close()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

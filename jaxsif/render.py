@@ -1,0 +1,46 @@
+"""A plan -> text for people: the command line that it stands for, and what it means."""
+
+from __future__ import annotations
+
+import shlex
+
+from jaxsif.plan import LOCAL, Host, LaunchPlan, RunOptions
+from jaxsif.slurm import ALLOCATION_OPTIONS, Allocation
+
+
+def render_command(plan: LaunchPlan) -> str:
+    """One line for a POSIX shell that starts exactly what `process.run` starts."""
+    words = [f"{name}={shlex.quote(value)}" for name, value in plan.set_environ]
+    if plan.unset_environ:
+        words = ["env", *(f"--unset={name}" for name in plan.unset_environ), *words]
+    return " ".join([*words, shlex.join(plan.argv)])
+
+
+def render_summary(plan: LaunchPlan, image_source: str) -> str:
+    """What --verbose says before the start."""
+    layout = plan.layout
+    counts = (
+        (layout.nodes, "node(s)"),
+        (layout.ntasks_per_node, "task(s) a node"),
+        (layout.gpus_per_node, "GPU(s) a node"),
+    )
+    shape = ", ".join(f"{count} {unit}" for count, unit in counts if count is not None)
+    where = "on this machine" if plan.launcher == LOCAL else "by srun"
+    return f"jaxsif: {shape or 'one task'} {where} ({layout.why}); image from {image_source}\njaxsif: {render_command(plan)}"
+
+
+def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: Allocation | None) -> tuple[str, ...]:
+    """What the user should know before the start even without --verbose; usually nothing."""
+    notes = []
+    if plan.launcher == LOCAL and options.launcher is None:
+        notes.append(f"no Slurm here: starting {plan.layout.ntasks_per_node or 1} local process(es)")
+    if host.runtime is None:
+        notes.append("warning: no container runtime here: running in this machine's own Python")
+    if allocation:
+        ignored = [name for name in ("--partition", "--account", "--constraint", "--time") if _given(options, name)]
+        notes += [f"warning: {name} has no effect inside job {allocation.job_id}" for name in ignored]
+    return tuple(notes)
+
+
+def _given(options: RunOptions, name: str) -> bool:
+    return getattr(options, ALLOCATION_OPTIONS[name]) is not None

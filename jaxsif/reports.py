@@ -1,0 +1,146 @@
+"""What the tasks and srun say on standard error -> which task failed first, and why.
+
+The task shim (jaxsif/task) writes its reports as lines that begin with MARKER into the task's standard error, because
+that is the one channel which exists wherever srun works: no port, no shared folder. `ReportFilter` takes them out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxsif.errors import HostError, JaxsifError
+
+MARKER = b"\x1ejaxsif "  # as in jaxsif/task/failure.py and start.sh
+_MARKED_LINE = re.compile(rb"(?:^ *\d+: )?\x1ejaxsif (.*)\n?$")  # srun's --label comes first
+_LINES = re.compile(rb"[^\n]*\n|[^\n]+")  # unlike splitlines, a carriage return ends none
+_KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: )")
+_ABORTED = 128 + signal.SIGABRT
+
+
+@dataclass(frozen=True)
+class Report:
+    """One line of the task shim."""
+
+    task: int  # SLURM_PROCID
+    node: str  # SLURMD_NODENAME; empty without Slurm
+    event: str  # started, refused, exception or exit
+    status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
+    text: str = ""  # of an exception or a refusal
+    where: str = ""  # FILE:LINE of an exception
+    consequence: bool = False  # the exception says that a neighbour is gone
+
+    @property
+    def place(self) -> str:
+        """The task and its node, for people."""
+        return f"task {self.task} on {self.node}" if self.node else f"process {self.task}"
+
+
+class ReportFilter:
+    """Passes standard error on as it comes, without the reports, which it collects."""
+
+    def __init__(self, label: bool = False) -> None:
+        self.reports: list[Report] = []
+        self.errors: list[str] = []  # what srun, slurmstepd and the runtime complained of
+        self._label = label
+        self._pending = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The part of `data` that people should see now; b'' means the end of the stream and flushes."""
+        lines = _LINES.findall(self._pending + data)
+        self._pending = b""
+        # An unfinished line is shown at once (a progress bar), unless it may become a report.
+        if data and lines and not lines[-1].endswith(b"\n") and (self._label or b"\x1e" in lines[-1]):
+            self._pending = lines.pop()
+        return b"".join(map(self._filter_line, lines))
+
+    def _filter_line(self, line: bytes) -> bytes:
+        if b"\x1e" not in line:
+            text = line.decode(errors="replace").rstrip()
+            if _KEPT_LINES.match(text):
+                self.errors.append(text)
+            return line
+        before, _, rest = line.partition(MARKER)
+        try:
+            self.reports.append(Report(**json.loads(rest)))
+        except (ValueError, TypeError):
+            return line  # not ours after all
+        return b"" if _MARKED_LINE.match(line) else before
+
+
+def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], launcher: str) -> JaxsifError | None:
+    """The first cause of a run that ended with `status`, as an error with the exit code to end with; None for 0."""
+    if status == 0:
+        return None
+    for report in reports:
+        if report.event == "refused":
+            return HostError(report.text, report.place)
+    culprit = _find_culprit(reports)
+    if culprit:
+        return _describe_culprit(culprit, reports)
+    if not any(report.event == "started" for report in reports):
+        return _describe_no_start(status, errors, launcher)
+    error = HostError(
+        f"the step ended with exit status {status}, and no task said why",
+        errors[-1] if errors else launcher,
+        "squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+    )
+    error.exit_code = status
+    return error
+
+
+def _find_culprit(reports: Sequence[Report]) -> Report | None:
+    """The first exit that is not the consequence of another: a neighbour's exception, or JAX's SIGABRT."""
+    exits = [report for report in reports if report.event == "exit"]
+    followers = {report.task for report in reports if report.consequence}
+    first_causes = [report for report in exits if report.task not in followers and report.status != _ABORTED]
+    return next(iter(first_causes or exits), None)
+
+
+def _describe_culprit(culprit: Report, reports: Sequence[Report]) -> JaxsifError:
+    raised = [report for report in reports if report.event == "exception" and report.task == culprit.task]
+    where = raised[-1].where if raised else ""
+    if raised and culprit.status < 128:
+        what = f"{culprit.place} failed: {raised[-1].text}"
+    elif culprit.status > 128:
+        what = f"{culprit.place} was killed by {signal_name(culprit.status - 128)}"
+    else:
+        what = f"{culprit.place} ended with exit status {culprit.status}"
+    error = JaxsifError(what, where, _hint(culprit, raised[-1].text if raised else ""))
+    error.exit_code = culprit.status
+    return error
+
+
+def _hint(culprit: Report, text: str) -> str:
+    if "Unable to initialize backend 'cuda'" in text:
+        return (
+            "the task was given GPUs, but JAX cannot use them: see nvidia-smi on the node, or set --env"
+            " JAX_PLATFORMS=cpu to run on the CPU"
+        )
+    if culprit.status == 128 + signal.SIGKILL:
+        return "nothing in the program: the kernel's out-of-memory killer, an administrator or Slurm did it"
+    if culprit.status == 127:
+        return "the program must be in the image or below a folder that is bound into it"
+    return ""
+
+
+def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> JaxsifError:
+    fatal = [line for line in errors if line.startswith("FATAL: ")]
+    if fatal:
+        reason = fatal[0].partition(":")[2].strip()
+        return HostError(f"the container did not start: {reason}", "the runtime, on a node", "run it there by hand")
+    if errors:
+        reason = errors[-1].partition("error: ")[2]
+        return HostError(f"Slurm refused the request: {reason}", "srun", "sinfo and sacctmgr show what there is")
+    return HostError(f"no task started (exit status {status})", launcher)
+
+
+def signal_name(number: int) -> str:
+    """'SIGKILL' for 9; the number itself where Python knows no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

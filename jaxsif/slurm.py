@@ -1,0 +1,93 @@
+"""Slurm's side: what an allocation's variables say, and the options of srun that ask for one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jaxsif.errors import JaxsifError
+
+# Option of srun -> the attribute of RunOptions that fills it, in the order in which they are written.
+ALLOCATION_OPTIONS = {
+    "--nodes": "nodes",
+    "--ntasks-per-node": "ntasks_per_node",
+    "--gpus-per-node": "gpus_per_node",
+    "--time": "time",
+    "--partition": "partition",
+    "--account": "account",
+    "--constraint": "constraint",
+}
+# The options that still mean something inside an allocation.
+STEP_OPTIONS = ("--nodes", "--ntasks-per-node", "--gpus-per-node")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The Slurm job that this process is in, as its environment tells; see srun(1), OUTPUT ENVIRONMENT VARIABLES."""
+
+    job_id: str  # SLURM_JOB_ID
+    nodes: int  # SLURM_JOB_NUM_NODES
+    nodelist: str  # SLURM_JOB_NODELIST, such as node[1-2]
+    ntasks: int | None  # SLURM_NTASKS: only when the job asked for a number of tasks
+    ntasks_per_node: int | None  # SLURM_NTASKS_PER_NODE: likewise
+    gpus_per_node: int | None  # None when the environment does not tell (--gres under salloc, --gpus)
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:
+        """The allocation, or None outside of one."""
+        if "SLURM_JOB_ID" not in environ:
+            return None
+        nodes = int(environ.get("SLURM_JOB_NUM_NODES", "1"))
+        return cls(
+            job_id=environ["SLURM_JOB_ID"],
+            nodes=nodes,
+            nodelist=environ.get("SLURM_JOB_NODELIST", ""),
+            ntasks=_optional_int(environ, "SLURM_NTASKS"),
+            ntasks_per_node=_optional_int(environ, "SLURM_NTASKS_PER_NODE"),
+            gpus_per_node=_gpus_per_node(environ, nodes),
+        )
+
+
+def _optional_int(environ: Mapping[str, str], name: str) -> int | None:
+    value = environ.get(name, "")
+    return int(value) if value.isdecimal() else None
+
+
+def _gpus_per_node(environ: Mapping[str, str], nodes: int) -> int | None:
+    if "SLURM_GPUS_PER_NODE" in environ:
+        return parse_gpu_count(environ["SLURM_GPUS_PER_NODE"])
+    # What the batch node has is what all have, unless there are others.
+    return _optional_int(environ, "SLURM_GPUS_ON_NODE") if nodes == 1 else None
+
+
+def parse_gpu_count(text: str) -> int:
+    """The number in an option's value: '4', 'a100:4', 'a100:2,v100:2'; raises JaxsifError for anything else."""
+    counts = [part.rsplit(":", 1)[-1] for part in text.split(",")]
+    if not all(count.isdecimal() for count in counts):
+        raise JaxsifError(f"not a number of GPUs: {text!r}", "--gpus-per-node", "give N or TYPE:N, as for srun")
+    return sum(map(int, counts))
+
+
+def parse_job_gpus(details: str) -> tuple[int, ...]:
+    """GPUs on each node of a job, from `scontrol --details show job`.
+
+    Its lines look like 'Nodes=node[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1)', one for each group of nodes.
+    """
+    found: list[int] = []
+    for nodelist, gres in re.findall(r"^\s+Nodes=(\S+) .*?GRES=(\S*)", details, re.MULTILINE):
+        gpus = sum(int(count) for count in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", gres))
+        found += [gpus] * count_hosts(nodelist)
+    return tuple(found)
+
+
+def count_hosts(nodelist: str) -> int:
+    """How many names a Slurm node list stands for: 'a,b', 'n[001-015,20],h', 'rack[1-2]n[1-4]'."""
+    total = 0
+    for name in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodelist):
+        product = 1
+        for group in re.findall(r"\[([^\]]*)\]", name):
+            ranges = [part.split("-") for part in group.split(",")]
+            product *= sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
+        total += product
+    return total

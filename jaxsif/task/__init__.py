@@ -1,0 +1,33 @@
+"""What runs inside the container beside the user's program; standard library only, any Python from 3.9.
+
+`start.sh` is the parent of the program and reports how it ended. This package is imported by every Python of a task
+before the user's first line, through a .pth file in jaxsif's images and through `site/sitecustomize.py` in all
+others. The folder is in the image as /opt/jaxsif/task; `jaxsif run` binds its own copy over it.
+
+It must never break the program: outside a Slurm task it does nothing at all.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import MutableMapping
+
+
+def install(environ: MutableMapping[str, str]) -> None:
+    """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast failure."""
+    if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:
+        return
+    from . import failure, setup
+
+    problem = setup.prepare(environ)
+    if problem:
+        failure.refuse(environ, problem)
+    failure.install(environ)
+    if "JAXSIF_REPORT" in environ and isinstance(sys.stdout, io.TextIOWrapper):
+        # As on a terminal: a line is seen when it is printed, not when 8 KiB are full.
+        sys.stdout.reconfigure(line_buffering=True)
+
+
+install(os.environ)

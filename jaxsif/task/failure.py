@@ -1,0 +1,178 @@
+"""A process that fails ends at once, and says why.
+
+JAX ends a process through a barrier that waits for all others; a failed process would wait 300 s there while they wait
+for it in a collective. So when Python is about to end with an uncaught exception or a non-zero SystemExit, and JAX is
+connected to other processes, this module lets the other exit handlers run for a moment and ends the process.
+A clean end is left alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from types import CodeType
+from typing import Any, NoReturn
+
+# `jaxsif run` reads lines that begin so from the tasks' standard error and does not show them.
+MARKER = "\x1ejaxsif "
+
+_GRACE = 1.0  # seconds for the program's own exit handlers
+# What the neighbours of a dead process raise. They wait a little, so that the first to be heard is the culprit.
+_CONSEQUENCES = (
+    "closed by peer",
+    "reset by peer",
+    "Socket closed",
+    "Broken pipe",
+    "heartbeat",
+    "tasks are unhealthy",
+    "distributed service detected fatal errors",
+    "remote process exited",
+)
+_CONSEQUENCE_DELAY = 0.5  # seconds
+_MONITORING_TOOL = 3  # of sys.monitoring's six ids, one that no debugger, profiler or coverage tool claims
+# The outermost frame of a program, and its module: a script or -c, and -m. Others without a caller (the interpreter's own
+# look for an importer, say) raise exceptions that end nothing.
+_OUTERMOST = {"<module>": "__main__", "_run_module_as_main": "runpy"}
+
+
+class _Watch:
+    """How this process is about to end, as far as is known; filled in by the interpreter's unwinding."""
+
+    def __init__(self, report: bool) -> None:
+        self.report = report  # whether `jaxsif run` listens
+        self.pid = os.getpid()  # a fork is not the task
+        self.main_thread = threading.get_ident()
+        self.exception: BaseException | None = None
+
+
+def install(environ: Mapping[str, str]) -> None:
+    """Watch how this process ends. Harmless in programs that do not use JAX."""
+    watch = _Watch("JAXSIF_REPORT" in environ)
+    _watch_unwinding(watch)
+    original = threading._shutdown  # type: ignore[attr-defined]
+
+    def shutdown() -> None:
+        # The interpreter calls this first when it ends, before threads are joined and exit handlers run.
+        if os.getpid() == watch.pid:
+            _on_shutdown(watch)
+        original()
+
+    threading._shutdown = shutdown  # type: ignore[attr-defined]
+
+
+def refuse(environ: Mapping[str, str], problem: str) -> NoReturn:
+    """End this task before its program starts."""
+    if "JAXSIF_REPORT" in environ:
+        _emit({"event": "refused", "text": problem})
+    else:
+        print(f"jaxsif: error: {problem}", file=sys.stderr, flush=True)
+    os._exit(125)
+
+
+def _watch_unwinding(watch: _Watch) -> None:
+    """See the exception that leaves the main thread's outermost frame, SystemExit included.
+
+    Before Python 3.12 only sys.last_value is known, so a plain sys.exit(3) still waits for JAX's barrier there.
+    """
+    monitoring = getattr(sys, "monitoring", None)
+    if monitoring is None or monitoring.get_tool(_MONITORING_TOOL) is not None:
+        return
+
+    def unwind(code: CodeType, _offset: int, exception: BaseException) -> None:
+        if code.co_name in _OUTERMOST and threading.get_ident() == watch.main_thread:
+            frame = sys._getframe(1)
+            if frame.f_back is None and frame.f_globals.get("__name__") == _OUTERMOST[code.co_name]:
+                watch.exception = exception
+
+    monitoring.use_tool_id(_MONITORING_TOOL, "jaxsif")
+    monitoring.register_callback(_MONITORING_TOOL, monitoring.events.PY_UNWIND, unwind)
+    monitoring.set_events(_MONITORING_TOOL, monitoring.events.PY_UNWIND)
+
+
+def _on_shutdown(watch: _Watch) -> None:
+    exception = watch.exception or getattr(sys, "last_value", None)
+    status = exit_status(exception)
+    if exception is None or status == 0:
+        return
+    text = describe(exception)
+    consequence = any(phrase in text for phrase in _CONSEQUENCES)
+    if consequence:
+        time.sleep(_CONSEQUENCE_DELAY)
+    if watch.report:
+        where = location(exception)
+        _emit({"event": "exception", "text": text, "where": where, "consequence": consequence})
+    if _connected():
+        _leave(status)
+
+
+def exit_status(exception: BaseException | None) -> int:
+    """The status that Python ends with for an exception that nobody catches, as a shell sees it."""
+    if exception is None:
+        return 0
+    if isinstance(exception, KeyboardInterrupt):
+        return 130
+    if not isinstance(exception, SystemExit):
+        return 1
+    if exception.code is None:
+        return 0
+    return exception.code & 0xFF if isinstance(exception.code, int) else 1
+
+
+def describe(exception: BaseException) -> str:
+    """The last line of a traceback, cut to 300 characters."""
+    lines = str(exception).strip().splitlines() or [""]
+    name = type(exception).__qualname__
+    text = f"{name}({lines[0]})" if isinstance(exception, SystemExit) else f"{name}: {lines[0]}".rstrip(": ")
+    return text[:300]
+
+
+def location(exception: BaseException) -> str:
+    """'FILE:LINE' of the innermost frame in the user's own code, or of the innermost one at all."""
+    found = ""
+    traceback = exception.__traceback__
+    while traceback is not None:
+        name = traceback.tb_frame.f_code.co_filename
+        installed = f"{os.sep}site-packages{os.sep}" in name or name.startswith((sys.base_prefix + "/lib/", "<frozen"))
+        if not installed or not found:
+            found = f"{name}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return found
+
+
+def _emit(event: Mapping[str, Any]) -> None:
+    record = {"task": int(os.environ["SLURM_PROCID"]), "node": os.environ.get("SLURMD_NODENAME", ""), **event}
+    try:
+        os.write(2, f"{MARKER}{json.dumps(record)}\n".encode())
+    except OSError:
+        pass  # nobody can be told that standard error is closed
+
+
+def _connected() -> bool:
+    """True when JAX in this process is connected to others."""
+    module = sys.modules.get("jax._src.distributed")
+    return getattr(getattr(module, "global_state", None), "client", None) is not None
+
+
+def _leave(status: int) -> NoReturn:
+    """End without JAX's barrier; other exit handlers get `_GRACE` seconds."""
+
+    def end() -> None:
+        time.sleep(_GRACE)
+        os._exit(status)
+
+    threading.Thread(target=end, daemon=True).start()
+    clean_up = getattr(sys.modules.get("jax._src.api"), "clean_up", None)
+    if clean_up is not None:
+        atexit.unregister(clean_up)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass  # closed or gone: what matters now is to end
+    os._exit(status)

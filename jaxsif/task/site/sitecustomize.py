@@ -1,0 +1,39 @@
+"""Python imports the first sitecustomize on its path at start: import jaxsif's task package, then step aside.
+
+The folder leaves sys.path again and the image's own sitecustomize, if it has one, runs as if this one were not here.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+
+_site = os.path.dirname(os.path.abspath(__file__))
+_task = os.path.dirname(_site)
+
+
+def _import_task() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "jaxsif_task", os.path.join(_task, "__init__.py"), submodule_search_locations=[_task]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"jaxsif: no task package in {_task}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["jaxsif_task"] = module
+    spec.loader.exec_module(module)
+
+
+def _step_aside() -> None:
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _site]
+    own = sys.modules.pop("sitecustomize", None)
+    try:
+        importlib.import_module("sitecustomize")
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        if own is not None:
+            sys.modules["sitecustomize"] = own  # the import system expects to find what it just loaded
+
+
+_import_task()
+_step_aside()

@@ -1,0 +1,33 @@
+#!/bin/sh
+# The parent of the user's program in the container: it waits, and reports how the program ended.
+#
+#   start.sh COMMAND [ARGUMENT...]
+#
+# A shell, because it starts in a millisecond and every image has one. It speaks to `jaxsif run` in lines on standard
+# error that begin with an ASCII record separator; without JAXSIF_REPORT it is silent.
+
+here=${0%/*}
+task=${SLURM_PROCID:-0}
+
+report() { # JSON fields
+    [ -n "${JAXSIF_REPORT-}" ] || return 0
+    printf '\036jaxsif {"task": %s, "node": "%s", %s}\n' "$task" "${SLURMD_NODENAME-}" "$1" >&2
+}
+
+# jaxsif's own images load the task package by themselves.
+if [ ! -e /opt/jaxsif/image ]; then
+    export PYTHONPATH="$here/site${PYTHONPATH:+:$PYTHONPATH}"
+fi
+
+if [ "$task" = 0 ]; then report '"event": "started"'; fi
+
+# Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
+trap : HUP INT QUIT TERM USR1 USR2
+"$@"
+status=$?
+[ "$status" -ne 0 ] || exit 0
+
+# SIGABRT is how JAX ends a process whose neighbour died: let the neighbour speak first.
+[ "$status" -ne 134 ] || sleep 0.5
+report '"event": "exit", "status": '"$status"
+exit "$status"

@@ -1,0 +1,62 @@
+"""Settings -> the text of slurm.conf, gres.conf, cgroup.conf and /etc/hosts."""
+
+from __future__ import annotations
+
+from .settings import CPUS_PER_NODE, GPUS_PER_NODE, Settings
+
+LOGIN = "login"
+# The box has a network namespace of its own, so a fixed private range meets nobody else's.
+_LOGIN_ADDRESS = "10.77.0.1"
+
+
+def addresses(settings: Settings) -> dict[str, str]:
+    """Name -> IPv4 address of the login node and every compute node."""
+    compute = {name: f"10.77.1.{i}" for i, name in enumerate(settings.node_names, 1)}
+    return {LOGIN: _LOGIN_ADDRESS, **compute}
+
+
+def render_hosts(settings: Settings) -> str:
+    """/etc/hosts, the cluster's only name service."""
+    lines = [f"{address} {name}" for name, address in addresses(settings).items()]
+    return "\n".join(["127.0.0.1 localhost", "::1 localhost ip6-localhost", *lines]) + "\n"
+
+
+def render_slurm_conf(settings: Settings) -> str:
+    """slurm.conf, with the lines of MINICLUSTER_SLURM_CONF at its end.
+
+    CPUs and memory are declared, not measured (config_overrides): a 2-core laptop plays a 64-core cluster.
+    """
+    nodes = ",".join(settings.node_names)
+    extra = settings.extra_conf.read_text() if settings.extra_conf else ""
+    return f"""\
+ClusterName=minicluster
+SlurmctldHost={LOGIN}
+SlurmUser=root
+AuthType=auth/munge
+StateSaveLocation=/var/spool/slurmctld
+SlurmdSpoolDir=/var/spool/slurmd
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+# No cgroups: a machine that lends us namespaces seldom lends us its cgroup tree.
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmdParameters=config_overrides
+SchedulerType=sched/backfill
+SchedulerParameters=sched_min_interval=50000
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+ReturnToService=2
+GresTypes=gpu
+NodeName={nodes} CPUs={CPUS_PER_NODE} RealMemory=20000 Gres=gpu:a100:{GPUS_PER_NODE} Feature=a100 State=UNKNOWN
+PartitionName=batch Nodes={nodes} Default=YES MaxTime=INFINITE State=UP
+{extra}"""
+
+
+def render_gres_conf() -> str:
+    """gres.conf: made-up GPUs, device nodes that lead to /dev/null."""
+    return f"AutoDetect=off\nName=gpu Type=a100 File=/dev/fakegpu[0-{GPUS_PER_NODE - 1}]\n"
+
+
+def render_cgroup_conf() -> str:
+    """cgroup.conf."""
+    return "CgroupPlugin=disabled\n"
