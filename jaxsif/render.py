@@ -26,7 +26,8 @@ def render_summary(plan: LaunchPlan, image_source: str) -> str:
     )
     shape = ", ".join(f"{count} {unit}" for count, unit in counts if count is not None)
     where = "on this machine" if plan.launcher == LOCAL else "by srun"
-    return f"jaxsif: {shape or 'one task'} {where} ({layout.why}); image from {image_source}\njaxsif: {render_command(plan)}"
+    what = f"{shape or 'one task'} {where} ({layout.why}); image from {image_source}"
+    return f"jaxsif: {what}\njaxsif: {render_command(plan)}"
 
 
 def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: Allocation | None) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ A clean end is left alone.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import sys
@@ -35,8 +36,8 @@ _CONSEQUENCES = (
 )
 _CONSEQUENCE_DELAY = 0.5  # seconds
 _MONITORING_TOOL = 3  # of sys.monitoring's six ids, one that no debugger, profiler or coverage tool claims
-# The outermost frame of a program, and its module: a script or -c, and -m. Others without a caller (the interpreter's own
-# look for an importer, say) raise exceptions that end nothing.
+# The outermost frame of a program, and its module: a script or -c, and -m. Other frames without a caller (in the
+# interpreter's own search for an importer, say) raise exceptions that end nothing.
 _OUTERMOST = {"<module>": "__main__", "_run_module_as_main": "runpy"}
 
 
@@ -146,10 +147,8 @@ def location(exception: BaseException) -> str:
 
 def _emit(event: Mapping[str, Any]) -> None:
     record = {"task": int(os.environ["SLURM_PROCID"]), "node": os.environ.get("SLURMD_NODENAME", ""), **event}
-    try:
+    with contextlib.suppress(OSError):  # nobody can be told that standard error is closed
         os.write(2, f"{MARKER}{json.dumps(record)}\n".encode())
-    except OSError:
-        pass  # nobody can be told that standard error is closed
 
 
 def _connected() -> bool:
@@ -171,8 +170,6 @@ def _leave(status: int) -> NoReturn:
         atexit.unregister(clean_up)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # closed or gone: what matters now is to end
             stream.flush()
-        except (AttributeError, OSError, ValueError):
-            pass  # closed or gone: what matters now is to end
     os._exit(status)

@@ -97,8 +97,9 @@ def user_argv(user: str, command: list[str]) -> list[str]:
 def enter_identity_userns() -> None:
     """Move this process, which must be root's, into a user namespace in which the ids below 65536 are themselves.
 
-    (All ids would be the map of the first namespace, by which programs tell that they are in it.) There root has every capability, also those that a container or a virtual machine withholds from its root;
-    Apptainer's build asks for all of them.
+    There root has every capability, also those that a container or a virtual machine withholds from its root;
+    Apptainer's build asks for all of them. (A map of all ids would be the first namespace's, by which programs tell
+    that they are in it.)
     """
     begin, tell = os.pipe()
     outside = os.fork()

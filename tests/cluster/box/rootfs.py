@@ -13,9 +13,11 @@ from .needs import userns_argv
 from .settings import Settings
 
 _PACKAGES = (
-    "apptainer ca-certificates debootstrap fakeroot fuse-overlayfs iproute2 lmod make mmdebstrap munge procps python3 "
-    "python3-venv slurm-client slurmctld slurmd squashfs-tools squashfuse uidmap"
-).split()
+    *("slurmctld", "slurmd", "slurm-client", "munge", "lmod", "apptainer"),
+    # Apptainer's own helpers, and what builds images.
+    *("squashfs-tools", "squashfuse", "fuse-overlayfs", "uidmap", "fakeroot", "debootstrap", "mmdebstrap"),
+    *("ca-certificates", "iproute2", "make", "procps", "python3", "python3-venv"),
+)
 _USERS = ("user", "other")
 # One more line in the new system's sources: the first one's mirror, with the unstable suite.
 _ADD_UNSTABLE = (
@@ -28,7 +30,7 @@ _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 
 def build_rootfs(settings: Settings) -> None:
     """Build the suite's root file system unless it stands there, made from the same recipe."""
-    recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    recipe = hashlib.sha256(repr((settings.suite, _PACKAGES, _USERS, _ADD_UNSTABLE, _LEFT_OUT)).encode()).hexdigest()
     marker = settings.rootfs.with_suffix(".recipe")
     if settings.rootfs.is_dir() and marker.is_file() and marker.read_text() == recipe:
         return
