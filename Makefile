@@ -33,7 +33,7 @@ lock: $(VENV_READY) ## resolve containers/locks/FLAVOUR.in anew, with hashes
 	    --output-file containers/locks/$(FLAVOUR).txt containers/locks/$(FLAVOUR).in
 
 install: ## install launcher, image and modules for a site below PREFIX
-	@modulefiles/install $(PREFIX) $(FLAVOUR) $(INSTALL_PYTHON) $(CURDIR)/$(VENV)/bin/uv
+	@modulefiles/install $(PREFIX) $(FLAVOUR) $(INSTALL_PYTHON)
 
 rootfs:
 	@$(MINICLUSTER) build
@@ -43,8 +43,7 @@ cluster: ## bring the cluster in a box up
 
 # The same install that a site makes, in the cluster's own system, as its /sw.
 cluster-install: image rootfs
-	@UV_CACHE_DIR=$(CURDIR)/build/cache/uv $(MINICLUSTER) sandbox -- \
-	    make --no-print-directory install PREFIX=/sw FLAVOUR=$(FLAVOUR)
+	@$(MINICLUSTER) sandbox -- make --no-print-directory install PREFIX=/sw FLAVOUR=$(FLAVOUR)
 
 demo: ## the whole path: image, cluster, module, an 8-task JAX all-reduce on 2 nodes as an ordinary user
 	@$(MAKE) --no-print-directory cluster-install cluster FLAVOUR=cpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
 
@@ -18,8 +18,7 @@ SIF_HEADER_SIZE = _SIF_HEADER.size
 _SIF_MAGIC = b"SIF_MAGIC\x00"
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(NamedTuple):
     """The container engine on this host."""
 
     command: str  # the name or path that the nodes run, such as apptainer

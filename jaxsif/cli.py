@@ -1,78 +1,141 @@
-"""The command jaxsif: parse, dispatch, print errors once, return the exit code."""
+"""The command jaxsif: parse, dispatch, print errors once, return the exit code.
+
+argparse, because a run must start fast and the alternatives take 20 ms more to import; each command imports what it
+needs when it is called.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
-import shlex
 import sys
-from typing import Any
-
-import click
+from collections.abc import Sequence
+from typing import NoReturn
 
 from jaxsif import __version__
 from jaxsif.errors import JaxsifError
 
-_COMMAND_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+_DESCRIPTION = """\
+JAX in Singularity/Apptainer images on Slurm clusters.
 
-_RUN_HELP = """\
+  jaxsif run -- python train.py         one process per GPU, over the allocation or over this machine
+  jaxsif image build --flavour cpu      build an image
+"""
+
+_RUN = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the container.
 
 Inside an allocation it uses the allocation; outside, srun makes one from the options below; on a machine without
 Slurm it starts local processes.
 
-\b
 examples:
-  jaxsif run -- python train.py                       in a job: all nodes, one task per GPU
+  jaxsif run -- python train.py
+        in a job: on all its nodes, one task per GPU
   jaxsif run --nodes=2 --gpus-per-node=4 -- python allreduce.py
-                                                      from a login node: 2 x 4 tasks
-  jaxsif run --ntasks-per-node=1 -- python train.py   one process per node, with all its GPUs
-  jaxsif run --srun-args='--qos=debug --mem=0' --nodes=1 --gpus-per-node=1 -- python -c 'import jax'
+        from a login node: 2 nodes x 4 tasks
+  jaxsif run --ntasks-per-node=1 -- python train.py
+        one process per node, with all its GPUs
+  jaxsif run --nodes=1 --gpus-per-node=1 --srun-args='--qos=debug --mem=0' -- python -c 'import jax'
+        with further options of srun
   jaxsif run --launcher local --gpus-per-node=4 -- python query.py
-                                                      4 processes here; on CPUs, with a CPU image
+        4 processes here; on CPUs, with a CPU image
+"""
 
-\b
+_RUN_EPILOG = """\
+The image is that of --image, of JAX_IMAGE, or ./jax.sif; the runtime is apptainer or singularity on the PATH, or
+JAXSIF_RUNTIME.
+
 exit status:
-  the program's own (128 + N for signal N): of the process that failed first
+  the program's own, 128 + N for signal N; of the process that failed first
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """
 
+_BUILD = """\
+Build an image, unless it is there and was made of the same inputs.
 
-@click.group(context_settings=_COMMAND_CONTEXT)
-@click.version_option(__version__, prog_name="jaxsif")
-def jaxsif() -> None:
-    """JAX in Singularity/Apptainer images on Slurm clusters."""
+examples:
+  jaxsif image build --flavour cpu
+  jaxsif image build --flavour cpu --base docker://python:3.13-slim
+"""
 
 
-@jaxsif.command(
-    help=_RUN_HELP, short_help="Run a program, one task per GPU.", context_settings={"allow_interspersed_args": False}
-)
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--image", metavar="PATH", help="The image; otherwise JAX_IMAGE, otherwise ./jax.sif.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
-@click.option("--ntasks-per-node", type=click.IntRange(min=1), help="JAX processes on each node.")
-@click.option("--gpus-per-node", metavar="[TYPE:]N", help="GPUs on each node.")
-@click.option("--time", metavar="LIMIT", help="Time limit, as for srun.")
-@click.option("--partition", metavar="NAME", help="Slurm partition.")
-@click.option("--account", metavar="NAME", help="Slurm account.")
-@click.option("--constraint", metavar="LIST", help="Node features.")
-@click.option("--srun-args", multiple=True, metavar="ARGS", help="Further arguments of srun, quoted as for a shell.")
-@click.option("--bind", "binds", multiple=True, metavar="SRC[:DEST[:OPTS]]", help="Bind a path into the container.")
-@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Set a variable in the container.")
-@click.option("--launcher", type=click.Choice(["srun", "local"]), help="srun where there is one, otherwise local.")
-@click.option("--label", is_flag=True, help="Begin each line of output with its task's number.")
-@click.option("--dry-run", is_flag=True, help="Print the command line, and run nothing.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell what is started and why, on standard error.")
-def run(image: str | None, dry_run: bool, verbose: bool, **options: Any) -> int:
-    # Here, because `jaxsif --help` needs none of it.
+class _Parser(argparse.ArgumentParser):
+    """Errors as jaxsif's own, help as it is written here."""
+
+    def __init__(self, **options: object) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **options)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        raise JaxsifError(message, self.prog, f"{self.prog} --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"jaxsif {__version__}")
+    # prog given, because argparse would import a formatter of help texts to find it out.
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, prog="jaxsif")
+    _add_run(commands.add_parser("run", help="run a program, one task per GPU", description=_RUN, epilog=_RUN_EPILOG))
+    image = commands.add_parser("image", help="build images", description="Images.")
+    verbs = image.add_subparsers(metavar="VERB", required=True, prog="jaxsif image")
+    _add_image_build(verbs.add_parser("build", help="build an image", description=_BUILD))
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "jaxsif run [OPTIONS] -- COMMAND [ARGUMENT...]"
+    job = parser.add_argument_group("what to ask Slurm for")
+    job.add_argument("--nodes", type=_count, metavar="N", help="number of nodes")
+    job.add_argument("--ntasks-per-node", type=_count, metavar="N", help="JAX processes on each node")
+    job.add_argument("--gpus-per-node", metavar="[TYPE:]N", help="GPUs on each node")
+    job.add_argument("--time", metavar="LIMIT", help="time limit, as for srun")
+    job.add_argument("--partition", metavar="NAME", help="partition")
+    job.add_argument("--account", metavar="NAME", help="account")
+    job.add_argument("--constraint", metavar="LIST", help="node features")
+    job.add_argument(
+        "--srun-args",
+        action="append",
+        default=[],
+        metavar="ARGS",
+        help="further options of srun, quoted as for a shell",
+    )
+    container = parser.add_argument_group("the container")
+    container.add_argument("--image", metavar="PATH", help="the image")
+    container.add_argument(
+        "--bind", action="append", default=[], dest="binds", metavar="SRC[:DEST[:OPTS]]", help="show a path in it"
+    )
+    container.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]", help="set a variable in it")
+    output = parser.add_argument_group("how to run")
+    output.add_argument("--launcher", choices=["srun", "local"], help="srun where there is one, local otherwise")
+    output.add_argument("--label", action="store_true", help="begin each line of output with its task's number")
+    output.add_argument("--dry-run", action="store_true", help="print the command line, and run nothing")
+    output.add_argument("-v", "--verbose", action="store_true", help="tell on standard error what is started and why")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(call=_run)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    return int(text)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     from jaxsif import host as hosts
     from jaxsif import launch, plan, render
     from jaxsif.apptainer import parse_env
     from jaxsif.slurm import Allocation
 
+    options = vars(arguments)
+    del options["call"]
+    image, dry_run, verbose = options.pop("image"), options.pop("dry_run"), options.pop("verbose")
     environ = dict(os.environ)
-    if not options["command"]:
+    command = options.pop("command")
+    if not command:
         raise JaxsifError("no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py")
+    options["command"] = tuple(command)
+    options["binds"] = tuple(options["binds"])
     options["env"] = parse_env(options["env"], environ)
     options["srun_args"] = tuple(word for words in options["srun_args"] for word in _split(words))
     request = plan.RunOptions(**options)
@@ -80,72 +143,77 @@ def run(image: str | None, dry_run: bool, verbose: bool, **options: Any) -> int:
     host, image_source = hosts.probe(request, image, allocation, environ)
     launch_plan = plan.build(request, host, allocation, environ)
     if dry_run:
-        click.echo(render.render_command(launch_plan))
+        print(render.render_command(launch_plan))
         return 0
     for line in render.render_notes(request, launch_plan, host, allocation):
-        click.echo(f"jaxsif: {line}", err=True)
+        print(f"jaxsif: {line}", file=sys.stderr, flush=True)
     if verbose:
-        click.echo(render.render_summary(launch_plan, image_source), err=True)
+        print(render.render_summary(launch_plan, image_source), file=sys.stderr, flush=True)
     return launch.launch(launch_plan, environ)
 
 
-@jaxsif.group()
-def image() -> None:
-    """Build images."""
-
-
-_BUILD_HELP = """\
-Build an image, unless it is there and was made of the same inputs.
-
-\b
-examples:
-  jaxsif image build --flavour cpu
-  jaxsif image build --flavour cpu --base docker://python:3.13-slim
-"""
-
-
-@image.command("build", help=_BUILD_HELP, short_help="Build an image.")
-@click.option("--flavour", default="cpu", show_default=True, help="containers/flavours/NAME.args.")
-@click.option("--source", default=".", type=click.Path(file_okay=False), help="The checkout with containers/ [here].")
-@click.option("--output", default="build/images", show_default=True, help="Folder of finished images.")
-@click.option("--cache", default="build/cache", show_default=True, help="Folder of base systems and downloaded wheels.")
-@click.option("--base", metavar="ADDRESS", help="docker://… or a local image to build on, with apt in it.")
-@click.option("--force", is_flag=True, help="Build also when nothing changed.")
-def image_build(flavour: str, source: str, output: str, cache: str, base: str | None, force: bool) -> None:
-    from pathlib import Path
-
-    from jaxsif.host import require_runtime
-    from jaxsif.images.build import BuildOptions, build_image
-    from jaxsif.images.recipe import read_recipe
-
-    recipe = read_recipe(Path(source).resolve(), flavour)
-    runtime = require_runtime(os.environ)
-    options = BuildOptions(runtime.command, Path(output).resolve(), Path(cache).resolve(), base, force)
-    build_image(recipe, options, os.environ, click.echo)
-
-
 def _split(words: str) -> list[str]:
+    import shlex
+
     try:
         return shlex.split(words)
     except ValueError as error:
         raise JaxsifError(f"cannot read {words!r}: {error}", "--srun-args", "quote it as for a shell") from error
 
 
-def main() -> int:
-    """Run the command line; the exit status is documented in each command's help."""
+def _add_image_build(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--flavour", default="cpu", help="a file of containers/flavours, without .args (cpu)")
+    parser.add_argument("--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)")
+    parser.add_argument("--output", default="build/images", metavar="FOLDER", help="finished images (build/images)")
+    parser.add_argument(
+        "--cache", default="build/cache", metavar="FOLDER", help="base systems and downloaded wheels (build/cache)"
+    )
+    parser.add_argument("--base", metavar="ADDRESS", help="docker://… or a local image with apt, to build on")
+    parser.add_argument("--force", action="store_true", help="build also when nothing changed")
+    parser.set_defaults(call=_image_build)
+
+
+def _image_build(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from jaxsif.host import require_runtime
+    from jaxsif.images.build import BuildOptions, build_image
+    from jaxsif.images.recipe import read_recipe
+
+    def show(line: str) -> None:
+        print(line, flush=True)
+
+    recipe = read_recipe(Path(arguments.source).resolve(), arguments.flavour)
+    options = BuildOptions(
+        runtime=require_runtime(os.environ).command,
+        output=Path(arguments.output).resolve(),
+        cache=Path(arguments.cache).resolve(),
+        base=arguments.base,
+        force=arguments.force,
+    )
+    build_image(recipe, options, os.environ, show)
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Options up to the first '--', the program behind it, untouched: argparse would drop any '--' of the program's."""
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    arguments = _parser().parse_args(argv[:end])
+    if hasattr(arguments, "command"):
+        arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; each command's help documents its exit status."""
     try:
-        return jaxsif.main(prog_name="jaxsif", standalone_mode=False) or 0
+        arguments = _parse(sys.argv[1:] if argv is None else argv)
+        status: int = arguments.call(arguments)
+        return status
     except JaxsifError as error:
         print(error.render(), file=sys.stderr)
         return error.exit_code
-    except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "jaxsif"
-        print(JaxsifError(error.format_message(), where, f"{where} --help").render(), file=sys.stderr)
-        return 2
-    except click.ClickException as error:
-        print(f"jaxsif: error: {error.format_message()}", file=sys.stderr)
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         return 141  # whoever read our output went away, as SIGPIPE would say

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
 from jaxsif.slurm import Allocation, parse_gpu_count
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """One step's shape; None where Slurm decides."""
 
     nodes: int | None  # nodes of the step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jaxsif.apptainer import TASK_FOLDER, Runtime
 from jaxsif.distributed import container_variables, scrub_proxies
@@ -15,8 +15,7 @@ SRUN = "srun"
 LOCAL = "local"
 
 
-@dataclass(frozen=True)
-class RunOptions:
+class RunOptions(NamedTuple):
     """What the command line asks for; None where it says nothing."""
 
     command: tuple[str, ...]  # the program and its arguments
@@ -34,8 +33,7 @@ class RunOptions:
     label: bool = False  # prefix output lines with the task's number
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """What this host has; filled in by `host.probe`."""
 
     srun: bool  # Slurm's srun is on the PATH
@@ -47,8 +45,7 @@ class Host:
     job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
 
 
-@dataclass(frozen=True)
-class LaunchPlan:
+class LaunchPlan(NamedTuple):
     """Everything that a start needs; nothing in it differs between tasks."""
 
     launcher: str  # srun or local

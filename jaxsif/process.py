@@ -8,10 +8,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, NamedTuple
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _POLL = 0.1  # seconds between looks at processes whose output is silent
@@ -20,8 +18,7 @@ _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a fai
 Pass = Callable[[bytes], bytes]  # what to show of a chunk of output; b'' is the end
 
 
-@dataclass(frozen=True)
-class Child:
+class Child(NamedTuple):
     """A process to start."""
 
     argv: tuple[str, ...]
@@ -32,8 +29,7 @@ class Child:
     stdin: bool = True  # whether it inherits our standard input
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """How a run ended."""
 
     status: int  # of the first process that failed, 128 + N for signal N; 0 when all succeeded
@@ -56,13 +52,13 @@ def run_plain(
 
 
 def run_logged(
-    argv: Sequence[str], environ: Mapping[str, str], log: Path, folder: Path, on_line: Callable[[str], None]
+    argv: Sequence[str], environ: Mapping[str, str], log: str, folder: str, on_line: Callable[[str], None]
 ) -> int:
     """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return its exit status.
 
     The command gets a session of its own; when we are interrupted it is ended first, with all its descendants.
     """
-    with log.open("w") as log_file:
+    with open(log, "w") as log_file:
         process = subprocess.Popen(
             argv,
             env=environ,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-
 from jaxsif.plan import LOCAL, Host, LaunchPlan, RunOptions
 from jaxsif.slurm import ALLOCATION_OPTIONS, Allocation
 
 
 def render_command(plan: LaunchPlan) -> str:
     """One line for a POSIX shell that starts exactly what `process.run` starts."""
+    import shlex  # here: most runs render nothing
+
     words = [f"{name}={shlex.quote(value)}" for name, value in plan.set_environ]
     if plan.unset_environ:
         words = ["env", *(f"--unset={name}" for name in plan.unset_environ), *words]

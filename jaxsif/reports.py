@@ -6,11 +6,10 @@ that is the one channel which exists wherever srun works: no port, no shared fol
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
 
@@ -21,8 +20,7 @@ _KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: )")
 _ABORTED = 128 + signal.SIGABRT
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """One line of the task shim."""
 
     task: int  # SLURM_PROCID
@@ -63,6 +61,8 @@ class ReportFilter:
             if _KEPT_LINES.match(text):
                 self.errors.append(text)
             return line
+        import json  # here: when the first report comes, the step runs already, and the import costs no time
+
         before, _, rest = line.partition(MARKER)
         try:
             self.reports.append(Report(**json.loads(rest)))
@@ -105,7 +105,7 @@ def _describe_culprit(culprit: Report, reports: Sequence[Report]) -> JaxsifError
     where = raised[-1].where if raised else ""
     if raised and culprit.status < 128:
         what = f"{culprit.place} failed: {raised[-1].text}"
-    elif culprit.status > 128:
+    elif 128 < culprit.status <= 128 + signal.NSIG:
         what = f"{culprit.place} was killed by {signal_name(culprit.status - 128)}"
     else:
         what = f"{culprit.place} ended with exit status {culprit.status}"
@@ -121,7 +121,7 @@ def _hint(culprit: Report, text: str) -> str:
             " JAX_PLATFORMS=cpu to run on the CPU"
         )
     if culprit.status == 128 + signal.SIGKILL:
-        return "nothing in the program: the kernel's out-of-memory killer, an administrator or Slurm did it"
+        return "if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job"
     if culprit.status == 127:
         return "the program must be in the image or below a folder that is bound into it"
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
 
@@ -22,8 +22,7 @@ ALLOCATION_OPTIONS = {
 STEP_OPTIONS = ("--nodes", "--ntasks-per-node", "--gpus-per-node")
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(NamedTuple):
     """The Slurm job that this process is in, as its environment tells; see srun(1), OUTPUT ENVIRONMENT VARIABLES."""
 
     job_id: str  # SLURM_JOB_ID

@@ -89,7 +89,9 @@ def _build(
     # The engine unpacks below TMPDIR, and a /tmp in memory is small.
     temporary = {"APPTAINER_TMPDIR": str(scratch), "SINGULARITY_TMPDIR": str(scratch)}
     log = options.output / f"{recipe.name}.log"
-    status = process.run_logged(argv, {**environ, **temporary}, log, recipe.root, lambda line: _progress(line, show))
+    status = process.run_logged(
+        argv, {**environ, **temporary}, str(log), str(recipe.root), lambda line: _progress(line, show)
+    )
     if status:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
         raise HostError(f"the build of {recipe.name} failed:\n{tail}", str(log), "mend what it names, and run it again")

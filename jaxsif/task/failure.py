@@ -127,9 +127,9 @@ def exit_status(exception: BaseException | None) -> int:
 def describe(exception: BaseException) -> str:
     """The last line of a traceback, cut to 300 characters."""
     lines = str(exception).strip().splitlines() or [""]
-    name = type(exception).__qualname__
-    text = f"{name}({lines[0]})" if isinstance(exception, SystemExit) else f"{name}: {lines[0]}".rstrip(": ")
-    return text[:300]
+    if isinstance(exception, SystemExit) and isinstance(exception.code, int):
+        return f"sys.exit({exception.code})"
+    return f"{type(exception).__qualname__}: {lines[0]}".rstrip(": ")[:300]
 
 
 def location(exception: BaseException) -> str:

@@ -9,9 +9,12 @@
 here=${0%/*}
 task=${SLURM_PROCID:-0}
 
+# 3 is the program's standard error; the shell's own is closed, lest it says 'Terminated' in every task of a step that ends.
+exec 3>&2 2>/dev/null
+
 report() { # JSON fields
     [ -n "${JAXSIF_REPORT-}" ] || return 0
-    printf '\036jaxsif {"task": %s, "node": "%s", %s}\n' "$task" "${SLURMD_NODENAME-}" "$1" >&2
+    printf '\036jaxsif {"task": %s, "node": "%s", %s}\n' "$task" "${SLURMD_NODENAME-}" "$1" >&3
 }
 
 # jaxsif's own images load the task package by themselves.
@@ -23,7 +26,7 @@ if [ "$task" = 0 ]; then report '"event": "started"'; fi
 
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
-"$@"
+"$@" 2>&3 3>&-
 status=$?
 [ "$status" -ne 0 ] || exit 0
 
