@@ -37,7 +37,8 @@ class Runtime(NamedTuple):
     def run_argv(self, image: str, binds: Iterable[str], command: Iterable[str]) -> tuple[str, ...]:
         """The engine's `run`; it must say nothing itself and see the GPUs."""
         options = [option for bind in binds for option in ("--bind", bind)]
-        return (self.command, "--quiet", "run", "--nv", *options, image, *command)
+        # Without --no-eval a shell would expand `…` and $(…) in the values of variables.
+        return (self.command, "--quiet", "run", "--nv", "--no-eval", *options, image, *command)
 
 
 def check_sif(header: bytes, size: int, image: str, source: str) -> None:

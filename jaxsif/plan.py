@@ -126,4 +126,5 @@ def _task_argv(options: RunOptions, host: Host) -> tuple[str, ...]:
     if host.runtime is None or host.image is None:
         return ("/bin/sh", f"{host.task_folder}/start.sh", *options.command)
     binds = (f"{host.task_folder}:{TASK_FOLDER}:ro", *options.binds)
-    return host.runtime.run_argv(host.image, binds, ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command))
+    program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command)
+    return host.runtime.run_argv(host.image, binds, program)

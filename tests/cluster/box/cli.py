@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 
@@ -78,6 +79,9 @@ def _exec(settings: Settings, node: str, user: str, command: list[str]) -> int:
         raise BoxError("the cluster is not up\n  try: minicluster up")
     check_node(settings, node)
     argv = [*enter_argv(settings, box, node), *user_argv(user, command)]
+    # A terminal sends ^C to nsenter too; it must live on to pass the command's own end through.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
     os.execvp(argv[0], argv)
 
 

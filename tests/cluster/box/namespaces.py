@@ -91,6 +91,7 @@ def enter_argv(settings: Settings, box: Box, node: str) -> list[str]:
 def user_argv(user: str, command: list[str]) -> list[str]:
     """`command` as `user`, with a login shell's environment, in their home."""
     become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--reset-env"]
+    become += ["env", "--default-signal=INT,QUIT"]  # which cli._exec ignores
     return [*become, "bash", "-lc", 'cd && exec "$@"', "bash", *command]
 
 

@@ -1,0 +1,27 @@
+"""The real cluster for tests: brought up and installed by `make test-cluster` before pytest starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from harness import PROGRAMS, Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """The cluster; fails, with what to do, where it is not up and installed."""
+    one = Cluster()
+    done = one.run("module load jax/sif && jaxsif --version")
+    assert done.returncode == 0, f"no cluster with jaxsif in it: run `make test-cluster`\n{done.stdout}{done.stderr}"
+    return one
+
+
+@pytest.fixture
+def folder(cluster: Cluster) -> Iterator[str]:
+    """A fresh folder in the user's home, on the shared file system, with tests/cluster/programs in it."""
+    path = cluster.check("mktemp -d ~/test.XXXXXX").strip()
+    for program in PROGRAMS.glob("*.py"):
+        cluster.write(f"{path}/{program.name}", program.read_text())
+    yield path
+    cluster.check(["rm", "-rf", path])

@@ -1,0 +1,68 @@
+"""What the cluster tests share: commands in the cluster in a box."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MINICLUSTER = HERE / "minicluster"
+PROGRAMS = HERE / "programs"
+
+
+class Cluster:
+    """Runs commands in the cluster in a box."""
+
+    def start(self, command: str | Sequence[str], *, node: str = "login", user: str = "user") -> subprocess.Popen[str]:
+        """Start a bash script (a string; with a login shell's functions) or an argument vector on `node` as `user`."""
+        argv = ["bash", "-lc", command] if isinstance(command, str) else list(command)
+        return subprocess.Popen(
+            [MINICLUSTER, "exec", "--node", node, "--user", user, "--", *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self, command: str | Sequence[str], *, stdin: str = "", timeout: float = 120, **where: str
+    ) -> subprocess.CompletedProcess[str]:
+        """As `start`, to its end; raises subprocess.TimeoutExpired."""
+        with self.start(command, **where) as process:
+            try:
+                out, err = process.communicate(stdin, timeout)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def check(self, command: str | Sequence[str], **options: object) -> str:
+        """As `run`, for a command that must succeed; return its standard output."""
+        done = self.run(command, **options)  # type: ignore[arg-type]
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file in the cluster, as the user."""
+        self.check(["tee", path], stdin=text)
+
+    def steps(self) -> list[str]:
+        """The names of the user's steps that run now, such as 12.0."""
+        return self.check("squeue --steps --noheader --format=%i").split()
+
+    def wait_steps(self, number: int, timeout: float = 20) -> float:
+        """Wait until `number` steps run; return the seconds that it took. Raises TimeoutError."""
+        begin = time.monotonic()
+        while len(self.steps()) != number:
+            if time.monotonic() > begin + timeout:
+                raise TimeoutError(f"{self.steps()} run after {timeout} s, not {number} steps")
+            time.sleep(0.05)
+        return time.monotonic() - begin
+
+
+def jaxsif_run(*argv: str) -> str:
+    """The bash script that loads the module and executes `jaxsif run` with exactly these arguments."""
+    return f"module load jax/sif && exec jaxsif run {shlex.join(argv)}"

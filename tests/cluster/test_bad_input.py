@@ -1,0 +1,144 @@
+"""What cannot work ends with one error of up to three lines (what, from where, what to try) and a documented status."""
+
+from __future__ import annotations
+
+import pytest
+from harness import Cluster, jaxsif_run
+
+# name: (shell commands before, arguments of jaxsif run, exit status, the whole of standard error)
+REFUSED = {
+    "image from --image is missing": (
+        "",
+        ["--image", "/no/such.sif", "--", "true"],
+        125,
+        "jaxsif: error: image not found: /no/such.sif\n  from: --image\n"
+        "  try:  make image, module load jax/sif, or pass --image PATH\n",
+    ),
+    "image from JAX_IMAGE is missing": (
+        "export JAX_IMAGE=gone.sif",
+        ["--", "true"],
+        125,
+        "jaxsif: error: image not found: gone.sif\n  from: JAX_IMAGE (environment)\n"
+        "  try:  make image, module load jax/sif, or pass --image PATH\n",
+    ),
+    "no image at all": (
+        "unset JAX_IMAGE",
+        ["--", "true"],
+        125,
+        "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"
+        "  try:  module load jax/sif, make image, or pass --image PATH\n",
+    ),
+    "not a SIF": (
+        "echo text >some.sif",
+        ["--image=some.sif", "--", "true"],
+        125,
+        "jaxsif: error: not a SIF image: some.sif\n  from: --image\n"
+        "  try:  make image, or pass --image PATH to a .sif file\n",
+    ),
+    "no runtime": (
+        "launcher=$(command -v jaxsif) && mkdir bin && ln -s /usr/bin/srun bin/ && "
+        'jaxsif() { PATH=$PWD/bin $launcher "$@"; }',
+        ["--", "true"],
+        125,
+        "jaxsif: error: no container runtime: neither apptainer nor singularity is on the PATH\n  from: PATH\n"
+        "  try:  load its module, or set JAXSIF_RUNTIME to its path on the nodes\n",
+    ),
+    "no command": (
+        "",
+        ["--"],
+        2,
+        "jaxsif: error: no command\n  from: jaxsif run\n"
+        "  try:  jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py\n",
+    ),
+    "unknown option": (
+        "",
+        ["--nods=2", "--", "true"],
+        2,
+        "jaxsif: error: unrecognized arguments: --nods=2\n  from: jaxsif\n  try:  jaxsif --help\n",
+    ),
+    "script not found": (
+        "",
+        ["--nodes=1", "--", "python", "missing.py"],
+        127,
+        "jaxsif: error: script not found: missing.py\n  from: looked for in @FOLDER@\n  try:  check its path\n",
+    ),
+    "more tasks than GPUs": (
+        "",
+        ["--nodes=1", "--ntasks-per-node=3", "--gpus-per-node=2", "--", "true"],
+        2,
+        "jaxsif: error: 3 tasks on a node with 2 GPU(s): JAX needs at least one GPU for each process\n"
+        "  from: --ntasks-per-node\n  try:  --ntasks-per-node=2, or --gpus-per-node=3\n",
+    ),
+    "GPUs that are no number": (
+        "",
+        ["--gpus-per-node=many", "--", "true"],
+        2,
+        "jaxsif: error: not a number of GPUs: 'many'\n  from: --gpus-per-node\n  try:  give N or TYPE:N, as for srun\n",
+    ),
+    "variable that is not set": (
+        "",
+        ["--env=NO_SUCH", "--", "true"],
+        2,
+        "jaxsif: error: variable NO_SUCH is not set\n  from: --env\n  try:  export NO_SUCH, or --env NO_SUCH=VALUE\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "argv", "status", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused_before_the_step(
+    cluster: Cluster, folder: str, before: str, argv: list[str], status: int, message: str
+) -> None:
+    script = f"cd {folder} && module load jax/sif && {before or ':'}\n" + jaxsif_run(*argv).removeprefix(
+        "module load jax/sif && exec "
+    )
+    done = cluster.run(script)
+    assert (done.stderr, done.returncode) == (message.replace("@FOLDER@", folder), status)
+    assert done.stdout == ""
+
+
+def test_truncated_image(cluster: Cluster, folder: str) -> None:
+    cut = "size=$(stat -c %s $JAX_IMAGE); head -c $((size - 1000000)) $JAX_IMAGE >cut.sif; echo $size"
+    done = cluster.run(f"cd {folder} && module load jax/sif && {cut} && exec jaxsif run --image cut.sif -- true")
+    size = int(done.stdout)
+    assert done.returncode == 125
+    assert done.stderr == (
+        f"jaxsif: error: image is truncated, 1000000 of {size} bytes are missing: cut.sif\n"
+        "  from: --image\n  try:  copy or build it again\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (["--nodes=99"], "Requested node configuration is not available"),
+        (["--gpus-per-node=9"], "Requested node configuration is not available"),
+        (["--partition=nowhere"], "Invalid partition name specified"),
+        (["--constraint=h100"], "Invalid feature specification"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_slurm_refuses(cluster: Cluster, argv: list[str], reason: str) -> None:
+    done = cluster.run(jaxsif_run(*argv, "--", "true"))
+    assert done.returncode == 125
+    errors = done.stderr[done.stderr.index("jaxsif: error: ") :]
+    assert errors.startswith("jaxsif: error: Slurm refused the request: ")
+    assert reason in errors.splitlines()[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_program_not_in_the_image(cluster: Cluster) -> None:
+    done = cluster.run(jaxsif_run("--nodes=1", "--", "no-such-program"))
+    assert done.returncode == 127
+    assert done.stderr.endswith(
+        "jaxsif: error: task 0 on node1 ended with exit status 127\n"
+        "  try:  the program must be in the image or below a folder that is bound into it\n"
+    )
+
+
+def test_image_that_the_runtime_cannot_open(cluster: Cluster, folder: str) -> None:
+    """A header that promises the right size over bytes that are no file system: only the runtime can tell."""
+    spoil = "cp $JAX_IMAGE bad.sif && chmod u+w bad.sif && dd if=/dev/zero of=bad.sif bs=1M seek=0 count=1 conv=notrunc"
+    spoil += " skip=0 2>/dev/null && head -c 32768 $JAX_IMAGE | dd of=bad.sif conv=notrunc 2>/dev/null"
+    done = cluster.run(f"cd {folder} && module load jax/sif && {spoil} && exec jaxsif run --image bad.sif -- true")
+    assert done.returncode == 125
+    assert "jaxsif: error: the container did not start: " in done.stderr

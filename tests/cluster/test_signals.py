@@ -1,0 +1,89 @@
+"""Signals to the launcher and to the step: passed on, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import time
+
+import pytest
+from harness import MINICLUSTER, Cluster, jaxsif_run
+
+OPTIONS = ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2")
+# Seconds from the signal until Slurm has no step any more.
+BOUND = 3.0
+
+
+def processes_left(cluster: Cluster) -> str:
+    """What runs of the programs of these tests on the nodes."""
+    pattern = "python fail.py|start.sh|sleep 1234|apptainer"
+    return "".join(cluster.run(["pgrep", "-fa", pattern], node=node).stdout for node in ("node1", "node2", "login"))
+
+
+@pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143), ("HUP", 129)])
+@pytest.mark.parametrize("program", ["python fail.py none 0", "sleep 1234"])
+def test_signal_to_the_launcher_ends_the_step(
+    cluster: Cluster, folder: str, name: str, status: int, program: str
+) -> None:
+    with cluster.start(f"cd {folder} && echo $$ >pid && " + jaxsif_run(*OPTIONS, "--", *program.split())) as launcher:
+        if program.startswith("python"):
+            assert launcher.stdout is not None
+            while "computes" not in launcher.stdout.readline():  # JAX has its own ideas of SIGTERM from here on
+                assert launcher.poll() is None
+        cluster.wait_steps(1)
+        cluster.check(f"kill -{name} $(cat {folder}/pid)")
+        assert cluster.wait_steps(0) < BOUND
+        launcher.communicate(timeout=10)
+    assert launcher.returncode == status
+    assert processes_left(cluster) == ""
+
+
+def test_ctrl_c_on_a_terminal(cluster: Cluster, folder: str) -> None:
+    """One Ctrl-C, as the terminal sends it: to the launcher and to srun at once."""
+    script = f"cd {folder} && " + jaxsif_run(*OPTIONS, "--", "python", "fail.py", "none", "0")
+    terminal, side = pty.openpty()
+    argv = [MINICLUSTER, "exec", "--", "bash", "-lc", script]
+    # setsid --ctty: the terminal is the session's own, so that its ^C becomes a signal.
+    process = subprocess.Popen(["setsid", "--ctty", "--wait", *argv], stdin=side, stdout=side, stderr=side)
+    os.close(side)
+    output = b""
+    while output.count(b"computes") < 4:
+        output += os.read(terminal, 4096)
+    begin = time.monotonic()
+    os.write(terminal, b"\x03")
+    assert process.wait(timeout=20) == 130
+    cluster.wait_steps(0)
+    assert time.monotonic() - begin < BOUND
+    os.close(terminal)
+    assert processes_left(cluster) == ""
+
+
+def test_scancel_of_the_step_ends_jax(cluster: Cluster, folder: str) -> None:
+    """SIGTERM to the tasks alone; JAX would log and ignore it until SIGKILL comes, 30 s later."""
+    with cluster.start(f"cd {folder} && " + jaxsif_run(*OPTIONS, "--", "python", "fail.py", "none", "0")) as launcher:
+        assert launcher.stdout is not None
+        while "computes" not in launcher.stdout.readline():
+            assert launcher.poll() is None
+        step = cluster.steps()[0]
+        cluster.check(["scancel", "--signal=TERM", step])
+        assert cluster.wait_steps(0) < BOUND
+        _, err = launcher.communicate(timeout=10)
+    assert launcher.returncode == 128 + signal.SIGTERM
+    assert "was killed by SIGTERM" in err.splitlines()[-1]
+    assert processes_left(cluster) == ""
+
+
+def test_signal_for_the_program_reaches_it(cluster: Cluster, folder: str) -> None:
+    """SIGURG, the signal that orders a checkpoint without ending what serves the image (docs/troubleshooting.md)."""
+    program = (
+        "import signal, sys, time\n"
+        "def save(*_): import decimal, xml.dom; print('saved'); sys.exit(0)\n"
+        "signal.signal(signal.SIGURG, save); open('ready', 'w'); time.sleep(60)"
+    )
+    with cluster.start(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "python", "-c", program)) as launcher:
+        cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.1; done")
+        cluster.check(["scancel", "--signal=URG", cluster.steps()[0]])
+        out, err = launcher.communicate(timeout=20)
+    assert (launcher.returncode, out, err) == (0, "saved\n", "")
