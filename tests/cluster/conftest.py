@@ -24,4 +24,4 @@ def folder(cluster: Cluster) -> Iterator[str]:
     for program in PROGRAMS.glob("*.py"):
         cluster.write(f"{path}/{program.name}", program.read_text())
     yield path
-    cluster.check(["rm", "-rf", path])
+    cluster.check(f"scancel --me && rm -rf {path}")

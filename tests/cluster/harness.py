@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -25,6 +27,7 @@ class Cluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def run(
@@ -35,7 +38,8 @@ class Cluster:
             try:
                 out, err = process.communicate(stdin, timeout)
             except BaseException:
-                process.kill()
+                # The whole group: killing nsenter alone leaves the command behind, which keeps the pipes open.
+                os.killpg(process.pid, signal.SIGKILL)
                 raise
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
@@ -48,6 +52,17 @@ class Cluster:
     def write(self, path: str, text: str) -> None:
         """Write a file in the cluster, as the user."""
         self.check(["tee", path], stdin=text)
+
+    def submit(self, folder: str, script: str, log: str) -> str:
+        """Submit a job script from `folder`, wait for the job's end, and return its log; the job must succeed.
+
+        Asking is faster than `sbatch --wait`, which looks every few seconds.
+        """
+        job = self.check(f"cd {folder} && sbatch --parsable --time=2 {script}").strip()
+        self.check(f"while squeue --noheader --jobs={job} | grep -q .; do sleep 0.2; done", timeout=200)
+        output = self.check(f"cat {folder}/{log}")
+        assert "ExitCode=0:0" in self.check(f"scontrol show job {job}"), output
+        return output
 
     def steps(self) -> list[str]:
         """The names of the user's steps that run now, such as 12.0."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
+from harness import Cluster
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_TIMEOUT = 200  # the 2 minutes a job gets, Slurm's patience with killed ones, and the pauses of `sbatch --wait`
 
 
 def _query(nodes: int, tasks_per_node: int, local: int) -> list[str]:
@@ -61,29 +60,17 @@ def _own_lines(log: str) -> list[str]:
     return sorted(line for line in lines if line and not line.startswith(noise))
 
 
-def _submit(cluster, folder, script, log):
-    """Submit `script`, wait for the job's end, assert that it succeeded, and return what is in the file `log`."""
-    where = shlex.quote(folder)
-    # On the command line, so that a job that hangs ends before this test gives up on it.
-    job = cluster.run(f"cd {where} && sbatch --wait --time=2 {script}", timeout=_TIMEOUT)
-    output = cluster.run(f"cd {where} && cat {log}", timeout=30)
-    assert job.returncode == 0, job.stderr + output.stdout
-    assert output.returncode == 0, output.stderr
-    return output.stdout
-
-
-def test_every_job_script_is_tested():
+def test_every_job_script_is_tested() -> None:
     scripts = {path.name for path in (_REPOSITORY / "slurm").glob("*.sbatch")}
     assert scripts == {name + ending for name in EXPECTED for ending in ENDINGS}
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("name", EXPECTED)
-def test_job_script(cluster, folder, name, ending):
-    copy = cluster.run(f'module load jax/sif && cp -r "$JAXSIF_HOME/slurm" {folder}/slurm', timeout=30)
-    assert copy.returncode == 0, copy.stderr
+def test_job_script(cluster: Cluster, folder: str, name: str, ending: str) -> None:
+    cluster.check(f'module load jax/sif && cp -r "$JAXSIF_HOME/slurm" {folder}/slurm')
     # One glob that must match one file: the log is named after the job, in the folder it was submitted from.
-    log = _submit(cluster, f"{folder}/slurm", name + ending, f"{name}-*.out")
+    log = cluster.submit(f"{folder}/slurm", name + ending, f"{name}-*.out")
     assert _own_lines(log) == EXPECTED[name]
 
 
@@ -96,13 +83,8 @@ def test_job_script(cluster, folder, name, ending):
         pytest.param("--nodes=2 --ntasks-per-node=2 --gpus-per-task=1", _query(2, 2, 1), id="gpus-per-task"),
     ],
 )
-def test_job_script_written_elsewhere(cluster, folder, options, expected):
+def test_job_script_written_elsewhere(cluster: Cluster, folder: str, options: str, expected: list[str]) -> None:
     lines = "\n".join(f"#SBATCH {option}" for option in options.split())
-    script = ELSEWHERE.format(options=lines, version=_jax_version())
-    made = cluster.run(
-        f'module load jax/sif && cd {folder} && cp "$JAXSIF_HOME/slurm/query.py" . && cat >job.sh',
-        input=script,
-        timeout=30,
-    )
-    assert made.returncode == 0, made.stderr
-    assert _own_lines(_submit(cluster, folder, "job.sh", "job.log")) == expected
+    cluster.write(f"{folder}/job.sh", ELSEWHERE.format(options=lines, version=_jax_version()))
+    cluster.check(f'module load jax/sif && cp "$JAXSIF_HOME/slurm/query.py" {folder}')
+    assert _own_lines(cluster.submit(folder, "job.sh", "job.log")) == expected
