@@ -119,6 +119,9 @@ def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | Non
             value = allocation.nodes  # all of them, also when fewer tasks than nodes would do
         if value is not None:
             argv.append(f"{name}={value}")
+    if allocation and options.ntasks_per_node and layout.nodes:
+        # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
+        argv.append(f"--ntasks={layout.nodes * options.ntasks_per_node}")
     return (*argv, *options.srun_args)
 
 

@@ -115,7 +115,7 @@ def _describe_culprit(culprit: Report, reports: Sequence[Report]) -> JaxsifError
 
 
 def _hint(culprit: Report, text: str) -> str:
-    if "Unable to initialize backend 'cuda'" in text:
+    if "JAX_PLATFORMS=cuda" in text or "Unable to initialize backend 'cuda'" in text:
         return (
             "the task was given GPUs, but JAX cannot use them: see nvidia-smi on the node, or set --env"
             " JAX_PLATFORMS=cpu to run on the CPU"

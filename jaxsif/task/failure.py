@@ -129,7 +129,19 @@ def describe(exception: BaseException) -> str:
     lines = str(exception).strip().splitlines() or [""]
     if isinstance(exception, SystemExit) and isinstance(exception.code, int):
         return f"sys.exit({exception.code})"
+    if isinstance(exception, AssertionError) and _innermost(exception) == ("xla_bridge.py", "backends"):
+        # All that JAX says is 'AssertionError'.
+        return f"JAX cannot use any platform of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
     return f"{type(exception).__qualname__}: {lines[0]}".rstrip(": ")[:300]
+
+
+def _innermost(exception: BaseException) -> tuple[str, str]:
+    """The file and the function in which the exception was raised, without folders."""
+    traceback = exception.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    code = traceback.tb_frame.f_code if traceback else None
+    return (os.path.basename(code.co_filename), code.co_name) if code else ("", "")
 
 
 def location(exception: BaseException) -> str:

@@ -1,0 +1,84 @@
+"""Several steps of one job, and JAX's coordinator between them."""
+
+from __future__ import annotations
+
+from harness import Cluster, jaxsif_run
+
+
+def test_two_runs_at_once_in_one_job(cluster: Cluster, folder: str) -> None:
+    """Both begin on node1, where JAX by itself would give both the same port, and the first would die."""
+    one = "jaxsif run --ntasks-per-node=1 --gpus-per-node=2 -- python slow_sum.py"
+    cluster.write(
+        f"{folder}/slow_sum.py",
+        "import time, jax, jax.numpy as jnp\njax.distributed.initialize()\ntime.sleep(3)\n"
+        "y = jax.pmap(lambda x: jax.lax.psum(x, 'i'), axis_name='i')(jnp.ones(jax.local_device_count()))\n"
+        "print('sum', y[0])\n",
+    )
+    script = (
+        f"#!/bin/bash -l\nset -e\nmodule load jax/sif\n{one} >a 2>&1 & a=$!\n{one} >b 2>&1 & b=$!\nwait $a\nwait $b\n"
+    )
+    cluster.write(f"{folder}/job.sh", script)
+    cluster.submit(folder, "--nodes=2 --ntasks-per-node=2 --gpus-per-node=4 --output=log job.sh", "log")
+    for name in "ab":
+        lines = [line for line in cluster.check(f"cat {folder}/{name}").splitlines() if "Gloo" not in line]
+        assert lines == ["sum 4.0", "sum 4.0"]
+
+
+def test_runs_one_after_the_other_in_one_allocation(cluster: Cluster) -> None:
+    """salloc's shell is on the login node; the allocation's GPUs decide the number of tasks."""
+    count = r"jaxsif run -- sh -c 'echo \$SLURM_NTASKS' | sort -u"
+    for options in ("--nodes=2 --gpus-per-node=2", "--nodes=2 --gres=gpu:2"):
+        assert cluster.check(f'module load jax/sif && salloc --quiet {options} bash -c "{count}; {count}"') == "4\n4\n"
+
+
+def test_uneven_gpus_are_refused(cluster: Cluster) -> None:
+    done = cluster.run("module load jax/sif && salloc --quiet --nodes=2 --gpus=4 jaxsif run -- true")
+    assert done.returncode == 2
+    assert "jaxsif: error: the job's GPUs are spread unevenly over its nodes: 3 + 1\n" in done.stderr
+
+
+def test_job_decides_the_number_of_tasks_when_it_asked(cluster: Cluster) -> None:
+    script = "salloc --quiet --nodes=2 --ntasks-per-node=1 --gpus-per-node=2 jaxsif run -- sh -c 'echo $SLURM_NTASKS'"
+    assert cluster.check(f"module load jax/sif && {script}") == "2\n2\n"
+
+
+def test_a_taken_port_is_named(cluster: Cluster, folder: str) -> None:
+    """The launcher chooses on its own host; whether the port is free where it matters, the first task looks."""
+    listen = "import socket, time; s = socket.create_server(('', 61234)); open('ready', 'w'); time.sleep(60)"
+    options = ("--nodes=2", "--gpus-per-node=1", "--env=JAXSIF_COORDINATOR_PORT=61234")
+    with cluster.start(f'cd {folder} && exec python3 -c "{listen}"', node="node1") as listener:
+        cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.1; done")
+        done = cluster.run(jaxsif_run(*options, "--", "python", "-c", "import jax; jax.distributed.initialize()"))
+        cluster.check(["pkill", "-f", "create_server"], node="node1")
+        listener.communicate(timeout=10)
+    assert done.returncode == 125
+    assert done.stderr.endswith(
+        "jaxsif: error: port 61234, chosen for JAX's coordinator, is taken on this node: "
+        "run it again for another port\n  from: task 0 on node1\n"
+    )
+
+
+def test_more_tasks_than_gpus_are_refused_on_the_node(cluster: Cluster) -> None:
+    """Where only Slurm knows how many GPUs a node gives, the task itself looks, and speaks once."""
+    options = ("--nodes=1", "--ntasks-per-node=3", "--srun-args=--gres=gpu:2")
+    done = cluster.run(jaxsif_run(*options, "--", "python", "-c", "pass"))
+    assert done.returncode == 125
+    assert done.stderr.count("jaxsif: error: 3 tasks on this node share 2 GPU(s)") == 1
+
+
+def test_label_names_the_task_of_each_line(cluster: Cluster) -> None:
+    script = "import os, sys; print('out'); print('err', file=sys.stderr); sys.exit(os.environ['SLURM_PROCID'] == '9')"
+    done = cluster.run(jaxsif_run("--nodes=2", "--ntasks-per-node=1", "--label", "--", "python", "-c", script))
+    assert sorted(done.stdout.splitlines()) == ["0: out", "1: out"]
+    assert sorted(done.stderr.splitlines()) == ["0: err", "1: err"]
+
+
+def test_verbose_tells_what_is_started(cluster: Cluster) -> None:
+    done = cluster.run(jaxsif_run("--verbose", "--nodes=2", "--gpus-per-node=2", "--", "true"))
+    assert done.returncode == 0
+    first, second = done.stderr.splitlines()
+    assert first == (
+        "jaxsif: 2 node(s), 2 task(s) a node, 2 GPU(s) a node by srun (one task per GPU); "
+        "image from JAX_IMAGE (environment)"
+    )
+    assert second.startswith("jaxsif: APPTAINERENV_PYTHONNOUSERSITE=1 ")
