@@ -35,10 +35,10 @@ class Allocation:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:
-        """The allocation, or None outside of one."""
-        if "SLURM_JOB_ID" not in environ:
+        """The allocation, or None outside of one; raises JaxsifError for values that Slurm does not write."""
+        if not environ.get("SLURM_JOB_ID"):
             return None
-        nodes = int(environ.get("SLURM_JOB_NUM_NODES", "1"))
+        nodes = _number_of_nodes(environ)
         return cls(
             job_id=environ["SLURM_JOB_ID"],
             nodes=nodes,
@@ -49,6 +49,17 @@ class Allocation:
         )
 
 
+def _number_of_nodes(environ: Mapping[str, str]) -> int:
+    value = environ.get("SLURM_JOB_NUM_NODES") or "1"
+    if not value.isdecimal() or int(value) < 1:
+        raise JaxsifError(
+            f"not a number of nodes: {value!r}",
+            "SLURM_JOB_NUM_NODES (environment)",
+            "unset SLURM_JOB_ID when this is not inside of a job",
+        )
+    return int(value)
+
+
 def _optional_int(environ: Mapping[str, str], name: str) -> int | None:
     value = environ.get(name, "")
     return int(value) if value.isdecimal() else None
@@ -56,16 +67,16 @@ def _optional_int(environ: Mapping[str, str], name: str) -> int | None:
 
 def _gpus_per_node(environ: Mapping[str, str], nodes: int) -> int | None:
     if "SLURM_GPUS_PER_NODE" in environ:
-        return parse_gpu_count(environ["SLURM_GPUS_PER_NODE"])
+        return parse_gpu_count(environ["SLURM_GPUS_PER_NODE"], "SLURM_GPUS_PER_NODE (environment)")
     # What the batch node has is what all have, unless there are others.
     return _optional_int(environ, "SLURM_GPUS_ON_NODE") if nodes == 1 else None
 
 
-def parse_gpu_count(text: str) -> int:
+def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
     """The number in an option's value: '4', 'a100:4', 'a100:2,v100:2'; raises JaxsifError for anything else."""
     counts = [part.rsplit(":", 1)[-1] for part in text.split(",")]
     if not all(count.isdecimal() for count in counts):
-        raise JaxsifError(f"not a number of GPUs: {text!r}", "--gpus-per-node", "give N or TYPE:N, as for srun")
+        raise JaxsifError(f"not a number of GPUs: {text!r}", source, "give N or TYPE:N, as for srun")
     return sum(map(int, counts))
 
 
