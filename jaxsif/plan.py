@@ -101,7 +101,8 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
 def _local_layout(options: RunOptions, host: Host) -> Layout:
     if options.nodes not in (None, 1):
         raise JaxsifError(f"{options.nodes} nodes without Slurm", "--nodes", "--nodes=1, or run it where srun is")
-    return plan_layout(1, options.ntasks_per_node, options.gpus_per_node or str(host.gpus), None, None)
+    gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
+    return plan_layout(1, options.ntasks_per_node, gpus, None, None)
 
 
 def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
