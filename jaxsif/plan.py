@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxsif.apptainer import TASK_FOLDER, Runtime
 from jaxsif.distributed import container_variables, scrub_proxies
@@ -102,7 +102,8 @@ def _local_layout(options: RunOptions, host: Host) -> Layout:
     if options.nodes not in (None, 1):
         raise JaxsifError(f"{options.nodes} nodes without Slurm", "--nodes", "--nodes=1, or run it where srun is")
     gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
-    return plan_layout(1, options.ntasks_per_node, gpus, None, None)
+    layout = plan_layout(1, options.ntasks_per_node, gpus, None, None)
+    return layout if layout.ntasks_per_node else replace(layout, ntasks_per_node=1, why="one task without GPUs")
 
 
 def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:

@@ -102,12 +102,12 @@ def test_task_argv_without_a_container() -> None:
         (WORKSTATION, {"gpus_per_node": "1"}, 1, 1),
         (WORKSTATION, {"gpus_per_node": "4"}, 4, 4),
         (WORKSTATION, {"ntasks_per_node": 1}, 1, 2),
-        (LAPTOP, {}, None, 0),
+        (LAPTOP, {}, 1, 0),
         (LAPTOP, {"ntasks_per_node": 3, "nodes": 1}, 3, 0),
     ],
-    ids=["all GPUs", "one GPU", "a rehearsal", "one process", "nothing", "processes on CPUs"],
+    ids=["all GPUs", "one GPU", "a rehearsal", "one process", "no GPUs", "processes on CPUs"],
 )
-def test_local_layout(host: Host, options: dict[str, object], tasks: int | None, gpus: int) -> None:
+def test_local_layout(host: Host, options: dict[str, object], tasks: int, gpus: int) -> None:
     layout = plan_of(host, **options).layout
     assert (layout.nodes, layout.ntasks_per_node, layout.gpus_per_node) == (1, tasks, gpus)
 
