@@ -6,6 +6,8 @@ import os
 import random
 import shutil
 import socket
+import stat
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from jaxsif.slurm import Allocation, parse_job_gpus
 
 _RUNTIMES = ("apptainer", "singularity")
 _DEFAULT_IMAGE = "jax.sif"
+_NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES; as in jaxsif/task/setup.py
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ def find_image(option: str | None, environ: Mapping[str, str]) -> Image:
     candidates = ((option, "--image"), (environ.get("JAX_IMAGE"), "JAX_IMAGE (environment)"), (_DEFAULT_IMAGE, ""))
     named, source = next((path, source) for path, source in candidates if path)
     image = Path(named)
-    if not image.exists():
+    mode = _mode(image, source)
+    if mode is None:
         if not source:
             raise HostError(
                 "no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here",
@@ -89,12 +93,26 @@ def find_image(option: str | None, environ: Mapping[str, str]) -> Image:
             )
         raise HostError(f"image not found: {named}", source, "make image, module load jax/sif, or pass --image PATH")
     source = source or "./jax.sif"
-    if image.is_dir():
-        if not (image / ".singularity.d").is_dir():
+    if stat.S_ISDIR(mode):
+        if _mode(image / ".singularity.d", source) is None:
             raise HostError(f"not an image: {named} is a folder without .singularity.d", source, "pass a .sif file")
     else:
         _check_file(image, source)
     return Image(os.path.abspath(image), source)
+
+
+def _mode(path: Path, source: str) -> int | None:
+    """The type and permissions of what is at `path`; None where nothing is."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _unreadable(path, source, error) from error
+
+
+def _unreadable(image: Path, source: str, error: OSError) -> HostError:
+    return HostError(f"cannot read image {image}: {error.strerror}", source, "check its path and permissions")
 
 
 def _check_file(image: Path, source: str) -> None:
@@ -103,7 +121,7 @@ def _check_file(image: Path, source: str) -> None:
             header = file.read(SIF_HEADER_SIZE)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise HostError(f"cannot read image {image}: {error.strerror}", source, "check its permissions") from error
+        raise _unreadable(image, source, error) from error
     check_sif(header, size, str(image), source)
 
 
@@ -141,7 +159,7 @@ def free_port() -> int:
 def _count_gpus(environ: Mapping[str, str]) -> int:
     """NVIDIA GPUs that this process may use."""
     if "CUDA_VISIBLE_DEVICES" in environ:
-        return len([name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name])
+        return len([name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name not in _NO_GPU])
     return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
 
 
@@ -150,4 +168,11 @@ def _job_gpus(options: RunOptions, allocation: Allocation | None) -> tuple[int, 
     told = options.ntasks_per_node or options.gpus_per_node
     if allocation is None or told or allocation.ntasks or allocation.gpus_per_node is not None:
         return None
-    return parse_job_gpus(process.output("scontrol", "--details", "show", "job", allocation.job_id))
+    try:
+        return parse_job_gpus(process.output("scontrol", "--details", "show", "job", allocation.job_id))
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise HostError(
+            f"scontrol does not tell the GPUs of job {allocation.job_id}",
+            "SLURM_JOB_ID (environment)",
+            "pass --gpus-per-node=N or --ntasks-per-node=N, or unset SLURM_JOB_ID when that job is over",
+        ) from error
