@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from jaxsif import __version__
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError
 
 _COMMAND_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -38,7 +38,7 @@ exit status:
 """
 
 
-@click.group(context_settings=_COMMAND_CONTEXT)
+@click.group(context_settings=_COMMAND_CONTEXT, no_args_is_help=False)
 @click.version_option(__version__, prog_name="jaxsif")
 def jaxsif() -> None:
     """JAX in Singularity/Apptainer images on Slurm clusters."""
@@ -80,7 +80,8 @@ def run(image: str | None, dry_run: bool, verbose: bool, **options: Any) -> int:
     host, image_source = hosts.probe(request, image, allocation, environ)
     launch_plan = plan.build(request, host, allocation, environ)
     if dry_run:
-        click.echo(render.render_command(launch_plan))
+        # As bytes: values may have some that are no UTF-8.
+        click.echo(os.fsencode(render.render_command(launch_plan)))
         return 0
     for line in render.render_notes(request, launch_plan, host, allocation):
         click.echo(f"jaxsif: {line}", err=True)
@@ -89,7 +90,7 @@ def run(image: str | None, dry_run: bool, verbose: bool, **options: Any) -> int:
     return launch.launch(launch_plan, environ)
 
 
-@jaxsif.group()
+@jaxsif.group(no_args_is_help=False)
 def image() -> None:
     """Build images."""
 
@@ -147,5 +148,6 @@ def main() -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        return 141  # whoever read our output went away, as SIGPIPE would say
+    except OSError as error:  # a full disk, a folder that cannot be written; of a closed pipe click makes exit status 1
+        print(HostError(error.strerror or str(error), error.filename or "").render(), file=sys.stderr)
+        return HostError.exit_code
