@@ -60,7 +60,8 @@ def parse_env(pairs: Iterable[str], environ: Mapping[str, str]) -> tuple[tuple[s
     parsed = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not name.isidentifier():
+        # A shell, and so --dry-run and the runtime, knows no other letters in names.
+        if not (name.isascii() and name.isidentifier()):
             raise JaxsifError(f"not a variable: {pair!r}", "--env", "--env NAME=VALUE, or --env NAME to pass it on")
         if not equals:
             if name not in environ:

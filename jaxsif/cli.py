@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from jaxsif import __version__
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError
 
 _DESCRIPTION = """\
 JAX in Singularity/Apptainer images on Slurm clusters.
@@ -143,7 +143,8 @@ def _run(arguments: argparse.Namespace) -> int:
     host, image_source = hosts.probe(request, image, allocation, environ)
     launch_plan = plan.build(request, host, allocation, environ)
     if dry_run:
-        print(render.render_command(launch_plan))
+        # As bytes: values may have some that are no UTF-8.
+        sys.stdout.buffer.write(os.fsencode(render.render_command(launch_plan) + "\n"))
         return 0
     for line in render.render_notes(request, launch_plan, host, allocation):
         print(f"jaxsif: {line}", file=sys.stderr, flush=True)
@@ -217,3 +218,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 141  # whoever read our output went away, as SIGPIPE would say
+    except OSError as error:  # a full disk, a folder that cannot be written
+        print(HostError(error.strerror or str(error), error.filename or "").render(), file=sys.stderr)
+        return HostError.exit_code

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
+import subprocess
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from jaxsif.slurm import Allocation, parse_job_gpus
 
 _RUNTIMES = ("apptainer", "singularity")
 _DEFAULT_IMAGE = "jax.sif"
+_NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES; as in jaxsif/task/setup.py
 
 
 class Image(NamedTuple):
@@ -81,7 +84,8 @@ def find_image(option: str | None, environ: Mapping[str, str]) -> Image:
     """The image of --image, JAX_IMAGE or ./jax.sif, in that order, checked; raises HostError."""
     candidates = ((option, "--image"), (environ.get("JAX_IMAGE"), "JAX_IMAGE (environment)"), (_DEFAULT_IMAGE, ""))
     named, source = next((path, source) for path, source in candidates if path)
-    if not os.path.exists(named):
+    mode = _mode(named, source)
+    if mode is None:
         if not source:
             raise HostError(
                 "no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here",
@@ -89,11 +93,25 @@ def find_image(option: str | None, environ: Mapping[str, str]) -> Image:
             )
         raise HostError(f"image not found: {named}", source, "make image, module load jax/sif, or pass --image PATH")
     source = source or "./jax.sif"
-    if not os.path.isdir(named):
+    if not stat.S_ISDIR(mode):
         _check_file(named, source)
-    elif not os.path.isdir(os.path.join(named, ".singularity.d")):
+    elif _mode(os.path.join(named, ".singularity.d"), source) is None:
         raise HostError(f"not an image: {named} is a folder without .singularity.d", source, "pass a .sif file")
     return Image(os.path.abspath(named), source)
+
+
+def _mode(path: str, source: str) -> int | None:
+    """The type and permissions of what is at `path`; None where nothing is."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _unreadable(path, source, error) from error
+
+
+def _unreadable(image: str, source: str, error: OSError) -> HostError:
+    return HostError(f"cannot read image {image}: {error.strerror}", source, "check its path and permissions")
 
 
 def _check_file(image: str, source: str) -> None:
@@ -102,7 +120,7 @@ def _check_file(image: str, source: str) -> None:
             header = file.read(SIF_HEADER_SIZE)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise HostError(f"cannot read image {image}: {error.strerror}", source, "check its permissions") from error
+        raise _unreadable(image, source, error) from error
     check_sif(header, size, image, source)
 
 
@@ -139,7 +157,7 @@ def free_port() -> int:
 def _count_gpus(environ: Mapping[str, str]) -> int:
     """NVIDIA GPUs that this process may use."""
     if "CUDA_VISIBLE_DEVICES" in environ:
-        return len([name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name])
+        return len([name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name not in _NO_GPU])
     return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
 
 
@@ -148,4 +166,11 @@ def _job_gpus(options: RunOptions, allocation: Allocation | None) -> tuple[int, 
     told = options.ntasks_per_node or options.gpus_per_node
     if allocation is None or told or allocation.ntasks or allocation.gpus_per_node is not None:
         return None
-    return parse_job_gpus(process.output("scontrol", "--details", "show", "job", allocation.job_id))
+    try:
+        return parse_job_gpus(process.output("scontrol", "--details", "show", "job", allocation.job_id))
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise HostError(
+            f"scontrol does not tell the GPUs of job {allocation.job_id}",
+            "SLURM_JOB_ID (environment)",
+            "pass --gpus-per-node=N or --ntasks-per-node=N, or unset SLURM_JOB_ID when that job is over",
+        ) from error

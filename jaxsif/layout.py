@@ -29,12 +29,12 @@ def plan_layout(
     `job_gpus` is the number of GPUs on each node of the job, where it had to be asked for. Raises JaxsifError for a
     layout that cannot work.
     """
-    asked = parse_gpu_count(gpus_per_node) if gpus_per_node else None
+    asked = parse_gpu_count(gpus_per_node) if gpus_per_node is not None else None
     available = allocation.gpus_per_node if allocation else None
     if available is None and job_gpus and len(set(job_gpus)) == 1:
         available = job_gpus[0]
     gpus = asked if asked is not None else available
-    tasks, why = ntasks_per_node, "--ntasks-per-node"
+    tasks, why = ntasks_per_node, "--ntasks-per-node" if ntasks_per_node else ""
     if tasks is None and allocation:
         tasks, why = _tasks_of_job(allocation)
         if tasks is None and not why:

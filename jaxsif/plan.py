@@ -98,7 +98,9 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
 def _local_layout(options: RunOptions, host: Host) -> Layout:
     if options.nodes not in (None, 1):
         raise JaxsifError(f"{options.nodes} nodes without Slurm", "--nodes", "--nodes=1, or run it where srun is")
-    return plan_layout(1, options.ntasks_per_node, options.gpus_per_node or str(host.gpus), None, None)
+    gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
+    layout = plan_layout(1, options.ntasks_per_node, gpus, None, None)
+    return layout if layout.ntasks_per_node else layout._replace(ntasks_per_node=1, why="one task without GPUs")
 
 
 def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
@@ -122,7 +124,21 @@ def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | Non
     if allocation and options.ntasks_per_node and layout.nodes:
         # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
         argv.append(f"--ntasks={layout.nodes * options.ntasks_per_node}")
-    return (*argv, *options.srun_args)
+    return (*argv, *_cpu_options(layout, allocation), *options.srun_args)
+
+
+def _cpu_options(layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
+    """What srun must be told of CPUs for a step in a job, where its defaults stand in the way."""
+    tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
+    if allocation is None or not tasks or not allocation.cpus_per_node:
+        return ()
+    if gpus and allocation.gpus_per_node and gpus < allocation.gpus_per_node:
+        # By itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits until it is over.
+        share = allocation.cpus_per_node * gpus // allocation.gpus_per_node
+        if share >= tasks:
+            return ("--exact", f"--cpus-per-task={share // tasks}")
+    # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all the same.
+    return ("--overcommit",) if tasks > allocation.cpus_per_node else ()
 
 
 def _task_argv(options: RunOptions, host: Host) -> tuple[str, ...]:

@@ -39,6 +39,11 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
         notes.append("warning: no container runtime here: running in this machine's own Python")
     if allocation:
         ignored = [name for name in ("--partition", "--account", "--constraint", "--time") if _given(options, name)]
+        tasks, cpus = plan.layout.ntasks_per_node, allocation.cpus_per_node
+        if tasks and cpus and tasks > cpus:
+            notes.append(
+                f"warning: {tasks} tasks on each node share {cpus} CPU(s): allocate with --cpus-per-gpu or --cpus-per-task"
+            )
         notes += [f"warning: {name} has no effect inside job {allocation.job_id}" for name in ignored]
     return tuple(notes)
 

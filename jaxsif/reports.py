@@ -14,10 +14,12 @@ from typing import NamedTuple
 from jaxsif.errors import HostError, JaxsifError
 
 MARKER = b"\x1ejaxsif "  # as in jaxsif/task/failure.py and start.sh
-_MARKED_LINE = re.compile(rb"(?:^ *\d+: )?\x1ejaxsif (.*)\n?$")  # srun's --label comes first
+_LABEL = re.compile(rb" *\d+: ")  # what srun --label begins lines with
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")  # unlike splitlines, a carriage return ends none
 _KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: )")
+_LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
 _ABORTED = 128 + signal.SIGABRT
+_LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
 
 
 class Report(NamedTuple):
@@ -44,7 +46,8 @@ class ReportFilter:
         self.reports: list[Report] = []
         self.errors: list[str] = []  # what srun, slurmstepd and the runtime complained of
         self._label = label
-        self._pending = b""
+        self._pending = b""  # an unfinished line that must wait
+        self._begun = b""  # the beginning of a line, as far as it is shown already
 
     def feed(self, data: bytes) -> bytes:
         """The part of `data` that people should see now; b'' means the end of the stream and flushes."""
@@ -53,22 +56,42 @@ class ReportFilter:
         # An unfinished line is shown at once (a progress bar), unless it may become a report.
         if data and lines and not lines[-1].endswith(b"\n") and (self._label or b"\x1e" in lines[-1]):
             self._pending = lines.pop()
-        return b"".join(map(self._filter_line, lines))
+        shown = b"".join(map(self._filter_line, lines))
+        if not data:
+            self._end_line()
+        return shown
 
     def _filter_line(self, line: bytes) -> bytes:
-        if b"\x1e" not in line:
-            text = line.decode(errors="replace").rstrip()
-            if _KEPT_LINES.match(text):
-                self.errors.append(text)
-            return line
-        import json  # here: when the first report comes, the step runs already, and the import costs no time
+        before, marker, rest = line.partition(MARKER)
+        report = _parse_report(rest) if marker else None
+        if report is None:
+            before = line
+        else:
+            self.reports.append(report)
+        self._begun = (self._begun + before)[:_LONGEST_ERROR]
+        if line.endswith(b"\n"):
+            self._end_line()
+        if report and self._label and _LABEL.fullmatch(before):
+            return b""
+        return before
 
-        before, _, rest = line.partition(MARKER)
-        try:
-            self.reports.append(Report(**json.loads(rest)))
-        except (ValueError, TypeError):
-            return line  # not ours after all
-        return b"" if _MARKED_LINE.match(line) else before
+    def _end_line(self) -> None:
+        """Keep the line that is now whole if srun, slurmstepd or the runtime complains in it."""
+        label = _LABEL.match(self._begun) if self._label else None
+        text = self._begun[label.end() if label else 0 :].decode(errors="replace").rstrip()
+        if _KEPT_LINES.match(text):
+            self.errors.append(text)
+        self._begun = b""
+
+
+def _parse_report(text: bytes) -> Report | None:
+    """The report of a marked line; None if the line is not ours after all."""
+    import json  # here: when the first report comes, the step runs already, and the import costs no time
+
+    try:
+        return Report(**json.loads(text))
+    except (ValueError, TypeError):
+        return None
 
 
 def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], launcher: str) -> JaxsifError | None:
@@ -103,10 +126,10 @@ def _find_culprit(reports: Sequence[Report]) -> Report | None:
 def _describe_culprit(culprit: Report, reports: Sequence[Report]) -> JaxsifError:
     raised = [report for report in reports if report.event == "exception" and report.task == culprit.task]
     where = raised[-1].where if raised else ""
-    if raised and culprit.status < 128:
-        what = f"{culprit.place} failed: {raised[-1].text}"
-    elif 128 < culprit.status <= 128 + signal.NSIG:
+    if 128 < culprit.status <= 128 + _LAST_SIGNAL:
         what = f"{culprit.place} was killed by {signal_name(culprit.status - 128)}"
+    elif raised:
+        what = f"{culprit.place} failed: {raised[-1].text}"
     else:
         what = f"{culprit.place} ended with exit status {culprit.status}"
     error = JaxsifError(what, where, _hint(culprit, raised[-1].text if raised else ""))

@@ -31,13 +31,14 @@ class Allocation(NamedTuple):
     ntasks: int | None  # SLURM_NTASKS: only when the job asked for a number of tasks
     ntasks_per_node: int | None  # SLURM_NTASKS_PER_NODE: likewise
     gpus_per_node: int | None  # None when the environment does not tell (--gres under salloc, --gpus)
+    cpus_per_node: int | None = None  # SLURM_JOB_CPUS_PER_NODE: on the node that has fewest
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:
-        """The allocation, or None outside of one."""
-        if "SLURM_JOB_ID" not in environ:
+        """The allocation, or None outside of one; raises JaxsifError for values that Slurm does not write."""
+        if not environ.get("SLURM_JOB_ID"):
             return None
-        nodes = int(environ.get("SLURM_JOB_NUM_NODES", "1"))
+        nodes = _number_of_nodes(environ)
         return cls(
             job_id=environ["SLURM_JOB_ID"],
             nodes=nodes,
@@ -45,7 +46,19 @@ class Allocation(NamedTuple):
             ntasks=_optional_int(environ, "SLURM_NTASKS"),
             ntasks_per_node=_optional_int(environ, "SLURM_NTASKS_PER_NODE"),
             gpus_per_node=_gpus_per_node(environ, nodes),
+            cpus_per_node=_cpus_per_node(environ),
         )
+
+
+def _number_of_nodes(environ: Mapping[str, str]) -> int:
+    value = environ.get("SLURM_JOB_NUM_NODES") or "1"
+    if not value.isdecimal() or int(value) < 1:
+        raise JaxsifError(
+            f"not a number of nodes: {value!r}",
+            "SLURM_JOB_NUM_NODES (environment)",
+            "unset SLURM_JOB_ID when this is not inside of a job",
+        )
+    return int(value)
 
 
 def _optional_int(environ: Mapping[str, str], name: str) -> int | None:
@@ -55,16 +68,22 @@ def _optional_int(environ: Mapping[str, str], name: str) -> int | None:
 
 def _gpus_per_node(environ: Mapping[str, str], nodes: int) -> int | None:
     if "SLURM_GPUS_PER_NODE" in environ:
-        return parse_gpu_count(environ["SLURM_GPUS_PER_NODE"])
+        return parse_gpu_count(environ["SLURM_GPUS_PER_NODE"], "SLURM_GPUS_PER_NODE (environment)")
     # What the batch node has is what all have, unless there are others.
     return _optional_int(environ, "SLURM_GPUS_ON_NODE") if nodes == 1 else None
 
 
-def parse_gpu_count(text: str) -> int:
+def _cpus_per_node(environ: Mapping[str, str]) -> int | None:
+    """SLURM_JOB_CPUS_PER_NODE is a list such as '16(x3),8'."""
+    counts = re.findall(r"(?:^|,)(\d+)", environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    return min(map(int, counts), default=None)
+
+
+def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
     """The number in an option's value: '4', 'a100:4', 'a100:2,v100:2'; raises JaxsifError for anything else."""
     counts = [part.rsplit(":", 1)[-1] for part in text.split(",")]
     if not all(count.isdecimal() for count in counts):
-        raise JaxsifError(f"not a number of GPUs: {text!r}", "--gpus-per-node", "give N or TYPE:N, as for srun")
+        raise JaxsifError(f"not a number of GPUs: {text!r}", source, "give N or TYPE:N, as for srun")
     return sum(map(int, counts))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
 import shutil
 import subprocess
@@ -55,7 +56,10 @@ def _read_pip_settings() -> dict[str, str]:
     for line in listing.splitlines():
         key, _, quoted = line.partition("=")
         variable = _PIP_SETTINGS.get(key.rsplit(".", 1)[-1])
-        urls = [url for url in quoted.strip("'\"").split() if not url.startswith("file:")]
-        if variable and urls:
+        if not variable:
+            continue
+        # pip prints Python literals: many indexes come as 'https://a\\nhttps://b'.
+        urls = [url for url in ast.literal_eval(quoted).split() if not url.startswith("file:")]
+        if urls:
             settings[variable] = " ".join(urls)
     return settings

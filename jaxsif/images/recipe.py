@@ -9,6 +9,8 @@ from pathlib import Path
 
 from jaxsif.errors import JaxsifError
 
+_CHECKOUT = "give a jaxsif checkout"
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -28,23 +30,40 @@ class Recipe:
         return self.root / f"containers/locks/{self.flavour}.txt"
 
     @property
+    def flavour_file(self) -> Path:
+        return self.root / f"containers/flavours/{self.flavour}.args"
+
+    @property
     def name(self) -> str:
         """The image's file name, such as jax-0.12.0.1-cpu.sif."""
         return f"jax-{self.jax_version}-{self.flavour}.sif"
 
     @property
     def packages(self) -> str:
-        """Debian packages of the base system, parted by blanks."""
-        return dict(self.arguments)["PACKAGES"]
+        """Debian packages of the base system, parted by blanks; raises JaxsifError if the flavour names none."""
+        packages = dict(self.arguments).get("PACKAGES")
+        if packages is None:
+            raise JaxsifError(
+                f"flavour {self.flavour} names no packages", str(self.flavour_file), "PACKAGES=NAME NAME…"
+            )
+        return packages
 
     def digest(self, *more: str) -> str:
-        """SHA-256 over every input's name and bytes and over `more`."""
+        """SHA-256 over every input's name and bytes and over `more`; raises JaxsifError for a missing input."""
         digest = hashlib.sha256()
-        flavour_file = self.root / f"containers/flavours/{self.flavour}.args"
         task_files = [path for path in sorted((self.root / "jaxsif/task").rglob("*")) if path.suffix in (".py", ".sh")]
-        fixed = [self.definition, self.lock, flavour_file, self.root / "containers/check.py", self.root / "LICENSE"]
+        fixed = [
+            self.definition,
+            self.lock,
+            self.flavour_file,
+            self.root / "containers/check.py",
+            self.root / "LICENSE",
+        ]
         for path in (*fixed, *task_files):
-            content = path.read_bytes()
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise JaxsifError(f"cannot read {path}: {error.strerror}", "--source", _CHECKOUT) from error
             digest.update(f"{path.relative_to(self.root)} {len(content)}\n".encode() + content)
         for text in more:
             digest.update(f"{text}\n".encode())
@@ -55,13 +74,24 @@ def read_recipe(root: Path, flavour: str) -> Recipe:
     """The recipe of `flavour`; raises JaxsifError for an unknown flavour or a lock without JAX."""
     flavours = sorted(path.stem for path in (root / "containers/flavours").glob("*.args"))
     if not flavours:
-        raise JaxsifError(f"no definition files in {root / 'containers'}", "--source", "give a jaxsif checkout")
+        raise JaxsifError(f"no definition files in {root / 'containers'}", "--source", _CHECKOUT)
     if flavour not in flavours:
         raise JaxsifError(f"no flavour {flavour}", "--flavour", "one of " + ", ".join(flavours))
-    lines = (root / f"containers/flavours/{flavour}.args").read_text().splitlines()
-    arguments = tuple(tuple(line.split("=", 1)) for line in lines if line and not line.startswith("#"))
+    arguments = _parse_arguments(root / f"containers/flavours/{flavour}.args")
     lock = root / f"containers/locks/{flavour}.txt"
     version = re.search(r"^jax==(\S+)", lock.read_text() if lock.exists() else "", re.MULTILINE)
     if not version:
         raise JaxsifError(f"no locked version of jax in {lock}", f"flavour {flavour}", f"make lock FLAVOUR={flavour}")
-    return Recipe(root, flavour, arguments, version[1])  # type: ignore[arg-type]
+    return Recipe(root, flavour, arguments, version[1])
+
+
+def _parse_arguments(path: Path) -> tuple[tuple[str, str], ...]:
+    """NAME=VALUE on each line; empty lines and those that begin with # say nothing."""
+    arguments = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise JaxsifError(f"not a build argument: {line!r}", f"{path}:{number}", "NAME=VALUE on each line")
+            arguments.append((name, value))
+    return tuple(arguments)

@@ -44,8 +44,9 @@ _OUTERMOST = {"<module>": "__main__", "_run_module_as_main": "runpy"}
 class _Watch:
     """How this process is about to end, as far as is known; filled in by the interpreter's unwinding."""
 
-    def __init__(self, report: bool) -> None:
-        self.report = report  # whether `jaxsif run` listens
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.report = "JAXSIF_REPORT" in environ  # whether `jaxsif run` listens
+        self.origin = _origin(environ)  # kept, because programs remove Slurm's variables to start srun or mpirun
         self.pid = os.getpid()  # a fork is not the task
         self.main_thread = threading.get_ident()
         self.exception: BaseException | None = None
@@ -53,7 +54,7 @@ class _Watch:
 
 def install(environ: Mapping[str, str]) -> None:
     """Watch how this process ends. Harmless in programs that do not use JAX."""
-    watch = _Watch("JAXSIF_REPORT" in environ)
+    watch = _Watch(environ)
     _watch_unwinding(watch)
     original = threading._shutdown  # type: ignore[attr-defined]
 
@@ -69,7 +70,7 @@ def install(environ: Mapping[str, str]) -> None:
 def refuse(environ: Mapping[str, str], problem: str) -> NoReturn:
     """End this task before its program starts."""
     if "JAXSIF_REPORT" in environ:
-        _emit({"event": "refused", "text": problem})
+        _emit({**_origin(environ), "event": "refused", "text": problem})
     else:
         print(f"jaxsif: error: {problem}", file=sys.stderr, flush=True)
     os._exit(125)
@@ -106,7 +107,7 @@ def _on_shutdown(watch: _Watch) -> None:
         time.sleep(_CONSEQUENCE_DELAY)
     if watch.report:
         where = location(exception)
-        _emit({"event": "exception", "text": text, "where": where, "consequence": consequence})
+        _emit({**watch.origin, "event": "exception", "text": text, "where": where, "consequence": consequence})
     if _connected():
         _leave(status)
 
@@ -125,14 +126,19 @@ def exit_status(exception: BaseException | None) -> int:
 
 
 def describe(exception: BaseException) -> str:
-    """The last line of a traceback, cut to 300 characters."""
-    lines = str(exception).strip().splitlines() or [""]
+    """The exception's kind and the first line of its message, cut to 300 characters."""
     if isinstance(exception, SystemExit) and isinstance(exception.code, int):
         return f"sys.exit({exception.code})"
     if isinstance(exception, AssertionError) and _innermost(exception) == ("xla_bridge.py", "backends"):
         # All that JAX says is 'AssertionError'.
         return f"JAX cannot use any platform of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
-    return f"{type(exception).__qualname__}: {lines[0]}".rstrip(": ")[:300]
+    try:
+        message = str(exception)
+    except Exception:  # as in tracebacks: an exception that cannot be shown must not hide where it came from
+        message = "<exception str() failed>"
+    lines = message.strip().splitlines() or [""]
+    name = type(exception).__qualname__
+    return (f"{name}: {lines[0]}" if lines[0] else name)[:300]
 
 
 def _innermost(exception: BaseException) -> tuple[str, str]:
@@ -157,8 +163,12 @@ def location(exception: BaseException) -> str:
     return found
 
 
-def _emit(event: Mapping[str, Any]) -> None:
-    record = {"task": int(os.environ["SLURM_PROCID"]), "node": os.environ.get("SLURMD_NODENAME", ""), **event}
+def _origin(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a report that name this task."""
+    return {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
+
+
+def _emit(record: Mapping[str, Any]) -> None:
     with contextlib.suppress(OSError):  # nobody can be told that standard error is closed
         os.write(2, f"{MARKER}{json.dumps(record)}\n".encode())
 

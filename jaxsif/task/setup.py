@@ -68,9 +68,12 @@ def _is_taken(port: int) -> bool:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The task's CUDA_VISIBLE_DEVICES as a tuple: indices, UUIDs (GPU-…) or MIG names; Slurm's NoDevFiles is none."""
+    """The task's CUDA_VISIBLE_DEVICES as a tuple: indices, UUIDs (GPU-…) or MIG names.
+
+    Slurm's NoDevFiles is none, and -1 is how people write none.
+    """
     value = environ.get("CUDA_VISIBLE_DEVICES", "")
-    return tuple(name for name in value.split(",") if name and name != "NoDevFiles")
+    return tuple(name for name in value.split(",") if name not in ("", "NoDevFiles", "-1"))
 
 
 def has_private_gpus(environ: Mapping[str, str]) -> bool:

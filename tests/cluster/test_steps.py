@@ -28,7 +28,10 @@ def test_runs_one_after_the_other_in_one_allocation(cluster: Cluster) -> None:
     """salloc's shell is on the login node; the allocation's GPUs decide the number of tasks."""
     count = r"jaxsif run -- sh -c 'echo \$SLURM_NTASKS' | sort -u"
     for options in ("--nodes=2 --gpus-per-node=2", "--nodes=2 --gres=gpu:2"):
-        assert cluster.check(f'module load jax/sif && salloc --quiet {options} bash -c "{count}; {count}"') == "4\n4\n"
+        done = cluster.run(f'module load jax/sif && salloc --quiet {options} bash -c "{count}; {count}"')
+        assert (done.stdout, done.returncode) == ("4\n4\n", 0)
+        # Such a job has one CPU on each node, and srun would refuse a second task there.
+        assert done.stderr.startswith("jaxsif: warning: 2 tasks on each node share 1 CPU(s): allocate with --cpus-per")
 
 
 def test_uneven_gpus_are_refused(cluster: Cluster) -> None:

@@ -1,0 +1,27 @@
+"""Expected texts: compared whole, rewritten by `make golden`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-golden", action="store_true", help="write the expected texts anew; review their diff")
+
+
+@pytest.fixture
+def compare(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compare a text with a file, whole; or write the file, with --rewrite-golden."""
+
+    def compare_or_rewrite(path: Path, text: str) -> None:
+        if request.config.getoption("--rewrite-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        if not path.exists():
+            pytest.fail(f"{path} is missing: make golden, and review what it writes")
+        assert text == path.read_text()
+
+    return compare_or_rewrite

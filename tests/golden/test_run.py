@@ -1,0 +1,144 @@
+"""What typical requests start, whole: the argument vector, the variables, the line of --dry-run, what --verbose says.
+
+One file of expected text for each case, in run/; `make golden` writes them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from jaxsif.apptainer import Runtime
+from jaxsif.plan import Host, RunOptions, build
+from jaxsif.render import render_command, render_notes, render_summary
+from jaxsif.slurm import Allocation
+
+EXPECTED = Path(__file__).parent / "run"
+
+TRAIN = ("python", "train.py", "--steps=100", "--name", "first try")
+LOGIN_NODE = Host(
+    srun=True,
+    runtime=Runtime("apptainer", "APPTAINERENV_"),
+    image="/sw/containers/jax.sif",
+    task_folder="/sw/jaxsif/lib/jaxsif/task",
+    port=61234,
+    gpus=0,
+    job_gpus=None,
+)
+WORKSTATION = LOGIN_NODE._replace(srun=False, gpus=2)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request, where it is made, and the environment there."""
+
+    options: RunOptions
+    host: Host = LOGIN_NODE
+    environ: Mapping[str, str] = field(default_factory=dict)
+    image_source: str = "JAX_IMAGE (environment)"
+
+
+def job(**variables: str) -> dict[str, str]:
+    """The environment of a job with two nodes."""
+    return {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_NODELIST": "gpu[07-08]",
+        **variables,
+    }
+
+
+CASES = {
+    "in-a-job": Case(RunOptions(TRAIN), environ=job(SLURM_GPUS_PER_NODE="a100:4")),
+    "in-a-job-with-its-own-tasks": Case(
+        RunOptions(TRAIN), environ=job(SLURM_GPUS_PER_NODE="4", SLURM_NTASKS="4", SLURM_NTASKS_PER_NODE="2")
+    ),
+    "in-a-job-with-tasks-given": Case(
+        RunOptions(TRAIN, nodes=1, ntasks_per_node=1, time="10"), environ=job(SLURM_GPUS_PER_NODE="4")
+    ),
+    "in-a-job-whose-gpus-slurm-was-asked-for": Case(RunOptions(TRAIN), LOGIN_NODE._replace(job_gpus=(3, 3)), job()),
+    "outside-with-all-options": Case(
+        RunOptions(
+            TRAIN,
+            launcher="srun",
+            nodes=2,
+            ntasks_per_node=2,
+            gpus_per_node="a100:4",
+            time="1-12:00:00",
+            partition="gpu",
+            account="physics",
+            constraint="nvlink&ib",
+            srun_args=("--qos=debug", "--comment=a night's run"),
+            binds=("/scratch", "/data/My Set:/data:ro"),
+            env=(("WANDB_MODE", "offline"),),
+            label=True,
+        ),
+        image_source="--image",
+    ),
+    "outside-with-gpus": Case(RunOptions(TRAIN, gpus_per_node="4")),
+    "outside-with-nothing": Case(RunOptions(("python", "-c", 'import jax; print("$HOME", jax.devices())'))),
+    "label": Case(RunOptions(TRAIN, label=True), environ=job(SLURM_GPUS_PER_NODE="4")),
+    "env-with-commas-and-quotes": Case(
+        RunOptions(
+            TRAIN,
+            env=(
+                ("XLA_FLAGS", "--xla_gpu_graph_level=0 --xla_dump_to='/scratch/a b',--xla_dump_hlo_as_text"),
+                ("GREETING", 'it\'s "quoted", $HOME, `date`\nand two lines'),
+                ("EMPTY", ""),
+            ),
+        ),
+        environ=job(SLURM_GPUS_PER_NODE="4"),
+    ),
+    "proxies": Case(
+        RunOptions(TRAIN),
+        environ=job(
+            SLURM_GPUS_PER_NODE="4",
+            http_proxy="http://proxy.example.org:3128",
+            https_proxy="http://proxy.example.org:3128",
+            HTTPS_PROXY="http://other.example.org:8080",
+            no_proxy="localhost,.example.org",
+            JAX_ENABLE_PREEMPTION_SERVICE="1",
+        ),
+    ),
+    "singularityce": Case(
+        RunOptions(TRAIN, env=(("NCCL_DEBUG", "INFO"),)),
+        LOGIN_NODE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),
+        job(SLURM_GPUS_PER_NODE="4"),
+    ),
+    "local": Case(RunOptions(TRAIN), WORKSTATION),
+    "local-rehearsal": Case(RunOptions(TRAIN, launcher="local", gpus_per_node="4", label=True), WORKSTATION),
+    "local-without-a-runtime": Case(
+        RunOptions(TRAIN, env=(("SEED", "1"),)),
+        WORKSTATION._replace(runtime=None, image=None, gpus=0),
+        image_source="nowhere (no container)",
+    ),
+}
+
+
+def render(case: Case) -> str:
+    """All that can be seen of a plan, one word a line where a difference should be easy to read."""
+    allocation = Allocation.from_environ(case.environ)
+    plan = build(case.options, case.host, allocation, case.environ)
+    notes = render_notes(case.options, plan, case.host, allocation)
+    parts = {
+        "launcher": [plan.launcher],
+        "argv, as Python writes its words": [repr(word) for word in plan.argv],
+        "variables set": [f"{name}={value!r}" for name, value in plan.set_environ],
+        "variables removed": list(plan.unset_environ),
+        "--dry-run": [render_command(plan)],
+        "--verbose": [render_summary(plan, case.image_source)],
+        "notes": list(notes),
+    }
+    return "\n".join(f"# {title}\n" + "".join(f"{line}\n" for line in lines) for title, lines in parts.items())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_run(name: str, compare: Callable[[Path, str], None]) -> None:
+    compare(EXPECTED / f"{name}.txt", render(CASES[name]))
+
+
+def test_every_expected_text_has_its_case() -> None:
+    assert {path.stem for path in EXPECTED.iterdir()} == set(CASES)

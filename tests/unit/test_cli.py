@@ -1,0 +1,287 @@
+"""The command line as people use it: what stands on which stream, the three-line errors, the exit codes."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jaxsif import __version__
+from jaxsif.cli import main
+
+ROOT = Path(__file__).parents[2]
+ALWAYS = "srun --export=ALL --kill-on-bad-exit=1 --quit-on-interrupt"
+Jaxsif = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A login node: srun and apptainer on the PATH, an image in the working directory, nothing else set."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM", "JAX", "APPTAINER", "SINGULARITY", "CUDA_")) or "proxy" in name:
+            monkeypatch.delenv(name)
+    (tmp_path / "bin").mkdir()
+    for name in ("srun", "apptainer"):
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    header = bytes(32) + b"SIF_MAGIC\x00" + bytes(22) + struct.pack("<8q", 0, 0, 0, 0, 0, 0, 128, 0)
+    (tmp_path / "jax.sif").write_bytes(header)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def jaxsif(host: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Jaxsif:
+    """Run a command line there; return exit code, standard output and standard error."""
+
+    def run(*arguments: str, **variables: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["jaxsif", *arguments])
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return (main(), *capfd.readouterr())
+
+    return run
+
+
+def test_version(jaxsif: Jaxsif) -> None:
+    assert jaxsif("--version") == (0, f"jaxsif, version {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (["--help"], "Usage: jaxsif [OPTIONS] COMMAND [ARGS]...\n"),
+        (["-h"], "Usage: jaxsif [OPTIONS] COMMAND [ARGS]...\n"),
+        (["run", "-h"], "Usage: jaxsif run [OPTIONS] [COMMAND]...\n"),
+        (["image", "--help"], "Usage: jaxsif image [OPTIONS] COMMAND [ARGS]...\n"),
+        (["image", "build", "--help"], "Usage: jaxsif image build [OPTIONS]\n"),
+    ],
+    ids=" ".join,
+)
+def test_help_is_what_was_asked_for(jaxsif: Jaxsif, arguments: list[str], usage: str) -> None:
+    code, out, err = jaxsif(*arguments)
+    assert (code, err) == (0, "")
+    assert out.startswith(usage)
+
+
+def variables_of(out: str) -> tuple[dict[str, str], str]:
+    """The variables before the command of --dry-run, and the command."""
+    words = out.rstrip("\n").split(" ")
+    count = next(index for index, word in enumerate(words) if "=" not in word)
+    return dict(word.split("=", 1) for word in words[:count]), " ".join(words[count:])
+
+
+def test_dry_run(jaxsif: Jaxsif, host: Path) -> None:
+    code, out, err = jaxsif("run", "--dry-run", "--nodes=2", "--gpus-per-node=4", "--", "python", "-c", "1; 2")
+    assert (code, err) == (0, "")
+    variables, command = variables_of(out)
+    assert 61000 <= int(variables["APPTAINERENV_JAXSIF_COORDINATOR_PORT"]) < 65500
+    engine = f"apptainer --quiet run --nv --bind {ROOT}/jaxsif/task:/opt/jaxsif/task:ro {host}/jax.sif"
+    program = "/bin/sh /opt/jaxsif/task/start.sh python -c '1; 2'"
+    assert command == f"{ALWAYS} --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 {engine} {program}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "options"),
+    [
+        (["run", "--dry-run", "hostname", "--nodes=2"], {}, ""),
+        (["run", "--dry-run", "--srun-args=--qos='a b' --mem=0", "--srun-args=-v", "x"], {}, " '--qos=a b' --mem=0 -v"),
+        (
+            ["run", "--dry-run", "hostname"],
+            {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "2"},
+            " --nodes=2 --ntasks-per-node=2",
+        ),
+    ],
+    ids=["options behind the program are the program's", "words of --srun-args", "in a job"],
+)
+def test_options_of_srun(jaxsif: Jaxsif, arguments: list[str], variables: dict[str, str], options: str) -> None:
+    code, out, err = jaxsif(*arguments, **variables)
+    assert (code, err) == (0, "")
+    assert variables_of(out)[1].startswith(f"{ALWAYS}{options} apptainer ")
+
+
+@pytest.mark.starts_processes
+def test_dry_run_keeps_bytes_that_are_no_text(host: Path) -> None:
+    command = [sys.executable, "-m", "jaxsif", "run", "--dry-run", "--env", b"A=\xff", "x"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:strict"}
+    ended = subprocess.run(command, env=environ, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b" APPTAINERENV_A='\xff' srun " in ended.stdout
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("arguments", [["run", "--dry-run", "x"], ["--help"]], ids=" ".join)
+def test_reader_that_went_away_hears_no_complaint(host: Path, arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "jaxsif", *arguments]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, env=environ, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
+FLAVOURS = ", ".join(sorted(path.stem for path in (ROOT / "containers/flavours").glob("*.args")))
+BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
+    ([], "Missing command.", "jaxsif", "jaxsif --help"),
+    (["image"], "Missing command.", "jaxsif image", "jaxsif image --help"),
+    (["walk"], "No such command 'walk'.", "jaxsif", "jaxsif --help"),
+    (
+        ["run", "--nodes=0", "x"],
+        "Invalid value for '--nodes': 0 is not in the range x>=1.",
+        "jaxsif run",
+        "jaxsif run --help",
+    ),
+    (
+        ["run", "--nodes=two", "x"],
+        "Invalid value for '--nodes': 'two' is not a valid integer range.",
+        "jaxsif run",
+        "jaxsif run --help",
+    ),
+    (
+        ["run", "--launcher=mpirun", "x"],
+        "Invalid value for '--launcher': 'mpirun' is not one of 'srun', 'local'.",
+        "jaxsif run",
+        "jaxsif run --help",
+    ),
+    (
+        ["run", "--dry-run"],
+        "no command",
+        "jaxsif run",
+        "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py",
+    ),
+    (
+        ["run", "--srun-args=--comment='a", "x"],
+        'cannot read "--comment=\'a": No closing quotation',
+        "--srun-args",
+        "quote it as for a shell",
+    ),
+    (
+        ["run", "--gpus-per-node=a100", "x"],
+        "not a number of GPUs: 'a100'",
+        "--gpus-per-node",
+        "give N or TYPE:N, as for srun",
+    ),
+    (["run", "--env=1", "x"], "not a variable: '1'", "--env", "--env NAME=VALUE, or --env NAME to pass it on"),
+    (
+        ["run", "--launcher=local", "--nodes=2", "x"],
+        "2 nodes without Slurm",
+        "--nodes",
+        "--nodes=1, or run it where srun is",
+    ),
+    (
+        ["image", "build", "--source=/nowhere"],
+        "no definition files in /nowhere/containers",
+        "--source",
+        "give a jaxsif checkout",
+    ),
+    (["image", "build", f"--source={ROOT}", "--flavour=rocm"], "no flavour rocm", "--flavour", f"one of {FLAVOURS}"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "where", "hint"), BAD_REQUESTS, ids=[" ".join(row[0]) or "nothing" for row in BAD_REQUESTS]
+)
+def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str, hint: str) -> None:
+    assert jaxsif(*arguments) == (2, "", f"jaxsif: error: {what}\n  from: {where}\n  try:  {hint}\n")
+
+
+def test_unknown_option(jaxsif: Jaxsif) -> None:
+    code, out, err = jaxsif("run", "--nodse=2", "x")
+    assert (code, out) == (2, "")
+    first, *others = err.splitlines()
+    assert first.startswith("jaxsif: error: No such option")  # how the next best is offered depends on click
+    assert "--nodes" in first
+    assert others == ["  from: jaxsif run", "  try:  jaxsif run --help"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "code", "error"),
+    [
+        (
+            ["run", "--image=nowhere.sif", "x"],
+            {},
+            125,
+            "image not found: nowhere.sif\n  from: --image\n"
+            "  try:  make image, module load jax/sif, or pass --image PATH",
+        ),
+        (
+            ["run", "x"],
+            {"JAXSIF_RUNTIME": "/opt/nowhere"},
+            125,
+            "cannot execute the container runtime /opt/nowhere\n  from: JAXSIF_RUNTIME\n"
+            "  try:  unset it, or correct it",
+        ),
+        (
+            ["run", "x"],
+            {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "many"},
+            2,
+            "not a number of nodes: 'many'\n  from: SLURM_JOB_NUM_NODES (environment)\n"
+            "  try:  unset SLURM_JOB_ID when this is not inside of a job",
+        ),
+        (
+            ["image", "build", f"--source={ROOT}", "--output=jax.sif/images"],
+            {},
+            125,
+            "Not a directory\n  from: {host}/jax.sif/images",
+        ),
+    ],
+    ids=["no image", "no runtime", "odd variables", "a folder that cannot be made"],
+)
+def test_host_that_cannot(
+    jaxsif: Jaxsif, host: Path, arguments: list[str], variables: dict[str, str], code: int, error: str
+) -> None:
+    assert jaxsif(*arguments, **variables) == (code, "", f"jaxsif: error: {error.format(host=host)}\n")
+
+
+def test_script_that_is_missing(jaxsif: Jaxsif, host: Path) -> None:
+    text = f"jaxsif: error: script not found: nowhere.py\n  from: looked for in {host}\n  try:  check its path\n"
+    assert jaxsif("run", "--", "python", "nowhere.py") == (127, "", text)
+
+
+@pytest.fixture
+def bare(host: Path) -> None:
+    """Neither Slurm nor a runtime."""
+    for name in ("srun", "apptainer"):
+        (host / "bin" / name).unlink()
+
+
+NOTES = """\
+jaxsif: no Slurm here: starting 1 local process(es)
+jaxsif: warning: no container runtime here: running in this machine's own Python
+"""
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("script", "code", "out", "err"),
+    [
+        ("echo $SLURM_PROCID $SLURM_NTASKS", 0, "0 1\n", ""),
+        ("echo to stderr >&2; exit 3", 3, "", "to stderr\njaxsif: error: {place} ended with exit status 3\n"),
+        ("kill -SEGV $$", 139, "", "jaxsif: error: {place} was killed by SIGSEGV\n"),
+    ],
+    ids=["success", "exit status", "signal"],
+)
+def test_local_run(jaxsif: Jaxsif, bare: None, script: str, code: int, out: str, err: str) -> None:
+    ended, shown, said = jaxsif("run", "--", "/bin/sh", "-c", script)
+    place = f"task 0 on {os.uname().nodename}"
+    assert (ended, shown) == (code, out)
+    # The shell of start.sh may tell of a signal in its own words.
+    assert said.startswith(NOTES)
+    assert said.endswith(err.format(place=place))
+
+
+@pytest.mark.starts_processes
+def test_local_run_with_two_labelled_processes(jaxsif: Jaxsif, bare: None) -> None:
+    code, out, err = jaxsif(
+        "run", "--launcher=local", "--ntasks-per-node=2", "--label", "/bin/sh", "-c", "echo a; echo b"
+    )
+    assert code == 0
+    assert sorted(out.splitlines()) == ["0: a", "0: b", "1: a", "1: b"]
+    assert err == NOTES.splitlines(keepends=True)[1]

@@ -1,0 +1,291 @@
+"""What is found on a host whose PATH, image and variables the tests make."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from jaxsif.apptainer import Runtime
+from jaxsif.distributed import COORDINATOR_PORTS
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.host import Image, find_image, find_runtime, free_port, probe, require_runtime
+from jaxsif.plan import RunOptions
+from jaxsif.slurm import Allocation
+
+JOB = Allocation("4711", 2, "node[1-2]", None, None, None)
+PROGRAM = RunOptions(("hostname",))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def executable(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}")
+    path.chmod(0o755)
+    return path
+
+
+def write_image(path: Path) -> Path:
+    """A whole SIF image without contents."""
+    path.write_bytes(bytes(32) + b"SIF_MAGIC\x00" + bytes(22) + struct.pack("<8q", 0, 0, 0, 0, 0, 0, 128, 8) + bytes(8))
+    return path
+
+
+def error_of(caught: pytest.ExceptionInfo[JaxsifError]) -> tuple[int, str]:
+    return caught.value.exit_code, caught.value.render()
+
+
+def test_runtime_prefers_apptainer(folder: Path) -> None:
+    executable(folder / "bin/singularity")
+    environ = {"PATH": f"{folder}/bin"}
+    assert find_runtime(environ) == Runtime("singularity", "SINGULARITYENV_")
+    executable(folder / "bin/apptainer")
+    assert find_runtime(environ) == Runtime("apptainer", "APPTAINERENV_")
+
+
+def test_runtime_behind_apptainers_link(folder: Path) -> None:
+    (folder / "bin").mkdir()
+    (folder / "bin/singularity").symlink_to(executable(folder / "lib/apptainer"))
+    assert find_runtime({"PATH": f"{folder}/bin"}) == Runtime("singularity", "APPTAINERENV_")
+
+
+def test_runtime_that_is_named(folder: Path) -> None:
+    executable(folder / "bin/apptainer")
+    named = str(executable(folder / "ce/singularity"))
+    environ = {"PATH": f"{folder}/bin", "JAXSIF_RUNTIME": named}
+    assert find_runtime(environ) == Runtime(named, "SINGULARITYENV_")
+
+
+def test_runtime_that_is_named_and_missing(folder: Path) -> None:
+    executable(folder / "bin/apptainer")
+    with pytest.raises(HostError) as caught:
+        find_runtime({"PATH": f"{folder}/bin", "JAXSIF_RUNTIME": "/opt/ce/singularity"})
+    assert error_of(caught) == (
+        125,
+        "jaxsif: error: cannot execute the container runtime /opt/ce/singularity\n"
+        "  from: JAXSIF_RUNTIME\n"
+        "  try:  unset it, or correct it",
+    )
+
+
+def test_no_runtime(folder: Path) -> None:
+    environ = {"PATH": str(folder)}
+    assert find_runtime(environ) is None
+    with pytest.raises(HostError) as caught:
+        require_runtime(environ)
+    assert error_of(caught) == (
+        125,
+        "jaxsif: error: no container runtime: neither apptainer nor singularity is on the PATH\n"
+        "  from: PATH\n"
+        "  try:  load its module, or set JAXSIF_RUNTIME to its path on the nodes",
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "found", "source"),
+    [
+        ("a.sif", "b.sif", "a.sif", "--image"),
+        (None, "b.sif", "b.sif", "JAX_IMAGE (environment)"),
+        (None, None, "jax.sif", "./jax.sif"),
+        (None, "", "jax.sif", "./jax.sif"),
+        ("a folder", None, "a folder", "--image"),
+    ],
+    ids=["option", "variable", "default", "empty variable", "sandbox folder"],
+)
+def test_image(folder: Path, option: str | None, variable: str | None, found: str, source: str) -> None:
+    for name in ("a.sif", "b.sif", "jax.sif"):
+        write_image(folder / name)
+    (folder / "a folder/.singularity.d").mkdir(parents=True)
+    environ = {} if variable is None else {"JAX_IMAGE": variable}
+    assert find_image(option, environ) == Image(f"{folder}/{found}", source)
+
+
+LONG = "x" * 300
+
+NOT_FOUND = """\
+jaxsif: error: image not found: {}
+  from: --image
+  try:  make image, module load jax/sif, or pass --image PATH"""
+NO_FILE = """\
+jaxsif: error: cannot read image {}: {}
+  from: --image
+  try:  check its path and permissions"""
+
+
+@pytest.mark.parametrize(
+    ("named", "text"),
+    [
+        ("nowhere.sif", NOT_FOUND.format("nowhere.sif")),
+        ("file/jax.sif", NOT_FOUND.format("file/jax.sif")),
+        (LONG, NO_FILE.format(LONG, "File name too long")),
+        (f"loop/{LONG}", NO_FILE.format(f"loop/{LONG}", "Too many levels of symbolic links")),
+        (
+            "folder",
+            "jaxsif: error: not an image: folder is a folder without .singularity.d\n"
+            "  from: --image\n"
+            "  try:  pass a .sif file",
+        ),
+        (
+            "file",
+            "jaxsif: error: not a SIF image: file\n"
+            "  from: --image\n"
+            "  try:  make image, or pass --image PATH to a .sif file",
+        ),
+    ],
+    ids=["missing", "below a file", "a long name", "a loop of links", "a folder", "another file"],
+)
+def test_image_refused(folder: Path, named: str, text: str) -> None:
+    (folder / "file").write_text("hello\n")
+    (folder / "folder").mkdir()
+    (folder / "loop").symlink_to("loop")
+    with pytest.raises(HostError) as caught:
+        find_image(named, {})
+    assert error_of(caught) == (125, text)
+
+
+def test_no_image_at_all(folder: Path) -> None:
+    with pytest.raises(HostError) as caught:
+        find_image(None, {})
+    assert error_of(caught) == (
+        125,
+        "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"
+        "  try:  module load jax/sif, make image, or pass --image PATH",
+    )
+
+
+def test_free_port_is_in_range_and_can_be_bound() -> None:
+    port = free_port()
+    assert port in COORDINATOR_PORTS
+    with socket.socket() as listener:
+        listener.bind(("", port))
+
+
+def test_probe_on_a_login_node(folder: Path) -> None:
+    executable(folder / "bin/srun")
+    executable(folder / "bin/apptainer")
+    write_image(folder / "jax.sif")
+    host, source = probe(PROGRAM, None, None, {"PATH": f"{folder}/bin"})
+    assert (host.srun, host.runtime, host.image) == (True, Runtime("apptainer", "APPTAINERENV_"), f"{folder}/jax.sif")
+    assert (host.gpus, host.job_gpus, source) == (0, None, "./jax.sif")
+    assert (Path(host.task_folder) / "start.sh").is_file()
+
+
+def test_probe_without_slurm_and_runtime_needs_no_image(folder: Path) -> None:
+    host, source = probe(PROGRAM, None, None, {"PATH": str(folder), "CUDA_VISIBLE_DEVICES": "0,1"})
+    assert (host.srun, host.runtime, host.image, host.gpus) == (False, None, None, 2)
+    assert source == "nowhere (no container)"
+
+
+def test_probe_with_srun_needs_a_runtime(folder: Path) -> None:
+    executable(folder / "srun")
+    with pytest.raises(HostError, match=r"^no container runtime"):
+        probe(PROGRAM, None, None, {"PATH": str(folder)})
+
+
+@pytest.mark.parametrize(
+    ("value", "gpus"),
+    [("", 0), ("0", 1), ("2,3", 2), ("GPU-5ac1,GPU-77b0", 2), ("NoDevFiles", 0), ("-1", 0)],
+)
+def test_gpus_of_this_machine_that_are_visible(folder: Path, value: str, gpus: int) -> None:
+    host, _ = probe(PROGRAM, None, None, {"PATH": str(folder), "CUDA_VISIBLE_DEVICES": value})
+    assert host.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python",),
+        ("python", "-c", "nowhere.py"),
+        ("python", "-m", "nowhere"),
+        ("python", "train.py"),
+        ("python3.12", "src/train.py"),
+        ("./run.sh",),
+        ("/opt/in/the/image",),
+        ("python", "/opt/in/the/image.py"),
+        ("nowhere",),
+    ],
+    ids=" ".join,
+)
+def test_programs_that_may_exist(folder: Path, command: tuple[str, ...]) -> None:
+    (folder / "src").mkdir()
+    for name in ("train.py", "src/train.py", "run.sh"):
+        (folder / name).write_text("")
+    host, _ = probe(RunOptions(command), None, None, {"PATH": str(folder)})
+    assert host.image is None
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        (("python", "nowhere.py"), "nowhere.py"),
+        (("/usr/bin/python3", "src/nowhere.py", "-v"), "src/nowhere.py"),
+        (("./run.sh",), "./run.sh"),
+    ],
+    ids=["script", "script of a Python with a path", "program"],
+)
+def test_program_that_is_certainly_missing(folder: Path, command: tuple[str, ...], missing: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        probe(RunOptions(command), None, None, {"PATH": str(folder)})
+    assert error_of(caught) == (
+        127,
+        f"jaxsif: error: script not found: {missing}\n  from: looked for in {folder}\n  try:  check its path",
+    )
+
+
+@pytest.fixture
+def in_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node of a job, with the folder bin/ as PATH of this process too: `scontrol` is started from there."""
+    executable(folder / "bin/srun")
+    executable(folder / "bin/apptainer")
+    write_image(folder / "jax.sif")
+    monkeypatch.setenv("PATH", f"{folder}/bin")
+    return folder
+
+
+@pytest.mark.starts_processes
+def test_gpus_of_the_job_are_asked_for(in_job: Path) -> None:
+    line = "     Nodes=node[1-2] CPU_IDs=0 Mem=0 GRES=gpu:a100:3(IDX:0-2)"
+    executable(in_job / "bin/scontrol", f'[ "$*" = "--details show job 4711" ] && echo "{line}"\n')
+    host, _ = probe(PROGRAM, None, JOB, {"PATH": f"{in_job}/bin"})
+    assert host.job_gpus == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "allocation"),
+    [
+        (RunOptions(("hostname",), ntasks_per_node=1), JOB),
+        (RunOptions(("hostname",), gpus_per_node="1"), JOB),
+        (PROGRAM, Allocation("4711", 2, "node[1-2]", 8, None, None)),
+        (PROGRAM, Allocation("4711", 2, "node[1-2]", None, None, 4)),
+        (PROGRAM, None),
+    ],
+    ids=["tasks given", "GPUs given", "tasks known", "GPUs known", "no job"],
+)
+def test_gpus_of_the_job_are_not_asked_for_without_need(
+    in_job: Path, options: RunOptions, allocation: Allocation | None
+) -> None:
+    host, _ = probe(options, None, allocation, {"PATH": f"{in_job}/bin"})  # a process would fail the test
+    assert host.job_gpus is None
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("scontrol", [None, "echo 'slurm_load_jobs error' >&2; exit 1\n"], ids=["missing", "failing"])
+def test_gpus_of_the_job_that_slurm_does_not_tell(in_job: Path, scontrol: str | None) -> None:
+    if scontrol:
+        executable(in_job / "bin/scontrol", scontrol)
+    with pytest.raises(HostError) as caught:
+        probe(PROGRAM, None, JOB, {"PATH": f"{in_job}/bin"})
+    assert error_of(caught) == (
+        125,
+        "jaxsif: error: scontrol does not tell the GPUs of job 4711\n"
+        "  from: SLURM_JOB_ID (environment)\n"
+        "  try:  pass --gpus-per-node=N or --ntasks-per-node=N, or unset SLURM_JOB_ID when that job is over",
+    )

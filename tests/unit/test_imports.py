@@ -1,0 +1,134 @@
+"""Imports point one way; the pure modules stay pure; what runs in the container needs nothing but Python 3.9."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "jaxsif"
+
+# A module imports from those before it, never from those behind it. A folder is one place.
+ORDER = (
+    *("errors", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
+    *("process", "host", "launch", "images", "cli", "__main__"),
+)
+PURE = ("errors", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports")
+IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}
+IMPURE_CALLS = {"print", "open", "input", "exec", "eval"}
+
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.name != "__init__.py" and "task" not in path.relative_to(PACKAGE).parts
+}
+TASK_FILES = sorted((PACKAGE / "task").rglob("*.py"))
+
+
+def imported(source: str) -> Iterator[str]:
+    """Full names of what a source imports, at its top or inside its functions: 'jaxsif.slurm', 'os', 'os.path'.
+
+    From `from jaxsif import launch, plan` come 'jaxsif.launch' and 'jaxsif.plan'.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield from ("." * node.level + (node.module or alias.name) for alias in node.names)
+            elif node.module == "jaxsif":
+                yield from (f"jaxsif.{alias.name}" for alias in node.names)
+            elif node.module:
+                yield node.module
+
+
+def place(module: str) -> int:
+    """The position in ORDER of 'slurm', or of 'images.build'."""
+    return ORDER.index(module.split(".")[0])
+
+
+def backward_imports(module: str, source: str) -> list[str]:
+    """The imports of `module` from behind it in ORDER; those within a folder are not judged."""
+    inside = [name[len("jaxsif.") :] for name in imported(source) if name.startswith("jaxsif.")]
+    others = [name for name in inside if name != "__version__" and name.split(".")[0] != module.split(".")[0]]
+    return [name for name in others if place(name) >= place(module)]
+
+
+def impurities(source: str) -> list[str]:
+    """What a pure module must not have: imports that reach the system, and calls that speak to it."""
+    names = [name for name in imported(source) if name.split(".")[0] in IMPURE_MODULES]
+    calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return names + [call.id for call in calls if isinstance(call, ast.Name) and call.id in IMPURE_CALLS]
+
+
+def test_every_module_has_a_place_in_the_order() -> None:
+    assert {module.split(".")[0] for module in MODULES} == set(ORDER)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_one_way(module: str) -> None:
+    assert backward_imports(module, MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_pure_modules_reach_nothing_outside(module: str) -> None:
+    assert impurities(MODULES[module].read_text()) == []
+
+
+def test_only_process_starts_processes() -> None:
+    starts = ("subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_", "os.exec", "os.fork")
+    found = {name for name, path in MODULES.items() if any(start in path.read_text() for start in starts)}
+    assert found == {"process"}
+
+
+def test_only_cli_reads_the_environment() -> None:
+    found = {name for name, path in MODULES.items() if "os.environ" in path.read_text() or "getenv" in path.read_text()}
+    assert found == {"cli"}
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "found"),
+    [
+        ("slurm", "from jaxsif.errors import JaxsifError", []),
+        ("slurm", "from jaxsif import plan", ["plan"]),
+        ("slurm", "def f():\n    from jaxsif.plan import build", ["plan"]),
+        ("images.build", "import jaxsif.cli", ["cli"]),
+        ("__main__", "from jaxsif.cli import main", []),
+        ("images.build", "from jaxsif.images.base import ensure_base", []),
+    ],
+    ids=["forward", "from jaxsif", "inside a function", "cli", "cli from __main__", "within a folder"],
+)
+def test_the_checker_sees_the_direction(module: str, source: str, found: list[str]) -> None:
+    assert backward_imports(module, source) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import subprocess", ["subprocess"]),
+        ("from os import environ", ["os"]),
+        ("def f():\n    print(1)", ["print"]),
+        ("import json\njson.dumps({})", []),
+    ],
+    ids=["subprocess", "environ", "print", "pure"],
+)
+def test_the_checker_sees_impurities(source: str, found: list[str]) -> None:
+    assert impurities(source) == found
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="Python 3.9 has no list of its standard library")
+@pytest.mark.parametrize("path", TASK_FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_task_package_is_python_3_9_and_the_standard_library(path: Path) -> None:
+    source = path.read_text()
+    ast.parse(source, feature_version=(3, 9))
+    roots = {name.split(".")[0] for name in imported(source) if not name.startswith(".")}
+    assert roots <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_launcher_is_python_3_9(module: str) -> None:
+    ast.parse(MODULES[module].read_text(), feature_version=(3, 9))

@@ -1,0 +1,147 @@
+"""Options, host and allocation -> what is started; whole lines are in tests/golden, single decisions here."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxsif.apptainer import Runtime
+from jaxsif.errors import JaxsifError
+from jaxsif.plan import LOCAL, SRUN, Host, LaunchPlan, RunOptions, build, choose_launcher
+from jaxsif.slurm import Allocation
+
+JOB = Allocation("4711", 2, "node[1-2]", None, None, 4)
+APPTAINER = Runtime("apptainer", "APPTAINERENV_")
+LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/sw/lib/jaxsif/task", 61234, 0, None)
+WORKSTATION = Host(False, APPTAINER, "/sw/jax.sif", "/sw/lib/jaxsif/task", 61234, 2, None)
+LAPTOP = Host(False, None, None, "/home/a/jaxsif/task", 61234, 0, None)
+PROGRAM = RunOptions(("python", "train.py"))
+
+
+def plan_of(host: Host, allocation: Allocation | None = None, **options: object) -> LaunchPlan:
+    return build(PROGRAM._replace(**options), host, allocation, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "has_srun", "allocation", "launcher"),
+    [
+        (None, True, None, SRUN),
+        (None, True, JOB, SRUN),
+        (None, False, None, LOCAL),
+        (SRUN, True, None, SRUN),
+        (LOCAL, True, None, LOCAL),
+        (LOCAL, False, JOB, LOCAL),
+    ],
+)
+def test_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None, launcher: str) -> None:
+    assert choose_launcher(asked, has_srun, allocation) == launcher
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocation", "origin"),
+    [(SRUN, None, "--launcher srun"), (SRUN, JOB, "--launcher srun"), (None, JOB, "SLURM_JOB_ID")],
+    ids=["asked for", "asked for in a job", "in a job"],
+)
+def test_srun_missing(asked: str | None, allocation: Allocation | None, origin: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        choose_launcher(asked, False, allocation)
+    assert caught.value.render() == (f"jaxsif: error: srun is not on the PATH\n  from: {origin}\n  try:  load Slurm")
+
+
+ALWAYS = ("srun", "--export=ALL", "--kill-on-bad-exit=1", "--quit-on-interrupt")
+
+
+@pytest.mark.parametrize(
+    ("allocation", "options", "argv"),
+    [
+        (None, {}, ()),
+        (None, {"gpus_per_node": "a100:4"}, ("--ntasks-per-node=4", "--gpus-per-node=a100:4")),
+        (None, {"time": "1-0", "account": "a"}, ("--time=1-0", "--account=a")),
+        (JOB, {}, ("--nodes=2", "--ntasks-per-node=4")),
+        (JOB, {"time": "5", "partition": "p", "account": "a", "constraint": "c"}, ("--nodes=2", "--ntasks-per-node=4")),
+        (JOB, {"nodes": 1, "ntasks_per_node": 1}, ("--nodes=1", "--ntasks-per-node=1")),
+        (JOB._replace(ntasks=8), {}, ("--nodes=2",)),
+        (JOB._replace(ntasks_per_node=2), {}, ("--nodes=2",)),
+        (None, {"label": True, "srun_args": ("--mem=0", "--qos=a b")}, ("--label", "--mem=0", "--qos=a b")),
+    ],
+    ids=[
+        "nothing",
+        "GPUs",
+        "an allocation's options",
+        "in a job",
+        "in a job, where an allocation's options mean nothing",
+        "a part of a job",
+        "tasks of the job, which srun inherits",
+        "tasks per node of the job, which srun inherits",
+        "label and further arguments",
+    ],
+)
+def test_options_of_srun(allocation: Allocation | None, options: dict[str, object], argv: tuple[str, ...]) -> None:
+    assert plan_of(LOGIN_NODE, allocation, **options).launch_argv == (*ALWAYS, *argv)
+
+
+def test_task_argv_in_a_container() -> None:
+    plan = plan_of(LOGIN_NODE, binds=("/scratch", "/data:/in:ro"))
+    binds = ("--bind", "/sw/lib/jaxsif/task:/opt/jaxsif/task:ro", "--bind", "/scratch", "--bind", "/data:/in:ro")
+    engine = ("apptainer", "--quiet", "run", "--nv", *binds, "/sw/jax.sif")
+    assert plan.task_argv == (*engine, "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
+    assert plan.argv == plan.launch_argv + plan.task_argv
+
+
+def test_task_argv_without_a_container() -> None:
+    plan = plan_of(LAPTOP)
+    assert plan.argv == ("/bin/sh", "/home/a/jaxsif/task/start.sh", "python", "train.py")
+    assert ("JAXSIF_COORDINATOR_PORT", "61234") in plan.set_environ  # under its own name, for there is no runtime
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "tasks", "gpus"),
+    [
+        (WORKSTATION, {}, 2, 2),
+        (WORKSTATION, {"gpus_per_node": "1"}, 1, 1),
+        (WORKSTATION, {"gpus_per_node": "4"}, 4, 4),
+        (WORKSTATION, {"ntasks_per_node": 1}, 1, 2),
+        (LAPTOP, {}, 1, 0),
+        (LAPTOP, {"ntasks_per_node": 3, "nodes": 1}, 3, 0),
+    ],
+    ids=["all GPUs", "one GPU", "a rehearsal", "one process", "no GPUs", "processes on CPUs"],
+)
+def test_local_layout(host: Host, options: dict[str, object], tasks: int, gpus: int) -> None:
+    layout = plan_of(host, **options).layout
+    assert (layout.nodes, layout.ntasks_per_node, layout.gpus_per_node) == (1, tasks, gpus)
+
+
+def test_local_nodes_refused() -> None:
+    with pytest.raises(JaxsifError) as caught:
+        plan_of(LAPTOP, nodes=2)
+    assert caught.value.render() == (
+        "jaxsif: error: 2 nodes without Slurm\n  from: --nodes\n  try:  --nodes=1, or run it where srun is"
+    )
+
+
+def test_local_more_tasks_than_gpus_refused() -> None:
+    with pytest.raises(JaxsifError) as caught:
+        plan_of(WORKSTATION, ntasks_per_node=3)
+    assert caught.value.render() == (
+        "jaxsif: error: 3 tasks on a node with 2 GPU(s): JAX needs at least one GPU for each process\n"
+        "  from: --ntasks-per-node\n"
+        "  try:  --ntasks-per-node=2, or --gpus-per-node=3"
+    )
+
+
+def test_env_comes_over_jaxsifs_own_variables_and_its_last_value_counts() -> None:
+    env = (("JAXSIF_COORDINATOR_PORT", "7"), ("A", "1"), ("A", "2"))
+    variables = dict(plan_of(LOGIN_NODE, env=env).set_environ)
+    assert variables["APPTAINERENV_JAXSIF_COORDINATOR_PORT"] == "7"
+    assert variables["APPTAINERENV_A"] == "2"
+
+
+def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> None:
+    environ = {"https_proxy": "http://p:3128", "JAX_ENABLE_PREEMPTION_SERVICE": "1"}
+    plan = build(PROGRAM, LOGIN_NODE, None, environ)
+    assert plan.unset_environ == ("https_proxy",)
+    assert dict(plan.set_environ) == {
+        "HTTPS_PROXY": "http://p:3128",
+        "APPTAINERENV_PYTHONNOUSERSITE": "1",
+        "APPTAINERENV_JAXSIF_REPORT": "1",
+        "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234",
+    }

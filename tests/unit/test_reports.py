@@ -1,0 +1,309 @@
+"""Reports taken out of standard error, however it is cut; and the first cause of a failure, in words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxsif.reports import Report, ReportFilter, find_failure, signal_name
+
+
+def report_line(**fields: object) -> bytes:
+    """As jaxsif/task writes it."""
+    return b"\x1ejaxsif " + json.dumps({"task": 0, "node": "node1", **fields}).encode() + b"\n"
+
+
+STARTED = report_line(event="started")
+EXIT = report_line(event="exit", status=3)
+STARTED_REPORT = Report(0, "node1", "started")
+EXIT_REPORT = Report(0, "node1", "exit", 3)
+
+
+def feed_all(chunks: list[bytes], label: bool = False) -> tuple[bytes, list[Report], list[str]]:
+    """What is shown, the reports and the errors kept, after all `chunks` and the end of the stream."""
+    one = ReportFilter(label)
+    shown = b"".join([*map(one.feed, chunks), one.feed(b"")])
+    return shown, one.reports, one.errors
+
+
+@pytest.mark.parametrize(
+    ("data", "shown", "reports"),
+    [
+        (b"loss 0.1\nloss 0.2\n", b"loss 0.1\nloss 0.2\n", []),
+        (STARTED + b"loss\n" + EXIT, b"loss\n", [STARTED_REPORT, EXIT_REPORT]),
+        (b"no newline" + EXIT + b"more\n", b"no newlinemore\n", [EXIT_REPORT]),
+        (b"12: " + EXIT, b"12: ", [EXIT_REPORT]),
+        (EXIT.rstrip(), b"", [EXIT_REPORT]),
+        (b"\x1ejaxsif {broken\n", b"\x1ejaxsif {broken\n", []),
+        (b'\x1ejaxsif {"task": 0}\n', b'\x1ejaxsif {"task": 0}\n', []),
+        (b"\x1ejaxsif [1]\n", b"\x1ejaxsif [1]\n", []),
+        (b"\x1e[1mbold\n", b"\x1e[1mbold\n", []),
+        (b"\xff\xfe\x00\r\n\n", b"\xff\xfe\x00\r\n\n", []),
+    ],
+    ids=[
+        "none",
+        "between lines",
+        "behind an unfinished line",
+        "behind a number that is no label",
+        "without its newline",
+        "no JSON",
+        "no report",
+        "JSON of another kind",
+        "another use of the separator",
+        "no text",
+    ],
+)
+def test_filter(data: bytes, shown: bytes, reports: list[Report]) -> None:
+    assert feed_all([data]) == (shown, reports, [])
+
+
+def test_filter_takes_labelled_reports_out() -> None:
+    data = b" 0: " + STARTED + b" 0: loss\n12: " + EXIT + b"10: half" + EXIT
+    assert feed_all([data], label=True) == (b" 0: loss\n10: half", [STARTED_REPORT, EXIT_REPORT, EXIT_REPORT], [])
+
+
+def test_unfinished_line_is_shown_at_once() -> None:
+    one = ReportFilter()
+    assert one.feed(b"epoch 1\r 10 %") == b"epoch 1\r 10 %"
+    assert one.feed(b"\r 20 %") == b"\r 20 %"
+
+
+def test_unfinished_line_that_may_become_a_report_waits() -> None:
+    one = ReportFilter()
+    assert one.feed(b"loss\n\x1ejax") == b"loss\n"
+    assert one.feed(b"on's\n") == b"\x1ejaxon's\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "label", "errors"),
+    [
+        (b"srun: error: Unable to allocate\n", False, ["srun: error: Unable to allocate"]),
+        (b"srun: job 7 queued\nslurmstepd: error: a\nb\n", False, ["slurmstepd: error: a"]),
+        (b"FATAL:   no such image\n", False, ["FATAL:   no such image"]),
+        (b"my FATAL: x\n1: FATAL: y\n", False, []),
+        (b"1: FATAL:   no such image\nsrun: error: x\n", True, ["FATAL:   no such image", "srun: error: x"]),
+        (b"srun: error: x", False, ["srun: error: x"]),
+    ],
+    ids=["srun", "slurmstepd", "the runtime", "the program", "labelled", "without its newline"],
+)
+def test_errors_are_kept_and_shown(data: bytes, label: bool, errors: list[str]) -> None:
+    assert feed_all([data], label) == (data, [], errors)
+
+
+REPORTS = st.builds(
+    Report,
+    task=st.integers(0, 9999),
+    node=st.sampled_from(["", "node1", "cn01-ib"]),
+    event=st.sampled_from(["started", "refused", "exception", "exit"]),
+    status=st.integers(0, 255),
+    text=st.text(max_size=20),
+    where=st.sampled_from(["", "train.py:12"]),
+    consequence=st.booleans(),
+)
+TEXTS = st.binary(max_size=12).map(lambda data: data.replace(b"\x1e", b"")) | st.sampled_from(
+    [b"\n", b"12: ", b"loss\r", b"\x1ejaxsif nonsense\n", b"\x1e\n", b"srun: error: x\n", b"FATAL: y", b"jaxsif "]
+)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """`data` in pieces, none of them empty: an empty one is the end of the stream."""
+    ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
+    return [data[begin:end] for begin, end in zip(ends, ends[1:])]
+
+
+@given(st.lists(TEXTS | REPORTS, max_size=8), st.lists(st.integers(0), max_size=12))
+def test_what_is_shown_is_the_input_without_reports(pieces: list[bytes | Report], places: list[int]) -> None:
+    data = b"".join(piece if isinstance(piece, bytes) else report_line(**vars(piece)) for piece in pieces)
+    shown, reports, _ = feed_all(cut(data, places))
+    assert shown == b"".join(piece for piece in pieces if isinstance(piece, bytes))
+    assert reports == [piece for piece in pieces if isinstance(piece, Report)]
+
+
+SNIPPETS = st.sampled_from([STARTED, EXIT, b"\x1e", b"jaxsif ", b"3: ", b"\n", b"srun: error: x", b"FATAL: y", b"{}"])
+
+
+@given(st.lists(SNIPPETS | st.binary(max_size=6), max_size=10), st.lists(st.integers(0), max_size=12), st.booleans())
+def test_the_cut_changes_nothing(pieces: list[bytes], places: list[int], label: bool) -> None:
+    data = b"".join(pieces)
+    assert feed_all(cut(data, places), label) == feed_all([data] if data else [], label)
+
+
+def started(task: int = 0) -> Report:
+    return Report(task, f"node{task}", "started")
+
+
+def ended(task: int, status: int) -> Report:
+    return Report(task, f"node{task}", "exit", status)
+
+
+def raised(task: int, text: str, consequence: bool = False) -> Report:
+    return Report(task, f"node{task}", "exception", text=text, where=f"train.py:{task}0", consequence=consequence)
+
+
+GONE = "XlaRuntimeError: INTERNAL: Connection closed by peer"
+NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
+
+
+@pytest.mark.parametrize(
+    ("status", "reports", "errors", "code", "text"),
+    [
+        (
+            1,
+            [started(), raised(1, "ValueError: shapes"), ended(1, 1)],
+            [],
+            1,
+            "task 1 on node1 failed: ValueError: shapes\n  from: train.py:10",
+        ),
+        (
+            1,
+            [started(), raised(0, GONE, True), ended(0, 1), raised(1, "ValueError: shapes"), ended(1, 1)],
+            [],
+            1,
+            "task 1 on node1 failed: ValueError: shapes\n  from: train.py:10",
+        ),
+        (
+            134,
+            [started(), ended(0, 134), ended(1, 137)],
+            [],
+            137,
+            "task 1 on node1 was killed by SIGKILL\n"
+            "  try:  nothing in the program: the kernel's out-of-memory killer, an administrator or Slurm did it",
+        ),
+        (134, [started(), ended(0, 134)], [], 134, "task 0 on node0 was killed by SIGABRT"),
+        (
+            1,
+            [started(), raised(0, GONE, True), ended(0, 1)],
+            [],
+            1,
+            f"task 0 on node0 failed: {GONE}\n  from: train.py:00",
+        ),
+        (
+            139,
+            [started(), raised(1, "ValueError: caught and shown"), ended(1, 139)],
+            [],
+            139,
+            "task 1 on node1 was killed by SIGSEGV\n  from: train.py:10",
+        ),
+        (3, [started(), ended(1, 3)], [], 3, "task 1 on node1 ended with exit status 3"),
+        (
+            3,
+            [started(), raised(1, "SystemExit(3)"), ended(1, 3)],
+            [],
+            3,
+            "task 1 on node1 failed: SystemExit(3)\n  from: train.py:10",
+        ),
+        (
+            200,
+            [started(), raised(1, "SystemExit(200)"), ended(1, 200)],
+            [],
+            200,
+            "task 1 on node1 failed: SystemExit(200)\n  from: train.py:10",
+        ),
+        (255, [started(), ended(1, 255)], [], 255, "task 1 on node1 ended with exit status 255"),
+        (
+            128,
+            [started(), raised(1, "SystemExit(128)"), ended(1, 128)],
+            [],
+            128,
+            "task 1 on node1 failed: SystemExit(128)\n  from: train.py:10",
+        ),
+        (
+            127,
+            [started(), ended(0, 127)],
+            [],
+            127,
+            "task 0 on node0 ended with exit status 127\n"
+            "  try:  the program must be in the image or below a folder that is bound into it",
+        ),
+        (
+            1,
+            [started(), raised(0, NO_GPU), ended(0, 1)],
+            [],
+            1,
+            f"task 0 on node0 failed: {NO_GPU}\n"
+            "  from: train.py:00\n"
+            "  try:  the task was given GPUs, but JAX cannot use them: see nvidia-smi on the node, or set --env"
+            " JAX_PLATFORMS=cpu to run on the CPU",
+        ),
+        (
+            1,
+            [started(), ended(1, 1), Report(0, "node0", "refused", text="port 61234 is taken")],
+            [],
+            125,
+            "port 61234 is taken\n  from: task 0 on node0",
+        ),
+        (
+            1,
+            [],
+            ["srun: error: x", "srun: error: Unable to allocate resources: Invalid qos"],
+            125,
+            "Slurm refused the request: Unable to allocate resources: Invalid qos\n"
+            "  from: srun\n"
+            "  try:  sinfo and sacctmgr show what there is",
+        ),
+        (
+            255,
+            [],
+            ["FATAL:   could not open image", "srun: error: node1: task 0: Exited with exit code 255"],
+            125,
+            "the container did not start: could not open image\n"
+            "  from: the runtime, on a node\n"
+            "  try:  run it there by hand",
+        ),
+        (1, [], [], 125, "no task started (exit status 1)\n  from: srun"),
+        (
+            143,
+            [started()],
+            ["slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***"],
+            143,
+            "the step ended with exit status 143, and no task said why\n"
+            "  from: slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***\n"
+            "  try:  squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+        ),
+        (
+            1,
+            [Report(0, "", "started"), Report(2, "", "exit", 1)],
+            [],
+            1,
+            "process 2 ended with exit status 1",
+        ),
+    ],
+    ids=[
+        "an exception",
+        "a neighbour's exception first",
+        "JAX's SIGABRT first",
+        "SIGABRT alone",
+        "a consequence alone",
+        "a signal behind an exception",
+        "an exit status",
+        "sys.exit",
+        "sys.exit with a status beyond all signals",
+        "a status beyond all signals",
+        "sys.exit(128)",
+        "no program",
+        "no usable GPU",
+        "refused",
+        "refused by Slurm",
+        "refused by the runtime",
+        "nothing known",
+        "ended by Slurm",
+        "without Slurm",
+    ],
+)
+def test_first_cause(status: int, reports: list[Report], errors: list[str], code: int, text: str) -> None:
+    failure = find_failure(status, reports, errors, "srun")
+    assert failure is not None
+    assert failure.render() == f"jaxsif: error: {text}"
+    assert failure.exit_code == code
+
+
+def test_success_has_no_cause_whatever_was_said() -> None:
+    assert find_failure(0, [started(), ended(1, 3)], ["srun: error: x"], "srun") is None
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (33, "signal 33"), (70, "signal 70")])
+def test_signal_name(number: int, name: str) -> None:
+    assert signal_name(number) == name

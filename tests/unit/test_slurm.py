@@ -1,0 +1,137 @@
+"""Slurm's variables, node lists and numbers of GPUs, in all the forms that Slurm writes."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxsif.errors import JaxsifError
+from jaxsif.slurm import Allocation, parse_gpu_count, parse_job_gpus
+
+SBATCH = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_JOB_NODELIST": "node[1-2]",
+    "SLURM_NTASKS": "8",
+    "SLURM_NTASKS_PER_NODE": "4",
+    "SLURM_GPUS_PER_NODE": "a100:4",
+    "SLURM_GPUS_ON_NODE": "4",
+}
+
+
+def test_no_allocation() -> None:
+    assert Allocation.from_environ({"SLURM_CONF": "/etc/slurm/slurm.conf"}) is None
+
+
+def test_whole_allocation() -> None:
+    assert Allocation.from_environ(SBATCH) == Allocation(
+        job_id="4711", nodes=2, nodelist="node[1-2]", ntasks=8, ntasks_per_node=4, gpus_per_node=4
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "allocation"),
+    [
+        ({"SLURM_JOB_ID": "1"}, Allocation("1", 1, "", None, None, None)),
+        ({"SLURM_JOB_ID": "1", "SLURM_GPUS_ON_NODE": "3"}, Allocation("1", 1, "", None, None, 3)),
+        (
+            {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "3"},
+            Allocation("1", 2, "", None, None, None),
+        ),
+        ({"SLURM_JOB_ID": "1", "SLURM_NTASKS": ""}, Allocation("1", 1, "", None, None, None)),
+        ({"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": ""}, Allocation("1", 1, "", None, None, None)),
+    ],
+    ids=["bare", "GPUs of one node", "GPUs of one node say nothing about two", "empty tasks", "empty nodes"],
+)
+def test_partial_allocation(environ: dict[str, str], allocation: Allocation) -> None:
+    assert Allocation.from_environ(environ) == allocation
+
+
+def test_empty_job_id_is_no_job() -> None:
+    assert Allocation.from_environ({"SLURM_JOB_ID": ""}) is None
+
+
+@pytest.mark.parametrize("value", ["two", "0", "-1", "2.0"])
+def test_odd_number_of_nodes(value: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        Allocation.from_environ({**SBATCH, "SLURM_JOB_NUM_NODES": value})
+    assert caught.value.render() == (
+        f"jaxsif: error: not a number of nodes: '{value}'\n"
+        "  from: SLURM_JOB_NUM_NODES (environment)\n"
+        "  try:  unset SLURM_JOB_ID when this is not inside of a job"
+    )
+
+
+def test_odd_number_of_gpus_in_the_environment_names_the_variable() -> None:
+    with pytest.raises(JaxsifError) as caught:
+        Allocation.from_environ({**SBATCH, "SLURM_GPUS_PER_NODE": "many"})
+    assert caught.value.render() == (
+        "jaxsif: error: not a number of GPUs: 'many'\n"
+        "  from: SLURM_GPUS_PER_NODE (environment)\n"
+        "  try:  give N or TYPE:N, as for srun"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("4", 4), ("0", 0), ("a100:4", 4), ("a100:2,v100:1", 3), ("gpu:a100:2", 2)],
+)
+def test_gpu_count(text: str, count: int) -> None:
+    assert parse_gpu_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "a100", "4:", "-1", "1.5", "2,", "a100:two", " 4"])
+def test_gpu_count_refused(text: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        parse_gpu_count(text)
+    assert caught.value.render() == (
+        f"jaxsif: error: not a number of GPUs: {text!r}\n  from: --gpus-per-node\n  try:  give N or TYPE:N, as for srun"
+    )
+
+
+GPU_TYPES = st.from_regex(r"[a-z][a-z0-9_.-]{0,6}", fullmatch=True)
+
+
+@given(st.lists(st.tuples(st.none() | GPU_TYPES, st.integers(0, 999)), min_size=1, max_size=4))
+def test_gpu_count_is_the_sum_over_types(parts: list[tuple[str | None, int]]) -> None:
+    text = ",".join(f"{kind}:{count}" if kind else str(count) for kind, count in parts)
+    assert parse_gpu_count(text) == sum(count for _, count in parts)
+
+
+@given(st.text())
+def test_gpu_count_of_any_text_is_a_number_or_an_error(text: str) -> None:
+    with contextlib.suppress(JaxsifError):
+        assert parse_gpu_count(text) >= 0
+
+
+# As `scontrol --details show job` of Slurm 22.05 writes it, shortened.
+JOB_DETAILS = """\
+JobId=7 JobName=interactive
+   JobState=RUNNING Reason=None Dependency=(null)
+   NodeList=node[1-3]
+   NumNodes=3 NumCPUs=8 NumTasks=3 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   TRES=cpu=8,mem=12G,node=3,billing=8,gres/gpu=5
+   JOB_GRES=gpu:a100:5
+     Nodes=node[1-2] CPU_IDs=0-1 Mem=4096 GRES=gpu:a100:2(IDX:0-1)
+     Nodes=node3 CPU_IDs=0-3 Mem=4096 GRES=gpu:a100:1(IDX:0)
+   MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
+"""
+
+
+@pytest.mark.parametrize(
+    ("details", "gpus"),
+    [
+        (JOB_DETAILS, (2, 2, 1)),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=\n", (0,)),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)\n", (2,)),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2),nic:4\n", (3,)),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=shard:8(0/8)\n", (0,)),
+        ("slurm_load_jobs error: Invalid job id specified\n", ()),
+    ],
+    ids=["groups of nodes", "none", "untyped", "two types and others", "no gpu", "not a job"],
+)
+def test_job_gpus(details: str, gpus: tuple[int, ...]) -> None:
+    assert parse_job_gpus(details) == gpus

@@ -1,0 +1,225 @@
+"""How a process says why it ended: in parts, and as a whole in a Python that starts with the task package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxsif
+from jaxsif.reports import Report, ReportFilter
+from jaxsif.task.failure import describe, exit_status, location
+
+TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
+
+
+@pytest.mark.parametrize(
+    ("exception", "status"),
+    [
+        (None, 0),
+        (ValueError("x"), 1),
+        (KeyboardInterrupt(), 130),
+        (SystemExit(), 0),
+        (SystemExit(None), 0),
+        (SystemExit(0), 0),
+        (SystemExit(3), 3),
+        (SystemExit(-1), 255),
+        (SystemExit(256), 0),
+        (SystemExit(True), 1),
+        (SystemExit("cannot go on"), 1),
+    ],
+    ids=repr,
+)
+def test_exit_status(exception: BaseException | None, status: int) -> None:
+    assert exit_status(exception) == status
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("code", ["3", "-1", "256", "True", "None", "'cannot go on'", "300"])
+def test_exit_status_is_pythons(code: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-ISc", f"raise SystemExit({code})"], stderr=subprocess.DEVNULL, check=False
+    )
+    assert exit_status(SystemExit(eval(code))) == ended.returncode
+
+
+class UnshowableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Outer:
+    class InnerError(Exception):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("exception", "text"),
+    [
+        (ValueError("shapes (2,) and (3,)"), "ValueError: shapes (2,) and (3,)"),
+        (ValueError(), "ValueError"),
+        (ValueError("\n  first\nsecond\n"), "ValueError: first"),
+        (ValueError("missing:"), "ValueError: missing:"),
+        (KeyError("a"), "KeyError: 'a'"),
+        (SystemExit(3), "SystemExit(3)"),
+        (SystemExit("cannot go on\nat all"), "SystemExit(cannot go on)"),
+        (Outer.InnerError("x"), "Outer.InnerError: x"),
+        (UnshowableError(), "UnshowableError: <exception str() failed>"),
+        (ValueError("x" * 1000), "ValueError: " + "x" * 288),
+        (SystemExit("x" * 1000), "SystemExit(" + "x" * 289),
+    ],
+    ids=[
+        "message",
+        "no message",
+        "many lines",
+        "a colon at the end",
+        "a key",
+        "exit",
+        "exit with a text",
+        "nested",
+        "unshowable",
+        "long",
+        "long exit",
+    ],
+)
+def test_describe(exception: BaseException, text: str) -> None:
+    assert describe(exception) == text
+
+
+def raised_by(source: str, name: str) -> BaseException:
+    """The exception that `source`, as the file `name`, raises."""
+    try:
+        exec(compile(source, name, "exec"), {})
+    except Exception as error:
+        error.__traceback__ = error.__traceback__.tb_next  # without this frame
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_location_is_the_innermost_line_of_the_users_code() -> None:
+    assert location(raised_by("x = 1\n\nraise ValueError\n", "/home/a/train.py")) == "/home/a/train.py:3"
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        "/opt/venv/lib/python3.12/site-packages/jax/api.py",
+        f"{sys.base_prefix}/lib/python3/json/decoder.py",
+        "<frozen x>",
+    ],
+    ids=["site-packages", "the standard library", "frozen"],
+)
+def test_location_passes_libraries_over(library: str) -> None:
+    source = f"exec(compile('1/0', {library!r}, 'exec'))"
+    assert location(raised_by(f"\n{source}", "train.py")) == "train.py:2"
+
+
+def test_location_in_a_library_alone() -> None:
+    name = "/opt/venv/lib/python3.12/site-packages/tool/cli.py"
+    assert location(raised_by("\n\n\n1/0", name)) == f"{name}:4"
+
+
+def test_location_of_an_exception_that_was_never_raised() -> None:
+    assert location(ValueError("x")) == ""
+
+
+def run_task(tmp_path: Path, program: str, **variables: str) -> tuple[int, bytes, list[Report], bytes]:
+    """Exit status, standard output, reports and standard error of `program` as task 5 of a step."""
+    script = tmp_path / "train.py"
+    script.write_text(program)
+    environ = {
+        "PATH": os.defpath,
+        "PYTHONPATH": str(TASK_FOLDER / "site"),
+        "SLURM_PROCID": "5",
+        "SLURM_STEP_NODELIST": "node[1-2]",
+        "SLURMD_NODENAME": "node2",
+        "JAXSIF_REPORT": "1",
+        **variables,
+    }
+    ended = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, check=False)
+    reports = ReportFilter()
+    return ended.returncode, ended.stdout, reports.reports, reports.feed(ended.stderr) + reports.feed(b"")
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("program", "status", "text"),
+    [
+        ("raise ValueError('shapes')", 1, "ValueError: shapes"),
+        ("import os; os.environ.clear(); raise ValueError('shapes')", 1, "ValueError: shapes"),
+        ("class E(Exception):\n    __str__ = None\nraise E", 1, "E: <exception str() failed>"),
+    ],
+    ids=["an exception", "in a cleared environment", "an exception that cannot be shown"],
+)
+def test_exception_is_reported(tmp_path: Path, program: str, status: int, text: str) -> None:
+    ended, _, reports, stderr = run_task(tmp_path, program)
+    where = f"{tmp_path}/train.py:{len(program.splitlines())}"
+    assert ended == status
+    assert reports == [Report(5, "node2", "exception", text=text, where=where)]
+    assert b"Traceback (most recent call last)" in stderr
+
+
+@pytest.mark.starts_processes
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python tells of an uncaught SystemExit from 3.12 on")
+def test_sys_exit_is_reported(tmp_path: Path) -> None:
+    ended, _, reports, stderr = run_task(tmp_path, "import sys\nsys.exit(3)")
+    assert (ended, stderr) == (3, b"")
+    assert reports == [Report(5, "node2", "exception", text="SystemExit(3)", where=f"{tmp_path}/train.py:2")]
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    "program",
+    [
+        "print('done')",
+        "import sys\nprint('done'); sys.exit()",
+        "try:\n    1/0\nexcept ZeroDivisionError:\n    print('done')",
+        "import os\nprint('done', flush=True)\nif os.fork() == 0: raise SystemExit(0)\nos.wait()",
+    ],
+    ids=["to its end", "sys.exit()", "with a caught exception", "with a child"],
+)
+def test_success_is_silent(tmp_path: Path, program: str) -> None:
+    assert run_task(tmp_path, program) == (0, b"done\n", [], b"")
+
+
+@pytest.mark.starts_processes
+def test_neighbours_exception_is_a_consequence(tmp_path: Path) -> None:
+    _, _, reports, _ = run_task(tmp_path, "raise RuntimeError('Connection closed by peer [10.0.0.1]:4')")
+    text = "RuntimeError: Connection closed by peer [10.0.0.1]:4"
+    where = f"{tmp_path}/train.py:1"
+    assert reports == [Report(5, "node2", "exception", text=text, where=where, consequence=True)]
+
+
+@pytest.mark.starts_processes
+def test_refused_task_does_not_start_its_program(tmp_path: Path) -> None:
+    variables = {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "SLURM_LOCALID": "1",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "JAXSIF_COORDINATOR_PORT": "61234",
+    }
+    problem = "2 tasks on this node share 1 GPU(s): JAX needs at least one GPU for each process"
+    reports = [Report(5, "node2", "refused", text=problem)]
+    assert run_task(tmp_path, "print('done')", **variables) == (125, b"", reports, b"")
+
+
+@pytest.mark.starts_processes
+def test_images_own_sitecustomize_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/sitecustomize.py").write_text("print('own')\n")
+    path = f"{TASK_FOLDER}/site:{tmp_path}/own"
+    program = "import sys; print(any('task/site' in entry for entry in sys.path))"
+    assert run_task(tmp_path, program, PYTHONPATH=path) == (0, b"own\nFalse\n", [], b"")
+
+
+@pytest.mark.starts_processes
+def test_nothing_happens_outside_of_a_task(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys; print('jaxsif_task.failure' in sys.modules); 1/0")
+    environ = {"PATH": os.defpath, "PYTHONPATH": str(TASK_FOLDER / "site"), "JAXSIF_REPORT": "1"}
+    ended = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, b"False\n")
+    assert b"\x1e" not in ended.stderr

@@ -1,0 +1,216 @@
+"""A task's Slurm variables -> JAX's variables."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxsif.task.setup import has_private_gpus, local_device_ids, prepare, tasks_on_node, visible_gpus
+
+# The second of four tasks, two on each of two nodes with four GPUs, under `jaxsif run`.
+TASK = {
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_NODELIST": "gpu[07-08]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_STEP_GPUS": "0,1,2,3",
+    "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+    "JAXSIF_COORDINATOR_PORT": "61234",
+    "JAXSIF_FLAVOUR": "cuda12",
+}
+COORDINATOR = {"JAX_COORDINATOR_ADDRESS": "gpu07:61234"}
+
+
+def without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in TASK.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("environ", "added"),
+    [
+        (TASK, {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_PLATFORMS": "cuda", **COORDINATOR}),
+        (without("JAXSIF_COORDINATOR_PORT"), {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
+        ({**TASK, "JAX_LOCAL_DEVICE_IDS": "0"}, {"JAX_PLATFORMS": "cuda", **COORDINATOR}),
+        ({**TASK, "JAX_PLATFORMS": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3", **COORDINATOR}),
+        (
+            {**TASK, "JAX_COORDINATOR_ADDRESS": "gpu07:1"},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_PLATFORMS": "cuda"},
+        ),
+        (
+            {**TASK, "CUDA_VISIBLE_DEVICES": "0"},
+            {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda", **COORDINATOR},
+        ),
+        (without("CUDA_VISIBLE_DEVICES"), COORDINATOR),
+        ({**TASK, "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, COORDINATOR),
+        ({**TASK, "CUDA_VISIBLE_DEVICES": "-1"}, COORDINATOR),
+        (
+            {**TASK, "JAXSIF_FLAVOUR": "cpu"},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2", **COORDINATOR},
+        ),
+        (
+            {**TASK, "JAXSIF_FLAVOUR": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3", **COORDINATOR},
+        ),
+        (
+            {**TASK, "JAXSIF_FLAVOUR": "cpu", "JAX_NUM_CPU_DEVICES": "1"},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3", **COORDINATOR},
+        ),
+    ],
+    ids=[
+        "shared GPUs",
+        "a bare srun",
+        "the user's devices",
+        "the user's platform",
+        "the user's coordinator",
+        "a GPU of its own",
+        "no GPUs",
+        "Slurm's word for no GPUs",
+        "the user's word for no GPUs",
+        "the rehearsal",
+        "the rehearsal, devices forced by XLA_FLAGS",
+        "the rehearsal, devices given",
+    ],
+)
+def test_prepare(environ: dict[str, str], added: dict[str, str]) -> None:
+    prepared = dict(environ)
+    assert prepare(prepared) == ""
+    assert prepared == {**environ, **added}
+
+
+def test_more_tasks_than_gpus_refused() -> None:
+    environ = {**TASK, "SLURM_STEP_TASKS_PER_NODE": "5(x2)"}
+    problem = "5 tasks on this node share 4 GPU(s): JAX needs at least one GPU for each process"
+    assert prepare(environ) == problem
+
+
+def test_more_tasks_than_gpus_are_the_users_own_affair_under_a_bare_srun() -> None:
+    environ = {**without("JAXSIF_COORDINATOR_PORT"), "SLURM_STEP_TASKS_PER_NODE": "8(x2)", "SLURM_LOCALID": "6"}
+    assert prepare(environ) == ""
+    assert environ["JAX_LOCAL_DEVICE_IDS"] == "2"
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A socket that listens on some port."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        one.listen()
+        yield one
+
+
+def first_task(port: int) -> dict[str, str]:
+    return {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "gpu07", "JAXSIF_COORDINATOR_PORT": str(port)}
+
+
+def test_first_task_refuses_a_port_that_is_taken(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    assert prepare(first_task(port)) == (
+        f"port {port}, chosen for JAX's coordinator, is taken on this node: run it again for another port"
+    )
+
+
+def test_other_tasks_do_not_look_at_the_port(listener: socket.socket) -> None:
+    environ = {**first_task(listener.getsockname()[1]), "SLURM_PROCID": "1"}
+    assert prepare(environ) == ""
+
+
+def test_children_of_the_first_task_find_the_port_taken_by_their_parent_and_go_on(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    listener.close()
+    environ = first_task(port)
+    assert prepare(environ) == ""
+    del environ["JAX_COORDINATOR_ADDRESS"]  # as JAX's own detection in a child might
+    with socket.socket() as coordinator:
+        coordinator.bind(("", port))
+        coordinator.listen()
+        assert prepare(environ) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "gpus"),
+    [
+        (None, ()),
+        ("", ()),
+        ("0", ("0",)),
+        ("2,3", ("2", "3")),
+        ("GPU-5ac1,MIG-77b0", ("GPU-5ac1", "MIG-77b0")),
+        ("NoDevFiles", ()),
+        ("-1", ()),
+    ],
+)
+def test_visible_gpus(value: str | None, gpus: tuple[str, ...]) -> None:
+    assert visible_gpus({} if value is None else {"CUDA_VISIBLE_DEVICES": value}) == gpus
+
+
+@pytest.mark.parametrize(
+    ("of_step", "visible", "private"),
+    [(None, "0,1", False), ("0,1", "0,1", False), ("0,1", "0", True), ("4,5,6,7", "0,1", True)],
+    ids=["not told", "all", "one of two", "renumbered"],
+)
+def test_private_gpus(of_step: str | None, visible: str, private: bool) -> None:
+    environ = (
+        {"CUDA_VISIBLE_DEVICES": visible}
+        if of_step is None
+        else {
+            "CUDA_VISIBLE_DEVICES": visible,
+            "SLURM_STEP_GPUS": of_step,
+        }
+    )
+    assert has_private_gpus(environ) is private
+
+
+@pytest.mark.parametrize(
+    ("value", "node", "tasks"),
+    [
+        (None, None, 1),
+        ("4", "0", 4),
+        ("2(x3),1", "0", 2),
+        ("2(x3),1", "2", 2),
+        ("2(x3),1", "3", 1),
+        ("1,2(x2),3", "2", 2),
+        ("1,2(x2),3", "3", 3),
+    ],
+)
+def test_tasks_on_node(value: str | None, node: str | None, tasks: int) -> None:
+    pairs = (("SLURM_STEP_TASKS_PER_NODE", value), ("SLURM_NODEID", node))
+    assert tasks_on_node({name: text for name, text in pairs if text is not None}) == tasks
+
+
+@pytest.mark.parametrize(
+    ("local_id", "tasks", "gpus", "private", "ids"),
+    [
+        (0, 1, 4, False, (0, 1, 2, 3)),
+        (1, 2, 4, False, (2, 3)),
+        (3, 4, 4, False, (3,)),
+        (1, 3, 4, False, (1,)),
+        (5, 6, 4, False, (1,)),
+        (1, 2, 1, True, (0,)),
+        (3, 4, 2, True, (0, 1)),
+    ],
+    ids=["alone", "two each", "one each", "an unequal number", "shared in turn", "its own", "its own two"],
+)
+def test_local_device_ids(local_id: int, tasks: int, gpus: int, private: bool, ids: tuple[int, ...]) -> None:
+    assert local_device_ids(local_id, tasks, gpus, private) == ids
+
+
+@given(gpus=st.integers(1, 64), data=st.data())
+def test_shares_of_gpus_are_equal_disjoint_and_exist(gpus: int, data: st.DataObject) -> None:
+    tasks = data.draw(st.integers(1, gpus))
+    shares = [local_device_ids(local_id, tasks, gpus, False) for local_id in range(tasks)]
+    used = [index for share in shares for index in share]
+    assert len({len(share) for share in shares}) == 1
+    assert len(used) == len(set(used)) > gpus - tasks  # fewer than one GPU a task is left idle
+    assert set(used) <= set(range(gpus))
+
+
+@given(gpus=st.integers(1, 16), tasks=st.integers(1, 200))
+def test_every_task_has_a_gpu_that_exists(gpus: int, tasks: int) -> None:
+    shares = [local_device_ids(local_id, tasks, gpus, False) for local_id in range(tasks)]
+    assert all(share and set(share) <= set(range(gpus)) for share in shares)
+    if tasks >= gpus:
+        assert {index for share in shares for index in share} == set(range(gpus))  # none is idle
