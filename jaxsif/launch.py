@@ -16,33 +16,33 @@ def launch(plan: LaunchPlan, environ: Mapping[str, str]) -> int:
     """Run the plan to its end; return 0 or 128 + N for a signal to us, raise JaxsifError with the cause otherwise."""
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
+    seen = ReportFilter(plan.label)
     if plan.launcher == SRUN:
-        filters = [ReportFilter(plan.label)]
-        children = [process.Child(plan.argv, base, filters[0].feed)]
+        children = [process.Child(plan.argv, base, seen.feed)]
     else:
-        filters, children = _local_children(plan, base)
+        children = _local_children(plan, base, seen)
     try:
         ended = process.run(children)
     except OSError as error:
         raise HostError(f"cannot start {plan.argv[0]}: {error.strerror}", "PATH") from error
     if ended.interrupted:
         return 128 + ended.interrupted
-    reports = [report for one in filters for report in one.reports]
-    failure = find_failure(ended.status, reports, [line for one in filters for line in one.errors], plan.launcher)
+    failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher)
     if failure:
         raise failure
     return 0
 
 
-def _local_children(plan: LaunchPlan, environ: Mapping[str, str]) -> tuple[list[ReportFilter], list[process.Child]]:
+def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[process.Child]:
     """One child per process, each with the variables by which Slurm would tell it who it is.
 
     JAX has no other variables for that, and the task shim needs no second way either.
     """
     count = plan.layout.ntasks_per_node or 1
-    gpus = ",".join(map(str, range(plan.layout.gpus_per_node or 0)))
-    gpus = environ.get("CUDA_VISIBLE_DEVICES", gpus)
-    filters, children = [], []
+    number = plan.layout.gpus_per_node or 0
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[:number]
+    gpus = ",".join(visible if len(visible) == number else map(str, range(number)))
+    children = []
     for index in range(count):
         variables = {
             "SLURM_JOB_ID": str(os.getpid()),
@@ -56,9 +56,8 @@ def _local_children(plan: LaunchPlan, environ: Mapping[str, str]) -> tuple[list[
         }
         if gpus:
             variables.update(CUDA_VISIBLE_DEVICES=gpus, SLURM_STEP_GPUS=gpus)
-        one = ReportFilter()
+        one = ReportFilter(beside=seen)
         label = _Labeller(index, one) if plan.label else None
-        filters.append(one)
         children.append(
             process.Child(
                 plan.argv,
@@ -69,7 +68,7 @@ def _local_children(plan: LaunchPlan, environ: Mapping[str, str]) -> tuple[list[
                 stdin=index == 0,
             )
         )
-    return filters, children
+    return children
 
 
 class _Labeller:

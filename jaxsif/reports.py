@@ -42,9 +42,10 @@ class Report(NamedTuple):
 class ReportFilter:
     """Passes standard error on as it comes, without the reports, which it collects."""
 
-    def __init__(self, label: bool = False) -> None:
-        self.reports: list[Report] = []
-        self.errors: list[str] = []  # what srun, slurmstepd and the runtime complained of
+    def __init__(self, label: bool = False, beside: ReportFilter | None = None) -> None:
+        # Several streams, one order of arrival: a filter adds to the lists of the one that it stands beside.
+        self.reports: list[Report] = beside.reports if beside else []
+        self.errors: list[str] = beside.errors if beside else []  # what srun, slurmstepd and the runtime complained of
         self._label = label
         self._pending = b""  # an unfinished line that must wait
         self._begun = b""  # the beginning of a line, as far as it is shown already

@@ -1,0 +1,76 @@
+"""One machine without Slurm: N local processes, in the container, or in this machine's Python where there is none."""
+
+from __future__ import annotations
+
+import time
+
+from harness import Cluster, jaxsif_run
+
+LOCAL = ("--launcher=local", "--gpus-per-node=4")
+
+
+def test_four_processes_in_the_container(cluster: Cluster, folder: str) -> None:
+    cluster.check(f"module load jax/sif && cp $JAXSIF_HOME/slurm/*.py {folder}")
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*LOCAL, "--", "python", "count_devices.py"))
+    assert done.stderr == ""
+    lines = sorted(line for line in done.stdout.splitlines() if "Gloo" not in line)
+    assert lines == [f"I am {process}, I see 1/4 devices" for process in range(4)]
+
+
+def test_one_process_with_all_devices(cluster: Cluster, folder: str) -> None:
+    program = "import jax; print(jax.process_count(), jax.local_device_count())"
+    assert cluster.check(jaxsif_run(*LOCAL, "--ntasks-per-node=1", "--", "python", "-c", program)) == "1 4\n"
+
+
+def test_a_failure_ends_the_others_and_is_named(cluster: Cluster, folder: str) -> None:
+    script = f"cd {folder} && " + jaxsif_run(*LOCAL, "--", "python", "fail.py", "raise", "2")
+    done = cluster.run(f"({script}); status=$?; date +%s.%N; exit $status")
+    *output, ended = done.stdout.splitlines()
+    failed = [float(line.split()[-1]) for line in output if "fails at" in line]
+    assert done.returncode == 1
+    assert float(ended) - failed[0] < 3
+    assert "jaxsif: error: task 2 on login failed: ValueError: boom, at step 3\n" in done.stderr
+    assert cluster.run("pgrep -f fail.py").stdout == ""
+
+
+def test_a_process_killed(cluster: Cluster, folder: str) -> None:
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*LOCAL, "--", "python", "fail.py", "kill", "1"))
+    assert done.returncode == 137
+    assert "jaxsif: error: task 1 on login was killed by SIGKILL\n" in done.stderr
+
+
+def test_label_and_exit_status(cluster: Cluster) -> None:
+    script = "echo out $SLURM_PROCID; echo err >&2; [ $SLURM_PROCID != 1 ] || { sleep 1; exit 7; }"
+    done = cluster.run(jaxsif_run(*LOCAL, "--ntasks-per-node=2", "--label", "--", "bash", "-c", script))
+    assert done.returncode == 7
+    assert sorted(done.stdout.splitlines()) == ["0: out 0", "1: out 1"]
+    *lines, error = sorted(done.stderr.splitlines())
+    assert lines == ["0: err", "1: err"]
+    assert error == "jaxsif: error: task 1 on login ended with exit status 7"
+
+
+def test_signal_ends_all_processes(cluster: Cluster, folder: str) -> None:
+    script = f"cd {folder} && echo $$ >pid && " + jaxsif_run(*LOCAL, "--", "python", "fail.py", "none", "0")
+    with cluster.start(script) as launcher:
+        assert launcher.stdout is not None
+        while "computes" not in launcher.stdout.readline():
+            assert launcher.poll() is None
+        begin = time.monotonic()
+        cluster.check(f"kill -INT $(cat {folder}/pid)")
+        launcher.communicate(timeout=10)
+        assert time.monotonic() - begin < 3
+    assert launcher.returncode == 130
+    assert cluster.run("pgrep -f fail.py").stdout == ""
+
+
+def test_without_slurm_and_without_a_runtime(cluster: Cluster, folder: str) -> None:
+    """Chosen by itself, and said; the program is this machine's own Python's."""
+    tools = "mkdir bin && ln -s $(command -v python3) bin/python3 && launcher=$(command -v jaxsif)"
+    program = "import os; print(os.environ['SLURM_NTASKS'], 'jaxsif_task' in __import__('sys').modules)"
+    script = f'cd {folder} && module load jax/sif && {tools} && PATH=$PWD/bin $launcher run -- python3 -c "{program}"'
+    done = cluster.run(script)
+    assert (done.returncode, done.stdout) == (0, "1 True\n")
+    assert done.stderr == (
+        "jaxsif: no Slurm here: starting 1 local process(es)\n"
+        "jaxsif: warning: no container runtime here: running in this machine's own Python\n"
+    )
