@@ -1,0 +1,84 @@
+"""The documentation holds what it promises: links lead somewhere, and options and error texts are all described."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from jaxsif.cli import _parser
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("slurm/*.md")])
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_ERRORS = ("JaxsifError", "HostError", "ProgramError")
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+def _anchors(page: Path) -> set[str]:
+    """The fragments of a page's headings, as code hosts make them: lower case, no punctuation, hyphens for blanks."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _pattern(text: ast.expr) -> str | None:
+    """A pattern for the text of an error, '.+' for what is filled in; None for one that is made elsewhere."""
+    parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+    constants = [str(part.value).strip() if isinstance(part, ast.Constant) else None for part in parts]
+    return " ?".join(re.escape(text) if text else ".+" for text in constants) if any(constants) else None
+
+
+def _error_texts() -> set[str]:
+    """Patterns of the texts that jaxsif raises errors with."""
+    trees = [ast.parse(path.read_text()) for path in (REPOSITORY / "jaxsif").rglob("*.py")]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    texts = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id in _ERRORS]
+    return set(filter(None, map(_pattern, texts)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(page.read_text()):
+        if "://" in link:
+            continue
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), link
+        assert not fragment or fragment in _anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_lines_of_text_are_short(page: Path) -> None:
+    """Rows of tables cannot be broken."""
+    lines = [line for line in page.read_text().splitlines() if len(line) > 120 and not line.startswith("|")]
+    assert lines == []
+
+
+def _options(*command: str) -> list[str]:
+    parser = _parser()
+    for name in command:
+        actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        parser = actions[0].choices[name]
+    return [option for action in parser._actions for option in action.option_strings]
+
+
+@pytest.mark.parametrize("option", _options("run"))
+def test_option_of_run_is_described(option: str) -> None:
+    assert re.search(rf"^\| .*`{option}[ `]", (REPOSITORY / "docs/run.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("option", sorted(set(_options("image", "build")) - {"-h", "--help"}))
+def test_option_of_image_build_is_described(option: str) -> None:
+    assert f"| `{option}" in (REPOSITORY / "docs/image.md").read_text()
+
+
+@pytest.mark.parametrize("pattern", sorted(_error_texts()))
+def test_error_text_is_described(pattern: str) -> None:
+    headings = re.findall(r"^### .+$", (REPOSITORY / "docs/troubleshooting.md").read_text(), re.MULTILINE)
+    assert any(re.search(pattern, heading) for heading in headings), f"no heading of docs/troubleshooting.md: {pattern}"
