@@ -24,8 +24,9 @@ help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
+# BASE=docker://… builds on another base system than mmdebstrap's.
 image: $(VENV_READY) $(RUNTIME_READY) ## build the image build/images/jax-VERSION-FLAVOUR.sif, unless it is there
-	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/jaxsif image build --flavour $(FLAVOUR)
+	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/jaxsif image build --flavour $(FLAVOUR) $(if $(BASE),--base $(BASE))
 
 lock: $(VENV_READY) ## resolve containers/locks/FLAVOUR.in anew, with hashes
 	$(VENV)/bin/uv pip compile --quiet --upgrade --generate-hashes --python-version 3.13 \

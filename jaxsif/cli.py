@@ -175,6 +175,7 @@ def _add_image_build(parser: argparse.ArgumentParser) -> None:
 
 
 def _image_build(arguments: argparse.Namespace) -> int:
+    import signal
     from pathlib import Path
 
     from jaxsif.host import require_runtime
@@ -184,6 +185,8 @@ def _image_build(arguments: argparse.Namespace) -> int:
     def show(line: str) -> None:
         print(line, flush=True)
 
+    # As Ctrl-C does: by an exception, so that everything half made is removed on the way out.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     recipe = read_recipe(Path(arguments.source).resolve(), arguments.flavour)
     options = BuildOptions(
         runtime=require_runtime(os.environ).command,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from jaxsif.plan import LOCAL, Host, LaunchPlan, RunOptions
 from jaxsif.slurm import ALLOCATION_OPTIONS, Allocation
 
+# Options that ask for a job, and mean nothing where there is one already, or none can be.
+_OF_A_JOB = ("--partition", "--account", "--constraint", "--time")
+
 
 def render_command(plan: LaunchPlan) -> str:
     """One line for a POSIX shell that starts exactly what `process.run` starts."""
@@ -37,13 +40,14 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
         notes.append(f"no Slurm here: starting {plan.layout.ntasks_per_node or 1} local process(es)")
     if host.runtime is None:
         notes.append("warning: no container runtime here: running in this machine's own Python")
-    if allocation:
-        ignored = [name for name in ("--partition", "--account", "--constraint", "--time") if _given(options, name)]
+    ignored = [name for name in _OF_A_JOB if _given(options, name)]
+    if plan.launcher == LOCAL:
+        notes += [f"warning: {name} has no effect without Slurm" for name in ignored]
+    elif allocation:
         tasks, cpus = plan.layout.ntasks_per_node, allocation.cpus_per_node
         if tasks and cpus and tasks > cpus:
-            notes.append(
-                f"warning: {tasks} tasks on each node share {cpus} CPU(s): allocate with --cpus-per-gpu or --cpus-per-task"
-            )
+            shared = f"{tasks} tasks on each node share {cpus} CPU(s)"
+            notes.append(f"warning: {shared}: allocate with --cpus-per-gpu or --cpus-per-task")
         notes += [f"warning: {name} has no effect inside job {allocation.job_id}" for name in ignored]
     return tuple(notes)
 

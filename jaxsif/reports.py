@@ -17,6 +17,7 @@ MARKER = b"\x1ejaxsif "  # as in jaxsif/task/failure.py and start.sh
 _LABEL = re.compile(rb" *\d+: ")  # what srun --label begins lines with
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")  # unlike splitlines, a carriage return ends none
 _KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: )")
+_TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
 _ABORTED = 128 + signal.SIGABRT
 _LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
@@ -146,6 +147,11 @@ def _hint(culprit: Report, text: str) -> str:
         )
     if culprit.status == 128 + signal.SIGKILL:
         return "if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job"
+    if culprit.status == 128 + signal.SIGBUS:
+        return (
+            "SIGUSR1 or SIGUSR2 to the step ends what serves the image's files (SIGURG does not);"
+            " otherwise a full /dev/shm or a file cut short"
+        )
     if culprit.status == 127:
         return "the program must be in the image or below a folder that is bound into it"
     return ""
@@ -156,10 +162,12 @@ def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> Jax
     if fatal:
         reason = fatal[0].partition(":")[2].strip()
         return HostError(f"the container did not start: {reason}", "the runtime, on a node", "run it there by hand")
-    if errors:
-        reason = errors[-1].partition("error: ")[2]
-        return HostError(f"Slurm refused the request: {reason}", "srun", "sinfo and sacctmgr show what there is")
-    return HostError(f"no task started (exit status {status})", launcher)
+    # Of tasks that were started srun tells how they ended; of a request, why it was refused.
+    refused = [line.partition("error: ")[2] for line in errors if not _TASK_ENDED.match(line)]
+    if refused:
+        hint = "sinfo and sacctmgr show what there is"
+        return HostError(f"Slurm refused the request: {refused[-1]}", "srun", hint)
+    return HostError(f"no task started (exit status {status})", errors[-1] if errors else launcher)
 
 
 def signal_name(number: int) -> str:

@@ -71,7 +71,10 @@ def _build(
     write_settings(stage, environ)
     shutil.copyfile(recipe.lock, stage / "lock.txt")
     shutil.copy(find_uv(environ), stage / "uv")
-    bootstrap, source = _base_arguments(recipe, options, show)
+    bootstrap, source = _base_arguments(recipe, options, scratch, show)
+    # The engine writes the addresses of base and files into the image: short ones, from a folder of links.
+    for name in ("containers", "jaxsif", "LICENSE"):
+        (scratch / name).symlink_to(recipe.root / name)
     arguments = {
         **dict(recipe.arguments),
         "BOOTSTRAP": bootstrap,
@@ -85,12 +88,12 @@ def _build(
     argv += [option for name, value in arguments.items() for option in ("--build-arg", f"{name}={value}")]
     # One compressor a core; mksquashfs takes one core from the engine otherwise.
     argv += ["--mksquashfs-args", " ".join([*_SQUASHFS, "-processors", str(os.cpu_count() or 1)])]
-    argv += [str(partial), str(recipe.definition)]
+    argv += [partial.name, str(recipe.definition.relative_to(recipe.root))]
     # The engine unpacks below TMPDIR, and a /tmp in memory is small.
     temporary = {"APPTAINER_TMPDIR": str(scratch), "SINGULARITY_TMPDIR": str(scratch)}
     log = options.output / f"{recipe.name}.log"
     status = process.run_logged(
-        argv, {**environ, **temporary}, str(log), str(recipe.root), lambda line: _progress(line, show)
+        argv, {**environ, **temporary}, str(log), str(scratch), lambda line: _progress(line, show)
     )
     if status:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
@@ -107,12 +110,14 @@ def _progress(line: str, show: Show) -> None:
         show(line)
 
 
-def _base_arguments(recipe: Recipe, options: BuildOptions, show: Show) -> tuple[str, str]:
+def _base_arguments(recipe: Recipe, options: BuildOptions, scratch: Path, show: Show) -> tuple[str, str]:
     """Bootstrap and From of the definition file."""
-    if options.base is None:
-        return "localimage", str(ensure_base(recipe.packages, options.cache, show))
-    agent, separator, source = options.base.partition("://")
-    return (agent, source) if separator else ("localimage", options.base)
+    agent, separator, source = (options.base or "").partition("://")
+    if separator:
+        return agent, source
+    base = Path(options.base).resolve() if options.base else ensure_base(recipe.packages, options.cache, show)
+    (scratch / base.name).symlink_to(base)
+    return "localimage", base.name
 
 
 def find_uv(environ: Mapping[str, str]) -> Path:

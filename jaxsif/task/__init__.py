@@ -25,7 +25,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     if problem:
         failure.refuse(environ, problem)
     failure.install(environ)
-    if "JAXSIF_REPORT" in environ and isinstance(sys.stdout, io.TextIOWrapper):
+    if environ.get("JAXSIF_REPORT") and isinstance(sys.stdout, io.TextIOWrapper):
         # As on a terminal: a line is seen when it is printed, not when 8 KiB are full.
         sys.stdout.reconfigure(line_buffering=True)
 

@@ -45,7 +45,7 @@ class _Watch:
     """How this process is about to end, as far as is known; filled in by the interpreter's unwinding."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.report = "JAXSIF_REPORT" in environ  # whether `jaxsif run` listens
+        self.report = bool(environ.get("JAXSIF_REPORT"))  # whether `jaxsif run` listens
         self.origin = _origin(environ)  # kept, because programs remove Slurm's variables to start srun or mpirun
         self.pid = os.getpid()  # a fork is not the task
         self.main_thread = threading.get_ident()
@@ -69,7 +69,7 @@ def install(environ: Mapping[str, str]) -> None:
 
 def refuse(environ: Mapping[str, str], problem: str) -> NoReturn:
     """End this task before its program starts."""
-    if "JAXSIF_REPORT" in environ:
+    if environ.get("JAXSIF_REPORT"):
         _emit({**_origin(environ), "event": "refused", "text": problem})
     else:
         print(f"jaxsif: error: {problem}", file=sys.stderr, flush=True)

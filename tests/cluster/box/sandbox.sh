@@ -1,11 +1,12 @@
 #!/bin/bash
 # A command in the nodes' root file system, on the host's network: where images are built and things installed on
 # a machine without Apptainer. Changes to the root file system are forgotten; the folder WORK and /sw are the real ones.
+# The command starts in the caller's folder if that is below WORK, otherwise in WORK.
 #
 #   sandbox.sh HOME ROOTFS WORK COMMAND...
 set -euo pipefail
 
-home=$1 rootfs=$2 work=$3
+home=$1 rootfs=$2 work=$3 here=$PWD
 shift 3
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -29,5 +30,8 @@ cd "$root"
 pivot_root . .
 umount -l .
 export HOME=/root
-cd "$work"
+case $here in
+"$work" | "$work"/*) cd "$here" ;;
+*) cd "$work" ;;
+esac
 exec "$@"
