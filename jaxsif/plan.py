@@ -121,9 +121,9 @@ def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | Non
             value = allocation.nodes  # all of them, also when fewer tasks than nodes would do
         if value is not None:
             argv.append(f"{name}={value}")
-    if allocation and options.ntasks_per_node and layout.nodes:
+    if allocation and (options.nodes or options.ntasks_per_node) and layout.nodes and layout.ntasks_per_node:
         # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
-        argv.append(f"--ntasks={layout.nodes * options.ntasks_per_node}")
+        argv.append(f"--ntasks={layout.nodes * layout.ntasks_per_node}")
     return (*argv, *_cpu_options(layout, allocation), *options.srun_args)
 
 
