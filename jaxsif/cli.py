@@ -67,6 +67,14 @@ class _Parser(argparse.ArgumentParser):
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **options)  # type: ignore[arg-type]
 
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        # argparse would hand what a command does not know up to the program's own parser, which then complains in its
+        # own name and points to its own help.
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return namespace, unknown
+
     def error(self, message: str) -> NoReturn:
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
 
@@ -98,7 +106,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ARGS",
-        help="further options of srun, quoted as for a shell",
+        help="further options of srun, quoted as for a shell; behind '=', for they begin with a dash themselves",
     )
     container = parser.add_argument_group("the container")
     container.add_argument("--image", metavar="PATH", help="the image")
@@ -143,14 +151,22 @@ def _run(arguments: argparse.Namespace) -> int:
     host, image_source = hosts.probe(request, image, allocation, environ)
     launch_plan = plan.build(request, host, allocation, environ)
     if dry_run:
-        # As bytes: values may have some that are no UTF-8.
-        sys.stdout.buffer.write(os.fsencode(render.render_command(launch_plan) + "\n"))
+        _print_bytes(render.render_command(launch_plan))
         return 0
     for line in render.render_notes(request, launch_plan, host, allocation):
         print(f"jaxsif: {line}", file=sys.stderr, flush=True)
     if verbose:
         print(render.render_summary(launch_plan, image_source), file=sys.stderr, flush=True)
     return launch.launch(launch_plan, environ)
+
+
+def _print_bytes(line: str) -> None:
+    """Print a line as the bytes that it came from: values may have some that are no UTF-8."""
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:  # standard output is closed, or replaced by an object without bytes
+        print(line)
+    else:
+        stream.write(os.fsencode(line + "\n"))
 
 
 def _split(words: str) -> list[str]:
@@ -202,17 +218,29 @@ def _image_build(arguments: argparse.Namespace) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """Options up to the first '--', the program behind it, untouched: argparse would drop any '--' of the program's."""
     end = list(argv).index("--") if "--" in argv else len(argv)
-    arguments = _parser().parse_args(argv[:end])
+    parser = _parser()
+    arguments = parser.parse_args(argv[:end])
     if hasattr(arguments, "command"):
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
+    elif end < len(argv):
+        parser.parse_args(argv)  # there is no program here: let it refuse what stands behind the '--'
     return arguments
+
+
+def _call(argv: Sequence[str]) -> int:
+    try:
+        arguments = _parse(argv)
+    except SystemExit:  # how argparse ends after --help and --version; its errors are JaxsifErrors
+        return 0
+    status: int = arguments.call(arguments)
+    return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; each command's help documents its exit status."""
     try:
-        arguments = _parse(sys.argv[1:] if argv is None else argv)
-        status: int = arguments.call(arguments)
+        status = _call(sys.argv[1:] if argv is None else argv)
+        _flush()  # here, where an error can still be told in our own words
         return status
     except JaxsifError as error:
         print(error.render(), file=sys.stderr)
@@ -224,3 +252,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a folder that cannot be written
         print(HostError(error.strerror or str(error), error.filename or "").render(), file=sys.stderr)
         return HostError.exit_code
+    finally:
+        try:
+            _flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # lest Python tries again when it ends, and complains
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # as it is when we are started with standard output closed
+        sys.stdout.flush()

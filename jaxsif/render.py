@@ -46,8 +46,8 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
     elif allocation:
         tasks, cpus = plan.layout.ntasks_per_node, allocation.cpus_per_node
         if tasks and cpus and tasks > cpus:
-            shared = f"{tasks} tasks on each node share {cpus} CPU(s)"
-            notes.append(f"warning: {shared}: allocate with --cpus-per-gpu or --cpus-per-task")
+            remedy = "allocate with --cpus-per-gpu or --cpus-per-task"
+            notes.append(f"warning: {tasks} tasks on each node share {cpus} CPU(s): {remedy}")
         notes += [f"warning: {name} has no effect inside job {allocation.job_id}" for name in ignored]
     return tuple(notes)
 

@@ -59,6 +59,15 @@ CASES = {
     "in-a-job-with-tasks-given": Case(
         RunOptions(TRAIN, nodes=1, ntasks_per_node=1, time="10"), environ=job(SLURM_GPUS_PER_NODE="4")
     ),
+    "in-a-part-of-a-job-with-its-own-tasks": Case(
+        RunOptions(TRAIN, nodes=1), environ=job(SLURM_GPUS_PER_NODE="4", SLURM_NTASKS="8", SLURM_NTASKS_PER_NODE="4")
+    ),
+    "in-a-job-on-some-of-its-gpus": Case(
+        RunOptions(TRAIN, gpus_per_node="2"), environ=job(SLURM_GPUS_PER_NODE="4", SLURM_JOB_CPUS_PER_NODE="64(x2)")
+    ),
+    "in-a-job-with-fewer-cpus-than-gpus": Case(
+        RunOptions(TRAIN), environ=job(SLURM_GPUS_PER_NODE="4", SLURM_JOB_CPUS_PER_NODE="2(x2)")
+    ),
     "in-a-job-whose-gpus-slurm-was-asked-for": Case(RunOptions(TRAIN), LOGIN_NODE._replace(job_gpus=(3, 3)), job()),
     "outside-with-all-options": Case(
         RunOptions(

@@ -39,7 +39,7 @@ def test_run_argv() -> None:
     argv = Runtime("/opt/bin/apptainer", "APPTAINERENV_").run_argv(
         IMAGE, ["/a:/b:ro", "/c d"], ["python", "-c", "1; 2"]
     )
-    options = ("--quiet", "run", "--nv", "--bind", "/a:/b:ro", "--bind", "/c d")
+    options = ("--quiet", "run", "--nv", "--no-eval", "--bind", "/a:/b:ro", "--bind", "/c d")
     assert argv == ("/opt/bin/apptainer", *options, IMAGE, "python", "-c", "1; 2")
 
 

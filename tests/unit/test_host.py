@@ -11,7 +11,7 @@ import pytest
 from jaxsif.apptainer import Runtime
 from jaxsif.distributed import COORDINATOR_PORTS
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.host import Image, find_image, find_runtime, free_port, probe, require_runtime
+from jaxsif.host import Image, find_executable, find_image, find_runtime, free_port, probe, require_runtime
 from jaxsif.plan import RunOptions
 from jaxsif.slurm import Allocation
 
@@ -41,6 +41,40 @@ def write_image(path: Path) -> Path:
 
 def error_of(caught: pytest.ExceptionInfo[JaxsifError]) -> tuple[int, str]:
     return caught.value.exit_code, caught.value.render()
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "found"),
+    [
+        ("tool", "{0}/nowhere:{0}/a:{0}/b", "{0}/a/tool"),
+        ("tool", "{0}/no:{0}/b", "{0}/b/tool"),
+        ("tool", "{0}/folder:{0}/b", "{0}/b/tool"),
+        ("tool", "{0}/no", None),
+        ("here", "{0}/a:", "here"),
+        ("{0}/a/tool", "{0}/b", "{0}/a/tool"),
+        ("b/tool", "{0}/a", "b/tool"),
+        ("{0}/no/tool", "{0}/a", None),
+        ("{0}/a", "", None),
+    ],
+    ids=[
+        "first on the PATH",
+        "not one that cannot be executed",
+        "not a folder",
+        "none",
+        "the working directory",
+        "a path",
+        "a relative path",
+        "a path that cannot be executed",
+        "a path of a folder",
+    ],
+)
+def test_find_executable(folder: Path, name: str, path: str, found: str | None) -> None:
+    for place in ("a/tool", "b/tool", "here"):
+        executable(folder / place)
+    executable(folder / "no/tool").chmod(0o644)
+    (folder / "folder/tool").mkdir(parents=True)
+    environ = {"PATH": path.format(folder)}
+    assert find_executable(name.format(folder), environ) == (found and found.format(folder))
 
 
 def test_runtime_prefers_apptainer(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,13 @@ ORDER = (
     *("process", "host", "launch", "images", "cli", "__main__"),
 )
 PURE = ("errors", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports")
+# On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
+# (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
+FAST = (
+    *("cli", "errors", "slurm", "apptainer", "layout", "distributed", "plan", "render"),
+    *("host", "process", "launch", "reports"),
+)
+SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}
 IMPURE_CALLS = {"print", "open", "input", "exec", "eval"}
 
@@ -29,12 +37,12 @@ MODULES = {
 TASK_FILES = sorted((PACKAGE / "task").rglob("*.py"))
 
 
-def imported(source: str) -> Iterator[str]:
+def imported(source: str | ast.AST) -> Iterator[str]:
     """Full names of what a source imports, at its top or inside its functions: 'jaxsif.slurm', 'os', 'os.path'.
 
     From `from jaxsif import launch, plan` come 'jaxsif.launch' and 'jaxsif.plan'.
     """
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source) if isinstance(source, str) else source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -44,6 +52,15 @@ def imported(source: str) -> Iterator[str]:
                 yield from (f"jaxsif.{alias.name}" for alias in node.names)
             elif node.module:
                 yield node.module
+
+
+def slow_imports(source: str) -> list[str]:
+    """The imports of SLOW_MODULES that are made as soon as `source` is imported, and not in a function."""
+    tree = ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    for function in functions:
+        function.body = []
+    return [name for name in imported(tree) if name.split(".")[0] in SLOW_MODULES]
 
 
 def place(module: str) -> int:
@@ -77,6 +94,24 @@ def test_imports_point_one_way(module: str) -> None:
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_reach_nothing_outside(module: str) -> None:
     assert impurities(MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize("module", FAST)
+def test_fast_modules_import_nothing_slow(module: str) -> None:
+    assert slow_imports(MODULES[module].read_text()) == []
+
+
+@pytest.mark.starts_processes
+def test_nothing_slow_is_imported_by_what_they_import() -> None:
+    program = f"import sys\n{''.join(f'import jaxsif.{name}' + chr(10) for name in FAST)}print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-ISc", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}"],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    ).stdout.split()
+    assert "jaxsif.launch" in loaded
+    assert SLOW_MODULES.intersection(loaded) == set()
 
 
 def test_only_process_starts_processes() -> None:
@@ -118,6 +153,23 @@ def test_the_checker_sees_the_direction(module: str, source: str, found: list[st
 )
 def test_the_checker_sees_impurities(source: str, found: list[str]) -> None:
     assert impurities(source) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import json", ["json"]),
+        ("from dataclasses import dataclass", ["dataclasses"]),
+        ("try:\n    import shutil\nexcept ImportError:\n    pass", ["shutil"]),
+        ("class A:\n    from pathlib import Path", ["pathlib"]),
+        ("def f():\n    import shlex", []),
+        ("class A:\n    def f(self):\n        if self:\n            import json", []),
+        ("import os, signal", []),
+    ],
+    ids=["import", "from", "in a block", "in a class", "in a function", "in a method", "fast"],
+)
+def test_the_checker_sees_slow_imports(source: str, found: list[str]) -> None:
+    assert slow_imports(source) == found
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="Python 3.9 has no list of its standard library")

@@ -10,6 +10,7 @@ from jaxsif.plan import LOCAL, SRUN, Host, LaunchPlan, RunOptions, build, choose
 from jaxsif.slurm import Allocation
 
 JOB = Allocation("4711", 2, "node[1-2]", None, None, 4)
+ITS_OWN_TASKS = JOB._replace(ntasks=8, ntasks_per_node=4)
 APPTAINER = Runtime("apptainer", "APPTAINERENV_")
 LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/sw/lib/jaxsif/task", 61234, 0, None)
 WORKSTATION = Host(False, APPTAINER, "/sw/jax.sif", "/sw/lib/jaxsif/task", 61234, 2, None)
@@ -58,9 +59,12 @@ ALWAYS = ("srun", "--export=ALL", "--kill-on-bad-exit=1", "--quit-on-interrupt")
         (None, {"time": "1-0", "account": "a"}, ("--time=1-0", "--account=a")),
         (JOB, {}, ("--nodes=2", "--ntasks-per-node=4")),
         (JOB, {"time": "5", "partition": "p", "account": "a", "constraint": "c"}, ("--nodes=2", "--ntasks-per-node=4")),
-        (JOB, {"nodes": 1, "ntasks_per_node": 1}, ("--nodes=1", "--ntasks-per-node=1")),
+        (JOB, {"nodes": 1, "ntasks_per_node": 1}, ("--nodes=1", "--ntasks-per-node=1", "--ntasks=1")),
         (JOB._replace(ntasks=8), {}, ("--nodes=2",)),
         (JOB._replace(ntasks_per_node=2), {}, ("--nodes=2",)),
+        (ITS_OWN_TASKS, {"ntasks_per_node": 1}, ("--nodes=2", "--ntasks-per-node=1", "--ntasks=2")),
+        (ITS_OWN_TASKS, {"nodes": 1}, ("--nodes=1", "--ntasks=4")),
+        (JOB._replace(nodes=3, ntasks=8), {"nodes": 1}, ("--nodes=1",)),
         (None, {"label": True, "srun_args": ("--mem=0", "--qos=a b")}, ("--label", "--mem=0", "--qos=a b")),
     ],
     ids=[
@@ -72,6 +76,9 @@ ALWAYS = ("srun", "--export=ALL", "--kill-on-bad-exit=1", "--quit-on-interrupt")
         "a part of a job",
         "tasks of the job, which srun inherits",
         "tasks per node of the job, which srun inherits",
+        "tasks given before those of the job",
+        "a part of a job with tasks of its own",
+        "a part of a job whose tasks its nodes cannot share evenly",
         "label and further arguments",
     ],
 )
@@ -79,10 +86,68 @@ def test_options_of_srun(allocation: Allocation | None, options: dict[str, objec
     assert plan_of(LOGIN_NODE, allocation, **options).launch_argv == (*ALWAYS, *argv)
 
 
+SPARE = JOB._replace(cpus_per_node=2)  # fewer CPUs than GPUs
+ROOMY = JOB._replace(cpus_per_node=64)
+
+
+@pytest.mark.parametrize(
+    ("allocation", "options", "cpu_options"),
+    [
+        (SPARE, {"gpus_per_node": "2", "ntasks_per_node": 1}, ("--exact", "--cpus-per-task=1")),
+        (ROOMY, {"gpus_per_node": "2"}, ("--exact", "--cpus-per-task=16")),
+        (ROOMY, {"gpus_per_node": "a100:2", "ntasks_per_node": 1}, ("--exact", "--cpus-per-task=32")),
+        (JOB._replace(cpus_per_node=15), {"gpus_per_node": "3"}, ("--exact", "--cpus-per-task=3")),
+        (JOB._replace(gpus_per_node=2, cpus_per_node=1), {}, ("--overcommit",)),
+        (SPARE._replace(ntasks_per_node=4), {}, ("--overcommit",)),
+        (ROOMY, {}, ()),
+        (ROOMY, {"gpus_per_node": "4"}, ()),
+        (JOB._replace(cpus_per_node=4), {}, ()),
+        (SPARE, {"gpus_per_node": "2"}, ()),
+        (SPARE, {"gpus_per_node": "3"}, ("--overcommit",)),
+        (ROOMY, {"gpus_per_node": "0", "ntasks_per_node": 2}, ()),
+        (ROOMY._replace(gpus_per_node=None), {"gpus_per_node": "2"}, ()),
+        (ROOMY._replace(nodes=3, ntasks=8), {"gpus_per_node": "2"}, ()),
+        (JOB, {"gpus_per_node": "2"}, ()),
+        (None, {"gpus_per_node": "2"}, ()),
+    ],
+    ids=[
+        "some GPUs and one task",
+        "some GPUs",
+        "some GPUs of a type and one task",
+        "some GPUs, and CPUs that the tasks cannot share evenly",
+        "one task per GPU on one CPU",
+        "more tasks of the job than CPUs",
+        "all GPUs, enough CPUs",
+        "all GPUs, given",
+        "all GPUs, a CPU for each",
+        "more tasks than the share of the CPUs",
+        "more tasks than the share of the CPUs, and than all of them",
+        "no GPUs",
+        "GPUs of the job unknown",
+        "tasks unknown",
+        "CPUs unknown",
+        "outside a job",
+    ],
+)
+def test_options_for_cpus(
+    allocation: Allocation | None, options: dict[str, object], cpu_options: tuple[str, ...]
+) -> None:
+    argv = plan_of(LOGIN_NODE, allocation, **options).launch_argv
+    others = ("srun", "--export", "--kill", "--quit", "--nodes", "--ntasks", "--gpus-per-node")
+    assert tuple(option for option in argv if not option.startswith(others)) == cpu_options
+
+
+def test_options_for_cpus_stand_before_the_users_own_which_srun_prefers() -> None:
+    argv = plan_of(
+        LOGIN_NODE, SPARE, gpus_per_node="2", ntasks_per_node=1, srun_args=("--cpus-per-task=2",)
+    ).launch_argv
+    assert argv[-3:] == ("--exact", "--cpus-per-task=1", "--cpus-per-task=2")
+
+
 def test_task_argv_in_a_container() -> None:
     plan = plan_of(LOGIN_NODE, binds=("/scratch", "/data:/in:ro"))
     binds = ("--bind", "/sw/lib/jaxsif/task:/opt/jaxsif/task:ro", "--bind", "/scratch", "--bind", "/data:/in:ro")
-    engine = ("apptainer", "--quiet", "run", "--nv", *binds, "/sw/jax.sif")
+    engine = ("apptainer", "--quiet", "run", "--nv", "--no-eval", *binds, "/sw/jax.sif")
     assert plan.task_argv == (*engine, "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
     assert plan.argv == plan.launch_argv + plan.task_argv
 

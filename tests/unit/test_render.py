@@ -60,8 +60,7 @@ def test_a_shell_takes_the_command_back(
     shell: str, words: list[str], variables: dict[str, str], removed: set[str]
 ) -> None:
     launch_argv = (sys.executable, "-ISc", SHOW)
-    plan = dataclasses.replace(
-        PLAN,
+    plan = PLAN._replace(
         launch_argv=launch_argv,
         task_argv=tuple(words),
         set_environ=tuple(variables.items()),
@@ -100,6 +99,7 @@ def test_summary(changes: dict[str, object], first_line: str) -> None:
     assert render_summary(plan, "--image") == f"{first_line}\njaxsif: srun --nodes=2 'a b' '$c'"
 
 
+FEW_CPUS = "warning: 2 tasks on each node share 1 CPU(s): allocate with --cpus-per-gpu or --cpus-per-task"
 NO_RUNTIME = "warning: no container runtime here: running in this machine's own Python"
 
 
@@ -117,11 +117,24 @@ NO_RUNTIME = "warning: no container runtime here: running in this machine's own 
                 "warning: --time has no effect inside job 4711",
             ),
         ),
+        (HOST, JOB._replace(gpus_per_node=2, cpus_per_node=1), {}, (FEW_CPUS,)),
+        (HOST, JOB._replace(cpus_per_node=4), {}, ()),
+        (HOST, JOB._replace(cpus_per_node=2), {"gpus_per_node": "2"}, ()),
         (HOST._replace(srun=False, gpus=2), None, {}, ("no Slurm here: starting 2 local process(es)",)),
         (HOST._replace(srun=False), None, {}, ("no Slurm here: starting 1 local process(es)",)),
         (HOST._replace(srun=False, runtime=None), None, {"launcher": LOCAL}, (NO_RUNTIME,)),
     ],
-    ids=["outside a job", "in a job", "ignored in a job", "no Slurm", "no Slurm, no GPU", "no runtime"],
+    ids=[
+        "outside a job",
+        "in a job",
+        "ignored in a job",
+        "fewer CPUs than tasks",
+        "a CPU for each task",
+        "few CPUs for few GPUs",
+        "no Slurm",
+        "no Slurm, no GPU",
+        "no runtime",
+    ],
 )
 def test_notes(host: Host, allocation: Allocation | None, options: dict[str, object], notes: tuple[str, ...]) -> None:
     request = PROGRAM._replace(**options)  # type: ignore[arg-type]

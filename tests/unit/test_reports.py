@@ -116,7 +116,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 @given(st.lists(TEXTS | REPORTS, max_size=8), st.lists(st.integers(0), max_size=12))
 def test_what_is_shown_is_the_input_without_reports(pieces: list[bytes | Report], places: list[int]) -> None:
-    data = b"".join(piece if isinstance(piece, bytes) else report_line(**vars(piece)) for piece in pieces)
+    data = b"".join(piece if isinstance(piece, bytes) else report_line(**piece._asdict()) for piece in pieces)
     shown, reports, _ = feed_all(cut(data, places))
     assert shown == b"".join(piece for piece in pieces if isinstance(piece, bytes))
     assert reports == [piece for piece in pieces if isinstance(piece, Report)]
@@ -170,7 +170,7 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
             [],
             137,
             "task 1 on node1 was killed by SIGKILL\n"
-            "  try:  nothing in the program: the kernel's out-of-memory killer, an administrator or Slurm did it",
+            "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job",
         ),
         (134, [started(), ended(0, 134)], [], 134, "task 0 on node0 was killed by SIGABRT"),
         (
@@ -190,25 +190,25 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
         (3, [started(), ended(1, 3)], [], 3, "task 1 on node1 ended with exit status 3"),
         (
             3,
-            [started(), raised(1, "SystemExit(3)"), ended(1, 3)],
+            [started(), raised(1, "sys.exit(3)"), ended(1, 3)],
             [],
             3,
-            "task 1 on node1 failed: SystemExit(3)\n  from: train.py:10",
+            "task 1 on node1 failed: sys.exit(3)\n  from: train.py:10",
         ),
         (
             200,
-            [started(), raised(1, "SystemExit(200)"), ended(1, 200)],
+            [started(), raised(1, "sys.exit(200)"), ended(1, 200)],
             [],
             200,
-            "task 1 on node1 failed: SystemExit(200)\n  from: train.py:10",
+            "task 1 on node1 failed: sys.exit(200)\n  from: train.py:10",
         ),
         (255, [started(), ended(1, 255)], [], 255, "task 1 on node1 ended with exit status 255"),
         (
             128,
-            [started(), raised(1, "SystemExit(128)"), ended(1, 128)],
+            [started(), raised(1, "sys.exit(128)"), ended(1, 128)],
             [],
             128,
-            "task 1 on node1 failed: SystemExit(128)\n  from: train.py:10",
+            "task 1 on node1 failed: sys.exit(128)\n  from: train.py:10",
         ),
         (
             127,

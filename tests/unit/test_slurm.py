@@ -19,6 +19,7 @@ SBATCH = {
     "SLURM_NTASKS_PER_NODE": "4",
     "SLURM_GPUS_PER_NODE": "a100:4",
     "SLURM_GPUS_ON_NODE": "4",
+    "SLURM_JOB_CPUS_PER_NODE": "32(x2)",
 }
 
 
@@ -28,7 +29,7 @@ def test_no_allocation() -> None:
 
 def test_whole_allocation() -> None:
     assert Allocation.from_environ(SBATCH) == Allocation(
-        job_id="4711", nodes=2, nodelist="node[1-2]", ntasks=8, ntasks_per_node=4, gpus_per_node=4
+        job_id="4711", nodes=2, nodelist="node[1-2]", ntasks=8, ntasks_per_node=4, gpus_per_node=4, cpus_per_node=32
     )
 
 
@@ -48,6 +49,18 @@ def test_whole_allocation() -> None:
 )
 def test_partial_allocation(environ: dict[str, str], allocation: Allocation) -> None:
     assert Allocation.from_environ(environ) == allocation
+
+
+@pytest.mark.parametrize(
+    ("value", "cpus"),
+    [("16", 16), ("16(x3)", 16), ("16(x3),8", 8), ("8,16(x3)", 8), ("72(x2),36(x12)", 36), ("", None), (None, None)],
+    ids=["one", "equal nodes", "fewest last", "fewest first", "two groups", "empty", "absent"],
+)
+def test_cpus_of_the_node_that_has_fewest(value: str | None, cpus: int | None) -> None:
+    environ = {"SLURM_JOB_ID": "1", **({} if value is None else {"SLURM_JOB_CPUS_PER_NODE": value})}
+    allocation = Allocation.from_environ(environ)
+    assert allocation is not None
+    assert allocation.cpus_per_node == cpus
 
 
 def test_empty_job_id_is_no_job() -> None:

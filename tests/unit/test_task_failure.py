@@ -64,12 +64,13 @@ class Outer:
         (ValueError("\n  first\nsecond\n"), "ValueError: first"),
         (ValueError("missing:"), "ValueError: missing:"),
         (KeyError("a"), "KeyError: 'a'"),
-        (SystemExit(3), "SystemExit(3)"),
-        (SystemExit("cannot go on\nat all"), "SystemExit(cannot go on)"),
+        (SystemExit(3), "sys.exit(3)"),
+        (SystemExit(True), "sys.exit(True)"),
+        (SystemExit("cannot go on\nat all"), "SystemExit: cannot go on"),
         (Outer.InnerError("x"), "Outer.InnerError: x"),
         (UnshowableError(), "UnshowableError: <exception str() failed>"),
         (ValueError("x" * 1000), "ValueError: " + "x" * 288),
-        (SystemExit("x" * 1000), "SystemExit(" + "x" * 289),
+        (SystemExit("x" * 1000), "SystemExit: " + "x" * 288),
     ],
     ids=[
         "message",
@@ -78,6 +79,7 @@ class Outer:
         "a colon at the end",
         "a key",
         "exit",
+        "exit with a truth",
         "exit with a text",
         "nested",
         "unshowable",
@@ -167,7 +169,7 @@ def test_exception_is_reported(tmp_path: Path, program: str, status: int, text: 
 def test_sys_exit_is_reported(tmp_path: Path) -> None:
     ended, _, reports, stderr = run_task(tmp_path, "import sys\nsys.exit(3)")
     assert (ended, stderr) == (3, b"")
-    assert reports == [Report(5, "node2", "exception", text="SystemExit(3)", where=f"{tmp_path}/train.py:2")]
+    assert reports == [Report(5, "node2", "exception", text="sys.exit(3)", where=f"{tmp_path}/train.py:2")]
 
 
 @pytest.mark.starts_processes
