@@ -54,6 +54,7 @@ def test_outside_a_job(asked: Asked, layout: Layout) -> None:
         (Asked(nodes=1), job(gpus_per_node=4), Layout(1, 4, 4, "one task per GPU")),
         (Asked(ntasks_per_node=1), job(ntasks_per_node=4, gpus_per_node=4), Layout(2, 1, 4, "--ntasks-per-node")),
         (Asked(gpus_per_node="2"), job(gpus_per_node=4), Layout(2, 2, 2, "one task per GPU")),
+        (Asked(gpus_per_node="4"), job(gpus_per_node=4), Layout(2, 4, 4, "one task per GPU")),
     ],
     ids=[
         "one task per GPU of the job",
@@ -65,6 +66,7 @@ def test_outside_a_job(asked: Asked, layout: Layout) -> None:
         "some of its nodes",
         "the option before the job",
         "some of its GPUs",
+        "all of its GPUs",
     ],
 )
 def test_in_a_job(asked: Asked, allocation: Allocation, layout: Layout) -> None:
@@ -74,16 +76,21 @@ def test_in_a_job(asked: Asked, allocation: Allocation, layout: Layout) -> None:
 @pytest.mark.parametrize(
     ("asked", "job_gpus", "layout"),
     [
+        (Asked(nodes=1), (2,), Layout(1, 2, 2, "one task per GPU")),
         (Asked(), (2, 2), Layout(2, 2, 2, "one task per GPU")),
         (Asked(), (0, 0), Layout(2, None, 0, "Slurm's default")),
         (Asked(), (), Layout(2, None, None, "Slurm's default")),
         (Asked(gpus_per_node="1"), (2, 1), Layout(2, 1, 1, "one task per GPU")),
         (Asked(ntasks_per_node=1), (2, 1), Layout(2, 1, None, "--ntasks-per-node")),
     ],
-    ids=["even", "none", "unknown", "uneven, but GPUs given", "uneven, but tasks given"],
+    ids=["one node", "even", "none", "unknown", "uneven, but GPUs given", "uneven, but tasks given"],
 )
 def test_in_a_job_whose_gpus_had_to_be_asked_for(asked: Asked, job_gpus: tuple[int, ...], layout: Layout) -> None:
     assert plan_layout(*asked, job(), job_gpus) == layout
+
+
+def test_uneven_gpus_are_slurms_affair_where_the_job_has_its_own_tasks() -> None:
+    assert plan_layout(*Asked(), job(nodes=3, ntasks=8), (2, 1, 1)) == Layout(3, None, None, "SLURM_NTASKS")
 
 
 UNEVEN = """\

@@ -141,7 +141,7 @@ def run_task(tmp_path: Path, program: str, **variables: str) -> tuple[int, bytes
         "JAXSIF_REPORT": "1",
         **variables,
     }
-    ended = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, check=False)
+    ended = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, check=False, timeout=20)
     reports = ReportFilter()
     return ended.returncode, ended.stdout, reports.reports, reports.feed(ended.stderr) + reports.feed(b"")
 
@@ -193,6 +193,36 @@ def test_neighbours_exception_is_a_consequence(tmp_path: Path) -> None:
     text = "RuntimeError: Connection closed by peer [10.0.0.1]:4"
     where = f"{tmp_path}/train.py:1"
     assert reports == [Report(5, "node2", "exception", text=text, where=where, consequence=True)]
+
+
+# What the task package knows of JAX: a client when connected, and an exit handler that waits for the neighbours.
+CONNECTED = """\
+import atexit, sys, time, types
+def clean_up():
+    print("barrier", flush=True)
+    time.sleep(60)
+sys.modules["jax._src.distributed"] = types.SimpleNamespace(global_state=types.SimpleNamespace(client=CLIENT))
+sys.modules["jax._src.api"] = types.SimpleNamespace(clean_up=clean_up)
+atexit.register(clean_up)
+atexit.register(print, "saved")
+"""
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("client", "end", "status", "out"),
+    [
+        ("object()", "raise ValueError", 1, b"saved\n"),
+        ("object()", "atexit.register(time.sleep, 60); raise ValueError", 1, b""),
+        ("None", "time.sleep = print; raise ValueError", 1, b"saved\nbarrier\n60\n"),
+        ("object()", "time.sleep = print", 0, b"saved\nbarrier\n60\n"),
+    ],
+    ids=["failed", "failed, with a handler that blocks", "failed without JAX's connection", "succeeded"],
+)
+def test_only_a_failed_and_connected_process_skips_jaxs_barrier(
+    tmp_path: Path, client: str, end: str, status: int, out: bytes
+) -> None:
+    assert run_task(tmp_path, CONNECTED.replace("CLIENT", client) + end)[:2] == (status, out)
 
 
 @pytest.mark.starts_processes

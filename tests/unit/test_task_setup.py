@@ -45,6 +45,10 @@ def without(*names: str) -> dict[str, str]:
             {**TASK, "CUDA_VISIBLE_DEVICES": "0"},
             {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda", **COORDINATOR},
         ),
+        (
+            {**TASK, "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
+            {"JAX_LOCAL_DEVICE_IDS": "1", "JAX_PLATFORMS": "cuda", **COORDINATOR},
+        ),
         (without("CUDA_VISIBLE_DEVICES"), COORDINATOR),
         ({**TASK, "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, COORDINATOR),
         ({**TASK, "CUDA_VISIBLE_DEVICES": "-1"}, COORDINATOR),
@@ -68,6 +72,7 @@ def without(*names: str) -> dict[str, str]:
         "the user's platform",
         "the user's coordinator",
         "a GPU of its own",
+        "as many tasks as GPUs",
         "no GPUs",
         "Slurm's word for no GPUs",
         "the user's word for no GPUs",
