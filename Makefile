@@ -70,7 +70,7 @@ golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 	$(VENV)/bin/pytest -q tests/golden --rewrite-golden
 
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
-	@tests/bench/launch
+	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 20' <tests/bench/launch.py
 
 clean: ## stop the cluster and remove build/
 	@$(MINICLUSTER) reset --all
