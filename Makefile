@@ -57,7 +57,7 @@ lint: $(VENV_READY) ## ruff, mypy --strict, shellcheck
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/shellcheck $(shell git grep -lE '^#!/bin/(ba)?sh')
+	$(VENV)/bin/shellcheck $(shell git grep -lE '^#!/bin/(ba)?sh' -- ':!*.md' ':!*.py')
 
 test-unit: $(VENV_READY) ## tests without processes: seconds
 	$(VENV)/bin/pytest -q tests/unit tests/golden

@@ -14,6 +14,7 @@ from typing import IO, NamedTuple
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _POLL = 0.1  # seconds between looks at processes whose output is silent
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
+_SRUN_PATIENCE = 10.0  # seconds for srun to end its step after SIGTERM; SIGKILL would leave the step alone
 
 Pass = Callable[[bytes], bytes]  # what to show of a chunk of output; b'' is the end
 
@@ -94,8 +95,8 @@ def run(children: Sequence[Child]) -> Ended:
         running.end()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    interrupted = running.signalled if running.signalled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) else None
-    return Ended(running.status, interrupted)
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    return Ended(running.status, running.signalled if running.signalled in ending else None)
 
 
 class _Run:
@@ -119,6 +120,8 @@ class _Run:
             start_new_session=child.own_group,
         )
         self._processes.append((process, child.own_group))
+        if self.signalled:  # while it was being started
+            self._signal(self.signalled)
         self._watch(process.stderr, 2, child.stderr)
         if child.stdout:
             self._watch(process.stdout, 1, child.stdout)
@@ -178,9 +181,13 @@ class _Run:
                 self._signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Leave nothing behind, however we got here."""
-        if len(self._ended) < len(self._processes) or any(own_group for _, own_group in self._processes):
-            self._signal(signal.SIGKILL)
+        """Leave nothing behind, however we got here: after all has ended, or by an exception such as a closed pipe."""
+        if len(self._ended) < len(self._processes):
+            self._signal(signal.SIGTERM)
+            deadline = time.monotonic() + max(_KILL_AFTER if own else _SRUN_PATIENCE for _, own in self._processes)
+            while time.monotonic() < deadline and any(process.poll() is None for process, _ in self._processes):
+                time.sleep(0.05)
+        self._signal(signal.SIGKILL)  # descendants that outlived their leaders, too
         for process, _ in self._processes:
             process.wait()
         for key in list(self._selector.get_map().values()):
