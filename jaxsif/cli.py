@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from jaxsif import __version__
@@ -243,22 +244,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         _flush()  # here, where an error can still be told in our own words
         return status
     except JaxsifError as error:
-        print(error.render(), file=sys.stderr)
+        _complain(error)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         return 141  # whoever read our output went away, as SIGPIPE would say
     except OSError as error:  # a full disk, a folder that cannot be written
-        print(HostError(error.strerror or str(error), error.filename or "").render(), file=sys.stderr)
+        _complain(HostError(error.strerror or str(error), error.filename or ""))
         return HostError.exit_code
     finally:
-        try:
-            _flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # lest Python tries again when it ends, and complains
+        _give_up_broken_streams()
+
+
+def _complain(error: JaxsifError) -> None:
+    with suppress(OSError):  # nobody can be told that standard error is closed
+        print(error.render(), file=sys.stderr, flush=True)
 
 
 def _flush() -> None:
     if sys.stdout is not None:  # as it is when we are started with standard output closed
         sys.stdout.flush()
+
+
+def _give_up_broken_streams() -> None:
+    """Lest Python tries again when it ends, complains, and makes the exit status its own."""
+    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

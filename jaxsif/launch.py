@@ -7,7 +7,6 @@ import socket
 from collections.abc import Mapping
 
 from jaxsif import process
-from jaxsif.errors import HostError
 from jaxsif.plan import SRUN, LaunchPlan
 from jaxsif.reports import ReportFilter, find_failure
 
@@ -21,10 +20,7 @@ def launch(plan: LaunchPlan, environ: Mapping[str, str]) -> int:
         children = [process.Child(plan.argv, base, seen.feed)]
     else:
         children = _local_children(plan, base, seen)
-    try:
-        ended = process.run(children)
-    except OSError as error:
-        raise HostError(f"cannot start {plan.argv[0]}: {error.strerror}", "PATH") from error
+    ended = process.run(children)
     if ended.interrupted:
         return 128 + ended.interrupted
     failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher)

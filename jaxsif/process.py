@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import IO, NamedTuple
 
+from jaxsif.errors import HostError
+
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _POLL = 0.1  # seconds between looks at processes whose output is silent
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
@@ -84,7 +86,7 @@ def run_logged(
 
 
 def run(children: Sequence[Child]) -> Ended:
-    """Run all `children` to their ends; when one fails, end the others. Raises OSError if one cannot start."""
+    """Run all `children` to their ends; when one fails, end the others. Raises HostError if one cannot start."""
     running = _Run()
     previous = {number: signal.signal(number, running.forward) for number in _FORWARDED}
     try:
@@ -111,14 +113,17 @@ class _Run:
         self._kill_at: float | None = None
 
     def start(self, child: Child) -> None:
-        process = subprocess.Popen(
-            child.argv,
-            env=child.environ,
-            stdin=None if child.stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if child.stdout else None,
-            stderr=subprocess.PIPE,
-            start_new_session=child.own_group,
-        )
+        try:
+            process = subprocess.Popen(
+                child.argv,
+                env=child.environ,
+                stdin=None if child.stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if child.stdout else None,
+                stderr=subprocess.PIPE,
+                start_new_session=child.own_group,
+            )
+        except OSError as error:
+            raise HostError(f"cannot start {child.argv[0]}: {error.strerror}", "PATH") from error
         self._processes.append((process, child.own_group))
         if self.signalled:  # while it was being started
             self._signal(self.signalled)

@@ -100,12 +100,16 @@ def _build(
         raise HostError(f"the build of {recipe.name} failed:\n{tail}", str(log), "mend what it names, and run it again")
 
 
+# Lines of the engine that tell a person nothing, or worry them without need.
+_UNSAID = ("User not listed", "The %post section", "Copying", "Non-gzip squashfs", "Build complete")
+
+
 def _progress(line: str, show: Show) -> None:
-    """Of the engine's many lines, those that begin a stage."""
+    """Of the engine's many lines, those that begin a stage or complain."""
     if line.startswith("INFO:"):
         text = line[5:].strip()
-        if not text.startswith(("User not listed", "The %post section", "Copying")):
-            show(text)
+        if not text.startswith(_UNSAID):
+            show(text[0].lower() + text[1:])
     elif line.startswith(("WARNING:", "ERROR:", "FATAL:")) and "While bind mounting" not in line:
         show(line)
 

@@ -113,7 +113,7 @@ def test_wheels_are_checked_against_the_lock(cluster: Cluster, work: Path) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stage", ["Running post scriptlet", "Creating SIF file"])
+@pytest.mark.parametrize("stage", ["running post scriptlet", "creating SIF file"])
 def test_interrupted_build_leaves_nothing(cluster: Cluster, work: Path, number: signal.Signals, stage: str) -> None:
     source = copy_source(work / "source")
     (source / "LICENSE").write_text("another input, so another image\n")
