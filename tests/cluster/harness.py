@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -81,3 +82,12 @@ class Cluster:
 def jaxsif_run(*argv: str) -> str:
     """The bash script that loads the module and executes `jaxsif run` with exactly these arguments."""
     return f"module load jax/sif && exec jaxsif run {shlex.join(argv)}"
+
+
+def program_lines(text: str) -> list[str]:
+    """The lines that programs printed, sorted, without those of Gloo (which may come in pieces) and of the runtime.
+
+    Under `srun -u` each task writes to a terminal, so lines may end in CR LF.
+    """
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    return sorted(line for line in lines if line and not re.search(r"Gloo|peer ranks|^INFO: ", line))

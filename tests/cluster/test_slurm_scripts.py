@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from harness import Cluster
+from harness import Cluster, program_lines
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -50,16 +50,6 @@ def _jax_version() -> str:
     return found[1]
 
 
-def _own_lines(log: str) -> list[str]:
-    """The lines that processes printed, sorted, out of a log that also holds the runtime's and Gloo's messages.
-
-    Under `srun -u` each task writes to a terminal, so lines may end in CR LF.
-    """
-    noise = ("INFO: ", "[Gloo] ")
-    lines = [line.rstrip("\r") for line in log.split("\n")]
-    return sorted(line for line in lines if line and not line.startswith(noise))
-
-
 def test_every_job_script_is_tested() -> None:
     scripts = {path.name for path in (_REPOSITORY / "slurm").glob("*.sbatch")}
     assert scripts == {name + ending for name in EXPECTED for ending in ENDINGS}
@@ -71,7 +61,7 @@ def test_job_script(cluster: Cluster, folder: str, name: str, ending: str) -> No
     cluster.check(f'module load jax/sif && cp -r "$JAXSIF_HOME/slurm" {folder}/slurm')
     # One glob that must match one file: the log is named after the job, in the folder it was submitted from.
     log = cluster.submit(f"{folder}/slurm", name + ending, f"{name}-*.out")
-    assert _own_lines(log) == EXPECTED[name]
+    assert program_lines(log) == EXPECTED[name]
 
 
 @pytest.mark.parametrize(
@@ -87,4 +77,4 @@ def test_job_script_written_elsewhere(cluster: Cluster, folder: str, options: st
     lines = "\n".join(f"#SBATCH {option}" for option in options.split())
     cluster.write(f"{folder}/job.sh", ELSEWHERE.format(options=lines, version=_jax_version()))
     cluster.check(f'module load jax/sif && cp "$JAXSIF_HOME/slurm/query.py" {folder}')
-    assert _own_lines(cluster.submit(folder, "job.sh", "job.log")) == expected
+    assert program_lines(cluster.submit(folder, "job.sh", "job.log")) == expected

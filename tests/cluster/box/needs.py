@@ -67,6 +67,8 @@ def _namespace_problems() -> list[str]:
     problems = []
     if not Path("/dev/fuse").exists():
         problems.append("no /dev/fuse: Apptainer mounts images through FUSE\n  try: modprobe fuse")
+    elif not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        problems.append("/dev/fuse is closed to this user\n  try: sudo chmod 666 /dev/fuse")
     probe = subprocess.run(
         [*userns_argv(), "unshare", "--mount", "--net", "--pid", "--fork", "true"],
         capture_output=True,

@@ -27,16 +27,21 @@ mount_root() {
     mount --bind "$home/log/$name" "$root/var/log/minicluster"
 }
 
+bind_device() { # NAME
+    [ -c "/dev/$1" ] || [ -b "/dev/$1" ] || return 0
+    touch "$root/dev/$1"
+    mount --bind "/dev/$1" "$root/dev/$1"
+}
+
 mount_dev() {
     local dev=$root/dev device
     mount -t tmpfs -o mode=755 tmpfs "$dev"
     mkdir "$dev/pts" "$dev/shm"
-    for device in null zero full random urandom tty fuse $(cd /dev && ls -d loop* 2>/dev/null); do
-        [ -c "/dev/$device" ] || [ -b "/dev/$device" ] || continue
-        touch "$dev/$device"
-        mount --bind "/dev/$device" "$dev/$device"
+    # Root makes its own node, for everybody; bound, it keeps the mode that the host gave it.
+    mknod -m 666 "$dev/fuse" c 10 229 2>/dev/null || bind_device fuse
+    for device in null zero full random urandom tty $(cd /dev && ls -d loop* 2>/dev/null); do
+        bind_device "$device"
     done
-    chmod 666 "$dev/fuse" 2>/dev/null || true # the bind shares the host's mode where we may not change it
     for device in 0 1 2 3; do # GPUs that Slurm can hand out and nobody can compute on
         touch "$dev/fakegpu$device"
         mount --bind /dev/null "$dev/fakegpu$device"
