@@ -110,7 +110,6 @@ def test_truncated_image(cluster: Cluster, folder: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "reason"),
     [
-        (["--nodes=99"], "Requested node configuration is not available"),
         (["--gpus-per-node=9"], "Requested node configuration is not available"),
         (["--partition=nowhere"], "Invalid partition name specified"),
         (["--constraint=h100"], "Invalid feature specification"),

@@ -29,6 +29,7 @@ def render_slurm_conf(settings: Settings) -> str:
     nodes = ",".join(settings.node_names)
     extra = settings.extra_conf.read_text() if settings.extra_conf else ""
     return f"""\
+# A cluster in a box, Debian {settings.suite}.
 ClusterName=minicluster
 SlurmctldHost={LOGIN}
 SlurmUser=root
