@@ -1,6 +1,6 @@
 # jaxsif: `make help` lists the targets.
 
-FLAVOUR ?= cpu
+FLAVOUR ?= cuda12
 PREFIX ?= /sw
 PYTHON ?= python3
 
@@ -18,7 +18,7 @@ INSTALL_PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help image lock install rootfs cluster cluster-install demo test test-unit test-cluster lint golden \
-        bench-launch clean
+        bench-launch bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -42,12 +42,12 @@ rootfs:
 cluster: ## bring the cluster in a box up
 	@$(MINICLUSTER) up
 
-# The same install that a site makes, in the cluster's own system, as its /sw.
-cluster-install: image rootfs
-	@$(MINICLUSTER) sandbox -- make --no-print-directory install PREFIX=/sw FLAVOUR=$(FLAVOUR)
+# The same install that a site makes, in the cluster's own system, as its /sw; no flavour but cpu computes there.
+cluster-install: rootfs
+	@$(MAKE) --no-print-directory image FLAVOUR=cpu
+	@$(MINICLUSTER) sandbox -- make --no-print-directory install PREFIX=/sw FLAVOUR=cpu
 
-demo: ## the whole path: image, cluster, module, an 8-task JAX all-reduce on 2 nodes as an ordinary user
-	@$(MAKE) --no-print-directory cluster-install cluster FLAVOUR=cpu
+demo: cluster-install cluster ## the whole path: image, cluster, module, an 8-task JAX all-reduce on 2 nodes as an ordinary user
 	@tests/cluster/demo
 
 test: ## every test that a commit must pass; builds what it needs
@@ -62,8 +62,7 @@ lint: $(VENV_READY) ## ruff, mypy --strict, shellcheck
 test-unit: $(VENV_READY) ## tests without processes: seconds
 	$(VENV)/bin/pytest -q tests/unit tests/golden
 
-test-cluster: $(VENV_READY) ## tests in the cluster in a box: minutes
-	@$(MAKE) --no-print-directory cluster-install cluster FLAVOUR=cpu
+test-cluster: $(VENV_READY) cluster-install cluster ## tests in the cluster in a box: minutes
 	$(VENV)/bin/pytest tests/cluster
 
 golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
@@ -71,6 +70,9 @@ golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 20' <tests/bench/launch.py
+
+bench-image: $(VENV_READY) $(RUNTIME_READY) ## build time and size of FLAVOUR, beside the plain way
+	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/image.py $(FLAVOUR)
 
 clean: ## stop the cluster and remove build/
 	@$(MINICLUSTER) reset --all

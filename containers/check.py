@@ -1,15 +1,63 @@
-"""The image's %test: the locked JAX is here and computes over two devices. Argument: the version of JAX."""
+"""The image's %test, on a machine with or without a GPU. Argument: the version of JAX that is locked.
 
+JAX computes over two CPU devices, and every shared library of the installed wheels finds every library that it needs,
+but for those that come with the driver of the host.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
 import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+# Bound in by `apptainer --nv`, never a part of an image.
+DRIVER_LIBRARIES = {"libcuda.so.1", "libnvidia-ml.so.1"}
 
-if jax.__version__ != sys.argv[1]:
-    sys.exit(f"JAX {jax.__version__} is installed, {sys.argv[1]} is locked")
-mesh = jax.make_mesh((jax.device_count(),), ("i",))
-numbers = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, PartitionSpec("i")))
-total = jax.jit(jnp.sum)(numbers)
-if total != 28.0 or jax.device_count() != 2:
-    sys.exit(f"sum of 0…7 over {jax.device_count()} devices: {total}")
+
+def shared_libraries(folder: Path) -> Iterator[Path]:
+    """The ELF files below `folder` whose names say that they are libraries."""
+    for path in folder.rglob("*.so*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                if file.read(4) == b"\x7fELF":
+                    yield path
+
+
+def missing_libraries(library: Path) -> list[str]:
+    """What the dynamic linker does not find of `library`'s needs, the driver's libraries aside."""
+    done = subprocess.run(["ldd", library], capture_output=True, text=True, check=False)
+    names = [line.split()[0] for line in done.stdout.splitlines() if line.endswith("=> not found")]
+    return sorted(set(names) - DRIVER_LIBRARIES)
+
+
+def check_libraries(folder: Path) -> list[str]:
+    """One line for each library below `folder` that could not be loaded."""
+    libraries = list(shared_libraries(folder))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = zip(libraries, pool.map(missing_libraries, libraries))
+        return [f"{library} needs {', '.join(missing)}" for library, missing in found if missing]
+
+
+def check_jax(version: str) -> list[str]:
+    """What is wrong with JAX itself."""
+    os.environ.update(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="2")
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    if jax.__version__ != version:
+        return [f"JAX {jax.__version__} is installed, {version} is locked"]
+    mesh = jax.make_mesh((jax.device_count(),), ("i",))
+    numbers = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, PartitionSpec("i")))
+    total = jax.jit(jnp.sum)(numbers)
+    wrong = total != 28.0 or jax.device_count() != 2
+    return [f"sum of 0…7 over {jax.device_count()} devices: {total}"] if wrong else []
+
+
+if __name__ == "__main__":
+    problems = check_jax(sys.argv[1]) + check_libraries(Path(sysconfig.get_path("purelib")))
+    sys.exit("\n".join(problems) or 0)

@@ -20,7 +20,7 @@ _DESCRIPTION = """\
 JAX in Singularity/Apptainer images on Slurm clusters.
 
   jaxsif run -- python train.py         one process per GPU, over the allocation or over this machine
-  jaxsif image build --flavour cpu      build an image
+  jaxsif image build --flavour cuda12   build an image
 """
 
 _RUN = """\
@@ -56,7 +56,7 @@ _BUILD = """\
 Build an image, unless it is there and was made of the same inputs.
 
 examples:
-  jaxsif image build --flavour cpu
+  jaxsif image build
   jaxsif image build --flavour cpu --base docker://python:3.13-slim
 """
 
@@ -180,7 +180,7 @@ def _split(words: str) -> list[str]:
 
 
 def _add_image_build(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--flavour", default="cpu", help="a file of containers/flavours, without .args (cpu)")
+    parser.add_argument("--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)")
     parser.add_argument("--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)")
     parser.add_argument("--output", default="build/images", metavar="FOLDER", help="finished images (build/images)")
     parser.add_argument(

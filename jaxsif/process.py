@@ -7,9 +7,10 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from jaxsif.errors import HostError
 
@@ -44,6 +45,18 @@ def output(*argv: str) -> str:
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
 
 
+@contextmanager
+def _ended_with_us(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """When we are interrupted, end `process`, a session's leader, with all its descendants, and wait for it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+        raise
+
+
 def run_plain(
     argv: Sequence[str],
     stdin: IO[bytes] | None = None,
@@ -51,16 +64,27 @@ def run_plain(
     stderr: IO[bytes] | None = None,
 ) -> int:
     """The exit status of a command between files; None is our own stream."""
-    return subprocess.run(argv, stdin=stdin, stdout=stdout, stderr=stderr, check=False).returncode
+    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+    with _ended_with_us(process):
+        return process.wait()
+
+
+@contextmanager
+def beside(argv: Sequence[str], environ: Mapping[str, str], log: str) -> Iterator[Callable[[], int]]:
+    """Run a command while the body of the `with` runs; what it yields waits for the command's exit status."""
+    with open(log, "wb") as messages:
+        process = subprocess.Popen(
+            argv, env=environ, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, start_new_session=True
+        )
+    with _ended_with_us(process):
+        yield process.wait
+        process.wait()
 
 
 def run_logged(
     argv: Sequence[str], environ: Mapping[str, str], log: str, folder: str, on_line: Callable[[str], None]
 ) -> int:
-    """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return its exit status.
-
-    The command gets a session of its own; when we are interrupted it is ended first, with all its descendants.
-    """
+    """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return its exit status."""
     with open(log, "w") as log_file:
         process = subprocess.Popen(
             argv,
@@ -73,16 +97,12 @@ def run_logged(
             errors="replace",
             start_new_session=True,
         )
-        assert process.stdout is not None
-        try:
+        with _ended_with_us(process):
+            assert process.stdout is not None
             for line in process.stdout:
                 log_file.write(line)
                 on_line(line.rstrip())
             return process.wait()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-            raise
 
 
 def run(children: Sequence[Child]) -> Ended:

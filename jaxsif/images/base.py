@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from jaxsif import process
 from jaxsif.errors import HostError
+from jaxsif.images.hostsettings import apt_mirror, apt_settings
 
 _SUITE = "trixie"
 # Documentation and translations: nobody reads them in an image.
@@ -53,31 +53,9 @@ def ensure_base(packages: str, cache: Path, show: Callable[[str], None]) -> Path
 
 def _mmdebstrap_argv(packages: str, scratch: Path) -> list[str]:
     apt_conf = scratch / "apt.conf"
-    apt_conf.write_text(_host_apt_settings())
+    apt_conf.write_text(apt_settings())
     argv = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(packages.split())}"]
     argv += [f"--aptopt={apt_conf}", '--aptopt=Acquire::Languages "none"']
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
-    # Without a mirror of this host's own, mmdebstrap knows one.
-    return [*argv, _SUITE, "-", *_host_mirror()]
-
-
-def _host_mirror() -> list[str]:
-    """The Debian mirror that this host's apt uses, if it uses one."""
-    wanted = ["Identifier: Packages", "Origin: Debian", "Label: Debian", "Component: main"]
-    return _apt_output("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()[:1]
-
-
-def _host_apt_settings() -> str:
-    """How this host's apt fetches: proxies, certificates, checks of dates."""
-    kept = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::Retries")
-    return "".join(f"{line}\n" for line in _apt_output("apt-config", "dump").splitlines() if line.startswith(kept))
-
-
-def _apt_output(*argv: str) -> str:
-    """Standard output of a command of apt's; '' on a host without apt."""
-    if not shutil.which(argv[0]):
-        return ""
-    try:
-        return process.output(*argv)
-    except subprocess.CalledProcessError:
-        return ""
+    mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one
+    return [*argv, _SUITE, "-", *([mirror] if mirror else [])]

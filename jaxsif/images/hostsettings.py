@@ -1,4 +1,4 @@
-"""The host's proxies, package index and certificate authorities, for a build to use and to forget."""
+"""The host's proxies, package index, Debian mirror and certificate authorities, for a build to use and to forget."""
 
 from __future__ import annotations
 
@@ -28,18 +28,26 @@ _PASSED_ON = (
 _PIP_SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
 
 
-def write_settings(folder: Path, environ: Mapping[str, str]) -> None:
-    """Write settings.sh, to be sourced in a build, and the certificate bundle, into `folder`."""
+def host_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Proxies, package indexes and certificates of this host, as variables of uv and of most other programs."""
     variables = {name: environ[name] for name in _PASSED_ON if name in environ}
     for name, value in _read_pip_settings().items():
         variables.setdefault(name, value)
     candidates = [environ.get(name, "") for name in _CA_VARIABLES] + list(_CA_BUNDLES)
     bundle = next((path for path in candidates if path and Path(path).is_file()), None)
     if bundle:
-        shutil.copyfile(bundle, folder / "ca.pem")
+        variables["SSL_CERT_FILE"] = bundle
+    variables["UV_NO_CONFIG"] = "1"
+    return variables
+
+
+def write_settings(folder: Path, environ: Mapping[str, str]) -> None:
+    """Write settings.sh, to be sourced in a build, and the certificate bundle, into `folder`."""
+    variables = host_variables(environ)
+    if "SSL_CERT_FILE" in variables:
+        shutil.copyfile(variables["SSL_CERT_FILE"], folder / "ca.pem")
         variables["SSL_CERT_FILE"] = f"{BUILD_FOLDER}/ca.pem"
     variables["UV_CACHE_DIR"] = f"{BUILD_FOLDER}/cache"
-    variables["UV_NO_CONFIG"] = "1"
     # Never checked against the source again: a read-only image cannot change, and a start reads half the files.
     variables["PYC_INVALIDATION_MODE"] = "UNCHECKED_HASH"
     text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
@@ -63,3 +71,26 @@ def _read_pip_settings() -> dict[str, str]:
         if urls:
             settings[variable] = " ".join(urls)
     return settings
+
+
+def apt_mirror() -> str | None:
+    """The Debian mirror that this host's own apt uses; None where it uses none."""
+    wanted = ["Identifier: Packages", "Origin: Debian", "Label: Debian", "Component: main"]
+    found = _apt_output("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()
+    return found[0].rstrip("/") if found else None
+
+
+def apt_settings() -> str:
+    """How this host's apt fetches (proxies, certificates, checks of dates), as apt.conf text."""
+    kept = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::Retries")
+    return "".join(f"{line}\n" for line in _apt_output("apt-config", "dump").splitlines() if line.startswith(kept))
+
+
+def _apt_output(*argv: str) -> str:
+    """Standard output of a command of apt's; '' on a host without apt, or one whose apt tells nothing."""
+    if not shutil.which(argv[0]):
+        return ""
+    try:
+        return process.output(*argv)
+    except subprocess.CalledProcessError:
+        return ""

@@ -39,6 +39,17 @@ class Recipe:
         return f"jax-{self.jax_version}-{self.flavour}.sif"
 
     @property
+    def block(self) -> str:
+        """The block size of the image's squashfs, as mksquashfs takes it."""
+        return dict(self.arguments).get("BLOCK", "128K")
+
+    @property
+    def cuda_version(self) -> str:
+        """Of the locked CUDA runtime, such as 12.9; 'none' in a flavour without."""
+        found = re.search(r"^nvidia-cuda-runtime(?:-cu\d+)?==(\d+\.\d+)", self.lock.read_text(), re.MULTILINE)
+        return found[1] if found else "none"
+
+    @property
     def packages(self) -> str:
         """Debian packages of the base system, parted by blanks; raises JaxsifError if the flavour names none."""
         packages = dict(self.arguments).get("PACKAGES")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -72,6 +73,18 @@ def test_labels_help_and_test(cluster: Cluster) -> None:
     assert cluster.run("module load jax/sif && apptainer test $JAX_IMAGE", timeout=60).returncode == 0
 
 
+def test_a_library_that_lacks_another_is_found_out(cluster: Cluster, folder: str) -> None:
+    """The check that ends each build, on a library taken away from those that it was linked with."""
+    check = "import sys; sys.path.insert(0, '/opt/jaxsif'); import check, pathlib; "
+    check += "print(*check.check_libraries(pathlib.Path('lib')), sep='|')"
+    take = "mkdir lib && cp /opt/jax/lib/python3.*/site-packages/numpy/_core/_multiarray_umath.*.so lib/"
+    script = f'{take} && python -c "{check}"'
+    found = cluster.check(
+        f"cd {folder} && module load jax/sif && apptainer --quiet exec $JAX_IMAGE sh -c {shlex.quote(script)}"
+    )
+    assert re.fullmatch(r"lib/_multiarray_umath\.\S+ needs libscipy_openblas64_\S+\n", found)
+
+
 def test_run_without_a_command_says_how_to_use_it(cluster: Cluster) -> None:
     said = cluster.check("module load jax/sif && apptainer --quiet run $JAX_IMAGE")
     assert said.startswith("JAX ")
@@ -134,7 +147,11 @@ def test_interrupted_build_leaves_nothing(cluster: Cluster, work: Path, number: 
 
 def test_bad_requests(cluster: Cluster, work: Path) -> None:
     for options, status, message in (
-        (["--flavour", "tpu"], 2, "jaxsif: error: no flavour tpu\n  from: --flavour\n  try:  one of cpu"),
+        (
+            ["--flavour", "tpu"],
+            2,
+            "jaxsif: error: no flavour tpu\n  from: --flavour\n  try:  one of cpu, cuda12, cuda13",
+        ),
         (["--source", str(work)], 2, f"jaxsif: error: no definition files in {work / 'containers'}\n"),
     ):
         with build(REPOSITORY, work / "images", *options) as process:

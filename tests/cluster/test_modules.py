@@ -66,7 +66,7 @@ def test_missing_image_is_named(cluster: Cluster, folder: str, version: str) -> 
     assert done.stdout == "status=1 image=\n"
     message = " ".join(done.stderr.split())  # Lmod breaks lines as the terminal is wide
     assert f"the image of jax/lost is missing: /sw/jaxsif/lost/jax-{version.removesuffix('-sif')}-cpu.sif" in message
-    assert "make image FLAVOUR=cpu && make install PREFIX=/sw" in message
+    assert "make image install FLAVOUR=cpu PREFIX=/sw" in message
 
 
 def test_lmod_finds_no_fault_in_the_files(cluster: Cluster, version: str) -> None:

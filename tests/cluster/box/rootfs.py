@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import time
 from pathlib import Path
+
+from jaxsif.images.hostsettings import apt_mirror, apt_settings
 
 from .errors import BoxError
 from .needs import userns_argv
@@ -63,7 +64,7 @@ def _bootstrap(settings: Settings, tarball: Path) -> None:
     settings.logs.mkdir(parents=True, exist_ok=True)
     log = settings.logs / f"rootfs-{settings.suite}.log"
     apt_conf = settings.home / "apt.conf"
-    apt_conf.write_text(_host_apt_settings())
+    apt_conf.write_text(apt_settings())
     begin = time.monotonic()
     with log.open("w") as log_file:
         bootstrap = subprocess.Popen(
@@ -89,27 +90,5 @@ def _mmdebstrap_argv(settings: Settings, tarball: Path, apt_conf: Path) -> list[
     argv += [f'--aptopt=APT::Default-Release "{settings.suite}"', f"--setup-hook={_ADD_UNSTABLE}"]
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
     argv += [f"--customize-hook={users}", settings.suite, str(tarball)]
-    mirror = host_mirror()
+    mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one
     return [*argv, mirror] if mirror else argv
-
-
-def host_mirror() -> str | None:
-    """The Debian mirror that this host's own apt uses; None leaves the choice to mmdebstrap."""
-    if not shutil.which("apt-get"):
-        return None
-    fields = "$(ORIGIN) $(LABEL) $(COMPONENT) $(REPO_URI)"
-    wanted = ["Identifier: Packages", "Origin: Debian", "Label: Debian", "Component: main"]
-    found = _output("apt-get", "indextargets", "--format", fields, *wanted).split()
-    return found[3].rstrip("/") if found else None
-
-
-def _host_apt_settings() -> str:
-    """How this host's apt fetches (proxies, certificates, checks of dates), as apt.conf text."""
-    if not shutil.which("apt-config"):
-        return ""
-    kept = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::Retries")
-    return "".join(f"{line}\n" for line in _output("apt-config", "dump").splitlines() if line.startswith(kept))
-
-
-def _output(*argv: str) -> str:
-    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
