@@ -27,7 +27,6 @@ class Allocation(NamedTuple):
 
     job_id: str  # SLURM_JOB_ID
     nodes: int  # SLURM_JOB_NUM_NODES
-    nodelist: str  # SLURM_JOB_NODELIST, such as node[1-2]
     ntasks: int | None  # SLURM_NTASKS: only when the job asked for a number of tasks
     ntasks_per_node: int | None  # SLURM_NTASKS_PER_NODE: likewise
     gpus_per_node: int | None  # None when the environment does not tell (--gres under salloc, --gpus)
@@ -42,7 +41,6 @@ class Allocation(NamedTuple):
         return cls(
             job_id=environ["SLURM_JOB_ID"],
             nodes=nodes,
-            nodelist=environ.get("SLURM_JOB_NODELIST", ""),
             ntasks=_optional_int(environ, "SLURM_NTASKS"),
             ntasks_per_node=_optional_int(environ, "SLURM_NTASKS_PER_NODE"),
             gpus_per_node=_gpus_per_node(environ, nodes),

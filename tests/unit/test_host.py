@@ -15,7 +15,7 @@ from jaxsif.host import Image, find_executable, find_image, find_runtime, free_p
 from jaxsif.plan import RunOptions
 from jaxsif.slurm import Allocation
 
-JOB = Allocation("4711", 2, "node[1-2]", None, None, None)
+JOB = Allocation("4711", 2, None, None, None)
 PROGRAM = RunOptions(("hostname",))
 
 
@@ -297,8 +297,8 @@ def test_gpus_of_the_job_are_asked_for(in_job: Path) -> None:
     [
         (RunOptions(("hostname",), ntasks_per_node=1), JOB),
         (RunOptions(("hostname",), gpus_per_node="1"), JOB),
-        (PROGRAM, Allocation("4711", 2, "node[1-2]", 8, None, None)),
-        (PROGRAM, Allocation("4711", 2, "node[1-2]", None, None, 4)),
+        (PROGRAM, Allocation("4711", 2, 8, None, None)),
+        (PROGRAM, Allocation("4711", 2, None, None, 4)),
         (PROGRAM, None),
     ],
     ids=["tasks given", "GPUs given", "tasks known", "GPUs known", "no job"],

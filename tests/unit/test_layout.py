@@ -22,7 +22,7 @@ class Asked(NamedTuple):
 def job(
     nodes: int = 2, ntasks: int | None = None, ntasks_per_node: int | None = None, gpus_per_node: int | None = None
 ) -> Allocation:
-    return Allocation("4711", nodes, "node[1-2]", ntasks, ntasks_per_node, gpus_per_node)
+    return Allocation("4711", nodes, ntasks, ntasks_per_node, gpus_per_node)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.plan import LOCAL, SRUN, Host, LaunchPlan, RunOptions, build, choose_launcher
 from jaxsif.slurm import Allocation
 
-JOB = Allocation("4711", 2, "node[1-2]", None, None, 4)
+JOB = Allocation("4711", 2, None, None, 4)
 ITS_OWN_TASKS = JOB._replace(ntasks=8, ntasks_per_node=4)
 APPTAINER = Runtime("apptainer", "APPTAINERENV_")
 LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/sw/lib/jaxsif/task", 61234, 0, None)

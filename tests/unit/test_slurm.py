@@ -29,21 +29,21 @@ def test_no_allocation() -> None:
 
 def test_whole_allocation() -> None:
     assert Allocation.from_environ(SBATCH) == Allocation(
-        job_id="4711", nodes=2, nodelist="node[1-2]", ntasks=8, ntasks_per_node=4, gpus_per_node=4, cpus_per_node=32
+        job_id="4711", nodes=2, ntasks=8, ntasks_per_node=4, gpus_per_node=4, cpus_per_node=32
     )
 
 
 @pytest.mark.parametrize(
     ("environ", "allocation"),
     [
-        ({"SLURM_JOB_ID": "1"}, Allocation("1", 1, "", None, None, None)),
-        ({"SLURM_JOB_ID": "1", "SLURM_GPUS_ON_NODE": "3"}, Allocation("1", 1, "", None, None, 3)),
+        ({"SLURM_JOB_ID": "1"}, Allocation("1", 1, None, None, None)),
+        ({"SLURM_JOB_ID": "1", "SLURM_GPUS_ON_NODE": "3"}, Allocation("1", 1, None, None, 3)),
         (
             {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "3"},
-            Allocation("1", 2, "", None, None, None),
+            Allocation("1", 2, None, None, None),
         ),
-        ({"SLURM_JOB_ID": "1", "SLURM_NTASKS": ""}, Allocation("1", 1, "", None, None, None)),
-        ({"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": ""}, Allocation("1", 1, "", None, None, None)),
+        ({"SLURM_JOB_ID": "1", "SLURM_NTASKS": ""}, Allocation("1", 1, None, None, None)),
+        ({"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": ""}, Allocation("1", 1, None, None, None)),
     ],
     ids=["bare", "GPUs of one node", "GPUs of one node say nothing about two", "empty tasks", "empty nodes"],
 )
