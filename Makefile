@@ -80,7 +80,7 @@ clean: ## stop the cluster and remove build/
 
 $(VENV_READY): pyproject.toml
 	@echo "making $(VENV) with what development needs"
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq python3-venv; } || \
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get install -y -qq python3-venv; } || \
 	    { echo 'make: error: $(PYTHON) has no venv'; echo '  try:  sudo apt-get install python3-venv'; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --editable '.[test,bench]'

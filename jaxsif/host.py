@@ -18,7 +18,7 @@ from jaxsif.slurm import Allocation, parse_job_gpus
 
 _RUNTIMES = ("apptainer", "singularity")
 _DEFAULT_IMAGE = "jax.sif"
-_NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES; as in jaxsif/task/setup.py
+NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES; as in jaxsif/task/setup.py
 
 
 class Image(NamedTuple):
@@ -36,7 +36,8 @@ def probe(
     launcher = choose_launcher(options.launcher, has_srun, allocation)
     runtime = require_runtime(environ) if launcher == SRUN else find_runtime(environ)
     image = find_image(image_option, environ) if runtime else None
-    _check_program(options.command)
+    if not any(word.startswith(("--chdir", "-D")) for word in options.srun_args):
+        _check_program(options.command)
     host = Host(
         srun=has_srun,
         runtime=runtime,
@@ -157,7 +158,7 @@ def free_port() -> int:
 def _count_gpus(environ: Mapping[str, str]) -> int:
     """NVIDIA GPUs that this process may use."""
     if "CUDA_VISIBLE_DEVICES" in environ:
-        return len([name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name not in _NO_GPU])
+        return len([name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name not in NO_GPU])
     return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -82,6 +83,8 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         layout = plan_layout(options.nodes, options.ntasks_per_node, options.gpus_per_node, allocation, host.job_gpus)
     # An --env for a name that jaxsif sets is the user's choice.
     variables = {**container_variables(host.port, environ), **dict(options.env)}
+    if _redirects_errors(options.srun_args):
+        del variables["JAXSIF_REPORT"]  # nobody would take the reports out of the files
     set_environ, unset_environ = scrub_proxies(environ)
     set_environ.update(host.runtime.environ(variables.items()) if host.runtime else variables)
     return LaunchPlan(
@@ -121,10 +124,17 @@ def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | Non
             value = allocation.nodes  # all of them, also when fewer tasks than nodes would do
         if value is not None:
             argv.append(f"{name}={value}")
-    if allocation and (options.nodes or options.ntasks_per_node) and layout.nodes and layout.ntasks_per_node:
+    told = options.nodes or options.ntasks_per_node or (allocation and allocation.in_step)
+    if allocation and told and layout.nodes and layout.ntasks_per_node:
         # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
         argv.append(f"--ntasks={layout.nodes * layout.ntasks_per_node}")
+    if allocation and allocation.in_step:
+        argv.append("--overlap")  # the step that we are in holds what we would wait for
     return (*argv, *_cpu_options(layout, allocation), *options.srun_args)
+
+
+def _redirects_errors(srun_args: tuple[str, ...]) -> bool:
+    return any(re.match(r"--(output|error)\b|-[oe]", word) for word in srun_args)
 
 
 def _cpu_options(layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
@@ -136,7 +146,11 @@ def _cpu_options(layout: Layout, allocation: Allocation | None) -> tuple[str, ..
         # By itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits until it is over.
         share = allocation.cpus_per_node * gpus // allocation.gpus_per_node
         if share >= tasks:
-            return ("--exact", f"--cpus-per-task={share // tasks}")
+            memory = allocation.mem_per_node and allocation.mem_per_node * gpus // allocation.gpus_per_node
+            return ("--exact", f"--cpus-per-task={share // tasks}", *([f"--mem={memory}"] if memory else []))
+    if allocation.cpus_per_task and tasks <= allocation.cpus_per_node:
+        # srun inherits it no more, and would confine a process to one core; less where there are more tasks.
+        return (f"--cpus-per-task={min(allocation.cpus_per_task, allocation.cpus_per_node // tasks)}",)
     # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all the same.
     return ("--overcommit",) if tasks > allocation.cpus_per_node else ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -15,8 +16,10 @@ from typing import IO, Any, NamedTuple
 from jaxsif.errors import HostError
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _POLL = 0.1  # seconds between looks at processes whose output is silent
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
+_STUCK_AFTER = 5.0  # seconds from Ctrl-C to SIGKILL for local processes; a second Ctrl-C does it at once
 _SRUN_PATIENCE = 10.0  # seconds for srun to end its step after SIGTERM; SIGKILL would leave the step alone
 
 Pass = Callable[[bytes], bytes]  # what to show of a chunk of output; b'' is the end
@@ -108,7 +111,9 @@ def run_logged(
 def run(children: Sequence[Child]) -> Ended:
     """Run all `children` to their ends; when one fails, end the others. Raises HostError if one cannot start."""
     running = _Run()
-    previous = {number: signal.signal(number, running.forward) for number in _FORWARDED}
+    # nohup has SIGHUP ignored, for us and for what we start.
+    heard = [number for number in _FORWARDED if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]
+    previous = {number: signal.signal(number, running.forward) for number in heard}
     try:
         for child in children:
             running.start(child)
@@ -117,8 +122,7 @@ def run(children: Sequence[Child]) -> Ended:
         running.end()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    return Ended(running.status, running.signalled if running.signalled in ending else None)
+    return Ended(running.status, running.signalled if running.signalled in _ENDING else None)
 
 
 class _Run:
@@ -157,8 +161,12 @@ class _Run:
 
     def forward(self, number: int, _frame: FrameType | None) -> None:
         """Signal handler: what we are told, all processes are told."""
+        again = self.signalled in _ENDING and number in _ENDING
         self.signalled = number
         self._signal(number)
+        if number in _ENDING and all(own_group for _, own_group in self._processes):
+            # Processes of ours that are stuck, in a collective say, hear nothing; srun sees to its own.
+            self._kill_at = time.monotonic() + (0 if again else _STUCK_AFTER)
 
     def _signal(self, number: int) -> None:
         for process, own_group in self._processes:
@@ -222,4 +230,7 @@ class _Run:
 
 def _write(descriptor: int, data: bytes) -> None:
     while data:
-        data = data[os.write(descriptor, data) :]
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:  # a program that shares our terminal has made it so
+            select.select([], [descriptor], [])

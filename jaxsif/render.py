@@ -10,13 +10,16 @@ _OF_A_JOB = ("--partition", "--account", "--constraint", "--time")
 
 
 def render_command(plan: LaunchPlan) -> str:
-    """One line for a POSIX shell that starts exactly what `process.run` starts."""
+    """One line for a POSIX shell that starts exactly what `process.run` starts; of local processes, each one's."""
     import shlex  # here: most runs render nothing
 
     words = [f"{name}={shlex.quote(value)}" for name, value in plan.set_environ]
     if plan.unset_environ:
         words = ["env", *(f"--unset={name}" for name in plan.unset_environ), *words]
-    return " ".join([*words, shlex.join(plan.argv)])
+    line = " ".join([*words, shlex.join(plan.argv)])
+    if plan.launcher == LOCAL:  # what tells the processes apart, launch.py adds
+        line += f"  # one of {plan.layout.ntasks_per_node} process(es)"
+    return line
 
 
 def render_summary(plan: LaunchPlan, image_source: str) -> str:

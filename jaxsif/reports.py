@@ -16,7 +16,7 @@ from jaxsif.errors import HostError, JaxsifError
 MARKER = b"\x1ejaxsif "  # as in jaxsif/task/failure.py and start.sh
 _LABEL = re.compile(rb" *\d+: ")  # what srun --label begins lines with
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")  # unlike splitlines, a carriage return ends none
-_KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: )")
+_KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: |Error for command )")
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
 _ABORTED = 128 + signal.SIGABRT
@@ -107,7 +107,9 @@ def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], 
     if culprit:
         return _describe_culprit(culprit, reports)
     if not any(report.event == "started" for report in reports):
-        return _describe_no_start(status, errors, launcher)
+        no_start = _describe_no_start(status, errors, launcher)
+        if no_start:
+            return no_start
     error = HostError(
         f"the step ended with exit status {status}, and no task said why",
         errors[-1] if errors else launcher,
@@ -157,17 +159,18 @@ def _hint(culprit: Report, text: str) -> str:
     return ""
 
 
-def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> JaxsifError:
-    fatal = [line for line in errors if line.startswith("FATAL: ")]
+def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> JaxsifError | None:
+    """Why no task has started; None if some did, whose reports went elsewhere (srun --output=log-%t.txt)."""
+    fatal = [line for line in errors if line.startswith(("FATAL: ", "Error for command "))]
     if fatal:
         reason = fatal[0].partition(":")[2].strip()
         return HostError(f"the container did not start: {reason}", "the runtime, on a node", "run it there by hand")
-    # Of tasks that were started srun tells how they ended; of a request, why it was refused.
-    refused = [line.partition("error: ")[2] for line in errors if not _TASK_ENDED.match(line)]
-    if refused:
-        hint = "sinfo and sacctmgr show what there is"
-        return HostError(f"Slurm refused the request: {refused[-1]}", "srun", hint)
-    return HostError(f"no task started (exit status {status})", errors[-1] if errors else launcher)
+    if any(map(_TASK_ENDED.match, errors)):
+        return None
+    if errors:
+        reason = errors[-1].partition("error: ")[2]
+        return HostError(f"Slurm refused the request: {reason}", "srun", "sinfo and sacctmgr show what there is")
+    return HostError(f"no task started (exit status {status})", launcher)
 
 
 def signal_name(number: int) -> str:

@@ -31,6 +31,9 @@ class Allocation(NamedTuple):
     ntasks_per_node: int | None  # SLURM_NTASKS_PER_NODE: likewise
     gpus_per_node: int | None  # None when the environment does not tell (--gres under salloc, --gpus)
     cpus_per_node: int | None = None  # SLURM_JOB_CPUS_PER_NODE: on the node that has fewest
+    cpus_per_task: int | None = None  # SLURM_CPUS_PER_TASK, which srun does not inherit from Slurm 22.05 on
+    mem_per_node: int | None = None  # SLURM_MEM_PER_NODE, in MiB
+    in_step: bool = False  # this process is in a step of the job, such as `srun --pty bash`, and not beside its steps
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:
@@ -38,14 +41,26 @@ class Allocation(NamedTuple):
         if not environ.get("SLURM_JOB_ID"):
             return None
         nodes = _number_of_nodes(environ)
+        in_step = _is_in_step(environ)
         return cls(
             job_id=environ["SLURM_JOB_ID"],
             nodes=nodes,
-            ntasks=_optional_int(environ, "SLURM_NTASKS"),
-            ntasks_per_node=_optional_int(environ, "SLURM_NTASKS_PER_NODE"),
+            # In a step these two are the step's own.
+            ntasks=None if in_step else _optional_int(environ, "SLURM_NTASKS"),
+            ntasks_per_node=None if in_step else _optional_int(environ, "SLURM_NTASKS_PER_NODE"),
             gpus_per_node=_gpus_per_node(environ, nodes),
             cpus_per_node=_cpus_per_node(environ),
+            # The user's own answer to srun's change stands.
+            cpus_per_task=None if "SRUN_CPUS_PER_TASK" in environ else _optional_int(environ, "SLURM_CPUS_PER_TASK"),
+            mem_per_node=_optional_int(environ, "SLURM_MEM_PER_NODE"),
+            in_step=in_step,
         )
+
+
+def _is_in_step(environ: Mapping[str, str]) -> bool:
+    """True in an ordinary step; salloc's interactive step and the batch script have numbers from 0xFFFFFFF0 on."""
+    step = _optional_int(environ, "SLURM_STEP_ID")
+    return step is not None and step < 0xFFFFFFF0
 
 
 def _number_of_nodes(environ: Mapping[str, str]) -> int:

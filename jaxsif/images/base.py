@@ -28,7 +28,7 @@ def ensure_base(packages: str, cache: Path, show: Callable[[str], None]) -> Path
             raise HostError(
                 f"{program} is not on the PATH",
                 "the base system",
-                f"apt install {package}, or --base docker://debian:13",
+                f"install {package}, or make image BASE=docker://debian:13",
             )
     show(f"making the base system: Debian {_SUITE} with {packages}")
     cache.mkdir(parents=True, exist_ok=True)

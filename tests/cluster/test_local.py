@@ -73,3 +73,23 @@ def test_without_slurm_and_without_a_runtime(cluster: Cluster, folder: str) -> N
         "jaxsif: no Slurm here: starting 1 local process(es)\n"
         "jaxsif: warning: no container runtime here: running in this machine's own Python\n"
     )
+
+
+def test_one_gpu_is_handed_out(cluster: Cluster) -> None:
+    script = jaxsif_run("--launcher=local", "--gpus-per-node=1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    assert cluster.check(script) == "0\n"
+    assert cluster.check(f"export CUDA_VISIBLE_DEVICES=3,2; {script}") == "3\n"
+    assert cluster.check(f"export CUDA_VISIBLE_DEVICES=NoDevFiles; {script}") == "0\n"
+
+
+def test_processes_that_hear_nothing_are_ended_too(cluster: Cluster, folder: str) -> None:
+    """Stuck in a collective, Python does not get to its handlers; here a program that ignores the signals."""
+    stuck = "trap '' INT TERM; touch ready; while :; do sleep 1; done"
+    script = f"cd {folder} && echo $$ >pid && " + jaxsif_run(
+        "--launcher=local", "--ntasks-per-node=2", "--", "sh", "-c", stuck
+    )
+    with cluster.start(script) as launcher:
+        cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.1; done; kill -INT $(cat pid)")
+        launcher.communicate(timeout=15)
+    assert launcher.returncode == 130
+    assert cluster.run(["pgrep", "-f", "touch ready"]).stdout == ""

@@ -97,3 +97,11 @@ def test_reader_of_the_output_goes_away(cluster: Cluster, folder: str) -> None:
     assert done.stdout == "line\n141\n"
     assert cluster.steps() == []
     assert processes_left(cluster) == ""
+
+
+def test_nohup_outlives_the_terminal(cluster: Cluster, folder: str) -> None:
+    run = jaxsif_run("--nodes=1", "--", "sh", "-c", "touch ready; sleep 3; echo end").replace("exec ", "exec nohup ")
+    with cluster.start(f"cd {folder} && echo $$ >pid && {run} 2>/dev/null") as launcher:
+        cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.1; done; kill -HUP $(cat pid)")
+        out, _ = launcher.communicate(timeout=20)
+    assert (launcher.returncode, out) == (0, "end\n")

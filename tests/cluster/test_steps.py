@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from harness import Cluster, jaxsif_run, program_lines
 
 
@@ -84,3 +86,21 @@ def test_verbose_tells_what_is_started(cluster: Cluster) -> None:
         "image from JAX_IMAGE (environment)"
     )
     assert second.startswith("jaxsif: APPTAINERENV_PYTHONNOUSERSITE=1 ")
+
+
+def test_inside_of_a_step(cluster: Cluster) -> None:
+    """As in `srun --pty bash`, whose own step has one task and holds all that a new one would wait for."""
+    inner = "exec jaxsif run -- sh -c 'echo $SLURM_NTASKS'"
+    options = "--nodes=1 --ntasks=1 --cpus-per-task=2 --gpus-per-node=2"
+    done = cluster.run(f"module load jax/sif && srun {options} bash -c {shlex.quote(inner)}", timeout=30)
+    assert (done.stdout, done.returncode) == ("2\n2\n", 0)
+
+
+def test_output_in_a_file_for_each_task(cluster: Cluster, folder: str) -> None:
+    """The files hold the program's own lines, and the exit status is the program's."""
+    command = ("sh", "-c", "echo err >&2; exit 3")
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--srun-args=--output=log-%t", "--", *command))
+    assert done.returncode == 3
+    assert cluster.check(f"cat {folder}/log-0").splitlines()[0] == "err"
+    assert "jaxsif" not in cluster.check(f"cat {folder}/log-0")
+    assert "jaxsif: error: the step ended with exit status 3, and no task said why\n" in done.stderr

@@ -210,3 +210,34 @@ def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> N
         "APPTAINERENV_JAXSIF_REPORT": "1",
         "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234",
     }
+
+
+def test_cpus_per_task_of_the_job_is_asked_for_again() -> None:
+    """Slurm's srun inherits it no more, and would confine each process to one core."""
+    job = JOB._replace(ntasks_per_node=4, cpus_per_node=32, cpus_per_task=8)
+    assert "--cpus-per-task=8" in launch_argv(job, {})
+    assert "--cpus-per-task=4" in launch_argv(job._replace(cpus_per_node=16), {})
+
+
+def test_a_part_of_the_gpus_takes_its_part_of_the_memory() -> None:
+    job = JOB._replace(cpus_per_node=32, mem_per_node=64000)
+    argv = launch_argv(job, {"gpus_per_node": "2"})
+    assert argv[-3:] == ("--exact", "--cpus-per-task=8", "--mem=32000")
+
+
+def test_in_a_step_others_are_overlapped() -> None:
+    argv = launch_argv(JOB._replace(in_step=True), {})
+    assert argv[-2:] == ("--ntasks=8", "--overlap")
+
+
+@pytest.mark.parametrize("word", ["--output=log-%t.txt", "--error", "-o", "-elog"])
+def test_no_reports_into_files(word: str) -> None:
+    """Nobody would take them out there."""
+    plan = build(RunOptions(("x",), srun_args=(word,)), LOGIN_NODE, JOB, {})
+    assert "JAXSIF_REPORT" not in str(plan.set_environ)
+    assert "JAXSIF_REPORT" in str(build(RunOptions(("x",), srun_args=("--overlap",)), LOGIN_NODE, JOB, {}).set_environ)
+
+
+def launch_argv(job: Allocation, options: dict[str, object]) -> tuple[str, ...]:
+    """srun and its options, for a program in `job`."""
+    return build(RunOptions(("x",), **options), LOGIN_NODE, job, {}).launch_argv  # type: ignore[arg-type]

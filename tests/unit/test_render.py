@@ -96,7 +96,8 @@ def test_a_shell_takes_the_command_back(
 )
 def test_summary(changes: dict[str, object], first_line: str) -> None:
     plan = PLAN._replace(**changes)  # type: ignore[arg-type]
-    assert render_summary(plan, "--image") == f"{first_line}\njaxsif: srun --nodes=2 'a b' '$c'"
+    each = "  # one of 2 process(es)" if plan.launcher == LOCAL else ""
+    assert render_summary(plan, "--image") == f"{first_line}\njaxsif: srun --nodes=2 'a b' '$c'{each}"
 
 
 FEW_CPUS = "warning: 2 tasks on each node share 1 CPU(s): allocate with --cpus-per-gpu or --cpus-per-task"

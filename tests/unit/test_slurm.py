@@ -148,3 +148,26 @@ JobId=7 JobName=interactive
 )
 def test_job_gpus(details: str, gpus: tuple[int, ...]) -> None:
     assert parse_job_gpus(details) == gpus
+
+
+def test_variables_of_a_step_are_not_those_of_its_job() -> None:
+    """`srun --pty bash` has one task; the batch script and salloc's interactive step are beside the job's steps."""
+    for step, in_step, ntasks in (
+        ("0", True, None),
+        ("4294967291", False, 8),
+        ("4294967290", False, 8),
+        ("", False, 8),
+    ):
+        allocation = Allocation.from_environ({**SBATCH, "SLURM_STEP_ID": step})
+        assert allocation is not None
+        assert (allocation.in_step, allocation.ntasks) == (in_step, ntasks)
+
+
+def test_cpus_per_task_and_memory() -> None:
+    environ = {**SBATCH, "SLURM_CPUS_PER_TASK": "8", "SLURM_MEM_PER_NODE": "64000"}
+    allocation = Allocation.from_environ(environ)
+    assert allocation is not None
+    assert (allocation.cpus_per_task, allocation.mem_per_node) == (8, 64000)
+    answered = Allocation.from_environ({**environ, "SRUN_CPUS_PER_TASK": "4"})
+    assert answered is not None
+    assert answered.cpus_per_task is None

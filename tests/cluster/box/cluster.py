@@ -112,9 +112,10 @@ def _absent(settings: Settings, box: Box) -> list[str]:
         text=True,
         check=False,
     )
-    usable = ("idle", "mixed", "allocated", "completing")
     states = dict(line.split() for line in found.stdout.splitlines())
-    return [name for name in settings.node_names if states.get(name) not in usable]
+    # A node that somebody drained or reserved answers all the same; one that does not has a '*' behind its state.
+    lost = [name for name, state in states.items() if state.startswith(("down", "unknown")) or state.endswith("*")]
+    return [name for name in settings.node_names if name not in states or name in lost]
 
 
 def _wait_until_ready(settings: Settings, box: Box) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -84,7 +85,9 @@ def enter_argv(settings: Settings, box: Box, node: str) -> list[str]:
         into_box.insert(1, "--user")
     pid_file = settings.home / "run" / f"{node}.pid"
     # The file is on a mount that only the box sees, and the number is the box's.
-    into_node = f'exec nsenter --target="$(cat {pid_file})" {" ".join(_NAMESPACES)} --root --wd -- "$@"'
+    into_node = (
+        f'exec nsenter --target="$(cat {shlex.quote(str(pid_file))})" {" ".join(_NAMESPACES)} --root --wd -- "$@"'
+    )
     return [*into_box, "--", "sh", "-c", into_node, "sh"]
 
 
