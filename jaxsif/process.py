@@ -171,7 +171,9 @@ class _Run:
     def _signal(self, number: int) -> None:
         for process, own_group in self._processes:
             try:
-                if own_group:  # also after its leader's end: there may be descendants
+                if own_group and number == signal.SIGKILL:
+                    _kill_session(process.pid)
+                elif own_group:  # also after its leader's end: there may be descendants
                     os.killpg(process.pid, number)
                 elif process.returncode is None:
                     process.send_signal(number)
@@ -226,6 +228,19 @@ class _Run:
         for key in list(self._selector.get_map().values()):
             self._selector.unregister(key.fileobj)
         self._selector.close()
+
+
+def _kill_session(leader: int) -> None:
+    """SIGKILL for every process of a session, see proc_pid_stat(5).
+
+    The runtime puts what serves the image's files into a group of its own, and cannot end it when it is killed itself.
+    """
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended while we looked
+            with open(f"/proc/{name}/stat") as file:
+                session = int(file.read().rpartition(")")[2].split()[3])
+            if session == leader:
+                os.kill(int(name), signal.SIGKILL)
 
 
 def _write(descriptor: int, data: bytes) -> None:
