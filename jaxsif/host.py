@@ -18,7 +18,7 @@ from jaxsif.slurm import Allocation, parse_job_gpus
 
 _RUNTIMES = ("apptainer", "singularity")
 _DEFAULT_IMAGE = "jax.sif"
-NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES; as in jaxsif/task/setup.py
+_NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES; as in jaxsif/task/setup.py
 
 
 class Image(NamedTuple):
@@ -155,10 +155,15 @@ def free_port() -> int:
     raise HostError(f"20 ports tried from {COORDINATOR_PORTS[0]} to {COORDINATOR_PORTS[-1]}, none is free", "this host")
 
 
+def visible_gpus(environ: Mapping[str, str]) -> list[str]:
+    """The GPUs that CUDA_VISIBLE_DEVICES names; the task package has its own, for it imports nothing of jaxsif."""
+    return [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name not in _NO_GPU]
+
+
 def _count_gpus(environ: Mapping[str, str]) -> int:
     """NVIDIA GPUs that this process may use."""
     if "CUDA_VISIBLE_DEVICES" in environ:
-        return len([name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name not in NO_GPU])
+        return len(visible_gpus(environ))
     return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
 
 

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 
 from jaxsif import process
-from jaxsif.host import NO_GPU
+from jaxsif.host import visible_gpus
 from jaxsif.plan import SRUN, LaunchPlan
 from jaxsif.reports import ReportFilter, find_failure
 
@@ -37,8 +37,7 @@ def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFi
     """
     count = plan.layout.ntasks_per_node or 1
     number = plan.layout.gpus_per_node or 0
-    names = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    visible = [name for name in names if name not in NO_GPU][:number]
+    visible = visible_gpus(environ)[:number]
     gpus = ",".join(visible if len(visible) == number else map(str, range(number)))
     children = []
     for index in range(count):
