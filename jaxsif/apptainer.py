@@ -1,21 +1,13 @@
-"""Apptainer's and SingularityCE's side: what an image is, the argument vector of `run`, variables for the container."""
+"""Apptainer's and SingularityCE's side: the argument vector of `run`, variables for the container."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import JaxsifError
 
 TASK_FOLDER = "/opt/jaxsif/task"  # where jaxsif's images keep the task package, and where the launcher's copy is bound
-
-# The header of a SIF file, little endian: https://github.com/apptainer/sif, pkg/sif/sif.go.
-#   launch script[32] magic[10] version[3] architecture[3] id[16] created modified
-#   descriptors free, total, offset, size; data offset, size
-_SIF_HEADER = struct.Struct("<32s10s3s3s16s8q")
-SIF_HEADER_SIZE = _SIF_HEADER.size
-_SIF_MAGIC = b"SIF_MAGIC\x00"
 
 
 class Runtime(NamedTuple):
@@ -39,20 +31,6 @@ class Runtime(NamedTuple):
         options = [option for bind in binds for option in ("--bind", bind)]
         # Without --no-eval a shell would expand `…` and $(…) in the values of variables.
         return (self.command, "--quiet", "run", "--nv", "--no-eval", *options, image, *command)
-
-
-def check_sif(header: bytes, size: int, image: str, source: str) -> None:
-    """Raise HostError unless `header`, the first bytes of a file of `size` bytes, is that of a whole SIF image."""
-    if len(header) < SIF_HEADER_SIZE or not header[32:42] == _SIF_MAGIC:
-        raise HostError(f"not a SIF image: {image}", source, "make image, or pass --image PATH to a .sif file")
-    data_offset, data_size = _SIF_HEADER.unpack(header[:SIF_HEADER_SIZE])[-2:]
-    if size < data_offset + data_size:
-        missing = data_offset + data_size - size
-        raise HostError(
-            f"image is truncated, {missing} of {data_offset + data_size} bytes are missing: {image}",
-            source,
-            "copy or build it again",
-        )
 
 
 def parse_env(pairs: Iterable[str], environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

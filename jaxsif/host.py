@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxsif import process
-from jaxsif.apptainer import SIF_HEADER_SIZE, Runtime, check_sif
+from jaxsif.apptainer import Runtime
 from jaxsif.distributed import COORDINATOR_PORTS
 from jaxsif.errors import HostError, ProgramError
 from jaxsif.plan import LOCAL, SRUN, Host, RunOptions, choose_launcher
+from jaxsif.sif import HEADER_SIZE, check_sif
 from jaxsif.slurm import Allocation, parse_job_gpus
 
 _RUNTIMES = ("apptainer", "singularity")
@@ -118,7 +119,7 @@ def _unreadable(image: str, source: str, error: OSError) -> HostError:
 def _check_file(image: str, source: str) -> None:
     try:
         with open(image, "rb") as file:
-            header = file.read(SIF_HEADER_SIZE)
+            header = file.read(HEADER_SIZE)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise _unreadable(image, source, error) from error

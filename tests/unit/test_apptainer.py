@@ -1,16 +1,13 @@
-"""The runtime's argument vector and variables, the header of an image, the values of --env."""
+"""The runtime's argument vector and variables, the values of --env."""
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 
-from jaxsif.apptainer import SIF_HEADER_SIZE, Runtime, check_sif, parse_env
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.apptainer import Runtime, parse_env
+from jaxsif.errors import JaxsifError
 
 IMAGE = "/scratch/jax.sif"
-SOURCE = "JAX_IMAGE (environment)"
 
 
 @pytest.mark.parametrize(
@@ -41,44 +38,6 @@ def test_run_argv() -> None:
     )
     options = ("--quiet", "run", "--nv", "--no-eval", "--bind", "/a:/b:ro", "--bind", "/c d")
     assert argv == ("/opt/bin/apptainer", *options, IMAGE, "python", "-c", "1; 2")
-
-
-def sif_header(data_offset: int, data_size: int, magic: bytes = b"SIF_MAGIC\x00") -> bytes:
-    """A header as the SIF format's specification lays it out."""
-    launch = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0")
-    ends = struct.pack("<8q", 1, 1, 40, 48, 128, 40 * 585, data_offset, data_size)
-    return launch + magic + b"01\x00" + b"02\x00" + b"\x07" * 16 + ends
-
-
-@pytest.mark.parametrize("size", [4096 + 100, 4096 + 101], ids=["exact", "longer"])
-def test_whole_image(size: int) -> None:
-    check_sif(sif_header(4096, 100), size, IMAGE, SOURCE)
-
-
-@pytest.mark.parametrize(("size", "missing"), [(4195, 1), (128, 4068)], ids=["by one byte", "right behind the header"])
-def test_truncated_image(size: int, missing: int) -> None:
-    with pytest.raises(HostError) as caught:
-        check_sif(sif_header(4096, 100), size, IMAGE, SOURCE)
-    assert caught.value.render() == (
-        f"jaxsif: error: image is truncated, {missing} of 4196 bytes are missing: /scratch/jax.sif\n"
-        "  from: JAX_IMAGE (environment)\n"
-        "  try:  copy or build it again"
-    )
-
-
-@pytest.mark.parametrize(
-    "header",
-    [b"", b"hsqs" + bytes(200), sif_header(0, 0)[: SIF_HEADER_SIZE - 1], sif_header(0, 0, b"SIF_MAGIK\x00")],
-    ids=["empty", "squashfs", "shorter than a header", "another magic"],
-)
-def test_not_an_image(header: bytes) -> None:
-    with pytest.raises(HostError) as caught:
-        check_sif(header, len(header), IMAGE, SOURCE)
-    assert caught.value.render() == (
-        "jaxsif: error: not a SIF image: /scratch/jax.sif\n"
-        "  from: JAX_IMAGE (environment)\n"
-        "  try:  make image, or pass --image PATH to a .sif file"
-    )
 
 
 @pytest.mark.parametrize(

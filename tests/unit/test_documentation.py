@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.cli import _parser
+from jaxsif.cli import COMMANDS, build_parser
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("slurm/*.md")])
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+# The page of a command, by its first word.
+PAGE_OF = {"run": "run.md", "image": "image.md", "layer": "layers.md", "module": "site.md"}
 _ERRORS = ("JaxsifError", "HostError", "ProgramError")
 
 
@@ -61,21 +63,18 @@ def test_lines_of_text_are_short(page: Path) -> None:
 
 
 def _options(*command: str) -> list[str]:
-    parser = _parser()
+    parser = build_parser(command)
     for name in command:
         actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
         parser = actions[0].choices[name]
     return [option for action in parser._actions for option in action.option_strings]
 
 
-@pytest.mark.parametrize("option", _options("run"))
-def test_option_of_run_is_described(option: str) -> None:
-    assert re.search(rf"^\| .*`{option}[ `]", (REPOSITORY / "docs/run.md").read_text(), re.MULTILINE)
-
-
-@pytest.mark.parametrize("option", sorted(set(_options("image", "build")) - {"-h", "--help"}))
-def test_option_of_image_build_is_described(option: str) -> None:
-    assert f"| `{option}" in (REPOSITORY / "docs/image.md").read_text()
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_options_are_described(command: tuple[str, ...]) -> None:
+    text = (REPOSITORY / "docs" / PAGE_OF[command[0]]).read_text()
+    options = set(_options(*command)) - {"-h", "--help"}
+    assert {option for option in options if not re.search(rf"^\| .*`{option}[ `]", text, re.MULTILINE)} == set()
 
 
 @pytest.mark.parametrize("pattern", sorted(_error_texts()))

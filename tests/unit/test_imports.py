@@ -15,15 +15,15 @@ PACKAGE = ROOT / "jaxsif"
 
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
-    *("errors", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
-    *("process", "host", "launch", "images", "cli", "__main__"),
+    *("errors", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
+    *("config", "imagefile", "process", "host", "launch", "images", "commands", "cli", "__main__"),
 )
-PURE = ("errors", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports")
+PURE = ("errors", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports")
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
-    *("cli", "errors", "slurm", "apptainer", "layout", "distributed", "plan", "render"),
-    *("host", "process", "launch", "reports"),
+    *("cli", "errors", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render"),
+    *("config", "imagefile", "host", "process", "launch", "reports", "commands.run"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}

@@ -1,0 +1,1 @@
+"""jaxsif image …: one module a verb."""

@@ -1,0 +1,49 @@
+"""jaxsif image build: an image from a flavour's lock."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from jaxsif.host import require_runtime
+from jaxsif.images.build import BuildOptions, build_image
+from jaxsif.images.recipe import read_recipe
+
+DESCRIPTION = """\
+Build an image, unless it is there and was made of the same inputs.
+
+examples:
+  jaxsif image build
+  jaxsif image build --flavour cpu --base docker://python:3.13-slim
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image build`."""
+    parser.add_argument("--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)")
+    parser.add_argument("--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)")
+    parser.add_argument("--output", default="build/images", metavar="FOLDER", help="finished images (build/images)")
+    parser.add_argument(
+        "--cache", default="build/cache", metavar="FOLDER", help="base systems and downloaded wheels (build/cache)"
+    )
+    parser.add_argument("--base", metavar="ADDRESS", help="docker://… or a local image with apt, to build on")
+    parser.add_argument("--force", action="store_true", help="build also when nothing changed")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Build the image unless it is there."""
+    recipe = read_recipe(Path(arguments.source).resolve(), arguments.flavour)
+    options = BuildOptions(
+        runtime=require_runtime(environ).command,
+        output=Path(arguments.output).resolve(),
+        cache=Path(arguments.cache).resolve(),
+        base=arguments.base,
+        force=arguments.force,
+    )
+    build_image(recipe, options, environ, _show)
+    return 0
+
+
+def _show(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,92 @@
+"""The file of an image: where its root file system lies in it, and the digest that names that, whoever signed it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+
+from jaxsif.errors import HostError
+from jaxsif.sif import HEADER_SIZE, DataObject, check_sif, find_descriptors, parse_descriptors
+
+_CHUNK = 1 << 20  # bytes read at once
+
+
+def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
+    """The parts of a SIF file; raises HostError for one that is none or is cut short, and OSError."""
+    with open(image, "rb") as file:
+        header = file.read(HEADER_SIZE)
+        check_sif(header, os.fstat(file.fileno()).st_size, image, source)
+        offset, size = find_descriptors(header)
+        file.seek(offset)
+        return parse_descriptors(file.read(size))
+
+
+def find_root(image: str, source: str = "") -> DataObject:
+    """The partition that becomes the container's root; raises HostError where there is no such one, or more than it.
+
+    A second partition would be laid over the root, and no digest of the first one tells what is seen then.
+    """
+    partitions = [part for part in read_objects(image, source) if part.type == "partition"]
+    roots = [part for part in partitions if part.system]
+    if len(roots) != 1 or len(partitions) != 1:
+        raise HostError(
+            f"image has {len(partitions)} partitions, {len(roots)} of them with a system: {image}",
+            source,
+            "apptainer sif list shows them; build it anew, with one",
+        )
+    return roots[0]
+
+
+def digest(image: str, source: str = "", progress: Callable[[int], None] | None = None) -> str:
+    """'sha256:…' over the root file system: the same before and after signing, and for builds of the same inputs.
+
+    `progress` is told the bytes read so far. Raises HostError as `find_root`, and OSError.
+    """
+    root = find_root(image, source)
+    found = hashlib.sha256()
+    with open(image, "rb") as file:
+        file.seek(root.offset)
+        left = root.size
+        while left:
+            data = file.read(min(left, _CHUNK))
+            if not data:
+                raise HostError(f"image ended {left} bytes too early: {image}", source, "copy or build it again")
+            found.update(data)
+            left -= len(data)
+            if progress:
+                progress(root.size - left)
+    return f"sha256:{found.hexdigest()}"
+
+
+def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") -> str:
+    """As `digest`, read again only when the file has changed: 2.8 GB take seconds."""
+    import json
+
+    path = os.path.realpath(image)
+    status = os.stat(path)
+    state = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    memory = os.path.join(cache_folder(environ), "digests.json")
+    known: dict[str, list[object]] = {}
+    try:
+        with open(memory) as file:
+            known = json.load(file)
+    except (FileNotFoundError, ValueError):
+        pass  # the first time, or cut short by a full disk
+    entry = known.get(path)
+    if entry and entry[:-1] == state:
+        return str(entry[-1])
+    found = digest(image, source)
+    known[path] = [*state, found]
+    os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
+    partial = f"{memory}.{os.getpid()}"
+    with open(partial, "w") as file:
+        json.dump({name: entry for name, entry in known.items() if os.path.exists(name)}, file)
+    os.replace(partial, memory)
+    return found
+
+
+def cache_folder(environ: Mapping[str, str]) -> str:
+    """The folder of what jaxsif remembers for this user, and can do without."""
+    caches = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME", "/"), ".cache")
+    return os.path.join(caches, "jaxsif")

@@ -1,0 +1,77 @@
+"""What a SIF file says of itself in its first bytes: whether it is whole, and where its file system lies.
+
+https://github.com/apptainer/sif, pkg/sif/sif.go and descriptor.go; all numbers are little endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from jaxsif.errors import HostError
+
+# launch script[32] magic[10] version[3] architecture[3] id[16] created modified
+# descriptors free, total, offset, size; data offset, size
+_HEADER = struct.Struct("<32s10s3s3s16s8q")
+HEADER_SIZE = _HEADER.size
+_MAGIC = b"SIF_MAGIC\x00"
+# type used id group link offset size padded-size created modified uid gid name[128] extra[384]
+_DESCRIPTOR = struct.Struct("<i?III7q128s384s")
+_PARTITION = struct.Struct("<ii3s")  # the extra of a partition: file system, kind, architecture
+_TYPES = {0x4001: "definition", 0x4003: "labels", 0x4004: "partition", 0x4005: "signature", 0x4006: "json"}
+_FILE_SYSTEMS = {1: "squashfs", 2: "ext3", 5: "encrypted squashfs"}
+_SYSTEM = 2  # the kind of the partition that becomes the container's root
+_ARCHITECTURES = {b"02": "x86_64", b"04": "aarch64"}
+
+
+class DataObject(NamedTuple):
+    """One part of a SIF file."""
+
+    type: str  # definition, labels, partition, signature, json; the number of another one
+    offset: int  # bytes from the beginning of the file
+    size: int  # bytes
+    file_system: str = ""  # of a partition: squashfs, ext3, …
+    system: bool = False  # whether a partition is the container's root, and not an overlay or data
+    architecture: str = ""  # of a partition: x86_64, aarch64
+
+
+def check_sif(header: bytes, size: int, image: str, source: str) -> None:
+    """Raise HostError unless `header`, the first bytes of a file of `size` bytes, is that of a whole SIF image."""
+    if len(header) < HEADER_SIZE or header[32:42] != _MAGIC:
+        raise HostError(f"not a SIF image: {image}", source, "make image, or pass --image PATH to a .sif file")
+    data_offset, data_size = _HEADER.unpack(header[:HEADER_SIZE])[-2:]
+    if size < data_offset + data_size:
+        missing = data_offset + data_size - size
+        raise HostError(
+            f"image is truncated, {missing} of {data_offset + data_size} bytes are missing: {image}",
+            source,
+            "copy or build it again",
+        )
+
+
+def find_descriptors(header: bytes) -> tuple[int, int]:
+    """Offset and size, in bytes, of the table of descriptors, which `parse_descriptors` reads."""
+    offset, size = _HEADER.unpack(header[:HEADER_SIZE])[9:11]
+    return offset, size
+
+
+def parse_descriptors(table: bytes) -> tuple[DataObject, ...]:
+    """The parts that a table of descriptors lists; a table that is cut short lists fewer."""
+    whole = len(table) // _DESCRIPTOR.size * _DESCRIPTOR.size
+    rows = _DESCRIPTOR.iter_unpack(table[:whole])
+    return tuple(_parse_object(row[0], row[5], row[6], row[-1]) for row in rows if row[1])
+
+
+def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObject:
+    type_ = _TYPES.get(number, str(number))
+    if type_ != "partition":
+        return DataObject(type_, offset, size)
+    file_system, kind, architecture = _PARTITION.unpack(extra[: _PARTITION.size])
+    return DataObject(
+        type_,
+        offset,
+        size,
+        _FILE_SYSTEMS.get(file_system, str(file_system)),
+        kind == _SYSTEM,
+        _ARCHITECTURES.get(architecture[:2], architecture[:2].decode(errors="replace")),
+    )

@@ -1,0 +1,73 @@
+"""The digest of an image's root file system, and when it is read again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from siffile import descriptor
+
+from jaxsif.errors import HostError
+from jaxsif.imagefile import digest, find_root, remembered_digest
+
+ROOT = struct.pack("<ii3s", 1, 2, b"02\0")
+OVERLAY = struct.pack("<ii3s", 1, 4, b"02\0")
+
+
+def write_image(path: Path, content: bytes, *more: bytes) -> str:
+    """A SIF file with `content` as its root file system, and `more` rows in its table."""
+    table = descriptor(0x4004, 8192, len(content), ROOT) + b"".join(more)
+    header = (
+        bytes(32) + b"SIF_MAGIC\0" + bytes(22) + struct.pack("<8q", 0, 0, 0, 0, 128, len(table), 8192, len(content))
+    )
+    path.write_bytes((header + table).ljust(8192, b"\0") + content)
+    return str(path)
+
+
+def sha256(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
+    content = b"squashfs" * 300_000
+    seen: list[int] = []
+    image = write_image(tmp_path / "a.sif", content)
+    assert digest(image, progress=seen.append) == sha256(content)
+    assert seen == [1 << 20, 2 << 20, len(content)]
+    assert digest(write_image(tmp_path / "b.sif", content, descriptor(0x4005, 1, 2))) == sha256(content)  # signed
+
+
+def test_image_that_is_cut_short(tmp_path: Path) -> None:
+    image = write_image(tmp_path / "a.sif", b"x" * 100)
+    Path(image).write_bytes(Path(image).read_bytes()[:-1])
+    with pytest.raises(HostError, match="image is truncated, 1 of 8292 bytes are missing"):
+        digest(image)
+
+
+def test_image_with_an_overlay_in_it(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="image has 2 partitions, 1 of them with a system"):
+        find_root(write_image(tmp_path / "a.sif", b"x", descriptor(0x4004, 9000, 1, OVERLAY)))
+
+
+def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    image = write_image(tmp_path / "a.sif", b"one")
+    memory = tmp_path / "cache/jaxsif/digests.json"
+    assert remembered_digest(image, environ) == sha256(b"one")
+    known = json.loads(memory.read_text())
+    known[image][-1] = "sha256:as remembered"
+    memory.write_text(json.dumps(known))
+    assert remembered_digest(image, environ) == "sha256:as remembered"
+    write_image(tmp_path / "a.sif", b"two")
+    assert remembered_digest(image, environ) == sha256(b"two")
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}"])
+def test_memory_that_was_cut_short(tmp_path: Path, text: str) -> None:
+    (tmp_path / "jaxsif").mkdir()
+    (tmp_path / "jaxsif/digests.json").write_text(text)
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path)}) == sha256(b"one")

@@ -1,0 +1,68 @@
+"""SIF files: the header, and the table of what is in them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from siffile import descriptor, sif_header
+
+from jaxsif.errors import HostError
+from jaxsif.sif import HEADER_SIZE, DataObject, check_sif, find_descriptors, parse_descriptors
+
+IMAGE = "/scratch/jax.sif"
+SOURCE = "JAX_IMAGE (environment)"
+
+
+@pytest.mark.parametrize("size", [4096 + 100, 4096 + 101], ids=["exact", "longer"])
+def test_whole_image(size: int) -> None:
+    check_sif(sif_header(4096, 100), size, IMAGE, SOURCE)
+
+
+@pytest.mark.parametrize(("size", "missing"), [(4195, 1), (128, 4068)], ids=["by one byte", "right behind the header"])
+def test_truncated_image(size: int, missing: int) -> None:
+    with pytest.raises(HostError) as caught:
+        check_sif(sif_header(4096, 100), size, IMAGE, SOURCE)
+    assert caught.value.render() == (
+        f"jaxsif: error: image is truncated, {missing} of 4196 bytes are missing: /scratch/jax.sif\n"
+        "  from: JAX_IMAGE (environment)\n"
+        "  try:  copy or build it again"
+    )
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"hsqs" + bytes(200), sif_header(0, 0)[: HEADER_SIZE - 1], sif_header(0, 0, b"SIF_MAGIK\x00")],
+    ids=["empty", "squashfs", "shorter than a header", "another magic"],
+)
+def test_not_an_image(header: bytes) -> None:
+    with pytest.raises(HostError) as caught:
+        check_sif(header, len(header), IMAGE, SOURCE)
+    assert caught.value.render() == (
+        "jaxsif: error: not a SIF image: /scratch/jax.sif\n"
+        "  from: JAX_IMAGE (environment)\n"
+        "  try:  make image, or pass --image PATH to a .sif file"
+    )
+
+
+def test_parts_of_an_image() -> None:
+    rows = [
+        descriptor(0x4001, 32176, 3831),
+        descriptor(0x4004, 45056, 196947968, struct.pack("<ii3s", 1, 2, b"02\0")),
+        descriptor(0x4004, 300000000, 7, struct.pack("<ii3s", 2, 4, b"04\0")),
+        descriptor(0x4005, 400000000, 8),
+        descriptor(0x4006, 0, 0, used=False),
+        descriptor(0x4999, 500000000, 9),
+    ]
+    assert parse_descriptors(b"".join(rows)) == (
+        DataObject("definition", 32176, 3831),
+        DataObject("partition", 45056, 196947968, "squashfs", True, "x86_64"),
+        DataObject("partition", 300000000, 7, "ext3", False, "aarch64"),
+        DataObject("signature", 400000000, 8),
+        DataObject(str(0x4999), 500000000, 9),
+    )
+
+
+def test_table_of_parts() -> None:
+    assert find_descriptors(sif_header(4096, 100)) == (128, 40 * 585)
+    assert parse_descriptors(descriptor(0x4001, 1, 2)[:-1]) == ()
