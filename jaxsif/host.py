@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -43,7 +44,8 @@ def probe(
         srun=has_srun,
         runtime=runtime,
         image=image.path if image else None,
-        task_folder=os.path.join(os.path.dirname(os.path.realpath(__file__)), "task"),
+        python=sys.executable,
+        package=os.path.dirname(os.path.realpath(__file__)),
         port=free_port(),
         gpus=_count_gpus(environ) if launcher == LOCAL else 0,
         job_gpus=_job_gpus(options, allocation) if launcher == SRUN else None,

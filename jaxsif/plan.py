@@ -14,6 +14,8 @@ from jaxsif.slurm import ALLOCATION_OPTIONS, STEP_OPTIONS, Allocation
 
 SRUN = "srun"
 LOCAL = "local"
+NODE = "node"
+TASK = "task"
 
 
 class RunOptions(NamedTuple):
@@ -32,6 +34,7 @@ class RunOptions(NamedTuple):
     binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
     env: tuple[tuple[str, str], ...] = ()  # variables for the container
     label: bool = False  # prefix output lines with the task's number
+    containers: str = NODE  # one container for all tasks of a node, or for each TASK
 
 
 class Host(NamedTuple):
@@ -40,7 +43,8 @@ class Host(NamedTuple):
     srun: bool  # Slurm's srun is on the PATH
     runtime: Runtime | None  # Apptainer or SingularityCE
     image: str | None  # the image's path; None without a runtime
-    task_folder: str  # jaxsif/task of this installation
+    python: str  # this interpreter, which the nodes have too
+    package: str  # the folder jaxsif of this installation
     port: int  # for JAX's coordinator, free here
     gpus: int  # NVIDIA devices of this machine
     job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
@@ -91,7 +95,7 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         launcher=launcher,
         layout=layout,
         launch_argv=_srun_argv(options, layout, allocation) if launcher == SRUN else (),
-        task_argv=_task_argv(options, host),
+        task_argv=_task_argv(options, host, layout),
         set_environ=tuple(set_environ.items()),
         unset_environ=unset_environ,
         label=options.label,
@@ -155,9 +159,13 @@ def _cpu_options(layout: Layout, allocation: Allocation | None) -> tuple[str, ..
     return ("--overcommit",) if tasks > allocation.cpus_per_node else ()
 
 
-def _task_argv(options: RunOptions, host: Host) -> tuple[str, ...]:
+def _task_argv(options: RunOptions, host: Host, layout: Layout) -> tuple[str, ...]:
+    task_folder = f"{host.package}/task"
     if host.runtime is None or host.image is None:
-        return ("/bin/sh", f"{host.task_folder}/start.sh", *options.command)
-    binds = (f"{host.task_folder}:{TASK_FOLDER}:ro", *options.binds)
+        return ("/bin/sh", f"{task_folder}/start.sh", *options.command)
+    binds = (f"{task_folder}:{TASK_FOLDER}:ro", *options.binds)
     program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command)
-    return host.runtime.run_argv(host.image, binds, program)
+    if options.containers == TASK or layout.ntasks_per_node == 1:
+        return host.runtime.run_argv(host.image, binds, program)
+    share = (host.python, "-IS", f"{host.package}/node/share.py")
+    return (*share, *host.runtime.run_argv(host.image, binds, ("--", *program)))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif.errors import JaxsifError
+from jaxsif.plan import NODE, TASK
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the container.
@@ -63,6 +64,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--bind", action="append", default=[], dest="binds", metavar="SRC[:DEST[:OPTS]]", help="show a path in it"
     )
     container.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]", help="set a variable in it")
+    container.add_argument(
+        "--containers",
+        choices=[NODE, TASK],
+        default=NODE,
+        help="one container for all tasks of a node, where that is possible (node), or one for each task",
+    )
     output = parser.add_argument_group("how to run")
     output.add_argument("--launcher", choices=["srun", "local"], help="srun where there is one, local otherwise")
     output.add_argument("--label", action="store_true", help="begin each line of output with its task's number")

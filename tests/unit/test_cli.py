@@ -18,6 +18,7 @@ from jaxsif.plan import RunOptions
 
 ROOT = Path(__file__).parents[2]
 ALWAYS = "srun --export=ALL --kill-on-bad-exit=1 --quit-on-interrupt"
+SHARE = f"{sys.executable} -IS {ROOT}/jaxsif/node/share.py"
 Jaxsif = Callable[..., tuple[int, str, str]]
 
 
@@ -92,9 +93,9 @@ def test_dry_run(jaxsif: Jaxsif, host: Path) -> None:
     assert (code, err) == (0, "")
     variables, command = variables_of(out)
     assert 61000 <= int(variables["APPTAINERENV_JAXSIF_COORDINATOR_PORT"]) < 65500
-    engine = f"apptainer --quiet run --nv --no-eval --bind {ROOT}/jaxsif/task:/opt/jaxsif/task:ro {host}/jax.sif"
+    engine = f"apptainer --quiet run --nv --no-eval --bind {ROOT}/jaxsif/task:/opt/jaxsif/task:ro {host}/jax.sif --"
     program = "/bin/sh /opt/jaxsif/task/start.sh python -c '1; 2'"
-    assert command == f"{ALWAYS} --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 {engine} {program}"
+    assert command == f"{ALWAYS} --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 {SHARE} {engine} {program}"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,9 @@ def test_dry_run(jaxsif: Jaxsif, host: Path) -> None:
 def test_options_of_srun(jaxsif: Jaxsif, arguments: list[str], variables: dict[str, str], options: str) -> None:
     code, out, err = jaxsif(*arguments, **variables)
     assert (code, err) == (0, "")
-    assert variables_of(out)[1].startswith(f"{ALWAYS}{options} apptainer ")
+    assert variables_of(out)[1].startswith(
+        f"{ALWAYS}{options} {'' if '--ntasks-per-node=1' in options else SHARE + ' '}apptainer "
+    )
 
 
 @pytest.mark.parametrize(

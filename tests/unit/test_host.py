@@ -209,7 +209,7 @@ def test_probe_on_a_login_node(folder: Path) -> None:
     host, source = probe(PROGRAM, None, None, {"PATH": f"{folder}/bin"})
     assert (host.srun, host.runtime, host.image) == (True, Runtime("apptainer", "APPTAINERENV_"), f"{folder}/jax.sif")
     assert (host.gpus, host.job_gpus, source) == (0, None, "./jax.sif")
-    assert (Path(host.task_folder) / "start.sh").is_file()
+    assert (Path(host.package) / "task/start.sh").is_file()
 
 
 def test_probe_without_slurm_and_runtime_needs_no_image(folder: Path) -> None:

@@ -32,9 +32,11 @@ IMPURE_CALLS = {"print", "open", "input", "exec", "eval"}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
     for path in sorted(PACKAGE.rglob("*.py"))
-    if path.name != "__init__.py" and "task" not in path.relative_to(PACKAGE).parts
+    if path.name != "__init__.py" and not {"task", "node"}.intersection(path.relative_to(PACKAGE).parts)
 }
+# What runs on the nodes, by whatever Python is there: in the container, and outside of it.
 TASK_FILES = sorted((PACKAGE / "task").rglob("*.py"))
+NODE_FILES = sorted((PACKAGE / "node").rglob("*.py"))
 
 
 def imported(source: str | ast.AST) -> Iterator[str]:
@@ -173,12 +175,19 @@ def test_the_checker_sees_slow_imports(source: str, found: list[str]) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="Python 3.9 has no list of its standard library")
-@pytest.mark.parametrize("path", TASK_FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_task_package_is_python_3_9_and_the_standard_library(path: Path) -> None:
+@pytest.mark.parametrize("path", TASK_FILES + NODE_FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_what_runs_on_nodes_is_python_3_9_and_the_standard_library(path: Path) -> None:
     source = path.read_text()
     ast.parse(source, feature_version=(3, 9))
     roots = {name.split(".")[0] for name in imported(source) if not name.startswith(".")}
-    assert roots <= set(sys.stdlib_module_names)
+    assert roots <= {*sys.stdlib_module_names, *(["jaxsif"] if path in NODE_FILES else [])}
+
+
+def test_what_starts_each_task_imports_little() -> None:
+    assert set(imported((PACKAGE / "node/share.py").read_text())) == {
+        *("__future__", "_signal", "_socket", "collections.abc", "ctypes", "os", "sys", "time"),
+        "jaxsif.node.keeper",  # in the first task of a node, in a process of its own
+    }
 
 
 @pytest.mark.parametrize("module", MODULES)

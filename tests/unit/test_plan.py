@@ -12,9 +12,9 @@ from jaxsif.slurm import Allocation
 JOB = Allocation("4711", 2, None, None, 4)
 ITS_OWN_TASKS = JOB._replace(ntasks=8, ntasks_per_node=4)
 APPTAINER = Runtime("apptainer", "APPTAINERENV_")
-LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/sw/lib/jaxsif/task", 61234, 0, None)
-WORKSTATION = Host(False, APPTAINER, "/sw/jax.sif", "/sw/lib/jaxsif/task", 61234, 2, None)
-LAPTOP = Host(False, None, None, "/home/a/jaxsif/task", 61234, 0, None)
+LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, 0, None)
+WORKSTATION = Host(False, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, 2, None)
+LAPTOP = Host(False, None, None, "/usr/bin/python3", "/home/a/jaxsif", 61234, 0, None)
 PROGRAM = RunOptions(("python", "train.py"))
 
 
@@ -145,11 +145,23 @@ def test_options_for_cpus_stand_before_the_users_own_which_srun_prefers() -> Non
 
 
 def test_task_argv_in_a_container() -> None:
-    plan = plan_of(LOGIN_NODE, binds=("/scratch", "/data:/in:ro"))
+    plan = plan_of(LOGIN_NODE, binds=("/scratch", "/data:/in:ro"), containers="task")
     binds = ("--bind", "/sw/lib/jaxsif/task:/opt/jaxsif/task:ro", "--bind", "/scratch", "--bind", "/data:/in:ro")
     engine = ("apptainer", "--quiet", "run", "--nv", "--no-eval", *binds, "/sw/jax.sif")
     assert plan.task_argv == (*engine, "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
     assert plan.argv == plan.launch_argv + plan.task_argv
+
+
+def test_tasks_of_a_node_share_a_container() -> None:
+    share = ("/usr/bin/python3", "-IS", "/sw/lib/jaxsif/node/share.py", "apptainer", "--quiet", "run")
+    program = ("/sw/jax.sif", "--", "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
+    for tasks in (None, 2):  # None: Slurm decides, and the node will see
+        argv = plan_of(LOGIN_NODE, ntasks_per_node=tasks).task_argv
+        assert (argv[:6], argv[-6:]) == (share, program)
+
+
+def test_one_task_has_a_container_of_its_own() -> None:
+    assert plan_of(LOGIN_NODE, ntasks_per_node=1).task_argv[:3] == ("apptainer", "--quiet", "run")
 
 
 def test_task_argv_without_a_container() -> None:

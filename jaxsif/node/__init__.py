@@ -1,0 +1,1 @@
+"""What runs on a compute node, outside of the container: the standard library only, any Python from 3.9."""

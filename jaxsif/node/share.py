@@ -1,0 +1,153 @@
+"""One container on each node, for all tasks of a step there.
+
+    share.py RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
+
+The first task of a node has the runtime start the container, beside itself (keeper.py); then each task enters its
+namespaces and executes the program there. So a node reads and unpacks the image once, and starts the runtime once.
+Where that is not possible (one task, a setuid runtime), each task executes the runtime itself.
+
+No file is made: the keeper's socket has an abstract name (unix(7)), and mounts go with the container's namespaces.
+"""
+
+from __future__ import annotations
+
+# As little as possible: each task imports it. The modules with an underscore are what socket and signal, and with them
+# enum, are built upon; it takes half as long to import them.
+import _signal  # type: ignore[import-not-found]
+import _socket
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Mapping
+
+PATIENCE = 20.0  # seconds to wait for the keeper, and of the keeper for tasks that do not come
+_LIVENESS = 4  # descriptor of the socket in the task; start.sh hides it from the program
+_NEWNS, _NEWUSER = 0x20000, 0x10000000  # setns(2)
+_CAPBSET_DROP, _NO_NEW_PRIVS = 24, 38  # prctl(2)
+
+
+def tasks_here(environ: Mapping[str, str]) -> int:
+    """Tasks of this step on this node: SLURM_STEP_TASKS_PER_NODE is a list such as '4(x2),1'."""
+    counts: list[int] = []
+    for part in environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        counts += [int(count)] * int(times or 1)
+    return counts[int(environ.get("SLURM_NODEID", "0"))]
+
+
+def address(environ: Mapping[str, str]) -> str:
+    """The abstract name of the keeper's socket: of this user, step and node."""
+    step = (environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"))
+    return "\0jaxsif-" + "-".join([str(os.getuid()), *step])
+
+
+def pack(pid: int, unset: list[bytes], changed: list[bytes]) -> bytes:
+    """How to enter the container: through its process `pid`, without the variables `unset`, with `changed`."""
+    return b"\0".join([b"%d" % pid, b"%d" % len(unset), *unset, *changed])
+
+
+def unpack(data: bytes) -> tuple[int, list[bytes], list[bytes]]:
+    """What `pack` was given."""
+    pid, number, *rest = data.split(b"\0")
+    return int(pid), rest[: int(number)], rest[int(number) :]
+
+
+def ask(name: str) -> tuple[bytes, _socket.socket] | None:
+    """The keeper's answer, and the socket to hold; None when there is none, or it says to go alone."""
+    keeper = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            keeper.connect(name)
+            break
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.005)  # the first task is not as far yet
+    credentials = keeper.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)  # pid, uid, gid
+    if int.from_bytes(credentials[4:8], sys.byteorder) != os.getuid():
+        return None  # somebody else took the name
+    answer = b""
+    while not answer.endswith(b"\0\n"):  # no variable ends so: it would have no '='
+        chunk = keeper.recv(65536)
+        if not chunk:
+            return None
+        answer += chunk
+    return answer[:-2], keeper
+
+
+def enter_namespaces(pid: int) -> None:
+    """Move this process into the container of process `pid`; raises OSError."""
+    names = ("ns/user", "ns/mnt", "root", "cwd")
+    user, mounts, root, folder = (os.open(f"/proc/{pid}/{name}", os.O_RDONLY) for name in names)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for descriptor, kind in ((user, _NEWUSER), (mounts, _NEWNS)):
+        if libc.setns(descriptor, kind):
+            raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}")
+    os.fchdir(root)
+    os.chroot(".")
+    os.fchdir(folder)
+    # As the runtime does: no way to more rights than an ordinary user has.
+    capability = 0
+    while libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0) == 0:
+        capability += 1  # until the first that the kernel does not know
+    libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def execute(answer: bytes, keeper: _socket.socket, program: list[str]) -> None:
+    """Become the program, in the container."""
+    pid, unset, changed = unpack(answer)
+    enter_namespaces(pid)
+    variables = {name: value for name, value in os.environb.items() if name not in unset}
+    for variable in changed:
+        name, _, value = variable.partition(b"=")
+        variables[name] = value
+    os.dup2(keeper.fileno(), _LIVENESS)
+    _forget_python()
+    os.execve(program[0], program, variables)
+
+
+def _forget_python() -> None:
+    """Python ignores these two, and what it executes would inherit that."""
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
+
+
+def _start_keeper(name: str, container: list[str], tasks: int) -> None:
+    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        listener.bind(name)
+    except OSError:
+        return  # taken by somebody else: then nobody answers, and each task goes alone
+    listener.listen(tasks)
+    if os.fork():
+        listener.close()
+        return
+    try:
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
+        from jaxsif.node.keeper import keep
+
+        keep(listener.detach(), container, tasks)
+    finally:
+        os._exit(0)
+
+
+def main(argv: list[str]) -> None:
+    """Run the command line."""
+    end = argv.index("--")
+    container, program = argv[:end], argv[end + 1 :]
+    tasks = tasks_here(os.environ)
+    if tasks > 1:
+        name = address(os.environ)
+        if os.environ.get("SLURM_LOCALID") == "0":
+            _start_keeper(name, container, tasks)
+        found = ask(name)
+        if found:
+            execute(*found, program)
+    _forget_python()
+    os.execvp(container[0], [*container, *program])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,123 @@
+"""One container on each node: every task is as it would be in its own, and nothing is left, however they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from typing import Any
+
+import pytest
+from harness import Cluster, jaxsif_run
+
+# What differs between any two runs.
+OWN = {"JAX_COORDINATOR_ADDRESS", "JAXSIF_COORDINATOR_PORT", "APPTAINER_COMMAND", "_", "SHLVL"}
+OWN |= {"SLURM_JOBID", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME", "SLURM_TASK_PID"}
+OWN |= {"SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT"}
+
+
+def mounts_and_processes(cluster: Cluster, node: str) -> str:
+    """What a container could leave on a node: mounts, processes, folders, sockets."""
+    script = (
+        "cut -d' ' -f2- /proc/mounts | sort; pgrep -u user -a . | grep -v 'pgrep\\|bash -c'; ls -A /tmp /dev/shm;"
+        " grep -c jaxsif /proc/net/unix"
+    )
+    return cluster.run(["bash", "-c", script], node=node).stdout
+
+
+def wait_until_as_before(cluster: Cluster, node: str, before: str, timeout: float = 5) -> None:
+    """The kernel and Slurm need a moment behind the end of a step."""
+    deadline = time.monotonic() + timeout
+    while (now := mounts_and_processes(cluster, node)) != before:
+        assert time.monotonic() < deadline, f"{before}\n--- now ---\n{now}"
+        time.sleep(0.1)
+
+
+def show(cluster: Cluster, folder: str, containers: str) -> list[dict[str, Any]]:
+    """What each of 4 tasks on 2 nodes sees, by its number."""
+    options = ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2", "--env", "A=x,$y `z`\n", "--bind=/sw:/mnt")
+    program = (f"--containers={containers}", "--", "python", "show.py", containers)
+    cluster.check(f"cd {folder} && umask 027 && " + jaxsif_run(*options, *program))
+    return [json.loads(cluster.check(f"cat {folder}/{containers}-{task}.json")) for task in range(4)]
+
+
+def test_each_task_is_as_in_a_container_of_its_own(cluster: Cluster, folder: str) -> None:
+    shared, alone = show(cluster, folder, "node"), show(cluster, folder, "task")
+    assert shared[0].pop("namespace") == shared[1].pop("namespace")
+    assert alone[0].pop("namespace") != alone[1].pop("namespace")
+    for one, other in zip(shared[:2], alone):
+        environ, expected = one.pop("environ"), other.pop("environ")
+        differing = {name for name in {*environ, *expected} if environ.get(name) != expected.get(name)} - OWN
+        assert differing == set(), {name: (environ.get(name), expected.get(name)) for name in differing}
+        assert one == other
+
+
+def test_tasks_of_a_node_have_one_mount(cluster: Cluster, folder: str) -> None:
+    script = jaxsif_run("--ntasks-per-node=8", "--srun-args=-wnode2", "--", "sleep", "3")
+    with cluster.start(script) as launcher:
+        cluster.wait_steps(1)
+        time.sleep(1)
+        assert len(cluster.check(["pgrep", "-f", "^[^ ]*squashfuse_ll"], node="node2").split()) == 1
+        assert len(cluster.check(["pgrep", "-x", "sleep"], node="node2").split()) == 8
+        launcher.communicate(timeout=20)
+    assert launcher.returncode == 0
+
+
+def test_the_first_task_ends_first(cluster: Cluster) -> None:
+    """What it started for all must outlive it."""
+    program = 'if [ $SLURM_LOCALID = 0 ]; then exit; fi; sleep 2; python -c "import json; print(json.dumps([1]))"'
+    done = cluster.run(jaxsif_run("--ntasks-per-node=3", "--srun-args=-wnode1", "--", "sh", "-c", program))
+    assert (done.stdout, done.returncode) == ("[1]\n[1]\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [("/etc/hostname", "not a SIF image"), ("/var/tmp/only-here.sif", "the container did not start")],
+)
+def test_a_container_that_does_not_start_is_explained_as_ever(cluster: Cluster, image: str, message: str) -> None:
+    cluster.run("module load jax/sif && cp -n $JAX_IMAGE /var/tmp/only-here.sif")  # on the login node's own disk
+    done = cluster.run(jaxsif_run("--ntasks-per-node=2", "--image", image, "--", "true"), timeout=60)
+    cluster.check("rm -f /var/tmp/only-here.sif")
+    assert done.returncode in (125, 255)
+    assert message in done.stderr
+
+
+def test_an_image_that_ignores_its_arguments(cluster: Cluster, folder: str) -> None:
+    """Its run script never starts what would keep the container: each task then runs it, as without sharing."""
+    build = (
+        f"cd {folder} && apptainer --quiet build --sandbox own $JAX_IMAGE && cd own/.singularity.d && rm runscript && "
+        "printf '#!/bin/sh\\necho always this\\n' >runscript && chmod +x runscript"
+    )
+    cluster.check(f"module load jax/sif && {build}", timeout=120)
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--ntasks-per-node=2", "--image=own", "--", "true"))
+    assert (done.stdout, done.returncode) == ("always this\n" * 2, 0), done.stderr
+
+
+def test_many_starts(cluster: Cluster) -> None:
+    """16 tasks of one node that end at once, some seconds later, or are killed: no failure, and nothing is left."""
+    starts, killed = int(os.environ.get("STARTS", "12")), int(os.environ.get("KILLED", "4"))
+    chance = random.Random(1)
+    before = mounts_and_processes(cluster, "node3")
+    common = "module load jax/sif; salloc --quiet --nodes=1 -w node3 --ntasks-per-node=16 bash -c "
+    mixed = "jaxsif run -- sh -c 'if [ $((SLURM_PROCID % 4)) = 3 ]; then sleep SECONDS; fi' || echo failed $?"
+    program = "; ".join(mixed.replace("SECONDS", str(chance.choice([0, 0, 0, 5]))) for _ in range(starts))
+    done = cluster.run(common + json.dumps(program).replace("$", "\\$"), timeout=60 + 6 * starts)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    wait_until_as_before(cluster, "node3", before)
+    for index in range(killed):
+        number = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)[index % 3]
+        script = "echo $$; " + jaxsif_run("--ntasks-per-node=16", "--srun-args=-wnode3", "--", "sleep", "60")
+        with cluster.start(script) as launcher:
+            assert launcher.stdout is not None
+            launcher_pid = launcher.stdout.readline().strip()
+            cluster.wait_steps(1)
+            time.sleep(chance.random())
+            if number == signal.SIGKILL:  # of the step: Slurm kills all that it finds on the node at once
+                cluster.check(f"scancel --full --signal=KILL {cluster.steps()[0]}")
+            else:
+                cluster.check(f"kill -{number.value} {launcher_pid}")
+            launcher.communicate(timeout=30)
+        assert launcher.returncode != 0
+        wait_until_as_before(cluster, "node3", before)

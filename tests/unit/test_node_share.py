@@ -1,0 +1,43 @@
+"""One container a node: who is there, and what the tasks are told of the container's variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxsif.node.keeper import compare, parse_variables
+from jaxsif.node.share import address, pack, tasks_here, unpack
+
+
+@pytest.mark.parametrize(
+    ("counts", "node", "tasks"),
+    [("8", "0", 8), ("4(x2),1", "1", 4), ("4(x2),1", "2", 1), ("3,1(x3)", "0", 3), ("3,1(x3)", "3", 1)],
+)
+def test_tasks_of_this_node(counts: str, node: str, tasks: int) -> None:
+    assert tasks_here({"SLURM_STEP_TASKS_PER_NODE": counts, "SLURM_NODEID": node}) == tasks
+
+
+def test_without_slurm_there_is_one_task() -> None:
+    assert tasks_here({}) == 1
+
+
+def test_each_step_and_node_has_a_name() -> None:
+    step = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "3", "SLURM_NODEID": "0"}
+    names = {address(step), address({**step, "SLURM_STEP_ID": "4"}), address({**step, "SLURM_NODEID": "1"})}
+    assert len(names) == 3
+    assert all(name.startswith("\0jaxsif-") for name in names)
+
+
+@pytest.mark.parametrize("variables", [([], []), ([b"A", b"B"], []), ([], [b"C=1=2"]), ([b"A"], [b"C=", b"D=x\ny"])])
+def test_answer_comes_back_as_it_was(variables: tuple[list[bytes], list[bytes]]) -> None:
+    assert unpack(pack(4711, *variables)) == (4711, *variables)
+
+
+def test_what_the_runtime_changed_is_told_and_what_it_left_is_not() -> None:
+    host = {b"PATH": b"/usr/bin", b"SLURM_PROCID": b"0", b"APPTAINERENV_X": b"1", b"_": b"/usr/bin/sh"}
+    container = {b"PATH": b"/opt/jax/bin", b"SLURM_PROCID": b"0", b"X": b"1", b"_": b"/bin/cat"}
+    pid, unset, changed = unpack(compare(host, container, 7))
+    assert (pid, unset, changed) == (7, [b"APPTAINERENV_X"], [b"PATH=/opt/jax/bin", b"X=1"])
+
+
+def test_variables_as_the_kernel_lists_them() -> None:
+    assert parse_variables(b"A=1\0B=x=y\nz\0C=\0") == {b"A": b"1", b"B": b"x=y\nz", b"C": b""}
