@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Mapping
 
+from jaxsif.config import read_config
 from jaxsif.errors import JaxsifError
-from jaxsif.plan import NODE, TASK
+from jaxsif.plan import NODE, SRUN, TASK, Host, choose_launcher
+from jaxsif.slurm import Allocation
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the container.
@@ -70,6 +72,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=NODE,
         help="one container for all tasks of a node, where that is possible (node), or one for each task",
     )
+    container.add_argument(
+        "--stage", action="store_true", default=None, help="have the image on each node's own disk; in a job"
+    )
     output = parser.add_argument_group("how to run")
     output.add_argument("--launcher", choices=["srun", "local"], help="srun where there is one, local otherwise")
     output.add_argument("--label", action="store_true", help="begin each line of output with its task's number")
@@ -89,10 +94,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from jaxsif import host as hosts
     from jaxsif import launch, plan, render
     from jaxsif.apptainer import parse_env
-    from jaxsif.slurm import Allocation
 
     options = vars(arguments)
     image, dry_run, verbose = options.pop("image"), options.pop("dry_run"), options.pop("verbose")
+    staged = options.pop("stage")
     command = options.pop("command")
     if not command:
         raise JaxsifError("no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py")
@@ -103,15 +108,44 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     request = plan.RunOptions(**options)
     allocation = Allocation.from_environ(environ)
     host, image_source = hosts.probe(request, image, allocation, environ)
+    settings = read_config(environ, os.getcwd())
+    if settings.get("run.stage") if staged is None else staged:
+        host = _stage(request.launcher, host, allocation, settings.get("run.stage-folder"), dry_run, environ)
     launch_plan = plan.build(request, host, allocation, environ)
     if dry_run:
         _print_bytes(render.render_command(launch_plan))
         return 0
     for line in render.render_notes(request, launch_plan, host, allocation):
-        print(f"jaxsif: {line}", file=sys.stderr, flush=True)
+        _note(line)
     if verbose:
         print(render.render_summary(launch_plan, image_source), file=sys.stderr, flush=True)
     return launch.launch(launch_plan, environ)
+
+
+def _stage(
+    launcher: str | None,
+    host: Host,
+    allocation: Allocation | None,
+    folder: str | None,
+    dry_run: bool,
+    environ: Mapping[str, str],
+) -> Host:
+    """The host, with the image's path on the nodes."""
+    from jaxsif import staging
+    from jaxsif.imagefile import remembered_digest
+
+    if not host.image or choose_launcher(launcher, host.srun, allocation) != SRUN:
+        _note("warning: --stage has no effect without Slurm and an image")
+        return host
+    folder = folder or staging.FOLDER
+    if dry_run:
+        _note("with --dry-run, nothing is staged")
+        return host._replace(image=staging.place_of(folder, remembered_digest(host.image, environ)))
+    return host._replace(image=staging.stage(host.image, folder, allocation, host.package, environ, _note))
+
+
+def _note(line: str) -> None:
+    print(f"jaxsif: {line}", file=sys.stderr, flush=True)
 
 
 def _print_bytes(line: str) -> None:

@@ -1,0 +1,122 @@
+"""`jaxsif run --stage`: the image on each node's own disk, brought there once, before the step."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxsif import process
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.imagefile import remembered_digest
+from jaxsif.slurm import Allocation
+
+FOLDER = "/tmp"  # unless jaxsif.toml names another one
+# What the job asked for its own steps, and srun would inherit: one task on each node wants none of it.
+_UNSET = ("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "GPU_BIND", "TRES_PER_TASK", "NTASKS_PER_GPU", "NTASKS_PER_NODE")
+
+Nodes = list[dict[str, Any]]
+
+
+def place_of(folder: str, digest: str) -> str:
+    """Where the nodes have the image; as in jaxsif/node/stage.py."""
+    return os.path.join(folder, f"jaxsif-{os.getuid()}", digest.partition(":")[2][:16])
+
+
+def stage(
+    image: str,
+    folder: str,
+    allocation: Allocation | None,
+    package: str,
+    environ: Mapping[str, str],
+    show: Callable[[str], None],
+) -> str:
+    """Have `image` on all nodes of the job; return its path there. Raises JaxsifError; SystemExit when interrupted."""
+    if allocation is None:
+        raise JaxsifError(
+            "there are no nodes yet to stage the image on", "--stage", "salloc or sbatch, then jaxsif run"
+        )
+    if os.path.isdir(image):
+        raise JaxsifError(f"cannot stage a folder: {image}", "--stage", "pass a .sif file, or leave --stage out")
+    digest = remembered_digest(image, environ)
+    begin = time.monotonic()
+    script = (sys.executable, "-IS", f"{package}/node/stage.py")
+    nodes = _on_each_node(allocation, (*script, "check", folder, digest), environ)
+    missing = [node for node in nodes if node["damage"]]
+    size = os.path.getsize(image) / 1e6
+    if not missing:
+        seconds = time.monotonic() - begin
+        show(
+            f"the image is on {len(nodes)} node(s), unchanged ({seconds:.1f} s): {size * len(nodes):.0f} MB not copied"
+        )
+        return place_of(folder, digest)
+    for node in missing:
+        if node["damage"] != "absent":
+            show(f"the image on {node['node']} is {node['damage']}")
+        if node["free"] < os.path.getsize(image):
+            raise HostError(
+                f"no room on {node['node']} in {folder}: {size:.0f} MB needed, {node['free'] / 1e6:.0f} MB free",
+                "--stage",
+                "set run.stage-folder in jaxsif.toml to another folder of the nodes",
+            )
+    show(f"bringing the image, {size:.0f} MB, to {len(missing)} of {len(nodes)} node(s), into {folder}")
+    copying = _broadcast(image, place_of(folder, digest) + ".sif", allocation, environ, show)
+    placed = _on_each_node(allocation, (*script, "place", folder, digest, image), environ)
+    kinds = (
+        "unpacked" if all(node["unpacked"] for node in placed) else "placed as a file where there is no room for more"
+    )
+    slowest = max(node["seconds"] for node in placed)
+    show(f"staged in {time.monotonic() - begin:.1f} s: sbcast {copying:.1f} s, checked and {kinds} in {slowest:.1f} s")
+    return place_of(folder, digest)
+
+
+def _on_each_node(allocation: Allocation, script: tuple[str, ...], environ: Mapping[str, str]) -> Nodes:
+    """What the script prints on each node of the job; raises HostError for the first that could not do it."""
+    import json
+
+    count = f"{allocation.nodes}"
+    argv = ["srun", "--export=ALL", "--quit-on-interrupt", "--overlap", f"--nodes={count}", f"--ntasks={count}"]
+    argv += ["--ntasks-per-node=1", "--cpus-per-task=1", "--gres=none", "--input=none", "--job-name=stage"]
+    status, out, err = _run((*argv, *script), environ)
+    nodes: Nodes = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    nodes.sort(key=lambda node: str(node["node"]))
+    for node in nodes:
+        if "error" in node:
+            raise HostError(
+                f"cannot stage the image on {node['node']}: {node['error']}", "--stage", "leave --stage out"
+            )
+    if status or len(nodes) != allocation.nodes:
+        last = err.strip().rpartition("\n")[2] or f"exit status {status}"
+        raise HostError(f"cannot stage the image: {last}", "srun", "leave --stage out")
+    return nodes
+
+
+def _broadcast(
+    image: str, target: str, allocation: Allocation, environ: Mapping[str, str], show: Callable[[str], None]
+) -> float:
+    """Seconds that sbcast took. Where it fails, the nodes read the shared disk."""
+    begin = time.monotonic()
+    status, _, err = _run(("sbcast", "--force", f"--jobid={allocation.job_id}", image, target), environ)
+    if status:
+        show(f"warning: sbcast failed, the nodes copy the image themselves: {err.strip()}")
+    return time.monotonic() - begin
+
+
+def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error."""
+    said: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
+
+    def collect(stream: int) -> process.Pass:
+        def take(data: bytes) -> bytes:
+            said[stream] += data
+            return b""
+
+        return take
+
+    variables = {name: value for name, value in environ.items() if name not in [f"SLURM_{name}" for name in _UNSET]}
+    ended = process.run([process.Child(argv, variables, collect(2), collect(1))])
+    if ended.interrupted:
+        sys.exit(128 + ended.interrupted)
+    return ended.status, said[1].decode(errors="replace"), said[2].decode(errors="replace")

@@ -1,0 +1,103 @@
+"""`jaxsif run --stage`: one copy on each node, brought once, looked after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from harness import Cluster
+
+NODES = ("node1", "node2", "node3", "node4")
+STAGED = "/tmp/jaxsif-1000"
+
+
+@pytest.fixture(autouse=True)
+def nothing_staged(cluster: Cluster) -> Iterator[None]:
+    yield
+    for node in NODES:
+        cluster.check(f"rm -rf {STAGED}", node=node, user="root")
+
+
+def in_job(cluster: Cluster, folder: str, script: str, nodes: int = 4) -> tuple[str, list[str], int]:
+    """Output, jaxsif's own lines, and status of a script in a job."""
+    job = f"salloc --quiet --nodes={nodes} --ntasks-per-node=2 bash -c {json.dumps(script)}".replace("$", "\\$")
+    done = cluster.run(f"cd {folder} && module load jax/sif && {job}", timeout=200)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("srun:", "salloc:"))]
+    return done.stdout, lines, done.returncode
+
+
+def test_one_copy_on_each_node_and_a_damaged_one_is_replaced(cluster: Cluster, folder: str) -> None:
+    run = "jaxsif run --stage -- sh -c 'echo $APPTAINER_CONTAINER' | sort -u"
+    # A byte in the middle of a file that keeps its size, and a file that is gone.
+    spoil = (
+        "srun --overlap --nodes=1 --ntasks=1 -w node3 sh -c 'cd " + STAGED + "/*/opt/jax/lib/python3.*/site-packages;"
+        " printf x | dd of=numpy/version.py bs=1 seek=9 conv=notrunc status=none; rm jax/version.py'"
+    )
+    last = "jaxsif run --stage -- python -c 'import jax, numpy.version; print(1)' | uniq -c"
+    out, said, status = in_job(cluster, folder, f"{run}; {run}; {spoil}; {last}")
+    assert status == 0, said
+    first, second, sums = out.splitlines()
+    assert first == second
+    assert first.startswith(f"{STAGED}/")
+    assert sums.split() == ["8", "1"]
+    assert said[0].endswith("to 4 of 4 node(s), into /tmp")
+    assert "checked and unpacked in" in said[1]
+    assert said[2].startswith("jaxsif: the image is on 4 node(s), unchanged (")
+    assert said[2].endswith(" MB not copied")
+    assert said[3].startswith("jaxsif: the image on node3 is damaged: ")
+    assert said[4].endswith("to 1 of 4 node(s), into /tmp")
+    assert len(said) == 6
+    for node in NODES:
+        names = cluster.check(f"ls -A {STAGED}", node=node).split()
+        assert sorted(names) == [first.rpartition("/")[2], f"{first.rpartition('/')[2]}.list", "lock"]
+
+
+def test_disks_that_are_too_small(cluster: Cluster, folder: str) -> None:
+    """Too small for all: refused before anything is copied; for the unpacked image: the file is used."""
+    cluster.write(f"{folder}/jaxsif.toml", "[run]\nstage = true\nstage-folder = '/small'\n")
+    program = "jaxsif run -- python -c 'print(1)'"
+    for size, expected in (("100m", ("", 125)), ("330m", ("1\n" * 4, 0))):
+        for node in NODES[:2]:
+            mount = f"mkdir -p /small && mount -t tmpfs -o mode=1777,size={size} tmpfs /small"
+            cluster.check(mount, node=node, user="root")
+        try:
+            out, said, status = in_job(cluster, folder, program, nodes=2)
+            left = cluster.check("ls -A /small/jaxsif-1000", node="node1").split()
+        finally:
+            for node in NODES[:2]:
+                cluster.check("umount /small && rmdir /small", node=node, user="root")
+        assert (out, status) == expected, said
+        if status:
+            assert said[0].startswith("jaxsif: error: no room on node1 in /small: ")
+            assert said[2] == "  try:  set run.stage-folder in jaxsif.toml to another folder of the nodes"
+            assert left == []
+        else:
+            assert "placed as a file where there is no room for more" in said[1]
+
+
+def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
+    cluster.check(f"mkdir -m 777 {STAGED}", node="node1", user="root")
+    _, said, status = in_job(cluster, folder, "jaxsif run --stage -- true", nodes=1)
+    assert status == 125
+    assert said[0] == f"jaxsif: error: cannot stage the image on node1: not a folder of this user alone: {STAGED}"
+
+
+def test_what_arrives_must_be_the_image(cluster: Cluster, folder: str) -> None:
+    script = "/usr/bin/python3 -IS /sw/jaxsif/0*/lib/jaxsif/node/stage.py place /tmp sha256:" + "0" * 64 + " $JAX_IMAGE"
+    said = json.loads(cluster.check(f"module load jax/sif && {script}", node="node1"))
+    assert said["error"].startswith("image has another digest here: sha256:")
+    assert cluster.check(f"ls -A {STAGED}", node="node1") == "lock\n"
+
+
+def test_bad_requests(cluster: Cluster, folder: str) -> None:
+    done = cluster.run("module load jax/sif && jaxsif run --stage -- true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("jaxsif: error: there are no nodes yet to stage the image on\n  from: --stage\n")
+    _, said, status = in_job(cluster, folder, "mkdir -p own/.singularity.d; jaxsif run --stage --image own -- true", 1)
+    assert (status, said[0]) == (2, f"jaxsif: error: cannot stage a folder: {folder}/own")
+    local = cluster.run("module load jax/sif && jaxsif run --stage --launcher local -- true")
+    assert (local.returncode, local.stderr) == (
+        0,
+        "jaxsif: warning: --stage has no effect without Slurm and an image\n",
+    )
