@@ -17,7 +17,7 @@ INSTALL_PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help image lock install rootfs cluster cluster-install demo test test-unit test-cluster lint golden \
+.PHONY: help image image-all lock install rootfs cluster cluster-install demo test test-unit test-cluster lint golden \
         bench-launch bench-image clean
 
 help: ## this list
@@ -28,10 +28,13 @@ help: ## this list
 image: $(VENV_READY) $(RUNTIME_READY) ## build the image build/images/jax-VERSION-FLAVOUR.sif, unless it is there
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/jaxsif image build --flavour $(FLAVOUR) $(if $(BASE),--base $(BASE))
 
-lock: $(VENV_READY) ## resolve containers/locks/FLAVOUR.in anew, with hashes
-	$(VENV)/bin/uv pip compile --quiet --upgrade --generate-hashes --python-version 3.13 \
-	    --python-platform x86_64-manylinux_2_28 --custom-compile-command 'make lock FLAVOUR=$(FLAVOUR)' \
-	    --output-file containers/locks/$(FLAVOUR).txt containers/locks/$(FLAVOUR).in
+image-all: ## build the images of all flavours
+	@for file in containers/flavours/*.args; do \
+	    $(MAKE) --no-print-directory image FLAVOUR=$$(basename $$file .args) || exit; done
+
+# All flavours, unless FLAVOUR is given here or in the environment.
+lock: $(VENV_READY) ## resolve containers/locks/*.in, or FLAVOUR's, to the newest versions, with hashes
+	@$(VENV)/bin/jaxsif image lock --upgrade $(if $(filter-out file,$(origin FLAVOUR)),--flavour $(FLAVOUR))
 
 install: ## install launcher, image and modules for a site below PREFIX
 	@modulefiles/install $(PREFIX) $(FLAVOUR) $(INSTALL_PYTHON)

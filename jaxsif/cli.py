@@ -29,8 +29,9 @@ JAX in Singularity/Apptainer images on Slurm clusters.
 COMMANDS = {
     ("run",): "run a program, one task per GPU",
     ("image", "build"): "build an image, unless it is there",
+    ("image", "lock"): "resolve what a flavour wants into versions and hashes",
 }
-_GROUPS = {"image": "build images"}
+_GROUPS = {"image": "build images and look at them"}
 
 
 class _Parser(argparse.ArgumentParser):

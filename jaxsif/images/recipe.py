@@ -81,14 +81,25 @@ class Recipe:
         return digest.hexdigest()
 
 
-def read_recipe(root: Path, flavour: str) -> Recipe:
-    """The recipe of `flavour`; raises JaxsifError for an unknown flavour or a lock without JAX."""
+def read_flavours(root: Path) -> list[str]:
+    """The names of all flavours; raises JaxsifError where there are none."""
     flavours = sorted(path.stem for path in (root / "containers/flavours").glob("*.args"))
     if not flavours:
         raise JaxsifError(f"no definition files in {root / 'containers'}", "--source", _CHECKOUT)
+    return flavours
+
+
+def check_flavour(root: Path, flavour: str) -> None:
+    """Raise JaxsifError for an unknown flavour."""
+    flavours = read_flavours(root)
     if flavour not in flavours:
         raise JaxsifError(f"no flavour {flavour}", "--flavour", "one of " + ", ".join(flavours))
-    arguments = _parse_arguments(root / f"containers/flavours/{flavour}.args")
+
+
+def read_recipe(root: Path, flavour: str) -> Recipe:
+    """The recipe of `flavour`; raises JaxsifError for an unknown flavour or a lock without JAX."""
+    check_flavour(root, flavour)
+    arguments = parse_arguments(root / f"containers/flavours/{flavour}.args")
     lock = root / f"containers/locks/{flavour}.txt"
     version = re.search(r"^jax==(\S+)", lock.read_text() if lock.exists() else "", re.MULTILINE)
     if not version:
@@ -96,7 +107,7 @@ def read_recipe(root: Path, flavour: str) -> Recipe:
     return Recipe(root, flavour, arguments, version[1])
 
 
-def _parse_arguments(path: Path) -> tuple[tuple[str, str], ...]:
+def parse_arguments(path: Path) -> tuple[tuple[str, str], ...]:
     """NAME=VALUE on each line; empty lines and those that begin with # say nothing."""
     arguments = []
     for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -1,0 +1,76 @@
+"""jaxsif image lock: versions and hashes of all that a flavour needs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from jaxsif.images.lock import (
+    PLATFORMS,
+    Lock,
+    LockOptions,
+    render_changes,
+    render_drivers,
+    resolve_locks,
+    select_flavours,
+    write_locks,
+)
+
+DESCRIPTION = """\
+Resolve containers/locks/FLAVOUR.in into FLAVOUR.txt (x86_64) and FLAVOUR-aarch64.txt: every package that an image
+gets, with its version and hashes. What is locked stays, unless told otherwise.
+
+examples:
+  jaxsif image lock --upgrade
+        all flavours, to the newest versions
+  jaxsif image lock --flavour cuda12 --jax 0.11.0
+        another version of JAX
+  jaxsif image lock --check
+        does every lock hold what its flavour wants?
+"""
+
+EPILOG = """\
+exit status:
+  0  done; of --check: nothing would change     1  of --check: a lock would change
+  2  a bad request                            125  a lock cannot be resolved; no lock was changed
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image lock`."""
+    parser.add_argument("--flavour", metavar="NAME", help="a file of containers/locks, without .in (all)")
+    parser.add_argument("--platform", choices=PLATFORMS, help="the machines that it is for (both)")
+    parser.add_argument("--jax", metavar="VERSION", help="this version of JAX")
+    parser.add_argument("--python", default="3.13", metavar="VERSION", help="the image's Python (3.13)")
+    parser.add_argument("--upgrade", action="store_true", help="to the newest versions, instead of what is locked")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a lock would change")
+    parser.add_argument("--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Resolve, tell what changes, and write it unless --check."""
+    root = Path(arguments.source).resolve()
+    flavours = select_flavours(root, arguments.flavour)
+    platforms = [arguments.platform] if arguments.platform else list(PLATFORMS)
+    options = LockOptions(arguments.upgrade, arguments.jax, arguments.python)
+    print(f"resolving {', '.join(flavours)} for {', '.join(platforms)}", file=sys.stderr, flush=True)
+    locks = resolve_locks(root, flavours, platforms, options, environ)
+    for lock in locks:
+        _print_changes(lock, arguments.check)
+    print()
+    for line in render_drivers(root, flavours, locks):
+        print(line)
+    if arguments.check:
+        return int(any(lock.old != lock.new for lock in locks))
+    write_locks(locks)
+    return 0
+
+
+def _print_changes(lock: Lock, check: bool) -> None:
+    changes = list(render_changes(lock))
+    state = ("would change" if check else "changed") if changes else "unchanged"
+    print(f"{lock.path.name}: {state}")
+    for line in changes:
+        print(f"  {line}")
