@@ -30,6 +30,9 @@ COMMANDS = {
     ("run",): "run a program, one task per GPU",
     ("image", "build"): "build an image, unless it is there",
     ("image", "lock"): "resolve what a flavour wants into versions and hashes",
+    ("image", "inspect"): "tell what an image is",
+    ("image", "diff"): "tell what differs between two images",
+    ("image", "sbom"): "print the bill of materials of an image",
 }
 _GROUPS = {"image": "build images and look at them"}
 

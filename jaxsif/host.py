@@ -84,9 +84,9 @@ def require_runtime(environ: Mapping[str, str]) -> Runtime:
     return runtime
 
 
-def find_image(option: str | None, environ: Mapping[str, str]) -> Image:
-    """The image of --image, JAX_IMAGE or ./jax.sif, in that order, checked; raises HostError."""
-    candidates = ((option, "--image"), (environ.get("JAX_IMAGE"), "JAX_IMAGE (environment)"), (_DEFAULT_IMAGE, ""))
+def find_image(option: str | None, environ: Mapping[str, str], source: str = "--image") -> Image:
+    """The image of `option`, which `source` says, JAX_IMAGE or ./jax.sif, in that order, checked; raises HostError."""
+    candidates = ((option, source), (environ.get("JAX_IMAGE"), "JAX_IMAGE (environment)"), (_DEFAULT_IMAGE, ""))
     named, source = next((path, source) for path, source in candidates if path)
     mode = _mode(named, source)
     if mode is None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from jaxsif.errors import HostError
-from jaxsif.sif import HEADER_SIZE, DataObject, check_sif, find_descriptors, parse_descriptors
+from jaxsif.sif import HEADER_SIZE, DataObject, check_sif, creation_time, find_descriptors, parse_descriptors
 
 _CHUNK = 1 << 20  # bytes read at once
 
@@ -20,6 +20,12 @@ def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
         offset, size = find_descriptors(header)
         file.seek(offset)
         return parse_descriptors(file.read(size))
+
+
+def read_created(image: str) -> int:
+    """When the image was made, in seconds since 1970; raises OSError."""
+    with open(image, "rb") as file:
+        return creation_time(file.read(HEADER_SIZE))
 
 
 def find_root(image: str, source: str = "") -> DataObject:

@@ -73,6 +73,19 @@ def run_plain(
 
 
 @contextmanager
+def stream(argv: Sequence[str], messages: IO[bytes]) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
+    """Run a command whose output the body of the `with` reads to its end; yields it, and what waits for the status."""
+    process = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages, start_new_session=True
+    )
+    with _ended_with_us(process):
+        assert process.stdout is not None
+        with process.stdout:
+            yield process.stdout, process.wait
+        process.wait()
+
+
+@contextmanager
 def beside(argv: Sequence[str], environ: Mapping[str, str], log: str) -> Iterator[Callable[[], int]]:
     """Run a command while the body of the `with` runs; what it yields waits for the command's exit status."""
     with open(log, "wb") as messages:

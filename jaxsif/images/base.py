@@ -15,11 +15,12 @@ from jaxsif.images.hostsettings import apt_mirror, apt_settings
 _SUITE = "trixie"
 # Documentation and translations: nobody reads them in an image.
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
+_KEPT = "/usr/share/doc/*/copyright"  # whoever passes the image on must pass the licences on
 
 
 def ensure_base(packages: str, cache: Path, show: Callable[[str], None]) -> Path:
     """The base system with `packages` (Debian names, parted by blanks), from the cache or built now."""
-    key = hashlib.sha256(" ".join([_SUITE, packages, *_LEFT_OUT]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(" ".join([_SUITE, packages, *_LEFT_OUT, _KEPT]).encode()).hexdigest()[:16]
     base = cache / f"base-{_SUITE}-{key}.sqfs"
     if base.exists():
         return base
@@ -57,5 +58,6 @@ def _mmdebstrap_argv(packages: str, scratch: Path) -> list[str]:
     argv = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(packages.split())}"]
     argv += [f"--aptopt={apt_conf}", '--aptopt=Acquire::Languages "none"']
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
+    argv += [f"--dpkgopt=path-include={_KEPT}"]
     mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one
     return [*argv, _SUITE, "-", *([mirror] if mirror else [])]

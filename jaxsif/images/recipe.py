@@ -68,6 +68,7 @@ class Recipe:
             self.lock,
             self.flavour_file,
             self.root / "containers/check.py",
+            self.root / "containers/sbom.py",
             self.root / "LICENSE",
         ]
         for path in (*fixed, *task_files):

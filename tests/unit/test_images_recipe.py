@@ -17,6 +17,7 @@ FILES = {
     "containers/flavours/cuda12.args": "FLAVOUR=cuda12\n",
     "containers/locks/cpu.txt": "# made by uv\njax==0.12.0 \\\n    --hash=sha256:00\njaxlib==0.12.0.1\n",
     "containers/check.py": "import jax\n",
+    "containers/sbom.py": "import json\n",
     "LICENSE": "Apache\n",
     "jaxsif/task/__init__.py": "",
     "jaxsif/task/start.sh": "#!/bin/sh\n",

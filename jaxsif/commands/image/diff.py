@@ -1,0 +1,50 @@
+"""jaxsif image diff: what differs between two images."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+
+from jaxsif.host import find_image, require_runtime
+from jaxsif.images.diff import compare_images, comparison_as_json, render_comparison
+
+DESCRIPTION = """\
+Tell what differs between two images: packages, labels, environment, files (kind, mode, owner, size, content). Each may
+be a SIF file or an unpacked image. '-' stands before what only A has, '+' only B, '~' both, but not the same.
+
+examples:
+  jaxsif image diff old.sif new.sif
+  jaxsif image diff --all --json old.sif sandbox/
+"""
+
+EPILOG = """\
+exit status:
+  0  nothing differs     1  something differs
+  2  a bad request     125  an image cannot be read
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image diff`."""
+    parser.add_argument("a", metavar="A", help="an image")
+    parser.add_argument("b", metavar="B", help="another one")
+    parser.add_argument("--all", action="store_true", help="print every file")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every file")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Compare and print."""
+    a, b = (find_image(image, environ, name).path for image, name in ((arguments.a, "A"), (arguments.b, "B")))
+    comparison = compare_images(a, b, require_runtime(environ).command, environ, _show)
+    if arguments.json:
+        print(json.dumps(comparison_as_json(comparison), indent=1))
+    else:
+        for line in render_comparison(comparison, arguments.all):
+            print(line)
+    return int(not comparison.equal)
+
+
+def _show(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,36 @@
+"""jaxsif image inspect: what an image is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+
+from jaxsif.host import find_image
+from jaxsif.images.inspect import facts_as_json, inspect_image, render_facts
+
+DESCRIPTION = """\
+Tell what an image is: versions, driver, digest, who signed it, where it comes from. It may be a SIF file or an unpacked
+image, ours or another. Signatures are named and not verified.
+
+examples:
+  jaxsif image inspect
+        the image of the loaded module
+  jaxsif image inspect --json ngc-jax.sif
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image inspect`."""
+    parser.add_argument("image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)")
+    parser.add_argument("--json", action="store_true", help="print JSON: each fact or null, and notes")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Print the facts."""
+    facts = inspect_image(find_image(arguments.image, environ, "IMAGE").path, environ)
+    if arguments.json:
+        print(json.dumps(facts_as_json(facts), indent=1))
+    else:
+        print("\n".join(render_facts(facts)))
+    return 0

@@ -1,0 +1,30 @@
+"""jaxsif image sbom: the bill of materials of an image."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+from jaxsif.host import find_image, require_runtime
+from jaxsif.images.inside import read_sbom
+
+DESCRIPTION = """\
+Print the bill of materials of an image (a SIF file, or an unpacked one) as CycloneDX 1.6: Debian packages, Python, and
+Python's packages, with versions and licences. It is made by the image's own Python, 3.8 or later.
+
+examples:
+  jaxsif image sbom build/images/jax-0.12.0.1-cuda12.sif >sbom.cdx.json
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image sbom`."""
+    parser.add_argument("image", metavar="IMAGE", help="the image")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Print it."""
+    image = find_image(arguments.image, environ, "IMAGE")
+    sys.stdout.write(read_sbom(require_runtime(environ).command, image.path))
+    return 0

@@ -1,0 +1,65 @@
+"""What only a process in the image can tell: its packages, its environment. It sees nothing of this host."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxsif import process
+from jaxsif.errors import HostError
+
+# What the runtime sets for itself and for the one who runs it.
+_RUNTIMES_OWN = ("APPTAINER_", "SINGULARITY_")
+
+
+def read_sbom(runtime: str, image: str) -> str:
+    """The bill of materials of an image, as containers/sbom.py makes it with the image's Python; raises HostError.
+
+    Made anew, also where the image keeps one: packages may have been added since.
+    """
+    return _capture(runtime, image, ["python3", "-I", "-"], _find_script().read_bytes()).decode()
+
+
+def read_components(runtime: str, image: str) -> list[dict[str, Any]]:
+    """The components of its bill of materials; raises HostError."""
+    components: list[dict[str, Any]] = json.loads(read_sbom(runtime, image))["components"]
+    return components
+
+
+def read_environment(runtime: str, image: str) -> dict[str, str]:
+    """The variables that the image sets for a program; raises HostError."""
+    pairs = (
+        line.partition("=") for line in _capture(runtime, image, ["env", "-0"]).decode(errors="replace").split("\0")
+    )
+    return {name: value for name, equals, value in pairs if equals and not name.startswith(_RUNTIMES_OWN)}
+
+
+def _find_script() -> Path:
+    """Of the checkout, or beside the installed launcher's lib."""
+    parents = Path(__file__).resolve().parents
+    found = next((path / "containers/sbom.py" for path in parents if (path / "containers/sbom.py").exists()), None)
+    if found is None:
+        raise HostError(
+            "no containers/sbom.py beside jaxsif", str(parents[2]), "run jaxsif from a checkout or a module"
+        )
+    return found
+
+
+def _capture(runtime: str, image: str, command: Sequence[str], given: bytes = b"") -> bytes:
+    """Standard output of a command in the image; raises HostError."""
+    argv = [runtime, "--quiet", "exec", "--cleanenv", "--contain", "--no-home", "--pwd", "/", image, *command]
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        stdin.write(given)
+        stdin.seek(0)
+        status = process.run_plain(argv, stdin, stdout, stderr)
+        for file in (stdout, stderr):
+            file.seek(0)
+        if status:
+            said = (stderr.read().decode(errors="replace").strip().splitlines() or [f"exit status {status}"])[-1]
+            raise HostError(
+                f"cannot run {command[0]} in {image}: {said}", runtime, "apptainer exec IMAGE " + command[0]
+            )
+        return stdout.read()

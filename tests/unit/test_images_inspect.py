@@ -1,0 +1,83 @@
+"""What an image is, from labels and package lists that are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxsif.images.inspect import Fact, _from_packages, facts_as_json, inspect_image, render_facts
+from jaxsif.images.labels import read_labels
+
+
+def packages(*purls: str) -> list[dict[str, str]]:
+    return [{"purl": purl, "version": purl.rpartition("@")[2].partition("?")[0]} for purl in purls]
+
+
+@pytest.mark.parametrize(
+    ("key", "labels", "purls", "value", "note"),
+    [
+        ("jax", {"io.jaxsif.jax": "0.12.0.1"}, ["pkg:pypi/jax@0.12.0.1"], "0.12.0.1", ""),
+        ("jax", {"io.jaxsif.jax": "0.12.0.1"}, ["pkg:pypi/jax@0.7.1"], "0.12.0.1", "its package list says 0.7.1"),
+        ("jax", {}, ["pkg:pypi/jaxlib@0.7.0", "pkg:pypi/jax@0.7.1"], "0.7.1", "no label; by its package list"),
+        ("jax", {}, ["pkg:pypi/jaxlib@0.7.0"], "none", "no label; not in its package list"),
+        ("python", {}, ["pkg:generic/python@3.12.3"], "3.12.3", ""),
+        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime-cu12@12.9.79"], "12.9", "no label; by its package list"),
+        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime@13.5.37"], "13.5", "no label; by its package list"),
+        ("cuda", {}, ["pkg:deb/ubuntu/cuda-cudart-12-9@12.9.79-1?arch=amd64"], "12.9", "no label; by its package list"),
+        ("nccl", {}, ["pkg:deb/ubuntu/libnccl2@2.27.3-1?arch=amd64"], "2.27.3-1", "no label; by its package list"),
+        ("cudnn", {}, ["pkg:deb/ubuntu/libcudnn9-cuda-12@9.10.1?a=b"], "9.10.1", "no label; by its package list"),
+        ("nccl", {"io.jaxsif.nccl": "2.32.3"}, ["pkg:pypi/nvidia-nccl-cu13@2.32.3"], "2.32.3", ""),
+    ],
+)
+def test_label_or_package(key: str, labels: dict[str, str], purls: list[str], value: str, note: str) -> None:
+    fact = _from_packages(key, labels, packages(*purls), "")
+    assert (fact.value, fact.note) == (value, note)
+
+
+def test_packages_that_cannot_be_listed() -> None:
+    assert _from_packages("jax", {}, None, "no way") == Fact("jax", "JAX", None, "no label; no way")
+    assert _from_packages("python", {}, None, "no way") == Fact("python", "Python", None, "no way")
+
+
+def test_table_and_json() -> None:
+    facts = [
+        Fact("jax", "JAX", None, "no label"),
+        Fact("driver", "driver", "525", "or newer"),
+        Fact("signers", "signed by", []),
+        Fact("size", "size", 12_400_000),
+    ]
+    assert list(render_facts(facts)) == [
+        "JAX        unknown (no label)",
+        "driver     525 (or newer)",
+        "signed by  nobody",
+        "size       12 MB",
+    ]
+    assert facts_as_json(facts) == {
+        "jax": None,
+        "driver": "525",
+        "signers": [],
+        "size": 12400000,
+        "notes": {"jax": "no label", "driver": "or newer"},
+    }
+
+
+def test_unpacked_image_without_a_runtime(tmp_path: Path) -> None:
+    (tmp_path / ".singularity.d").mkdir()
+    (tmp_path / ".singularity.d/labels.json").write_text(
+        '{"io.jaxsif.driver": "525", "org.label-schema.build-arch": "arm64"}'
+    )
+    (tmp_path / "file").write_bytes(b"12345")
+    facts = {fact.key: fact for fact in inspect_image(str(tmp_path), {"PATH": ""})}
+    assert facts["driver"] == Fact("driver", "driver", "525", "or newer")
+    assert facts["architecture"].value == "aarch64"
+    assert facts["jax"].note == "no label; no container runtime here to list its packages"
+    assert facts["size"].value == 5 + (tmp_path / ".singularity.d/labels.json").stat().st_size
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}'])
+def test_labels_that_are_none(tmp_path: Path, text: str) -> None:
+    assert read_labels(str(tmp_path)) == {}
+    (tmp_path / ".singularity.d").mkdir()
+    (tmp_path / ".singularity.d/labels.json").write_text(text)
+    assert read_labels(str(tmp_path)) == ({"a": "1"} if "a" in text else {})
