@@ -33,6 +33,8 @@ COMMANDS = {
     ("image", "inspect"): "tell what an image is",
     ("image", "diff"): "tell what differs between two images",
     ("image", "sbom"): "print the bill of materials of an image",
+    ("image", "list"): "list the images of a folder",
+    ("image", "remove"): "remove an image",
 }
 _GROUPS = {"image": "build images and look at them"}
 

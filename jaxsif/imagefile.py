@@ -69,27 +69,49 @@ def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") 
     """As `digest`, read again only when the file has changed: 2.8 GB take seconds."""
     import json
 
-    path = os.path.realpath(image)
-    status = os.stat(path)
-    state = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-    memory = os.path.join(cache_folder(environ), "digests.json")
-    known: dict[str, list[object]] = {}
-    try:
-        with open(memory) as file:
-            known = json.load(file)
-    except (FileNotFoundError, ValueError):
-        pass  # the first time, or cut short by a full disk
-    entry = known.get(path)
-    if entry and entry[:-1] == state:
-        return str(entry[-1])
+    known = known_digest(image, environ)
+    if known:
+        return known
+    path, state = _state(image)  # before it is read: a change meanwhile is noticed the next time
     found = digest(image, source)
-    known[path] = [*state, found]
+    memory = _memory(environ)
+    entries = {name: entry for name, entry in _read_memory(environ).items() if os.path.exists(name)}
+    entries[path] = [*state, found]
     os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
     partial = f"{memory}.{os.getpid()}"
     with open(partial, "w") as file:
-        json.dump({name: entry for name, entry in known.items() if os.path.exists(name)}, file)
+        json.dump(entries, file)
     os.replace(partial, memory)
     return found
+
+
+def known_digest(image: str, environ: Mapping[str, str]) -> str | None:
+    """The digest, if it was computed before and the file has not changed since; raises OSError."""
+    path, state = _state(image)
+    entry = _read_memory(environ).get(path)
+    return str(entry[-1]) if entry and entry[:-1] == state else None
+
+
+def _state(image: str) -> tuple[str, list[object]]:
+    """The file's real path, and what changes when its content does."""
+    path = os.path.realpath(image)
+    status = os.stat(path)
+    return path, [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def _read_memory(environ: Mapping[str, str]) -> dict[str, list[object]]:
+    import json
+
+    try:
+        with open(_memory(environ)) as file:
+            entries: dict[str, list[object]] = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return {}  # the first time, or cut short by a full disk
+    return entries
+
+
+def _memory(environ: Mapping[str, str]) -> str:
+    return os.path.join(cache_folder(environ), "digests.json")
 
 
 def cache_folder(environ: Mapping[str, str]) -> str:

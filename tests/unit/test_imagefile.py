@@ -8,10 +8,10 @@ import struct
 from pathlib import Path
 
 import pytest
-from siffile import descriptor
+from siffile import descriptor, sif_header
 
 from jaxsif.errors import HostError
-from jaxsif.imagefile import digest, find_root, remembered_digest
+from jaxsif.imagefile import digest, find_root, known_digest, read_created, remembered_digest
 
 ROOT = struct.pack("<ii3s", 1, 2, b"02\0")
 OVERLAY = struct.pack("<ii3s", 1, 4, b"02\0")
@@ -40,6 +40,11 @@ def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
     assert digest(write_image(tmp_path / "b.sif", content, descriptor(0x4005, 1, 2))) == sha256(content)  # signed
 
 
+def test_image_tells_when_it_was_made(tmp_path: Path) -> None:
+    (tmp_path / "a.sif").write_bytes(sif_header(4096, 100))
+    assert read_created(str(tmp_path / "a.sif")) == 1
+
+
 def test_image_that_is_cut_short(tmp_path: Path) -> None:
     image = write_image(tmp_path / "a.sif", b"x" * 100)
     Path(image).write_bytes(Path(image).read_bytes()[:-1])
@@ -56,12 +61,14 @@ def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     image = write_image(tmp_path / "a.sif", b"one")
     memory = tmp_path / "cache/jaxsif/digests.json"
-    assert remembered_digest(image, environ) == sha256(b"one")
+    assert known_digest(image, environ) is None
+    assert remembered_digest(image, environ) == known_digest(image, environ) == sha256(b"one")
     known = json.loads(memory.read_text())
     known[image][-1] = "sha256:as remembered"
     memory.write_text(json.dumps(known))
     assert remembered_digest(image, environ) == "sha256:as remembered"
     write_image(tmp_path / "a.sif", b"two")
+    assert known_digest(image, environ) is None
     assert remembered_digest(image, environ) == sha256(b"two")
 
 

@@ -1,0 +1,38 @@
+"""jaxsif image list: the images of a folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+
+from jaxsif.images.shelf import find_shelf, list_images, render_items
+
+DESCRIPTION = """\
+List the images of a folder: flavour, JAX, size, date, digest (where it was computed before), and the module that
+points to each.
+
+examples:
+  jaxsif image list
+  jaxsif image list --folder /sw/jaxsif/images
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image list`."""
+    parser.add_argument("--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Print the table."""
+    items = list_images(find_shelf(arguments.folder, environ), environ)
+    for item in items:
+        if item.problem:
+            print(f"jaxsif: {item.problem}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps([item._asdict() for item in items], indent=1))
+    else:
+        print("\n".join(render_items(items)))
+    return 0

@@ -1,0 +1,35 @@
+"""jaxsif image remove: an image, with what the build left beside it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from jaxsif.images.shelf import find_shelf, remove_image
+
+DESCRIPTION = """\
+Remove an image from a folder, with what the build left beside it. An image that a module points to stays, unless
+forced.
+
+examples:
+  jaxsif image remove jax-0.11.0-cpu
+  jaxsif image remove --folder /sw/jaxsif/images jax-0.11.0-cuda12.sif
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image remove`."""
+    parser.add_argument("name", metavar="NAME", help="the image's name, with or without .sif")
+    parser.add_argument("--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)")
+    parser.add_argument("--force", action="store_true", help="also when a module points to it")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Remove it, or say that it is not there."""
+    shelf = find_shelf(arguments.folder, environ)
+    removed = remove_image(shelf, arguments.name, arguments.force)
+    for path in removed:
+        print(f"removed {path}")
+    if not removed:
+        print(f"no {arguments.name} in {shelf.folder}: nothing to remove")
+    return 0

@@ -1,0 +1,121 @@
+"""The images of a folder: what is there, which module points to it, and how it goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.imagefile import known_digest, read_created
+from jaxsif.images.labels import read_labels
+
+_DEFAULT = "build/images"
+_NAME = re.compile(r"jax-([^-]+)-(.+)\.sif")  # as `jaxsif image build` names them
+
+
+class Shelf(NamedTuple):
+    """A folder of images."""
+
+    folder: Path
+    source: str  # the option, variable or default that named it
+
+
+class Item(NamedTuple):
+    """An image of a shelf; None where it is not known."""
+
+    name: str
+    flavour: str | None
+    jax: str | None
+    size: int  # bytes
+    created: str | None
+    digest: str | None  # if it was computed before
+    modules: tuple[str, ...]  # that point to it
+    problem: str | None  # why it is no image
+
+
+def find_shelf(option: str | None, environ: Mapping[str, str]) -> Shelf:
+    """The folder of --folder, JAXSIF_IMAGES, or the one that builds go to; raises JaxsifError where there is none."""
+    candidates = ((option, "--folder"), (environ.get("JAXSIF_IMAGES"), "JAXSIF_IMAGES (environment)"), (_DEFAULT, ""))
+    named, source = next((path, source) for path, source in candidates if path)
+    if not Path(named).is_dir():
+        raise JaxsifError(f"no folder of images: {named}", source, "pass --folder, or set JAXSIF_IMAGES")
+    return Shelf(Path(named).resolve(), source)
+
+
+def list_images(shelf: Shelf, environ: Mapping[str, str]) -> list[Item]:
+    """Every SIF file of the folder, by name; raises OSError."""
+    paths = sorted(path for path in shelf.folder.glob("*.sif") if path.is_file() and not path.name.startswith("."))
+    return [_describe(path, environ) for path in paths]
+
+
+def _describe(path: Path, environ: Mapping[str, str]) -> Item:
+    modules = tuple(name for name, _ in find_modules(path))
+    size = path.stat().st_size
+    try:
+        labels = read_labels(str(path))
+    except HostError as error:
+        return Item(path.name, None, None, size, None, None, modules, error.what)
+    named = _NAME.fullmatch(path.name)
+    jax, flavour = named.groups() if named else (None, None)
+    created = datetime.fromtimestamp(read_created(str(path)), timezone.utc).isoformat(timespec="seconds")
+    return Item(
+        path.name,
+        labels.get("io.jaxsif.flavour", flavour),
+        labels.get("io.jaxsif.jax", jax),
+        size,
+        labels.get("org.opencontainers.image.created", created),
+        known_digest(str(path), environ),
+        modules,
+        None,
+    )
+
+
+def find_modules(image: Path) -> list[tuple[str, Path]]:
+    """Names and files of the modules beside a folder of images, PREFIX/jaxsif/images, that point to the image."""
+    root = image.parent.parent.parent / "modulefiles"
+    files = sorted(path for path in root.rglob("*") if path.is_file() and not path.name.startswith("."))
+    pointing = [path for path in files if _points_to(path, image)]
+    return [
+        (str(path.relative_to(root).with_suffix("" if path.suffix == ".lua" else path.suffix)), path)
+        for path in pointing
+    ]
+
+
+def _points_to(modulefile: Path, image: Path) -> bool:
+    """Whether a file that sets JAX_IMAGE, in Lua or Tcl, has the image's path, or the end of it, in its text."""
+    text = modulefile.read_text(errors="replace")
+    words = re.findall(r"[^\s\"'{}\[\]]+\.sif", text) if "JAX_IMAGE" in text else []
+    return any(word == image.name or image.match(word) for word in words)
+
+
+def remove_image(shelf: Shelf, name: str, force: bool) -> list[Path]:
+    """Remove an image and what the build left beside it; return what there was. Raises JaxsifError, OSError."""
+    if "/" in name or name in ("", ".", ".."):
+        raise JaxsifError(f"not the name of an image: {name!r}", "NAME", "jaxsif image list")
+    image = shelf.folder / (name if name.endswith(".sif") else f"{name}.sif")
+    modules = find_modules(image) if image.exists() else []
+    if modules and not force:
+        raise JaxsifError(
+            f"module {modules[0][0]} points to {image.name}", str(modules[0][1]), "remove the module first, or --force"
+        )
+    # The image first: the others mean nothing without it.
+    sides = sorted(path for path in shelf.folder.iterdir() if path.name.startswith(f"{image.name}.") and path.is_file())
+    found = [path for path in (image, *sides) if path.is_file()]
+    for path in found:
+        path.unlink()
+    return found
+
+
+def render_items(items: Sequence[Item]) -> Iterator[str]:
+    """A table."""
+    rows = [("NAME", "FLAVOUR", "JAX", "SIZE", "CREATED", "DIGEST", "MODULE")]
+    for item in items:
+        digest = item.digest[: len("sha256:") + 12] if item.digest else "-"
+        fields = (item.flavour or "-", item.jax or "-", f"{item.size / 1e6:.0f} MB", item.created or "-", digest)
+        rows.append((item.name, *fields, ", ".join(item.modules) or "-"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        yield "  ".join(f"{value:<{width}}" for value, width in zip(row, widths)).rstrip()

@@ -1,0 +1,117 @@
+"""Images of a folder: the table, the modules that point to them, removal."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from siffile import descriptor
+
+from jaxsif.errors import JaxsifError
+from jaxsif.imagefile import remembered_digest
+from jaxsif.images.shelf import Shelf, find_modules, find_shelf, list_images, remove_image, render_items
+
+LABELS = {"io.jaxsif.flavour": "cuda12", "io.jaxsif.jax": "0.12.0", "org.opencontainers.image.created": "2026-11-20"}
+
+
+def write_image(path: Path, labels: dict[str, str] | None) -> None:
+    """A SIF file with labels, as the runtime keeps them, and two bytes for a file system."""
+    text = json.dumps({"data": {"attributes": {"labels": labels}}}).encode() if labels is not None else b"{}"
+    table = descriptor(0x4006, 4096, len(text)) + descriptor(0x4004, 8192, 2, struct.pack("<ii3s", 1, 2, b"02\0"))
+    numbers = struct.pack("<8q", 86400, 0, 0, 0, 128, len(table), 4096, 4098)
+    header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
+    path.write_bytes(((header + table).ljust(4096, b"\0") + text).ljust(8192, b"\0") + b"fs")
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    """PREFIX/jaxsif/images, and three modules that point to one image, and one that points to none."""
+    folder = tmp_path / "jaxsif/images"
+    folder.mkdir(parents=True)
+    write_image(folder / "jax-0.12.0-cuda12.sif", LABELS)
+    write_image(folder / "jax-0.11.0-cpu.sif", None)
+    write_image(folder / "other.sif", None)
+    (folder / "broken.sif").write_bytes(b"<html>")
+    (folder / ".build.sif").write_bytes(b"")
+    modules = tmp_path / "modulefiles"
+    (modules / "jax").mkdir(parents=True)
+    image = folder / "jax-0.12.0-cuda12.sif"
+    (modules / "jax/0.12.0-cuda12-sif.lua").write_text(f'local image = "{image}"\nsetenv("JAX_IMAGE", image)\n')
+    (modules / "jax/b.lua").write_text('setenv("JAX_IMAGE", pathJoin(p, "images/jax-0.12.0-cuda12.sif"))\n')
+    (modules / "jax/1.0-tcl").write_text(f"#%Module\nsetenv JAX_IMAGE {image}\n")
+    (modules / "jax/c.lua").write_text(f'-- {image}\nsetenv("OTHER", "x")\n')
+    (modules / "jax/d.lua").write_text('setenv("JAX_IMAGE", "/old/images/other.sif")\n')
+    (modules / "jax/.modulerc.lua").write_text(f'-- JAX_IMAGE "{image}"\n')
+    return Shelf(folder, "--folder")
+
+
+def test_list(shelf: Shelf, tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    digest = remembered_digest(str(shelf.folder / "jax-0.12.0-cuda12.sif"), environ)
+    items = list_images(shelf, environ)
+    assert [(one.name, one.flavour, one.jax, one.created, one.digest) for one in items] == [
+        ("broken.sif", None, None, None, None),
+        ("jax-0.11.0-cpu.sif", "cpu", "0.11.0", "1970-01-02T00:00:00+00:00", None),
+        ("jax-0.12.0-cuda12.sif", "cuda12", "0.12.0", "2026-11-20", digest),
+        ("other.sif", None, None, "1970-01-02T00:00:00+00:00", None),
+    ]
+    assert items[0].problem == f"not a SIF image: {shelf.folder}/broken.sif"
+    assert [one.modules for one in items[1:]] == [(), ("jax/0.12.0-cuda12-sif", "jax/1.0-tcl", "jax/b"), ()]
+    lines = list(render_items(items))
+    assert lines[0].split() == ["NAME", "FLAVOUR", "JAX", "SIZE", "CREATED", "DIGEST", "MODULE"]
+    assert lines[1].split() == ["broken.sif", "-", "-", "0", "MB", "-", "-", "-"]
+    assert lines[3].endswith(
+        f"0 MB  2026-11-20                 {digest[:19]}  jax/0.12.0-cuda12-sif, jax/1.0-tcl, jax/b"
+    )
+
+
+def test_folder_without_modules_beside_it(tmp_path: Path) -> None:
+    assert find_modules(tmp_path / "a/b/c.sif") == []
+    assert list(render_items(list_images(Shelf(tmp_path, ""), {}))) == [
+        "NAME  FLAVOUR  JAX  SIZE  CREATED  DIGEST  MODULE"
+    ]
+
+
+def test_where_images_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "build/images").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert find_shelf(None, {}).folder == tmp_path / "build/images"
+    assert find_shelf(None, {"JAXSIF_IMAGES": str(tmp_path)}) == Shelf(tmp_path, "JAXSIF_IMAGES (environment)")
+    assert find_shelf(str(tmp_path / "build"), {"JAXSIF_IMAGES": str(tmp_path)}).source == "--folder"
+    with pytest.raises(JaxsifError, match="no folder of images: missing") as caught:
+        find_shelf(None, {"JAXSIF_IMAGES": "missing"})
+    assert caught.value.where == "JAXSIF_IMAGES (environment)"
+
+
+@pytest.mark.parametrize("name", ["jax-0.11.0-cpu", "jax-0.11.0-cpu.sif"])
+def test_remove(shelf: Shelf, name: str) -> None:
+    """With its side files, and nothing of its neighbours; the second time there is nothing to do."""
+    image = shelf.folder / "jax-0.11.0-cpu.sif"
+    sides = [shelf.folder / f"jax-0.11.0-cpu.sif.{end}" for end in ("inputs", "log")]
+    for path in (*sides, shelf.folder / "jax-0.11.0-cpu.sifter"):
+        path.touch()
+    assert remove_image(shelf, name, force=False) == [image, *sides]
+    assert [path.name for path in sorted(shelf.folder.glob("[a-z]*"))] == [
+        *("broken.sif", "jax-0.11.0-cpu.sifter", "jax-0.12.0-cuda12.sif", "other.sif"),
+    ]
+    assert remove_image(shelf, name, force=False) == []
+    sides[0].touch()  # what an interrupted removal left
+    assert remove_image(shelf, name, force=False) == sides[:1]
+
+
+def test_image_that_a_module_points_to(shelf: Shelf) -> None:
+    image = shelf.folder / "jax-0.12.0-cuda12.sif"
+    with pytest.raises(JaxsifError) as caught:
+        remove_image(shelf, image.name, force=False)
+    assert caught.value.what == "module jax/0.12.0-cuda12-sif points to jax-0.12.0-cuda12.sif"
+    assert caught.value.where.endswith("/modulefiles/jax/0.12.0-cuda12-sif.lua")
+    assert image.exists()
+    assert remove_image(shelf, image.name, force=True) == [image]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/passwd"])
+def test_what_is_no_name(shelf: Shelf, name: str) -> None:
+    with pytest.raises(JaxsifError, match="not the name of an image"):
+        remove_image(shelf, name, force=True)
