@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from jaxsif.errors import HostError
 from jaxsif.sif import HEADER_SIZE, DataObject, check_sif, creation_time, find_descriptors, parse_descriptors
@@ -77,11 +78,15 @@ def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") 
     memory = _memory(environ)
     entries = {name: entry for name, entry in _read_memory(environ).items() if os.path.exists(name)}
     entries[path] = [*state, found]
-    os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
     partial = f"{memory}.{os.getpid()}"
-    with open(partial, "w") as file:
-        json.dump(entries, file)
-    os.replace(partial, memory)
+    try:
+        os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
+        with open(partial, "w") as file:
+            json.dump(entries, file)
+        os.replace(partial, memory)
+    except OSError:  # a home that is full or cannot be written: read it again the next time
+        with suppress(OSError):
+            os.unlink(partial)
     return found
 
 
@@ -105,8 +110,8 @@ def _read_memory(environ: Mapping[str, str]) -> dict[str, list[object]]:
     try:
         with open(_memory(environ)) as file:
             entries: dict[str, list[object]] = json.load(file)
-    except (FileNotFoundError, ValueError):
-        return {}  # the first time, or cut short by a full disk
+    except (OSError, ValueError):
+        return {}  # the first time, no home, or cut short by a full disk
     return entries
 
 

@@ -120,11 +120,11 @@ def _render_files(found: list[Difference], show_all: bool) -> Iterator[str]:
             below[top] = below.get(top, 0) + 1
     for one in found:
         if one.a is not None and one.b is not None:
-            yield f"~ /{_printable(one.name)}: {', '.join(_render_entries(one.a, one.b))}"
+            yield f"~ /{one.name}: {', '.join(_render_entries(one.a, one.b))}"
         elif show_all or os.path.dirname(one.name) not in lonely:
             entry = one.a or one.b
             more = f", and {below[one.name]} below it" if one.name in below and not show_all else ""
-            yield f"{'-' if one.a else '+'} /{_printable(one.name)} ({entry.kind}{more})"
+            yield f"{'-' if one.a else '+'} /{one.name} ({entry.kind}{more})"
 
 
 def _render_entries(a: Entry, b: Entry) -> Iterator[str]:
@@ -135,12 +135,7 @@ def _render_entries(a: Entry, b: Entry) -> Iterator[str]:
         if getattr(a, field) != getattr(b, field):
             yield f"{field} {getattr(a, field)} -> {getattr(b, field)}"
     if a.content != b.content:
-        yield "content" if a.kind == "file" else f"{_printable(a.content)} -> {_printable(b.content)}"
-
-
-def _printable(name: str) -> str:
-    """A path on one line, whatever bytes it has."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
+        yield "content" if a.kind == "file" else f"{a.content} -> {b.content}"
 
 
 def comparison_as_json(comparison: Comparison) -> dict[str, Any]:

@@ -47,6 +47,7 @@ def read_files(image: str) -> dict[str, Entry]:
     argv = ["unsquashfs", "-quiet", "-no-progress", "-o", str(root.offset), "-pf", "-", image]
     with tempfile.TemporaryFile() as messages, process.stream(argv, messages) as (output, wait):
         files = _parse_pseudo_file(output)
+        output.close()  # whatever it would still write makes it fail, and never wait for us
         if wait() or files is None:
             messages.seek(0)
             said = (messages.read().decode(errors="replace").strip().splitlines() or ["nothing"])[0]

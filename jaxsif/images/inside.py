@@ -20,7 +20,11 @@ def read_sbom(runtime: str, image: str) -> str:
 
     Made anew, also where the image keeps one: packages may have been added since.
     """
-    return _capture(runtime, image, ["python3", "-I", "-"], _find_script().read_bytes()).decode()
+    printed = _capture(runtime, image, ["python3", "-I", "-"], _find_script().read_bytes()).decode(errors="replace")
+    if not printed.startswith("{"):
+        said = printed.splitlines()[0] if printed else "nothing"
+        raise HostError(f"python3 in {image} prints more than it is told to: {said}", "its sitecustomize, most likely")
+    return printed
 
 
 def read_components(runtime: str, image: str) -> list[dict[str, Any]]:

@@ -76,8 +76,7 @@ def _from_packages(
     if key == "cuda" and found:
         found = ".".join(found.split(".")[:2])
     if label is not None:
-        differs = found and not found.startswith(label)
-        return Fact(key, title, label, f"its package list says {found}" if differs else "")
+        return Fact(key, title, label, f"its package list says {found}" if found and found != label else "")
     without = "" if key == "python" else "no label; "  # which has none by design
     if found:
         return Fact(key, title, found, f"{without}by its package list" if without else "")
@@ -115,8 +114,10 @@ def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:
     )
     yield Fact("digest", "digest", None, _FOLDER)
     yield Fact("signers", "signed by", None, _FOLDER)
-    sizes = (os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(image) for name in names)
-    yield Fact("size", "size", sum(sizes))
+    hidden: list[OSError] = []  # an unpacked image of root's has folders that others cannot read
+    walk = os.walk(image, onerror=hidden.append)
+    sizes = (os.lstat(os.path.join(folder, name)).st_size for folder, _, names in walk for name in names)
+    yield Fact("size", "size", sum(sizes), f"without {len(hidden)} folders that cannot be read" if hidden else "")
     created = labels.get("org.opencontainers.image.created") or labels.get("org.label-schema.build-date")
     yield Fact("created", "created", created, "" if created else "no label")
     yield Fact("file_system", "file system", "folder")

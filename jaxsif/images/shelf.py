@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
@@ -88,7 +89,9 @@ def _points_to(modulefile: Path, image: Path) -> bool:
     """Whether a file that sets JAX_IMAGE, in Lua or Tcl, has the image's path, or the end of it, in its text."""
     text = modulefile.read_text(errors="replace")
     words = re.findall(r"[^\s\"'{}\[\]]+\.sif", text) if "JAX_IMAGE" in text else []
-    return any(word == image.name or image.match(word) for word in words)
+    # Behind a variable or in pathJoin() stands the end of the path alone; a whole one may go through links.
+    ends = any(str(image).endswith("/" + word.lstrip("/")) for word in words)
+    return ends or any(word[0] == "/" and os.path.realpath(word) == os.path.realpath(image) for word in words)
 
 
 def remove_image(shelf: Shelf, name: str, force: bool) -> list[Path]:

@@ -100,7 +100,7 @@ def test_no_trace_of_the_build_host(cluster: Cluster) -> None:
         if os.environ.get(name):
             words.append(os.environ[name])
     patterns = " ".join(f"-e '{word}'" for word in words)
-    grep = f"apptainer exec $JAX_IMAGE grep -rIlF {patterns} / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev"
+    grep = f"apptainer exec $JAX_IMAGE grep -rlF {patterns} / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev"
     grep += " --exclude-dir=home --exclude-dir=tmp --exclude-dir=run"
     found = cluster.run(f"cd /tmp && module load jax/sif && {grep} 2>/dev/null", timeout=120).stdout.split()
     # The definition file is kept in the image as a matter of record; it names /mnt/settings.sh, not what was in it.

@@ -72,6 +72,15 @@ def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
     assert remembered_digest(image, environ) == sha256(b"two")
 
 
+def test_memory_that_cannot_be_written(tmp_path: Path) -> None:
+    image = write_image(tmp_path / "a.sif", b"one")
+    home_that_is_a_file = {"HOME": image}
+    assert remembered_digest(image, home_that_is_a_file) == sha256(b"one")
+    (tmp_path / "jaxsif/digests.json").mkdir(parents=True)
+    assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path)}) == sha256(b"one")
+    assert [path.name for path in (tmp_path / "jaxsif").iterdir()] == ["digests.json"]
+
+
 @pytest.mark.parametrize("text", ["", "[", "{}"])
 def test_memory_that_was_cut_short(tmp_path: Path, text: str) -> None:
     (tmp_path / "jaxsif").mkdir()

@@ -13,6 +13,7 @@ from jaxsif.images.diff import (
     render_comparison,
 )
 from jaxsif.images.files import Entry
+from jaxsif.images.lines import printable
 
 FOLDER = Entry("folder", "755", "0:0", 0, "")
 FILE = Entry("file", "644", "0:0", 10, "00")
@@ -56,9 +57,13 @@ def test_text() -> None:
         "  ~ /tool: mode 644 -> 755, owner 0:0 -> 0:42, size 10 -> 12, content",
         "a note",
     ]
-    assert list(render_comparison(found, show_all=False)) == lines
+    assert [printable(line) for line in render_comparison(found, show_all=False)] == lines
     lines[4:5] = ["  - /lost (folder)", "  - /lost/a (folder)", "  - /lost/a/b (file)"]
-    assert list(render_comparison(found, show_all=True)) == lines
+    assert [printable(line) for line in render_comparison(found, show_all=True)] == lines
+
+
+def test_text_of_an_image_moves_no_cursor() -> None:
+    assert printable("\x1b[2Jé\udcff\r…") == "\\x1b[2Jé\\udcff\\r…"
 
 
 def test_long_lists_are_cut() -> None:

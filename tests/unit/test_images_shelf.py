@@ -67,6 +67,21 @@ def test_list(shelf: Shelf, tmp_path: Path) -> None:
     )
 
 
+def test_module_that_names_the_image_in_another_way(shelf: Shelf, tmp_path: Path) -> None:
+    """Through a link, or behind a variable; the end of a longer name is another image."""
+    (tmp_path / "link").symlink_to(tmp_path / "jaxsif")
+    image = shelf.folder / "other.sif"
+    modulefile = tmp_path / "modulefiles/jax/d.lua"
+    for text, points in (
+        (f'setenv("JAX_IMAGE", "{tmp_path}/link/images/other.sif")', True),
+        ('setenv("JAX_IMAGE", prefix .. "/images/other.sif")', True),
+        ('setenv("JAX_IMAGE", "other.sif")', True),
+        ('setenv("JAX_IMAGE", prefix .. "/images/another.sif")', False),
+    ):
+        modulefile.write_text(text)
+        assert [name for name, _ in find_modules(image)] == (["jax/d"] if points else []), text
+
+
 def test_folder_without_modules_beside_it(tmp_path: Path) -> None:
     assert find_modules(tmp_path / "a/b/c.sif") == []
     assert list(render_items(list_images(Shelf(tmp_path, ""), {}))) == [

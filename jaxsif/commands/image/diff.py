@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from jaxsif.host import find_image, require_runtime
 from jaxsif.images.diff import compare_images, comparison_as_json, render_comparison
+from jaxsif.images.lines import printable
 
 DESCRIPTION = """\
 Tell what differs between two images: packages, labels, environment, files (kind, mode, owner, size, content). Each may
@@ -42,7 +43,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         print(json.dumps(comparison_as_json(comparison), indent=1))
     else:
         for line in render_comparison(comparison, arguments.all):
-            print(line)
+            print(printable(line))
     return int(not comparison.equal)
 
 

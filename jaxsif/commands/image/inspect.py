@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from jaxsif.host import find_image
 from jaxsif.images.inspect import facts_as_json, inspect_image, render_facts
+from jaxsif.images.lines import printable
 
 DESCRIPTION = """\
 Tell what an image is: versions, driver, digest, who signed it, where it comes from. It may be a SIF file or an unpacked
@@ -32,5 +33,6 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if arguments.json:
         print(json.dumps(facts_as_json(facts), indent=1))
     else:
-        print("\n".join(render_facts(facts)))
+        for line in render_facts(facts):
+            print(printable(line))
     return 0

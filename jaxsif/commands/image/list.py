@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 
+from jaxsif.images.lines import printable
 from jaxsif.images.shelf import find_shelf, list_images, render_items
 
 DESCRIPTION = """\
@@ -34,5 +35,6 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if arguments.json:
         print(json.dumps([item._asdict() for item in items], indent=1))
     else:
-        print("\n".join(render_items(items)))
+        for line in render_items(items):
+            print(printable(line))
     return 0
