@@ -40,7 +40,8 @@ def read_files(image: str) -> dict[str, Entry]:
     if root.file_system != "squashfs":
         raise HostError(
             f"cannot list the files of an {root.file_system} image: {image}",
-            hint="unpack it: apptainer build --sandbox FOLDER IMAGE",
+            "the files of an image",
+            "unpack it: apptainer build --sandbox FOLDER IMAGE",
         )
     if not shutil.which("unsquashfs"):
         raise HostError("unsquashfs is not on the PATH", "the files of an image", "install squashfs-tools")

@@ -81,7 +81,8 @@ def _resolve(
     )
     if status:
         said = (scratch / "log").read_text(errors="replace").strip()
-        raise HostError(f"cannot resolve {path.name}:\n{said}", str(path.parent / f"{flavour}.in"), "nothing changed")
+        wanted = str(path.parent / f"{flavour}.in")
+        raise HostError(f"cannot resolve {path.name}:\n{said}", wanted, "mend what it names; no lock was changed")
     return Lock(path, path.read_text() if path.exists() else "", copy.read_text())
 
 

@@ -59,6 +59,8 @@ def _describe(path: Path, environ: Mapping[str, str]) -> Item:
         labels = read_labels(str(path))
     except HostError as error:
         return Item(path.name, None, None, size, None, None, modules, error.what)
+    except OSError as error:
+        return Item(path.name, None, None, size, None, None, modules, f"cannot read image {path}: {error.strerror}")
     named = _NAME.fullmatch(path.name)
     jax, flavour = named.groups() if named else (None, None)
     created = datetime.fromtimestamp(read_created(str(path)), timezone.utc).isoformat(timespec="seconds")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_image_look import OURS, REPOSITORY, check, run
+from test_image_look import OURS, REPOSITORY, check, run, start
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +43,7 @@ def test_unpacked_image_differs_in_what_the_runtime_adds(work: Path) -> None:
 
 def test_changes_are_found(work: Path) -> None:
     """A package, a variable, a label, and each kind of change of a file."""
-    changed = work / "changed"
-    shutil.copytree(work / "unpacked", changed, symlinks=True)
+    changed = work / "unpacked"
     site = next((changed / "opt/jax/lib").glob("python3.*/site-packages"))
     shutil.rmtree(next(site.glob("opt_einsum-*.dist-info")))
     (changed / "etc/motd.new").write_text("x\n")
@@ -55,7 +56,7 @@ def test_changes_are_found(work: Path) -> None:
     (changed / ".singularity.d/env/95-more.sh").chmod(0o755)
     labels = json.loads((changed / ".singularity.d/labels.json").read_text())
     (changed / ".singularity.d/labels.json").write_text(json.dumps({**labels, "site": "here"}))
-    done = run("jaxsif", "image", "diff", work / "unpacked", changed)
+    done = run("jaxsif", "image", "diff", OURS, changed)
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     for line in (
@@ -84,6 +85,26 @@ def test_image_that_is_damaged(work: Path) -> None:
     assert done.returncode == 125
     assert f"jaxsif: error: unsquashfs cannot read {damaged}: " in done.stderr
     assert done.stdout == ""
+
+
+def unpackers() -> str:
+    """The processes that read our image now."""
+    argv = ["pgrep", "-fa", f"unsquashfs .*{OURS}"]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_diff_leaves_no_process(work: Path, number: signal.Signals) -> None:
+    with start("jaxsif", "image", "diff", OURS, work / "unpacked") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("reading the files of ")
+        while not unpackers():
+            assert process.poll() is None
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (128 + number, "")
+    assert "Traceback" not in err
+    assert unpackers() == ""
 
 
 def test_bad_requests(work: Path) -> None:

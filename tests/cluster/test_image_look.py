@@ -26,13 +26,19 @@ From: {base}
 """
 
 
-def run(*argv: object) -> subprocess.CompletedProcess[str]:
+def start(*argv: object) -> subprocess.Popen[str]:
     """A command, with a runtime on its PATH, from the clone."""
     path = f"{TOOLS}{REPOSITORY}/build/venv/bin:{os.environ['PATH']}"
     environ = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(REPOSITORY / "build/test-look/cache")}
-    return subprocess.run(
-        list(map(str, argv)), capture_output=True, text=True, check=False, env=environ, cwd=REPOSITORY, timeout=120
-    )
+    pipe = subprocess.PIPE
+    return subprocess.Popen(list(map(str, argv)), stdout=pipe, stderr=pipe, text=True, env=environ, cwd=REPOSITORY)
+
+
+def run(*argv: object) -> subprocess.CompletedProcess[str]:
+    """As `start`, to its end."""
+    with start(*argv) as process:
+        out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def check(*argv: object) -> str:
