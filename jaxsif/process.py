@@ -49,14 +49,35 @@ def output(*argv: str) -> str:
 
 
 @contextmanager
-def _ended_with_us(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """When we are interrupted, end `process`, a session's leader, with all its descendants, and wait for it."""
+def _signals_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait for the end of the body: Popen, interrupted, would forget what it has just started."""
+    held: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    raising = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for ours in raising:
+        signal.signal(ours, lambda number, _frame: held.append(number))
     try:
         yield
+    finally:
+        for number, handler in raising.items():
+            signal.signal(number, handler)
+        for came in held:
+            signal.raise_signal(came)
+
+
+@contextmanager
+def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A command, leader of a session; when we are interrupted, end it with all its descendants, and wait for it."""
+    process = None
+    try:
+        with _signals_held():
+            process = subprocess.Popen(argv, start_new_session=True, **options)
+        yield process
     except BaseException:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
+        if process:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
         raise
 
 
@@ -67,18 +88,14 @@ def run_plain(
     stderr: IO[bytes] | None = None,
 ) -> int:
     """The exit status of a command between files; None is our own stream."""
-    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
-    with _ended_with_us(process):
+    with _started(argv, stdin=stdin, stdout=stdout, stderr=stderr) as process:
         return process.wait()
 
 
 @contextmanager
 def stream(argv: Sequence[str], messages: IO[bytes]) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
     """Run a command whose output the body of the `with` reads to its end; yields it, and what waits for the status."""
-    process = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages, start_new_session=True
-    )
-    with _ended_with_us(process):
+    with _started(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages) as process:
         assert process.stdout is not None
         with process.stdout:
             yield process.stdout, process.wait
@@ -88,11 +105,10 @@ def stream(argv: Sequence[str], messages: IO[bytes]) -> Iterator[tuple[IO[bytes]
 @contextmanager
 def beside(argv: Sequence[str], environ: Mapping[str, str], log: str) -> Iterator[Callable[[], int]]:
     """Run a command while the body of the `with` runs; what it yields waits for the command's exit status."""
-    with open(log, "wb") as messages:
-        process = subprocess.Popen(
-            argv, env=environ, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, start_new_session=True
-        )
-    with _ended_with_us(process):
+    with (
+        open(log, "wb") as messages,
+        _started(argv, env=environ, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages) as process,
+    ):
         yield process.wait
         process.wait()
 
@@ -101,24 +117,16 @@ def run_logged(
     argv: Sequence[str], environ: Mapping[str, str], log: str, folder: str, on_line: Callable[[str], None]
 ) -> int:
     """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return its exit status."""
-    with open(log, "w") as log_file:
-        process = subprocess.Popen(
-            argv,
-            env=environ,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        with _ended_with_us(process):
-            assert process.stdout is not None
-            for line in process.stdout:
-                log_file.write(line)
-                on_line(line.rstrip())
-            return process.wait()
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with (
+        open(log, "w") as log_file,
+        _started(argv, env=environ, cwd=folder, text=True, errors="replace", **options) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            log_file.write(line)
+            on_line(line.rstrip())
+        return process.wait()
 
 
 def run(children: Sequence[Child]) -> Ended:

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,12 +95,13 @@ def unpackers() -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_diff_leaves_no_process(work: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("delay", [0, 0.3])
+def test_interrupted_diff_leaves_no_process(work: Path, number: signal.Signals, delay: float) -> None:
+    """Also not when the reading process is just being started."""
     with start("jaxsif", "image", "diff", OURS, work / "unpacked") as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("reading the files of ")
-        while not unpackers():
-            assert process.poll() is None
+        time.sleep(delay)
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (128 + number, "")
