@@ -18,7 +18,7 @@ INSTALL_PYTHON ?= /usr/bin/python3
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help image lock install rootfs cluster cluster-install demo test test-unit test-cluster lint golden \
-        bench-launch bench-image clean
+        bench-launch bench-start bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -70,6 +70,9 @@ golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 20' <tests/bench/launch.py
+
+bench-start: $(VENV_READY) cluster-install cluster ## `import jax` in many tasks, beside bare processes and the plain way
+	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/start.py 5
 
 bench-image: $(VENV_READY) $(RUNTIME_READY) ## build time and size of FLAVOUR, beside the plain way
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/image.py $(FLAVOUR)
