@@ -29,8 +29,12 @@ JAX in Singularity/Apptainer images on Slurm clusters.
 COMMANDS = {
     ("run",): "run a program, one task per GPU",
     ("image", "build"): "build an image, unless it is there",
+    ("module", "add"): "write the module of an image",
+    ("module", "default"): "choose what jax/sif stands for",
+    ("module", "list"): "list the modules",
+    ("module", "remove"): "remove a module",
 }
-_GROUPS = {"image": "build images"}
+_GROUPS = {"image": "build images", "module": "the modules of images"}
 
 
 class _Parser(argparse.ArgumentParser):

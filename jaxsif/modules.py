@@ -1,0 +1,230 @@
+"""The modules of images, for Lmod and for Environment Modules, and which of them is the default.
+
+Both systems read one tree: Lmod takes NAME.lua and leaves NAME beside it alone, Environment Modules sees only files
+that begin with #%Module. The default is one file in Tcl, which both read, so that it moves for both at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxsif import __version__
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.imagefile import digest, read_objects
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_STANDS_FOR_DEFAULT = ("sif", "default")
+_DEFAULT = re.compile(r"^module-version jax/(\S+) sif default$", re.MULTILINE)
+# What Lmod or Environment Modules would obey instead of .modulerc, or beside it.
+_OTHER_DEFAULTS = ("default", ".modulerc.lua", ".version")
+_RECORD = re.compile(r"^(?:--|#) jaxsif: (\{.*\})$", re.MULTILINE)
+
+
+class Module(NamedTuple):
+    """The module of one image."""
+
+    name: str  # behind jax/, such as 0.12.0.1-cuda12-sif
+    image: str  # its path
+    digest: str  # of the image when the module was added
+    home: str  # the launcher's folder, PREFIX/jaxsif/VERSION
+    title: str  # JAX, its version, its flavour
+
+
+def find_prefix(option: str | None) -> Path:
+    """The folder that --prefix names, or the one below which this launcher is installed; raises JaxsifError."""
+    if option:
+        return Path(os.path.abspath(option))
+    home = Path(os.path.abspath(__file__)).parents[2]  # PREFIX/jaxsif/VERSION/lib/jaxsif; links are kept
+    if not (home / "bin/jaxsif").exists():
+        raise JaxsifError("this launcher is not an installed one", str(home), "--prefix FOLDER, as for make install")
+    return home.parents[1]
+
+
+def list_modules(prefix: Path) -> list[Module]:
+    """The modules of images below `prefix`, by name."""
+    found = [_read_module(path) for path in sorted(_folder(prefix).glob("*.lua"))]
+    return [module for module in found if module]
+
+
+def find_module(prefix: Path, name: str) -> Module:
+    """The module of that name, with or without 'jax/'; raises JaxsifError where there is none."""
+    modules = list_modules(prefix)
+    wanted = name[len("jax/") :] if name.startswith("jax/") else name
+    for module in modules:
+        if module.name == wanted:
+            return module
+    known = ", ".join(module.name for module in modules)
+    hint = f"one of {known}" if known else "jaxsif module add IMAGE"
+    raise JaxsifError(f"no module jax/{wanted} in {_folder(prefix).parent}", "NAME", hint)
+
+
+def find_default(prefix: Path) -> str | None:
+    """The name of the default; None where there is none yet. Raises JaxsifError where others have set one."""
+    folder = _folder(prefix)
+    for other in _OTHER_DEFAULTS:
+        if os.path.lexists(folder / other):
+            raise _not_ours(folder / other)
+    try:
+        found = _DEFAULT.search((folder / ".modulerc").read_text())
+    except FileNotFoundError:
+        return None
+    if not found:
+        raise _not_ours(folder / ".modulerc")
+    return found[1]
+
+
+def set_default(prefix: Path, name: str) -> Module:
+    """Let jax/sif and plain jax stand for this module from now on."""
+    module = find_module(prefix, name)
+    find_default(prefix)
+    text = "#%Module\n# Read by Lmod too. Written by: jaxsif module default NAME\n"
+    _write({_folder(prefix) / ".modulerc": f"{text}module-version jax/{module.name} sif default\n"})
+    return module
+
+
+def add_module(prefix: Path, image: str, name: str | None, show: Callable[[str], None]) -> Module:
+    """Write the modulefiles of an image, named after its labels unless `name` is given; the first is the default."""
+    home = prefix / "jaxsif" / __version__
+    if not (home / "modulefiles").is_dir():
+        raise HostError(f"no launcher in {home}", "--prefix", f"make install PREFIX={prefix}")
+    image = os.path.abspath(image)
+    name, title = _name_and_title(image, name)
+    _check_place(prefix, name, image)
+    default = find_default(prefix)
+    show(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
+    module = Module(name, image, digest(image, "IMAGE"), str(home), title)
+    _write(_modulefiles(prefix, module))
+    if default is None:
+        set_default(prefix, name)
+    return module
+
+
+def remove_module(prefix: Path, name: str) -> Module:
+    """Take the modulefiles away, and nothing else; raises JaxsifError for the default one of several."""
+    module = find_module(prefix, name)
+    files = [_folder(prefix) / f"{module.name}.lua", _folder(prefix) / module.name]
+    if module.name == find_default(prefix):
+        if len(list_modules(prefix)) > 1:
+            raise JaxsifError(
+                f"jax/{module.name} is the default", "NAME", "name another one first: jaxsif module default NAME"
+            )
+        files.insert(0, _folder(prefix) / ".modulerc")
+    for path in files:
+        path.unlink(missing_ok=True)
+    return module
+
+
+def _folder(prefix: Path) -> Path:
+    return prefix / "modulefiles/jax"
+
+
+def _not_ours(path: Path) -> JaxsifError:
+    return JaxsifError(f"not written by jaxsif: {path}", str(path.parent), "move it away, or use another --prefix")
+
+
+def _read_module(path: Path) -> Module | None:
+    """What a modulefile says of itself; None for one that jaxsif did not write."""
+    record = _RECORD.search(path.read_text(errors="replace"))
+    return Module(**json.loads(record[1])) if record else None
+
+
+def _check_place(prefix: Path, name: str, image: str) -> None:
+    """Raise JaxsifError if the name is that of another image's module, or of a modulefile that others wrote."""
+    for path in (_folder(prefix) / name, _folder(prefix) / f"{name}.lua"):
+        if path.exists():
+            module = _read_module(path)
+            if module is None:
+                raise _not_ours(path)
+            if module.image != image:
+                raise JaxsifError(
+                    f"jax/{name} is the module of another image: {module.image}", "--name", "give another name"
+                )
+
+
+def _name_and_title(image: str, name: str | None) -> tuple[str, str]:
+    """From the image's labels; a foreign image has none of ours and needs a name."""
+    labels = _read_labels(image)
+    version, flavour = (str(labels.get(f"io.jaxsif.{label}", "")) for label in ("jax", "flavour"))
+    ours = _NAME.fullmatch(version) and _NAME.fullmatch(flavour)
+    if not name and not ours:
+        raise JaxsifError(f"no name for the module: {image} is not labelled with one", "IMAGE", "--name NAME")
+    name = name or f"{version}-{flavour}-sif"
+    name = name[len("jax/") :] if name.startswith("jax/") else name
+    if not _NAME.fullmatch(name) or name in _STANDS_FOR_DEFAULT or name.endswith(".lua"):
+        raise JaxsifError(f"not a name for a module: {name!r}", "--name", "such as 0.13.0-cuda12-sif")
+    return name, f"JAX {version} ({flavour})" if ours else "JAX"
+
+
+def _read_labels(image: str) -> dict[str, object]:
+    """The labels that the engine wrote beside the root file system; {} where it wrote none."""
+    for part in read_objects(image, "IMAGE"):
+        if part.type == "json":
+            with open(image, "rb") as file:
+                file.seek(part.offset)
+                data = json.loads(file.read(part.size))
+            labels = data.get("data", {}).get("attributes", {}).get("labels", {}) if isinstance(data, dict) else {}
+            return dict(labels)
+    return {}
+
+
+def _quote_lua(text: str) -> str:
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _quote_tcl(text: str) -> str:
+    return re.sub(r"([^\w./:@%+=,-])", r"\\\1", text, flags=re.ASCII)
+
+
+def _modulefiles(prefix: Path, module: Module) -> dict[Path, str]:
+    """Path -> text of the image's modules and of the umbrella module, in both languages."""
+    templates = Path(module.home) / "modulefiles"
+    words = {
+        "RECORD": json.dumps(module._asdict()),
+        "NAME": module.name,
+        "TITLE": module.title,
+        "VERSION": __version__,
+        "DIGEST": module.digest,
+    }
+    words["HELP"] = _fill((templates / "jax.help.in").read_text(), words).rstrip("\n")
+    paths = {
+        "HOME": module.home,
+        "IMAGE": module.image,
+        "IMAGES": str(prefix / "jaxsif/images"),
+        "MODULEFILES": str(prefix / "modulefiles"),
+    }
+    texts = {}
+    for kind, suffix, quote in (("lua", ".lua", _quote_lua), ("tcl", "", _quote_tcl)):
+        filled = {**words, **{name: quote(path) for name, path in paths.items()}}
+        for template, target in (("dl", prefix / "modulefiles/dl"), ("jax", _folder(prefix) / module.name)):
+            text = (templates / f"{template}.{kind}.in").read_text(encoding="utf-8")
+            texts[target.with_name(target.name + suffix)] = _fill(text, filled)
+    return texts
+
+
+def _fill(template: str, words: Mapping[str, str]) -> str:
+    return re.sub("@([A-Z]+)@", lambda found: words[found[1]], template)
+
+
+def _write(texts: Mapping[Path, str]) -> None:
+    """All of these files, readable by everybody, or none: each beside its place first, then renamed."""
+    partials: dict[Path, Path] = {}
+    mask = os.umask(0o022)
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partials[path] = path.with_name(f".{path.name}.{os.getpid()}")
+            partials[path].write_text(text, encoding="utf-8", errors="surrogateescape")
+        for path, partial in partials.items():
+            os.replace(partial, path)
+    except OSError as error:
+        hint = "free some space there, or correct its permissions; nothing was changed"
+        raise HostError(f"cannot write {path}: {error.strerror}", "jaxsif module", hint) from error
+    finally:
+        os.umask(mask)
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
