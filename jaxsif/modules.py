@@ -93,6 +93,8 @@ def add_module(prefix: Path, image: str, name: str | None, show: Callable[[str],
     if not (home / "modulefiles").is_dir():
         raise HostError(f"no launcher in {home}", "--prefix", f"make install PREFIX={prefix}")
     image = os.path.abspath(image)
+    if not os.path.isfile(image):
+        raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
     name, title = _name_and_title(image, name)
     _check_place(prefix, name, image)
     default = find_default(prefix)
@@ -128,9 +130,13 @@ def _not_ours(path: Path) -> JaxsifError:
 
 
 def _read_module(path: Path) -> Module | None:
-    """What a modulefile says of itself; None for one that jaxsif did not write."""
-    record = _RECORD.search(path.read_text(errors="replace"))
-    return Module(**json.loads(record[1])) if record else None
+    """What a modulefile says of itself, whichever version of jaxsif wrote it; None for one that none did."""
+    found = _RECORD.search(path.read_text(errors="replace"))
+    try:
+        record = json.loads(found[1]) if found else {}
+        return Module(*(record[field] for field in Module._fields))
+    except (ValueError, KeyError):
+        return None
 
 
 def _check_place(prefix: Path, name: str, image: str) -> None:

@@ -149,6 +149,17 @@ def test_files_of_others_are_left_alone(prefix: Path, tmp_path: Path, path: str)
     assert contents(prefix) == {path: "#%Module\n"}
 
 
+def test_modules_of_other_versions_are_read(prefix: Path, tmp_path: Path) -> None:
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    path = prefix / f"modulefiles/jax/{NAME}.lua"
+    text = path.read_text()
+    path.write_text(text.replace('"name":', '"added": "later", "name":'))
+    assert modules.list_modules(prefix) == [module]
+    for other in (text.replace('"digest":', '"no digest":'), text.replace('{"', "{"), text.replace("-- jaxsif:", "--")):
+        path.write_text(other)
+        assert modules.list_modules(prefix) == []
+
+
 def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
     with pytest.raises(JaxsifError, match=r"no module jax/2\.0 in") as caught:
         modules.set_default(prefix, "jax/2.0")
@@ -160,7 +171,8 @@ def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
     assert caught.value.hint == f"one of {NAME}"
     with pytest.raises(HostError, match="no launcher in"):
         add(tmp_path / "elsewhere", image)
-    with pytest.raises(FileNotFoundError):
-        add(prefix, str(tmp_path / "lost.sif"))
+    for path in (tmp_path / "lost.sif", tmp_path):
+        with pytest.raises(HostError, match=f"image not found: {path}"):
+            add(prefix, str(path))
     with pytest.raises(JaxsifError, match="this launcher is not an installed one"):
         modules.find_prefix(None)
