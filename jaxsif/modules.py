@@ -11,28 +11,17 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.imagefile import digest, read_objects
+from jaxsif.modulefile import Module, modules_folder, read_module, render_default, render_module
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _STANDS_FOR_DEFAULT = ("sif", "default")
 _DEFAULT = re.compile(r"^module-version jax/(\S+) sif default$", re.MULTILINE)
 # What Lmod or Environment Modules would obey instead of .modulerc, or beside it.
 _OTHER_DEFAULTS = ("default", ".modulerc.lua", ".version")
-_RECORD = re.compile(r"^(?:--|#) jaxsif: (\{.*\})$", re.MULTILINE)
-
-
-class Module(NamedTuple):
-    """The module of one image."""
-
-    name: str  # behind jax/, such as 0.12.0.1-cuda12-sif
-    image: str  # its path
-    digest: str  # of the image when the module was added
-    home: str  # the launcher's folder, PREFIX/jaxsif/VERSION
-    title: str  # JAX, its version, its flavour
 
 
 def find_prefix(option: str | None) -> Path:
@@ -47,7 +36,7 @@ def find_prefix(option: str | None) -> Path:
 
 def list_modules(prefix: Path) -> list[Module]:
     """The modules of images below `prefix`, by name."""
-    found = [_read_module(path) for path in sorted(_folder(prefix).glob("*.lua"))]
+    found = [read_module(path) for path in sorted(modules_folder(prefix).glob("*.lua"))]
     return [module for module in found if module]
 
 
@@ -60,12 +49,12 @@ def find_module(prefix: Path, name: str) -> Module:
             return module
     known = ", ".join(module.name for module in modules)
     hint = f"one of {known}" if known else "jaxsif module add IMAGE"
-    raise JaxsifError(f"no module jax/{wanted} in {_folder(prefix).parent}", "NAME", hint)
+    raise JaxsifError(f"no module jax/{wanted} in {modules_folder(prefix).parent}", "NAME", hint)
 
 
 def find_default(prefix: Path) -> str | None:
     """The name of the default; None where there is none yet. Raises JaxsifError where others have set one."""
-    folder = _folder(prefix)
+    folder = modules_folder(prefix)
     for other in _OTHER_DEFAULTS:
         if os.path.lexists(folder / other):
             raise _not_ours(folder / other)
@@ -81,13 +70,12 @@ def find_default(prefix: Path) -> str | None:
 def set_default(prefix: Path, name: str) -> Module:
     """Let jax/sif and plain jax stand for this module from now on."""
     module = find_module(prefix, name)
-    find_default(prefix)
-    text = "#%Module\n# Read by Lmod too. Written by: jaxsif module default NAME\n"
-    _write({_folder(prefix) / ".modulerc": f"{text}module-version jax/{module.name} sif default\n"})
+    find_default(prefix)  # refuses the files of others
+    _write({modules_folder(prefix) / ".modulerc": render_default(list_modules(prefix), module)})
     return module
 
 
-def add_module(prefix: Path, image: str, name: str | None, show: Callable[[str], None]) -> Module:
+def add_module(prefix: Path, image: str, name: str | None, default: bool, show: Callable[[str], None]) -> Module:
     """Write the modulefiles of an image, named after its labels unless `name` is given; the first is the default."""
     home = prefix / "jaxsif" / __version__
     if not (home / "modulefiles").is_dir():
@@ -95,55 +83,45 @@ def add_module(prefix: Path, image: str, name: str | None, show: Callable[[str],
     image = os.path.abspath(image)
     if not os.path.isfile(image):
         raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
-    name, title = _name_and_title(image, name)
+    version, flavour = _read_labels(image)
+    name = _choose_name(image, name, version, flavour)
     _check_place(prefix, name, image)
-    default = find_default(prefix)
+    former = find_default(prefix)
     show(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
-    module = Module(name, image, digest(image, "IMAGE"), str(home), title)
-    _write(_modulefiles(prefix, module))
-    if default is None:
-        set_default(prefix, name)
+    module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
+    modules = [*(other for other in list_modules(prefix) if other.name != name), module]
+    chosen = next((one for one in modules if one.name == former and not default), module)
+    _write({**render_module(prefix, module), modules_folder(prefix) / ".modulerc": render_default(modules, chosen)})
     return module
 
 
 def remove_module(prefix: Path, name: str) -> Module:
     """Take the modulefiles away, and nothing else; raises JaxsifError for the default one of several."""
     module = find_module(prefix, name)
-    files = [_folder(prefix) / f"{module.name}.lua", _folder(prefix) / module.name]
-    if module.name == find_default(prefix):
-        if len(list_modules(prefix)) > 1:
-            raise JaxsifError(
-                f"jax/{module.name} is the default", "NAME", "name another one first: jaxsif module default NAME"
-            )
-        files.insert(0, _folder(prefix) / ".modulerc")
-    for path in files:
+    default = find_default(prefix)
+    others = [other for other in list_modules(prefix) if other != module]
+    if module.name == default and others:
+        hint = "name another one first: jaxsif module default NAME"
+        raise JaxsifError(f"jax/{module.name} is the default", "NAME", hint)
+    modulerc = modules_folder(prefix) / ".modulerc"
+    if others:
+        _write({modulerc: render_default(others, next((one for one in others if one.name == default), others[0]))})
+    else:
+        modulerc.unlink(missing_ok=True)
+    for path in (modules_folder(prefix) / f"{module.name}.lua", modules_folder(prefix) / module.name):
         path.unlink(missing_ok=True)
     return module
-
-
-def _folder(prefix: Path) -> Path:
-    return prefix / "modulefiles/jax"
 
 
 def _not_ours(path: Path) -> JaxsifError:
     return JaxsifError(f"not written by jaxsif: {path}", str(path.parent), "move it away, or use another --prefix")
 
 
-def _read_module(path: Path) -> Module | None:
-    """What a modulefile says of itself, whichever version of jaxsif wrote it; None for one that none did."""
-    found = _RECORD.search(path.read_text(errors="replace"))
-    try:
-        record = json.loads(found[1]) if found else {}
-        return Module(*(record[field] for field in Module._fields))
-    except (ValueError, KeyError):
-        return None
-
-
 def _check_place(prefix: Path, name: str, image: str) -> None:
     """Raise JaxsifError if the name is that of another image's module, or of a modulefile that others wrote."""
-    for path in (_folder(prefix) / name, _folder(prefix) / f"{name}.lua"):
+    for path in (modules_folder(prefix) / name, modules_folder(prefix) / f"{name}.lua"):
         if path.exists():
-            module = _read_module(path)
+            module = read_module(path)
             if module is None:
                 raise _not_ours(path)
             if module.image != image:
@@ -152,68 +130,29 @@ def _check_place(prefix: Path, name: str, image: str) -> None:
                 )
 
 
-def _name_and_title(image: str, name: str | None) -> tuple[str, str]:
-    """From the image's labels; a foreign image has none of ours and needs a name."""
-    labels = _read_labels(image)
-    version, flavour = (str(labels.get(f"io.jaxsif.{label}", "")) for label in ("jax", "flavour"))
-    ours = _NAME.fullmatch(version) and _NAME.fullmatch(flavour)
-    if not name and not ours:
+def _choose_name(image: str, name: str | None, version: str, flavour: str) -> str:
+    """`name` without 'jax/', or else one after the labels; a foreign image has none of ours and needs a name."""
+    if not name and not version:
         raise JaxsifError(f"no name for the module: {image} is not labelled with one", "IMAGE", "--name NAME")
     name = name or f"{version}-{flavour}-sif"
     name = name[len("jax/") :] if name.startswith("jax/") else name
     if not _NAME.fullmatch(name) or name in _STANDS_FOR_DEFAULT or name.endswith(".lua"):
         raise JaxsifError(f"not a name for a module: {name!r}", "--name", "such as 0.13.0-cuda12-sif")
-    return name, f"JAX {version} ({flavour})" if ours else "JAX"
+    return name
 
 
-def _read_labels(image: str) -> dict[str, object]:
-    """The labels that the engine wrote beside the root file system; {} where it wrote none."""
+def _read_labels(image: str) -> tuple[str, str]:
+    """Version of JAX and flavour, as the engine wrote them beside the root file system; '' and '' where it did not."""
     for part in read_objects(image, "IMAGE"):
         if part.type == "json":
             with open(image, "rb") as file:
                 file.seek(part.offset)
                 data = json.loads(file.read(part.size))
             labels = data.get("data", {}).get("attributes", {}).get("labels", {}) if isinstance(data, dict) else {}
-            return dict(labels)
-    return {}
-
-
-def _quote_lua(text: str) -> str:
-    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
-
-
-def _quote_tcl(text: str) -> str:
-    return re.sub(r"([^\w./:@%+=,-])", r"\\\1", text, flags=re.ASCII)
-
-
-def _modulefiles(prefix: Path, module: Module) -> dict[Path, str]:
-    """Path -> text of the image's modules and of the umbrella module, in both languages."""
-    templates = Path(module.home) / "modulefiles"
-    words = {
-        "RECORD": json.dumps(module._asdict()),
-        "NAME": module.name,
-        "TITLE": module.title,
-        "VERSION": __version__,
-        "DIGEST": module.digest,
-    }
-    words["HELP"] = _fill((templates / "jax.help.in").read_text(), words).rstrip("\n")
-    paths = {
-        "HOME": module.home,
-        "IMAGE": module.image,
-        "IMAGES": str(prefix / "jaxsif/images"),
-        "MODULEFILES": str(prefix / "modulefiles"),
-    }
-    texts = {}
-    for kind, suffix, quote in (("lua", ".lua", _quote_lua), ("tcl", "", _quote_tcl)):
-        filled = {**words, **{name: quote(path) for name, path in paths.items()}}
-        for template, target in (("dl", prefix / "modulefiles/dl"), ("jax", _folder(prefix) / module.name)):
-            text = (templates / f"{template}.{kind}.in").read_text(encoding="utf-8")
-            texts[target.with_name(target.name + suffix)] = _fill(text, filled)
-    return texts
-
-
-def _fill(template: str, words: Mapping[str, str]) -> str:
-    return re.sub("@([A-Z]+)@", lambda found: words[found[1]], template)
+            version, flavour = (str(labels.get(f"io.jaxsif.{label}", "")) for label in ("jax", "flavour"))
+            if _NAME.fullmatch(version) and _NAME.fullmatch(flavour):
+                return version, flavour
+    return "", ""
 
 
 def _write(texts: Mapping[Path, str]) -> None:

@@ -67,28 +67,32 @@ def prefix(cluster: Cluster, first: str) -> Iterator[str]:
     cluster.check(f"rm -r {folder}")
 
 
+def short_name(name: str) -> str:
+    """0.12.0.1-cpu-sif -> 0.12.0.1-sif."""
+    return re.sub(r"-\w+-sif$", "-sif", name)
+
+
 def test_each_module_is_found_once(modules: Modules, first: str, prefix: str) -> None:
     listing = modules.run(f"module use {prefix}/modulefiles; module --terse avail").stderr
     section = listing.split(f"{prefix}/modulefiles:\n")[1].split("/sw/modulefiles:\n")[0]
     names = sorted(re.sub(r"\(.*\)", "", line) for line in section.split())
-    lmods_own = ["jax/", "jax/sif"] if modules.lmod else []
+    lmods_own = ["jax/", "jax/sif", f"jax/{short_name(first)}"] if modules.lmod else []
     assert names == sorted(["dl", f"jax/{first}", f"jax/{SECOND}", *lmods_own])
     default = modules.run(f"module use {prefix}/modulefiles; module --terse --default avail jax").stderr
     assert re.findall(rf"jax/({re.escape(first)}|{re.escape(SECOND)})", default)[0] == first
 
 
-@pytest.mark.parametrize("name", ["jax/sif", "jax", "dl jax/sif", "dl jax", "jax/FIRST"])
+@pytest.mark.parametrize("name", ["jax/sif", "jax", "dl jax/sif", "dl jax", "jax/FIRST", "jax/SHORT"])
 def test_each_way_to_load_it(modules: Modules, first: str, name: str) -> None:
-    script = (
-        f"module load {name.replace('FIRST', first)} && echo $JAX_IMAGE $JAX_IMAGE_DIGEST $JAXSIF_HOME $JAXSIF_IMAGES"
-    )
+    name = name.replace("FIRST", first).replace("SHORT", short_name(first))
+    script = f"module load {name} && echo $JAX_IMAGE $JAX_IMAGE_DIGEST $JAXSIF_HOME $JAXSIF_IMAGES"
     image, digest, home, images, launcher = modules.check(f"{script} $(command -v jaxsif)").split()
     assert image == f"/sw/jaxsif/images/jax-{first.removesuffix('-sif')}.sif"
     assert re.fullmatch("sha256:[0-9a-f]{64}", digest)
     assert images == "/sw/jaxsif/images"
     assert re.fullmatch(r"/sw/jaxsif/[\d.]+", home)
     assert launcher == f"{home}/bin/jaxsif"
-    loaded = modules.run(f"module load {name.replace('FIRST', first)}; module --terse list").stderr
+    loaded = modules.run(f"module load {name}; module --terse list").stderr
     assert f"jax/{first}" in loaded.split()
 
 

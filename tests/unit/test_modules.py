@@ -11,6 +11,7 @@ from siffile import descriptor
 
 from jaxsif import __version__, modules
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.modulefile import Module
 
 TEMPLATES = Path(__file__).parents[2] / "modulefiles"
 NAME = "0.12.0.1-cpu-sif"
@@ -45,9 +46,9 @@ def prefix(tmp_path: Path) -> Path:
     return prefix
 
 
-def add(prefix: Path, image: str, name: str | None = None) -> modules.Module:
+def add(prefix: Path, image: str, name: str | None = None, default: bool = False) -> Module:
     """As the command does, without its messages."""
-    return modules.add_module(prefix, image, name, lambda _line: None)
+    return modules.add_module(prefix, image, name, default, lambda _line: None)
 
 
 def contents(prefix: Path) -> dict[str, str]:
@@ -90,6 +91,33 @@ def test_default_stays_until_it_is_moved(prefix: Path, tmp_path: Path) -> None:
     modules.set_default(prefix, NAME)
     assert modules.find_default(prefix) == NAME
     assert [module.name.split("-")[1] for module in modules.list_modules(prefix)] == ["cpu", "cuda12", "cuda13"]
+
+
+def test_version_without_flavour_is_the_defaults_flavour(prefix: Path, tmp_path: Path) -> None:
+    """And the first flavour, where the default's is not there in that version."""
+    for version, flavour in (("1.0", "cuda12"), ("1.0", "cpu"), ("2.0", "cuda12"), ("3.0", "cpu")):
+        add(prefix, write_image(tmp_path / f"{version}-{flavour}.sif", labels_of(version, flavour)))
+
+    def short_names() -> dict[str, str]:
+        text = (prefix / "modulefiles/jax/.modulerc").read_text()
+        lines = [line.split() for line in text.splitlines() if line.startswith("module-version")]
+        return {short: line[1][len("jax/") :] for line in lines for short in line[2:]}
+
+    first = {"1.0-sif": "1.0-cuda12-sif", "2.0-sif": "2.0-cuda12-sif", "3.0-sif": "3.0-cpu-sif"}
+    assert short_names() == {"sif": "1.0-cuda12-sif", "default": "1.0-cuda12-sif", **first}
+    modules.set_default(prefix, "2.0-cuda12-sif")
+    assert short_names() == {"sif": "2.0-cuda12-sif", "default": "2.0-cuda12-sif", **first}
+    modules.set_default(prefix, "3.0-cpu-sif")
+    assert short_names() == {"sif": "3.0-cpu-sif", "default": "3.0-cpu-sif", **first, "1.0-sif": "1.0-cpu-sif"}
+    modules.remove_module(prefix, "1.0-cpu-sif")
+    assert short_names() == {"sif": "3.0-cpu-sif", "default": "3.0-cpu-sif", **first}
+    add(prefix, write_image(tmp_path / "ours.sif"), "3.0-sif", default=True)  # a module is what it is called
+    assert short_names() == {
+        "sif": "3.0-sif",
+        "default": "3.0-sif",
+        "1.0-sif": "1.0-cuda12-sif",
+        "2.0-sif": "2.0-cuda12-sif",
+    }
 
 
 def test_default_is_removed_last(prefix: Path, tmp_path: Path) -> None:

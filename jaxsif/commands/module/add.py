@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from jaxsif.modules import add_module, find_prefix, set_default
+from jaxsif.modules import add_module, find_prefix
 
 DESCRIPTION = """\
 Write the modulefiles of an image below PREFIX/modulefiles, for Lmod and for Environment Modules, and print the
@@ -29,9 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Write the modulefiles."""
     prefix = find_prefix(arguments.prefix)
-    module = add_module(prefix, arguments.image, arguments.name, _show)
-    if arguments.default:
-        set_default(prefix, module.name)
+    module = add_module(prefix, arguments.image, arguments.name, arguments.default, _show)
     print(f"jax/{module.name}")
     return 0
 

@@ -7,7 +7,8 @@ import json
 import os
 from collections.abc import Mapping
 
-from jaxsif.modules import Module, find_default, find_prefix, list_modules
+from jaxsif.modulefile import Module
+from jaxsif.modules import find_default, find_prefix, list_modules
 
 DESCRIPTION = """\
 List the modules of images below PREFIX: name, launcher, image. A star marks the default.
