@@ -6,7 +6,8 @@ import subprocess
 
 from harness import HERE, MINICLUSTER, Cluster
 
-INSTALL = "make --no-print-directory install PREFIX=/mnt FLAVOUR=cpu"
+# Without a network: what an install needs from elsewhere is below build/ before.
+INSTALL = "unshare --net make --no-print-directory install PREFIX=/mnt FLAVOUR=cpu"
 LIST = "find /mnt ! -path '*/.0*' \\( -type f -printf '%P %m %s\\n' -o -printf '%P %m\\n' \\) | sort"
 
 
@@ -70,6 +71,27 @@ def test_terminated_install_leaves_nothing_half_made(cluster: Cluster) -> None:
         done
         {LIST} | diff /tmp/before - >&2"""
     assert set(check(script).split()) == {"124"}
+
+
+def test_two_versions_of_the_launcher(cluster: Cluster) -> None:
+    """The image's module takes the one that added it last; the other one stays and can take it back."""
+    script = f"""{INSTALL} >&2
+        mkdir /tmp/next
+        cp -R jaxsif containers modulefiles slurm LICENSE /tmp/next
+        ln -s $PWD/build /tmp/next/build
+        sed -i 's/^__version__ = .*/__version__ = "99.0"/' /tmp/next/jaxsif/__init__.py
+        first=$(ls /mnt/jaxsif | grep '^[0-9]')
+        /tmp/next/modulefiles/install /mnt cpu /usr/bin/python3 >&2
+        /mnt/jaxsif/99.0/bin/jaxsif module list
+        /mnt/jaxsif/99.0/bin/jaxsif --version
+        /mnt/jaxsif/$first/bin/jaxsif module add /mnt/jaxsif/images/*.sif
+        /mnt/jaxsif/99.0/bin/jaxsif module list
+        echo $first"""
+    before, version, name, after, first = check(script).splitlines()
+    assert f" jaxsif {first}  /mnt/jaxsif/images/" in after
+    assert before == after.replace(f"jaxsif {first}", "jaxsif 99.0")
+    assert version == "jaxsif 99.0"
+    assert after.split()[:2] == ["*", name]
 
 
 def test_launcher_has_its_libraries(cluster: Cluster) -> None:
