@@ -53,7 +53,7 @@ def list_images(shelf: Shelf, environ: Mapping[str, str]) -> list[Item]:
 
 
 def _describe(path: Path, environ: Mapping[str, str]) -> Item:
-    modules = tuple(name for name, _ in find_modules(path))
+    modules = tuple(find_modules(path))
     size = path.stat().st_size
     try:
         labels = read_labels(str(path))
@@ -76,15 +76,12 @@ def _describe(path: Path, environ: Mapping[str, str]) -> Item:
     )
 
 
-def find_modules(image: Path) -> list[tuple[str, Path]]:
-    """Names and files of the modules beside a folder of images, PREFIX/jaxsif/images, that point to the image."""
+def find_modules(image: Path) -> dict[str, Path]:
+    """Name -> file of the modules beside a folder of images, PREFIX/jaxsif/images, that point to the image."""
     root = image.parent.parent.parent / "modulefiles"
     files = sorted(path for path in root.rglob("*") if path.is_file() and not path.name.startswith("."))
-    pointing = [path for path in files if _points_to(path, image)]
-    return [
-        (str(path.relative_to(root).with_suffix("" if path.suffix == ".lua" else path.suffix)), path)
-        for path in pointing
-    ]
+    # A module may be there twice, in Tcl and in Lua.
+    return {str(path.relative_to(root)).removesuffix(".lua"): path for path in files if _points_to(path, image)}
 
 
 def _points_to(modulefile: Path, image: Path) -> bool:
@@ -101,11 +98,11 @@ def remove_image(shelf: Shelf, name: str, force: bool) -> list[Path]:
     if "/" in name or name in ("", ".", ".."):
         raise JaxsifError(f"not the name of an image: {name!r}", "NAME", "jaxsif image list")
     image = shelf.folder / (name if name.endswith(".sif") else f"{name}.sif")
-    modules = find_modules(image) if image.exists() else []
+    modules = find_modules(image) if image.exists() else {}
     if modules and not force:
-        raise JaxsifError(
-            f"module {modules[0][0]} points to {image.name}", str(modules[0][1]), "remove the module first, or --force"
-        )
+        module, path = next(iter(modules.items()))
+        hint = f"jaxsif module remove {module}, or --force"
+        raise JaxsifError(f"module {module} points to {image.name}", str(path), hint)
     # The image first: the others mean nothing without it.
     sides = sorted(path for path in shelf.folder.iterdir() if path.name.startswith(f"{image.name}.") and path.is_file())
     found = [path for path in (image, *sides) if path.is_file()]
