@@ -44,6 +44,7 @@ class Host(NamedTuple):
     port: int  # for JAX's coordinator, free here
     gpus: int  # NVIDIA devices of this machine
     job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
+    layers: tuple[str, ...] = ()  # files to mount over the image
 
 
 class LaunchPlan(NamedTuple):
@@ -160,4 +161,4 @@ def _task_argv(options: RunOptions, host: Host) -> tuple[str, ...]:
         return ("/bin/sh", f"{host.task_folder}/start.sh", *options.command)
     binds = (f"{host.task_folder}:{TASK_FOLDER}:ro", *options.binds)
     program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command)
-    return host.runtime.run_argv(host.image, binds, program)
+    return host.runtime.run_argv(host.image, binds, program, host.layers)

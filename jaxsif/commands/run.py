@@ -62,6 +62,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     container.add_argument(
         "--bind", action="append", default=[], dest="binds", metavar="SRC[:DEST[:OPTS]]", help="show a path in it"
     )
+    container.add_argument(
+        "--layer", action="append", dest="layers", metavar="NAME", help="mount a layer of `jaxsif layer create` over it"
+    )
     container.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]", help="set a variable in it")
     output = parser.add_argument_group("how to run")
     output.add_argument("--launcher", choices=["srun", "local"], help="srun where there is one, local otherwise")
@@ -86,7 +89,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
     options = vars(arguments)
     image, dry_run, verbose = options.pop("image"), options.pop("dry_run"), options.pop("verbose")
-    command = options.pop("command")
+    command, layers = options.pop("command"), options.pop("layers")
     if not command:
         raise JaxsifError("no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py")
     options["command"] = tuple(command)
@@ -96,6 +99,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     request = plan.RunOptions(**options)
     allocation = Allocation.from_environ(environ)
     host, image_source = hosts.probe(request, image, allocation, environ)
+    host = host._replace(layers=_find_layers(layers, host.image, environ))
     launch_plan = plan.build(request, host, allocation, environ)
     if dry_run:
         _print_bytes(render.render_command(launch_plan))
@@ -105,6 +109,18 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if verbose:
         print(render.render_summary(launch_plan, image_source), file=sys.stderr, flush=True)
     return launch.launch(launch_plan, environ)
+
+
+def _find_layers(asked: list[str] | None, image: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The files of the layers of --layer, or else of run.layers."""
+    from jaxsif.config import read_config
+    from jaxsif.layers import find_layers
+
+    if asked:
+        return find_layers(asked, "--layer", image, environ)
+    config = read_config(environ, os.getcwd())
+    names = config.get("run.layers")
+    return find_layers(names, f"run.layers in {config.source('run.layers')}", image, environ) if names else ()
 
 
 def _print_bytes(line: str) -> None:

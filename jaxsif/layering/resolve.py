@@ -1,0 +1,73 @@
+"""Requirements -> the packages that an image lacks for them, found by uv in the image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.layering.container import SEEN_AS, Container, tail
+
+_LINE = re.compile(r" ([+-]) ([^\s=]+)==(\S+)(?: \(from (\S+)\))?$")
+
+
+class Plan(NamedTuple):
+    """What uv would do in the image."""
+
+    versions: dict[str, str]  # package -> version, of those to install
+    sources: dict[str, str]  # package -> address, of those that do not come from an index
+    replaced: dict[str, str]  # package -> version, of those of the image that would go
+
+
+def parse_plan(lines: Sequence[str]) -> Plan:
+    """The plan that `uv pip install --dry-run` prints; raises HostError for one that cannot be read."""
+    plan = Plan({}, {}, {})
+    for found in filter(None, map(_LINE.match, lines)):
+        sign, name, version, address = found.groups()
+        (plan.versions if sign == "+" else plan.replaced)[name] = version
+        if sign == "+" and address:
+            plan.sources[name] = address
+    told = re.search(r"^Would install (\d+) package", "\n".join(lines), re.MULTILINE)
+    nothing = any(line.startswith("Would make no changes") for line in lines)
+    if len(plan.versions) != (int(told[1]) if told else 0) or not (told or nothing):
+        raise HostError(f"cannot read what uv said:\n{tail(list(lines))}", "uv", "use another version of uv")
+    return plan
+
+
+def resolve(container: Container, image: dict[str, Any], allow_replace: Sequence[str]) -> Plan:
+    """The packages to install for requirements.txt; raises JaxsifError where that would replace one of the image."""
+    kept = {name: version for name, version in image["packages"].items() if name not in allow_replace}
+    constraints = "".join(f"{name}=={version}\n" for name, version in kept.items())
+    (container.scratch / "constraints.txt").write_text(constraints)
+    plan, reason = _try(container, image, "--constraint", f"{SEEN_AS}/constraints.txt")
+    if plan:
+        return plan
+    # Is a package of the image in the way? Without the constraints uv tells; if it can do nothing at all, not.
+    unbound = _try(container, image)[0] if "No solution found" in reason else None
+    replaced = [name for name in unbound.replaced if name in kept] if unbound else []
+    if unbound is None or not replaced:
+        raise JaxsifError(f"uv cannot resolve the requirements:\n{reason}", "requirements", "mend what it names")
+    first = replaced[0]
+    raise JaxsifError(
+        f"the layer would replace {first} {kept[first]} of the image by {unbound.versions.get(first, 'nothing')}",
+        f"requirements:\n{reason}",
+        f"ask for packages that fit, or allow it: {' '.join(f'--allow-replace {name}' for name in replaced)}",
+    )
+
+
+def _try(container: Container, image: dict[str, Any], *options: str) -> tuple[Plan | None, str]:
+    """uv's plan, or its reason for none."""
+    status, lines = container.run(
+        *uv_install(image), "--dry-run", *options, "--requirements", f"{SEEN_AS}/requirements.txt"
+    )
+    if not status:
+        return parse_plan(lines), ""
+    return None, tail([line for line in lines if not line.startswith("Using ")])
+
+
+def uv_install(image: dict[str, Any]) -> list[str]:
+    """The beginning of a command line of uv's."""
+    # The image's Python may belong to a distribution, which forbids changes; these go to a folder of their own.
+    options = ["--break-system-packages", "--no-build", "--color", "never", "--no-progress"]
+    return [f"{SEEN_AS}/uv", "pip", "install", "--python", image["executable"], *options]
