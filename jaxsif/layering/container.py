@@ -53,7 +53,7 @@ class Container:
         """As `run`, for a command that must succeed."""
         status, lines = self.run(*argv)
         if status:
-            raise HostError(f"{what} failed:\n{tail(lines)}", argv[0], "see its messages")
+            raise HostError(f"{what} failed:\n{tail(lines)}", "in the container", "see its messages")
         return lines
 
     def ask(self, *argv: str, python: str = "python3") -> dict[str, Any]:
@@ -68,6 +68,8 @@ def no_space(folder: Path, hint: str) -> HostError:
     return HostError(f"no space left in {folder}", "making the layer", hint)
 
 
-def tail(lines: list[str], number: int = 12) -> str:
-    """The last lines that say something."""
-    return "\n".join([line for line in lines if line.strip()][-number:])
+def tail(lines: list[str]) -> str:
+    """The last lines that say something, of a program's error if it has one."""
+    said = [line for line in lines if line.strip()]
+    begin = next((index for index, line in enumerate(said) if line.startswith("error:")), 0)
+    return "\n".join(said[begin:][-12:])

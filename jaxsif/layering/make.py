@@ -69,7 +69,7 @@ def make_layer(wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[st
                 packages=plan.versions,
             )
             _put(layer, beside, folder)
-    show_timed(f"layer {layer.name}: {len(layer.packages)} packages, {layer.size / 1e6:.1f} MB")
+    show_timed(f"layer {layer.name}: {len(layer.packages)} package(s), {layer.size / 1e6:.1f} MB")
     return layer
 
 
@@ -95,7 +95,7 @@ def _install(container: Container, wanted: Wanted, image: str, show: Show) -> tu
         raise JaxsifError(
             f"the image has all of it already: {', '.join(wanted.requirements)}", image, "no layer is needed for that"
         )
-    show(f"installing {len(plan.versions)} packages")
+    show(f"installing {len(plan.versions)} package(s)")
     lines = [
         f"{name} @ {plan.sources[name]}\n" if name in plan.sources else f"{name}=={version}\n"
         for name, version in plan.versions.items()

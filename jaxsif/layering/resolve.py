@@ -10,6 +10,7 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.layering.container import SEEN_AS, Container, tail
 
 _LINE = re.compile(r" ([+-]) ([^\s=]+)==(\S+)(?: \(from (\S+)\))?$")
+_PIN = re.compile(r"(?<![\w.-])([\w.-]+)==([^\s,]*[^\s,.])")
 
 
 class Plan(NamedTuple):
@@ -36,34 +37,30 @@ def parse_plan(lines: Sequence[str]) -> Plan:
 
 
 def resolve(container: Container, image: dict[str, Any], allow_replace: Sequence[str]) -> Plan:
-    """The packages to install for requirements.txt; raises JaxsifError where that would replace one of the image."""
+    """The packages to install for requirements.txt; raises JaxsifError where they do not go with the image's."""
     kept = {name: version for name, version in image["packages"].items() if name not in allow_replace}
     constraints = "".join(f"{name}=={version}\n" for name, version in kept.items())
     (container.scratch / "constraints.txt").write_text(constraints)
-    plan, reason = _try(container, image, "--constraint", f"{SEEN_AS}/constraints.txt")
-    if plan:
-        return plan
-    # Is a package of the image in the way? Without the constraints uv tells; if it can do nothing at all, not.
-    unbound = _try(container, image)[0] if "No solution found" in reason else None
-    replaced = [name for name in unbound.replaced if name in kept] if unbound else []
-    if unbound is None or not replaced:
-        raise JaxsifError(f"uv cannot resolve the requirements:\n{reason}", "requirements", "mend what it names")
-    first = replaced[0]
-    raise JaxsifError(
-        f"the layer would replace {first} {kept[first]} of the image by {unbound.versions.get(first, 'nothing')}",
-        f"requirements:\n{reason}",
-        f"ask for packages that fit, or allow it: {' '.join(f'--allow-replace {name}' for name in replaced)}",
-    )
+    files = ["--constraint", f"{SEEN_AS}/constraints.txt", "--requirements", f"{SEEN_AS}/requirements.txt"]
+    status, lines = container.run(*uv_install(image), "--dry-run", *files)
+    if status:
+        raise explain(lines, kept)
+    return parse_plan(lines)
 
 
-def _try(container: Container, image: dict[str, Any], *options: str) -> tuple[Plan | None, str]:
-    """uv's plan, or its reason for none."""
-    status, lines = container.run(
-        *uv_install(image), "--dry-run", *options, "--requirements", f"{SEEN_AS}/requirements.txt"
+def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
+    """uv's reason for no plan, as an error that names the packages of the image which are in the way."""
+    named = dict.fromkeys(name for name, version in _PIN.findall("\n".join(lines)) if kept.get(name) == version)
+    reason = tail(list(lines))
+    if not named:
+        return JaxsifError(f"uv cannot resolve the requirements:\n{reason}", "requirements", "mend what it names")
+    packages = ", ".join(f"{name} {kept[name]}" for name in named)
+    remedy = " ".join(f"--allow-replace {name}" for name in named)
+    return JaxsifError(
+        f"the requirements do not go with {packages} of the image:\n{reason}",
+        "requirements",
+        f"ask for other versions, or let the layer have its own: {remedy}",
     )
-    if not status:
-        return parse_plan(lines), ""
-    return None, tail([line for line in lines if not line.startswith("Using ")])
 
 
 def uv_install(image: dict[str, Any]) -> list[str]:
