@@ -104,6 +104,24 @@ def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
     return "" if start == _MAGIC else f"{path} is no squashfs file"
 
 
+def find_inner_damage(layer: Layer, environ: Mapping[str, str]) -> str:
+    """As `find_damage`, by all of the file: its name has a part of its digest."""
+    damage = find_damage(layer, environ)
+    path = os.path.join(layers_folder(environ), layer.file)
+    return damage or ("" if layer.file == name_file(layer.name, path) else f"{path} has changed")
+
+
+def name_file(name: str, path: str) -> str:
+    """The name of a layer's squashfs file: what has other content has another name. No name of a layer has a dot."""
+    import hashlib
+
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        for data in iter(lambda: file.read(1 << 20), b""):
+            found.update(data)
+    return f"{name}.{found.hexdigest()[:12]}.sqfs"
+
+
 def find_layers(names: Sequence[str], source: str, image: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The files to mount over `image`, in order; raises JaxsifError for what does not fit it or one another."""
     if not names:

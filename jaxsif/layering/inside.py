@@ -59,7 +59,8 @@ def finish(tree: str, replaced: set[str]) -> dict[str, object]:
             path = os.path.join(folder, name)
             if not os.path.islink(path):
                 os.chmod(path, 0o755 if os.stat(path).st_mode & 0o100 else 0o644)
-    return {"hidden": hidden, "gone": gone}
+    versions = {normalize(one.metadata["Name"]): one.version for one in new}
+    return {"hidden": hidden, "gone": gone, "packages": dict(sorted(versions.items()))}
 
 
 def files_of(package: Distribution) -> list[str]:

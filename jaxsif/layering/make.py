@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from jaxsif.layering.container import SEEN_AS, Container, no_space
 from jaxsif.layering.pack import find_mksquashfs, pack
 from jaxsif.layering.requirements import write_requirements
 from jaxsif.layering.resolve import Plan, resolve, uv_install
-from jaxsif.layers import Layer, find_image_key, find_image_state, layers_folder
+from jaxsif.layers import Layer, find_image_key, find_image_state, layers_folder, name_file
 
 Show = Callable[[str], None]  # a line of progress, for people
 
@@ -51,13 +50,13 @@ def make_layer(wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[st
         container = Container(runtime, image, scratch, environ)
         described, plan = _install(container, wanted, image, show_timed)
         show_timed("compiling")
-        hidden = _finish(container, described, plan)
+        finished = _finish(container, described, plan)
         show_timed("packing")
         with _scratch(str(folder), f".{wanted.name}-", "remove what is not needed there") as beside:
-            pack(mksquashfs, scratch / "tree", hidden, beside / "layer", environ)
+            pack(mksquashfs, scratch / "tree", finished["gone"], beside / "layer", environ)
             layer = Layer(
                 name=wanted.name,
-                file=_name_file(wanted.name, beside / "layer"),
+                file=name_file(wanted.name, str(beside / "layer")),
                 size=(beside / "layer").stat().st_size,
                 image=os.path.realpath(image),
                 image_key=key,
@@ -66,7 +65,7 @@ def make_layer(wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[st
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 requirements=wanted.requirements,
                 allow_replace=wanted.allow_replace,
-                packages=plan.versions,
+                packages=finished["packages"],
             )
             _put(layer, beside, folder)
     show_timed(f"layer {layer.name}: {len(layer.packages)} package(s), {layer.size / 1e6:.1f} MB")
@@ -91,16 +90,12 @@ def _install(container: Container, wanted: Wanted, image: str, show: Show) -> tu
     show(f"resolving {len(wanted.requirements)} requirement(s) against {os.path.basename(image)}")
     write_requirements(wanted.requirements, container.scratch, SEEN_AS)
     plan = resolve(container, described, wanted.allow_replace)
-    if not plan.versions:
+    if not plan.install:
         raise JaxsifError(
             f"the image has all of it already: {', '.join(wanted.requirements)}", image, "no layer is needed for that"
         )
-    show(f"installing {len(plan.versions)} package(s)")
-    lines = [
-        f"{name} @ {plan.sources[name]}\n" if name in plan.sources else f"{name}=={version}\n"
-        for name, version in plan.versions.items()
-    ]
-    (container.scratch / "install.txt").write_text("".join(lines))
+    show(f"installing {len(plan.install)} package(s)")
+    (container.scratch / "install.txt").write_text("".join(f"{one}\n" for one in plan.install.values()))
     options = ["--no-deps", "--prefix", f"{SEEN_AS}/prefix", "--requirements", f"{SEEN_AS}/install.txt"]
     container.check("uv", *uv_install(described), *options, "--constraint", f"{SEEN_AS}/hashes.txt")
     _arrange(container.scratch / "prefix", container.scratch / "tree", described["paths"])
@@ -123,8 +118,8 @@ def _arrange(prefix: Path, tree: Path, paths: Mapping[str, str]) -> None:
     shutil.copytree(prefix, tree / paths["data"].lstrip("/"), symlinks=True, dirs_exist_ok=True)
 
 
-def _finish(container: Container, described: Mapping[str, Any], plan: Plan) -> list[str]:
-    """Compile; return the files of the image that the layer must hide. Raises JaxsifError for those it must not."""
+def _finish(container: Container, described: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """Compile; return the packages, and the files of the image to hide. Raises JaxsifError for those that must stay."""
     replaced = " ".join(plan.replaced)
     answer = container.ask("finish", f"{SEEN_AS}/tree", replaced, python=described["executable"])
     for package, path in answer["hidden"]:
@@ -133,7 +128,7 @@ def _finish(container: Container, described: Mapping[str, Any], plan: Plan) -> l
             "requirements",
             f"leave {package} out, or use an image without the package that has this file",
         )
-    return list(answer["gone"])
+    return answer
 
 
 def _put(layer: Layer, made: Path, folder: Path) -> None:
@@ -150,8 +145,3 @@ def remove_files(name: str, folder: Path, but: str = "") -> None:
     for path in folder.glob(f"{name}.*.sqfs"):
         if path.name != but:
             path.unlink()
-
-
-def _name_file(name: str, path: Path) -> str:
-    """The name of a layer's squashfs file: what has other content has another name."""
-    return f"{name}.{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}.sqfs"

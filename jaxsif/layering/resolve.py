@@ -9,29 +9,25 @@ from typing import Any, NamedTuple
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.layering.container import SEEN_AS, Container, tail
 
-_LINE = re.compile(r" ([+-]) ([^\s=]+)==(\S+)(?: \(from (\S+)\))?$")
+_LINE = re.compile(r" ([+-]) (([\w.-]+)(?:==\S+| @ \S+))(?: \(from (\S+)\))?$")
 _PIN = re.compile(r"(?<![\w.-])([\w.-]+)==([^\s,]*[^\s,.])")
 
 
 class Plan(NamedTuple):
     """What uv would do in the image."""
 
-    versions: dict[str, str]  # package -> version, of those to install
-    sources: dict[str, str]  # package -> address, of those that do not come from an index
-    replaced: dict[str, str]  # package -> version, of those of the image that would go
+    install: dict[str, str]  # package -> the requirement of just this version of it
+    replaced: tuple[str, ...]  # packages of the image that would go
 
 
 def parse_plan(lines: Sequence[str]) -> Plan:
     """The plan that `uv pip install --dry-run` prints; raises HostError for one that cannot be read."""
-    plan = Plan({}, {}, {})
-    for found in filter(None, map(_LINE.match, lines)):
-        sign, name, version, address = found.groups()
-        (plan.versions if sign == "+" else plan.replaced)[name] = version
-        if sign == "+" and address:
-            plan.sources[name] = address
+    found = [line.groups() for line in map(_LINE.match, lines) if line]
+    install = {name: f"{name} @ {address}" if address else one for sign, one, name, address in found if sign == "+"}
+    plan = Plan(install, tuple(name for sign, _, name, _ in found if sign == "-"))
     told = re.search(r"^Would install (\d+) package", "\n".join(lines), re.MULTILINE)
     nothing = any(line.startswith("Would make no changes") for line in lines)
-    if len(plan.versions) != (int(told[1]) if told else 0) or not (told or nothing):
+    if len(plan.install) != (int(told[1]) if told else 0) or not (told or nothing):
         raise HostError(f"cannot read what uv said:\n{tail(list(lines))}", "uv", "use another version of uv")
     return plan
 

@@ -17,21 +17,26 @@ Using Python 3.13.5 environment at: /opt/jax
 Resolved 29 packages in 491ms
 Would download 2 packages
 Would uninstall 1 package
-Would install 3 packages
+Would install 4 packages
  + absl-py==2.5.1
  - numpy==2.5.5
  + numpy==2.4.0
  + mine==1.0+local (from file:///mnt/mine-1.0+local-py3-none-any.whl)
+ + two @ file:///mnt/two-1.0-py3-none-any.whl
 """
 
 
 def test_plan_of_uv() -> None:
     assert parse_plan(DRY_RUN.splitlines()) == Plan(
-        {"absl-py": "2.5.1", "numpy": "2.4.0", "mine": "1.0+local"},
-        {"mine": "file:///mnt/mine-1.0+local-py3-none-any.whl"},
-        {"numpy": "2.5.5"},
+        {
+            "absl-py": "absl-py==2.5.1",
+            "numpy": "numpy==2.4.0",
+            "mine": "mine @ file:///mnt/mine-1.0+local-py3-none-any.whl",
+            "two": "two @ file:///mnt/two-1.0-py3-none-any.whl",
+        },
+        ("numpy",),
     )
-    assert parse_plan(["Checked 2 packages in 12ms", "Would make no changes"]) == Plan({}, {}, {})
+    assert parse_plan(["Checked 2 packages in 12ms", "Would make no changes"]) == Plan({}, ())
 
 
 @pytest.mark.parametrize("text", ["", "something else", DRY_RUN.replace(" + absl-py==2.5.1", " + absl-py 2.5.1")])

@@ -7,11 +7,11 @@ import json
 import os
 from collections.abc import Mapping
 
-from jaxsif.layers import Layer, find_damage, is_made_for, list_names, read_layer
+from jaxsif.layers import Layer, find_inner_damage, is_made_for, list_names, read_layer
 
 DESCRIPTION = """\
 List the layers, and whether each can be used: it is 'stale' when the image that it was made for is gone or changed,
-and 'damaged' when its file is gone or cut short.
+and 'damaged' when its file is gone or not as it was made.
 
 example:
   jaxsif layer list
@@ -42,7 +42,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def find_status(layer: Layer, environ: Mapping[str, str]) -> str:
     """'ok', 'stale' or 'damaged'."""
-    if find_damage(layer, environ):
+    if find_inner_damage(layer, environ):
         return "damaged"
     images = [image for image in (layer.image, environ.get("JAX_IMAGE")) if image and os.path.exists(image)]
     return "ok" if any(is_made_for(layer, image, environ) for image in images) else "stale"
