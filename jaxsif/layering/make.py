@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,8 @@ from jaxsif.layering.pack import find_mksquashfs, pack
 from jaxsif.layering.requirements import write_requirements
 from jaxsif.layering.resolve import Plan, resolve, uv_install
 from jaxsif.layers import Layer, find_image_key, find_image_state, layers_folder, name_file
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 Show = Callable[[str], None]  # a line of progress, for people
 
@@ -76,8 +79,14 @@ def make_layer(wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[st
 def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
     """A folder in `place` that is removed at the end, however that comes; a full disk is told with `hint`."""
     try:
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=place) as scratch:
-            yield Path(scratch)
+        folder = tempfile.mkdtemp(prefix=prefix, dir=place)
+        try:
+            yield Path(folder)
+        finally:
+            # A signal that comes now is heard when the folder is gone.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+            shutil.rmtree(folder)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise no_space(Path(place), hint) from error

