@@ -23,10 +23,15 @@ def normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def name_of(package: Distribution) -> str:
+    """A package's name; '' of a folder that only looks like one."""
+    return normalize(package.metadata["Name"] or "") if "Name" in package.metadata else ""
+
+
 def describe() -> dict[str, object]:
     """The image's Python, where packages go, and the packages that are there."""
     # The first of two with one name is the one that Python imports.
-    found = [(normalize(one.metadata["Name"]), one.version) for one in distributions() if one.metadata["Name"]]
+    found = [(name_of(one), one.version) for one in distributions() if name_of(one)]
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
         "executable": sys.executable,
@@ -39,12 +44,12 @@ def describe() -> dict[str, object]:
 
 def finish(tree: str, replaced: set[str]) -> dict[str, object]:
     """Make the tree ready to be packed; tell the files of the image that it would hide, and those that it must."""
-    old = [one for one in distributions() if one.metadata["Name"] and normalize(one.metadata["Name"]) in replaced]
+    old = [one for one in distributions() if name_of(one) in replaced]
     old_files = {path for one in old for path in files_of(one)}
     site = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     new = list(distributions(path=[tree + path for path in site]))
     hidden = [
-        [one.metadata["Name"], path]
+        [name_of(one), path]
         for one in new
         for path in (name[len(tree) :] for name in files_of(one))
         if path not in old_files and hides(tree, path)
@@ -59,7 +64,7 @@ def finish(tree: str, replaced: set[str]) -> dict[str, object]:
             path = os.path.join(folder, name)
             if not os.path.islink(path):
                 os.chmod(path, 0o755 if os.stat(path).st_mode & 0o100 else 0o644)
-    versions = {normalize(one.metadata["Name"]): one.version for one in new}
+    versions = {name_of(one): one.version for one in new}
     return {"hidden": hidden, "gone": gone, "packages": dict(sorted(versions.items()))}
 
 
@@ -70,6 +75,8 @@ def files_of(package: Distribution) -> list[str]:
 
 def hides(tree: str, path: str) -> bool:
     """Whether a new file would replace another one of the image, or lie behind a link there."""
+    if not os.path.lexists(tree + path):
+        return False
     if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
         return True
     return os.path.lexists(path) and not (os.path.isfile(path) and filecmp.cmp(tree + path, path, shallow=False))
