@@ -29,12 +29,21 @@ JAX in Singularity/Apptainer images on Slurm clusters.
 COMMANDS = {
     ("run",): "run a program, one task per GPU",
     ("image", "build"): "build an image, unless it is there",
+    ("layer", "create"): "make a layer: packages to add to an image",
+    ("layer", "list"): "list the layers that there are",
+    ("layer", "show"): "tell what is in a layer",
+    ("layer", "update"): "make a layer anew, for the image that there is now",
+    ("layer", "remove"): "remove a layer",
     ("module", "add"): "write the module of an image",
     ("module", "default"): "choose what jax/sif stands for",
     ("module", "list"): "list the modules",
     ("module", "remove"): "remove a module",
 }
-_GROUPS = {"image": "build images", "module": "the modules of images"}
+_GROUPS = {
+    "image": "build images",
+    "layer": "packages to add to an image",
+    "module": "the modules of images",
+}
 
 
 class _Parser(argparse.ArgumentParser):
