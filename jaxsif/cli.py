@@ -35,12 +35,21 @@ COMMANDS = {
     ("image", "sbom"): "print the bill of materials of an image",
     ("image", "list"): "list the images of a folder",
     ("image", "remove"): "remove an image",
+    ("layer", "create"): "make a layer: packages to add to an image",
+    ("layer", "list"): "list the layers that there are",
+    ("layer", "show"): "tell what is in a layer",
+    ("layer", "update"): "make a layer anew, for the image that there is now",
+    ("layer", "remove"): "remove a layer",
     ("module", "add"): "write the module of an image",
     ("module", "default"): "choose what jax/sif stands for",
     ("module", "list"): "list the modules",
     ("module", "remove"): "remove a module",
 }
-_GROUPS = {"image": "build images and look at them", "module": "the modules of images"}
+_GROUPS = {
+    "image": "build images and look at them",
+    "layer": "packages to add to an image",
+    "module": "the modules of images",
+}
 
 
 class _Parser(argparse.ArgumentParser):
