@@ -29,8 +29,10 @@ JAX in Singularity/Apptainer images on Slurm clusters.
 COMMANDS = {
     ("run",): "run a program, one task per GPU",
     ("image", "build"): "build an image, unless it is there",
+    ("image", "sign"): "sign an image with a private key",
+    ("image", "verify"): "verify that an image is signed by a key",
 }
-_GROUPS = {"image": "build images"}
+_GROUPS = {"image": "build, sign and download images"}
 
 
 class _Parser(argparse.ArgumentParser):

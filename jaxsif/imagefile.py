@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
 
 from jaxsif.errors import HostError
 from jaxsif.sif import HEADER_SIZE, DataObject, check_sif, find_descriptors, parse_descriptors
@@ -61,29 +63,50 @@ def digest(image: str, source: str = "", progress: Callable[[int], None] | None 
 
 def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") -> str:
     """As `digest`, read again only when the file has changed: 2.8 GB take seconds."""
-    import json
+    return remembered(image, "digest", environ, lambda: digest(image, source))
 
+
+def remembered(image: str, what: str, environ: Mapping[str, str], find: Callable[[], str]) -> str:
+    """What `find` returned when it was last asked for `what` about `image`; found again when the file has changed."""
     path = os.path.realpath(image)
     status = os.stat(path)
     state = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-    memory = os.path.join(cache_folder(environ), "digests.json")
-    known: dict[str, list[object]] = {}
+    memory = os.path.join(cache_folder(environ), "images.json")
+    known = _recall(memory)
+    entry = known.get(path)
+    if not isinstance(entry, dict) or entry.get("state") != state:
+        entry = {"state": state}
+    if what not in entry:
+        entry[what] = find()
+        known[path] = entry
+        _memorize(memory, {name: value for name, value in known.items() if os.path.exists(name)})
+    return str(entry[what])
+
+
+def _recall(memory: str) -> dict[str, Any]:
+    import json
+
     try:
         with open(memory) as file:
             known = json.load(file)
-    except (FileNotFoundError, ValueError):
-        pass  # the first time, or cut short by a full disk
-    entry = known.get(path)
-    if entry and entry[:-1] == state:
-        return str(entry[-1])
-    found = digest(image, source)
-    known[path] = [*state, found]
-    os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
+    except (OSError, ValueError):
+        return {}  # the first time, or cut short by a full disk
+    return known if isinstance(known, dict) else {}
+
+
+def _memorize(memory: str, known: Mapping[str, Any]) -> None:
+    import json
+
     partial = f"{memory}.{os.getpid()}"
-    with open(partial, "w") as file:
-        json.dump({name: entry for name, entry in known.items() if os.path.exists(name)}, file)
-    os.replace(partial, memory)
-    return found
+    with suppress(OSError):  # a home that is full or cannot be written: next time the image is read again
+        os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
+        try:
+            with open(partial, "w") as file:
+                json.dump(known, file)
+            os.replace(partial, memory)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(partial)
 
 
 def cache_folder(environ: Mapping[str, str]) -> str:

@@ -48,6 +48,12 @@ def output(*argv: str) -> str:
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
 
 
+def captured(argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """A command that is over, whatever its exit status, and all it said; raises OSError."""
+    nothing = subprocess.DEVNULL
+    return subprocess.run(argv, env=environ, stdin=nothing, capture_output=True, text=True, errors="replace")
+
+
 @contextmanager
 def _ended_with_us(process: subprocess.Popen[Any]) -> Iterator[None]:
     """When we are interrupted, end `process`, a session's leader, with all its descendants, and wait for it."""
@@ -65,9 +71,10 @@ def run_plain(
     stdin: IO[bytes] | None = None,
     stdout: IO[bytes] | None = None,
     stderr: IO[bytes] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> int:
-    """The exit status of a command between files; None is our own stream."""
-    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+    """The exit status of a command between files; None is our own stream, our own environment."""
+    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, start_new_session=True)
     with _ended_with_us(process):
         return process.wait()
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from jaxsif.config import read_config
+from jaxsif.config import Config, read_config
 from jaxsif.errors import JaxsifError
 from jaxsif.plan import NODE, SRUN, TASK, Host, choose_launcher
 from jaxsif.slurm import Allocation
@@ -32,8 +32,8 @@ examples:
 """
 
 EPILOG = """\
-The image is that of --image, of JAX_IMAGE, or ./jax.sif; the runtime is apptainer or singularity on the PATH, or
-JAXSIF_RUNTIME.
+The image is that of --image, of JAX_IMAGE, of run.image in a jaxsif.toml, or ./jax.sif; the runtime is apptainer or
+singularity on the PATH, or JAXSIF_RUNTIME.
 
 exit status:
   the program's own, 128 + N for signal N; of the process that failed first
@@ -107,8 +107,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     options["srun_args"] = tuple(word for words in options["srun_args"] for word in _split(words))
     request = plan.RunOptions(**options)
     allocation = Allocation.from_environ(environ)
-    host, image_source = hosts.probe(request, image, allocation, environ)
     settings = read_config(environ, os.getcwd())
+    host, image_source = hosts.probe(request, image, allocation, environ, settings.path("run.image"))
+    for line in _check_policies(settings, host, image_source, environ):
+        if dry_run or verbose:
+            _note(line)
     if settings.get("run.stage") if staged is None else staged:
         host = _stage(request.launcher, host, allocation, settings.get("run.stage-folder"), dry_run, environ)
     launch_plan = plan.build(request, host, allocation, environ)
@@ -146,6 +149,14 @@ def _stage(
 
 def _note(line: str) -> None:
     print(f"jaxsif: {line}", file=sys.stderr, flush=True)
+
+
+def _check_policies(config: Config, host: Host, image_source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    if not config.policies:  # as most runs have none, spare them the import
+        return ()
+    from jaxsif.policy import check_policies
+
+    return check_policies(config, host, image_source, environ)
 
 
 def _print_bytes(line: str) -> None:

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "jaxsif"
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
     *("errors", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
-    *("config", "imagefile", "process", "host", "staging", "launch", "images", "commands", "cli", "__main__"),
+    *("config", "imagefile", "process", "host", "staging", "launch", "images", "policy", "commands", "cli", "__main__"),
 )
 PURE = ("errors", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports")
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
