@@ -29,6 +29,7 @@ JAX in Singularity/Apptainer images on Slurm clusters.
 COMMANDS = {
     ("run",): "run a program, one task per GPU",
     ("image", "build"): "build an image, unless it is there",
+    ("image", "pull"): "download an image, and check it",
     ("image", "sign"): "sign an image with a private key",
     ("image", "verify"): "verify that an image is signed by a key",
 }
