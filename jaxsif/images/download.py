@@ -149,7 +149,11 @@ def _write(file: Any, data: bytes, partial: Partial) -> None:
 def _check_answer(url: str, response: requests.Response) -> None:
     status = f"{response.status_code} {response.reason}"
     if url.startswith("https:") and not response.url.startswith("https:"):
-        raise HostError(f"{without_password(url)} leads to an address without https", response.url, "use another one")
+        raise HostError(
+            f"{without_password(url)} leads to an address without https",
+            without_password(response.url),
+            "use another one",
+        )
     if response.status_code in _PASSING:
         raise _BrokenError(f"the server says {status}")
     if response.status_code not in (200, 206, 416):
@@ -188,5 +192,5 @@ def _reason(error: BaseException) -> str:
         causes = [getattr(error, "reason", None), *error.args]
         inner = next((one for one in causes if isinstance(one, BaseException)), None)
         if inner is None:
-            return " ".join(str(error).split()) or type(error).__name__
+            return without_password(" ".join(str(error).split())) or type(error).__name__
         error = inner

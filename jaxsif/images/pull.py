@@ -41,6 +41,10 @@ class Wanted(NamedTuple):
 def find_target(url: str, output: str | None) -> str:
     """The path of the file to make, absolute; a folder as `output` keeps the name that `url` has."""
     scheme, _, rest = url.partition("://")
+    try:
+        path = urlsplit(url).path
+    except ValueError:
+        scheme = ""
     if scheme not in (*_BY_HTTP, *_BY_RUNTIME) or not rest.strip("/"):
         raise JaxsifError(f"not an address of an image: {url}", "", "https://…, oras://… or docker://…")
     if output and not os.path.isdir(output):
@@ -48,7 +52,7 @@ def find_target(url: str, output: str | None) -> str:
     if scheme in _BY_RUNTIME:
         name = rest.rpartition("/")[2].replace(":", "_").replace("@", "_") + ".sif"
     else:
-        name = os.path.basename(unquote(urlsplit(url).path))
+        name = os.path.basename(unquote(path))
     if name in ("", ".", "..", ".sif"):
         raise JaxsifError(f"no file name in the address {without_password(url)}", "", "name the file with --output")
     return os.path.abspath(os.path.join(output or "", name))
@@ -101,7 +105,10 @@ def pull_by_runtime(runtime: str, url: str, target: str, wanted: Wanted, environ
 
 def _take(partial: str, target: str, wanted: Wanted, url: str) -> str:
     """Put the image in its place if it is as wanted; its digest."""
-    found, problem = wanted.check(partial)
+    try:
+        found, problem = wanted.check(partial)
+    except HostError as error:  # no image at all: a page that asks for a password, say
+        found, problem = "", error.what
     if problem:
         raise HostError(
             f"what {without_password(url)} has is not what was asked for: {problem}", "", "ask who publishes it"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import os
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,3 +173,35 @@ def test_registry(cluster: Cluster, work: Path, image: Path) -> None:
         assert status == 125
         assert f"jaxsif: error: apptainer pull failed (exit status 255): oras://{host}/site/jax:2\n" in err
     assert names(work) == ["jax_1.sif"]
+
+
+def test_layers_of_a_registry(cluster: Cluster, work: Path) -> None:
+    """An image as Docker knows it, of one layer with one file."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as layer:
+        layer.addfile(tarfile.TarInfo("hello"))
+    rootfs = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(archive.getvalue()).hexdigest()}"]}
+    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs}).encode()
+    with registry() as host:
+        push(host, "site/hello", "1", config, archive.getvalue())
+        status, out, err = ended(pull(f"docker://{host}/site/hello:1", "--output", work / "hello.sif"))
+        assert status == 0, err
+        assert out == f"{work}/hello.sif is pulled, digest {digest(str(work / 'hello.sif'))}\n"
+    assert names(work) == ["hello.sif"]
+
+
+def push(host: str, name: str, tag: str, config: bytes, layer: bytes) -> None:
+    """Put an image of one layer into a registry."""
+    kind = "application/vnd.oci.image"
+    described = []
+    for media_type, data in ((f"{kind}.config.v1+json", config), (f"{kind}.layer.v1.tar", layer)):
+        found = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        described.append({"mediaType": media_type, "digest": found, "size": len(data)})
+        put(f"http://{host}/v2/{name}/blobs/uploads/{found}?digest={found}", data)
+    manifest = {"schemaVersion": 2, "mediaType": f"{kind}.manifest.v1+json", "config": described[0]}
+    put(f"http://{host}/v2/{name}/manifests/{tag}", json.dumps({**manifest, "layers": described[1:]}).encode())
+
+
+def put(url: str, data: bytes) -> None:
+    without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    without_proxy.open(urllib.request.Request(url, data, method="PUT")).close()

@@ -155,6 +155,19 @@ def test_pgp(site: Site) -> None:
     assert site.refusal("plain.sif", "signed-by") == "no signature in plain.sif"
 
 
+def test_signing_that_is_ended(site: Site) -> None:
+    """While the runtime asks for a passphrase: the image is as it was, and nothing is beside it."""
+    key = "export APPTAINER_KEYSDIR=$PWD/asked && apptainer key newpair --name x --email x@example.org --comment '' "
+    status, out, err = site.bash(f"""{key} --password secret --push=false >/dev/null
+        mkdir ended && cp plain.sif ended && cd ended || exit
+        mkfifo silence && exec 3<>silence && rm silence
+        jaxsif image sign plain.sif --pgp <&3 >/dev/null 2>said &
+        until grep -q passphrase said 2>/dev/null; do sleep 0.1; done
+        ls -A | grep -c sign- && kill -TERM $! && wait $!
+        echo $? && cmp plain.sif ../plain.sif && rm said && ls -A && pgrep -u $USER apptainer""")
+    assert (status, out) == (1, "1\n143\nplain.sif\n"), err
+
+
 def test_policy_lets_the_signed_image_run(site: Site) -> None:
     site.allow('signed-by = ["other.pem", "site.pem"]')
     status, out, err = site.bash(RUN.format("signed.sif"))

@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sha256", type=_hexadecimal, metavar="HEX", help="what the whole file's SHA-256 must be")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument(
-        "--timeout", type=float, default=30, metavar="SECONDS", help="of silence, before another try (30)"
+        "--timeout", type=_seconds, default=30.0, metavar="SECONDS", help="of silence, before another try (30)"
     )
 
 
@@ -48,6 +48,12 @@ def _hexadecimal(text: str) -> str:
 
 def _digest(text: str) -> str:
     return "sha256:" + _hexadecimal(text[7:] if text.startswith("sha256:") else text)
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return float(text)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
