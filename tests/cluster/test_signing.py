@@ -128,6 +128,27 @@ def test_signature_of_another_part_is_not_enough(site: Site) -> None:
     assert "jaxsif: error: the signature of part.sif does not hold: object 2: object not signed\n" in err
 
 
+@pytest.mark.parametrize(
+    ("group", "reason"),
+    [
+        ("", "non-signature object not associated with object group"),
+        ("--groupid 2", "signature not found for object group 2"),
+    ],
+    ids=["in no group", "in another group"],
+)
+def test_partition_that_no_signature_is_about(site: Site, group: str, reason: str) -> None:
+    """Added to something else that the site did sign."""
+    status, _, err = site.bash(f"""
+        mkdir -p tree && mksquashfs tree added.sqfs -quiet -noappend >&2 && echo text >text && rm -f added.sif &&
+        apptainer sif new added.sif && apptainer sif add --datatype 1 --groupid 1 added.sif text &&
+        apptainer --quiet sign --key site.key added.sif && apptainer --quiet verify --key site.pem added.sif &&
+        apptainer sif add --datatype 4 --parttype 2 --partfs 1 --partarch 2 {group} added.sif added.sqfs
+    """)
+    assert status == 0, err
+    site.allow('signed-by = ["site.pem"]')
+    assert site.refusal("added.sif", "signed-by") == f"the signature of added.sif does not hold: {reason}"
+
+
 def test_variables_do_not_change_the_key(site: Site) -> None:
     certificate = "openssl req -x509 -key site.key -subj /CN=x -out site.crt && "
     verify = "APPTAINER_VERIFY_CERTIFICATE=site.crt APPTAINER_VERIFY_KEY=site.pem jaxsif image verify signed.sif"

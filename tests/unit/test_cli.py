@@ -28,6 +28,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.startswith(("SLURM", "JAX", "APPTAINER", "SINGULARITY", "CUDA_")) or "proxy" in name:
             monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))  # no settings of whoever runs the tests
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     (tmp_path / "bin").mkdir()
     for name in ("srun", "apptainer"):
         (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
