@@ -154,9 +154,10 @@ def _note(line: str) -> None:
 def _check_policies(config: Config, host: Host, image_source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     if not config.policies:  # as most runs have none, spare them the import
         return ()
-    from jaxsif.policy import check_policies
+    from jaxsif.policy import Subject, check_policies
 
-    return check_policies(config, host, image_source, environ)
+    subject = Subject(host.image, image_source, host.runtime.command if host.runtime else None)
+    return check_policies(config, subject, environ)
 
 
 def _print_bytes(line: str) -> None:

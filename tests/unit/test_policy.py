@@ -7,21 +7,18 @@ from pathlib import Path
 import pytest
 from test_imagefile import sha256, write_image
 
-from jaxsif.apptainer import Runtime
 from jaxsif.config import Config, Setting
 from jaxsif.errors import HostError
-from jaxsif.plan import Host
-from jaxsif.policy import check_policies
+from jaxsif.policy import Subject, check_policies
 
 GOOD, BAD = sha256(b"good"), sha256(b"bad")
 
 
 def check(folder: Path, image: str | None, *policies: tuple[str, object]) -> tuple[str, ...]:
     """`check_policies` for these (key, value), each of a file of its own."""
-    runtime = Runtime.from_executable("apptainer", "/usr/bin/apptainer") if image else None
-    host = Host(srun=True, runtime=runtime, image=image, task_folder="", port=0, gpus=0, job_gpus=None)
     config = Config({}, tuple((key, Setting(value, f"/{n}.toml")) for n, (key, value) in enumerate(policies)))
-    return check_policies(config, host, "--image", {"XDG_CACHE_HOME": str(folder / "cache")})
+    subject = Subject(image, "--image", "apptainer" if image else None)
+    return check_policies(config, subject, {"XDG_CACHE_HOME": str(folder / "cache")})
 
 
 def refusal(folder: Path, image: str | None, *policies: tuple[str, object]) -> str:
