@@ -199,6 +199,20 @@ def test_policy_lets_the_signed_image_run(site: Site) -> None:
         assert re.match(rf"jaxsif: policy\.signed-by of {site.folder}/jaxsif\.toml holds: signed by {SIGNER}\n", err)
 
 
+def test_policy_before_the_image_is_staged(site: Site) -> None:
+    site.allow('signed-by = ["site.pem"]')
+    script = "salloc --quiet --nodes=2 --gpus-per-node=1 jaxsif run --stage --image {} -- echo it runs"
+    status, out, err = site.bash(script.format("signed.sif"))
+    site.bash(
+        "srun --nodes=4 --ntasks-per-node=1 sh -c 'chmod -R u+w /tmp/jaxsif-$(id -u); rm -rf /tmp/jaxsif-$(id -u)'"
+    )
+    assert (status, out) == (0, "it runs\n" * 2), err
+    status, out, err = site.bash(script.format("plain.sif"))
+    assert (status, out) == (125, "")
+    assert "jaxsif: error: the policy refuses this run: no signature in " in err
+    assert "copied" not in err
+
+
 def test_policy_refuses_what_is_not_signed_so(site: Site) -> None:
     site.allow('signed-by = ["site.pem"]')
     site.bash(f"{FLIP} mkdir -p sandbox/.singularity.d")
