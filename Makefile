@@ -14,11 +14,13 @@ RUNTIME_PATH := $(CURDIR)/tests/cluster/bin:
 endif
 # Byte-compiled for the Python that will run it.
 INSTALL_PYTHON ?= /usr/bin/python3
+# What the launcher's commands need besides Python's own library.
+LAUNCHER_LIB := build/launcher-lib
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help image lock install rootfs cluster cluster-install demo test test-unit test-cluster lint golden \
-        bench-launch bench-image clean
+        bench-launch bench-start bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -33,8 +35,8 @@ lock: $(VENV_READY) ## resolve containers/locks/FLAVOUR.in anew, with hashes
 	    --python-platform x86_64-manylinux_2_28 --custom-compile-command 'make lock FLAVOUR=$(FLAVOUR)' \
 	    --output-file containers/locks/$(FLAVOUR).txt containers/locks/$(FLAVOUR).in
 
-install: ## install launcher, image and modules for a site below PREFIX
-	@modulefiles/install $(PREFIX) $(FLAVOUR) $(INSTALL_PYTHON)
+install: $(LAUNCHER_LIB) ## install launcher, image and modules for a site below PREFIX; DEFAULT=1 makes it the default
+	@modulefiles/install $(PREFIX) $(FLAVOUR) $(INSTALL_PYTHON) $(DEFAULT)
 
 rootfs:
 	@$(MINICLUSTER) build
@@ -43,9 +45,9 @@ cluster: ## bring the cluster in a box up
 	@$(MINICLUSTER) up
 
 # The same install that a site makes, in the cluster's own system, as its /sw; no flavour but cpu computes there.
-cluster-install: rootfs
+cluster-install: rootfs $(LAUNCHER_LIB)
 	@$(MAKE) --no-print-directory image FLAVOUR=cpu
-	@$(MINICLUSTER) sandbox -- make --no-print-directory install PREFIX=/sw FLAVOUR=cpu
+	@$(MINICLUSTER) sandbox -- make --no-print-directory install PREFIX=/sw FLAVOUR=cpu DEFAULT=1
 
 demo: cluster-install cluster ## the whole path: image, cluster, module, an 8-task JAX all-reduce on 2 nodes as an ordinary user
 	@tests/cluster/demo
@@ -71,6 +73,9 @@ golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 20' <tests/bench/launch.py
 
+bench-start: $(VENV_READY) cluster-install cluster ## `import jax` in many tasks, beside bare processes and the plain way
+	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/start.py 5
+
 bench-image: $(VENV_READY) $(RUNTIME_READY) ## build time and size of FLAVOUR, beside the plain way
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/image.py $(FLAVOUR)
 
@@ -85,3 +90,14 @@ $(VENV_READY): pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --editable '.[test,bench]'
 	@touch $@
+
+# As pure Python for 3.9 and later, whichever Python runs the launcher. In two steps, because `pip install` looks at the
+# Python that runs pip when it chooses versions.
+$(LAUNCHER_LIB): pyproject.toml | $(VENV_READY)
+	@rm -rf $@.new
+	@$(VENV)/bin/python -m pip download -qq --disable-pip-version-check --dest $@.new/wheels --only-binary=:all: \
+	    --python-version 3.9 --implementation py --abi none --platform any 'requests>=2' 'tomli>=2'
+	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-index --no-deps --no-compile \
+	    --target $@.new/lib $@.new/wheels/*.whl
+	@rm -rf $@ $@.new/lib/bin
+	@mv $@.new/lib $@ && rm -r $@.new && touch $@

@@ -26,9 +26,12 @@ class Runtime(NamedTuple):
         """The host's variables that become `variables` in the container, over anything that the image sets."""
         return {self.prefix + name: value for name, value in variables}
 
-    def run_argv(self, image: str, binds: Iterable[str], command: Iterable[str]) -> tuple[str, ...]:
+    def run_argv(
+        self, image: str, binds: Iterable[str], command: Iterable[str], layers: Iterable[str] = ()
+    ) -> tuple[str, ...]:
         """The engine's `run`; it must say nothing itself and see the GPUs."""
         options = [option for bind in binds for option in ("--bind", bind)]
+        options += [option for layer in layers for option in ("--overlay", f"{layer}:ro")]
         # Without --no-eval a shell would expand `…` and $(…) in the values of variables.
         return (self.command, "--quiet", "run", "--nv", "--no-eval", *options, image, *command)
 

@@ -32,8 +32,21 @@ COMMANDS = {
     ("image", "pull"): "download an image, and check it",
     ("image", "sign"): "sign an image with a private key",
     ("image", "verify"): "verify that an image is signed by a key",
+    ("layer", "create"): "make a layer: packages to add to an image",
+    ("layer", "list"): "list the layers that there are",
+    ("layer", "show"): "tell what is in a layer",
+    ("layer", "update"): "make a layer anew, for the image that there is now",
+    ("layer", "remove"): "remove a layer",
+    ("module", "add"): "write the module of an image",
+    ("module", "default"): "choose what jax/sif stands for",
+    ("module", "list"): "list the modules",
+    ("module", "remove"): "remove a module",
 }
-_GROUPS = {"image": "build, sign and download images"}
+_GROUPS = {
+    "image": "build, sign and download images",
+    "layer": "packages to add to an image",
+    "module": "the modules of images",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,13 +75,15 @@ def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
-    """The parser of all commands, with the options of `command` alone: to import all of them would take time."""
+    """The parser of `command` with its options, or else of all commands, without: to make all would take time."""
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"jaxsif {__version__}")
     # prog given, because argparse would import a formatter of help texts to find it out.
     top = parser.add_subparsers(metavar="COMMAND", required=True, prog="jaxsif")
     groups = {}
     for name, text in COMMANDS.items():
+        if command and name[0] != command[0]:
+            continue  # words that were not said
         if len(name) == 2 and name[0] not in groups:
             group = top.add_parser(name[0], help=_GROUPS[name[0]], description=f"{_GROUPS[name[0]].capitalize()}.")
             groups[name[0]] = group.add_subparsers(metavar="VERB", required=True, prog=f"jaxsif {name[0]}")

@@ -48,6 +48,7 @@ class Host(NamedTuple):
     port: int  # for JAX's coordinator, free here
     gpus: int  # NVIDIA devices of this machine
     job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
+    layers: tuple[str, ...] = ()  # files to mount over the image
 
 
 class LaunchPlan(NamedTuple):
@@ -166,6 +167,6 @@ def _task_argv(options: RunOptions, host: Host, layout: Layout) -> tuple[str, ..
     binds = (f"{task_folder}:{TASK_FOLDER}:ro", *options.binds)
     program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command)
     if options.containers == TASK or layout.ntasks_per_node == 1:
-        return host.runtime.run_argv(host.image, binds, program)
+        return host.runtime.run_argv(host.image, binds, program, host.layers)
     share = (host.python, "-IS", f"{host.package}/node/share.py")
-    return (*share, *host.runtime.run_argv(host.image, binds, ("--", *program)))
+    return (*share, *host.runtime.run_argv(host.image, binds, ("--", *program), host.layers))

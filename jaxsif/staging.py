@@ -62,8 +62,12 @@ def stage(
                 "set run.stage-folder in jaxsif.toml to another folder of the nodes",
             )
     show(f"bringing the image, {size:.0f} MB, to {len(missing)} of {len(nodes)} node(s), into {folder}")
-    copying = _broadcast(image, place_of(folder, digest) + ".sif", allocation, environ, show)
-    placed = _on_each_node(allocation, (*script, "place", folder, digest, image), environ)
+    try:
+        copying = _broadcast(image, place_of(folder, digest) + ".sif", allocation, environ, show)
+        placed = _on_each_node(allocation, (*script, "place", folder, digest, image), environ)
+    except BaseException:  # Ctrl-C, too
+        _on_each_node(allocation, (*script, "clean", folder, digest), environ)
+        raise
     kinds = (
         "unpacked" if all(node["unpacked"] for node in placed) else "placed as a file where there is no room for more"
     )

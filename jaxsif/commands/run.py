@@ -65,6 +65,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     container.add_argument(
         "--bind", action="append", default=[], dest="binds", metavar="SRC[:DEST[:OPTS]]", help="show a path in it"
     )
+    container.add_argument(
+        "--layer", action="append", dest="layers", metavar="NAME", help="mount a layer of `jaxsif layer create` over it"
+    )
     container.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]", help="set a variable in it")
     container.add_argument(
         "--containers",
@@ -98,7 +101,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     options = vars(arguments)
     image, dry_run, verbose = options.pop("image"), options.pop("dry_run"), options.pop("verbose")
     staged = options.pop("stage")
-    command = options.pop("command")
+    command, layers = options.pop("command"), options.pop("layers")
     if not command:
         raise JaxsifError("no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py")
     options["command"] = tuple(command)
@@ -112,6 +115,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for line in _check_policies(settings, host, image_source, environ):
         if dry_run or verbose:
             _note(line)
+    host = host._replace(layers=_find_layers(layers, settings, host.image, environ))
     if settings.get("run.stage") if staged is None else staged:
         host = _stage(request.launcher, host, allocation, settings.get("run.stage-folder"), dry_run, environ)
     launch_plan = plan.build(request, host, allocation, environ)
@@ -158,6 +162,19 @@ def _check_policies(config: Config, host: Host, image_source: str, environ: Mapp
 
     subject = Subject(host.image, image_source, host.runtime.command if host.runtime else None)
     return check_policies(config, subject, environ)
+
+
+def _find_layers(
+    asked: list[str] | None, settings: Config, image: str | None, environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The files of the layers of --layer, or else of run.layers."""
+    names = asked or settings.get("run.layers")
+    if not names:
+        return ()
+    from jaxsif.layers import find_layers
+
+    source = "--layer" if asked else f"run.layers in {settings.source('run.layers')}"
+    return find_layers(names, source, image, environ)
 
 
 def _print_bytes(line: str) -> None:

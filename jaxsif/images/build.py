@@ -152,8 +152,9 @@ def _base_arguments(recipe: Recipe, options: BuildOptions, scratch: Path, show: 
 
 
 def find_uv(environ: Mapping[str, str]) -> Path:
-    """uv's executable, beside this Python or on the PATH; raises HostError."""
-    path = os.pathsep.join([os.path.dirname(sys.executable), environ.get("PATH", os.defpath)])
+    """uv's executable: the launcher's own, the one beside this Python, or that on the PATH; raises HostError."""
+    own = str(Path(__file__).resolve().parents[2] / "bin")  # lib/bin of an installation
+    path = os.pathsep.join([own, os.path.dirname(sys.executable), environ.get("PATH", os.defpath)])
     found = shutil.which("uv", path=path)
     if not found:
         raise HostError("uv is not installed here", "PATH", "python3 -m pip install uv")

@@ -2,6 +2,7 @@
 
     stage.py check FOLDER DIGEST
     stage.py place FOLDER DIGEST IMAGE
+    stage.py clean FOLDER DIGEST
 
 It prints one JSON object: the node, what there is, how long it took. An image is unpacked where there is unsquashfs
 and room for it, so that nothing stands between the programs and the files; otherwise the SIF file is kept. Beside it,
@@ -94,16 +95,30 @@ def place(folder: str, name: str, image: str) -> dict[str, object]:
         try:
             damage = find_damage(target)
             if damage:
-                _place(brought if os.path.exists(brought) else image, name, target)
+                _place(brought if _is_image(brought, name) else image, name, target)
         finally:
             _remove(brought)
     return {"damage": damage, "unpacked": os.path.isdir(target)}
 
 
+def clean(folder: str, name: str) -> dict[str, object]:
+    """Remove what an interrupted run has left half."""
+    target = place_of(own_folder(folder), name)
+    for path in (f"{target}.sif", f"{target}.new", f"{target}.list.new"):
+        _remove(path)
+    return {}
+
+
+def _is_image(path: str, name: str) -> bool:
+    try:
+        return digest(path) == name
+    except (HostError, FileNotFoundError):  # cut short, or not brought at all
+        return False
+
+
 def _place(image: str, name: str, target: str) -> None:
-    found = digest(image)
-    if found != name:
-        raise HostError(f"image has another digest here: {found} and not {name}", image, "copy or build it again")
+    if not _is_image(image, name):
+        raise HostError(f"what is here has not the digest {name}: {image}", image, "copy or build it again")
     partial = f"{target}.new"
     for path in (partial, f"{target}.list", target):
         _remove(path)
@@ -161,7 +176,7 @@ def main(verb: str, folder: str, name: str, *image: str) -> None:
     """Run one verb and print what came of it."""
     begin = time.monotonic()
     try:
-        found = place(folder, name, *image) if verb == "place" else check(folder, name)
+        found = {"check": check, "place": place, "clean": clean}[verb](folder, name, *image)  # type: ignore[operator]
     except JaxsifError as error:
         found = {"error": error.what}
     except OSError as error:

@@ -1,80 +1,206 @@
-"""The modules, as users of Lmod meet them."""
+"""The modules, as users of Lmod and of Environment Modules meet them, and the commands of the staff."""
 
 from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
 
 import pytest
 from harness import Cluster
 
+SECOND = "0.99.0-cpu-sif"
+
+
+class Modules:
+    """Scripts in a shell that has one of the two module systems."""
+
+    def __init__(self, cluster: Cluster, lmod: bool) -> None:
+        self.cluster, self.lmod = cluster, lmod
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        """A bash script, to its end; `module` speaks on standard error."""
+        if self.lmod:
+            return self.cluster.run(script)
+        return self.cluster.run(["bash", "-c", f". /usr/share/modules/init/bash; {script}"])
+
+    def check(self, script: str) -> str:
+        """As `run`, for a script that must succeed; return its standard output."""
+        done = self.run(script)
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["Lmod", "Environment Modules"])
+def modules(cluster: Cluster, request: pytest.FixtureRequest) -> Modules:
+    """Each of the two module systems."""
+    found = Modules(cluster, request.param)
+    said = found.run("module --version").stderr
+    assert ("Lua" if request.param else "Modules Release") in said
+    return found
+
 
 @pytest.fixture(scope="module")
-def version(cluster: Cluster) -> str:
-    """The version of the module, such as 0.12.0.1-sif."""
-    return cluster.check("ls /sw/modulefiles/jax").strip().removesuffix(".lua")
+def first(cluster: Cluster) -> str:
+    """The installed module, such as 0.12.0.1-cpu-sif."""
+    rows = json.loads(cluster.check("module load jax/sif && jaxsif module list --json"))
+    return str(next(row["name"] for row in rows if row["default"])).removeprefix("jax/")
 
 
-def test_modules_are_found(cluster: Cluster, version: str) -> None:
-    listing = cluster.run("module --terse avail").stderr.split()
-    assert {"dl", f"jax/{version}"} <= set(listing)
-    assert cluster.run("module --terse --default avail jax").stderr.split()[-1] == f"jax/{version}"
+@pytest.fixture
+def prefix(cluster: Cluster, first: str) -> Iterator[str]:
+    """A prefix of the user's own: the launcher, and two images of the same bytes, of which the first is the default."""
+    script = f"""set -e
+        folder=$(mktemp -d ~/modules.XXXXXX)
+        module load jax/sif
+        mkdir -p $folder/sw/jaxsif
+        ln -s $JAXSIF_HOME $folder/sw/jaxsif/
+        ln -s $JAX_IMAGE $folder/first.sif
+        ln -s $JAX_IMAGE $folder/second.sif
+        echo $folder
+        jaxsif module add --prefix $folder/sw $folder/first.sif
+        jaxsif module add --prefix $folder/sw --name {SECOND} $folder/second.sif"""
+    folder, *added = cluster.check(script).split()
+    assert added == [f"jax/{first}", f"jax/{SECOND}"]
+    yield f"{folder}/sw"
+    cluster.check(f"rm -r {folder}")
 
 
-@pytest.mark.parametrize("name", ["jax/sif", "jax", "dl jax/sif", "dl jax"])
-def test_each_way_to_load_it(cluster: Cluster, version: str, name: str) -> None:
-    script = (
-        f"module load {name} && echo $JAX_IMAGE $JAXSIF_HOME $(command -v jaxsif) && module --terse list 2>&1 | tail -1"
-    )
-    image, home, launcher, loaded = cluster.check(script).split()
-    assert image == f"/sw/jaxsif/images/jax-{version.removesuffix('-sif')}-cpu.sif"
+def short_name(name: str) -> str:
+    """0.12.0.1-cpu-sif -> 0.12.0.1-sif."""
+    return re.sub(r"-\w+-sif$", "-sif", name)
+
+
+def test_each_module_is_found_once(modules: Modules, first: str, prefix: str) -> None:
+    listing = modules.run(f"module use {prefix}/modulefiles; module --terse avail").stderr
+    section = listing.split(f"{prefix}/modulefiles:\n")[1].split("/sw/modulefiles:\n")[0]
+    names = sorted(re.sub(r"\(.*\)", "", line) for line in section.split())
+    lmods_own = ["jax/", "jax/sif", f"jax/{short_name(first)}"] if modules.lmod else []
+    assert names == sorted(["dl", f"jax/{first}", f"jax/{SECOND}", *lmods_own])
+    default = modules.run(f"module use {prefix}/modulefiles; module --terse --default avail jax").stderr
+    assert re.findall(rf"jax/({re.escape(first)}|{re.escape(SECOND)})", default)[0] == first
+
+
+@pytest.mark.parametrize("name", ["jax/sif", "jax", "dl jax/sif", "dl jax", "jax/FIRST", "jax/SHORT"])
+def test_each_way_to_load_it(modules: Modules, first: str, name: str) -> None:
+    name = name.replace("FIRST", first).replace("SHORT", short_name(first))
+    script = f"module load {name} && echo $JAX_IMAGE $JAX_IMAGE_DIGEST $JAXSIF_HOME $JAXSIF_IMAGES"
+    image, digest, home, images, launcher = modules.check(f"{script} $(command -v jaxsif)").split()
+    assert image == f"/sw/jaxsif/images/jax-{first.removesuffix('-sif')}.sif"
+    assert re.fullmatch("sha256:[0-9a-f]{64}", digest)
+    assert images == "/sw/jaxsif/images"
+    assert re.fullmatch(r"/sw/jaxsif/[\d.]+", home)
     assert launcher == f"{home}/bin/jaxsif"
-    assert loaded in ("jax/sif", f"jax/{version}")  # by the name that it was asked for
+    loaded = modules.run(f"module load {name}; module --terse list").stderr
+    assert f"jax/{first}" in loaded.split()
 
 
-def test_unload_leaves_nothing(cluster: Cluster) -> None:
-    """Only what Lmod keeps for itself may differ."""
-    script = "env | grep -vE '^(_|LMOD|__LMOD|_ModuleTable)' | sort"
-    before, after = cluster.check(f"{script}; echo CUT; module load jax/sif; module unload jax; {script}").split(
+def test_unload_leaves_nothing(modules: Modules) -> None:
+    """Only what the module systems keep for themselves may differ."""
+    script = "env | grep -vE '^(_|LMOD|MODULES_|LOADEDMODULES)' | sort"
+    before, after = modules.check(f"{script}; echo CUT; module load jax/sif; module unload jax; {script}").split(
         "CUT\n"
     )
     assert before.replace("BASH_FUNC", "") == after.replace("BASH_FUNC", "")
 
 
-def test_help_and_whatis(cluster: Cluster, version: str) -> None:
-    shown = cluster.run("module help jax/sif; module whatis jax/sif; module help dl; module whatis dl")
+def test_help_and_whatis(modules: Modules, first: str) -> None:
+    shown = modules.run("module help jax/sif; module whatis jax/sif; module help dl; module whatis dl")
     text = shown.stdout + shown.stderr
     assert "jaxsif run -- python train.py" in text
-    assert f"Version: {version}" in text
+    assert "in the image $JAX_IMAGE." in text
+    assert f"Version: {first}" in text
+    assert "Description: JAX " in text
     assert "module load dl jax/sif" in text
+    assert "Description: deep-learning software (jax and others)" in text
 
 
-def test_another_jax_is_swapped_out(cluster: Cluster, folder: str) -> None:
-    cluster.check(f'mkdir -p {folder}/modules/jax && echo \'setenv("OTHER_JAX", "1")\' >{folder}/modules/jax/1.0.lua')
-    cluster.check(f'echo \'setenv("PY_JAX", "1")\' >{folder}/modules/py-jax.lua')
-    use = f"module use {folder}/modules"
-    assert (
-        cluster.check(f"{use}; module load jax/1.0 2>/dev/null; module load jax/sif 2>/dev/null; echo $OTHER_JAX-")
-        == "-\n"
-    )
-    done = cluster.run(f"{use}; module load py-jax; module load jax/sif; echo image=$JAX_IMAGE")
+def test_one_jax_at_a_time(modules: Modules, first: str, prefix: str) -> None:
+    """Lmod swaps, as it does for a family; Environment Modules refuses."""
+    both = f"module use {prefix}/modulefiles; module load jax/{first}; module load jax/{SECOND}; echo $JAX_IMAGE"
+    done = modules.run(both)
+    folder = prefix.removesuffix("/sw")
+    assert done.stdout == f"{folder}/{'second' if modules.lmod else 'first'}.sif\n"
+    assert modules.lmod or "conflict" in done.stderr
+
+
+def test_conflict_with_other_jax_packages(modules: Modules, folder: str) -> None:
+    modules.cluster.write(f"{folder}/py-jax", "#%Module\nsetenv PY_JAX 1\n")
+    done = modules.run(f"module use {folder}; module load py-jax; module load jax/sif; echo $PY_JAX image=$JAX_IMAGE")
     assert "py-jax" in done.stderr
-    assert done.stdout == "image=\n"
+    assert done.stdout == "1 image=\n"
 
 
-def test_missing_image_is_named(cluster: Cluster, folder: str, version: str) -> None:
-    copy = f"mkdir -p {folder}/modules/jax && sed 's|/images/|/lost/|' /sw/modulefiles/jax/{version}.lua"
-    cluster.check(f"{copy} >{folder}/modules/jax/lost.lua")
-    done = cluster.run(f"module use {folder}/modules; module load jax/lost; echo status=$? image=$JAX_IMAGE")
-    assert done.stdout == "status=1 image=\n"
+def test_missing_image_is_named_on_load_only(modules: Modules, prefix: str) -> None:
+    image = f"{prefix.removesuffix('/sw')}/second.sif"
+    script = (
+        f"module use {prefix}/modulefiles; module load jax/{SECOND}; rm {image}; module unload jax; echo $JAX_IMAGE"
+    )
+    done = modules.run(script)
+    assert (done.stdout, done.stderr) == ("\n", "")
+    use = f"module use {prefix}/modulefiles"
+    done = modules.run(f"{use}; module load jax/{SECOND}; echo status=$? image=$JAX_IMAGE; module whatis jax/{SECOND}")
+    assert done.stdout.startswith("status=1 image=\n")
     message = " ".join(done.stderr.split())  # Lmod breaks lines as the terminal is wide
-    assert f"the image of jax/lost is missing: /sw/jaxsif/lost/jax-{version.removesuffix('-sif')}-cpu.sif" in message
-    assert "make image install FLAVOUR=cpu PREFIX=/sw" in message
+    assert f"the image of jax/{SECOND} is missing: {image}" in message
+    assert f"jaxsif module remove {SECOND}" in message
+    assert f"Version: {SECOND}" in done.stdout + done.stderr
+    assert f"{image}  (missing)" in modules.check(f"module load jax/sif; jaxsif module list --prefix {prefix}")
 
 
-def test_lmod_finds_no_fault_in_the_files(cluster: Cluster, version: str) -> None:
-    for name in ("dl", f"jax/{version}"):
-        checked = cluster.run(
-            f"/usr/share/lmod/lmod/libexec/check_module_tree_syntax /sw/modulefiles 2>&1 | grep {name}"
-        )
-        assert checked.stdout == ""
+def test_loaded_shell_stays_when_the_default_moves(modules: Modules, first: str, prefix: str) -> None:
+    default = f"/sw/jaxsif/*/bin/jaxsif module default --prefix {prefix}"
+    script = f"""module use {prefix}/modulefiles
+        module load jax/sif
+        {default} jax/{SECOND}
+        echo $JAX_IMAGE
+        module unload jax
+        echo unloaded=$JAX_IMAGE$JAXSIF_HOME
+        module load jax/sif
+        echo $JAX_IMAGE
+        {default} {first}
+        module unload jax
+        module load jax
+        echo $JAX_IMAGE"""
+    folder = prefix.removesuffix("/sw")
+    assert modules.check(script).split() == [
+        *(f"jax/{SECOND}", f"{folder}/first.sif", "unloaded=", f"{folder}/second.sif"),
+        *(f"jax/{first}", f"{folder}/first.sif"),
+    ]
+
+
+def test_default_is_removed_last(cluster: Cluster, first: str, prefix: str) -> None:
+    jaxsif = f"module load jax/sif; jaxsif module remove --prefix {prefix}"
+    done = cluster.run(f"{jaxsif} {first}")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"jaxsif: error: jax/{first} is the default\n  from: NAME\n"
+        "  try:  name another one first: jaxsif module default NAME\n"
+    )
+    cluster.check(f"{jaxsif} jax/{SECOND}; {jaxsif} {first}")
+    assert cluster.check(f"find {prefix}/modulefiles -type f -printf '%P\\n' | sort").split() == ["dl", "dl.lua"]
+    assert cluster.check(f"ls {prefix}/../*.sif").count(".sif") == 2
+
+
+def test_image_of_others_needs_a_name(cluster: Cluster, folder: str, prefix: str) -> None:
+    script = f"""cd {folder}
+        module load jax/sif
+        mkdir system
+        mksquashfs system plain.sqfs -quiet -no-progress >&2
+        apptainer --quiet sif new plain.sif
+        apptainer --quiet sif add --datatype 4 --parttype 2 --partfs 1 --partarch 2 plain.sif plain.sqfs
+        jaxsif module add --prefix {prefix} plain.sif
+        echo $?
+        jaxsif module add --prefix {prefix} --name ours plain.sif"""
+    done = cluster.run(script)
+    assert done.stdout == "2\njax/ours\n"
+    assert f"error: no name for the module: {folder}/plain.sif is not labelled with one\n" in done.stderr
+
+
+def test_lmod_finds_no_fault_in_the_files(cluster: Cluster) -> None:
+    checked = cluster.run("/usr/share/lmod/lmod/libexec/check_module_tree_syntax /sw/modulefiles 2>&1")
+    assert "No errors found" in checked.stdout
 
 
 def test_launcher_ignores_the_users_python_variables(cluster: Cluster, folder: str) -> None:

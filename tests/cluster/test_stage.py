@@ -76,6 +76,15 @@ def test_disks_that_are_too_small(cluster: Cluster, folder: str) -> None:
             assert "placed as a file where there is no room for more" in said[1]
 
 
+def test_interrupted(cluster: Cluster, folder: str) -> None:
+    """Nothing half is left, on no node."""
+    script = "jaxsif run --stage -- true & sleep 1.2; kill -TERM $!; wait $!; echo status $?"
+    out, said, _ = in_job(cluster, folder, script)
+    assert out == "status 143\n", said
+    for node in NODES:
+        assert set(cluster.check(f"ls -A {STAGED}", node=node).split()) <= {"lock"}
+
+
 def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
     cluster.check(f"mkdir -m 777 {STAGED}", node="node1", user="root")
     _, said, status = in_job(cluster, folder, "jaxsif run --stage -- true", nodes=1)
@@ -86,7 +95,7 @@ def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
 def test_what_arrives_must_be_the_image(cluster: Cluster, folder: str) -> None:
     script = "/usr/bin/python3 -IS /sw/jaxsif/0*/lib/jaxsif/node/stage.py place /tmp sha256:" + "0" * 64 + " $JAX_IMAGE"
     said = json.loads(cluster.check(f"module load jax/sif && {script}", node="node1"))
-    assert said["error"].startswith("image has another digest here: sha256:")
+    assert said["error"].startswith("what is here has not the digest sha256:0000")
     assert cluster.check(f"ls -A {STAGED}", node="node1") == "lock\n"
 
 

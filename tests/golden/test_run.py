@@ -118,6 +118,7 @@ CASES = {
         LOGIN_NODE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),
         job(SLURM_GPUS_PER_NODE="4"),
     ),
+    "layers": Case(RunOptions(TRAIN), LOGIN_NODE._replace(layers=("/home/a/my layers/a.0.sqfs", "/home/a/b.1.sqfs"))),
     "local": Case(RunOptions(TRAIN), WORKSTATION),
     "local-rehearsal": Case(RunOptions(TRAIN, launcher="local", gpus_per_node="4", label=True), WORKSTATION),
     "local-without-a-runtime": Case(

@@ -78,7 +78,7 @@ def test_help_is_what_was_asked_for(jaxsif: Jaxsif, arguments: list[str], usage:
 def test_help_of_run_names_every_option_and_exit_status(jaxsif: Jaxsif) -> None:
     _, out, _ = jaxsif("run", "--help")
     shown = {word.rstrip(",") for line in out.splitlines() if line.startswith("  -") for word in line.split()[:2]}
-    fields = set(RunOptions._fields) - {"command", "binds"} | {"bind", "image", "dry-run", "verbose"}
+    fields = set(RunOptions._fields) - {"command", "binds"} | {"bind", "image", "layer", "dry-run", "verbose"}
     assert {"--" + name.replace("_", "-") for name in fields} <= shown
     assert all(f"  {code}  " in out for code in (2, 125, 127))
 

@@ -63,6 +63,7 @@ configure() {
     install -m 400 "$home/etc/munge.key" "$root/etc/munge/munge.key"
     mkdir -p "$root/var/spool/slurmd" "$root/var/spool/slurmctld" "$root/etc/lmod"
     echo /sw/modulefiles >"$root/etc/lmod/modulespath"
+    echo /sw/modulefiles >"$root/etc/environment-modules/modulespath"
 }
 
 configure_network() {

@@ -1,4 +1,4 @@
-"""The root file system of every node: Debian with Slurm, munge, Lmod and Apptainer, built once."""
+"""The root file system of every node: Debian with Slurm, munge, both module systems and Apptainer, built once."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ _PACKAGES = (
     *("ca-certificates", "iproute2", "make", "procps", "python3", "python3-venv"),
 )
 _USERS = ("user", "other")
+# The other module system, which Debian does not install beside Lmod: its files are others, but for those that make
+# login shells use it. `. /usr/share/modules/init/bash` does.
+_ADD_ENVIRONMENT_MODULES = (
+    """cd "$1/tmp" && APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get download environment-modules """
+    """&& dpkg-deb -x environment-modules_*.deb "$1" && rm environment-modules_*.deb """
+    """&& rm "$1/etc/profile.d/modules.sh" "$1/etc/csh/login.d/modules\""""
+)
 # One more line in the new system's sources: the first one's mirror, with the unstable suite.
 _ADD_UNSTABLE = (
     """sed -n 's/ [a-z]* main.*/ sid main/p' "$1"/etc/apt/sources.list | head -n 1 """
@@ -31,7 +38,8 @@ _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 
 def build_rootfs(settings: Settings) -> None:
     """Build the suite's root file system unless it stands there, made from the same recipe."""
-    recipe = hashlib.sha256(repr((settings.suite, _PACKAGES, _USERS, _ADD_UNSTABLE, _LEFT_OUT)).encode()).hexdigest()
+    inputs = (settings.suite, _PACKAGES, _USERS, _ADD_UNSTABLE, _ADD_ENVIRONMENT_MODULES, _LEFT_OUT)
+    recipe = hashlib.sha256(repr(inputs).encode()).hexdigest()
     marker = settings.rootfs.with_suffix(".recipe")
     if settings.rootfs.is_dir() and marker.is_file() and marker.read_text() == recipe:
         return
@@ -89,6 +97,7 @@ def _mmdebstrap_argv(settings: Settings, tarball: Path, apt_conf: Path) -> list[
     # Apptainer is in Debian's unstable suite only: everything else comes from the chosen suite, by apt priority.
     argv += [f'--aptopt=APT::Default-Release "{settings.suite}"', f"--setup-hook={_ADD_UNSTABLE}"]
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
-    argv += [f"--customize-hook={users}", settings.suite, str(tarball)]
+    argv += [f"--customize-hook={users}", f"--customize-hook={_ADD_ENVIRONMENT_MODULES}"]
+    argv += [settings.suite, str(tarball)]
     mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one
     return [*argv, mirror] if mirror else argv

@@ -1,0 +1,1 @@
+"""jaxsif layer …: one module a verb."""

@@ -1,0 +1,43 @@
+"""jaxsif layer show."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+
+from jaxsif.commands.layer.list import find_status
+from jaxsif.layers import layers_folder, read_layer
+
+DESCRIPTION = """\
+Tell what is in a layer, what it was made of, and for which image.
+
+example:
+  jaxsif layer show my-layer
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif layer show`."""
+    parser.add_argument("name", metavar="NAME", help="the layer's name")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Print it."""
+    layer = read_layer(arguments.name, environ, "NAME")
+    rows = [
+        ("status", find_status(layer, environ)),
+        ("image", layer.image),
+        ("digest", layer.image_key),
+        ("python", layer.python),
+        ("created", layer.created),
+        ("file", os.path.join(layers_folder(environ), layer.file)),
+        ("size", f"{layer.size / 1e6:.1f} MB"),
+        ("requirements", "\n".join(layer.requirements)),
+        ("may replace", "\n".join(layer.allow_replace)),
+        ("packages", "\n".join(f"{name} {version}" for name, version in sorted(layer.packages.items()))),
+    ]
+    for name, value in rows:
+        for index, line in enumerate(value.splitlines()):
+            print(f"{name if not index else '':<13} {line}")
+    return 0

@@ -1,0 +1,35 @@
+"""jaxsif layer update: make a layer anew, of what it was made of."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from jaxsif.commands.layer.create import show
+from jaxsif.host import find_image, require_runtime
+from jaxsif.layering.make import Wanted, make_layer
+from jaxsif.layers import read_layer
+
+DESCRIPTION = """\
+Make a layer anew, of the requirements that it was made of, for the image that there is now, in the newest versions
+that go with it. When that fails, the layer stays as it is.
+
+examples:
+  jaxsif layer update my-layer
+  jaxsif layer update --image /sw/jaxsif/images/jax-0.12.0.1-cuda12.sif my-layer
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif layer update`."""
+    parser.add_argument("name", metavar="NAME", help="the layer's name")
+    parser.add_argument("--image", metavar="PATH", help="the image, as for jaxsif run")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Make it anew."""
+    old = read_layer(arguments.name, environ, "NAME")
+    image = find_image(arguments.image, environ).path
+    wanted = Wanted(old.name, old.requirements, old.allow_replace)
+    make_layer(wanted, image, require_runtime(environ), environ, show)
+    return 0

@@ -1,0 +1,1 @@
+"""jaxsif module …: one module a verb."""

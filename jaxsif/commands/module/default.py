@@ -1,0 +1,29 @@
+"""jaxsif module default: what jax/sif and plain jax stand for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from jaxsif.modules import find_prefix, set_default
+
+DESCRIPTION = """\
+Let jax/sif and plain jax stand for another module, from the next module load on.
+
+examples:
+  jaxsif module default jax/0.12.0.1-cuda12-sif
+  jaxsif module default 0.12.0.1-cuda12-sif
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif module default`."""
+    parser.add_argument("name", metavar="NAME", help="one of jaxsif module list, with or without jax/")
+    parser.add_argument("--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Move the default."""
+    module = set_default(find_prefix(arguments.prefix), arguments.name)
+    print(f"jax/{module.name}")
+    return 0

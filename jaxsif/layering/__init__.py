@@ -1,0 +1,1 @@
+"""Layers: make them, for `jaxsif run --layer` to mount."""

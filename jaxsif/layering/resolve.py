@@ -1,0 +1,66 @@
+"""Requirements -> the packages that an image lacks for them, found by uv in the image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.layering.container import SEEN_AS, Container, tail
+
+_LINE = re.compile(r" ([+-]) (([\w.-]+)(?:==\S+| @ \S+))(?: \(from (\S+)\))?$")
+_PIN = re.compile(r"(?<![\w.-])([\w.-]+)==([^\s,]*[^\s,.])")
+
+
+class Plan(NamedTuple):
+    """What uv would do in the image."""
+
+    install: dict[str, str]  # package -> the requirement of just this version of it
+    replaced: tuple[str, ...]  # packages of the image that would go
+
+
+def parse_plan(lines: Sequence[str]) -> Plan:
+    """The plan that `uv pip install --dry-run` prints; raises HostError for one that cannot be read."""
+    found = [line.groups() for line in map(_LINE.match, lines) if line]
+    install = {name: f"{name} @ {address}" if address else one for sign, one, name, address in found if sign == "+"}
+    plan = Plan(install, tuple(name for sign, _, name, _ in found if sign == "-"))
+    told = re.search(r"^Would install (\d+) package", "\n".join(lines), re.MULTILINE)
+    nothing = any(line.startswith("Would make no changes") for line in lines)
+    if len(plan.install) != (int(told[1]) if told else 0) or not (told or nothing):
+        raise HostError(f"cannot read what uv said:\n{tail(list(lines))}", "uv", "use another version of uv")
+    return plan
+
+
+def resolve(container: Container, image: dict[str, Any], allow_replace: Sequence[str]) -> Plan:
+    """The packages to install for requirements.txt; raises JaxsifError where they do not go with the image's."""
+    kept = {name: version for name, version in image["packages"].items() if name not in allow_replace}
+    constraints = "".join(f"{name}=={version}\n" for name, version in kept.items())
+    (container.scratch / "constraints.txt").write_text(constraints)
+    files = ["--constraint", f"{SEEN_AS}/constraints.txt", "--requirements", f"{SEEN_AS}/requirements.txt"]
+    status, lines = container.run(*uv_install(image), "--dry-run", *files)
+    if status:
+        raise explain(lines, kept)
+    return parse_plan(lines)
+
+
+def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
+    """uv's reason for no plan, as an error that names the packages of the image which are in the way."""
+    named = dict.fromkeys(name for name, version in _PIN.findall("\n".join(lines)) if kept.get(name) == version)
+    reason = tail(list(lines))
+    if not named:
+        return JaxsifError(f"uv cannot resolve the requirements:\n{reason}", "requirements", "mend what it names")
+    packages = ", ".join(f"{name} {kept[name]}" for name in named)
+    remedy = " ".join(f"--allow-replace {name}" for name in named)
+    return JaxsifError(
+        f"the requirements do not go with {packages} of the image:\n{reason}",
+        "requirements",
+        f"ask for other versions, or let the layer have its own: {remedy}",
+    )
+
+
+def uv_install(image: dict[str, Any]) -> list[str]:
+    """The beginning of a command line of uv's."""
+    # The image's Python may belong to a distribution, which forbids changes; these go to a folder of their own.
+    options = ["--break-system-packages", "--no-build", "--color", "never", "--no-progress"]
+    return [f"{SEEN_AS}/uv", "pip", "install", "--python", image["executable"], *options]

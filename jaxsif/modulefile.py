@@ -1,0 +1,101 @@
+"""The texts of modulefiles in Lua and Tcl, the defaults among them, and what a modulefile says of itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxsif import __version__
+
+_RECORD = re.compile(r"^(?:--|#) jaxsif: (\{.*\})$", re.MULTILINE)
+
+
+class Module(NamedTuple):
+    """The module of one image."""
+
+    name: str  # behind jax/, such as 0.12.0.1-cuda12-sif
+    image: str  # its path
+    digest: str  # of the image when the module was added
+    home: str  # the launcher's folder, PREFIX/jaxsif/VERSION
+    version: str  # of JAX, as the image is labelled; '' for a foreign image, as is the flavour
+    flavour: str
+
+    @property
+    def title(self) -> str:
+        """What the image is, for people."""
+        return f"JAX {self.version} ({self.flavour})" if self.version else "JAX"
+
+
+def modules_folder(prefix: Path) -> Path:
+    """The folder of the modules called jax."""
+    return prefix / "modulefiles/jax"
+
+
+def read_module(path: Path) -> Module | None:
+    """What a modulefile says of itself, whichever version of jaxsif wrote it; None for one that none did."""
+    found = _RECORD.search(path.read_text(errors="replace"))
+    try:
+        record = json.loads(found[1]) if found else {}
+        return Module(*(record[field] for field in Module._fields))
+    except (ValueError, KeyError):
+        return None
+
+
+def render_default(modules: Sequence[Module], default: Module) -> str:
+    """The names that stand for modules: jax/sif and plain jax for the default, jax/VERSION-sif for each version of JAX.
+
+    That is how job scripts written elsewhere name it. Of several flavours it is the default's, or else the first.
+    """
+    versions: dict[str, str] = {}
+    for module in sorted(modules, key=lambda one: (one.flavour != default.flavour, one.name)):
+        if module.name == f"{module.version}-{module.flavour}-sif":
+            versions.setdefault(f"{module.version}-sif", module.name)
+    lines = [
+        "#%Module",
+        "# Read by Lmod too. jaxsif module writes it.",
+        f"module-version jax/{default.name} sif default",
+    ]
+    taken = {module.name for module in modules}
+    lines += [f"module-version jax/{name} {short}" for short, name in versions.items() if short not in taken]
+    return "\n".join(lines) + "\n"
+
+
+def render_module(prefix: Path, module: Module) -> dict[Path, str]:
+    """Path -> text of the image's modules and of the umbrella module, in both languages."""
+    templates = Path(module.home) / "modulefiles"
+    words = {
+        "RECORD": json.dumps(module._asdict()),
+        "NAME": module.name,
+        "TITLE": module.title,
+        "VERSION": __version__,
+        "DIGEST": module.digest,
+    }
+    words["HELP"] = _fill((templates / "jax.help.in").read_text(), words).rstrip("\n")
+    paths = {
+        "HOME": module.home,
+        "IMAGE": module.image,
+        "IMAGES": str(prefix / "jaxsif/images"),
+        "MODULEFILES": str(prefix / "modulefiles"),
+    }
+    texts = {}
+    for kind, suffix, quote in (("lua", ".lua", _quote_lua), ("tcl", "", _quote_tcl)):
+        filled = {**words, **{name: quote(path) for name, path in paths.items()}}
+        for template, target in (("dl", prefix / "modulefiles/dl"), ("jax", modules_folder(prefix) / module.name)):
+            text = (templates / f"{template}.{kind}.in").read_text(encoding="utf-8")
+            texts[target.with_name(target.name + suffix)] = _fill(text, filled)
+    return texts
+
+
+def _quote_lua(text: str) -> str:
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _quote_tcl(text: str) -> str:
+    return re.sub(r"([^\w./:@%+=,-])", r"\\\1", text, flags=re.ASCII)
+
+
+def _fill(template: str, words: Mapping[str, str]) -> str:
+    return re.sub("@([A-Z]+)@", lambda found: words[found[1]], template)

@@ -1,0 +1,106 @@
+"""`make install` in the nodes' system, below a prefix of its own: what is there, and what a full disk leaves."""
+
+from __future__ import annotations
+
+import subprocess
+
+from harness import HERE, MINICLUSTER, Cluster
+
+# Without a network: what an install needs from elsewhere is below build/ before.
+INSTALL = "unshare --net make --no-print-directory install PREFIX=/mnt FLAVOUR=cpu"
+LIST = "find /mnt ! -path '*/.0*' \\( -type f -printf '%P %m %s\\n' -o -printf '%P %m\\n' \\) | sort"
+
+
+def sandbox(script: str) -> subprocess.CompletedProcess[str]:
+    """A script as root in the nodes' system with a disk of its own at /mnt, which is forgotten afterwards."""
+    mount = "set -e; mount -t tmpfs -o size=400m,mode=755 none /mnt"
+    argv = [MINICLUSTER, "sandbox", "--", "bash", "-c", f"{mount}\n{script}"]
+    return subprocess.run(argv, cwd=HERE.parents[1], capture_output=True, text=True, check=False, timeout=120)
+
+
+def check(script: str) -> str:
+    """As `sandbox`, for a script that must succeed; return its standard output."""
+    done = sandbox(script)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_again_changes_nothing_and_everybody_can_read(cluster: Cluster) -> None:
+    script = f"""umask 077
+        {INSTALL} >&2
+        printf '[policy]\\ndigests = []\\n' >/mnt/jaxsif/jaxsif.toml
+        {LIST} >/tmp/before
+        {INSTALL} >&2
+        {LIST} | grep -v 'jaxsif/jaxsif.toml' | diff - <(grep -v jaxsif/jaxsif.toml /tmp/before) >&2
+        cat /mnt/jaxsif/jaxsif.toml
+        find /mnt -name jaxsif.toml -o ! -perm -a+r -print -o -type d ! -perm -a+rx -print"""
+    assert check(script) == "[policy]\ndigests = []\n"
+
+
+def test_full_disk_is_named_and_changes_nothing(cluster: Cluster) -> None:
+    script = f"""{INSTALL} >&2
+        jaxsif=/mnt/jaxsif/*/bin/jaxsif
+        name=$($jaxsif module list --json | sed -n 's/.*"name": "\\(.*\\)",/\\1/p')
+        dd if=/dev/zero of=/mnt/filler bs=1M status=none 2>/dev/null || true
+        truncate -s -1M /mnt/filler
+        {LIST} >/tmp/before
+        {INSTALL} && exit 1
+        dd if=/dev/zero of=/mnt/more bs=4k status=none 2>/dev/null || true
+        $jaxsif module default $name && exit 1
+        rm /mnt/more
+        {LIST} | diff /tmp/before - >&2
+        $jaxsif --version
+        $jaxsif module list"""
+    done = sandbox(script)
+    assert done.returncode == 0, done.stderr
+    assert "No space left on device" in done.stderr
+    assert "install: error: cannot write below /mnt, see above: nothing was changed\n" in done.stderr
+    assert "jaxsif: error: cannot write /mnt/modulefiles/jax/.modulerc: No space left on device\n" in done.stderr
+    version, listed = done.stdout.splitlines()
+    assert version.startswith("jaxsif ")
+    assert listed.startswith("* jax/")
+
+
+def test_terminated_install_leaves_nothing_half_made(cluster: Cluster) -> None:
+    script = f"""{INSTALL} >&2
+        {LIST} >/tmp/before
+        for seconds in 0.1 0.2 0.4; do
+            touch -d yesterday /mnt/jaxsif/images/*.sif # so that it is copied again
+            timeout $seconds modulefiles/install /mnt cpu /usr/bin/python3 >&2 || echo $?
+            find /mnt -name '*.new*'
+        done
+        {LIST} | diff /tmp/before - >&2"""
+    assert set(check(script).split()) == {"124"}
+
+
+def test_two_versions_of_the_launcher(cluster: Cluster) -> None:
+    """The image's module takes the one that added it last; the other one stays and can take it back."""
+    script = f"""{INSTALL} >&2
+        mkdir /tmp/next
+        cp -R jaxsif containers modulefiles slurm LICENSE /tmp/next
+        ln -s $PWD/build /tmp/next/build
+        sed -i 's/^__version__ = .*/__version__ = "99.0"/' /tmp/next/jaxsif/__init__.py
+        first=$(ls /mnt/jaxsif | grep '^[0-9]')
+        /tmp/next/modulefiles/install /mnt cpu /usr/bin/python3 >&2
+        /mnt/jaxsif/99.0/bin/jaxsif module list
+        /mnt/jaxsif/99.0/bin/jaxsif --version
+        /mnt/jaxsif/$first/bin/jaxsif module add /mnt/jaxsif/images/*.sif
+        /mnt/jaxsif/99.0/bin/jaxsif module list
+        echo $first"""
+    before, version, name, after, first = check(script).splitlines()
+    assert f" jaxsif {first}  /mnt/jaxsif/images/" in after
+    assert before == after.replace(f"jaxsif {first}", "jaxsif 99.0")
+    assert version == "jaxsif 99.0"
+    assert after.split()[:2] == ["*", name]
+
+
+def test_launcher_has_its_libraries(cluster: Cluster) -> None:
+    """Those of the machine's Python are not seen: it runs as python -IS."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import requests, tomli; "
+    program += "print(requests.__file__, tomli.__file__, requests.certs.where())"
+    found = cluster.check(
+        f'module load jax/sif && /usr/bin/python3 -IS -c "{program}" $JAXSIF_HOME/lib; echo $JAXSIF_HOME'
+    )
+    *paths, home = found.split()
+    assert len(paths) == 3
+    assert all(path.startswith(f"{home}/lib/") for path in paths)

@@ -1,0 +1,151 @@
+"""Layers before a run: which fit the image and one another, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from siffile import descriptor, sif_header
+
+from jaxsif.errors import JaxsifError
+from jaxsif.layers import Layer, find_image_key, find_layers, list_names, read_layer
+
+ROOT = bytes([1, 0, 0, 0, 2, 0, 0, 0]) + b"02\0"
+Make = Callable[..., str]
+
+
+def write_image(path: Path, content: bytes) -> str:
+    table = descriptor(0x4004, 40_000, len(content), ROOT)
+    path.write_bytes((sif_header(40_000, len(content)) + table).ljust(40_000, b"\0") + content)
+    return str(path)
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    return write_image(tmp_path / "a.sif", b"one")
+
+
+@pytest.fixture
+def make(tmp_path: Path, environ: dict[str, str], image: str) -> Make:
+    """Write a layer for `image`; return the path of its file."""
+
+    def make(name: str, **packages: str) -> str:
+        folder = tmp_path / "data/jaxsif/layers"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.0.sqfs").write_bytes(b"hsqs" + bytes(96))
+        status = os.stat(image)
+        layer = Layer(
+            name=name,
+            file=f"{name}.0.sqfs",
+            size=100,
+            image=image,
+            image_key=find_image_key(image, environ),
+            image_state=(status.st_size, status.st_mtime_ns),
+            python="3.13.5",
+            created="2026-11-20T12:00:00+00:00",
+            requirements=tuple(packages),
+            allow_replace=(),
+            packages=packages,
+        )
+        (folder / f"{name}.json").write_text(json.dumps(layer._asdict()))
+        return str(folder / layer.file)
+
+    return make
+
+
+def test_files_in_order_each_once(environ: dict[str, str], image: str, make: Make) -> None:
+    b, a = make("b", optax="1", etils="2"), make("a", flax="1", etils="2")
+    assert find_layers(["b", "a", "b"], "--layer", image, environ) == (b, a)
+    assert list_names(environ) == ["a", "b"]
+    assert read_layer("a", environ, "").packages == {"flax": "1", "etils": "2"}
+
+
+def test_no_layers_need_nothing(environ: dict[str, str]) -> None:
+    assert find_layers([], "--layer", None, environ) == ()
+    assert list_names(environ) == []
+
+
+def test_a_copy_of_the_image_is_the_image(tmp_path: Path, environ: dict[str, str], image: str, make: Make) -> None:
+    copy = write_image(tmp_path / "copy.sif", b"one")
+    layer = make("a")
+    assert find_layers(["a"], "--layer", copy, environ) == (layer,)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_another_image(tmp_path: Path, environ: dict[str, str], image: str, make: Make, in_place: bool) -> None:
+    make("a")
+    other = write_image(Path(image) if in_place else tmp_path / "b.sif", b"another")
+    with pytest.raises(JaxsifError) as caught:
+        find_layers(["a"], "--layer", other, environ)
+    assert caught.value.what == f"layer a was made for another image than {other}"
+    assert caught.value.where.startswith(f"--layer; it was made for {image}, sha256:")
+    assert caught.value.hint == f"jaxsif layer update --image {other} a"
+
+
+def test_an_unpacked_image_is_its_path(tmp_path: Path, environ: dict[str, str]) -> None:
+    assert find_image_key(str(tmp_path), environ) == f"folder:{tmp_path.resolve()}"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file or directory"),
+        (b"hsqs" + bytes(95), "has 99 bytes instead of 100"),
+        (bytes(100), "is no squashfs file"),
+    ],
+)
+def test_damaged_file(environ: dict[str, str], image: str, make: Make, content: bytes | None, reason: str) -> None:
+    path = Path(make("a"))
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(JaxsifError, match="layer a is damaged: ") as caught:
+        find_layers(["a"], "--layer", image, environ)
+    assert reason in caught.value.what
+    assert caught.value.hint == f"jaxsif layer update --image {image} a"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "a"}'])
+def test_damaged_json(tmp_path: Path, environ: dict[str, str], make: Make, text: str) -> None:
+    make("a")
+    (tmp_path / "data/jaxsif/layers/a.json").write_text(text)
+    with pytest.raises(JaxsifError, match="cannot read layer a: ") as caught:
+        read_layer("a", environ, "")
+    assert caught.value.hint == "jaxsif layer remove a"
+
+
+def test_two_versions_of_one_package(environ: dict[str, str], image: str, make: Make) -> None:
+    make("a", etils="1")
+    make("b", etils="2")
+    with pytest.raises(JaxsifError, match="layers a and b have etils in two versions, 1 and 2"):
+        find_layers(["a", "b"], "--layer", image, environ)
+
+
+def test_no_layer_of_that_name(environ: dict[str, str], image: str, make: Make) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        find_layers(["x"], "run.layers in jaxsif.toml", image, environ)
+    assert (caught.value.what, caught.value.hint) == ("no layer x", "jaxsif layer create x PACKAGE...")
+    make("a")
+    with pytest.raises(JaxsifError) as caught:
+        find_layers(["x"], "run.layers in jaxsif.toml", image, environ)
+    assert (caught.value.what, caught.value.hint) == ("no layer x", "one of a")
+    assert caught.value.where.startswith("run.layers in jaxsif.toml, ")
+
+
+@pytest.mark.parametrize("name", ["", ".", "../a", "a.b", "-a", "a b", "ä"])
+def test_bad_name(environ: dict[str, str], image: str, name: str) -> None:
+    with pytest.raises(JaxsifError, match="not a name of a layer"):
+        find_layers([name], "--layer", image, environ)
+
+
+def test_without_a_runtime(environ: dict[str, str]) -> None:
+    with pytest.raises(JaxsifError, match="layers need a container runtime"):
+        find_layers(["a"], "--layer", None, environ)
