@@ -35,6 +35,9 @@ COMMANDS = {
     ("image", "sbom"): "print the bill of materials of an image",
     ("image", "list"): "list the images of a folder",
     ("image", "remove"): "remove an image",
+    ("image", "pull"): "download an image, and check it",
+    ("image", "sign"): "sign an image with a private key",
+    ("image", "verify"): "verify that an image is signed by a key",
     ("layer", "create"): "make a layer: packages to add to an image",
     ("layer", "list"): "list the layers that there are",
     ("layer", "show"): "tell what is in a layer",
@@ -46,7 +49,7 @@ COMMANDS = {
     ("module", "remove"): "remove a module",
 }
 _GROUPS = {
-    "image": "build images and look at them",
+    "image": "build, sign, download images, and look at them",
     "layer": "packages to add to an image",
     "module": "the modules of images",
 }

@@ -39,6 +39,13 @@ class Config(NamedTuple):
         """The file that 'table.key' came from."""
         return self.settings[name].source
 
+    def path(self, name: str) -> tuple[str, str] | None:
+        """The file or folder that 'table.key' names, as from its file's folder, and where it says so; or None."""
+        if name not in self.settings:
+            return None
+        value, source = self.settings[name]
+        return os.path.join(os.path.dirname(source), value), f"{name} in {source}"
+
 
 def find_files(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
     """The files that there are, site's first: of this installation, of the host, of the user, of the project.

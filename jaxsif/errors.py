@@ -1,6 +1,7 @@
 """What a person sees when jaxsif cannot do what was asked: what is wrong, where it came from, what to try.
 
 JaxsifError            2    a bad request: options, layout
+├── SignatureError     1    an image is not signed as was asked
 ├── HostError        125    this host, image or cluster cannot run it
 └── ProgramError     127    the program to run does not exist
 """
@@ -27,6 +28,12 @@ class JaxsifError(Exception):
         if self.hint:
             lines.append(f"  try:  {self.hint}")
         return "\n".join(lines)
+
+
+class SignatureError(JaxsifError):
+    """An image is not signed, not by that key, or was changed since."""
+
+    exit_code = 1
 
 
 class HostError(JaxsifError):

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from jaxsif.errors import HostError
 from jaxsif.sif import HEADER_SIZE, DataObject, check_sif, creation_time, find_descriptors, parse_descriptors
@@ -68,55 +69,63 @@ def digest(image: str, source: str = "", progress: Callable[[int], None] | None 
 
 def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") -> str:
     """As `digest`, read again only when the file has changed: 2.8 GB take seconds."""
-    import json
-
-    known = known_digest(image, environ)
-    if known:
-        return known
-    path, state = _state(image)  # before it is read: a change meanwhile is noticed the next time
-    found = digest(image, source)
-    memory = _memory(environ)
-    entries = {name: entry for name, entry in _read_memory(environ).items() if os.path.exists(name)}
-    entries[path] = [*state, found]
-    partial = f"{memory}.{os.getpid()}"
-    try:
-        os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
-        with open(partial, "w") as file:
-            json.dump(entries, file)
-        os.replace(partial, memory)
-    except OSError:  # a home that is full or cannot be written: read it again the next time
-        with suppress(OSError):
-            os.unlink(partial)
-    return found
+    return remembered(image, "digest", environ, lambda: digest(image, source))
 
 
 def known_digest(image: str, environ: Mapping[str, str]) -> str | None:
     """The digest, if it was computed before and the file has not changed since; raises OSError."""
-    path, state = _state(image)
-    entry = _read_memory(environ).get(path)
-    return str(entry[-1]) if entry and entry[:-1] == state else None
+    found = _recall(_memory(environ)).get(os.path.realpath(image))
+    return found.get("digest") if isinstance(found, dict) and found.get("state") == _state(image) else None
 
 
-def _state(image: str) -> tuple[str, list[object]]:
-    """The file's real path, and what changes when its content does."""
-    path = os.path.realpath(image)
-    status = os.stat(path)
-    return path, [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+def remembered(image: str, what: str, environ: Mapping[str, str], find: Callable[[], str]) -> str:
+    """What `find` returned when it was last asked for `what` about `image`; found again when the file has changed."""
+    path, state = os.path.realpath(image), _state(image)
+    known = _recall(_memory(environ))
+    entry = known.get(path)
+    if not isinstance(entry, dict) or entry.get("state") != state:
+        entry = {"state": state}
+    if what not in entry:
+        entry[what] = find()
+        known[path] = entry
+        _memorize(_memory(environ), {name: value for name, value in known.items() if os.path.exists(name)})
+    return str(entry[what])
 
 
-def _read_memory(environ: Mapping[str, str]) -> dict[str, list[object]]:
-    import json
-
-    try:
-        with open(_memory(environ)) as file:
-            entries: dict[str, list[object]] = json.load(file)
-    except (OSError, ValueError):
-        return {}  # the first time, no home, or cut short by a full disk
-    return entries
+def _state(image: str) -> list[int]:
+    """What changes when the file's content does."""
+    status = os.stat(image)
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def _memory(environ: Mapping[str, str]) -> str:
-    return os.path.join(cache_folder(environ), "digests.json")
+    return os.path.join(cache_folder(environ), "images.json")
+
+
+def _recall(memory: str) -> dict[str, Any]:
+    import json
+
+    try:
+        with open(memory) as file:
+            known = json.load(file)
+    except (OSError, ValueError):
+        return {}  # the first time, or cut short by a full disk
+    return known if isinstance(known, dict) else {}
+
+
+def _memorize(memory: str, known: Mapping[str, Any]) -> None:
+    import json
+
+    partial = f"{memory}.{os.getpid()}"
+    with suppress(OSError):  # a home that is full or cannot be written: next time the image is read again
+        os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
+        try:
+            with open(partial, "w") as file:
+                json.dump(known, file)
+            os.replace(partial, memory)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(partial)
 
 
 def cache_folder(environ: Mapping[str, str]) -> str:

@@ -48,6 +48,12 @@ def output(*argv: str) -> str:
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
 
 
+def captured(argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """A command that is over, whatever its exit status, and all it said; raises OSError."""
+    nothing = subprocess.DEVNULL
+    return subprocess.run(argv, env=environ, stdin=nothing, capture_output=True, text=True, errors="replace")
+
+
 @contextmanager
 def _signals_held() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait for the end of the body: Popen, interrupted, would forget what it has just started."""
@@ -86,9 +92,10 @@ def run_plain(
     stdin: IO[bytes] | None = None,
     stdout: IO[bytes] | None = None,
     stderr: IO[bytes] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> int:
-    """The exit status of a command between files; None is our own stream."""
-    with _started(argv, stdin=stdin, stdout=stdout, stderr=stderr) as process:
+    """The exit status of a command between files; None is our own stream, our own environment."""
+    with _started(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=environ) as process:
         return process.wait()
 
 

@@ -18,7 +18,7 @@ _MAGIC = b"SIF_MAGIC\x00"
 # type used id group link offset size padded-size created modified uid gid name[128] extra[384]
 _DESCRIPTOR = struct.Struct("<i?III7q128s384s")
 _PARTITION = struct.Struct("<ii3s")  # the extra of a partition: file system, kind, architecture
-_SIGNATURE = struct.Struct("<i20s")  # the extra of a signature: hash, PGP fingerprint
+_SIGNATURE = struct.Struct("<i20s")  # the extra of a signature: algorithm of its digests, fingerprint
 _TYPES = {0x4001: "definition", 0x4003: "labels", 0x4004: "partition", 0x4005: "signature", 0x4006: "json"}
 _FILE_SYSTEMS = {1: "squashfs", 2: "ext3", 5: "encrypted squashfs"}
 _SYSTEM = 2  # the kind of the partition that becomes the container's root
@@ -34,7 +34,7 @@ class DataObject(NamedTuple):
     file_system: str = ""  # of a partition: squashfs, ext3, …
     system: bool = False  # whether a partition is the container's root, and not an overlay or data
     architecture: str = ""  # of a partition: x86_64, aarch64
-    signer: str = ""  # of a signature: the PGP key's fingerprint, or 'a PEM key', which leaves no name
+    fingerprint: str = ""  # of a signature: of the PGP key that made it, in capitals; zeros for a key of another kind
 
 
 def check_sif(header: bytes, size: int, image: str, source: str) -> None:
@@ -73,8 +73,7 @@ def parse_descriptors(table: bytes) -> tuple[DataObject, ...]:
 def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObject:
     type_ = _TYPES.get(number, str(number))
     if type_ == "signature":
-        fingerprint = _SIGNATURE.unpack(extra[: _SIGNATURE.size])[1]
-        return DataObject(type_, offset, size, signer=fingerprint.hex().upper() if any(fingerprint) else "a PEM key")
+        return DataObject(type_, offset, size, fingerprint=_SIGNATURE.unpack(extra[: _SIGNATURE.size])[1].hex().upper())
     if type_ != "partition":
         return DataObject(type_, offset, size)
     file_system, kind, architecture = _PARTITION.unpack(extra[: _PARTITION.size])

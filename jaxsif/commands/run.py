@@ -32,8 +32,8 @@ examples:
 """
 
 EPILOG = """\
-The image is that of --image, of JAX_IMAGE, or ./jax.sif; the runtime is apptainer or singularity on the PATH, or
-JAXSIF_RUNTIME.
+The image is that of --image, of JAX_IMAGE, of run.image in a jaxsif.toml, or ./jax.sif; the runtime is apptainer or
+singularity on the PATH, or JAXSIF_RUNTIME.
 
 exit status:
   the program's own, 128 + N for signal N; of the process that failed first
@@ -110,8 +110,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     options["srun_args"] = tuple(word for words in options["srun_args"] for word in _split(words))
     request = plan.RunOptions(**options)
     allocation = Allocation.from_environ(environ)
-    host, image_source = hosts.probe(request, image, allocation, environ)
     settings = read_config(environ, os.getcwd())
+    host, image_source = hosts.probe(request, image, allocation, environ, settings.path("run.image"))
+    for line in _check_policies(settings, host, image_source, environ):
+        if dry_run or verbose:
+            _note(line)
     host = host._replace(layers=_find_layers(layers, settings, host.image, environ))
     if settings.get("run.stage") if staged is None else staged:
         host = _stage(request.launcher, host, allocation, settings.get("run.stage-folder"), dry_run, environ)
@@ -150,6 +153,15 @@ def _stage(
 
 def _note(line: str) -> None:
     print(f"jaxsif: {line}", file=sys.stderr, flush=True)
+
+
+def _check_policies(config: Config, host: Host, image_source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    if not config.policies:  # as most runs have none, spare them the import
+        return ()
+    from jaxsif.policy import Subject, check_policies
+
+    subject = Subject(host.image, image_source, host.runtime.command if host.runtime else None)
+    return check_policies(config, subject, environ)
 
 
 def _find_layers(

@@ -86,10 +86,11 @@ def _from_packages(
 def _file_facts(image: str, labels: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Fact]:
     parts = read_objects(image)
     root = next((part for part in parts if part.system), None)
-    signers = dict.fromkeys(part.signer for part in parts if part.type == "signature")
+    prints = dict.fromkeys(part.fingerprint for part in parts if part.type == "signature")
+    signers = [one if one.strip("0") else "a PEM key" for one in prints]
     yield Fact("architecture", "architecture", root and root.architecture)
     yield _digest_fact(image, environ)
-    yield Fact("signers", "signed by", list(signers))
+    yield Fact("signers", "signed by", signers)
     yield Fact("size", "size", os.path.getsize(image))
     created = labels.get("org.opencontainers.image.created")
     moment = datetime.fromtimestamp(read_created(image), timezone.utc).isoformat(timespec="seconds")

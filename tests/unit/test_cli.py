@@ -28,6 +28,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.startswith(("SLURM", "JAX", "APPTAINER", "SINGULARITY", "CUDA_")) or "proxy" in name:
             monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))  # no settings of whoever runs the tests
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     (tmp_path / "bin").mkdir()
     for name in ("srun", "apptainer"):
         (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
@@ -360,3 +362,19 @@ def test_local_run_with_two_labelled_processes(jaxsif: Jaxsif, bare: None) -> No
     assert code == 0
     assert sorted(out.splitlines()) == ["0: a", "0: b", "1: a", "1: b"]
     assert err == NOTES.splitlines(keepends=True)[1]
+
+
+def test_image_of_the_settings(jaxsif: Jaxsif, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the file's folder, and only where neither option nor variable names one."""
+    (host / "work").mkdir()
+    (host / "images").mkdir()
+    (host / "jax.sif").rename(host / "images/site.sif")
+    (host / "jaxsif.toml").write_text('[run]\nimage = "images/site.sif"\n')
+    monkeypatch.chdir(host / "work")
+    assert f" {host}/images/site.sif " in jaxsif("run", "--dry-run", "--nodes=1", "--", "true")[1]
+    _, _, err = jaxsif("run", "--dry-run", "--nodes=1", "--", "true", JAX_IMAGE="other.sif")
+    assert err.startswith("jaxsif: error: image not found: other.sif\n  from: JAX_IMAGE (environment)\n")
+    (host / "images/site.sif").unlink()
+    monkeypatch.delenv("JAX_IMAGE")
+    _, _, err = jaxsif("run", "--dry-run", "--nodes=1", "--", "true")
+    assert f"image not found: {host}/images/site.sif\n  from: run.image in {host}/jaxsif.toml\n" in err

@@ -16,7 +16,7 @@ PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSI
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # The page of a command, by its first word.
 PAGE_OF = {"run": "run.md", "image": "image.md", "layer": "layers.md", "module": "site.md"}
-_ERRORS = ("JaxsifError", "HostError", "ProgramError")
+_ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError")
 
 
 def _name(path: Path) -> str:

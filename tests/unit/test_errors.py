@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxsif.errors import HostError, JaxsifError, ProgramError
+from jaxsif.errors import HostError, JaxsifError, ProgramError, SignatureError
 
 WHOLE = """\
 jaxsif: error: image not found: /scratch/jax.sif
@@ -26,8 +26,10 @@ def test_render(arguments: tuple[str, ...], text: str) -> None:
     assert JaxsifError(*arguments).render() == text
 
 
-@pytest.mark.parametrize(("kind", "code"), [(JaxsifError, 2), (HostError, 125), (ProgramError, 127)])
-def test_exit_codes_are_those_that_the_help_of_run_promises(kind: type[JaxsifError], code: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "code"), [(JaxsifError, 2), (SignatureError, 1), (HostError, 125), (ProgramError, 127)]
+)
+def test_exit_codes_are_those_that_the_help_promises(kind: type[JaxsifError], code: int) -> None:
     assert kind("x").exit_code == code
     assert isinstance(kind("x"), JaxsifError)  # what `cli.main` catches
 

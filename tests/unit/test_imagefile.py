@@ -11,7 +11,7 @@ import pytest
 from siffile import descriptor, sif_header
 
 from jaxsif.errors import HostError
-from jaxsif.imagefile import digest, find_root, known_digest, read_created, remembered_digest
+from jaxsif.imagefile import digest, find_root, known_digest, read_created, remembered, remembered_digest
 
 ROOT = struct.pack("<ii3s", 1, 2, b"02\0")
 OVERLAY = struct.pack("<ii3s", 1, 4, b"02\0")
@@ -60,11 +60,11 @@ def test_image_with_an_overlay_in_it(tmp_path: Path) -> None:
 def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     image = write_image(tmp_path / "a.sif", b"one")
-    memory = tmp_path / "cache/jaxsif/digests.json"
+    memory = tmp_path / "cache/jaxsif/images.json"
     assert known_digest(image, environ) is None
     assert remembered_digest(image, environ) == known_digest(image, environ) == sha256(b"one")
     known = json.loads(memory.read_text())
-    known[image][-1] = "sha256:as remembered"
+    known[image]["digest"] = "sha256:as remembered"
     memory.write_text(json.dumps(known))
     assert remembered_digest(image, environ) == "sha256:as remembered"
     write_image(tmp_path / "a.sif", b"two")
@@ -72,18 +72,41 @@ def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
     assert remembered_digest(image, environ) == sha256(b"two")
 
 
-def test_memory_that_cannot_be_written(tmp_path: Path) -> None:
-    image = write_image(tmp_path / "a.sif", b"one")
-    home_that_is_a_file = {"HOME": image}
-    assert remembered_digest(image, home_that_is_a_file) == sha256(b"one")
-    (tmp_path / "jaxsif/digests.json").mkdir(parents=True)
-    assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path)}) == sha256(b"one")
-    assert [path.name for path in (tmp_path / "jaxsif").iterdir()] == ["digests.json"]
-
-
-@pytest.mark.parametrize("text", ["", "[", "{}"])
+@pytest.mark.parametrize("text", ["", "[", "{}", "[]"])
 def test_memory_that_was_cut_short(tmp_path: Path, text: str) -> None:
     (tmp_path / "jaxsif").mkdir()
-    (tmp_path / "jaxsif/digests.json").write_text(text)
+    (tmp_path / "jaxsif/images.json").write_text(text)
     image = write_image(tmp_path / "a.sif", b"one")
     assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path)}) == sha256(b"one")
+
+
+def test_each_thing_is_remembered_for_itself(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert [remembered(image, what, environ, lambda what=what: f"{what} found") for what in "abab"] == [
+        "a found",
+        "b found",
+        "a found",
+        "b found",
+    ]
+    assert remembered(image, "a", environ, lambda: "found again") == "a found"
+    write_image(tmp_path / "a.sif", b"two")
+    assert remembered(image, "a", environ, lambda: "found again") == "found again"
+
+
+def test_what_raises_is_not_remembered(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    image = write_image(tmp_path / "a.sif", b"one")
+
+    def fail() -> str:
+        raise HostError("no")
+
+    with pytest.raises(HostError):
+        remembered(image, "a", environ, fail)
+    assert not (tmp_path / "jaxsif").exists()
+
+
+def test_home_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == sha256(b"one")

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jaxsif"
 ORDER = (
     *("errors", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
     *("config", "imagefile", "layers", "process", "host", "staging", "launch", "images", "layering", "modulefile"),
-    *("modules", "commands", "cli", "__main__"),
+    *("modules", "policy", "commands", "cli", "__main__"),
 )
 PURE = ("errors", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports")
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import

@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the facts."""
-    facts = inspect_image(find_image(arguments.image, environ, "IMAGE").path, environ)
+    facts = inspect_image(find_image(arguments.image, environ, named_by="IMAGE").path, environ)
     if arguments.json:
         print(json.dumps(facts_as_json(facts), indent=1))
     else:

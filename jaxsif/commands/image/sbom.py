@@ -25,6 +25,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print it."""
-    image = find_image(arguments.image, environ, "IMAGE")
+    image = find_image(arguments.image, environ, named_by="IMAGE")
     sys.stdout.write(read_sbom(require_runtime(environ).command, image.path))
     return 0

@@ -1,0 +1,76 @@
+"""jaxsif image pull: an image from elsewhere, whole and checked."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from urllib.parse import urlsplit
+
+from jaxsif.host import require_runtime
+from jaxsif.images.progress import Progress
+from jaxsif.images.pull import Wanted, find_target, find_there, pull_by_http, pull_by_runtime
+
+DESCRIPTION = """\
+Download an image, check it, and put it in its place when it is whole.
+
+A download over http that broke off, or was ended by Ctrl-C, goes on where it was when the same command is called again.
+
+examples:
+  jaxsif image pull https://example.org/jax.sif --digest sha256:35b74ab9…
+  jaxsif image pull oras://registry.example.org/images/jax:0.12 --output /scratch/jax.sif
+"""
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image pull`."""
+    parser.add_argument("url", metavar="URL", help="https://…, http://…, oras://… or docker://…")
+    parser.add_argument("--output", metavar="PATH", help="the file to make, or its folder (.)")
+    parser.add_argument(
+        "--digest", type=_digest, metavar="sha256:HEX", help="what the image's digest must be, see jaxsif image verify"
+    )
+    parser.add_argument("--sha256", type=_hexadecimal, metavar="HEX", help="what the whole file's SHA-256 must be")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=30.0, metavar="SECONDS", help="of silence, before another try (30)"
+    )
+
+
+def _hexadecimal(text: str) -> str:
+    if not re.fullmatch("[0-9a-fA-F]{64}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not 64 hexadecimal digits")
+    return text.lower()
+
+
+def _digest(text: str) -> str:
+    return "sha256:" + _hexadecimal(text[7:] if text.startswith("sha256:") else text)
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return float(text)
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Pull the image."""
+    url, wanted = arguments.url, Wanted(arguments.digest, arguments.sha256)
+    target = find_target(url, arguments.output)
+    found = None if arguments.force else find_there(target, wanted)
+    if found:
+        print(f"{target} is there already, digest {found}")
+        return 0
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK and wanted == Wanted(None, None):
+        print("jaxsif: warning: anybody on the way can change what comes over http; give --digest", file=sys.stderr)
+    if parts.scheme in ("oras", "docker"):
+        found = pull_by_runtime(require_runtime(environ).command, url, target, wanted, environ)
+    else:
+        with closing(Progress(sys.stderr, "jaxsif")) as progress:
+            found = pull_by_http(url, target, wanted, arguments.timeout, progress.note, progress.update)
+    print(f"{target} is pulled, digest {found}")
+    return 0

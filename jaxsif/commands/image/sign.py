@@ -1,0 +1,39 @@
+"""jaxsif image sign: a signature of yours in an image."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from jaxsif.errors import JaxsifError
+from jaxsif.host import require_runtime
+from jaxsif.images.signing import sign
+
+DESCRIPTION = """\
+Sign an image with a private key, in a PEM file or in the runtime's PGP keyring; nothing happens if it has signed it.
+
+examples:
+  openssl genpkey -algorithm ed25519 -out private.pem
+  openssl pkey -in private.pem -pubout -out public.pem
+  jaxsif image sign jax.sif --key private.pem
+  jaxsif image sign jax.sif --pgp
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image sign`."""
+    parser.add_argument("image", metavar="IMAGE", help="a .sif file")
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--key", metavar="FILE", help="a private key in a PEM file")
+    how.add_argument("--pgp", action="store_true", help="with a key of the runtime's PGP keyring, which may ask for it")
+    parser.add_argument("--keyidx", metavar="N", help="the number of the PGP key in `apptainer key list --secret`")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Sign the image."""
+    if arguments.keyidx and not arguments.pgp:
+        raise JaxsifError("--keyidx without --pgp", "--keyidx", "pass --pgp, or --key FILE alone")
+    with_key = ["--key", arguments.key] if arguments.key else ["--keyidx", arguments.keyidx] if arguments.keyidx else []
+    signer, already = sign(require_runtime(environ).command, arguments.image, with_key)
+    print(f"{arguments.image} {'was signed already' if already else 'is signed'} by {signer}")
+    return 0

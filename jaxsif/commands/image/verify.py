@@ -1,0 +1,53 @@
+"""jaxsif image verify: whether an image is signed by a key, and not changed since."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from jaxsif.host import require_runtime
+from jaxsif.imagefile import digest
+from jaxsif.images.signing import find_signer, is_fingerprint, verify
+
+DESCRIPTION = """\
+Verify that one of the given keys has signed all that is in an image; print the signer and the image's digest.
+
+examples:
+  jaxsif image verify jax.sif --key public.pem
+  jaxsif image verify jax.sif --pgp DE90813DA85423FB5CDF9434F4CBF70844051B26
+"""
+
+EPILOG = """\
+exit status:
+  0    it is signed             1    it is not: no signature, another key's, or changed since
+  2    a bad request            125  the image, a key or the runtime cannot be used
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif image verify`."""
+    parser.add_argument("image", metavar="IMAGE", help="a .sif file")
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--key", metavar="FILE", help="a public key in a PEM file")
+    how.add_argument(
+        "--pgp",
+        action="append",
+        type=_fingerprint,
+        metavar="FINGERPRINT",
+        help="a PGP key of the runtime's keyring; of several, one must be the signer",
+    )
+
+
+def _fingerprint(text: str) -> str:
+    if not is_fingerprint(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fingerprint of 40 digits, see `apptainer key list`")
+    return text
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Verify the image."""
+    runtime, image = require_runtime(environ).command, arguments.image
+    keys = [arguments.key] if arguments.key else arguments.pgp
+    print(f"signed by {find_signer(image, keys, lambda key: verify(runtime, image, key, environ))}")
+    print(f"digest    {digest(image)}")
+    return 0
