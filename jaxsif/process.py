@@ -65,9 +65,10 @@ def run_plain(
     stdin: IO[bytes] | None = None,
     stdout: IO[bytes] | None = None,
     stderr: IO[bytes] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> int:
-    """The exit status of a command between files; None is our own stream."""
-    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+    """The exit status of a command between files; None is our own stream, our own environment."""
+    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, start_new_session=True)
     with _ended_with_us(process):
         return process.wait()
 
@@ -85,10 +86,15 @@ def beside(argv: Sequence[str], environ: Mapping[str, str], log: str) -> Iterato
 
 
 def run_logged(
-    argv: Sequence[str], environ: Mapping[str, str], log: str, folder: str, on_line: Callable[[str], None]
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    log: str,
+    folder: str,
+    on_line: Callable[[str], None],
+    mode: str = "w",
 ) -> int:
     """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return its exit status."""
-    with open(log, "w") as log_file:
+    with open(log, mode) as log_file:
         process = subprocess.Popen(
             argv,
             env=environ,

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from jaxsif.images.hostsettings import apt_mirror, write_settings
+from jaxsif.images.hostsettings import apt_mirror, host_variables, write_settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORK = REPOSITORY / "build/bench-image"
@@ -41,7 +41,7 @@ def build_plain(flavour: str) -> tuple[float, Path]:
     """The engine with plain.def and its defaults; pip without a cache."""
     stage = WORK / "stage"
     stage.mkdir()
-    write_settings(stage, os.environ)
+    write_settings(stage, host_variables(os.environ))
     image = WORK / "plain.sif"
     argv = ["apptainer", "build", "--bind", f"{stage}:/mnt", "--build-arg", f"WHAT={WHAT[flavour]}"]
     argv += ["--build-arg", f"MIRROR={apt_mirror()}", str(image), "tests/bench/plain.def"]
