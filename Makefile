@@ -71,7 +71,7 @@ golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 20' <tests/bench/launch.py
 
-bench-image: $(VENV_READY) $(RUNTIME_READY) ## build time and size of FLAVOUR, beside the plain way
+bench-image: $(VENV_READY) $(RUNTIME_READY) ## build times and size of FLAVOUR: cold, the plain way, one package changed
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/image.py $(FLAVOUR)
 
 clean: ## stop the cluster and remove build/

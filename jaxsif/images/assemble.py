@@ -63,9 +63,9 @@ def assemble(image: Path, target: Path, cache: Path, block: str, created: int) -
         wheel = _wheel(path)
         if wheel not in wheels:
             wheels[wheel] = squashfs.read(str(_packed(cache, wheel, block))).root
-        folder.children[name] = _find_file(wheels[wheel], path)
+        folder.children[name] = replace(_find_file(wheels[wheel], path), mtime=created)
     for node in root.walk():
-        node.mtime = min(node.mtime, created)
+        node.mtime = min(node.mtime, created)  # what the base system brings is older
     with open(image, "rb") as file:
         head = file.read(partition.offset)
     with open(target, "wb") as out:

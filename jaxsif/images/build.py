@@ -30,7 +30,7 @@ class BuildOptions:
 
     runtime: str  # apptainer, or its path
     output: Path  # folder of finished images
-    cache: Path  # folder of base systems and downloaded wheels
+    cache: Path  # folder of base systems and wheels
     base: str | None  # a docker:// address or a local image to build on; None makes a Debian system
     force: bool  # also when the image is there, made of the same inputs
 
