@@ -6,9 +6,9 @@ never checked against their sources, so that a start need not look at these; a r
 
 from __future__ import annotations
 
-import concurrent.futures
 import hashlib
 import importlib.util
+import multiprocessing
 import os
 import py_compile
 import shutil
@@ -40,15 +40,17 @@ def main(site: Path, kept: Path, new: Path) -> None:
     """Compile what is not kept, several files at once; copy all into `site`."""
     jobs, copies = [], []
     for wheel, sources in find_wheels(site).items():
-        name = hashlib.sha256("\n".join([sys.version, str(wheel), *map(str, sources)]).encode()).hexdigest()
+        inputs = [sys.version, Path(__file__).read_text(), str(wheel), *map(str, sources)]
+        name = hashlib.sha256("\n".join(inputs).encode()).hexdigest()
         folder = kept / name
         if wheel == site or not folder.exists():
             folder = new / name
             folder.mkdir(parents=True)
             jobs += [(source, folder / str(number)) for number, source in enumerate(sources)]
         copies += [(folder / str(number), source) for number, source in enumerate(sources)]
-    with concurrent.futures.ProcessPoolExecutor() as pool:
-        list(pool.map(compile_one, jobs, chunksize=20))
+    # A process for each: what a file becomes depends, in rare cases, on what its process compiled before.
+    with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
+        pool.map(compile_one, jobs, chunksize=1)
     for compiled, source in copies:
         if compiled.exists():
             place = Path(importlib.util.cache_from_source(str(source)))
