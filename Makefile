@@ -79,7 +79,7 @@ bench-launch: cluster-install cluster ## the launcher's own cost beside a bare s
 bench-start: $(VENV_READY) cluster-install cluster ## `import jax` in many tasks, beside bare processes and the plain way
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/start.py 5
 
-bench-image: $(VENV_READY) $(RUNTIME_READY) ## build time and size of FLAVOUR, beside the plain way
+bench-image: $(VENV_READY) $(RUNTIME_READY) ## build times and size of FLAVOUR: cold, the plain way, one package changed
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/image.py $(FLAVOUR)
 
 clean: ## stop the cluster and remove build/

@@ -16,6 +16,7 @@ from pathlib import Path
 
 # Bound in by `apptainer --nv`, never a part of an image.
 DRIVER_LIBRARIES = {"libcuda.so.1", "libnvidia-ml.so.1"}
+LINKER = next(Path("/").glob("lib*/ld-linux-*.so.*"))  # the dynamic linker of x86_64 is in lib64, of aarch64 in lib
 
 
 def shared_libraries(folder: Path) -> Iterator[Path]:
@@ -29,7 +30,8 @@ def shared_libraries(folder: Path) -> Iterator[Path]:
 
 def missing_libraries(library: Path) -> list[str]:
     """What the dynamic linker does not find of `library`'s needs, the driver's libraries aside."""
-    done = subprocess.run(["ldd", library], capture_output=True, text=True, check=False)
+    # As ldd does, without its shell.
+    done = subprocess.run([LINKER, "--list", library], capture_output=True, text=True, check=False)
     names = [line.split()[0] for line in done.stdout.splitlines() if line.endswith("=> not found")]
     return sorted(set(names) - DRIVER_LIBRARIES)
 

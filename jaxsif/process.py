@@ -121,12 +121,17 @@ def beside(argv: Sequence[str], environ: Mapping[str, str], log: str) -> Iterato
 
 
 def run_logged(
-    argv: Sequence[str], environ: Mapping[str, str], log: str, folder: str, on_line: Callable[[str], None]
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    log: str,
+    folder: str,
+    on_line: Callable[[str], None],
+    mode: str = "w",
 ) -> int:
     """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return its exit status."""
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with (
-        open(log, "w") as log_file,
+        open(log, mode) as log_file,
         _started(argv, env=environ, cwd=folder, text=True, errors="replace", **options) as process,
     ):
         assert process.stdout is not None

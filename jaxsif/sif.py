@@ -85,3 +85,25 @@ def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObje
         kind == _SYSTEM,
         _ARCHITECTURES.get(architecture[:2], architecture[:2].decode(errors="replace")),
     )
+
+
+def replace_partition(head: bytes, size: int, created: int) -> bytes:
+    """The bytes before the last part of a file, a partition, for another one of `size` bytes in its place.
+
+    The id and all times become the same for the same `created`, seconds since 1970.
+    """
+    header = list(_HEADER.unpack_from(head))
+    table, table_size = find_descriptors(head)
+    changed = bytearray(head)
+    for at in range(table, table + table_size, _DESCRIPTOR.size):
+        row = list(_DESCRIPTOR.unpack_from(head, at))
+        if not row[1]:
+            continue
+        if row[5] == len(head):
+            header[-1] += size - row[6]
+            row[6:8] = size, row[7] + size - row[6]
+        row[8:12] = created, created, 0, 0
+        _DESCRIPTOR.pack_into(changed, at, *row)
+    header[4:7] = bytes(16), created, created
+    _HEADER.pack_into(changed, 0, *header)
+    return bytes(changed)

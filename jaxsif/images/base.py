@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jaxsif import process
@@ -16,11 +16,15 @@ _SUITE = "trixie"
 # Documentation and translations: nobody reads them in an image.
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
 _KEPT = "/usr/share/doc/*/copyright"  # whoever passes the image on must pass the licences on
+# The same bytes whenever it is made: no time but this one, and so .pyc files that do not hold their source's time.
+_ENVIRON = {"SOURCE_DATE_EPOCH": "0"}
+_COMPILE = 'chroot "$1" sh -c "python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3*"'
 
 
-def ensure_base(packages: str, cache: Path, show: Callable[[str], None]) -> Path:
+def ensure_base(packages: str, cache: Path, environ: Mapping[str, str], show: Callable[[str], None]) -> Path:
     """The base system with `packages` (Debian names, parted by blanks), from the cache or built now."""
-    key = hashlib.sha256(" ".join([_SUITE, packages, *_LEFT_OUT, _KEPT]).encode()).hexdigest()[:16]
+    made_of = [_SUITE, packages, *_LEFT_OUT, _KEPT, _COMPILE, *_ENVIRON.values()]
+    key = hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:16]
     base = cache / f"base-{_SUITE}-{key}.sqfs"
     if base.exists():
         return base
@@ -36,8 +40,10 @@ def ensure_base(packages: str, cache: Path, show: Callable[[str], None]) -> Path
     with tempfile.TemporaryDirectory(prefix=".base-", dir=cache) as scratch:
         tarball, partial = Path(scratch) / "base.tar", Path(scratch) / "base.sqfs"
         log = cache / "base.log"
+        settings = {**environ, **_ENVIRON}
         with open(tarball, "wb") as tar, open(log, "wb") as messages:
-            status = process.run_plain(_mmdebstrap_argv(packages, Path(scratch)), stdout=tar, stderr=messages)
+            argv = _mmdebstrap_argv(packages, Path(scratch))
+            status = process.run_plain(argv, stdout=tar, stderr=messages, environ=settings)
         if status:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
             raise HostError(f"mmdebstrap failed:\n{tail}", str(log), "see its messages; --base takes another base")
@@ -45,7 +51,7 @@ def ensure_base(packages: str, cache: Path, show: Callable[[str], None]) -> Path
             # Device nodes left out: a user namespace cannot make them, and every container gets its own.
             compress = ["sqfstar", "-quiet", "-no-progress", "-comp", "zstd", "-Xcompression-level", "1"]
             compress += [str(partial), "dev/*"]
-            status = process.run_plain(compress, stdin=tar, stdout=messages, stderr=messages)
+            status = process.run_plain(compress, stdin=tar, stdout=messages, stderr=messages, environ=settings)
         if status:
             raise HostError(f"sqfstar failed with exit status {status}", str(log), "see its messages")
         partial.replace(base)
@@ -57,6 +63,7 @@ def _mmdebstrap_argv(packages: str, scratch: Path) -> list[str]:
     apt_conf.write_text(apt_settings())
     argv = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(packages.split())}"]
     argv += [f"--aptopt={apt_conf}", '--aptopt=Acquire::Languages "none"']
+    argv += [f"--customize-hook={_COMPILE}"]
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
     argv += [f"--dpkgopt=path-include={_KEPT}"]
     mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one

@@ -13,6 +13,7 @@ from pathlib import Path
 from jaxsif import process
 
 BUILD_FOLDER = "/mnt"  # where a build sees the folder that `write_settings` fills
+CACHE_FOLDER = f"{BUILD_FOLDER}/cache"  # where it sees the cache
 # Where Debian, Fedora and SUSE keep the bundle, unless a variable names another.
 _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _CA_BUNDLES = (
@@ -41,15 +42,17 @@ def host_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def write_settings(folder: Path, environ: Mapping[str, str]) -> None:
-    """Write settings.sh, to be sourced in a build, and the certificate bundle, into `folder`."""
-    variables = host_variables(environ)
+def write_settings(folder: Path, host: Mapping[str, str]) -> None:
+    """Write settings.sh, to be sourced in a build, and the certificate bundle, into `folder`.
+
+    `host` is what `host_variables` found.
+    """
+    variables = dict(host)
     if "SSL_CERT_FILE" in variables:
         shutil.copyfile(variables["SSL_CERT_FILE"], folder / "ca.pem")
         variables["SSL_CERT_FILE"] = f"{BUILD_FOLDER}/ca.pem"
-    variables["UV_CACHE_DIR"] = f"{BUILD_FOLDER}/cache"
-    # Never checked against the source again: a read-only image cannot change, and a start reads half the files.
-    variables["PYC_INVALIDATION_MODE"] = "UNCHECKED_HASH"
+    variables["UV_CACHE_DIR"] = f"{CACHE_FOLDER}/uv"
+    variables["UV_LINK_MODE"] = "symlink"  # until `assemble` puts the files in their places
     text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     (folder / "settings.sh").write_text(text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ class Recipe:
     flavour: str  # cpu, cuda12, …
     arguments: tuple[tuple[str, str], ...]  # build arguments of containers/flavours/<flavour>.args
     jax_version: str  # as locked
+    machine: str = "x86_64"  # x86_64, aarch64
 
     @property
     def definition(self) -> Path:
@@ -27,7 +29,7 @@ class Recipe:
 
     @property
     def lock(self) -> Path:
-        return self.root / f"containers/locks/{self.flavour}.txt"
+        return _find_lock(self.root, self.flavour, self.machine)
 
     @property
     def flavour_file(self) -> Path:
@@ -43,11 +45,15 @@ class Recipe:
         """The block size of the image's squashfs, as mksquashfs takes it."""
         return dict(self.arguments).get("BLOCK", "128K")
 
+    def version(self, package: str) -> str:
+        """Of a locked package of NVIDIA's, such as cuda-runtime; 'none' in a flavour without."""
+        found = re.search(rf"^nvidia-{package}(?:-cu\d+)?==([\d.]+)", self.lock.read_text(), re.MULTILINE)
+        return found[1] if found else "none"
+
     @property
     def cuda_version(self) -> str:
         """Of the locked CUDA runtime, such as 12.9; 'none' in a flavour without."""
-        found = re.search(r"^nvidia-cuda-runtime(?:-cu\d+)?==(\d+\.\d+)", self.lock.read_text(), re.MULTILINE)
-        return found[1] if found else "none"
+        return ".".join(self.version("cuda-runtime").split(".")[:2])
 
     @property
     def packages(self) -> str:
@@ -59,19 +65,23 @@ class Recipe:
             )
         return packages
 
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The files that the image is made of, a folder for all below it."""
+        folder = self.root / "containers"
+        scripts = folder / "check.py", folder / "compile.py", folder / "sbom.py"
+        return (self.definition, self.lock, self.flavour_file, *scripts, self.root / "LICENSE", self.task)
+
+    @property
+    def task(self) -> Path:
+        """The folder of the task shim."""
+        return self.root / "jaxsif/task"
+
     def digest(self, *more: str) -> str:
         """SHA-256 over every input's name and bytes and over `more`; raises JaxsifError for a missing input."""
         digest = hashlib.sha256()
-        task_files = [path for path in sorted((self.root / "jaxsif/task").rglob("*")) if path.suffix in (".py", ".sh")]
-        fixed = [
-            self.definition,
-            self.lock,
-            self.flavour_file,
-            self.root / "containers/check.py",
-            self.root / "containers/sbom.py",
-            self.root / "LICENSE",
-        ]
-        for path in (*fixed, *task_files):
+        task_files = [path for path in sorted(self.task.rglob("*")) if path.suffix in (".py", ".sh")]
+        for path in (*self.inputs[:-1], *task_files):
             try:
                 content = path.read_bytes()
             except OSError as error:
@@ -80,6 +90,11 @@ class Recipe:
         for text in more:
             digest.update(f"{text}\n".encode())
         return digest.hexdigest()
+
+
+def _find_lock(root: Path, flavour: str, machine: str) -> Path:
+    suffix = "" if machine == "x86_64" else f"-{machine}"
+    return root / f"containers/locks/{flavour}{suffix}.txt"
 
 
 def read_flavours(root: Path) -> list[str]:
@@ -97,15 +112,15 @@ def check_flavour(root: Path, flavour: str) -> None:
         raise JaxsifError(f"no flavour {flavour}", "--flavour", "one of " + ", ".join(flavours))
 
 
-def read_recipe(root: Path, flavour: str) -> Recipe:
-    """The recipe of `flavour`; raises JaxsifError for an unknown flavour or a lock without JAX."""
+def read_recipe(root: Path, flavour: str, machine: str = platform.machine()) -> Recipe:
+    """The recipe of `flavour` for a machine; raises JaxsifError for an unknown flavour or a lock without JAX."""
     check_flavour(root, flavour)
     arguments = parse_arguments(root / f"containers/flavours/{flavour}.args")
-    lock = root / f"containers/locks/{flavour}.txt"
+    lock = _find_lock(root, flavour, machine)
     version = re.search(r"^jax==(\S+)", lock.read_text() if lock.exists() else "", re.MULTILINE)
     if not version:
         raise JaxsifError(f"no locked version of jax in {lock}", f"flavour {flavour}", f"make lock FLAVOUR={flavour}")
-    return Recipe(root, flavour, arguments, version[1])
+    return Recipe(root, flavour, arguments, version[1], machine)
 
 
 def parse_arguments(path: Path) -> tuple[tuple[str, str], ...]:

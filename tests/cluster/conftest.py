@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from builds import REPOSITORY
 from harness import PROGRAMS, Cluster
 
 
@@ -25,3 +28,12 @@ def folder(cluster: Cluster) -> Iterator[str]:
         cluster.write(f"{path}/{program.name}", program.read_text())
     yield path
     cluster.check(f"scancel --me && rm -rf {path}")
+
+
+@pytest.fixture
+def work() -> Path:
+    """A folder that the runtime's sandbox sees: below this clone, like all that it builds."""
+    folder = REPOSITORY / "build/test-image"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

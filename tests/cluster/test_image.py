@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,40 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import HERE, Cluster
+from builds import REPOSITORY, build, copy_source
+from harness import Cluster
 
-REPOSITORY = HERE.parents[1]
 IMAGES = REPOSITORY / "build/images"
-
-
-def build(source: Path, output: Path, *options: str) -> subprocess.Popen[str]:
-    """`jaxsif image build` as the Makefile calls it, on this machine."""
-    tools = "" if shutil.which("apptainer") or shutil.which("singularity") else f"{HERE}/bin:"
-    argv = [REPOSITORY / "build/venv/bin/jaxsif", "image", "build", "--flavour", "cpu"]
-    return subprocess.Popen(
-        [*argv, "--source", source, "--output", output, "--cache", REPOSITORY / "build/cache", *options],
-        env={**os.environ, "PATH": f"{tools}{os.environ['PATH']}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.fixture
-def work() -> Path:
-    """A folder that the runtime's sandbox sees: below this clone, like all that it builds."""
-    folder = REPOSITORY / "build/test-image"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
-
-
-def copy_source(target: Path) -> Path:
-    """The part of the clone that an image is made of, to change it."""
-    for name in ("containers", "jaxsif"):
-        shutil.copytree(REPOSITORY / name, target / name)
-    shutil.copy(REPOSITORY / "LICENSE", target)
-    return target
 
 
 def test_image_that_is_there_is_not_built_again(cluster: Cluster) -> None:

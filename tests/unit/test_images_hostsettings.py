@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.images.hostsettings import write_settings
+from jaxsif.images.hostsettings import host_variables, write_settings
 
-ALWAYS = {"UV_CACHE_DIR": "/mnt/cache", "UV_NO_CONFIG": "1", "PYC_INVALIDATION_MODE": "UNCHECKED_HASH"}
+ALWAYS = {"UV_CACHE_DIR": "/mnt/cache/uv", "UV_NO_CONFIG": "1", "UV_LINK_MODE": "symlink"}
 PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
 
 pytestmark = pytest.mark.starts_processes  # pip, for its settings, and the shell that reads the result
@@ -32,7 +32,7 @@ def sourced(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
     """The variables that settings.sh sets, as a shell sees them, without the certificates of this machine."""
     folder = tmp_path / "stage"
     folder.mkdir()
-    write_settings(folder, environ)
+    write_settings(folder, host_variables(environ))
     script = f". {folder}/settings.sh; exec env -0"
     shown = subprocess.run(["/bin/sh", "-c", script], env={"PATH": os.defpath}, stdout=subprocess.PIPE, check=True)
     pairs = (entry.partition("=")[::2] for entry in os.fsdecode(shown.stdout).split("\0") if entry)
@@ -100,7 +100,7 @@ def test_pips_indexes_in_uvs_words(
 def test_certificates_that_a_variable_names_travel_along(tmp_path: Path, pip_settings: Path, name: str) -> None:
     bundle = tmp_path / "site.pem"
     bundle.write_text("certificates of the site\n")
-    write_settings(tmp_path, {name: str(bundle)})
+    write_settings(tmp_path, host_variables({name: str(bundle)}))
     assert (tmp_path / "ca.pem").read_text() == "certificates of the site\n"
     assert "export SSL_CERT_FILE=/mnt/ca.pem\n" in (tmp_path / "settings.sh").read_text()
 
@@ -108,5 +108,7 @@ def test_certificates_that_a_variable_names_travel_along(tmp_path: Path, pip_set
 def test_certificates_that_are_missing_are_passed_over(tmp_path: Path, pip_settings: Path) -> None:
     bundle = tmp_path / "site.pem"
     bundle.write_text("certificates of the site\n")
-    write_settings(tmp_path, {"SSL_CERT_FILE": str(tmp_path / "nowhere.pem"), "CURL_CA_BUNDLE": str(bundle)})
+    write_settings(
+        tmp_path, host_variables({"SSL_CERT_FILE": str(tmp_path / "nowhere.pem"), "CURL_CA_BUNDLE": str(bundle)})
+    )
     assert (tmp_path / "ca.pem").read_text() == "certificates of the site\n"

@@ -18,6 +18,7 @@ FILES = {
     "containers/locks/cpu.txt": "# made by uv\njax==0.12.0 \\\n    --hash=sha256:00\njaxlib==0.12.0.1\n",
     "containers/check.py": "import jax\n",
     "containers/sbom.py": "import json\n",
+    "containers/compile.py": "import py_compile\n",
     "LICENSE": "Apache\n",
     "jaxsif/task/__init__.py": "",
     "jaxsif/task/start.sh": "#!/bin/sh\n",
@@ -39,7 +40,7 @@ def text_of(caught: pytest.ExceptionInfo[JaxsifError]) -> str:
 
 
 def test_recipe(root: Path) -> None:
-    recipe = read_recipe(root, "cpu")
+    recipe = read_recipe(root, "cpu", "x86_64")
     arguments = (("FLAVOUR", "cpu"), ("PACKAGES", "python3 tzdata"), ("OPTIONS", "--a=1 --b=2"))
     assert recipe == Recipe(root, "cpu", arguments, "0.12.0")
     assert recipe.name == "jax-0.12.0-cpu.sif"
@@ -54,6 +55,24 @@ def test_recipes_of_this_checkout_are_whole(flavour: str) -> None:
     assert dict(recipe.arguments)["FLAVOUR"] == flavour
     assert recipe.packages
     assert len(recipe.digest()) == 64
+
+
+def test_another_machine_has_a_lock_of_its_own(root: Path) -> None:
+    lock = root / "containers/locks/cpu-aarch64.txt"
+    with pytest.raises(JaxsifError) as caught:
+        read_recipe(root, "cpu", "aarch64")
+    assert text_of(caught).startswith(f"jaxsif: error: no locked version of jax in {lock}\n")
+    lock.write_text("jax==0.12.1\n")
+    recipe = read_recipe(root, "cpu", "aarch64")
+    assert (recipe.jax_version, recipe.lock, recipe.machine) == ("0.12.1", lock, "aarch64")
+
+
+def test_versions_of_nvidias_packages(root: Path) -> None:
+    recipe = read_recipe(root, "cpu")
+    assert (recipe.cuda_version, recipe.version("cudnn"), recipe.version("nccl")) == ("none", "none", "none")
+    with recipe.lock.open("a") as lock:
+        lock.write("nvidia-cuda-runtime-cu12==12.9.79\nnvidia-cudnn-cu12==9.27.0.5\nnvidia-nccl-cu12==2.32.3\n")
+    assert (recipe.cuda_version, recipe.version("cudnn"), recipe.version("nccl")) == ("12.9", "9.27.0.5", "2.32.3")
 
 
 def test_unknown_flavour(root: Path) -> None:

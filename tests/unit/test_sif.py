@@ -8,7 +8,15 @@ import pytest
 from siffile import descriptor, sif_header
 
 from jaxsif.errors import HostError
-from jaxsif.sif import HEADER_SIZE, DataObject, check_sif, creation_time, find_descriptors, parse_descriptors
+from jaxsif.sif import (
+    HEADER_SIZE,
+    DataObject,
+    check_sif,
+    creation_time,
+    find_descriptors,
+    parse_descriptors,
+    replace_partition,
+)
 
 IMAGE = "/scratch/jax.sif"
 SOURCE = "JAX_IMAGE (environment)"
@@ -70,3 +78,20 @@ def test_creation_time() -> None:
 def test_table_of_parts() -> None:
     assert find_descriptors(sif_header(4096, 100)) == (128, 40 * 585)
     assert parse_descriptors(descriptor(0x4001, 1, 2)[:-1]) == ()
+
+
+def test_another_partition_in_the_place_of_the_last_part() -> None:
+    extra = struct.pack("<ii3s", 1, 2, b"02\0")
+    table = descriptor(0x4001, 4000, 90) + descriptor(0x4004, 8192, 100, extra) + descriptor(0, 0, 0, used=False)
+    header = sif_header(4000, 8192 - 4000 + 100)[:-40] + struct.pack("<5q", 48, 128, len(table), 4000, 4292)
+    head = replace_partition((header + table).ljust(8192, b"\0"), 5000, 77)
+    assert len(head) == 8192
+    check_sif(head, 8192 + 5000, IMAGE, SOURCE)
+    with pytest.raises(HostError, match="1 of 13192 bytes are missing"):
+        check_sif(head, 8192 + 4999, IMAGE, SOURCE)
+    definition, partition = parse_descriptors(head[128 : 128 + len(table)])
+    assert (definition.offset, definition.size) == (4000, 90)
+    assert partition == DataObject("partition", 8192, 5000, "squashfs", True, "x86_64")
+    assert head[48:64] == bytes(16)  # the id, which the engine draws by chance
+    assert struct.unpack_from("<2q", head, 64) == (77, 77)
+    assert struct.unpack_from("<5q", head, 128 + 585 + 17 + 16) == (5005, 77, 77, 0, 0)  # padded size, times, owner

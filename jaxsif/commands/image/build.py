@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)")
     parser.add_argument("--output", default="build/images", metavar="FOLDER", help="finished images (build/images)")
     parser.add_argument(
-        "--cache", default="build/cache", metavar="FOLDER", help="base systems and downloaded wheels (build/cache)"
+        "--cache", default="build/cache", metavar="FOLDER", help="base systems and wheels (build/cache)"
     )
     parser.add_argument("--base", metavar="ADDRESS", help="docker://… or a local image with apt, to build on")
     parser.add_argument("--force", action="store_true", help="build also when nothing changed")

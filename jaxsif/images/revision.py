@@ -1,0 +1,43 @@
+"""What the bytes of an image say of its origin: the last commit that touched its inputs, and that commit's time."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxsif import process
+from jaxsif.errors import JaxsifError
+
+
+class Revision(NamedTuple):
+    """The origin of an image."""
+
+    commit: str  # with '-dirty' behind it when the inputs differ from it; 'unknown' where git does not tell
+    created: int  # seconds since 1970
+
+    @property
+    def date(self) -> str:
+        """The time, as ISO 8601 has it."""
+        return datetime.fromtimestamp(self.created, timezone.utc).isoformat(timespec="seconds")
+
+
+def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]) -> Revision:
+    """The revision of `inputs`, below `root`; SOURCE_DATE_EPOCH sets the time, as reproducible-builds.org has it."""
+    paths = [str(path.relative_to(root)) for path in inputs]
+    try:
+        commit, _, time = _git(root, "log", "-1", "--format=%H %ct", "--", *paths).partition(" ")
+        changes = _git(root, "status", "--porcelain", "--", *paths)
+    except (OSError, subprocess.CalledProcessError):
+        commit = time = changes = ""  # no git, no checkout, or a checkout without a commit
+    name = commit + ("-dirty" if changes else "") if commit else "unknown"
+    wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"
+    if not wanted.isdecimal() or int(wanted) >= 1 << 32:
+        raise JaxsifError(f"not a time: {wanted}", "SOURCE_DATE_EPOCH", "seconds since 1970, below 4294967296")
+    return Revision(name, int(wanted))
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return process.output("git", "-C", str(root), *arguments).strip()

@@ -1,0 +1,162 @@
+"""The format of squashfs, and the tree of a file system that mksquashfs made with `OPTIONS`; no compressor is needed.
+
+https://dr-emann.github.io/squashfs/squashfs.html describes the format; all numbers are little endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jaxsif.errors import HostError
+
+# What mksquashfs must be told for `read`: metadata as they are, a file's data in blocks of its own, one name a file.
+OPTIONS = ("-noI", "-noId", "-no-fragments", "-no-exports", "-no-xattrs", "-no-hardlinks")
+
+# magic inodes mtime block-size fragments compressor block-log flags ids version(2)
+# root used ids xattrs inodes directories fragments exports
+SUPERBLOCK = struct.Struct("<4s4I6H8Q")
+MAGIC = b"hsqs"
+ZSTD = 6
+NO_INDEX = 0xFFFFFFFF  # of a fragment, of extended attributes
+
+DIRECTORY, FILE, LINK, BLOCK_DEVICE, CHARACTER_DEVICE, FIFO, SOCKET = range(1, 8)
+LARGE = 7  # a type's number plus this is its extended form
+INODE = struct.Struct("<4H2I")  # type mode uid gid mtime number
+_SMALL_DIRECTORY = struct.Struct("<IIHHI")  # block links size offset parent
+LARGE_DIRECTORY = struct.Struct("<4I2HI")  # links size block parent indexes offset xattrs
+_SMALL_FILE = struct.Struct("<4I")  # start fragment offset size
+LARGE_FILE = struct.Struct("<3Q4I")  # start size sparse links fragment offset xattrs
+LISTING = struct.Struct("<3I")  # entries-1 block first-number
+ENTRY = struct.Struct("<HhHH")  # offset number-first type length-1
+
+CHUNK = 8192  # bytes of metadata in a block
+STORED = 0x8000  # in the header of a block of metadata: not compressed
+
+
+class Data(NamedTuple):
+    """Where the compressed data of a file are."""
+
+    path: str  # of the file that holds the file system
+    start: int  # of the first block, from the beginning of that file
+    blocks: tuple[int, ...]  # their sizes as squashfs notes them, bit 24 for one that is not compressed
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return sum(block & 0xFFFFFF for block in self.blocks)
+
+
+@dataclass
+class Node:
+    """A file, folder, link or device of a tree."""
+
+    type: int
+    mode: int  # permissions
+    uid: int = 0
+    gid: int = 0
+    mtime: int = 0
+    children: dict[bytes, Node] = field(default_factory=dict)  # of a folder
+    target: bytes = b""  # of a link
+    size: int = 0  # of a file
+    sparse: int = 0  # bytes of a file that are zeros and not stored
+    data: Data | None = None
+    device: int = 0
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, in the order of their names."""
+        yield self
+        for _, child in sorted(self.children.items()):
+            yield from child.walk()
+
+
+class _Tree:
+    """The metadata of a file system, as `OPTIONS` leave them."""
+
+    def __init__(self, path: str, offset: int) -> None:
+        self.path, self.offset = path, offset
+        with open(path, "rb") as file:
+            file.seek(offset)
+            head = SUPERBLOCK.unpack(file.read(SUPERBLOCK.size))
+            if head[0] != MAGIC or head[4] or head[5] != ZSTD:
+                raise _foreign(path)
+            self.block_size, self.root = head[3], head[11]
+            ids, inodes, directories, fragments = head[13], *head[15:18]
+            file.seek(offset + inodes)
+            self._inodes = self._unpack(file.read(directories - inodes))
+            self._directories = self._unpack(file.read(fragments - directories))
+            # One block has 2048 ids; the table of blocks follows it.
+            self._ids = struct.unpack(f"<{head[8]}I", self._unpack(file.read(ids - fragments))[: 4 * head[8]])
+
+    def _unpack(self, table: bytes) -> bytes:
+        blocks, position = [], 0
+        while position < len(table):
+            (header,) = struct.unpack_from("<H", table, position)
+            if not header & STORED:
+                raise _foreign(self.path)
+            size = header & ~STORED
+            blocks.append(table[position + 2 : position + 2 + size])
+            position += 2 + size
+        return b"".join(blocks)
+
+    def node(self, block: int, offset: int) -> Node:
+        """The node whose inode is there, with all below it."""
+        position = block // (CHUNK + 2) * CHUNK + offset
+        type_, mode, uid, gid, mtime, _ = INODE.unpack_from(self._inodes, position)
+        kind = type_ - LARGE if type_ > LARGE else type_
+        node = Node(kind, mode, self._ids[uid], self._ids[gid], mtime)
+        body = position + INODE.size
+        if kind == DIRECTORY:
+            node.children = dict(self._children(type_, body))
+        elif kind == FILE:
+            self._read_file(node, type_, body)
+        elif kind == LINK:
+            (size,) = struct.unpack_from("<I", self._inodes, body + 4)
+            node.target = self._inodes[body + 8 : body + 8 + size]
+        elif kind in (BLOCK_DEVICE, CHARACTER_DEVICE):
+            (node.device,) = struct.unpack_from("<I", self._inodes, body + 4)
+        return node
+
+    def _read_file(self, node: Node, type_: int, body: int) -> None:
+        if type_ == FILE:
+            start, _, _, node.size = _SMALL_FILE.unpack_from(self._inodes, body)
+            body += _SMALL_FILE.size
+        else:
+            start, node.size, node.sparse, *_ = LARGE_FILE.unpack_from(self._inodes, body)
+            body += LARGE_FILE.size
+        blocks = struct.unpack_from(f"<{-(-node.size // self.block_size)}I", self._inodes, body)
+        node.data = Data(self.path, self.offset + start, blocks)
+
+    def _children(self, type_: int, body: int) -> Iterator[tuple[bytes, Node]]:
+        if type_ == DIRECTORY:
+            block, _, size, offset, _ = _SMALL_DIRECTORY.unpack_from(self._inodes, body)
+        else:
+            _, size, block, _, _, offset, _ = LARGE_DIRECTORY.unpack_from(self._inodes, body)
+        position = block // (CHUNK + 2) * CHUNK + offset
+        end = position + size - 3  # "." and ".." count for three bytes, and are not stored
+        while position < end:
+            more, block, _ = LISTING.unpack_from(self._directories, position)
+            position += LISTING.size
+            for _ in range(more + 1):
+                offset, _, _, length = ENTRY.unpack_from(self._directories, position)
+                position += ENTRY.size + length + 1
+                yield self._directories[position - length - 1 : position], self.node(block, offset)
+
+
+def _foreign(path: str) -> HostError:
+    return HostError(f"not a file system as jaxsif packs it: {path}", "mksquashfs", "remove the file, and build again")
+
+
+class FileSystem(NamedTuple):
+    """What `read` returns."""
+
+    root: Node
+    block_size: int
+
+
+def read(path: str, offset: int = 0) -> FileSystem:
+    """The file system that begins at `offset` of a file; raises HostError for one made with other options."""
+    tree = _Tree(path, offset)
+    return FileSystem(tree.node(tree.root >> 16, tree.root & 0xFFFF), tree.block_size)

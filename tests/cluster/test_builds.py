@@ -1,0 +1,119 @@
+"""Builds: the same inputs make the same bytes, whoever builds where; wheels that are not as locked; full disks."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import os
+import re
+import shlex
+import subprocess
+import threading
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from builds import CACHE, REPOSITORY, build, copy_source, link_bases
+from harness import MINICLUSTER, Cluster
+
+from jaxsif.imagefile import digest
+from jaxsif.images.base import ensure_base
+from jaxsif.images.hostsettings import host_variables
+from jaxsif.images.recipe import read_recipe
+
+WHEEL = "jax-0.0.1-py3-none-any.whl"
+
+
+def left_behind(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.suffix != ".log"]
+
+
+def test_two_clones_make_the_same_bytes(cluster: Cluster, work: Path) -> None:
+    """Each in its own folder, with its own base system and wheels, under another umask, and then with all cached."""
+    images = []
+    for name, umask in (("one", 0o022), ("another", 0o077)):
+        clone = work / name
+        subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], check=True, umask=umask)
+        for folder in ("cold", "warm"):
+            with build(clone, clone / folder, cache=clone / "cache", umask=umask) as process:
+                out, err = process.communicate(timeout=400)
+            assert process.returncode == 0, err
+            images.append(next((clone / folder).glob("*.sif")))
+        assert "compressed 0 wheels" in out
+    assert len({digest(str(image)) for image in images}) == 1
+    assert len({image.read_bytes() for image in images}) == 1
+
+
+@pytest.fixture
+def index(work: Path) -> Iterator[str]:
+    """A package index on this machine with one file; its address."""
+    folder = work / "simple/jax"
+    folder.mkdir(parents=True)
+    with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
+        wheel.writestr("jax/__init__.py", "__version__ = '0.0.1'\n")
+        wheel.writestr("jax-0.0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: jax\nVersion: 0.0.1\n")
+        wheel.writestr("jax-0.0.1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("jax-0.0.1.dist-info/RECORD", "")
+    (folder / "index.html").write_text(f'<a href="{WHEEL}">{WHEEL}</a>')
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(work))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/simple"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("locked", "message"),
+    [
+        ("jax==0.0.1\n", r"must have a hash.*\bjax==0\.0\.1"),
+        (
+            f"jax==0.0.1 --hash=sha256:{hashlib.sha256(b'the real one').hexdigest()}\n",
+            r"Hash mismatch for `jax==0\.0\.1`",
+        ),
+    ],
+    ids=["a lock without a hash", "another file of the same name"],
+)
+def test_a_wheel_that_cannot_be_trusted(cluster: Cluster, work: Path, index: str, locked: str, message: str) -> None:
+    """The build stops with the package's name, and nothing is left."""
+    source = copy_source(work / "source")
+    read_recipe(source, "cpu").lock.write_text(locked)
+    local = {"UV_DEFAULT_INDEX": index, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    with build(source, work / "images", cache=link_bases(work / "cache"), **local) as process:
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 125
+    assert re.search(message, err, re.DOTALL), err
+    assert "Traceback" not in err
+    assert left_behind(work / "images") == []
+
+
+@pytest.mark.parametrize(
+    ("full", "size"), [("output", "80m"), ("output", "200m"), ("cache", "90m")], ids=["unpacking", "packing", "cache"]
+)
+def test_a_full_disk_is_named_and_nothing_is_left(cluster: Cluster, work: Path, full: str, size: str) -> None:
+    """In the cluster's system, where a small file system can be mounted; with the base, which it cannot make."""
+    base = ensure_base(read_recipe(REPOSITORY, "cpu").packages, CACHE, os.environ, print)
+    folders = {"output": work / "images", "cache": CACHE, full: work / "small"}
+    argv = ["python3", "-m", "jaxsif", "image", "build", "--flavour=cpu", "--force"]
+    argv += [f"--{name}={folder}" for name, folder in folders.items()]
+    script = f"""
+        mkdir {work}/small && mount -t tmpfs -o size={size} tmpfs {work}/small && cd {REPOSITORY} || exit 1
+        [ {full} = output ] || cp {base} {work}/small
+        PATH=$PATH:{REPOSITORY}/build/venv/bin {shlex.join(argv)}
+        echo "status $?"; find {work}/small -mindepth 1 -maxdepth 1 ! -name '*.log' -printf 'left %f\\n'
+    """
+    settings = {**os.environ, **host_variables(os.environ)}
+    done = subprocess.run(
+        [MINICLUSTER, "sandbox", "--", "bash", "-c", script],
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert "\nstatus 125\n" in done.stdout, done.stderr
+    assert re.search("no space (is )?left", done.stderr, re.IGNORECASE), done.stderr
+    assert "Traceback" not in done.stderr
+    kept = {base.name, "uv", "compiled", "packed"} if full == "cache" else set()
+    assert set(re.findall(r"^left (.*)$", done.stdout, re.MULTILINE)) <= kept
