@@ -16,14 +16,14 @@ import sys
 from pathlib import Path
 
 
-def compile_one(job: tuple[Path, Path]) -> None:
-    """Compile a source to a file; one that this Python cannot read is left to fail when it is imported."""
-    source, compiled = job
+def compile_some(jobs: list[tuple[Path, Path]]) -> None:
+    """Compile sources to files; one that this Python cannot read is left to fail when it is imported."""
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    try:
-        py_compile.compile(str(source), cfile=str(compiled), doraise=True, invalidation_mode=mode)
-    except py_compile.PyCompileError as error:
-        sys.stderr.write(f"not compiled: {error.msg.strip()}\n")
+    for source, compiled in jobs:
+        try:
+            py_compile.compile(str(source), cfile=str(compiled), doraise=True, invalidation_mode=mode)
+        except py_compile.PyCompileError as error:
+            sys.stderr.write(f"not compiled: {error.msg.strip()}\n")
 
 
 def find_wheels(site: Path) -> dict[Path, list[Path]]:
@@ -46,11 +46,13 @@ def main(site: Path, kept: Path, new: Path) -> None:
         if wheel == site or not folder.exists():
             folder = new / name
             folder.mkdir(parents=True)
-            jobs += [(source, folder / str(number)) for number, source in enumerate(sources)]
+            new_jobs = [(source, folder / str(number)) for number, source in enumerate(sources)]
+            jobs += [new_jobs[at : at + 25] for at in range(0, len(new_jobs), 25)]
         copies += [(folder / str(number), source) for number, source in enumerate(sources)]
-    # A process for each: what a file becomes depends, in rare cases, on what its process compiled before.
+    # A process for a few files of one wheel, always the same ones: what a file becomes depends, in rare cases, on what
+    # its process compiled before.
     with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
-        pool.map(compile_one, jobs, chunksize=1)
+        pool.map(compile_some, jobs, chunksize=1)
     for compiled, source in copies:
         if compiled.exists():
             place = Path(importlib.util.cache_from_source(str(source)))

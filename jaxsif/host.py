@@ -51,6 +51,7 @@ def probe(
         python=sys.executable,
         package=os.path.dirname(os.path.realpath(__file__)),
         port=free_port(),
+        step=os.urandom(8).hex(),
         gpus=_count_gpus(environ) if launcher == LOCAL else 0,
         job_gpus=_job_gpus(options, allocation) if launcher == SRUN else None,
     )

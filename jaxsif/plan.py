@@ -46,6 +46,7 @@ class Host(NamedTuple):
     python: str  # this interpreter, which the nodes have too
     package: str  # the folder jaxsif of this installation
     port: int  # for JAX's coordinator, free here
+    step: str  # a name that nobody can guess, by which the tasks of a node find each other
     gpus: int  # NVIDIA devices of this machine
     job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
     layers: tuple[str, ...] = ()  # files to mount over the image
@@ -91,6 +92,8 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
     if _redirects_errors(options.srun_args):
         del variables["JAXSIF_REPORT"]  # nobody would take the reports out of the files
     set_environ, unset_environ = scrub_proxies(environ)
+    if host.runtime:
+        set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
     set_environ.update(host.runtime.environ(variables.items()) if host.runtime else variables)
     return LaunchPlan(
         launcher=launcher,

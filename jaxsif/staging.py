@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from jaxsif import process
@@ -15,7 +16,11 @@ from jaxsif.slurm import Allocation
 
 FOLDER = "/tmp"  # unless jaxsif.toml names another one
 # What the job asked for its own steps, and srun would inherit: one task on each node wants none of it.
-_UNSET = ("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "GPU_BIND", "TRES_PER_TASK", "NTASKS_PER_GPU", "NTASKS_PER_NODE")
+_UNSET = (
+    *("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "GPU_BIND", "TRES_PER_TASK", "NTASKS_PER_GPU", "NTASKS_PER_NODE"),
+    # … and what the user has set for the output and the place of tasks.
+    *("LABELIO", "STDOUTMODE", "STDERRMODE", "HOSTFILE", "DISTRIBUTION", "EXCLUSIVE"),
+)
 
 Nodes = list[dict[str, Any]]
 
@@ -62,11 +67,14 @@ def stage(
                 "set run.stage-folder in jaxsif.toml to another folder of the nodes",
             )
     show(f"bringing the image, {size:.0f} MB, to {len(missing)} of {len(nodes)} node(s), into {folder}")
+    brought = f"{allocation.job_id}-{os.getpid()}.sif"  # of this run alone
     try:
-        copying = _broadcast(image, place_of(folder, digest) + ".sif", allocation, environ, show)
-        placed = _on_each_node(allocation, (*script, "place", folder, digest, image), environ)
+        target = os.path.join(os.path.dirname(place_of(folder, digest)), brought)
+        copying = _broadcast(image, target, allocation, environ, show)
+        placed = _on_each_node(allocation, (*script, "place", folder, digest, image, brought), environ)
     except BaseException:  # Ctrl-C, too
-        _on_each_node(allocation, (*script, "clean", folder, digest), environ)
+        with suppress(JaxsifError):  # the job may be over
+            _on_each_node(allocation, (*script, "clean", folder, brought), environ)
         raise
     kinds = (
         "unpacked" if all(node["unpacked"] for node in placed) else "placed as a file where there is no room for more"

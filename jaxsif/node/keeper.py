@@ -14,10 +14,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from jaxsif.node.share import PATIENCE, enter_namespaces, pack
+from jaxsif.node.share import PATIENCE, enter_namespaces, pack, peer
 
-# Slurm sends a step's signals to every process of it; what ends the keeper is the end of the tasks.
-_BLOCKED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _BEGIN, _END = b"\x1ejaxsif ", b"\0jaxsif end\n"
 # The container's one process: its number and its variables, then nothing until the pipe is closed.
 _HOLD = r"""printf '\036jaxsif %s\n' "$$"; cat /proc/self/environ; printf 'jaxsif end\n'; exec cat >/dev/null"""
@@ -25,7 +23,8 @@ _HOLD = r"""printf '\036jaxsif %s\n' "$$"; cat /proc/self/environ; printf 'jaxsi
 
 def keep(listener: int, container: list[str], expected: int) -> None:
     """Keep a container for `expected` tasks, which connect to the descriptor `listener`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+    # Slurm sends a step's signals to every process of it; what ends the keeper is the end of the tasks.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     os.setsid()
     # What serves the image's files serves all tasks: not on the cores of the first one alone.
     with suppress(OSError):
@@ -54,14 +53,14 @@ def _start(container: list[str]) -> tuple[int, int]:
 def _find_entry(said: int) -> bytes:
     """What to tell the tasks; nothing where the container cannot start, or nobody can enter it."""
     data = b""
-    while not data.endswith(_END):
-        ready = select.select([said], [], [], PATIENCE)[0]
-        chunk = os.read(said, 65536) if ready else b""
+    while _END not in data:
+        chunk = os.read(said, 65536)
         if not chunk:
             return b""  # each task then starts the runtime itself, which says what is wrong
         data += chunk
-    pid, _, variables = data.partition(_BEGIN)[2].partition(b"\n")  # before it, the image may have said something
-    answer = compare(os.environb, parse_variables(variables[: -len(_END)]), int(pid))
+    # Before and behind it, the image may have said something.
+    pid, _, variables = data.partition(_END)[0].partition(_BEGIN)[2].partition(b"\n")
+    answer = compare(os.environb, parse_variables(variables), int(pid))
     return answer if _can_enter(int(pid)) else b""
 
 
@@ -74,11 +73,15 @@ def parse_variables(data: bytes) -> dict[bytes, bytes]:
 def compare(host: Mapping[bytes, bytes], container: Mapping[bytes, bytes], pid: int) -> bytes:
     """What the runtime did to the variables of the first task: the others' are to be treated alike.
 
-    What it left alone is each task's own, such as SLURM_PROCID.
+    What it left alone is each task's own, such as SLURM_PROCID, unless --env has set it for all.
     """
+
+    def is_for_all(name: bytes) -> bool:
+        told = any(prefix + name in host for prefix in (b"APPTAINERENV_", b"SINGULARITYENV_"))
+        return name != b"_" and (told or host.get(name) != container[name])
+
     unset = [name for name in host if name not in container]
-    changed = [name + b"=" + value for name, value in container.items() if host.get(name) != value and name != b"_"]
-    return pack(pid, unset, changed)
+    return pack(pid, unset, [name + b"=" + value for name, value in container.items() if is_for_all(name)])
 
 
 def _can_enter(pid: int) -> bool:
@@ -99,17 +102,21 @@ def _serve(listener: socket.socket, answer: bytes, expected: int, said: int) -> 
     while expected or tasks:
         watched: list[Any] = [listener, *tasks, *([said] if answer else [])]
         ready = select.select(watched, [], [], PATIENCE)[0]
-        if said in ready or not (ready or tasks):
-            break  # the container is gone; or nobody came
+        if not (ready or tasks) or (said in ready and not os.read(said, 65536)):
+            break  # nobody came; or the container is gone
         for task in [task for task in tasks if task in ready]:
             task.close()  # a task says nothing: it has ended
             tasks.remove(task)
-        if listener in ready:
-            task = listener.accept()[0]
-            expected -= 1
-            if not answer:
-                task.close()
-                continue
-            tasks.append(task)
-            with suppress(OSError):  # it has ended meanwhile, as the next round will see
-                task.sendall(answer + b"\0\n")
+        if listener not in ready:
+            continue
+        task = listener.accept()[0]
+        if not expected or peer(task) != os.getuid():
+            task.close()  # what the container's variables are is this user's own
+            continue
+        expected -= 1
+        if not answer:
+            task.close()
+            continue
+        tasks.append(task)
+        with suppress(OSError):  # it has ended meanwhile, as the next round will see
+            task.sendall(answer + b"\0\n")

@@ -22,24 +22,27 @@ import time
 from collections.abc import Mapping
 
 PATIENCE = 20.0  # seconds to wait for the keeper, and of the keeper for tasks that do not come
-_LIVENESS = 4  # descriptor of the socket in the task; start.sh hides it from the program
+_LIVENESS = 9  # descriptor of the socket in the task; start.sh hides it from the program
 _NEWNS, _NEWUSER = 0x20000, 0x10000000  # setns(2)
 _CAPBSET_DROP, _NO_NEW_PRIVS = 24, 38  # prctl(2)
 
 
 def tasks_here(environ: Mapping[str, str]) -> int:
-    """Tasks of this step on this node: SLURM_STEP_TASKS_PER_NODE is a list such as '4(x2),1'."""
+    """Tasks of this step on this node: SLURM_STEP_TASKS_PER_NODE is a list such as '4(x2),1'. 1 where nothing tells."""
     counts: list[int] = []
-    for part in environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
-        count, _, times = part.rstrip(")").partition("(x")
-        counts += [int(count)] * int(times or 1)
-    return counts[int(environ.get("SLURM_NODEID", "0"))]
+    try:
+        for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):
+            count, _, times = part.rstrip(")").partition("(x")
+            counts += [int(count)] * int(times or 1)
+        return counts[int(environ["SLURM_NODEID"])]
+    except (KeyError, ValueError, IndexError):
+        return 1
 
 
 def address(environ: Mapping[str, str]) -> str:
-    """The abstract name of the keeper's socket: of this user, step and node."""
-    step = (environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"))
-    return "\0jaxsif-" + "-".join([str(os.getuid()), *step])
+    """The abstract name of the keeper's socket: of this step and node, and nothing that another user could guess."""
+    names = ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID")
+    return "\0jaxsif-" + "-".join(environ.get(name, "") for name in names)
 
 
 def pack(pid: int, unset: list[bytes], changed: list[bytes]) -> bytes:
@@ -56,25 +59,39 @@ def unpack(data: bytes) -> tuple[int, list[bytes], list[bytes]]:
 def ask(name: str) -> tuple[bytes, _socket.socket] | None:
     """The keeper's answer, and the socket to hold; None when there is none, or it says to go alone."""
     keeper = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        _connect(keeper, name)
+        if peer(keeper) != os.getuid():
+            return None  # somebody else took the name
+        answer = b""
+        while not answer.endswith(b"\0\n"):  # no variable ends so: it would have no '='
+            chunk = keeper.recv(65536)  # once the container has started
+            if not chunk:
+                return None
+            answer += chunk
+    except OSError:
+        return None  # it is gone, or did not come
+    return answer[:-2], keeper
+
+
+def _connect(keeper: _socket.socket, name: str) -> None:
+    keeper.settimeout(0)  # otherwise a full queue would hold us for ever
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
             keeper.connect(name)
             break
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, BlockingIOError):  # the first task is not as far yet; many come at once
             if time.monotonic() > deadline:
-                return None
-            time.sleep(0.005)  # the first task is not as far yet
-    credentials = keeper.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)  # pid, uid, gid
-    if int.from_bytes(credentials[4:8], sys.byteorder) != os.getuid():
-        return None  # somebody else took the name
-    answer = b""
-    while not answer.endswith(b"\0\n"):  # no variable ends so: it would have no '='
-        chunk = keeper.recv(65536)
-        if not chunk:
-            return None
-        answer += chunk
-    return answer[:-2], keeper
+                raise
+            time.sleep(0.005)
+    keeper.settimeout(None)
+
+
+def peer(connection: _socket.socket) -> int:
+    """The user at the other end, see unix(7): a process id, a user id and a group id."""
+    credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
 def enter_namespaces(pid: int) -> None:
@@ -104,6 +121,7 @@ def execute(answer: bytes, keeper: _socket.socket, program: list[str]) -> None:
         name, _, value = variable.partition(b"=")
         variables[name] = value
     os.dup2(keeper.fileno(), _LIVENESS)
+    os.set_inheritable(_LIVENESS, True)  # if it has been that one already
     _forget_python()
     os.execve(program[0], program, variables)
 
@@ -150,4 +168,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except OSError as error:
+        sys.exit(f"FATAL: cannot start the container: {error.strerror or error}")

@@ -1,8 +1,8 @@
 """Have an image on this node's own disk; `jaxsif run --stage` starts it once on each node of the job.
 
     stage.py check FOLDER DIGEST
-    stage.py place FOLDER DIGEST IMAGE
-    stage.py clean FOLDER DIGEST
+    stage.py place FOLDER DIGEST IMAGE BROUGHT
+    stage.py clean FOLDER BROUGHT
 
 It prints one JSON object: the node, what there is, how long it took. An image is unpacked where there is unsquashfs
 and room for it, so that nothing stands between the programs and the files; otherwise the SIF file is kept. Beside it,
@@ -20,7 +20,8 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.errors import HostError, JaxsifError
@@ -42,7 +43,7 @@ def own_folder(folder: str) -> str:
 
 
 def place_of(folder: str, name: str) -> str:
-    """Where the image of digest `name` is, a folder or a file; '.sif' behind it for one that sbcast brings."""
+    """Where the image of digest `name` is, a folder or a file."""
     return os.path.join(folder, name.partition(":")[2][:16])
 
 
@@ -59,7 +60,7 @@ def list_files(path: str) -> Iterator[str]:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 status = entry.stat(follow_symlinks=False)
                 name = os.path.join(folder, entry.name)
-                yield f"{name!r}\t{status.st_mode} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n"
+                yield f"{name!a}\t{status.st_mode} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n"
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(name)
 
@@ -85,13 +86,11 @@ def check(folder: str, name: str) -> dict[str, object]:
     return {"damage": damage, "free": shutil.disk_usage(folder).free}
 
 
-def place(folder: str, name: str, image: str) -> dict[str, object]:
-    """Put it there, unless it is; from what sbcast has brought, else from `image` on the shared disk."""
+def place(folder: str, name: str, image: str, brought: str) -> dict[str, object]:
+    """Put it there, unless it is; from the file `brought` of sbcast, else from `image` on the shared disk."""
     folder = own_folder(folder)
-    target = place_of(folder, name)
-    brought = f"{target}.sif"
-    with open(os.path.join(folder, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs of one job may come at once
+    target, brought = place_of(folder, name), os.path.join(folder, brought)
+    with _alone(folder):
         try:
             damage = find_damage(target)
             if damage:
@@ -101,12 +100,25 @@ def place(folder: str, name: str, image: str) -> dict[str, object]:
     return {"damage": damage, "unpacked": os.path.isdir(target)}
 
 
-def clean(folder: str, name: str) -> dict[str, object]:
+def clean(folder: str, brought: str) -> dict[str, object]:
     """Remove what an interrupted run has left half."""
-    target = place_of(own_folder(folder), name)
-    for path in (f"{target}.sif", f"{target}.new", f"{target}.list.new"):
-        _remove(path)
+    folder = own_folder(folder)
+    with _alone(folder):
+        _remove(os.path.join(folder, brought))
     return {}
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Several runs may stage at once; what is half made when nobody else is here, nobody will finish."""
+    with open(os.path.join(folder, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yesterday = time.time() - 86400
+        for entry in os.scandir(folder):
+            left = entry.name.endswith(".sif") and entry.stat(follow_symlinks=False).st_mtime < yesterday
+            if left or entry.name.endswith(".new"):
+                _remove(entry.path)
+        yield
 
 
 def _is_image(path: str, name: str) -> bool:
@@ -120,10 +132,11 @@ def _place(image: str, name: str, target: str) -> None:
     if not _is_image(image, name):
         raise HostError(f"what is here has not the digest {name}: {image}", image, "copy or build it again")
     partial = f"{target}.new"
-    for path in (partial, f"{target}.list", target):
+    for path in (f"{target}.list", target):
         _remove(path)
     try:
-        _copy(image, partial)
+        if not _unpack(image, partial):
+            _keep_file(image, partial)
         os.rename(partial, target)
         with open(f"{target}.list.new", "w") as file:
             file.writelines(list_files(target))
@@ -134,31 +147,37 @@ def _place(image: str, name: str, target: str) -> None:
         raise
 
 
-def _copy(image: str, target: str) -> None:
-    """Unpack the image where that can be done, take the file otherwise."""
-    folder, offset = os.path.dirname(target), find_root(image).offset
-    free = shutil.disk_usage(folder).free - _MARGIN
+def _unpack(image: str, target: str) -> bool:
+    """True when it is unpacked; False where there is no room, or no unsquashfs that can do it (from 4.4 on it can)."""
     unsquashfs = shutil.which("unsquashfs")
-    if unsquashfs and _unpacked_size(unsquashfs, image, offset) < free:
-        argv = [unsquashfs, "-quiet", "-no-progress", "-no-xattrs", "-dest", target, "-offset", str(offset), image]
-        done = subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            raise HostError(f"unsquashfs failed: {done.stderr.strip()[-200:]}", image, "see df on the node")
-        return
+    if not unsquashfs:
+        return False
+    offset = str(find_root(image).offset)
+    listing = subprocess.run([unsquashfs, "-lln", "-offset", offset, image], capture_output=True, check=False)
+    files = [line.split() for line in listing.stdout.splitlines() if line.startswith((b"-r", b"l", b"d"))]
+    needed = sum(4096 + (int(words[2]) if words[0].startswith(b"-") else 0) for words in files)  # in blocks of a disk
+    if listing.returncode or needed > _free(os.path.dirname(target)):
+        return False
+    argv = [unsquashfs, "-quiet", "-no-progress", "-no-xattrs", "-dest", target, "-offset", offset, image]
+    if subprocess.run(argv, capture_output=True, check=False).returncode == 0:
+        return True
+    _remove(target)  # as for an image with devices, which an ordinary user cannot make
+    return False
+
+
+def _keep_file(image: str, target: str) -> None:
+    folder = os.path.dirname(target)
     if os.path.dirname(image) == folder:
         os.rename(image, target)
         return
-    if os.path.getsize(image) > free:
-        raise HostError(f"no room in {folder}: {_megabytes(os.path.getsize(image))} needed, {_megabytes(free)} free")
+    size = os.path.getsize(image)
+    if size > _free(folder):
+        raise HostError(f"no room in {folder}: {_megabytes(size)} needed, {_megabytes(_free(folder))} free")
     shutil.copyfile(image, target)
 
 
-def _unpacked_size(unsquashfs: str, image: str, offset: int) -> int:
-    """Bytes on a disk with blocks of 4 KiB."""
-    argv = [unsquashfs, "-quiet", "-lln", "-offset", str(offset), image]
-    listing = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
-    sizes = [int(line.split()[2]) if line.startswith("-") else 0 for line in listing.splitlines() if line]
-    return sum(size + 4096 for size in sizes)
+def _free(folder: str) -> int:
+    return shutil.disk_usage(folder).free - _MARGIN
 
 
 def _megabytes(number: int) -> str:
@@ -167,16 +186,19 @@ def _megabytes(number: int) -> str:
 
 def _remove(path: str) -> None:
     if os.path.isdir(path) and not os.path.islink(path):
+        for folder, _, _ in os.walk(path):
+            os.chmod(folder, 0o700)  # images of some systems have folders that their owner cannot write
         shutil.rmtree(path)
     elif os.path.lexists(path):
         os.unlink(path)
 
 
-def main(verb: str, folder: str, name: str, *image: str) -> None:
+def main(verb: str, folder: str, *arguments: str) -> None:
     """Run one verb and print what came of it."""
     begin = time.monotonic()
+    verbs: dict[str, Callable[..., dict[str, object]]] = {"check": check, "place": place, "clean": clean}
     try:
-        found = {"check": check, "place": place, "clean": clean}[verb](folder, name, *image)  # type: ignore[operator]
+        found = verbs[verb](folder, *arguments)
     except JaxsifError as error:
         found = {"error": error.what}
     except OSError as error:

@@ -26,7 +26,7 @@ if [ "$task" = 0 ]; then report '"event": "started"'; fi
 
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
-(exec "$@" 2>&3 3>&- 4>&-) # 4: by it, jaxsif/node/share.py knows that this task lives
+(exec "$@" 2>&3 3>&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
 status=$?
 [ "$status" -ne 0 ] || exit 0
 

@@ -13,7 +13,7 @@ import pytest
 from harness import Cluster, jaxsif_run
 
 # What differs between any two runs.
-OWN = {"JAX_COORDINATOR_ADDRESS", "JAXSIF_COORDINATOR_PORT", "APPTAINER_COMMAND", "_", "SHLVL"}
+OWN = {"JAX_COORDINATOR_ADDRESS", "JAXSIF_STEP", "JAXSIF_COORDINATOR_PORT", "APPTAINER_COMMAND", "_", "SHLVL"}
 OWN |= {"SLURM_JOBID", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME", "SLURM_TASK_PID"}
 OWN |= {"SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT"}
 
@@ -70,6 +70,55 @@ def test_the_first_task_ends_first(cluster: Cluster) -> None:
     program = 'if [ $SLURM_LOCALID = 0 ]; then exit; fi; sleep 2; python -c "import json; print(json.dumps([1]))"'
     done = cluster.run(jaxsif_run("--ntasks-per-node=3", "--srun-args=-wnode1", "--", "sh", "-c", program))
     assert (done.stdout, done.returncode) == ("[1]\n[1]\n", 0), done.stderr
+
+
+def test_a_variable_set_for_all_is_the_same_for_all(cluster: Cluster) -> None:
+    """Also one that each task has, with the value that the first one has."""
+    run = jaxsif_run("--ntasks-per-node=2", "--env=SLURM_LOCALID=0", "--", "sh", "-c", "echo $SLURM_LOCALID")
+    assert cluster.check(run) == "0\n0\n"
+
+
+def test_another_user_learns_nothing_and_holds_nothing(cluster: Cluster, folder: str) -> None:
+    """The keeper's socket can be seen by all on the node; who asks is looked at."""
+    before = mounts_and_processes(cluster, "node4")
+    run = jaxsif_run("--ntasks-per-node=2", "--srun-args=-wnode4", "--env=KEY=topsecret", "--", "sleep", "4")
+    ask = (
+        "import re, socket\n"
+        "(name,) = set(re.findall(r'@(jaxsif-\\S+)', open('/proc/net/unix').read()))\n"
+        "held = []\n"
+        "for _ in range(5):\n"
+        "    held.append(socket.socket(socket.AF_UNIX))\n"
+        "    held[-1].connect(chr(0) + name)\n"
+        "    print(held[-1].recv(100))\n"
+        "import time; time.sleep(8)\n"
+    )
+    with cluster.start(run) as launcher:
+        cluster.wait_steps(1)
+        time.sleep(1.5)
+        spy = cluster.run(["python3", "-c", ask], node="node4", user="other", timeout=30)
+        _, err = launcher.communicate(timeout=30)
+    assert spy.stdout == "b''\n" * 5, spy.stderr
+    assert launcher.returncode == 0, err
+    wait_until_as_before(cluster, "node4", before)
+
+
+def test_descriptors_of_the_task_do_not_matter(cluster: Cluster) -> None:
+    """One that is open already, where the socket would come to lie."""
+    line = cluster.check(jaxsif_run("--ntasks-per-node=2", "--dry-run", "--", "ls", "-d", "/opt/jax")).strip()
+    shim = "/usr/bin/python3 -IS"
+    for number in range(3, 10):
+        inherited = f"sh -c 'exec {number}</dev/null; exec \"$@\"' - {shim}"
+        assert cluster.check(f"module load jax/sif; {line.replace(shim, inherited)}") == "/opt/jax\n" * 2
+
+
+def test_a_runtime_that_is_not_on_the_node(cluster: Cluster, folder: str) -> None:
+    """Each task says so itself, in one line."""
+    cluster.check("ln -sf /usr/bin/apptainer /var/tmp/my-apptainer")  # on the login node's own disk
+    run = jaxsif_run("--ntasks-per-node=2", "--", "true")
+    done = cluster.run(f"export JAXSIF_RUNTIME=/var/tmp/my-apptainer; {run}")
+    assert done.returncode == 125
+    assert "jaxsif: error: the container did not start: cannot start the container: No such file or" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

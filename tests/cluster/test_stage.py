@@ -85,6 +85,37 @@ def test_interrupted(cluster: Cluster, folder: str) -> None:
         assert set(cluster.check(f"ls -A {STAGED}", node=node).split()) <= {"lock"}
 
 
+def test_two_stagings_at_once(cluster: Cluster, folder: str) -> None:
+    """In two jobs on the same node, the second begins while the first unpacks; the second is cut off in the middle."""
+    run = "salloc --quiet --nodes=1 --ntasks-per-node=2 -w node1 jaxsif run --stage -- python -c 'import jax; print(1)'"
+    for delay in (1.2, 2.0, 2.8):
+        second = f"(sleep {delay}; timeout --signal=INT 1.2 {run} >/dev/null 2>&1) & {run}; wait"
+        assert cluster.check(f"cd {folder} && module load jax/sif && {second}", timeout=60) == "1\n1\n"
+        lines = int(cluster.check(f"cat {STAGED}/*.list | wc -l", node="node1"))
+        found = int(cluster.check(f"find {STAGED}/*/ -mindepth 1 | wc -l", node="node1"))
+        assert lines == found > 5000
+        cluster.check(f"rm -rf {STAGED}", node="node1", user="root")
+
+
+def test_an_image_that_no_ordinary_user_can_unpack(cluster: Cluster, folder: str) -> None:
+    """With a device in it: the SIF file is used. And folders that their owner cannot write can be replaced."""
+    cluster.check(
+        "cd /tmp && rm -rf odd && apptainer --quiet build --sandbox odd $(echo /sw/jaxsif/images/*.sif)"
+        f" && chmod 555 odd/usr/bin && apptainer --quiet build {folder}/odd.sif odd && rm -rf odd/opt/jax"
+        f" && mknod odd/dev-null c 1 3 && apptainer --quiet build {folder}/device.sif odd && rm -rf odd",
+        user="root",
+        timeout=120,
+    )
+    spoil = f"srun --overlap --nodes=1 --ntasks=1 sh -c 'echo >>{STAGED}/*/etc/hostname'"
+    one = "jaxsif run --stage --image odd.sif -- true"
+    out, said, status = in_job(cluster, folder, f"{one} && {spoil}; {one}; echo $?", nodes=1)
+    assert (out, status) == ("0\n", 0), said
+    assert "unpacked" in said[-1]
+    out, said, status = in_job(cluster, folder, "jaxsif run --stage --image device.sif -- echo 1", nodes=1)
+    assert (out, status) == ("1\n1\n", 0), said
+    assert "placed as a file" in said[1]
+
+
 def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
     cluster.check(f"mkdir -m 777 {STAGED}", node="node1", user="root")
     _, said, status = in_job(cluster, folder, "jaxsif run --stage -- true", nodes=1)
@@ -93,10 +124,20 @@ def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
 
 
 def test_what_arrives_must_be_the_image(cluster: Cluster, folder: str) -> None:
-    script = "/usr/bin/python3 -IS /sw/jaxsif/0*/lib/jaxsif/node/stage.py place /tmp sha256:" + "0" * 64 + " $JAX_IMAGE"
+    script = (
+        "/usr/bin/python3 -IS /sw/jaxsif/0*/lib/jaxsif/node/stage.py place /tmp sha256:"
+        + "0" * 64
+        + " $JAX_IMAGE x.sif"
+    )
     said = json.loads(cluster.check(f"module load jax/sif && {script}", node="node1"))
     assert said["error"].startswith("what is here has not the digest sha256:0000")
     assert cluster.check(f"ls -A {STAGED}", node="node1") == "lock\n"
+
+
+def test_variables_of_srun_do_not_matter(cluster: Cluster, folder: str) -> None:
+    script = "export SLURM_LABELIO=1 XDG_CACHE_HOME=/proc/none; jaxsif run --stage -- echo x"
+    out, said, status = in_job(cluster, folder, script, nodes=2)
+    assert (sorted(out.splitlines()), status) == ([f"{task}: x" for task in range(4)], 0), said
 
 
 def test_bad_requests(cluster: Cluster, folder: str) -> None:

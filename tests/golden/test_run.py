@@ -26,6 +26,7 @@ LOGIN_NODE = Host(
     python="/usr/bin/python3",
     package="/sw/jaxsif/lib/jaxsif",
     port=61234,
+    step="0a1b",
     gpus=0,
     job_gpus=None,
 )

@@ -16,8 +16,9 @@ def test_tasks_of_this_node(counts: str, node: str, tasks: int) -> None:
     assert tasks_here({"SLURM_STEP_TASKS_PER_NODE": counts, "SLURM_NODEID": node}) == tasks
 
 
-def test_without_slurm_there_is_one_task() -> None:
-    assert tasks_here({}) == 1
+@pytest.mark.parametrize("environ", [{}, {"SLURM_STEP_TASKS_PER_NODE": "x"}, {"SLURM_STEP_TASKS_PER_NODE": "2"}])
+def test_where_nothing_tells_there_is_one_task(environ: dict[str, str]) -> None:
+    assert tasks_here(environ) == 1
 
 
 def test_each_step_and_node_has_a_name() -> None:
@@ -37,6 +38,11 @@ def test_what_the_runtime_changed_is_told_and_what_it_left_is_not() -> None:
     container = {b"PATH": b"/opt/jax/bin", b"SLURM_PROCID": b"0", b"X": b"1", b"_": b"/bin/cat"}
     pid, unset, changed = unpack(compare(host, container, 7))
     assert (pid, unset, changed) == (7, [b"APPTAINERENV_X"], [b"PATH=/opt/jax/bin", b"X=1"])
+
+
+def test_what_is_set_for_all_is_told_even_if_the_first_task_has_it() -> None:
+    host = {b"SLURM_LOCALID": b"0", b"APPTAINERENV_SLURM_LOCALID": b"0"}
+    assert unpack(compare(host, {b"SLURM_LOCALID": b"0"}, 7))[2] == [b"SLURM_LOCALID=0"]
 
 
 def test_variables_as_the_kernel_lists_them() -> None:

@@ -12,9 +12,9 @@ from jaxsif.slurm import Allocation
 JOB = Allocation("4711", 2, None, None, 4)
 ITS_OWN_TASKS = JOB._replace(ntasks=8, ntasks_per_node=4)
 APPTAINER = Runtime("apptainer", "APPTAINERENV_")
-LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, 0, None)
-WORKSTATION = Host(False, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, 2, None)
-LAPTOP = Host(False, None, None, "/usr/bin/python3", "/home/a/jaxsif", 61234, 0, None)
+LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, "0a1b", 0, None)
+WORKSTATION = Host(False, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, "0a1b", 2, None)
+LAPTOP = Host(False, None, None, "/usr/bin/python3", "/home/a/jaxsif", 61234, "0a1b", 0, None)
 PROGRAM = RunOptions(("python", "train.py"))
 
 
@@ -217,6 +217,7 @@ def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> N
     plan = build(PROGRAM, LOGIN_NODE, None, environ)
     assert plan.unset_environ == ("https_proxy",)
     assert dict(plan.set_environ) == {
+        "JAXSIF_STEP": "0a1b",
         "HTTPS_PROXY": "http://p:3128",
         "APPTAINERENV_PYTHONNOUSERSITE": "1",
         "APPTAINERENV_JAXSIF_REPORT": "1",

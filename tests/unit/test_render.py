@@ -18,7 +18,15 @@ from jaxsif.slurm import Allocation
 
 JOB = Allocation("4711", 2, None, None, 4)
 HOST = Host(
-    True, Runtime("apptainer", "APPTAINERENV_"), "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, 0, None
+    True,
+    Runtime("apptainer", "APPTAINERENV_"),
+    "/sw/jax.sif",
+    "/usr/bin/python3",
+    "/sw/lib/jaxsif",
+    61234,
+    "0a1b",
+    0,
+    None,
 )
 PROGRAM = RunOptions(("python", "train.py"))
 PLAN = LaunchPlan(SRUN, Layout(2, 4, 4, "one task per GPU"), ("srun", "--nodes=2"), ("a b", "$c"), (), (), False)
