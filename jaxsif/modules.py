@@ -6,7 +6,6 @@ that begin with #%Module. The default is one file in Tcl, which both read, so th
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +13,8 @@ from pathlib import Path
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import digest, read_objects
+from jaxsif.imagefile import digest
+from jaxsif.images.labels import read_labels
 from jaxsif.modulefile import Module, modules_folder, read_module, render_default, render_module
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -83,7 +83,7 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, show: 
     image = os.path.abspath(image)
     if not os.path.isfile(image):
         raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
-    version, flavour = _read_labels(image)
+    version, flavour = _read_version(image)
     name = _choose_name(image, name, version, flavour)
     _check_place(prefix, name, image)
     former = find_default(prefix)
@@ -141,18 +141,11 @@ def _choose_name(image: str, name: str | None, version: str, flavour: str) -> st
     return name
 
 
-def _read_labels(image: str) -> tuple[str, str]:
-    """Version of JAX and flavour, as the engine wrote them beside the root file system; '' and '' where it did not."""
-    for part in read_objects(image, "IMAGE"):
-        if part.type == "json":
-            with open(image, "rb") as file:
-                file.seek(part.offset)
-                data = json.loads(file.read(part.size))
-            labels = data.get("data", {}).get("attributes", {}).get("labels", {}) if isinstance(data, dict) else {}
-            version, flavour = (str(labels.get(f"io.jaxsif.{label}", "")) for label in ("jax", "flavour"))
-            if _NAME.fullmatch(version) and _NAME.fullmatch(flavour):
-                return version, flavour
-    return "", ""
+def _read_version(image: str) -> tuple[str, str]:
+    """Version of JAX and flavour, by the image's labels; '' and '' where they do not make a name."""
+    labels = read_labels(image)
+    version, flavour = (labels.get(f"io.jaxsif.{name}", "") for name in ("jax", "flavour"))
+    return (version, flavour) if _NAME.fullmatch(version) and _NAME.fullmatch(flavour) else ("", "")
 
 
 def _write(texts: Mapping[Path, str]) -> None:
@@ -167,7 +160,7 @@ def _write(texts: Mapping[Path, str]) -> None:
         for path, partial in partials.items():
             os.replace(partial, path)
     except OSError as error:
-        hint = "free some space there, or correct its permissions; nothing was changed"
+        hint = "free some space there, or correct its permissions"
         raise HostError(f"cannot write {path}: {error.strerror}", "jaxsif module", hint) from error
     finally:
         os.umask(mask)
