@@ -30,8 +30,9 @@ def shared_libraries(folder: Path) -> Iterator[Path]:
 
 def missing_libraries(library: Path) -> list[str]:
     """What the dynamic linker does not find of `library`'s needs, the driver's libraries aside."""
-    # As ldd does, without its shell.
-    done = subprocess.run([LINKER, "--list", library], capture_output=True, text=True, check=False)
+    # As ldd does, without its shell; `--list` would end at the first library that is not found.
+    environ = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}
+    done = subprocess.run([LINKER, library], env=environ, capture_output=True, text=True, check=False)
     names = [line.split()[0] for line in done.stdout.splitlines() if line.endswith("=> not found")]
     return sorted(set(names) - DRIVER_LIBRARIES)
 
