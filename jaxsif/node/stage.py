@@ -113,9 +113,9 @@ def _alone(folder: str) -> Iterator[None]:
     """Several runs may stage at once; what is half made when nobody else is here, nobody will finish."""
     with open(os.path.join(folder, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yesterday = time.time() - 86400
+        long_ago = time.time() - 3600  # whoever sent that is gone, with the job
         for entry in os.scandir(folder):
-            left = entry.name.endswith(".sif") and entry.stat(follow_symlinks=False).st_mtime < yesterday
+            left = entry.name.endswith(".sif") and entry.stat(follow_symlinks=False).st_mtime < long_ago
             if left or entry.name.endswith(".new"):
                 _remove(entry.path)
         yield

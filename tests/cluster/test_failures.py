@@ -22,7 +22,7 @@ BOUND = 3.0
 @pytest.mark.parametrize("kind", FAILURES)
 def test_failure_ends_the_step(cluster: Cluster, folder: str, kind: str, culprit: int) -> None:
     status, message = FAILURES[kind]
-    options = ["--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2"]
+    options = ["--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2", "--srun-args=--nodelist=node[1-2]"]
     script = f"cd {folder} && " + jaxsif_run(*options, "--", "python", "fail.py", kind, str(culprit))
     done = cluster.run(f"({script}); status=$?; date +%s.%N; exit $status")
     *output, ended = done.stdout.splitlines()

@@ -13,7 +13,7 @@ LIST = "find /mnt ! -path '*/.0*' \\( -type f -printf '%P %m %s\\n' -o -printf '
 
 def sandbox(script: str) -> subprocess.CompletedProcess[str]:
     """A script as root in the nodes' system with a disk of its own at /mnt, which is forgotten afterwards."""
-    mount = "set -e; mount -t tmpfs -o size=400m,mode=755 none /mnt"
+    mount = "set -e; mount -t tmpfs -o size=800m,mode=755 none /mnt"
     argv = [MINICLUSTER, "sandbox", "--", "bash", "-c", f"{mount}\n{script}"]
     return subprocess.run(argv, cwd=HERE.parents[1], capture_output=True, text=True, check=False, timeout=120)
 

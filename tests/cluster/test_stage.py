@@ -90,7 +90,7 @@ def test_two_stagings_at_once(cluster: Cluster, folder: str) -> None:
     run = "salloc --quiet --nodes=1 --ntasks-per-node=2 -w node1 jaxsif run --stage -- python -c 'import jax; print(1)'"
     for delay in (1.2, 2.0, 2.8):
         second = f"(sleep {delay}; timeout --signal=INT 1.2 {run} >/dev/null 2>&1) & {run}; wait"
-        assert cluster.check(f"cd {folder} && module load jax/sif && {second}", timeout=60) == "1\n1\n"
+        assert cluster.check(f"cd {folder}; module load jax/sif; {second}", timeout=60) == "1\n1\n"
         lines = int(cluster.check(f"cat {STAGED}/*.list | wc -l", node="node1"))
         found = int(cluster.check(f"find {STAGED}/*/ -mindepth 1 | wc -l", node="node1"))
         assert lines == found > 5000
@@ -99,14 +99,15 @@ def test_two_stagings_at_once(cluster: Cluster, folder: str) -> None:
 
 def test_an_image_that_no_ordinary_user_can_unpack(cluster: Cluster, folder: str) -> None:
     """With a device in it: the SIF file is used. And folders that their owner cannot write can be replaced."""
+    sif = "apptainer --quiet sif new {0}.sif && mksquashfs odd {0}.sqfs -quiet -no-progress {1} &&"
+    sif += " apptainer sif add --datatype 4 --partfs 1 --parttype 2 --partarch 2 {0}.sif {0}.sqfs"
+    build = "module load jax/sif && apptainer --quiet build --sandbox odd $JAX_IMAGE && rm -rf odd/opt/jax"
+    device = sif.format("device", "-p 'odd-device c 666 0 0 1 3'")
     cluster.check(
-        "cd /tmp && rm -rf odd && apptainer --quiet build --sandbox odd $(echo /sw/jaxsif/images/*.sif)"
-        f" && chmod 555 odd/usr/bin && apptainer --quiet build {folder}/odd.sif odd && rm -rf odd/opt/jax"
-        f" && mknod odd/dev-null c 1 3 && apptainer --quiet build {folder}/device.sif odd && rm -rf odd",
-        user="root",
-        timeout=120,
+        f"cd {folder} && {build} && {device} && chmod 555 odd/usr/bin && {sif.format('odd', '')}", timeout=120
     )
-    spoil = f"srun --overlap --nodes=1 --ntasks=1 sh -c 'echo >>{STAGED}/*/etc/hostname'"
+    cluster.check(f"chmod 755 {folder}/odd/usr/bin")
+    spoil = f"srun --overlap --nodes=1 --ntasks=1 sh -c 'touch {STAGED}/*/etc/passwd'"
     one = "jaxsif run --stage --image odd.sif -- true"
     out, said, status = in_job(cluster, folder, f"{one} && {spoil}; {one}; echo $?", nodes=1)
     assert (out, status) == ("0\n", 0), said

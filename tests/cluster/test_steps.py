@@ -85,7 +85,7 @@ def test_verbose_tells_what_is_started(cluster: Cluster) -> None:
         "jaxsif: 2 node(s), 2 task(s) a node, 2 GPU(s) a node by srun (one task per GPU); "
         "image from JAX_IMAGE (environment)"
     )
-    assert second.startswith("jaxsif: APPTAINERENV_PYTHONNOUSERSITE=1 ")
+    assert second.startswith("jaxsif: JAXSIF_STEP=")
 
 
 def test_inside_of_a_step(cluster: Cluster) -> None:
