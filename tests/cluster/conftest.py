@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from builds import REPOSITORY
 from harness import PROGRAMS, Cluster
-
-# A shell starts what runs in its background with SIGINT ignored, and all that the tests start would inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
