@@ -63,9 +63,9 @@ def build_ours(flavour: str, source: Path) -> tuple[float, Path]:
 def build_plain(flavour: str) -> tuple[float, Path]:
     """The engine with plain.def and its defaults; pip without a cache."""
     stage = WORK / "stage"
-    stage.mkdir()
+    stage.mkdir(exist_ok=True)
     write_settings(stage, host_variables(os.environ))
-    image = WORK / "plain.sif"
+    image = WORK / f"plain-{flavour}.sif"
     argv = ["apptainer", "build", "--bind", f"{stage}:/mnt", "--build-arg", f"WHAT={WHAT[flavour]}"]
     argv += ["--build-arg", f"MIRROR={apt_mirror()}", str(image), "tests/bench/plain.def"]
     return timed(argv, {**os.environ, "APPTAINER_TMPDIR": str(WORK)}, WORK / "plain.log"), image

@@ -30,7 +30,7 @@ def outside(rounds: str) -> None:
     """On this machine: make the plain image, put it where the nodes see it, and measure in the cluster."""
     import image
 
-    plain = image.WORK / "plain.sif"
+    plain = image.WORK / "plain-cpu.sif"
     if not plain.exists():
         image.WORK.mkdir(parents=True, exist_ok=True)
         print("building the plain image", flush=True)
