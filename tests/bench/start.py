@@ -64,7 +64,7 @@ def inside(rounds: int) -> None:
             "jaxsif run": [*ours, "--", *IMPORT],
             "jaxsif run --stage": [*ours, "--stage", "--", *IMPORT],
             "a container a task": [*srun, "apptainer", "--quiet", "run", environ, *IMPORT],
-            "plain way": [*srun, "apptainer", "--quiet", "run", PLAIN, *IMPORT],
+            "plain way": [*srun, "apptainer", "--quiet", "exec", PLAIN, *IMPORT],
         }
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(rounds + 1):
