@@ -132,3 +132,8 @@ def cache_folder(environ: Mapping[str, str]) -> str:
     """The folder of what jaxsif remembers for this user, and can do without."""
     caches = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME", "/"), ".cache")
     return os.path.join(caches, "jaxsif")
+
+
+def staged_path(folder: str, digest: str) -> str:
+    """Where a node has the image of this digest, below `folder`, for `jaxsif run --stage`: of this user alone."""
+    return os.path.join(folder, f"jaxsif-{os.getuid()}", digest.partition(":")[2][:16])

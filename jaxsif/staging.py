@@ -11,23 +11,17 @@ from typing import Any
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import remembered_digest
+from jaxsif.imagefile import remembered_digest, staged_path
 from jaxsif.slurm import Allocation
 
 FOLDER = "/tmp"  # unless jaxsif.toml names another one
 # What the job asked for its own steps, and srun would inherit: one task on each node wants none of it.
-_UNSET = (
-    *("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "GPU_BIND", "TRES_PER_TASK", "NTASKS_PER_GPU", "NTASKS_PER_NODE"),
-    # … and what the user has set for the output and the place of tasks.
-    *("LABELIO", "STDOUTMODE", "STDERRMODE", "HOSTFILE", "DISTRIBUTION", "EXCLUSIVE"),
-)
+_OF_THE_JOB = "GPUS GPUS_PER_NODE GPUS_PER_TASK GPU_BIND TRES_PER_TASK NTASKS_PER_GPU NTASKS_PER_NODE"
+# What the user has set for the output and the place of tasks.
+_OF_THE_USER = "LABELIO STDOUTMODE STDERRMODE HOSTFILE DISTRIBUTION EXCLUSIVE"
+_UNSET = [f"SLURM_{name}" for name in f"{_OF_THE_JOB} {_OF_THE_USER}".split()]
 
 Nodes = list[dict[str, Any]]
-
-
-def place_of(folder: str, digest: str) -> str:
-    """Where the nodes have the image; as in jaxsif/node/stage.py."""
-    return os.path.join(folder, f"jaxsif-{os.getuid()}", digest.partition(":")[2][:16])
 
 
 def stage(
@@ -50,38 +44,54 @@ def stage(
     script = (sys.executable, "-IS", f"{package}/node/stage.py")
     nodes = _on_each_node(allocation, (*script, "check", folder, digest), environ)
     missing = [node for node in nodes if node["damage"]]
-    size = os.path.getsize(image) / 1e6
-    if not missing:
-        seconds = time.monotonic() - begin
-        show(
-            f"the image is on {len(nodes)} node(s), unchanged ({seconds:.1f} s): {size * len(nodes):.0f} MB not copied"
-        )
-        return place_of(folder, digest)
+    size = os.path.getsize(image)
+    if missing:
+        _check_missing(missing, size, folder, show)
+        show(f"bringing the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s), into {folder}")
+        how = _bring(image, digest, folder, allocation, script, environ, show)
+        show(f"staged in {time.monotonic() - begin:.1f} s: {how}")
+    else:
+        seconds, saved = time.monotonic() - begin, size * len(nodes) / 1e6
+        show(f"the image is on {len(nodes)} node(s), unchanged ({seconds:.1f} s): {saved:.0f} MB not copied")
+    return staged_path(folder, digest)
+
+
+def _check_missing(missing: Nodes, size: int, folder: str, show: Callable[[str], None]) -> None:
+    """Tell which copies are damaged; raise HostError for the first node that has no room for a new one."""
     for node in missing:
         if node["damage"] != "absent":
             show(f"the image on {node['node']} is {node['damage']}")
-        if node["free"] < os.path.getsize(image):
+        if node["free"] < size:
             raise HostError(
-                f"no room on {node['node']} in {folder}: {size:.0f} MB needed, {node['free'] / 1e6:.0f} MB free",
+                f"no room on {node['node']} in {folder}: {size / 1e6:.0f} MB needed, {node['free'] / 1e6:.0f} MB free",
                 "--stage",
                 "set run.stage-folder in jaxsif.toml to another folder of the nodes",
             )
-    show(f"bringing the image, {size:.0f} MB, to {len(missing)} of {len(nodes)} node(s), into {folder}")
+
+
+def _bring(
+    image: str,
+    digest: str,
+    folder: str,
+    allocation: Allocation,
+    script: tuple[str, ...],
+    environ: Mapping[str, str],
+    show: Callable[[str], None],
+) -> str:
+    """Send the image to all nodes, and have each put it in its place; return, for people, how that went."""
     brought = f"{allocation.job_id}-{os.getpid()}.sif"  # of this run alone
+    target = os.path.join(os.path.dirname(staged_path(folder, digest)), brought)
     try:
-        target = os.path.join(os.path.dirname(place_of(folder, digest)), brought)
         copying = _broadcast(image, target, allocation, environ, show)
         placed = _on_each_node(allocation, (*script, "place", folder, digest, image, brought), environ)
     except BaseException:  # Ctrl-C, too
         with suppress(JaxsifError):  # the job may be over
             _on_each_node(allocation, (*script, "clean", folder, brought), environ)
         raise
-    kinds = (
-        "unpacked" if all(node["unpacked"] for node in placed) else "placed as a file where there is no room for more"
-    )
+    unpacked = all(node["unpacked"] for node in placed)
+    kinds = "unpacked" if unpacked else "placed as a file where there is no room for more"
     slowest = max(node["seconds"] for node in placed)
-    show(f"staged in {time.monotonic() - begin:.1f} s: sbcast {copying:.1f} s, checked and {kinds} in {slowest:.1f} s")
-    return place_of(folder, digest)
+    return f"sbcast {copying:.1f} s, checked and {kinds} in {slowest:.1f} s"
 
 
 def _on_each_node(allocation: Allocation, script: tuple[str, ...], environ: Mapping[str, str]) -> Nodes:
@@ -127,7 +137,7 @@ def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> tuple[int, str, s
 
         return take
 
-    variables = {name: value for name, value in environ.items() if name not in [f"SLURM_{name}" for name in _UNSET]}
+    variables = {name: value for name, value in environ.items() if name not in _UNSET}
     ended = process.run([process.Child(argv, variables, collect(2), collect(1))])
     if ended.interrupted:
         sys.exit(128 + ended.interrupted)

@@ -139,7 +139,7 @@ def _stage(
 ) -> Host:
     """The host, with the image's path on the nodes."""
     from jaxsif import staging
-    from jaxsif.imagefile import remembered_digest
+    from jaxsif.imagefile import remembered_digest, staged_path
 
     if not host.image or choose_launcher(launcher, host.srun, allocation) != SRUN:
         _note("warning: --stage has no effect without Slurm and an image")
@@ -147,7 +147,7 @@ def _stage(
     folder = folder or staging.FOLDER
     if dry_run:
         _note("with --dry-run, nothing is staged")
-        return host._replace(image=staging.place_of(folder, remembered_digest(host.image, environ)))
+        return host._replace(image=staged_path(folder, remembered_digest(host.image, environ)))
     return host._replace(image=staging.stage(host.image, folder, allocation, host.package, environ, _note))
 
 

@@ -25,14 +25,14 @@ from contextlib import contextmanager
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import digest, find_root
+from jaxsif.imagefile import digest, find_root, staged_path
 
 _MARGIN = 64 << 20  # bytes to leave free
 
 
 def own_folder(folder: str) -> str:
     """This user's folder below `folder`, made if it is not there; raises HostError for one that others can change."""
-    path = os.path.join(folder, f"jaxsif-{os.getuid()}")
+    path = os.path.dirname(staged_path(folder, ""))
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -40,11 +40,6 @@ def own_folder(folder: str) -> str:
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise HostError(f"not a folder of this user alone: {path}", folder, "remove it") from None
     return path
-
-
-def place_of(folder: str, name: str) -> str:
-    """Where the image of digest `name` is, a folder or a file."""
-    return os.path.join(folder, name.partition(":")[2][:16])
 
 
 def list_files(path: str) -> Iterator[str]:
@@ -81,15 +76,14 @@ def find_damage(place: str) -> str | None:
 
 def check(folder: str, name: str) -> dict[str, object]:
     """What there is, and how much room."""
-    folder = own_folder(folder)
-    damage = find_damage(place_of(folder, name))
-    return {"damage": damage, "free": shutil.disk_usage(folder).free}
+    damage = find_damage(staged_path(folder, name))
+    return {"damage": damage, "free": shutil.disk_usage(own_folder(folder)).free}
 
 
 def place(folder: str, name: str, image: str, brought: str) -> dict[str, object]:
     """Put it there, unless it is; from the file `brought` of sbcast, else from `image` on the shared disk."""
-    folder = own_folder(folder)
-    target, brought = place_of(folder, name), os.path.join(folder, brought)
+    target, folder = staged_path(folder, name), own_folder(folder)
+    brought = os.path.join(folder, brought)
     with _alone(folder):
         try:
             damage = find_damage(target)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jaxsif.errors import HostError
-from jaxsif.node.stage import find_damage, list_files, own_folder, place_of
-from jaxsif.staging import place_of as place_from_outside
+from jaxsif.imagefile import staged_path
+from jaxsif.node.stage import find_damage, list_files, own_folder
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_image_as_a_file(tmp_path: Path) -> None:
 
 def test_launcher_and_nodes_mean_the_same_place(tmp_path: Path) -> None:
     digest = "sha256:" + "0123456789abcdef" * 4
-    assert place_from_outside(str(tmp_path), digest) == place_of(own_folder(str(tmp_path)), digest)
+    assert staged_path(str(tmp_path), digest) == f"{own_folder(str(tmp_path))}/0123456789abcdef"
 
 
 def test_folder_that_others_can_write(tmp_path: Path) -> None:
