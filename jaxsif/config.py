@@ -1,4 +1,4 @@
-"""The settings in files: a site's, a user's, a project's jaxsif.toml; each value with the file that it came from."""
+"""What is set where: files of site, user and project, variables, the command line; each value with its source."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
+from jaxsif.options import LIST, OPTIONS, PATH, Option, check_value, read_variable
 
 NAME = "jaxsif.toml"
-_LIST, _STRING, _BOOLEAN = "a list of strings", "a string", "true or false"
-# Table and key -> what its value is. A later file's value replaces an earlier one's; of [policy], all files are obeyed.
-_KEYS = {
-    "policy": {"signed-by": _LIST, "digests": _LIST},
-    "run": {"image": _STRING, "layers": _LIST, "stage": _BOOLEAN, "stage-folder": _STRING},
+_POLICY = (Option("--signed-by", LIST, "", ""), Option("--digests", LIST, "", ""))
+# A later file's value replaces an earlier one's; of [policy], all files are obeyed.
+_TABLES = {
+    "policy": {option.key: option for option in _POLICY},
+    "run": {option.key: option for option in OPTIONS},
 }
 
 
 class Setting(NamedTuple):
-    """A value, and the file that says so."""
+    """A value, and what says so."""
 
     value: Any
     source: str
@@ -30,21 +31,6 @@ class Config(NamedTuple):
 
     settings: Mapping[str, Setting]  # 'run.stage' -> the last file's
     policies: tuple[tuple[str, Setting], ...]  # ('policy.digests', …) of every file, in order
-
-    def get(self, name: str) -> Any:
-        """The value of 'table.key', or None."""
-        return self.settings[name].value if name in self.settings else None
-
-    def source(self, name: str) -> str:
-        """The file that 'table.key' came from."""
-        return self.settings[name].source
-
-    def path(self, name: str) -> tuple[str, str] | None:
-        """The file or folder that 'table.key' names, as from its file's folder, and where it says so; or None."""
-        if name not in self.settings:
-            return None
-        value, source = self.settings[name]
-        return os.path.join(os.path.dirname(source), value), f"{name} in {source}"
 
 
 def find_files(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
@@ -75,8 +61,40 @@ def read_config(environ: Mapping[str, str], folder: str) -> Config:
             if name.startswith("policy."):
                 policies.append((name, Setting(value, path)))
             else:
-                settings[name] = Setting(value, path)
+                settings[name] = Setting(value, f"{name} in {path}")
     return Config(settings, tuple(policies))
+
+
+def resolve(said: Mapping[str, Any], environ: Mapping[str, str], config: Config, in_job: bool) -> dict[str, Setting]:
+    """Each option of `jaxsif run` that something sets, by its key: the command line, else a variable, else a file.
+
+    `said` has what the command line says, by field; None where it says nothing. What asks for a job counts in a job
+    only when the command line says it. Raises JaxsifError for a variable that is not of the option's kind.
+    """
+    found = {}
+    for option in OPTIONS:
+        value = said.get(option.field)
+        if value is None and in_job and option.of_job:
+            continue
+        setting = Setting(value, option.flag) if value is not None else _find_setting(option, environ, config)
+        if setting:
+            found[option.key] = setting
+    return found
+
+
+def resolve_image(said: str | None, environ: Mapping[str, str], named_by: str = "--image") -> Setting | None:
+    """The image's path as for `jaxsif run`, for the commands that have no other of its options."""
+    if said is not None:
+        return Setting(said, named_by)
+    image = next(option for option in OPTIONS if option.key == "image")
+    return _find_setting(image, environ, read_config(environ, os.getcwd()))
+
+
+def _find_setting(option: Option, environ: Mapping[str, str], config: Config) -> Setting | None:
+    if environ.get(option.variable):
+        return Setting(read_variable(option, environ[option.variable]), f"{option.variable} (environment)")
+    default = None if option.default is None else Setting(option.default, "default")
+    return config.settings.get(f"run.{option.key}", default)
 
 
 def _read_file(path: str) -> dict[str, Any]:
@@ -89,22 +107,15 @@ def _read_file(path: str) -> dict[str, Any]:
             raise JaxsifError(f"cannot read {path}: {error}", path, "see https://toml.io") from error
     found = {}
     for table, keys in tables.items():
-        if table not in _KEYS or not isinstance(keys, dict):
-            raise JaxsifError(f"no table [{table}] in {path}", path, _nearest(table, list(_KEYS)))
+        if table not in _TABLES or not isinstance(keys, dict):
+            raise JaxsifError(f"no table [{table}] in {path}", path, _nearest(table, list(_TABLES)))
         for key, value in keys.items():
-            if key not in _KEYS[table]:
-                raise JaxsifError(f"no setting {table}.{key} in {path}", path, _nearest(key, list(_KEYS[table])))
-            expected = _KEYS[table][key]
-            if not _is_a(value, expected):
-                raise JaxsifError(f"{table}.{key} is not {expected} in {path}", path, f"{key} = …, {expected}")
-            found[f"{table}.{key}"] = value
+            if key not in _TABLES[table]:
+                raise JaxsifError(f"no setting {table}.{key} in {path}", path, _nearest(key, list(_TABLES[table])))
+            option = _TABLES[table][key]
+            value = check_value(option, value, f"{table}.{key}", path)
+            found[f"{table}.{key}"] = os.path.join(os.path.dirname(path), value) if option.kind == PATH else value
     return found
-
-
-def _is_a(value: object, expected: str) -> bool:
-    if expected == _LIST:
-        return isinstance(value, list) and all(isinstance(one, str) for one in value)
-    return isinstance(value, str if expected == _STRING else bool)
 
 
 def _toml() -> Any:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.apptainer import Runtime
+from jaxsif.config import Setting
 from jaxsif.distributed import COORDINATOR_PORTS
 from jaxsif.errors import HostError, ProgramError
 from jaxsif.plan import LOCAL, SRUN, Host, RunOptions, choose_launcher
@@ -32,16 +33,15 @@ class Image(NamedTuple):
 
 def probe(
     options: RunOptions,
-    image_option: str | None,
+    named: Setting | None,
     allocation: Allocation | None,
     environ: Mapping[str, str],
-    image_setting: tuple[str, str] | None = None,
 ) -> tuple[Host, str]:
     """The host as a plan needs it, and where its image comes from; raises JaxsifError for what is missing."""
     has_srun = find_executable(SRUN, environ) is not None
     launcher = choose_launcher(options.launcher, has_srun, allocation)
     runtime = require_runtime(environ) if launcher == SRUN else find_runtime(environ)
-    image = find_image(image_option, environ, image_setting) if runtime else None
+    image = find_image(named) if runtime else None
     if not any(word.startswith(("--chdir", "-D")) for word in options.srun_args):
         _check_program(options.command)
     host = Host(
@@ -89,16 +89,9 @@ def require_runtime(environ: Mapping[str, str]) -> Runtime:
     return runtime
 
 
-def find_image(
-    option: str | None,
-    environ: Mapping[str, str],
-    setting: tuple[str, str] | None = None,
-    named_by: str = "--image",
-) -> Image:
-    """The image of `option`, JAX_IMAGE, a settings file or ./jax.sif, in that order, checked; raises HostError."""
-    variable = (environ.get("JAX_IMAGE"), "JAX_IMAGE (environment)")
-    candidates = ((option, named_by), variable, setting or (None, ""), (_DEFAULT_IMAGE, ""))
-    named, source = next((path, source) for path, source in candidates if path)
+def find_image(setting: Setting | None) -> Image:
+    """The image that was named, or ./jax.sif, checked; raises HostError."""
+    named, source = setting or (_DEFAULT_IMAGE, "")
     mode = _mode(named, source)
     if mode is None:
         if not source:

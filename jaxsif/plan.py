@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxsif.apptainer import TASK_FOLDER, Runtime
@@ -35,6 +36,11 @@ class RunOptions(NamedTuple):
     env: tuple[tuple[str, str], ...] = ()  # variables for the container
     label: bool = False  # prefix output lines with the task's number
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
+    sources: Mapping[str, str] = MappingProxyType({})  # what set each option, by its key; for errors
+
+    def source(self, key: str) -> str:
+        """What set an option, such as 'run.ntasks-per-node in /sw/jaxsif/jaxsif.toml'."""
+        return self.sources.get(key, f"--{key}")
 
 
 class Host(NamedTuple):

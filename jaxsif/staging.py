@@ -14,7 +14,6 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.imagefile import remembered_digest, staged_path
 from jaxsif.slurm import Allocation
 
-FOLDER = "/tmp"  # unless jaxsif.toml names another one
 # What the job asked for its own steps, and srun would inherit: one task on each node wants none of it.
 _OF_THE_JOB = "GPUS GPUS_PER_NODE GPUS_PER_TASK GPU_BIND TRES_PER_TASK NTASKS_PER_GPU NTASKS_PER_NODE"
 # What the user has set for the output and the place of tasks.

@@ -14,6 +14,7 @@ import pytest
 
 from jaxsif import __version__
 from jaxsif.cli import main
+from jaxsif.options import OPTIONS
 from jaxsif.plan import RunOptions
 
 ROOT = Path(__file__).parents[2]
@@ -78,8 +79,8 @@ def test_help_is_what_was_asked_for(jaxsif: Jaxsif, arguments: list[str], usage:
 def test_help_of_run_names_every_option_and_exit_status(jaxsif: Jaxsif) -> None:
     _, out, _ = jaxsif("run", "--help")
     shown = {word.rstrip(",") for line in out.splitlines() if line.startswith("  -") for word in line.split()[:2]}
-    fields = set(RunOptions._fields) - {"command", "binds"} | {"bind", "image", "layer", "dry-run", "verbose"}
-    assert {"--" + name.replace("_", "-") for name in fields} <= shown
+    assert {*(option.flag for option in OPTIONS), "--dry-run", "--verbose"} <= shown
+    assert {*RunOptions._fields} - {option.field for option in OPTIONS} == {"command", "sources"}
     assert all(f"  {code}  " in out for code in (2, 125, 127))
 
 

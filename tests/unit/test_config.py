@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.config import Config, Setting, find_files, read_config
+from jaxsif.config import Config, Setting, find_files, read_config, resolve
 from jaxsif.errors import JaxsifError
+from jaxsif.options import OPTIONS
 
 
 @pytest.fixture
@@ -23,15 +24,16 @@ def write(path: Path, text: str) -> str:
 
 def test_no_files(tmp_path: Path, environ: dict[str, str]) -> None:
     assert read_config(environ, str(tmp_path)) == Config({}, ())
-    assert read_config(environ, str(tmp_path)).get("run.stage") is None
 
 
 def test_the_project_wins_over_the_user(tmp_path: Path, environ: dict[str, str]) -> None:
     user = write(tmp_path / "home/.config/jaxsif/jaxsif.toml", "[run]\nstage = true\nlayers = ['a', 'b']\n")
     project = write(tmp_path / "project/jaxsif.toml", "[run]\nlayers = ['c']\n")
     config = read_config(environ, str(tmp_path / "project"))
-    assert (config.get("run.stage"), config.source("run.stage")) == (True, user)
-    assert (config.get("run.layers"), config.source("run.layers")) == (["c"], project)
+    assert config.settings == {
+        "run.stage": Setting(True, f"run.stage in {user}"),
+        "run.layers": Setting(["c"], f"run.layers in {project}"),
+    }
 
 
 def test_policies_of_all_files_are_kept(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -60,9 +62,16 @@ def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> 
         ("[runs]", "no table [runs] in {path}\n  from: {path}\n  try:  run?"),
         ("run = 1", "no table [run] in {path}\n  from: {path}\n  try:  run?"),
         ("[zzz]", "no table [zzz] in {path}\n  from: {path}\n  try:  one of policy, run"),
-        ("[run]\nstage = 1", "run.stage is not true or false in {path}\n  from: {path}\n  try:  stage = …, true or"),
-        ("[run]\nimage = true", "run.image is not a string in {path}"),
-        ("[policy]\ndigests = [1]", "policy.digests is not a list of strings in {path}"),
+        ("[run]\nstage = 1", "run.stage is not true or false\n  from: {path}\n  try:  run.stage = …, true or"),
+        ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),
+        ("[policy]\ndigests = [1]", "policy.digests is not a list of strings\n  from: {path}"),
+        ("[run]\nnodes = 0", "run.nodes is not a number from 1\n  from: {path}"),
+        ("[run]\nnodes = true", "run.nodes is not a number from 1\n  from: {path}"),
+        ("[run]\ntime = true", "run.time is not a string\n  from: {path}"),
+        (
+            "[run]\nlauncher = 'ssh'",
+            "run.launcher is not srun or local: 'ssh'\n  from: {path}\n",
+        ),
         ("[run", "cannot read {path}: "),
         ("[run]\nimage = '\udcff'", "cannot read {path}: "),
     ],
@@ -72,3 +81,72 @@ def test_what_is_no_setting(tmp_path: Path, environ: dict[str, str], text: str, 
     with pytest.raises(JaxsifError) as caught:
         read_config(environ, str(tmp_path))
     assert caught.value.render().startswith("jaxsif: error: " + message.format(path=tmp_path / "jaxsif.toml"))
+
+
+def test_a_value_of_each_kind(tmp_path: Path, environ: dict[str, str]) -> None:
+    write(tmp_path / "jaxsif.toml", "[run]\nnodes = 2\ngpus-per-node = 4\nimage = 'a/jax.sif'\nlabel = true\n")
+    settings = read_config(environ, str(tmp_path)).settings
+    assert {name: setting.value for name, setting in settings.items()} == {
+        "run.nodes": 2,
+        "run.gpus-per-node": "4",
+        "run.image": f"{tmp_path}/a/jax.sif",
+        "run.label": True,
+    }
+
+
+def find(said: dict[str, object], environ: dict[str, str], *, in_job: bool = False) -> dict[str, Setting]:
+    """What `resolve` finds where a file sets the time limit and labels; without what nothing has set."""
+    config = Config({"run.time": Setting("10", "FILE"), "run.label": Setting(True, "FILE")}, ())
+    found = resolve(said, environ, config, in_job)
+    return {key: setting for key, setting in found.items() if setting.source != "default"}
+
+
+def test_the_command_line_wins_over_variables_and_they_over_files() -> None:
+    environ = {"JAXSIF_LABEL": "0", "JAXSIF_TIME": "20", "JAXSIF_NODES": "3"}
+    assert find({"label": True, "time": None}, environ) == {
+        "nodes": Setting(3, "JAXSIF_NODES (environment)"),
+        "time": Setting("20", "JAXSIF_TIME (environment)"),
+        "label": Setting(True, "--label"),
+    }
+    assert find({}, {})["label"] == Setting(True, "FILE")
+
+
+def test_in_a_job_what_asks_for_one_counts_only_on_the_command_line() -> None:
+    assert "time" not in find({}, {"JAXSIF_TIME": "20"}, in_job=True)
+    assert find({"time": "30"}, {}, in_job=True)["time"] == Setting("30", "--time")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "value"),
+    [
+        ("JAXSIF_NODES", "12", 12),
+        ("JAXSIF_STAGE", "on", True),
+        ("JAXSIF_STAGE", "False", False),
+        ("JAXSIF_BINDS", "/a:/b '/with blank'", ["/a:/b", "/with blank"]),
+        ("JAXSIF_CONTAINERS", "task", "task"),
+        ("JAX_IMAGE", "x.sif", "x.sif"),
+    ],
+)
+def test_variables(variable: str, text: str, value: object) -> None:
+    found = {setting.source: setting.value for setting in find({}, {variable: text}).values()}
+    assert found[f"{variable} (environment)"] == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        ("JAXSIF_NODES", "0", "JAXSIF_NODES is not a number from 1"),
+        ("JAXSIF_NODES", "two", "JAXSIF_NODES is not a number from 1"),
+        ("JAXSIF_STAGE", "maybe", "JAXSIF_STAGE is not true or false"),
+        ("JAXSIF_BINDS", "'", 'cannot read "\'": No closing quotation'),
+        ("JAXSIF_CONTAINERS", "pod", "JAXSIF_CONTAINERS is not node or task: 'pod'"),
+    ],
+)
+def test_variables_refused(variable: str, text: str, message: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        find({}, {variable: text})
+    assert caught.value.render().startswith(f"jaxsif: error: {message}\n  from: {variable} (environment)\n  try:  ")
+
+
+def test_every_option_is_found_by_its_key() -> None:
+    assert len({option.key for option in OPTIONS}) == len({option.variable for option in OPTIONS}) == len(OPTIONS)

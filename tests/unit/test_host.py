@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jaxsif.apptainer import Runtime
+from jaxsif.config import Setting
 from jaxsif.distributed import COORDINATOR_PORTS
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.host import Image, find_executable, find_image, find_runtime, free_port, probe, require_runtime
@@ -124,22 +125,20 @@ def test_no_runtime(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "variable", "found", "source"),
+    ("setting", "found", "source"),
     [
-        ("a.sif", "b.sif", "a.sif", "--image"),
-        (None, "b.sif", "b.sif", "JAX_IMAGE (environment)"),
-        (None, None, "jax.sif", "./jax.sif"),
-        (None, "", "jax.sif", "./jax.sif"),
-        ("a folder", None, "a folder", "--image"),
+        (Setting("a.sif", "--image"), "a.sif", "--image"),
+        (Setting("b.sif", "JAX_IMAGE (environment)"), "b.sif", "JAX_IMAGE (environment)"),
+        (None, "jax.sif", "./jax.sif"),
+        (Setting("a folder", "--image"), "a folder", "--image"),
     ],
-    ids=["option", "variable", "default", "empty variable", "sandbox folder"],
+    ids=["option", "variable", "default", "sandbox folder"],
 )
-def test_image(folder: Path, option: str | None, variable: str | None, found: str, source: str) -> None:
+def test_image(folder: Path, setting: Setting | None, found: str, source: str) -> None:
     for name in ("a.sif", "b.sif", "jax.sif"):
         write_image(folder / name)
     (folder / "a folder/.singularity.d").mkdir(parents=True)
-    environ = {} if variable is None else {"JAX_IMAGE": variable}
-    assert find_image(option, environ) == Image(f"{folder}/{found}", source)
+    assert find_image(setting) == Image(f"{folder}/{found}", source)
 
 
 LONG = "x" * 300
@@ -181,13 +180,13 @@ def test_image_refused(folder: Path, named: str, text: str) -> None:
     (folder / "folder").mkdir()
     (folder / "loop").symlink_to("loop")
     with pytest.raises(HostError) as caught:
-        find_image(named, {})
+        find_image(Setting(named, "--image"))
     assert error_of(caught) == (125, text)
 
 
 def test_no_image_at_all(folder: Path) -> None:
     with pytest.raises(HostError) as caught:
-        find_image(None, {})
+        find_image(None)
     assert error_of(caught) == (
         125,
         "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 
+from jaxsif.config import Setting
 from jaxsif.host import find_image, require_runtime
 from jaxsif.images.diff import compare_images, comparison_as_json, render_comparison
 from jaxsif.images.lines import printable
@@ -37,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Compare and print."""
-    a, b = (find_image(image, environ, named_by=name).path for image, name in ((arguments.a, "A"), (arguments.b, "B")))
+    a, b = (find_image(Setting(image, name)).path for image, name in ((arguments.a, "A"), (arguments.b, "B")))
     comparison = compare_images(a, b, require_runtime(environ).command, environ, _show)
     if arguments.json:
         print(json.dumps(comparison_as_json(comparison), indent=1))

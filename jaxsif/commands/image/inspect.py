@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping
 
+from jaxsif.config import resolve_image
 from jaxsif.host import find_image
 from jaxsif.images.inspect import facts_as_json, inspect_image, render_facts
 from jaxsif.images.lines import printable
@@ -29,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the facts."""
-    facts = inspect_image(find_image(arguments.image, environ, named_by="IMAGE").path, environ)
+    facts = inspect_image(find_image(resolve_image(arguments.image, environ, "IMAGE")).path, environ)
     if arguments.json:
         print(json.dumps(facts_as_json(facts), indent=1))
     else:

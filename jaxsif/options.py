@@ -1,0 +1,153 @@
+"""The options of `jaxsif run`, each declared once: flag, key in [run] of jaxsif.toml, variable, help."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NamedTuple
+
+from jaxsif.errors import JaxsifError
+
+# What an option's value is, in words for people; in jaxsif.toml, of that type.
+COUNT = "a number from 1"
+TEXT = "a string"
+PATH = "a path"  # in jaxsif.toml: as from the folder of the file
+LIST = "a list of strings"  # on the command line: the option, repeated; in a variable: words as for a shell
+SWITCH = "true or false"
+
+JOB = "what to ask Slurm for"
+CONTAINER = "the container"
+OUTPUT = "how to run"
+
+
+class Option(NamedTuple):
+    """An option that a variable and a file may set, too."""
+
+    flag: str
+    kind: str
+    group: str  # its heading in --help
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] | None = None
+    default: Any = None
+    name: str | None = None  # its key, where that is not the flag's name
+    its_variable: str | None = None  # where that is not made of the key
+    of_job: bool = False  # asks for a job, and means nothing where there is one already
+
+    @property
+    def key(self) -> str:
+        """The key in [run] of jaxsif.toml."""
+        return self.name or self.flag[2:]
+
+    @property
+    def field(self) -> str:
+        """The name in the parser's namespace, and of RunOptions."""
+        return self.key.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """The variable of the environment."""
+        return self.its_variable or f"JAXSIF_{self.field.upper()}"
+
+
+OPTIONS = (
+    Option("--nodes", COUNT, JOB, "number of nodes", "N"),
+    Option("--ntasks-per-node", COUNT, JOB, "JAX processes on each node", "N"),
+    Option("--gpus-per-node", TEXT, JOB, "GPUs on each node", "[TYPE:]N"),
+    Option("--time", TEXT, JOB, "time limit, as for srun", "LIMIT", of_job=True),
+    Option("--partition", TEXT, JOB, "partition", "NAME", of_job=True),
+    Option("--account", TEXT, JOB, "account", "NAME", of_job=True),
+    Option("--constraint", TEXT, JOB, "node features", "LIST", of_job=True),
+    Option(
+        *("--srun-args", LIST, JOB),
+        "further options of srun, quoted as for a shell; behind '=', for they begin with a dash themselves",
+        "ARGS",
+    ),
+    Option("--image", PATH, CONTAINER, "the image", "PATH", its_variable="JAX_IMAGE"),
+    Option("--bind", LIST, CONTAINER, "show a path in it", "SRC[:DEST[:OPTS]]", name="binds"),
+    Option("--layer", LIST, CONTAINER, "mount a layer of `jaxsif layer create` over it", "NAME", name="layers"),
+    Option("--env", LIST, CONTAINER, "set a variable in it", "NAME[=VALUE]"),
+    Option(
+        *("--containers", TEXT, CONTAINER),
+        "one container for all tasks of a node, where that is possible (node), or one for each task",
+        choices=("node", "task"),
+        default="node",
+    ),
+    Option("--stage", SWITCH, CONTAINER, "have the image on each node's own disk; in a job", default=False),
+    Option("--stage-folder", TEXT, CONTAINER, "the folder of the nodes for --stage", "PATH", default="/tmp"),
+    Option("--launcher", TEXT, OUTPUT, "srun where there is one, local otherwise", choices=("srun", "local")),
+    Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number", default=False),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> dict[str, argparse._ArgumentGroup]:
+    """Give a parser the options, in groups by their headings; what the command line does not say is None there."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in OPTIONS:
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        _add_argument(groups[option.group], option)
+    return groups
+
+
+def _add_argument(group: argparse._ArgumentGroup, option: Option) -> None:
+    how: dict[str, Any] = {"metavar": option.metavar, "choices": option.choices}
+    if option.kind == SWITCH:
+        how = {"action": argparse.BooleanOptionalAction}
+    elif option.kind == LIST:
+        how["action"] = "append"
+    elif option.kind == COUNT:
+        how["type"] = _count
+    group.add_argument(option.flag, dest=option.field, default=None, help=option.help, **how)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {COUNT}")
+    return int(text)
+
+
+def read_variable(option: Option, text: str) -> Any:
+    """The value that the option's variable gives; raises JaxsifError for one that is not of its kind."""
+    where = f"{option.variable} (environment)"
+    value: Any = text
+    if option.kind == COUNT and text.isdecimal():
+        value = int(text)
+    elif option.kind == SWITCH:
+        value = _SWITCHES.get(text.lower())
+    elif option.kind == LIST:
+        value = split_words(text, where)
+    return check_value(option, value, option.variable, where)
+
+
+_SWITCHES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def check_value(option: Option, value: object, name: str, where: str) -> Any:
+    """The value, if it is of the option's kind; raises JaxsifError, which calls it `name`, otherwise."""
+    if option.kind == TEXT and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)  # gpus-per-node = 4
+    if not is_a(value, option.kind):
+        raise JaxsifError(f"{name} is not {option.kind}", where, f"{name} = …, {option.kind}")
+    if option.choices and value not in option.choices:
+        choices = " or ".join(option.choices)
+        raise JaxsifError(f"{name} is not {choices}: {value!r}", where, f"{name} = {option.choices[0]}")
+    return value
+
+
+def is_a(value: object, kind: str) -> bool:
+    """Whether a value is of that kind."""
+    if kind == LIST:
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if kind == COUNT:
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, bool if kind == SWITCH else str)
+
+
+def split_words(text: str, where: str) -> list[str]:
+    """The words that a shell would make of it; raises JaxsifError."""
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise JaxsifError(f"cannot read {text!r}: {error}", where, "quote it as for a shell") from error
