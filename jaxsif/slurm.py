@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from jaxsif import hostlist
 from jaxsif.errors import JaxsifError
 
 # Option of srun -> the attribute of RunOptions that fills it, in the order in which they are written.
@@ -108,17 +109,5 @@ def parse_job_gpus(details: str) -> tuple[int, ...]:
     found: list[int] = []
     for nodelist, gres in re.findall(r"^\s+Nodes=(\S+) .*?GRES=(\S*)", details, re.MULTILINE):
         gpus = sum(int(count) for count in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", gres))
-        found += [gpus] * count_hosts(nodelist)
+        found += [gpus] * hostlist.count(nodelist, "scontrol show job")
     return tuple(found)
-
-
-def count_hosts(nodelist: str) -> int:
-    """How many names a Slurm node list stands for: 'a,b', 'n[001-015,20],h', 'rack[1-2]n[1-4]'."""
-    total = 0
-    for name in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodelist):
-        product = 1
-        for group in re.findall(r"\[([^\]]*)\]", name):
-            ranges = [part.split("-") for part in group.split(",")]
-            product *= sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
-        total += product
-    return total

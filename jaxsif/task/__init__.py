@@ -19,9 +19,9 @@ def install(environ: MutableMapping[str, str]) -> None:
     """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast failure."""
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:
         return
-    from . import failure, setup
+    from . import coordinator, failure, setup
 
-    problem = setup.prepare(environ)
+    problem = setup.prepare(environ) or coordinator.prepare(environ)
     if problem:
         failure.refuse(environ, problem)
     failure.install(environ)

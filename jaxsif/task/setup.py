@@ -1,14 +1,12 @@
-"""A task's Slurm variables -> the variables by which JAX finds its devices and its coordinator."""
+"""A task's Slurm variables -> the variables by which JAX finds its devices."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, MutableMapping
 
 # JAX's own variables, see jax/_src/distributed.py and jax/_src/config.py.
 _LOCAL_DEVICE_IDS = "JAX_LOCAL_DEVICE_IDS"
 _NUM_CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
-_COORDINATOR_ADDRESS = "JAX_COORDINATOR_ADDRESS"
 _PLATFORMS = "JAX_PLATFORMS"
 _FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"  # the older way, in XLA_FLAGS
 
@@ -16,7 +14,6 @@ _FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"  # the older way, i
 _PORT = "JAXSIF_COORDINATOR_PORT"
 # Set by the image: cpu, cuda12, cuda13.
 _FLAVOUR = "JAXSIF_FLAVOUR"
-_PORT_CHECKED = "JAXSIF_PORT_CHECKED"
 
 
 def prepare(environ: MutableMapping[str, str]) -> str:
@@ -30,7 +27,7 @@ def prepare(environ: MutableMapping[str, str]) -> str:
         ids = local_device_ids(int(environ["SLURM_LOCALID"]), tasks, len(gpus), private)
         environ.setdefault(_LOCAL_DEVICE_IDS, ",".join(map(str, ids)))
         _set_platform(environ, len(environ[_LOCAL_DEVICE_IDS].split(",")))
-    return _set_coordinator(environ)
+    return ""
 
 
 def _set_platform(environ: MutableMapping[str, str], devices: int) -> None:
@@ -41,30 +38,6 @@ def _set_platform(environ: MutableMapping[str, str], devices: int) -> None:
     elif _PORT in environ:
         # Left to itself, JAX runs on the CPU when it finds no usable GPU, and nobody notices.
         environ.setdefault(_PLATFORMS, "cuda")
-
-
-def _set_coordinator(environ: MutableMapping[str, str]) -> str:
-    port = environ.get(_PORT)
-    if not port or _COORDINATOR_ADDRESS in environ:
-        return ""
-    if environ["SLURM_PROCID"] == "0" and _PORT_CHECKED not in environ:
-        if _is_taken(int(port)):
-            return f"port {port}, chosen for JAX's coordinator, is taken on this node: run it again for another port"
-        environ[_PORT_CHECKED] = "1"  # inherited: a child process would find its parent listening
-    environ[_COORDINATOR_ADDRESS] = f"{first_host(environ['SLURM_STEP_NODELIST'])}:{port}"
-    return ""
-
-
-def _is_taken(port: int) -> bool:
-    """True when a program listens on `port`. JAX itself would not say so: gRPC shares ports (SO_REUSEPORT)."""
-    family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("", port))
-            return False
-    except OSError as error:
-        return error.errno == 98  # EADDRINUSE; anything else (no IPv6 here, say) is not for us to judge
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -100,16 +73,3 @@ def local_device_ids(local_id: int, tasks: int, gpus: int, private: bool) -> tup
         return tuple(range(gpus))
     share = gpus // tasks
     return tuple(range(local_id * share, (local_id + 1) * share)) if share else (local_id % gpus,)
-
-
-def first_host(nodelist: str) -> str:
-    """The first name of a Slurm node list: 'a,b', 'n[001-015],h', 'rack[1-2]n[1-4]', 'cn[1-2]-ib', 'node[7]'."""
-    name = ""
-    rest = nodelist
-    while rest and rest[0] != ",":
-        if rest[0] == "[":
-            group, rest = rest[1:].split("]", 1)
-            name += group.split(",")[0].split("-")[0]
-        else:
-            name, rest = name + rest[0], rest[1:]
-    return name

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +20,6 @@ TASK = {
     "JAXSIF_COORDINATOR_PORT": "61234",
     "JAXSIF_FLAVOUR": "cuda12",
 }
-COORDINATOR = {"JAX_COORDINATOR_ADDRESS": "gpu07:61234"}
 
 
 def without(*names: str) -> dict[str, str]:
@@ -33,36 +29,32 @@ def without(*names: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("environ", "added"),
     [
-        (TASK, {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_PLATFORMS": "cuda", **COORDINATOR}),
+        (TASK, {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_PLATFORMS": "cuda"}),
         (without("JAXSIF_COORDINATOR_PORT"), {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
-        ({**TASK, "JAX_LOCAL_DEVICE_IDS": "0"}, {"JAX_PLATFORMS": "cuda", **COORDINATOR}),
-        ({**TASK, "JAX_PLATFORMS": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3", **COORDINATOR}),
-        (
-            {**TASK, "JAX_COORDINATOR_ADDRESS": "gpu07:1"},
-            {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_PLATFORMS": "cuda"},
-        ),
+        ({**TASK, "JAX_LOCAL_DEVICE_IDS": "0"}, {"JAX_PLATFORMS": "cuda"}),
+        ({**TASK, "JAX_PLATFORMS": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
         (
             {**TASK, "CUDA_VISIBLE_DEVICES": "0"},
-            {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda", **COORDINATOR},
+            {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda"},
         ),
         (
             {**TASK, "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
-            {"JAX_LOCAL_DEVICE_IDS": "1", "JAX_PLATFORMS": "cuda", **COORDINATOR},
+            {"JAX_LOCAL_DEVICE_IDS": "1", "JAX_PLATFORMS": "cuda"},
         ),
-        (without("CUDA_VISIBLE_DEVICES"), COORDINATOR),
-        ({**TASK, "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, COORDINATOR),
-        ({**TASK, "CUDA_VISIBLE_DEVICES": "-1"}, COORDINATOR),
+        (without("CUDA_VISIBLE_DEVICES"), {}),
+        ({**TASK, "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, {}),
+        ({**TASK, "CUDA_VISIBLE_DEVICES": "-1"}, {}),
         (
             {**TASK, "JAXSIF_FLAVOUR": "cpu"},
-            {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2", **COORDINATOR},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2"},
         ),
         (
             {**TASK, "JAXSIF_FLAVOUR": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
-            {"JAX_LOCAL_DEVICE_IDS": "2,3", **COORDINATOR},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3"},
         ),
         (
             {**TASK, "JAXSIF_FLAVOUR": "cpu", "JAX_NUM_CPU_DEVICES": "1"},
-            {"JAX_LOCAL_DEVICE_IDS": "2,3", **COORDINATOR},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3"},
         ),
     ],
     ids=[
@@ -70,7 +62,6 @@ def without(*names: str) -> dict[str, str]:
         "a bare srun",
         "the user's devices",
         "the user's platform",
-        "the user's coordinator",
         "a GPU of its own",
         "as many tasks as GPUs",
         "no GPUs",
@@ -97,43 +88,6 @@ def test_more_tasks_than_gpus_are_the_users_own_affair_under_a_bare_srun() -> No
     environ = {**without("JAXSIF_COORDINATOR_PORT"), "SLURM_STEP_TASKS_PER_NODE": "8(x2)", "SLURM_LOCALID": "6"}
     assert prepare(environ) == ""
     assert environ["JAX_LOCAL_DEVICE_IDS"] == "2"
-
-
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    """A socket that listens on some port."""
-    with socket.socket() as one:
-        one.bind(("", 0))
-        one.listen()
-        yield one
-
-
-def first_task(port: int) -> dict[str, str]:
-    return {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "gpu07", "JAXSIF_COORDINATOR_PORT": str(port)}
-
-
-def test_first_task_refuses_a_port_that_is_taken(listener: socket.socket) -> None:
-    port = listener.getsockname()[1]
-    assert prepare(first_task(port)) == (
-        f"port {port}, chosen for JAX's coordinator, is taken on this node: run it again for another port"
-    )
-
-
-def test_other_tasks_do_not_look_at_the_port(listener: socket.socket) -> None:
-    environ = {**first_task(listener.getsockname()[1]), "SLURM_PROCID": "1"}
-    assert prepare(environ) == ""
-
-
-def test_children_of_the_first_task_find_the_port_taken_by_their_parent_and_go_on(listener: socket.socket) -> None:
-    port = listener.getsockname()[1]
-    listener.close()
-    environ = first_task(port)
-    assert prepare(environ) == ""
-    del environ["JAX_COORDINATOR_ADDRESS"]  # as JAX's own detection in a child might
-    with socket.socket() as coordinator:
-        coordinator.bind(("", port))
-        coordinator.listen()
-        assert prepare(environ) == ""
 
 
 @pytest.mark.parametrize(
