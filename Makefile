@@ -20,7 +20,7 @@ LAUNCHER_LIB := build/launcher-lib
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help image image-all lock install rootfs cluster cluster-install demo test test-unit test-cluster lint golden \
-        bench-launch bench-start bench-image clean
+        bench-launch bench-nodes bench-start bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -75,6 +75,9 @@ golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 20' <tests/bench/launch.py
+
+bench-nodes: cluster-install cluster ## node lists of 10,000 names, beside scontrol
+	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 15' <tests/bench/nodelist.py
 
 bench-start: $(VENV_READY) cluster-install cluster ## `import jax` in many tasks, beside bare processes and the plain way
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/start.py 5

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jaxsif.errors import JaxsifError
+
 # gRPC, and so jax.distributed.initialize, obeys these three even for an address of this very host. Their upper-case
 # forms do no harm there, and Python's and curl's clients read them.
 _GRPC_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy")
@@ -25,6 +27,24 @@ def container_variables(port: int, environ: Mapping[str, str]) -> dict[str, str]
         # With it JAX swallows SIGTERM, and a cancelled step lives on until SIGKILL.
         variables["JAX_ENABLE_PREEMPTION_SERVICE"] = "0"
     return variables
+
+
+def parse_ports(text: str | None, source: str) -> range:
+    """The value of --coordinator-ports, 'FIRST-LAST' or 'PORT'; raises JaxsifError."""
+    if text is None:
+        return COORDINATOR_PORTS
+    first, dash, last = text.partition("-")
+    ends = [first, last if dash else first]
+    if not all(end.isdecimal() for end in ends) or not 1024 <= int(ends[0]) <= int(ends[1]) <= 65535:
+        raise JaxsifError(f"not a range of ports: {text!r}", source, "give FIRST-LAST, from 1024 to 65535")
+    return range(int(ends[0]), int(ends[1]) + 1)
+
+
+def check_node_address(pattern: str, source: str) -> str:
+    """The value of --node-address; raises JaxsifError for one that would be the same on all nodes."""
+    if "%N" not in pattern:
+        raise JaxsifError(f"no %N in {pattern!r}", source, "%N is the node's name: such as %N-ib")
+    return pattern
 
 
 def scrub_proxies(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -42,6 +42,10 @@ class HostError(JaxsifError):
     exit_code = 125
 
 
+class PortTakenError(HostError):
+    """The port for JAX's coordinator is taken on the first task's node; another one will do."""
+
+
 class ProgramError(JaxsifError):
     """The program to run does not exist."""
 

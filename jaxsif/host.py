@@ -7,13 +7,13 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.apptainer import Runtime
 from jaxsif.config import Setting
-from jaxsif.distributed import COORDINATOR_PORTS
+from jaxsif.distributed import parse_ports
 from jaxsif.errors import HostError, ProgramError
 from jaxsif.plan import LOCAL, SRUN, Host, RunOptions, choose_launcher
 from jaxsif.sif import HEADER_SIZE, check_sif
@@ -50,8 +50,8 @@ def probe(
         image=image.path if image else None,
         python=sys.executable,
         package=os.path.dirname(os.path.realpath(__file__)),
-        port=free_port(),
-        step=os.urandom(8).hex(),
+        port=find_port(coordinator_ports(options)),
+        step=step_name(),
         gpus=_count_gpus(environ) if launcher == LOCAL else 0,
         job_gpus=_job_gpus(options, allocation) if launcher == SRUN else None,
     )
@@ -146,20 +146,38 @@ def _check_program(command: tuple[str, ...]) -> None:
             raise ProgramError(f"script not found: {path}", f"looked for in {os.getcwd()}", "check its path")
 
 
-def free_port() -> int:
-    """A port for JAX's coordinator that nobody listens on here, another one at each call.
+def step_name() -> str:
+    """A name for a step that nobody can guess."""
+    return os.urandom(8).hex()
 
-    The first task's node may be another host; the task shim checks there before the program starts.
+
+def coordinator_ports(options: RunOptions) -> range:
+    """The ports to take one from."""
+    return parse_ports(options.coordinator_ports, options.source("coordinator-ports"))
+
+
+def find_port(ports: range) -> int:
+    """One of `free_ports`; raises HostError when there is none."""
+    port = next(free_ports(ports), None)
+    if port is None:
+        raise HostError(f"none of the ports {ports[0]} to {ports[-1]} is free", "this host", "--coordinator-ports")
+    return port
+
+
+def free_ports(ports: range) -> Iterator[int]:
+    """Those of `ports` that nobody listens on here, from one of them on, another one at each call.
+
+    The first task's node may be another host; the task shim looks there.
     """
-    for _ in range(20):
-        port = COORDINATOR_PORTS[int.from_bytes(os.urandom(4), "little") % len(COORDINATOR_PORTS)]
+    begin = int.from_bytes(os.urandom(4), "little")
+    for index in range(len(ports)):
+        port = ports[(begin + index) % len(ports)]
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
             try:
                 listener.bind(("", port))
             except OSError:
                 continue
-            return port
-    raise HostError(f"20 ports tried from {COORDINATOR_PORTS[0]} to {COORDINATOR_PORTS[-1]}, none is free", "this host")
+        yield port
 
 
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:

@@ -11,10 +11,10 @@ from math import prod
 
 from jaxsif.errors import JaxsifError
 
-_ENTRY = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")  # one name of the list, with its groups
+_TEXT = r"[^,\[\]]*"
+_ENTRY = re.compile(rf"(?=[^,\]]){_TEXT}(?:\[[^\[\]]*\]{_TEXT})*")  # one name of the list, with its groups
 _LIST = re.compile(rf"{_ENTRY.pattern}(?:,{_ENTRY.pattern})*")
 _GROUP = re.compile(r"\[([^\]]*)\]")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def expand(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> tuple[str, ...]:
@@ -38,20 +38,33 @@ def _entries(nodelist: str, source: str) -> list[str]:
     return _ENTRY.findall(nodelist)
 
 
-def _ranges(group: str, nodelist: str, source: str) -> list[tuple[int, int, int]]:
-    """'001-015,20' -> the first and the last number of each part, and the digits to write them with."""
-    ranges = []
-    for part in group.split(","):
-        found = _RANGE.fullmatch(part)
-        if not found or int(found[2] or found[1]) < int(found[1]):
-            raise _error(nodelist, source)
-        ranges.append((int(found[1]), int(found[2] or found[1]), len(found[1])))
-    return ranges
-
-
 def _count_entry(entry: str, nodelist: str, source: str) -> int:
-    groups = [_ranges(group, nodelist, source) for group in _GROUP.findall(entry)] if "[" in entry else []
-    return prod(sum(last - first + 1 for first, last, _ in ranges) for ranges in groups)
+    groups = _GROUP.findall(entry) if "[" in entry else []
+    return prod(sum(_count_part(part, nodelist, source) for part in group.split(",")) for group in groups)
+
+
+def _count_part(part: str, nodelist: str, source: str) -> int:
+    return 1 if part.isdecimal() else len(_range(part, nodelist, source))
+
+
+def _range(part: str, nodelist: str, source: str) -> range:
+    """The numbers of a part of a group such as '001-015'."""
+    first, _, last = part.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise _error(nodelist, source)
+    return range(int(first), int(last) + 1)
+
+
+def _numbers(group: str, nodelist: str, source: str) -> list[str]:
+    """'001-003,20' -> 001, 002, 003, 20."""
+    numbers: list[str] = []
+    for part in group.split(","):
+        if part.isdecimal():
+            numbers.append(part)
+        else:
+            width = len(part.partition("-")[0])
+            numbers += [str(number).zfill(width) for number in _range(part, nodelist, source)]
+    return numbers
 
 
 def _expand_entry(entry: str, nodelist: str, source: str) -> list[str]:
@@ -59,12 +72,7 @@ def _expand_entry(entry: str, nodelist: str, source: str) -> list[str]:
     before, *rest = _GROUP.split(entry)
     names = [before]
     for position in range(0, len(rest), 2):
-        group, text = rest[position : position + 2]
-        ends = [
-            str(number).zfill(width) + text  # twice as fast as a format
-            for first, last, width in _ranges(group, nodelist, source)
-            for number in range(first, last + 1)
-        ]
+        ends = [number + rest[position + 1] for number in _numbers(rest[position], nodelist, source)]
         if position + 2 < len(rest):
             names = [name + end for end in ends for name in names]
         else:

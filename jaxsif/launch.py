@@ -4,12 +4,58 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 from jaxsif import process
-from jaxsif.host import visible_gpus
-from jaxsif.plan import SRUN, LaunchPlan
+from jaxsif.errors import PortTakenError
+from jaxsif.host import coordinator_ports, free_ports, step_name, visible_gpus
+from jaxsif.plan import SRUN, Host, LaunchPlan, RunOptions, build
 from jaxsif.reports import ReportFilter, find_failure
+from jaxsif.slurm import Allocation
+
+_MORE_PORTS = 3  # to try when the first is taken
+
+
+def launch_until_port_is_free(
+    plan: LaunchPlan, others: Iterator[LaunchPlan], environ: Mapping[str, str], note: Callable[[str], None]
+) -> int:
+    """As `launch`; when the port turns out to be taken on the first task's node, once more with the next of `others`.
+
+    Nobody could tell the other tasks of another port, and to ask the node before each start would take longer than the
+    start. The first task refuses before its program's first line; other tasks may have run theirs.
+    """
+    while True:
+        try:
+            return launch(plan, environ)
+        except PortTakenError as error:
+            following = next(others, None) if _input_is_no_file() else None
+            if following is None:
+                raise
+            note(f"{error.what} ({error.where}): starting again with another")
+            plan = following
+
+
+def plans_for_other_ports(
+    options: RunOptions, host: Host, allocation: Allocation | None, environ: Mapping[str, str]
+) -> Iterator[LaunchPlan]:
+    """A few more plans of the same request, each with another port.
+
+    None where the program is no Python: a script may have come far before the first Python looked at the port.
+    """
+    if os.path.basename(options.command[0]).startswith("python"):
+        others = (port for port in free_ports(coordinator_ports(options)) if port != host.port)
+        for port in islice(others, _MORE_PORTS):
+            yield build(options, host._replace(port=port, step=step_name()), allocation, environ)
+
+
+def _input_is_no_file() -> bool:
+    """True for a terminal and /dev/null: a first start has not read what a second one would miss."""
+    try:
+        return stat.S_ISCHR(os.fstat(0).st_mode)
+    except OSError:
+        return True  # closed
 
 
 def launch(plan: LaunchPlan, environ: Mapping[str, str]) -> int:

@@ -16,6 +16,7 @@ SWITCH = "true or false"
 
 JOB = "what to ask Slurm for"
 CONTAINER = "the container"
+PROCESSES = "how the processes find each other"
 OUTPUT = "how to run"
 
 
@@ -74,6 +75,11 @@ OPTIONS = (
     ),
     Option("--stage", SWITCH, CONTAINER, "have the image on each node's own disk; in a job", default=False),
     Option("--stage-folder", TEXT, CONTAINER, "the folder of the nodes for --stage", "PATH", default="/tmp"),
+    Option("--coordinator-ports", TEXT, PROCESSES, "take the port of JAX's coordinator from these", "FIRST[-LAST]"),
+    Option("--node-address", TEXT, PROCESSES, "reach a node by this name, %%N being its own: %%N-ib", "PATTERN"),
+    Option("--init-timeout", COUNT, PROCESSES, "how long JAX's processes wait for each other at the start", "SECONDS"),
+    Option("--heartbeat-timeout", COUNT, PROCESSES, "how long a process may be silent", "SECONDS"),
+    Option("--shutdown-timeout", COUNT, PROCESSES, "how long they wait for each other at the end", "SECONDS"),
     Option("--launcher", TEXT, OUTPUT, "srun where there is one, local otherwise", choices=("srun", "local")),
     Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number", default=False),
 )

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxsif.apptainer import TASK_FOLDER, Runtime
-from jaxsif.distributed import container_variables, scrub_proxies
+from jaxsif.distributed import check_node_address, container_variables, scrub_proxies
 from jaxsif.errors import JaxsifError
 from jaxsif.layout import Layout, plan_layout
 from jaxsif.slurm import ALLOCATION_OPTIONS, STEP_OPTIONS, Allocation
@@ -35,6 +35,11 @@ class RunOptions(NamedTuple):
     binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
     env: tuple[tuple[str, str], ...] = ()  # variables for the container
     label: bool = False  # prefix output lines with the task's number
+    coordinator_ports: str | None = None  # FIRST-LAST, from which one is taken
+    node_address: str | None = None  # how tasks reach a node, %N its name
+    init_timeout: int | None = None  # seconds, of jax.distributed.initialize
+    heartbeat_timeout: int | None = None
+    shutdown_timeout: int | None = None
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
     sources: Mapping[str, str] = MappingProxyType({})  # what set each option, by its key; for errors
 
@@ -94,7 +99,8 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
     else:
         layout = plan_layout(options.nodes, options.ntasks_per_node, options.gpus_per_node, allocation, host.job_gpus)
     # An --env for a name that jaxsif sets is the user's choice.
-    variables = {**container_variables(host.port, environ), **dict(options.env)}
+    variables = {**container_variables(host.port, environ), **_coordinator_variables(options, launcher)}
+    variables.update(options.env)
     if _redirects_errors(options.srun_args):
         del variables["JAXSIF_REPORT"]  # nobody would take the reports out of the files
     set_environ, unset_environ = scrub_proxies(environ)
@@ -110,6 +116,21 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         unset_environ=unset_environ,
         label=options.label,
     )
+
+
+def _coordinator_variables(options: RunOptions, launcher: str) -> dict[str, str]:
+    """The options that the task shim reads, by the names of their variables."""
+    timeouts = {
+        "JAXSIF_INIT_TIMEOUT": options.init_timeout,
+        "JAXSIF_HEARTBEAT_TIMEOUT": options.heartbeat_timeout,
+        "JAXSIF_SHUTDOWN_TIMEOUT": options.shutdown_timeout,
+    }
+    variables = {name: str(value) for name, value in timeouts.items() if value is not None}
+    if options.node_address is not None:
+        address = check_node_address(options.node_address, options.source("node-address"))
+        # On one machine there is no other network; empty, lest the variable of this environment reaches the tasks.
+        variables["JAXSIF_NODE_ADDRESS"] = "" if launcher == LOCAL else address
+    return variables
 
 
 def _local_layout(options: RunOptions, host: Host) -> Layout:

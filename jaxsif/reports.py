@@ -11,7 +11,7 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError, JaxsifError, PortTakenError
 
 MARKER = b"\x1ejaxsif "  # as in jaxsif/task/failure.py and start.sh
 _LABEL = re.compile(rb" *\d+: ")  # what srun --label begins lines with
@@ -28,7 +28,7 @@ class Report(NamedTuple):
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME; empty without Slurm
-    event: str  # started, refused, exception or exit
+    event: str  # started, refused, port-taken, exception or exit
     status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
     text: str = ""  # of an exception or a refusal
     where: str = ""  # FILE:LINE of an exception
@@ -103,6 +103,8 @@ def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], 
     for report in reports:
         if report.event == "refused":
             return HostError(report.text, report.place)
+        if report.event == "port-taken":
+            return PortTakenError(report.text, report.place, "run it again for another port, or --coordinator-ports")
     culprit = _find_culprit(reports)
     if culprit:
         return _describe_culprit(culprit, reports)

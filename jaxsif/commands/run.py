@@ -83,7 +83,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         _note(line)
     if verbose:
         print(render.render_summary(launch_plan, image_source), file=sys.stderr, flush=True)
-    return launch.launch(launch_plan, environ)
+    others = launch.plans_for_other_ports(request, host, allocation, environ)
+    return launch.launch_until_port_is_free(launch_plan, others, environ, _note)
 
 
 # The keys that are no attributes of RunOptions: what they name becomes a part of the host.

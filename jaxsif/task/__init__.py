@@ -19,11 +19,13 @@ def install(environ: MutableMapping[str, str]) -> None:
     """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast failure."""
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:
         return
-    from . import coordinator, failure, setup
+    from . import arguments, coordinator, failure, setup
 
-    problem = setup.prepare(environ) or coordinator.prepare(environ)
-    if problem:
-        failure.refuse(environ, problem)
+    problem = setup.prepare(environ)
+    event, text = ("refused", problem) if problem else coordinator.prepare(environ)
+    if event:
+        failure.refuse(environ, event, text)
+    arguments.install(environ)
     failure.install(environ)
     if environ.get("JAXSIF_REPORT") and isinstance(sys.stdout, io.TextIOWrapper):
         # As on a terminal: a line is seen when it is printed, not when 8 KiB are full.

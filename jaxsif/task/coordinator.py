@@ -2,37 +2,79 @@
 
 from __future__ import annotations
 
+import errno
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
-_ADDRESS = "JAX_COORDINATOR_ADDRESS"  # JAX's own variable, see jax/_src/distributed.py
+# JAX's own variables, see jax/_src/distributed.py.
+_ADDRESS = "JAX_COORDINATOR_ADDRESS"
+_BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
+
 _PORT = "JAXSIF_COORDINATOR_PORT"  # set by `jaxsif run`; absent under a bare srun
-_PORT_CHECKED = "JAXSIF_PORT_CHECKED"
+_NODE_ADDRESS = "JAXSIF_NODE_ADDRESS"  # set by --node-address
+_PORT_HELD = "JAXSIF_PORT_HELD"
+
+_held: list[socket.socket] = []  # for as long as this process lives
 
 
-def prepare(environ: MutableMapping[str, str]) -> str:
-    """Complete `environ` for JAX, never replacing a value that is set; return why the task must not run, or ''."""
+def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
+    """Complete `environ` for JAX, never replacing a value that is set.
+
+    Return the event and the text of a report when the task must not run, or two empty ones.
+    """
     port = environ.get(_PORT)
     if not port or _ADDRESS in environ:
-        return ""
-    if environ["SLURM_PROCID"] == "0" and _PORT_CHECKED not in environ:
-        if _is_taken(int(port)):
-            return f"port {port}, chosen for JAX's coordinator, is taken on this node: run it again for another port"
-        environ[_PORT_CHECKED] = "1"  # inherited: a child process would find its parent listening
-    environ[_ADDRESS] = f"{first_host(environ['SLURM_STEP_NODELIST'])}:{port}"
-    return ""
+        return "", ""
+    first = first_host(environ["SLURM_STEP_NODELIST"])
+    if environ["SLURM_PROCID"] == "0" and _PORT_HELD not in environ:
+        refusal = _prepare_first(environ, node_address(environ, first), int(port))
+        if refusal[0]:
+            return refusal
+    environ[_ADDRESS] = f"{node_address(environ, first) or first}:{port}"
+    return "", ""
 
 
-def _is_taken(port: int) -> bool:
-    """True when a program listens on `port`. JAX itself would not say so: gRPC shares ports (SO_REUSEPORT)."""
-    family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
+def node_address(environ: Mapping[str, str], node: str) -> str:
+    """The name by which the tasks shall reach `node`, of --node-address; '' where its own will do."""
+    return environ.get(_NODE_ADDRESS, "").replace("%N", node)
+
+
+def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> tuple[str, str]:
+    """Hold the port on the first task's node: on all networks, or on that of `name` alone."""
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("", port))
-            return False
+        address = str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0]) if name else ""
+    except (socket.gaierror, UnicodeError) as error:
+        return "refused", f"no address is known for {name}: {error}"
+    held = hold(address, port)
+    if held == errno.EADDRINUSE:
+        return "port-taken", f"port {port}, chosen for JAX's coordinator, is taken on this node"
+    if held == errno.EADDRNOTAVAIL:
+        return "refused", f"{name} is not a name of this node: its address {address} is not here"
+    environ[_PORT_HELD] = "1"  # inherited: a child process would find its parent
+    if address:
+        environ.setdefault(_BIND_ADDRESS, f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+    return "", ""
+
+
+def hold(address: str, port: int) -> int:
+    """Take `port` of this node if nobody has it, for this process; return 0, or the error's number.
+
+    JAX would not say that it is taken: gRPC shares ports (SO_REUSEPORT). So does this socket once it has the port, and
+    it never listens: from now on the port is taken for everybody but the coordinator, which is the same user's.
+    """
+    anywhere = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
+    family = anywhere if not address else socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        one = socket.socket(family, socket.SOCK_STREAM)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that are over do not count
+        one.bind((address, port))
     except OSError as error:
-        return error.errno == 98  # EADDRINUSE; anything else (no IPv6 here, say) is not for us to judge
+        # Anything else (no IPv6 here, say) is not for us to judge.
+        return error.errno if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL) else 0
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    _held.append(one)
+    return 0
 
 
 def first_host(nodelist: str) -> str:

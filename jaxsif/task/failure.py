@@ -67,12 +67,12 @@ def install(environ: Mapping[str, str]) -> None:
     threading._shutdown = shutdown  # type: ignore[attr-defined]
 
 
-def refuse(environ: Mapping[str, str], problem: str) -> NoReturn:
+def refuse(environ: Mapping[str, str], event: str, text: str) -> NoReturn:
     """End this task before its program starts."""
     if environ.get("JAXSIF_REPORT"):
-        _emit({**_origin(environ), "event": "refused", "text": problem})
+        _emit({**_origin(environ), "event": event, "text": text})
     else:
-        print(f"jaxsif: error: {problem}", file=sys.stderr, flush=True)
+        print(f"jaxsif: error: {text}", file=sys.stderr, flush=True)
     os._exit(125)
 
 

@@ -151,8 +151,16 @@ def test_a_line_that_slurm_rejects_is_shown(box: Box, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("MINICLUSTER_NODES", "17", "MINICLUSTER_NODES=17 is not a number from 1 to 16"),
-        ("MINICLUSTER_NODES", "x", "MINICLUSTER_NODES=x is not a number from 1 to 16"),
+        (
+            "MINICLUSTER_NODES",
+            "17",
+            "MINICLUSTER_NODES=17 is neither a number from 1 to 16 nor a list of such a length",
+        ),
+        (
+            "MINICLUSTER_NODES",
+            "x[",
+            "MINICLUSTER_NODES=x[ is neither a number from 1 to 16 nor a list of such a length",
+        ),
         ("MINICLUSTER_SUITE", "potato", "MINICLUSTER_SUITE=potato is not one of trixie, sid"),
         ("MINICLUSTER_SLURM_CONF", "/no/such", "MINICLUSTER_SLURM_CONF=/no/such is not a file"),
     ],

@@ -12,7 +12,17 @@ from jaxsif.apptainer import Runtime
 from jaxsif.config import Setting
 from jaxsif.distributed import COORDINATOR_PORTS
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.host import Image, find_executable, find_image, find_runtime, free_port, probe, require_runtime
+from jaxsif.host import (
+    Image,
+    find_executable,
+    find_image,
+    find_port,
+    find_runtime,
+    free_ports,
+    probe,
+    require_runtime,
+    step_name,
+)
 from jaxsif.plan import RunOptions
 from jaxsif.slurm import Allocation
 
@@ -194,11 +204,26 @@ def test_no_image_at_all(folder: Path) -> None:
     )
 
 
-def test_free_port_is_in_range_and_can_be_bound() -> None:
-    port = free_port()
+def test_port_is_in_range_and_can_be_bound() -> None:
+    port = find_port(COORDINATOR_PORTS)
     assert port in COORDINATOR_PORTS
     with socket.socket() as listener:
         listener.bind(("", port))
+
+
+def test_taken_ports_are_left_out_and_each_other_one_comes_once() -> None:
+    with socket.create_server(("", 0)) as listener:
+        taken = listener.getsockname()[1]
+        assert taken not in free_ports(range(taken - 2, taken + 3))
+        with pytest.raises(HostError) as caught:
+            find_port(range(taken, taken + 1))
+    assert caught.value.what == f"none of the ports {taken} to {taken} is free"
+    found = list(free_ports(COORDINATOR_PORTS))
+    assert len(set(found)) == len(found) > len(COORDINATOR_PORTS) // 2
+
+
+def test_names_of_steps_differ() -> None:
+    assert len({step_name() for _ in range(100)}) == 100
 
 
 def test_probe_on_a_login_node(folder: Path) -> None:

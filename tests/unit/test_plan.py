@@ -212,6 +212,17 @@ def test_env_comes_over_jaxsifs_own_variables_and_its_last_value_counts() -> Non
     assert variables["APPTAINERENV_A"] == "2"
 
 
+def test_what_the_task_shim_is_told_of_the_coordinator() -> None:
+    options = {"node_address": "%N-ib", "init_timeout": 600, "heartbeat_timeout": 20, "shutdown_timeout": 30}
+    told = ("INIT_TIMEOUT=600", "HEARTBEAT_TIMEOUT=20", "SHUTDOWN_TIMEOUT=30", "NODE_ADDRESS=%N-ib")
+    variables = [f"{name}={value}" for name, value in plan_of(LOGIN_NODE, **options).set_environ]
+    assert {f"APPTAINERENV_JAXSIF_{one}" for one in told} <= set(variables)
+    # On one machine there is no other network, whatever a variable or a file says.
+    assert "APPTAINERENV_JAXSIF_NODE_ADDRESS=" in [
+        f"{name}={value}" for name, value in plan_of(WORKSTATION, **options).set_environ
+    ]
+
+
 def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> None:
     environ = {"https_proxy": "http://p:3128", "JAX_ENABLE_PREEMPTION_SERVICE": "1"}
     plan = build(PROGRAM, LOGIN_NODE, None, environ)

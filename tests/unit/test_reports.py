@@ -97,7 +97,7 @@ REPORTS = st.builds(
     Report,
     task=st.integers(0, 9999),
     node=st.sampled_from(["", "node1", "cn01-ib"]),
-    event=st.sampled_from(["started", "refused", "exception", "exit"]),
+    event=st.sampled_from(["started", "refused", "port-taken", "exception", "exit"]),
     status=st.integers(0, 255),
     text=st.text(max_size=20),
     where=st.sampled_from(["", "train.py:12"]),
@@ -236,6 +236,14 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
             "port 61234 is taken\n  from: task 0 on node0",
         ),
         (
+            125,
+            [Report(0, "node0", "port-taken", text="port 61234 is taken")],
+            [],
+            125,
+            "port 61234 is taken\n  from: task 0 on node0\n"
+            "  try:  run it again for another port, or --coordinator-ports",
+        ),
+        (
             1,
             [],
             ["srun: error: x", "srun: error: Unable to allocate resources: Invalid qos"],
@@ -286,6 +294,7 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
         "no program",
         "no usable GPU",
         "refused",
+        "a taken port",
         "refused by Slurm",
         "refused by the runtime",
         "nothing known",

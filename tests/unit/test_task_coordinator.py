@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from jaxsif.task.coordinator import prepare
+from jaxsif.task.coordinator import hold, prepare
+
+FINE = ("", "")
 
 # The second of four tasks, two on each of two nodes, under `jaxsif run`.
 TASK = {"SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "gpu[07-08]", "JAXSIF_COORDINATOR_PORT": "61234"}
@@ -25,7 +28,7 @@ TASK = {"SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "gpu[07-08]", "JAXSIF_COORDI
 )
 def test_prepare(environ: dict[str, str], added: dict[str, str]) -> None:
     prepared = dict(environ)
-    assert prepare(prepared) == ""
+    assert prepare(prepared) == FINE
     assert prepared == {**environ, **added}
 
 
@@ -38,29 +41,82 @@ def listener() -> Iterator[socket.socket]:
         yield one
 
 
-def first_task(port: int) -> dict[str, str]:
-    return {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "gpu07", "JAXSIF_COORDINATOR_PORT": str(port)}
+def first_task(port: int, **variables: str) -> dict[str, str]:
+    return {
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_NODELIST": "localhost",
+        "JAXSIF_COORDINATOR_PORT": str(port),
+        **variables,
+    }
 
 
 def test_first_task_refuses_a_port_that_is_taken(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    assert prepare(first_task(port)) == (
-        f"port {port}, chosen for JAX's coordinator, is taken on this node: run it again for another port"
-    )
+    text = f"port {port}, chosen for JAX's coordinator, is taken on this node"
+    assert prepare(first_task(port)) == ("port-taken", text)
+    assert prepare(first_task(port, JAXSIF_NODE_ADDRESS="%N")) == ("port-taken", text)
 
 
 def test_other_tasks_do_not_look_at_the_port(listener: socket.socket) -> None:
     environ = {**first_task(listener.getsockname()[1]), "SLURM_PROCID": "1"}
-    assert prepare(environ) == ""
+    assert prepare(environ) == FINE
+
+
+def free_port(listener: socket.socket) -> int:
+    port: int = listener.getsockname()[1]
+    listener.close()
+    return port
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "::1"])
+def test_a_port_that_is_held_is_taken_for_everybody_but_who_shares_it(listener: socket.socket, address: str) -> None:
+    """As gRPC does, for JAX's coordinator."""
+    port = free_port(listener)
+    assert (hold(address, port), hold(address, port)) == (0, errno.EADDRINUSE)
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as coordinator:
+        coordinator.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        coordinator.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        coordinator.bind((address, port))
+        coordinator.listen()
+        # All connections are the coordinator's: the socket that holds the port does not listen.
+        with socket.create_connection((address or "127.0.0.1", port), timeout=5), coordinator.accept()[0]:
+            pass
 
 
 def test_children_of_the_first_task_find_the_port_taken_by_their_parent_and_go_on(listener: socket.socket) -> None:
-    port = listener.getsockname()[1]
-    listener.close()
-    environ = first_task(port)
-    assert prepare(environ) == ""
+    environ = first_task(free_port(listener))
+    assert prepare(environ) == FINE
     del environ["JAX_COORDINATOR_ADDRESS"]  # as JAX's own detection in a child might
-    with socket.socket() as coordinator:
-        coordinator.bind(("", port))
-        coordinator.listen()
-        assert prepare(environ) == ""
+    assert prepare(environ) == FINE
+
+
+@pytest.mark.parametrize(("task", "bound"), [("0", {"JAX_COORDINATOR_BIND_ADDRESS": "127.0.0.1:PORT"}), ("1", {})])
+def test_another_network(listener: socket.socket, task: str, bound: dict[str, str]) -> None:
+    """Every task goes to the first node's name there; the first one listens there and nowhere else."""
+    port = free_port(listener)
+    environ = first_task(port, SLURM_STEP_NODELIST="0.0.1,x", JAXSIF_NODE_ADDRESS="127.%N", SLURM_PROCID=task)
+    assert prepare(environ) == FINE
+    variables = {name: value for name, value in environ.items() if name.startswith("JAX_")}
+    bound = {name: value.replace("PORT", str(port)) for name, value in bound.items()}
+    assert variables == {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", **bound}
+
+
+def test_users_bind_address_stands(listener: socket.socket) -> None:
+    user = {"JAX_COORDINATOR_BIND_ADDRESS": "0.0.0.0:7"}
+    environ = first_task(free_port(listener), JAXSIF_NODE_ADDRESS="%N", **user)
+    assert prepare(environ) == FINE
+    assert environ["JAX_COORDINATOR_BIND_ADDRESS"] == "0.0.0.0:7"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("192.0.2.1", "192.0.2.1 is not a name of this node: its address 192.0.2.1 is not here"),
+        ("%N..ib", "no address is known for localhost..ib: encoding with 'idna' codec failed"),
+    ],
+    ids=["another node's", "unknown"],
+)
+def test_a_name_that_is_not_this_nodes_is_refused(pattern: str, text: str) -> None:
+    event, refusal = prepare(first_task(61234, JAXSIF_NODE_ADDRESS=pattern))
+    assert event == "refused"
+    assert refusal.startswith(text)

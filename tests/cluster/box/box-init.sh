@@ -1,5 +1,5 @@
 #!/bin/bash
-# First process of the box: a bridge, then one child with namespaces of its own per node. When it dies, the
+# First process of the box: two bridges, then one child with namespaces of its own per node. When it dies, the
 # kernel takes everything below it along.
 #
 #   box-init.sh HOME ROOTFS NAME=ADDRESS...
@@ -20,8 +20,11 @@ mount -t proc proc /proc
 mount -t tmpfs -o mode=755 tmpfs "$home/run"
 
 ip link set lo up
-ip link add br0 type bridge
-ip link set br0 up
+for network in 0 1; do
+    ip link add "br$network" type bridge
+    ip link set "br$network" up
+done
+count=0
 
 for node in "$@"; do
     name=${node%%=*} address=${node#*=}
@@ -32,8 +35,11 @@ for node in "$@"; do
         kill -0 $! # the node could not start: its node.log says why
         sleep 0.01
     done
-    ip link add "$name" type veth peer name eth0 netns "$(cat "$home/run/$name.pid")"
-    ip link set "$name" master br0 up
+    for network in 0 1; do
+        ip link add "veth$network-$count" type veth peer name "eth$network" netns "$(cat "$home/run/$name.pid")"
+        ip link set "veth$network-$count" master "br$network" up
+    done
+    count=$((count + 1))
 done
 
 # Processes whose parents are gone end here; reap them for ever.

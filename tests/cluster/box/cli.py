@@ -30,7 +30,7 @@ examples:
   minicluster down                                    stop; homes and /sw stay
 
 environment:
-  MINICLUSTER_NODES       compute nodes, 1 to {MAX_NODES} (4)
+  MINICLUSTER_NODES       compute nodes, 1 to {MAX_NODES} (4), or their names: rack[1-2]n[1-2]
   MINICLUSTER_SUITE       Debian suite, and so Slurm version: {", ".join(SUITES)} ({SUITES[0]})
   MINICLUSTER_DIR         where everything is kept (build/cluster of this clone)
   MINICLUSTER_SLURM_CONF  a file of lines to append to slurm.conf

@@ -78,7 +78,7 @@ def status(settings: Settings) -> int:
 
 
 def _summary(settings: Settings) -> str:
-    return f"{settings.nodes} nodes with {GPUS_PER_NODE} made-up GPUs each, {settings.suite}"
+    return f"{len(settings.node_names)} nodes with {GPUS_PER_NODE} made-up GPUs each, {settings.suite}"
 
 
 def _write_configuration(settings: Settings) -> None:

@@ -7,6 +7,8 @@ from .settings import CPUS_PER_NODE, GPUS_PER_NODE, Settings
 LOGIN = "login"
 # The box has a network namespace of its own, so a fixed private range meets nobody else's.
 _LOGIN_ADDRESS = "10.77.0.1"
+# The nodes have a second network, as clusters have: their names there end so, and Slurm knows nothing of it.
+_SECOND = ("10.77.", "10.78.", "-ib")
 
 
 def addresses(settings: Settings) -> dict[str, str]:
@@ -17,7 +19,9 @@ def addresses(settings: Settings) -> dict[str, str]:
 
 def render_hosts(settings: Settings) -> str:
     """/etc/hosts, the cluster's only name service."""
+    first, second, suffix = _SECOND
     lines = [f"{address} {name}" for name, address in addresses(settings).items()]
+    lines += [f"{address.replace(first, second)} {name}{suffix}" for name, address in addresses(settings).items()]
     return "\n".join(["127.0.0.1 localhost", "::1 localhost ip6-localhost", *lines]) + "\n"
 
 

@@ -68,9 +68,12 @@ configure() {
 
 configure_network() {
     ip link set lo up
-    until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
-    ip address add "$address/16" dev eth0
-    ip link set eth0 up
+    local network
+    for network in 0 1; do # 10.77… and 10.78…, as conf.py has them
+        until ip link show "eth$network" >/dev/null 2>&1; do sleep 0.01; done
+        ip address add "${address/.77./.7$((7 + network)).}/16" dev "eth$network"
+        ip link set "eth$network" up
+    done
 }
 
 start_daemons() {

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jaxsif.errors import JaxsifError
+from jaxsif.hostlist import expand
+
 from .errors import BoxError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -21,7 +24,7 @@ class Settings:
     """One cluster; every path is below `home`, so two clones never meet."""
 
     home: Path  # MINICLUSTER_DIR, build/cluster of this clone unless set
-    nodes: int  # MINICLUSTER_NODES: compute nodes, 1 to 16
+    node_names: tuple[str, ...]  # MINICLUSTER_NODES: the compute nodes, 1 to 16
     suite: str  # MINICLUSTER_SUITE: the Debian suite, and so the Slurm version
     extra_conf: Path | None  # MINICLUSTER_SLURM_CONF: lines to append to slurm.conf
 
@@ -35,17 +38,10 @@ class Settings:
         """One folder a node, one file a daemon."""
         return self.home / "log"
 
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        """The compute nodes: node1, node2, …"""
-        return tuple(f"node{i}" for i in range(1, self.nodes + 1))
-
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
         """Read MINICLUSTER_*; raises BoxError for a value that cannot be used."""
-        nodes = environ.get("MINICLUSTER_NODES", "4")
-        if not nodes.isdecimal() or not 1 <= int(nodes) <= MAX_NODES:
-            raise BoxError(f"MINICLUSTER_NODES={nodes} is not a number from 1 to {MAX_NODES}")
+        nodes = _node_names(environ.get("MINICLUSTER_NODES", "4"))
         suite = environ.get("MINICLUSTER_SUITE", SUITES[0])
         if suite not in SUITES:
             raise BoxError(f"MINICLUSTER_SUITE={suite} is not one of {', '.join(SUITES)}")
@@ -53,7 +49,20 @@ class Settings:
         if extra and not Path(extra).is_file():
             raise BoxError(f"MINICLUSTER_SLURM_CONF={extra} is not a file")
         home = environ.get("MINICLUSTER_DIR") or REPOSITORY / "build" / "cluster"
-        return cls(Path(home).resolve(), int(nodes), suite, Path(extra).resolve() if extra else None)
+        return cls(Path(home).resolve(), nodes, suite, Path(extra).resolve() if extra else None)
+
+
+def _node_names(value: str) -> tuple[str, ...]:
+    """node1, node2, … for a number; otherwise the names of a Slurm node list."""
+    try:
+        names = expand(f"node[1-{value}]" if value.isdecimal() else value)
+    except JaxsifError:
+        names = ()
+    if not 1 <= len(names) <= MAX_NODES:
+        raise BoxError(
+            f"MINICLUSTER_NODES={value} is neither a number from 1 to {MAX_NODES} nor a list of such a length"
+        )
+    return names
 
 
 def is_root() -> bool:

@@ -1,0 +1,89 @@
+"""Arguments of JAX's functions for which JAX has no variable: other defaults for them, where the options ask for it.
+
+What a program passes itself stands. JAX is changed when the program has imported it, and never imported from here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import FunctionType, ModuleType
+from typing import Any
+
+from .coordinator import node_address
+
+# Set by `jaxsif run` -> the parameter of jax.distributed.initialize.
+_TIMEOUTS = {
+    "JAXSIF_INIT_TIMEOUT": "initialization_timeout",
+    "JAXSIF_HEARTBEAT_TIMEOUT": "heartbeat_timeout_seconds",
+    "JAXSIF_SHUTDOWN_TIMEOUT": "shutdown_timeout_seconds",
+}
+
+
+def install(environ: Mapping[str, str]) -> None:
+    """Change the defaults as `environ` says; most runs change none."""
+    timeouts = {parameter: int(environ[name]) for name, parameter in _TIMEOUTS.items() if environ.get(name)}
+    if timeouts:
+        _AfterImport("jax._src.distributed", lambda module: _set_timeouts(module, timeouts, environ))
+    address = node_address(environ, environ.get("SLURMD_NODENAME", ""))
+    if address:
+        _AfterImport("jaxlib._jax", lambda module: _set_gloo_address(module, address))
+
+
+class _AfterImport:
+    """A finder of one module (see sys.meta_path): it lets the others find it, and changes it when it is there."""
+
+    def __init__(self, name: str, change: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._change = change
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        if name != self._name:
+            return None
+        from importlib.util import find_spec  # here: it takes a while, and JAX has it
+
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._change(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _set_timeouts(module: ModuleType, timeouts: Mapping[str, int], environ: Mapping[str, str]) -> None:
+    for parameter, value in timeouts.items():
+        known = set_default(module.initialize, parameter, value)
+        if not known and environ["SLURM_PROCID"] == "0":
+            text = f"jax.distributed.initialize of this JAX has no {parameter}: the timeout given has no effect"
+            sys.stderr.write(f"jaxsif: warning: {text}\n")
+
+
+def set_default(function: FunctionType, parameter: str, value: object) -> bool:
+    """Change the default of a parameter; False if there is none. A function around it would be seen in tracebacks."""
+    keywords = function.__kwdefaults__ or {}
+    if parameter in keywords:
+        function.__kwdefaults__ = {**keywords, parameter: value}
+        return True
+    defaults = function.__defaults__ or ()
+    code = function.__code__
+    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    if parameter not in names:
+        return False
+    function.__defaults__ = tuple(value if name == parameter else old for name, old in zip(names, defaults))
+    return True
+
+
+def _set_gloo_address(module: ModuleType, address: str) -> None:
+    """Gloo, JAX's transport between CPUs, otherwise listens where the name of the host leads to."""
+    make = module.make_gloo_tcp_collectives
+
+    def make_gloo_tcp_collectives(*arguments: Any, **keywords: Any) -> Any:
+        return make(*arguments, **{"hostname": address, **keywords})
+
+    module.make_gloo_tcp_collectives = make_gloo_tcp_collectives  # type: ignore[attr-defined]
