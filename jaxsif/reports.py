@@ -20,6 +20,7 @@ _KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: |Error for
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
 _ABORTED = 128 + signal.SIGABRT
+_TERMINATED = 128 + signal.SIGTERM
 _LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
 
 
@@ -122,10 +123,12 @@ def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], 
 
 
 def _find_culprit(reports: Sequence[Report]) -> Report | None:
-    """The first exit that is not the consequence of another: a neighbour's exception, or JAX's SIGABRT."""
+    """The first exit that is not the consequence of another: a neighbour's exception, JAX's SIGABRT, srun's SIGTERM."""
     exits = [report for report in reports if report.event == "exit"]
     followers = {report.task for report in reports if report.consequence}
     first_causes = [report for report in exits if report.task not in followers and report.status != _ABORTED]
+    # SIGTERM behind another exit is srun's, which ends the step.
+    first_causes = [report for report in first_causes if report.status != _TERMINATED or report is exits[0]]
     return next(iter(first_causes or exits), None)
 
 
@@ -151,6 +154,8 @@ def _hint(culprit: Report, text: str) -> str:
         )
     if culprit.status == 128 + signal.SIGKILL:
         return "if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job"
+    if culprit.status == _ABORTED:
+        return "JAX ended it, and says why above; DEADLINE_EXCEEDED: a process did not come, or cannot reach task 0"
     if culprit.status == 128 + signal.SIGBUS:
         return (
             "SIGUSR1 or SIGUSR2 to the step ends what serves the image's files (SIGURG does not);"

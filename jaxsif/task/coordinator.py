@@ -27,7 +27,7 @@ def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
         return "", ""
     first = first_host(environ["SLURM_STEP_NODELIST"])
     if environ["SLURM_PROCID"] == "0" and _PORT_HELD not in environ:
-        refusal = _prepare_first(environ, node_address(environ, first), int(port))
+        refusal = _find_misplacement(environ, first) or _prepare_first(environ, node_address(environ, first), int(port))
         if refusal[0]:
             return refusal
     environ[_ADDRESS] = f"{node_address(environ, first) or first}:{port}"
@@ -37,6 +37,15 @@ def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
 def node_address(environ: Mapping[str, str], node: str) -> str:
     """The name by which the tasks shall reach `node`, of --node-address; '' where its own will do."""
     return environ.get(_NODE_ADDRESS, "").replace("%N", node)
+
+
+def _find_misplacement(environ: Mapping[str, str], first: str) -> tuple[str, str] | None:
+    """With a distribution of the user's own, task 0 may be anywhere, and the others have no way to know."""
+    node = environ.get("SLURMD_NODENAME")
+    if environ.get("SLURM_DISTRIBUTION") != "arbitrary" or node == first:
+        return None
+    remedy = f"pass --env JAX_COORDINATOR_ADDRESS={node}:{environ[_PORT]}"
+    return "refused", f"task 0 is not on {first}, the first node of the step, but on {node}: {remedy}"
 
 
 def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> tuple[str, str]:

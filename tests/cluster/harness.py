@@ -17,13 +17,17 @@ PROGRAMS = HERE / "programs"
 
 
 class Cluster:
-    """Runs commands in the cluster in a box."""
+    """Runs commands in the cluster in a box, or in another one, which MINICLUSTER_* in `environ` name."""
+
+    def __init__(self, **environ: str) -> None:
+        self.environ = {**os.environ, **environ}
 
     def start(self, command: str | Sequence[str], *, node: str = "login", user: str = "user") -> subprocess.Popen[str]:
         """Start a bash script (a string; with a login shell's functions) or an argument vector on `node` as `user`."""
         argv = ["bash", "-lc", command] if isinstance(command, str) else list(command)
         return subprocess.Popen(
             [MINICLUSTER, "exec", "--node", node, "--user", user, "--", *argv],
+            env=self.environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

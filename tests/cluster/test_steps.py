@@ -1,4 +1,4 @@
-"""Several steps of one job, and JAX's coordinator between them."""
+"""Several steps of one job."""
 
 from __future__ import annotations
 
@@ -44,22 +44,6 @@ def test_uneven_gpus_are_refused(cluster: Cluster) -> None:
 def test_job_decides_the_number_of_tasks_when_it_asked(cluster: Cluster) -> None:
     script = "salloc --quiet --nodes=2 --ntasks-per-node=1 --gpus-per-node=2 jaxsif run -- sh -c 'echo $SLURM_NTASKS'"
     assert cluster.check(f"module load jax/sif && {script}") == "2\n2\n"
-
-
-def test_a_taken_port_is_named(cluster: Cluster, folder: str) -> None:
-    """The launcher chooses on its own host; whether the port is free where it matters, the first task looks."""
-    listen = "import socket, time; s = socket.create_server(('', 61234)); open('ready', 'w'); time.sleep(60)"
-    options = ("--nodes=2", "--gpus-per-node=1", "--env=JAXSIF_COORDINATOR_PORT=61234")
-    with cluster.start(f'cd {folder} && exec python3 -c "{listen}"', node="node1") as listener:
-        cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.1; done")
-        done = cluster.run(jaxsif_run(*options, "--", "python", "-c", "import jax; jax.distributed.initialize()"))
-        cluster.check(["pkill", "-f", "create_server"], node="node1")
-        listener.communicate(timeout=10)
-    assert done.returncode == 125
-    assert done.stderr.endswith(
-        "jaxsif: error: port 61234, chosen for JAX's coordinator, is taken on this node: "
-        "run it again for another port\n  from: task 0 on node1\n"
-    )
 
 
 def test_more_tasks_than_gpus_are_refused_on_the_node(cluster: Cluster) -> None:

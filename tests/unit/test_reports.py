@@ -172,7 +172,17 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
             "task 1 on node1 was killed by SIGKILL\n"
             "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job",
         ),
-        (134, [started(), ended(0, 134)], [], 134, "task 0 on node0 was killed by SIGABRT"),
+        *(
+            (
+                134,
+                [started(), ended(0, 134), *srun_ends],
+                [],
+                134,
+                "task 0 on node0 was killed by SIGABRT\n  try:  JAX ended it, and says why above; DEADLINE_EXCEEDED: "
+                "a process did not come, or cannot reach task 0",
+            )
+            for srun_ends in ([], [ended(1, 143)])
+        ),
         (
             1,
             [started(), raised(0, GONE, True), ended(0, 1)],
@@ -284,6 +294,7 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
         "a neighbour's exception first",
         "JAX's SIGABRT first",
         "SIGABRT alone",
+        "SIGABRT, then srun's SIGTERM",
         "a consequence alone",
         "a signal behind an exception",
         "an exit status",

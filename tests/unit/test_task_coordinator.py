@@ -120,3 +120,14 @@ def test_a_name_that_is_not_this_nodes_is_refused(pattern: str, text: str) -> No
     event, refusal = prepare(first_task(61234, JAXSIF_NODE_ADDRESS=pattern))
     assert event == "refused"
     assert refusal.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "node", "event"),
+    [("arbitrary", "gpu07", ""), ("arbitrary", "gpu08", "refused"), ("cyclic", "gpu08", ""), ("", "gpu08", "")],
+)
+def test_task_0_where_the_others_do_not_look_for_it(
+    listener: socket.socket, distribution: str, node: str, event: str
+) -> None:
+    where = {"SLURM_STEP_NODELIST": "gpu[07-08]", "SLURMD_NODENAME": node, "SLURM_DISTRIBUTION": distribution}
+    assert prepare(first_task(free_port(listener), **where))[0] == event
