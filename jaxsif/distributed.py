@@ -11,6 +11,7 @@ from jaxsif.errors import JaxsifError
 _GRPC_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy")
 # Above Linux's ephemeral ports (32768 to 60999), so that no outgoing connection holds one.
 COORDINATOR_PORTS = range(61000, 65500)
+PORT_VARIABLE = "JAXSIF_COORDINATOR_PORT"  # for jaxsif/task/coordinator.py
 
 
 def container_variables(port: int, environ: Mapping[str, str]) -> dict[str, str]:
@@ -21,7 +22,7 @@ def container_variables(port: int, environ: Mapping[str, str]) -> dict[str, str]
         # Start of the task shim's reports; see jaxsif/task/start.sh.
         "JAXSIF_REPORT": "1",
         # Fresh for each step: JAX's own choice depends on the job alone, so two steps of a job would meet.
-        "JAXSIF_COORDINATOR_PORT": str(port),
+        PORT_VARIABLE: str(port),
     }
     if "JAX_ENABLE_PREEMPTION_SERVICE" not in environ:
         # With it JAX swallows SIGTERM, and a cancelled step lives on until SIGKILL.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from jaxsif import process
+from jaxsif.distributed import PORT_VARIABLE
 from jaxsif.errors import PortTakenError
 from jaxsif.host import coordinator_ports, free_ports, step_name, visible_gpus
 from jaxsif.plan import SRUN, Host, LaunchPlan, RunOptions, build
@@ -42,9 +43,10 @@ def plans_for_other_ports(
 ) -> Iterator[LaunchPlan]:
     """A few more plans of the same request, each with another port.
 
-    None where the program is no Python: a script may have come far before the first Python looked at the port.
+    None where the program is no Python: a script may have come far before the first Python looked at the port. And
+    none where --env names the port.
     """
-    if os.path.basename(options.command[0]).startswith("python"):
+    if os.path.basename(options.command[0]).startswith("python") and PORT_VARIABLE not in dict(options.env):
         others = (port for port in free_ports(coordinator_ports(options)) if port != host.port)
         for port in islice(others, _MORE_PORTS):
             yield build(options, host._replace(port=port, step=step_name()), allocation, environ)

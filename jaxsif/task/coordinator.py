@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-import socket
 from collections.abc import Mapping, MutableMapping
+from typing import Any
 
 # JAX's own variables, see jax/_src/distributed.py.
 _ADDRESS = "JAX_COORDINATOR_ADDRESS"
@@ -14,7 +14,7 @@ _PORT = "JAXSIF_COORDINATOR_PORT"  # set by `jaxsif run`; absent under a bare sr
 _NODE_ADDRESS = "JAXSIF_NODE_ADDRESS"  # set by --node-address
 _PORT_HELD = "JAXSIF_PORT_HELD"
 
-_held: list[socket.socket] = []  # for as long as this process lives
+_held: list[Any] = []  # for as long as this process lives
 
 
 def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
@@ -50,6 +50,8 @@ def _find_misplacement(environ: Mapping[str, str], first: str) -> tuple[str, str
 
 def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> tuple[str, str]:
     """Hold the port on the first task's node: on all networks, or on that of `name` alone."""
+    import socket  # here: all other tasks start without it
+
     try:
         address = str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0]) if name else ""
     except (socket.gaierror, UnicodeError) as error:
@@ -71,6 +73,8 @@ def hold(address: str, port: int) -> int:
     JAX would not say that it is taken: gRPC shares ports (SO_REUSEPORT). So does this socket once it has the port, and
     it never listens: from now on the port is taken for everybody but the coordinator, which is the same user's.
     """
+    import socket
+
     anywhere = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     family = anywhere if not address else socket.AF_INET6 if ":" in address else socket.AF_INET
     try:

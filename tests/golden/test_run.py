@@ -114,6 +114,17 @@ CASES = {
             JAX_ENABLE_PREEMPTION_SERVICE="1",
         ),
     ),
+    "coordinator": Case(
+        RunOptions(
+            TRAIN,
+            coordinator_ports="61000-61099",
+            node_address="%N-ib",
+            init_timeout=600,
+            heartbeat_timeout=20,
+            shutdown_timeout=30,
+        ),
+        environ=job(SLURM_GPUS_PER_NODE="4"),
+    ),
     "singularityce": Case(
         RunOptions(TRAIN, env=(("NCCL_DEBUG", "INFO"),)),
         LOGIN_NODE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),

@@ -38,3 +38,8 @@ def test_a_script_is_not_started_again(program: str) -> None:
     """It may have come far before the first Python in it looked at the port."""
     options = RunOptions((program, "python", "train.py"), coordinator_ports=RANGE)
     assert list(plans_for_other_ports(options, HOST, None, {})) == []
+
+
+def test_a_port_that_the_user_chose_stays() -> None:
+    options = RunOptions(("python", "train.py"), env=(("JAXSIF_COORDINATOR_PORT", "62009"),))
+    assert list(plans_for_other_ports(options, HOST, None, {})) == []
