@@ -7,14 +7,14 @@ of its own, for it imports nothing of jaxsif.
 from __future__ import annotations
 
 import re
-from math import prod
 
 from jaxsif.errors import JaxsifError
 
+# Compiled when they are used: most runs read no node list.
 _TEXT = r"[^,\[\]]*"
-_ENTRY = re.compile(rf"(?=[^,\]]){_TEXT}(?:\[[^\[\]]*\]{_TEXT})*")  # one name of the list, with its groups
-_LIST = re.compile(rf"{_ENTRY.pattern}(?:,{_ENTRY.pattern})*")
-_GROUP = re.compile(r"\[([^\]]*)\]")
+_ENTRY = rf"(?=[^,\]]){_TEXT}(?:\[[^\[\]]*\]{_TEXT})*"  # one name of the list, with its groups
+_LIST = rf"{_ENTRY}(?:,{_ENTRY})*"
+_GROUP = r"\[([^\]]*)\]"
 
 
 def expand(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> tuple[str, ...]:
@@ -33,14 +33,16 @@ def count(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> int:
 
 
 def _entries(nodelist: str, source: str) -> list[str]:
-    if nodelist and not _LIST.fullmatch(nodelist):
+    if nodelist and not re.fullmatch(_LIST, nodelist):
         raise _error(nodelist, source)
-    return _ENTRY.findall(nodelist)
+    return re.findall(_ENTRY, nodelist)
 
 
 def _count_entry(entry: str, nodelist: str, source: str) -> int:
-    groups = _GROUP.findall(entry) if "[" in entry else []
-    return prod(sum(_count_part(part, nodelist, source) for part in group.split(",")) for group in groups)
+    product = 1
+    for group in re.findall(_GROUP, entry) if "[" in entry else ():
+        product *= sum(_count_part(part, nodelist, source) for part in group.split(","))
+    return product
 
 
 def _count_part(part: str, nodelist: str, source: str) -> int:
@@ -69,7 +71,7 @@ def _numbers(group: str, nodelist: str, source: str) -> list[str]:
 
 def _expand_entry(entry: str, nodelist: str, source: str) -> list[str]:
     """The names of one entry. In Slurm's order, the last group runs fastest, then the first one, the second one, …"""
-    before, *rest = _GROUP.split(entry)
+    before, *rest = re.split(_GROUP, entry)
     names = [before]
     for position in range(0, len(rest), 2):
         ends = [number + rest[position + 1] for number in _numbers(rest[position], nodelist, source)]
