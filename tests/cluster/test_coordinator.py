@@ -196,7 +196,7 @@ def test_timeouts(cluster: Cluster, folder: str) -> None:
         "if os.environ['SLURM_PROCID'] == '0':\n"
         "    print(*(one.default for one in parameters if 'timeout' in one.name), flush=True)\n"
         "    jax.distributed.initialize()\n"
-        "time.sleep(60)\n",
+        "time.sleep(120)\n",
     )
     options = ("--ntasks-per-node=2", "--init-timeout=3", "--heartbeat-timeout=20", "--shutdown-timeout=30")
     begin = time.monotonic()
@@ -205,4 +205,4 @@ def test_timeouts(cluster: Cluster, folder: str) -> None:
     assert "DEADLINE_EXCEEDED" in done.stderr
     assert done.returncode == 134
     assert "jaxsif: error: task 0 on node1 was killed by SIGABRT\n" in done.stderr
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 60  # JAX alone: 300 s
