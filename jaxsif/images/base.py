@@ -11,6 +11,7 @@ from pathlib import Path
 from jaxsif import process
 from jaxsif.errors import HostError
 from jaxsif.images.hostsettings import apt_mirror, apt_settings
+from jaxsif.images.squashfs import SQFSTAR
 
 _SUITE = "trixie"
 # Documentation and translations: nobody reads them in an image.
@@ -21,13 +22,15 @@ _ENVIRON = {"SOURCE_DATE_EPOCH": "0"}
 _COMPILE = 'chroot "$1" sh -c "python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3*"'
 
 
-def ensure_base(packages: str, cache: Path, environ: Mapping[str, str], show: Callable[[str], None]) -> Path:
-    """The base system with `packages` (Debian names, parted by blanks), from the cache or built now."""
-    made_of = [_SUITE, packages, *_LEFT_OUT, _KEPT, _COMPILE, *_ENVIRON.values()]
+def base_path(packages: str, block: str, cache: Path) -> Path:
+    """Where the cache has the base system with `packages` (Debian names, parted by blanks)."""
+    made_of = [_SUITE, packages, *_LEFT_OUT, _KEPT, _COMPILE, *_ENVIRON.values(), *SQFSTAR, block]
     key = hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:16]
-    base = cache / f"base-{_SUITE}-{key}.sqfs"
-    if base.exists():
-        return base
+    return cache / f"base-{_SUITE}-{key}.sqfs"
+
+
+def make_base(base: Path, packages: str, block: str, environ: Mapping[str, str], show: Callable[[str], None]) -> None:
+    """Make the file that `base_path` names."""
     for program, package in (("mmdebstrap", "mmdebstrap"), ("sqfstar", "squashfs-tools")):
         if not shutil.which(program):
             raise HostError(
@@ -36,10 +39,9 @@ def ensure_base(packages: str, cache: Path, environ: Mapping[str, str], show: Ca
                 f"install {package}, or make image BASE=docker://debian:13",
             )
     show(f"making the base system: Debian {_SUITE} with {packages}")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".base-", dir=cache) as scratch:
+    with tempfile.TemporaryDirectory(prefix=".base-", dir=base.parent) as scratch:
         tarball, partial = Path(scratch) / "base.tar", Path(scratch) / "base.sqfs"
-        log = cache / "base.log"
+        log = base.parent / "base.log"
         settings = {**environ, **_ENVIRON}
         with open(tarball, "wb") as tar, open(log, "wb") as messages:
             argv = _mmdebstrap_argv(packages, Path(scratch))
@@ -49,13 +51,11 @@ def ensure_base(packages: str, cache: Path, environ: Mapping[str, str], show: Ca
             raise HostError(f"mmdebstrap failed:\n{tail}", str(log), "see its messages; --base takes another base")
         with open(tarball, "rb") as tar, open(log, "ab") as messages:
             # Device nodes left out: a user namespace cannot make them, and every container gets its own.
-            compress = ["sqfstar", "-quiet", "-no-progress", "-comp", "zstd", "-Xcompression-level", "1"]
-            compress += [str(partial), "dev/*"]
+            compress = ["sqfstar", "-quiet", "-no-progress", *SQFSTAR, "-b", block, str(partial), "dev/*"]
             status = process.run_plain(compress, stdin=tar, stdout=messages, stderr=messages, environ=settings)
         if status:
             raise HostError(f"sqfstar failed with exit status {status}", str(log), "see its messages")
         partial.replace(base)
-    return base
 
 
 def _mmdebstrap_argv(packages: str, scratch: Path) -> list[str]:

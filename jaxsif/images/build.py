@@ -15,12 +15,14 @@ from tempfile import TemporaryDirectory
 
 from jaxsif import process
 from jaxsif.errors import HostError
-from jaxsif.images.assemble import SQUASHFS, assemble, pack_wheels
-from jaxsif.images.base import ensure_base
+from jaxsif.images.assemble import add_base, add_wheels, pack_wheels, read_system, write_image
+from jaxsif.images.base import base_path, make_base
 from jaxsif.images.hostsettings import BUILD_FOLDER, CACHE_FOLDER, host_variables, write_settings
 from jaxsif.images.recipe import Recipe
 from jaxsif.images.revision import Revision, find_revision
+from jaxsif.images.squashfs import MKSQUASHFS
 
+_UNCHANGED = "unchanged"  # in BUILD_FOLDER: the base's files that %post left as they were
 Show = Callable[[str], None]  # a line of progress, for people
 
 
@@ -42,7 +44,7 @@ def build_image(recipe: Recipe, options: BuildOptions, environ: Mapping[str, str
     for folder in (options.output, options.cache):
         folder.mkdir(parents=True, exist_ok=True)
     revision = find_revision(recipe.root, recipe.inputs, environ)
-    digest = recipe.digest(options.base or "", *SQUASHFS, *map(str, revision))
+    digest = recipe.digest(options.base or "", *MKSQUASHFS, *map(str, revision))
     if not options.force and target.exists() and inputs.exists() and inputs.read_text() == digest:
         show(f"{target} is up to date")
         return target
@@ -90,7 +92,7 @@ class _Build:
 
     @property
     def engine_image(self) -> Path:
-        """The image as the engine leaves it: links in place of the wheels' files."""
+        """The image as the engine leaves it: no files of the base, and links in place of the wheels' files."""
         return self.scratch / "engine.sif"
 
     def run(self) -> None:
@@ -98,17 +100,21 @@ class _Build:
         recipe, cache = self.recipe, self.options.cache
         host = host_variables(self.environ)
         self._fill_stage(host)
-        with self._wheels_beside(host):
-            bootstrap, source = self._base_arguments()
+        base = None if self.options.base else self._own_base(host)
         # The engine writes the addresses of base and files into the image: short ones, from a folder of links.
         for name in ("containers", "jaxsif", "LICENSE"):
             (self.scratch / name).symlink_to(recipe.root / name)
-        self._engine("w", "build", *self._build_options(bootstrap, source))
+        (self.scratch / _UNCHANGED).symlink_to(self.stage / _UNCHANGED)
+        self._engine("w", "build", *self._build_options(base))
         for folder in (self.stage / "compiled").iterdir():
             folder.replace(cache / "compiled" / folder.name)
-        packed = pack_wheels(self.engine_image, cache, recipe.block, self.stage)
+        system = read_system(self.engine_image)
+        packed = pack_wheels(system.root, cache, recipe.block, self.stage)
         self.show(f"compressed {packed} wheels, writing the image")
-        assemble(self.engine_image, self.image, cache, recipe.block, self.revision.created)
+        add_wheels(system.root, cache, recipe.block, self.revision.created)
+        if base:
+            add_base(system.root, base, (self.stage / _UNCHANGED).read_bytes().splitlines())
+        write_image(self.image, system, self.engine_image, self.revision.created)
         self.show("running the test of the image")
         self._engine("a", "test", "--cleanenv", "--contain", self.image.name)
 
@@ -120,8 +126,18 @@ class _Build:
         shutil.copyfile(self.recipe.root / "containers/compile.py", self.stage / "compile.py")
         shutil.copy(find_uv(self.environ), self.stage / "uv")
 
-    def _build_options(self, bootstrap: str, source: str) -> list[str]:
+    def _own_base(self, host: Mapping[str, str]) -> Path:
+        """The base system of the flavour's packages, from the cache or made now."""
+        packages, block = self.recipe.packages, self.recipe.block
+        base = base_path(packages, block, self.options.cache)
+        if not base.exists():
+            with self._wheels_beside(host):
+                make_base(base, packages, block, self.environ, self.show)
+        return base
+
+    def _build_options(self, base: Path | None) -> list[str]:
         recipe = self.recipe
+        bootstrap, source = self._base_arguments(base)
         arguments = {
             **dict(recipe.arguments),
             "BOOTSTRAP": bootstrap,
@@ -137,7 +153,9 @@ class _Build:
         options += ["--bind", f"{self.stage}:{BUILD_FOLDER}", "--bind", f"{self.options.cache}:{CACHE_FOLDER}"]
         options += [option for name, value in arguments.items() for option in ("--build-arg", f"{name}={value}")]
         # One compressor a core; mksquashfs takes one core from the engine otherwise.
-        squashfs = [*SQUASHFS, "-b", recipe.block, "-processors", str(os.cpu_count() or 1)]
+        squashfs = [*MKSQUASHFS, "-b", recipe.block, "-processors", str(os.cpu_count() or 1)]
+        if base:
+            squashfs += ["-ef", _UNCHANGED]
         options += ["--mksquashfs-args", " ".join(squashfs)]
         return [*options, self.engine_image.name, str(recipe.definition.relative_to(recipe.root))]
 
@@ -172,16 +190,14 @@ class _Build:
             self.show("waiting for the wheels")
             wait()
 
-    def _base_arguments(self) -> tuple[str, str]:
+    def _base_arguments(self, base: Path | None) -> tuple[str, str]:
         """Bootstrap and From of the definition file."""
-        options = self.options
-        agent, separator, source = (options.base or "").partition("://")
+        agent, separator, source = str(base or self.options.base).partition("://")
         if separator:
             return agent, source
-        given = Path(options.base).resolve() if options.base else None
-        base = given or ensure_base(self.recipe.packages, options.cache, self.environ, self.show)
-        (self.scratch / base.name).symlink_to(base)
-        return "localimage", base.name
+        image = Path(agent).resolve()
+        (self.scratch / image.name).symlink_to(image)
+        return "localimage", image.name
 
     def _progress(self, line: str) -> None:
         """Of the engine's many lines, those that begin a stage or complain."""

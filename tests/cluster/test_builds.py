@@ -19,7 +19,7 @@ from builds import CACHE, REPOSITORY, build, copy_source, link_bases
 from harness import MINICLUSTER, Cluster
 
 from jaxsif.imagefile import digest
-from jaxsif.images.base import ensure_base
+from jaxsif.images.base import base_path, make_base
 from jaxsif.images.hostsettings import host_variables
 from jaxsif.images.recipe import read_recipe
 
@@ -93,7 +93,10 @@ def test_a_wheel_that_cannot_be_trusted(cluster: Cluster, work: Path, index: str
 )
 def test_a_full_disk_is_named_and_nothing_is_left(cluster: Cluster, work: Path, full: str, size: str) -> None:
     """In the cluster's system, where a small file system can be mounted; with the base, which it cannot make."""
-    base = ensure_base(read_recipe(REPOSITORY, "cpu").packages, CACHE, os.environ, print)
+    recipe = read_recipe(REPOSITORY, "cpu")
+    base = base_path(recipe.packages, recipe.block, CACHE)
+    if not base.exists():
+        make_base(base, recipe.packages, recipe.block, os.environ, print)
     folders = {"output": work / "images", "cache": CACHE, full: work / "small"}
     argv = ["python3", "-m", "jaxsif", "image", "build", "--flavour=cpu", "--force"]
     argv += [f"--{name}={folder}" for name, folder in folders.items()]
