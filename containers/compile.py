@@ -1,7 +1,7 @@
 """Byte-compile the installed wheels in a build. Arguments: site-packages, what is kept already, what is to be kept.
 
-A wheel that is linked from uv's cache is compiled once: what is kept of it is copied the next time. The files are
-never checked against their sources, so that a start need not look at these; a read-only image cannot change.
+A wheel that is linked from uv's cache is compiled once, and what is kept of it is linked, too. The files are never
+checked against their sources, so that a start need not look at these; a read-only image cannot change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import importlib.util
 import multiprocessing
 import os
 import py_compile
-import shutil
 import sys
 from pathlib import Path
 
@@ -36,28 +35,33 @@ def find_wheels(site: Path) -> dict[Path, list[Path]]:
     return wheels
 
 
+def compiled_path(source: Path) -> Path:
+    """Where Python looks for what a source is compiled to."""
+    return Path(importlib.util.cache_from_source(str(source)))
+
+
 def main(site: Path, kept: Path, new: Path) -> None:
-    """Compile what is not kept, several files at once; copy all into `site`."""
-    jobs, copies = [], []
-    for wheel, sources in find_wheels(site).items():
+    """Compile what is not kept, several files at once; link what is kept into `site`."""
+    wheels = find_wheels(site)
+    jobs = [[(source, compiled_path(source)) for source in wheels.pop(site, [])]]
+    links = []
+    for wheel, sources in wheels.items():
         inputs = [sys.version, Path(__file__).read_text(), str(wheel), *map(str, sources)]
         name = hashlib.sha256("\n".join(inputs).encode()).hexdigest()
-        folder = kept / name
-        if wheel == site or not folder.exists():
-            folder = new / name
-            folder.mkdir(parents=True)
-            new_jobs = [(source, folder / str(number)) for number, source in enumerate(sources)]
+        if not (kept / name).exists():
+            (new / name).mkdir(parents=True)
+            new_jobs = [(source, new / name / str(number)) for number, source in enumerate(sources)]
             jobs += [new_jobs[at : at + 25] for at in range(0, len(new_jobs), 25)]
-        copies += [(folder / str(number), source) for number, source in enumerate(sources)]
+        links += [(source, Path(name, str(number))) for number, source in enumerate(sources)]
     # A process for a few files of one wheel, always the same ones: what a file becomes depends, in rare cases, on what
     # its process compiled before.
     with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
         pool.map(compile_some, jobs, chunksize=1)
-    for compiled, source in copies:
-        if compiled.exists():
-            place = Path(importlib.util.cache_from_source(str(source)))
+    for source, file in links:
+        if (kept / file).exists() or (new / file).exists():
+            place = compiled_path(source)
             place.parent.mkdir(exist_ok=True)
-            shutil.copyfile(compiled, place)
+            place.symlink_to(kept / file)  # where the build puts what is new
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""An image from the engine's, which lacks files of its base system and has links to files of wheels, and from these.
+"""An image from the engine's, which lacks files of its base system and has links into the cache, and from these.
 
-The base and each wheel are compressed once and kept in the cache; to make an image is to copy the compressed blocks.
+The base, each wheel and what was compiled of it are packed once; to make an image is to copy the packed blocks.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from jaxsif.images.squashfs_writer import write
 from jaxsif.sif import replace_partition
 
 _PREFIX = f"{CACHE_FOLDER}/".encode()
-_DEPTH = 3  # uv keeps a wheel in uv/archive-v0/ID of the cache
 
 
 def read_system(image: Path) -> FileSystem:
@@ -37,33 +36,33 @@ def find_links(root: Node) -> Iterator[tuple[Node, bytes, Path]]:
                 yield folder, name, Path(os.fsdecode(node.target[len(_PREFIX) :]))
 
 
-def pack_wheels(root: Node, cache: Path, block: str, scratch: Path) -> int:
-    """Compress the wheels that the engine's image has links to, unless they are kept; return how many were not."""
-    wheels = {_wheel(target) for _, _, target in find_links(root)}
-    missing = [wheel for wheel in sorted(wheels) if not _packed(cache, wheel, block).exists()]
+def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
+    """Pack the folders of the cache that the engine's image has links into, unless it is done; return how many."""
+    parts = {_part(target) for _, _, target in find_links(root)}
+    missing = [part for part in sorted(parts) if not _packed(cache, part, block).exists()]
     log = cache / "packed.log"
-    for wheel in missing:
+    for part in missing:
         partial = scratch / "packed"
-        argv = ["mksquashfs", str(cache / wheel), str(partial), "-noappend", "-quiet", "-no-progress", *MKSQUASHFS]
+        argv = ["mksquashfs", str(cache / part), str(partial), "-noappend", "-quiet", "-no-progress", *MKSQUASHFS]
         with open(log, "wb") as messages:
             status = process.run_plain([*argv, "-b", block], stdout=messages, stderr=messages)
         if status:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
             raise HostError(f"mksquashfs failed:\n{tail}", str(log), "see its messages")
-        packed = _packed(cache, wheel, block)
+        packed = _packed(cache, part, block)
         packed.parent.mkdir(exist_ok=True)
         partial.replace(packed)
     return len(missing)
 
 
-def add_wheels(root: Node, cache: Path, block: str, mtime: int) -> None:
-    """Put the files of wheels in place of the links to them; their modes and times do not depend on the cache."""
-    wheels: dict[Path, Node] = {}
-    for folder, name, path in list(find_links(root)):
-        wheel = _wheel(path)
-        if wheel not in wheels:
-            wheels[wheel] = squashfs.read(str(_packed(cache, wheel, block))).root
-        node = _find(wheels[wheel], [os.fsencode(part) for part in path.parts[_DEPTH:]])
+def add_parts(root: Node, cache: Path, block: str, mtime: int) -> None:
+    """Put the packed files in place of the links to them; their modes and times do not depend on the cache."""
+    parts: dict[Path, Node] = {}
+    for folder, name, target in list(find_links(root)):
+        part = _part(target)
+        if part not in parts:
+            parts[part] = squashfs.read(str(_packed(cache, part, block))).root
+        node = _find(parts[part], map(os.fsencode, target.relative_to(part).parts))
         mode = 0o755 if node.mode & 0o100 else 0o644
         folder.children[name] = replace(node, mode=mode, uid=0, gid=0, mtime=mtime)
 
@@ -90,16 +89,16 @@ def write_image(target: Path, system: FileSystem, image: Path, created: int) -> 
     shutil.copymode(image, target)
 
 
-def _wheel(target: Path) -> Path:
-    """The folder of a wheel, relative to the cache."""
-    return Path(*target.parts[:_DEPTH])
+def _part(target: Path) -> Path:
+    """The folder that is packed as one: uv/archive-v0/ID of a wheel, compiled/ID of what was compiled of it."""
+    return Path(*target.parts[: 3 if target.parts[0] == "uv" else 2])
 
 
-def _packed(cache: Path, wheel: Path, block: str) -> Path:
-    return cache / "packed" / f"{wheel.name}-{block}.sqfs"
+def _packed(cache: Path, part: Path, block: str) -> Path:
+    return cache / "packed" / f"{part.name}-{block}.sqfs"
 
 
-def _find(node: Node, path: Sequence[bytes]) -> Node:
+def _find(node: Node, path: Iterable[bytes]) -> Node:
     for name in path:
         node = node.children[name]
     return node

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from jaxsif import process
 from jaxsif.errors import HostError
-from jaxsif.images.assemble import add_base, add_wheels, pack_wheels, read_system, write_image
+from jaxsif.images.assemble import add_base, add_parts, pack_parts, read_system, write_image
 from jaxsif.images.base import base_path, make_base
 from jaxsif.images.hostsettings import BUILD_FOLDER, CACHE_FOLDER, host_variables, write_settings
 from jaxsif.images.recipe import Recipe
@@ -92,7 +92,7 @@ class _Build:
 
     @property
     def engine_image(self) -> Path:
-        """The image as the engine leaves it: no files of the base, and links in place of the wheels' files."""
+        """The image as the engine leaves it: no files of the base, links in place of the wheels'."""
         return self.scratch / "engine.sif"
 
     def run(self) -> None:
@@ -109,9 +109,9 @@ class _Build:
         for folder in (self.stage / "compiled").iterdir():
             folder.replace(cache / "compiled" / folder.name)
         system = read_system(self.engine_image)
-        packed = pack_wheels(system.root, cache, recipe.block, self.stage)
-        self.show(f"compressed {packed} wheels, writing the image")
-        add_wheels(system.root, cache, recipe.block, self.revision.created)
+        packed = pack_parts(system.root, cache, recipe.block, self.stage)
+        self.show(f"compressed {packed} parts, writing the image")
+        add_parts(system.root, cache, recipe.block, self.revision.created)
         if base:
             add_base(system.root, base, (self.stage / _UNCHANGED).read_bytes().splitlines())
         write_image(self.image, system, self.engine_image, self.revision.created)

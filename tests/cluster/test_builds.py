@@ -41,7 +41,7 @@ def test_two_clones_make_the_same_bytes(cluster: Cluster, work: Path) -> None:
                 out, err = process.communicate(timeout=400)
             assert process.returncode == 0, err
             images.append(next((clone / folder).glob("*.sif")))
-        assert "compressed 0 wheels" in out
+        assert "compressed 0 parts" in out
     assert len({digest(str(image)) for image in images}) == 1
     assert len({image.read_bytes() for image in images}) == 1
 
