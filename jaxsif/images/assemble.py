@@ -40,6 +40,9 @@ def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
     """Pack the folders of the cache that the engine's image has links into, unless it is done; return how many."""
     parts = {_part(target) for _, _, target in find_links(root)}
     missing = [part for part in sorted(parts) if not _packed(cache, part, block).exists()]
+    for part in parts.difference(missing):
+        (cache / part).touch()
+        _packed(cache, part, block).touch()
     log = cache / "packed.log"
     for part in missing:
         partial = scratch / "packed"

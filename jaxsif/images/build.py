@@ -17,6 +17,7 @@ from jaxsif import process
 from jaxsif.errors import HostError
 from jaxsif.images.assemble import add_base, add_parts, pack_parts, read_system, write_image
 from jaxsif.images.base import base_path, make_base
+from jaxsif.images.cache import prune
 from jaxsif.images.hostsettings import BUILD_FOLDER, CACHE_FOLDER, host_variables, write_settings
 from jaxsif.images.recipe import Recipe
 from jaxsif.images.revision import Revision, find_revision
@@ -115,12 +116,14 @@ class _Build:
         if base:
             add_base(system.root, base, (self.stage / _UNCHANGED).read_bytes().splitlines())
         write_image(self.image, system, self.engine_image, self.revision.created)
+        prune(cache, time.time())
         self.show("running the test of the image")
         self._engine("a", "test", "--cleanenv", "--contain", self.image.name)
 
     def _fill_stage(self, host: Mapping[str, str]) -> None:
         for folder in (self.stage / "cache", self.stage / "compiled", self.options.cache / "compiled"):
             folder.mkdir(exist_ok=True)
+        (self.stage / _UNCHANGED).touch()
         write_settings(self.stage, host)
         shutil.copyfile(self.recipe.lock, self.stage / "lock.txt")
         shutil.copyfile(self.recipe.root / "containers/compile.py", self.stage / "compile.py")
@@ -130,7 +133,9 @@ class _Build:
         """The base system of the flavour's packages, from the cache or made now."""
         packages, block = self.recipe.packages, self.recipe.block
         base = base_path(packages, block, self.options.cache)
-        if not base.exists():
+        if base.exists():
+            base.touch()
+        else:
             with self._wheels_beside(host):
                 make_base(base, packages, block, self.environ, self.show)
         return base
