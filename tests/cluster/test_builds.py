@@ -19,6 +19,7 @@ from builds import CACHE, REPOSITORY, build, copy_source, link_bases
 from harness import MINICLUSTER, Cluster
 
 from jaxsif.imagefile import digest
+from jaxsif.images.assemble import read_system
 from jaxsif.images.base import base_path, make_base
 from jaxsif.images.hostsettings import host_variables
 from jaxsif.images.recipe import read_recipe
@@ -44,6 +45,24 @@ def test_two_clones_make_the_same_bytes(cluster: Cluster, work: Path) -> None:
         assert "compressed 0 parts" in out
     assert len({digest(str(image)) for image in images}) == 1
     assert len({image.read_bytes() for image in images}) == 1
+
+
+def test_what_a_build_changes_of_its_base(cluster: Cluster, work: Path) -> None:
+    """A file that is removed, one of another mode, and one with other content, whose time tells nothing of it."""
+    source = copy_source(work / "source")
+    definition = read_recipe(source, "cpu").definition
+    change = "cd /usr/share/common-licenses; rm BSD; chmod 600 GPL-1; cat Artistic >GPL-2; touch -d @0 GPL-2; cd /"
+    definition.write_text(definition.read_text().replace("    # Last, so that", f"    {change}\n    # Last, so that"))
+    with build(source, work / "images") as process:
+        _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    folder = read_system(next((work / "images").glob("*.sif"))).root
+    for name in (b"usr", b"share", b"common-licenses"):
+        folder = folder.children[name]
+    files = folder.children
+    assert b"BSD" not in files
+    assert (files[b"GPL-1"].mode, files[b"Artistic"].mode) == (0o600, 0o644)
+    assert files[b"GPL-2"].size == files[b"Artistic"].size
 
 
 @pytest.fixture
@@ -89,7 +108,7 @@ def test_a_wheel_that_cannot_be_trusted(cluster: Cluster, work: Path, index: str
 
 
 @pytest.mark.parametrize(
-    ("full", "size"), [("output", "80m"), ("output", "200m"), ("cache", "90m")], ids=["unpacking", "packing", "cache"]
+    ("full", "size"), [("output", "80m"), ("output", "190m"), ("cache", "90m")], ids=["unpacking", "writing", "cache"]
 )
 def test_a_full_disk_is_named_and_nothing_is_left(cluster: Cluster, work: Path, full: str, size: str) -> None:
     """In the cluster's system, where a small file system can be mounted; with the base, which it cannot make."""
