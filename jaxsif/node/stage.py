@@ -162,7 +162,8 @@ def restore(target: str, name: str, image: str) -> None:
     if not damage:
         return
     begin = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # leaving nothing half
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # leaving nothing half
     found = _answer(place, os.path.dirname(os.path.dirname(target)), name, image)
     if "error" in found:
         _refuse(f"cannot stage the image on {found['node']}: {found['error']}")
