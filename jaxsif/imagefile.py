@@ -74,22 +74,35 @@ def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") 
 
 def known_digest(image: str, environ: Mapping[str, str]) -> str | None:
     """The digest, if it was computed before and the file has not changed since; raises OSError."""
-    found = _recall(_memory(environ)).get(os.path.realpath(image))
-    return found.get("digest") if isinstance(found, dict) and found.get("state") == _state(image) else None
+    return known(image, "digest", environ)
 
 
 def remembered(image: str, what: str, environ: Mapping[str, str], find: Callable[[], str]) -> str:
     """What `find` returned when it was last asked for `what` about `image`; found again when the file has changed."""
-    path, state = os.path.realpath(image), _state(image)
-    known = _recall(_memory(environ))
-    entry = known.get(path)
-    if not isinstance(entry, dict) or entry.get("state") != state:
-        entry = {"state": state}
-    if what not in entry:
-        entry[what] = find()
-        known[path] = entry
-        _memorize(_memory(environ), {name: value for name, value in known.items() if os.path.exists(name)})
-    return str(entry[what])
+    state = _state(image)  # before: the file may change while it is read
+    found = _entry(image, state, environ).get(what)
+    return str(found) if found else remember(image, what, find(), environ, state)
+
+
+def known(image: str, what: str, environ: Mapping[str, str]) -> str | None:
+    """What is remembered of `what` about the image as it is now; raises OSError."""
+    found = _entry(image, _state(image), environ).get(what)
+    return str(found) if found else None
+
+
+def remember(image: str, what: str, value: str, environ: Mapping[str, str], state: list[int] | None = None) -> str:
+    """Keep `value`, where that is possible, for `known`; return it. Raises OSError when there is no such image."""
+    state = state or _state(image)
+    entries = _recall(_memory(environ))
+    entries[os.path.realpath(image)] = {**_entry(image, state, environ), "state": state, what: value}
+    _memorize(_memory(environ), {name: entry for name, entry in entries.items() if os.path.exists(name)})
+    return value
+
+
+def _entry(image: str, state: list[int], environ: Mapping[str, str]) -> dict[str, Any]:
+    """What is remembered of the image in this state."""
+    entry = _recall(_memory(environ)).get(os.path.realpath(image))
+    return entry if isinstance(entry, dict) and entry.get("state") == state else {}
 
 
 def _state(image: str) -> list[int]:

@@ -61,6 +61,7 @@ class Host(NamedTuple):
     gpus: int  # NVIDIA devices of this machine
     job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
     layers: tuple[str, ...] = ()  # files to mount over the image
+    staged: tuple[str, ...] = ()  # for an image on the nodes' disks: its digest, and the file that it comes from
 
 
 class LaunchPlan(NamedTuple):
@@ -196,7 +197,8 @@ def _task_argv(options: RunOptions, host: Host, layout: Layout) -> tuple[str, ..
         return ("/bin/sh", f"{task_folder}/start.sh", *options.command)
     binds = (f"{task_folder}:{TASK_FOLDER}:ro", *options.binds)
     program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command)
-    if options.containers == TASK or layout.ntasks_per_node == 1:
+    if options.containers == TASK or (layout.ntasks_per_node == 1 and not host.staged):
         return host.runtime.run_argv(host.image, binds, program, host.layers)
-    share = (host.python, "-IS", f"{host.package}/node/share.py")
+    staged = ("--staged", host.image, *host.staged) if host.staged else ()
+    share = (host.python, "-IS", f"{host.package}/node/share.py", *staged)
     return (*share, *host.runtime.run_argv(host.image, binds, ("--", *program), host.layers))

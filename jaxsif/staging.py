@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import remembered_digest, staged_path
+from jaxsif.imagefile import known, remember, remembered_digest, staged_path
 from jaxsif.slurm import Allocation
 
 # What the job asked for its own steps, and srun would inherit: one task on each node wants none of it.
@@ -30,8 +30,13 @@ def stage(
     package: str,
     environ: Mapping[str, str],
     show: Callable[[str], None],
-) -> str:
-    """Have `image` on all nodes of the job; return its path there. Raises JaxsifError; SystemExit when interrupted."""
+    tasks_look: bool = True,
+) -> tuple[str, str]:
+    """Have `image` on all nodes of the job; return its path there, and its digest.
+
+    Where an earlier run of the job has done that and `tasks_look`, it is left to the tasks (node/share.py) to look
+    whether it is still there. Raises JaxsifError; SystemExit when interrupted.
+    """
     if allocation is None:
         raise JaxsifError(
             "there are no nodes yet to stage the image on", "--stage", "salloc or sbatch, then jaxsif run"
@@ -39,6 +44,25 @@ def stage(
     if os.path.isdir(image):
         raise JaxsifError(f"cannot stage a folder: {image}", "--stage", "pass a .sif file, or leave --stage out")
     digest = remembered_digest(image, environ)
+    if tasks_look and known(image, f"staged below {folder}", environ) == allocation.job_id:
+        saved = os.path.getsize(image) * allocation.nodes / 1e6
+        show(f"the image is on {allocation.nodes} node(s), by an earlier run of this job: {saved:.0f} MB not copied")
+    else:
+        _ensure(image, digest, folder, allocation, package, environ, show)
+        remember(image, f"staged below {folder}", allocation.job_id, environ)
+    return staged_path(folder, digest), digest
+
+
+def _ensure(
+    image: str,
+    digest: str,
+    folder: str,
+    allocation: Allocation,
+    package: str,
+    environ: Mapping[str, str],
+    show: Callable[[str], None],
+) -> None:
+    """Look at what each node has, and bring the image where it is missing."""
     begin = time.monotonic()
     script = (sys.executable, "-IS", f"{package}/node/stage.py")
     nodes = _on_each_node(allocation, (*script, "check", folder, digest), environ)
@@ -52,7 +76,6 @@ def stage(
     else:
         seconds, saved = time.monotonic() - begin, size * len(nodes) / 1e6
         show(f"the image is on {len(nodes)} node(s), unchanged ({seconds:.1f} s): {saved:.0f} MB not copied")
-    return staged_path(folder, digest)
 
 
 def _check_missing(missing: Nodes, size: int, folder: str, show: Callable[[str], None]) -> None:

@@ -12,7 +12,7 @@ from jaxsif.apptainer import parse_env
 from jaxsif.config import Config, Setting, read_config, resolve
 from jaxsif.errors import JaxsifError
 from jaxsif.options import OUTPUT, add_arguments, split_words
-from jaxsif.plan import SRUN, Host, choose_launcher
+from jaxsif.plan import NODE, SRUN, Host, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
 
 DESCRIPTION = """\
@@ -74,7 +74,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if "layers" in settings:
         host = host._replace(layers=_find_layers(settings["layers"], host.image, environ))
     if settings["stage"].value:
-        host = _stage(request.launcher, host, allocation, settings["stage-folder"].value, dry_run, environ)
+        host = _stage(request, host, allocation, settings["stage-folder"].value, dry_run, environ)
     launch_plan = plan.build(request, host, allocation, environ)
     if dry_run:
         _print_bytes(render.render_command(launch_plan))
@@ -106,7 +106,7 @@ def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -
 
 
 def _stage(
-    launcher: str | None,
+    request: RunOptions,
     host: Host,
     allocation: Allocation | None,
     folder: str,
@@ -117,13 +117,17 @@ def _stage(
     from jaxsif import staging
     from jaxsif.imagefile import remembered_digest, staged_path
 
-    if not host.image or choose_launcher(launcher, host.srun, allocation) != SRUN:
+    if not host.image or choose_launcher(request.launcher, host.srun, allocation) != SRUN:
         _note("warning: --stage has no effect without Slurm and an image")
         return host
     if dry_run:
         _note("with --dry-run, nothing is staged")
-        return host._replace(image=staged_path(folder, remembered_digest(host.image, environ)))
-    return host._replace(image=staging.stage(host.image, folder, allocation, host.package, environ, _note))
+        digest = remembered_digest(host.image, environ)
+        path = staged_path(folder, digest)
+    else:
+        tasks_look = request.containers == NODE
+        path, digest = staging.stage(host.image, folder, allocation, host.package, environ, _note, tasks_look)
+    return host._replace(image=path, staged=(digest, host.image))
 
 
 def _note(line: str) -> None:

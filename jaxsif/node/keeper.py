@@ -4,39 +4,47 @@ It lives beside the first task. Each task holds a socket to it, and the kernel c
 container ends with the keeper, because its one process reads the keeper's pipe.
 """
 
-from __future__ import annotations
-
+# As little as possible, as in share.py: all tasks of the node wait for the container.
+import _signal  # type: ignore[import-not-found]
+import _socket
 import os
 import select
-import signal
-import socket
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
 
+from jaxsif.node.files import find_damage
 from jaxsif.node.share import PATIENCE, enter_namespaces, pack, peer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _BEGIN, _END = b"\x1ejaxsif ", b"\0jaxsif end\n"
 # The container's one process: its number and its variables, then nothing until the pipe is closed.
 _HOLD = r"""printf '\036jaxsif %s\n' "$$"; cat /proc/self/environ; printf 'jaxsif end\n'; exec cat >/dev/null"""
 
 
-def keep(listener: int, container: list[str], expected: int) -> None:
-    """Keep a container for `expected` tasks, which connect to the descriptor `listener`."""
+def keep(listener: int, container: list[str], expected: int, staged: str) -> None:
+    """Keep a container for `expected` tasks, which connect to the descriptor `listener`; `staged` is its image."""
     # Slurm sends a step's signals to every process of it; what ends the keeper is the end of the tasks.
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     os.setsid()
-    # What serves the image's files serves all tasks: not on the cores of the first one alone.
-    with suppress(OSError):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    _leave_core()
     void = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(void, stream)
     hold, said = _start(container)
-    answer = _find_entry(said)
+    # While it starts, and before a program does. Where there is damage each task goes alone, and the first restores it.
+    answer = b"" if staged and find_damage(staged) else _find_entry(said)
     if not answer:
         os.close(hold)
-    _serve(socket.socket(fileno=listener), answer, expected, said)
+    _serve(_socket.socket(fileno=listener), answer, expected, said)
+
+
+def _leave_core() -> None:
+    """What serves the image's files serves all tasks: not on the cores of the first one alone."""
+    try:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    except OSError:
+        return  # it may not
 
 
 def _start(container: list[str]) -> tuple[int, int]:
@@ -70,7 +78,7 @@ def parse_variables(data: bytes) -> dict[bytes, bytes]:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def compare(host: Mapping[bytes, bytes], container: Mapping[bytes, bytes], pid: int) -> bytes:
+def compare(host: "Mapping[bytes, bytes]", container: "Mapping[bytes, bytes]", pid: int) -> bytes:
     """What the runtime did to the variables of the first task: the others' are to be treated alike.
 
     What it left alone is each task's own, such as SLURM_PROCID, unless --env has set it for all.
@@ -96,27 +104,32 @@ def _can_enter(pid: int) -> bool:
     return os.waitpid(trial, 0)[1] == 0
 
 
-def _serve(listener: socket.socket, answer: bytes, expected: int, said: int) -> None:
+def _serve(listener: _socket.socket, answer: bytes, expected: int, said: int) -> None:
     """Answer `expected` tasks, and wait until they have ended, or the container has."""
-    tasks: list[socket.socket] = []
+    come, tasks = listener.fileno(), dict[int, _socket.socket]()  # by their descriptors
     while expected or tasks:
-        watched: list[Any] = [listener, *tasks, *([said] if answer else [])]
-        ready = select.select(watched, [], [], PATIENCE)[0]
+        ready = select.select([come, *tasks, *([said] if answer else [])], [], [], PATIENCE)[0]
         if not (ready or tasks) or (said in ready and not os.read(said, 65536)):
             break  # nobody came; or the container is gone
-        for task in [task for task in tasks if task in ready]:
-            task.close()  # a task says nothing: it has ended
-            tasks.remove(task)
-        if listener not in ready:
+        for ended in tasks.keys() & set(ready):
+            tasks.pop(ended).close()  # a task says nothing: it has ended
+        if come not in ready:
             continue
-        task = listener.accept()[0]
+        task = _socket.socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]
         if not expected or peer(task) != os.getuid():
             task.close()  # what the container's variables are is this user's own
             continue
         expected -= 1
-        if not answer:
+        if answer and _send(task, answer):
+            tasks[task.fileno()] = task
+        else:
             task.close()
-            continue
-        tasks.append(task)
-        with suppress(OSError):  # it has ended meanwhile, as the next round will see
-            task.sendall(answer + b"\0\n")
+
+
+def _send(task: _socket.socket, answer: bytes) -> bool:
+    """False when the task has ended meanwhile."""
+    try:
+        task.sendall(answer + b"\0\n")
+    except OSError:
+        return False
+    return True

@@ -1,25 +1,27 @@
 """One container on each node, for all tasks of a step there.
 
-    share.py RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
+    share.py [--staged PLACE DIGEST FILE] RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
 
 The first task of a node has the runtime start the container, beside itself (keeper.py); then each task enters its
 namespaces and executes the program there. So a node reads and unpacks the image once, and starts the runtime once.
 Where that is not possible (one task, a setuid runtime), each task executes the runtime itself.
 
+With --staged, IMAGE is what stage.py has put into PLACE from FILE: it is looked at before a program runs from it.
+
 No file is made: the keeper's socket has an abstract name (unix(7)), and mounts go with the container's namespaces.
 """
-
-from __future__ import annotations
 
 # As little as possible: each task imports it. The modules with an underscore are what socket and signal, and with them
 # enum, are built upon; it takes half as long to import them.
 import _signal  # type: ignore[import-not-found]
 import _socket
-import ctypes
 import os
 import sys
 import time
-from collections.abc import Mapping
+
+TYPE_CHECKING = False  # a tool that checks types takes it for true; what is imported so, is quoted below
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PATIENCE = 20.0  # seconds to wait for the keeper, and of the keeper for tasks that do not come
 _LIVENESS = 9  # descriptor of the socket in the task; start.sh hides it from the program
@@ -27,7 +29,7 @@ _NEWNS, _NEWUSER = 0x20000, 0x10000000  # setns(2)
 _CAPBSET_DROP, _NO_NEW_PRIVS = 24, 38  # prctl(2)
 
 
-def tasks_here(environ: Mapping[str, str]) -> int:
+def tasks_here(environ: "Mapping[str, str]") -> int:
     """Tasks of this step on this node: SLURM_STEP_TASKS_PER_NODE is a list such as '4(x2),1'. 1 where nothing tells."""
     counts: list[int] = []
     try:
@@ -39,7 +41,7 @@ def tasks_here(environ: Mapping[str, str]) -> int:
         return 1
 
 
-def address(environ: Mapping[str, str]) -> str:
+def address(environ: "Mapping[str, str]") -> str:
     """The abstract name of the keeper's socket: of this step and node, and nothing that another user could guess."""
     names = ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID")
     return "\0jaxsif-" + "-".join(environ.get(name, "") for name in names)
@@ -56,7 +58,7 @@ def unpack(data: bytes) -> tuple[int, list[bytes], list[bytes]]:
     return int(pid), rest[: int(number)], rest[int(number) :]
 
 
-def ask(name: str) -> tuple[bytes, _socket.socket] | None:
+def ask(name: str) -> "tuple[bytes, _socket.socket] | None":
     """The keeper's answer, and the socket to hold; None when there is none, or it says to go alone."""
     keeper = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -96,6 +98,8 @@ def peer(connection: _socket.socket) -> int:
 
 def enter_namespaces(pid: int) -> None:
     """Move this process into the container of process `pid`; raises OSError."""
+    import ctypes  # in the first task, the keeper has been started meanwhile
+
     names = ("ns/user", "ns/mnt", "root", "cwd")
     user, mounts, root, folder = (os.open(f"/proc/{pid}/{name}", os.O_RDONLY) for name in names)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -132,7 +136,7 @@ def _forget_python() -> None:
         _signal.signal(number, _signal.SIG_DFL)
 
 
-def _start_keeper(name: str, container: list[str], tasks: int) -> None:
+def _start_keeper(name: str, container: list[str], tasks: int, staged: str) -> None:
     listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         listener.bind(name)
@@ -143,26 +147,36 @@ def _start_keeper(name: str, container: list[str], tasks: int) -> None:
         listener.close()
         return
     try:
-        sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
+        _find_jaxsif()
         from jaxsif.node.keeper import keep
 
-        keep(listener.detach(), container, tasks)
+        keep(listener.detach(), container, tasks, staged)
     finally:
         os._exit(0)
 
 
+def _find_jaxsif() -> None:
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
+
+
 def main(argv: list[str]) -> None:
     """Run the command line."""
+    staged, argv = (argv[1:4], argv[4:]) if argv[0] == "--staged" else ([], argv)
     end = argv.index("--")
     container, program = argv[:end], argv[end + 1 :]
     tasks = tasks_here(os.environ)
     if tasks > 1:
         name = address(os.environ)
         if os.environ.get("SLURM_LOCALID") == "0":
-            _start_keeper(name, container, tasks)
+            _start_keeper(name, container, tasks, staged[0] if staged else "")
         found = ask(name)
         if found:
             execute(*found, program)
+    if staged:
+        _find_jaxsif()
+        from jaxsif.node.stage import restore
+
+        restore(*staged)
     _forget_python()
     os.execvp(container[0], [*container, *program])
 

@@ -6,7 +6,7 @@
 
 It prints one JSON object: the node, what there is, how long it took. An image is unpacked where there is unsquashfs
 and room for it, so that nothing stands between the programs and the files; otherwise the SIF file is kept. Beside it,
-a list of all its files with sizes and times of change tells later whether it is still what was put there.
+a list of all its files tells later whether it is still what was put there. `restore` does that in a task.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import socket
-import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.imagefile import digest, find_root, staged_path
+from jaxsif.node.files import find_damage, is_private, list_files
 
 _MARGIN = 64 << 20  # bytes to leave free
 
@@ -36,42 +38,9 @@ def own_folder(folder: str) -> str:
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
-        status = os.lstat(path)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        if not is_private(path):
             raise HostError(f"not a folder of this user alone: {path}", folder, "remove it") from None
     return path
-
-
-def list_files(path: str) -> Iterator[str]:
-    """A line for each file below `path`, or for `path` itself: name, kind, size, times of change."""
-    status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode):
-        yield f".\t{status.st_mode} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n"
-        return
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        with os.scandir(os.path.join(path, folder)) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                status = entry.stat(follow_symlinks=False)
-                name = os.path.join(folder, entry.name)
-                yield f"{name!a}\t{status.st_mode} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n"
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(name)
-
-
-def find_damage(place: str) -> str | None:
-    """Why the image at `place` cannot be used; None when it is as it was put there."""
-    try:
-        with open(f"{place}.list") as file:
-            expected = file.readlines()
-        found = list(list_files(place))
-    except FileNotFoundError:
-        return "absent"
-    if found == expected:
-        return None
-    changed = sorted({line.split("\t")[0] for line in set(expected) ^ set(found)})
-    return f"damaged: {len(changed)} file(s) changed, such as {changed[0]}"
 
 
 def check(folder: str, name: str) -> dict[str, object]:
@@ -80,15 +49,15 @@ def check(folder: str, name: str) -> dict[str, object]:
     return {"damage": damage, "free": shutil.disk_usage(own_folder(folder)).free}
 
 
-def place(folder: str, name: str, image: str, brought: str) -> dict[str, object]:
+def place(folder: str, name: str, image: str, brought: str = "") -> dict[str, object]:
     """Put it there, unless it is; from the file `brought` of sbcast, else from `image` on the shared disk."""
     target, folder = staged_path(folder, name), own_folder(folder)
-    brought = os.path.join(folder, brought)
+    brought = brought and os.path.join(folder, brought)
     with _alone(folder):
         try:
             damage = find_damage(target)
             if damage:
-                _place(brought if _is_image(brought, name) else image, name, target)
+                _place(_find_source((brought, image), name), target)
         finally:
             _remove(brought)
     return {"damage": damage, "unpacked": os.path.isdir(target)}
@@ -115,16 +84,16 @@ def _alone(folder: str) -> Iterator[None]:
         yield
 
 
-def _is_image(path: str, name: str) -> bool:
-    try:
-        return digest(path) == name
-    except (HostError, FileNotFoundError):  # cut short, or not brought at all
-        return False
+def _find_source(paths: Sequence[str], name: str) -> str:
+    """The first of the files that is the image: not cut short, nor changed, nor missing."""
+    for path in paths:
+        with suppress(HostError, FileNotFoundError):
+            if digest(path) == name:
+                return path
+    raise HostError(f"what is here has not the digest {name}: {paths[-1]}", paths[-1], "copy or build it again")
 
 
-def _place(image: str, name: str, target: str) -> None:
-    if not _is_image(image, name):
-        raise HostError(f"what is here has not the digest {name}: {image}", image, "copy or build it again")
+def _place(image: str, target: str) -> None:
     partial = f"{target}.new"
     for path in (f"{target}.list", target):
         _remove(path)
@@ -132,7 +101,7 @@ def _place(image: str, name: str, target: str) -> None:
         if not _unpack(image, partial):
             _keep_file(image, partial)
         os.rename(partial, target)
-        with open(f"{target}.list.new", "w") as file:
+        with open(f"{target}.list.new", "wb") as file:
             file.writelines(list_files(target))
         os.rename(f"{target}.list.new", f"{target}.list")
     except BaseException:
@@ -187,19 +156,43 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def main(verb: str, folder: str, *arguments: str) -> None:
-    """Run one verb and print what came of it."""
+def restore(target: str, name: str, image: str) -> None:
+    """In a task, before it starts a container: have the image as it was put there, or end the task."""
+    damage = find_damage(target)
+    if not damage:
+        return
     begin = time.monotonic()
-    verbs: dict[str, Callable[..., dict[str, object]]] = {"check": check, "place": place, "clean": clean}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # leaving nothing half
+    found = _answer(place, os.path.dirname(os.path.dirname(target)), name, image)
+    if "error" in found:
+        _refuse(f"cannot stage the image on {found['node']}: {found['error']}")
+    if found["damage"]:  # else another task was faster
+        took = time.monotonic() - begin
+        print(f"jaxsif: the image on {found['node']} was {damage}; put there anew in {took:.1f} s", file=sys.stderr)
+
+
+def _refuse(problem: str) -> NoReturn:
+    """End this task as jaxsif/task/failure.py does."""
+    if any(f"{runtime}ENV_JAXSIF_REPORT" in os.environ for runtime in ("APPTAINER", "SINGULARITY")):
+        task, node = int(os.environ["SLURM_PROCID"]), os.environ["SLURMD_NODENAME"]
+        problem = "\x1ejaxsif " + json.dumps({"task": task, "node": node, "event": "refused", "text": problem})
+    print(problem, file=sys.stderr, flush=True)
+    os._exit(125)
+
+
+def _answer(verb: Callable[..., Mapping[str, object]], folder: str, *arguments: str) -> dict[str, object]:
+    begin = time.monotonic()
     try:
-        found = verbs[verb](folder, *arguments)
+        found = verb(folder, *arguments)
     except JaxsifError as error:
         found = {"error": error.what}
     except OSError as error:
         found = {"error": f"{error.strerror}: {error.filename or folder}"}
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    print(json.dumps({"node": node, **found, "seconds": round(time.monotonic() - begin, 2)}))
+    return {"node": node, **found, "seconds": round(time.monotonic() - begin, 2)}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    _VERBS: Mapping[str, Callable[..., Mapping[str, object]]] = {"check": check, "place": place, "clean": clean}
+    print(json.dumps(_answer(_VERBS[sys.argv[1]], *sys.argv[2:])))

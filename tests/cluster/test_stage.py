@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -35,7 +36,8 @@ def test_one_copy_on_each_node_and_a_damaged_one_is_replaced(cluster: Cluster, f
         " printf x | dd of=numpy/version.py bs=1 seek=9 conv=notrunc status=none; rm jax/version.py'"
     )
     last = "jaxsif run --stage -- python -c 'import jax, numpy.version; print(1)' | uniq -c"
-    out, said, status = in_job(cluster, folder, f"{run}; {run}; {spoil}; {last}")
+    forgotten = "XDG_CACHE_HOME=/proc/none jaxsif run --stage -- true"
+    out, said, status = in_job(cluster, folder, f"{run}; {run}; {spoil}; {last}; {forgotten}")
     assert status == 0, said
     first, second, sums = out.splitlines()
     assert first == second
@@ -43,10 +45,12 @@ def test_one_copy_on_each_node_and_a_damaged_one_is_replaced(cluster: Cluster, f
     assert sums.split() == ["8", "1"]
     assert said[0].endswith("to 4 of 4 node(s), into /tmp")
     assert "checked and unpacked in" in said[1]
-    assert said[2].startswith("jaxsif: the image is on 4 node(s), unchanged (")
+    assert said[2].startswith("jaxsif: the image is on 4 node(s), by an earlier run of this job: ")
     assert said[2].endswith(" MB not copied")
-    assert said[3].startswith("jaxsif: the image on node3 is damaged: ")
-    assert said[4].endswith("to 1 of 4 node(s), into /tmp")
+    assert said[3] == said[2]
+    damage = r"jaxsif: the image on node3 was damaged: 3 file\(s\) changed, such as '\S+'; put there anew in [0-9.]+ s"
+    assert re.fullmatch(damage, said[4])
+    assert said[5].startswith("jaxsif: the image is on 4 node(s), unchanged (")
     assert len(said) == 6
     for node in NODES:
         names = cluster.check(f"ls -A {STAGED}", node=node).split()
@@ -91,9 +95,9 @@ def test_two_stagings_at_once(cluster: Cluster, folder: str) -> None:
     for delay in (1.2, 2.0, 2.8):
         second = f"(sleep {delay}; timeout --signal=INT 1.2 {run} >/dev/null 2>&1) & {run}; wait"
         assert cluster.check(f"cd {folder}; module load jax/sif; {second}", timeout=60) == "1\n1\n"
-        lines = int(cluster.check(f"cat {STAGED}/*.list | wc -l", node="node1"))
-        found = int(cluster.check(f"find {STAGED}/*/ -mindepth 1 | wc -l", node="node1"))
-        assert lines == found > 5000
+        listed = int(cluster.check(f"tr -dc '\\0' <$(echo {STAGED}/*.list) | wc -c", node="node1"))
+        found = int(cluster.check(f"find {STAGED}/*/ | wc -l", node="node1"))
+        assert listed == 2 * found > 10000
         cluster.check(f"rm -rf {STAGED}", node="node1", user="root")
 
 
@@ -111,7 +115,7 @@ def test_an_image_that_no_ordinary_user_can_unpack(cluster: Cluster, folder: str
     one = "jaxsif run --stage --image odd.sif -- true"
     out, said, status = in_job(cluster, folder, f"{one} && {spoil}; {one}; echo $?", nodes=1)
     assert (out, status) == ("0\n", 0), said
-    assert "unpacked" in said[-1]
+    assert "put there anew in" in said[-1]
     out, said, status = in_job(cluster, folder, "jaxsif run --stage --image device.sif -- echo 1", nodes=1)
     assert (out, status) == ("1\n1\n", 0), said
     assert "placed as a file" in said[1]
@@ -122,6 +126,26 @@ def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
     _, said, status = in_job(cluster, folder, "jaxsif run --stage -- true", nodes=1)
     assert status == 125
     assert said[0] == f"jaxsif: error: cannot stage the image on node1: not a folder of this user alone: {STAGED}"
+
+
+def test_what_a_later_run_of_a_job_finds(cluster: Cluster, folder: str) -> None:
+    """A folder that others can change; nothing at all, for one task a node; and then it is as ever."""
+    on_node = "srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 "
+    run = "jaxsif run --stage -- printenv APPTAINER_CONTAINER"
+    open_to_all = f"{run}; {on_node} chmod 755 {STAGED}; {run}; echo $?; {on_node} rm -r {STAGED}"
+    one_task = run.replace("--stage", "--stage --ntasks-per-node=1")
+    out, said, status = in_job(cluster, folder, f"{open_to_all}; {one_task}; {run}", nodes=1)
+    assert status == 0, said
+    places = out.split()
+    assert places[:2] + places[3:] == places[:1] * 5
+    assert places[2] == "125"
+    later = said[2]
+    assert later.startswith("jaxsif: the image is on 1 node(s), by an earlier run of this job: ")
+    assert said[3] == f"jaxsif: error: cannot stage the image on node1: not a folder of this user alone: {STAGED}"
+    assert re.fullmatch(r"  from: task [01] on node1", said[4])
+    assert said[5] == later
+    assert said[6].startswith("jaxsif: the image on node1 was absent; put there anew in ")
+    assert said[7:] == [later]
 
 
 def test_what_arrives_must_be_the_image(cluster: Cluster, folder: str) -> None:
