@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from jaxsif import process
+from jaxsif.children import Child, run
 from jaxsif.distributed import PORT_VARIABLE
 from jaxsif.errors import PortTakenError
 from jaxsif.host import coordinator_ports, free_ports, step_name, visible_gpus
@@ -65,11 +65,7 @@ def launch(plan: LaunchPlan, environ: Mapping[str, str]) -> int:
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
     seen = ReportFilter(plan.label)
-    if plan.launcher == SRUN:
-        children = [process.Child(plan.argv, base, seen.feed)]
-    else:
-        children = _local_children(plan, base, seen)
-    ended = process.run(children)
+    ended = run([Child(plan.argv, base, seen.feed)] if plan.launcher == SRUN else _local_children(plan, base, seen))
     if ended.interrupted:
         return 128 + ended.interrupted
     failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher)
@@ -78,7 +74,7 @@ def launch(plan: LaunchPlan, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[process.Child]:
+def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[Child]:
     """One child per process, each with the variables by which Slurm would tell it who it is.
 
     JAX has no other variables for that, and the task shim needs no second way either.
@@ -104,7 +100,7 @@ def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFi
         one = ReportFilter(beside=seen)
         label = _Labeller(index, one) if plan.label else None
         children.append(
-            process.Child(
+            Child(
                 plan.argv,
                 {**environ, **variables},
                 stderr=label.stderr if label else one.feed,

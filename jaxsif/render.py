@@ -10,7 +10,7 @@ _OF_A_JOB = ("--partition", "--account", "--constraint", "--time")
 
 
 def render_command(plan: LaunchPlan) -> str:
-    """One line for a POSIX shell that starts exactly what `process.run` starts; of local processes, each one's."""
+    """One line for a POSIX shell that starts exactly what `children.run` starts; of local processes, each one's."""
     import shlex  # here: most runs render nothing
 
     words = [f"{name}={shlex.quote(value)}" for name, value in plan.set_environ]
