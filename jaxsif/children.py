@@ -14,8 +14,8 @@ from typing import IO, NamedTuple
 
 from jaxsif.process import Running, start_process
 
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 _POLL = 0.1  # seconds between looks at processes whose output is silent
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
 _STUCK_AFTER = 5.0  # seconds from Ctrl-C to SIGKILL for local processes; a second Ctrl-C does it at once

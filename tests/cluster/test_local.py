@@ -32,22 +32,6 @@ def test_a_failure_ends_the_others_and_is_named(cluster: Cluster, folder: str) -
     assert cluster.run("pgrep -f fail.py").stdout == ""
 
 
-def test_a_process_killed(cluster: Cluster, folder: str) -> None:
-    done = cluster.run(f"cd {folder} && " + jaxsif_run(*LOCAL, "--", "python", "fail.py", "kill", "1"))
-    assert done.returncode == 137
-    assert "jaxsif: error: task 1 on login was killed by SIGKILL\n" in done.stderr
-
-
-def test_label_and_exit_status(cluster: Cluster) -> None:
-    script = "echo out $SLURM_PROCID; echo err >&2; [ $SLURM_PROCID != 1 ] || { sleep 1; exit 7; }"
-    done = cluster.run(jaxsif_run(*LOCAL, "--ntasks-per-node=2", "--label", "--", "bash", "-c", script))
-    assert done.returncode == 7
-    assert sorted(done.stdout.splitlines()) == ["0: out 0", "1: out 1"]
-    *lines, error = sorted(done.stderr.splitlines())
-    assert lines == ["0: err", "1: err"]
-    assert error == "jaxsif: error: task 1 on login ended with exit status 7"
-
-
 def test_signal_ends_all_processes(cluster: Cluster, folder: str) -> None:
     script = f"cd {folder} && echo $$ >pid && " + jaxsif_run(*LOCAL, "--", "python", "fail.py", "none", "0")
     with cluster.start(script) as launcher:
