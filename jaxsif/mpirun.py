@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
 
 # Variables by which resource managers name a file of hosts, one line for each slot: PBS, LSF.
 HOSTFILE_VARIABLES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE")
+# Patterns are compiled where they are used: to do it here would take srun's runs a millisecond.
 # What each node knows better, and what is of Open MPI's and Slurm's own start.
-_OWN = re.compile(
-    r"(OMPI|OPAL|PMIX|PRTE|PMI|SLURM|SLURMD|PBS|LSB|LS)_|(CUDA_VISIBLE_DEVICES|HOSTNAME|PWD|OLDPWD|SHLVL|_)$"
-)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OWN = r"(OMPI|OPAL|PMIX|PRTE|PMI|SLURM|SLURMD|PBS|LSB|LS)_|(CUDA_VISIBLE_DEVICES|HOSTNAME|PWD|OLDPWD|SHLVL|_)$"
 
 
 class Host(NamedTuple):
@@ -34,7 +32,7 @@ def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
     """Lines such as 'node1 slots=4', 'node2', 'node1:4', '# text'; raises JaxsifError."""
     pairs: list[tuple[str, str | None]] = []
     for line in text.splitlines():
-        name, *words = line.partition("#")[0].split()[:] or [""]
+        name, *words = line.partition("#")[0].split() or [""]
         name, colon, count = name.partition(":")
         slots = [word[len("slots=") :] for word in words if word.startswith("slots=")]
         if name:
@@ -75,22 +73,20 @@ def build_argv(nodes: Sequence[str], tasks: int, label: bool, variables: Iterabl
     return (*argv, *(word for name in variables for word in ("-x", name)))
 
 
-def choose_variables(environ: Mapping[str, str], added: Iterable[str], removed: Iterable[str]) -> tuple[str, ...]:
+def choose_variables(environ: Iterable[str], added: Iterable[str], removed: Iterable[str]) -> tuple[str, ...]:
     """The names of the variables that the tasks shall have: as with srun, all of them. mpirun passes none by itself.
 
     By their names alone, -x takes them with any value.
     """
-    names = [name for name in environ if _NAME.fullmatch(name) and not _OWN.match(name) and name not in set(removed)]
-    return tuple(dict.fromkeys([*names, *added]))
+    known = [name for name in environ if name.isascii() and name.isidentifier() and not re.match(_OWN, name)]
+    return tuple(dict.fromkeys([*(name for name in known if name not in set(removed)), *added]))
 
 
 # What mpirun 5 says when it gave a child its own process group after that had done so itself: nothing is wrong.
-_NOISE = re.compile(rb"^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n", re.MULTILINE)
-_TAG = re.compile(rb"^\[[^\]\n]*,(\d+)\]<std(?:out|err)>: ?", re.MULTILINE)
-_BLOCK = re.compile(r"^-{60,}\n(.+?)\n\s*\n", re.MULTILINE | re.DOTALL)  # its errors stand between two such lines
-_SSH = re.compile(
-    r"^(ssh: .+|.+: Permission denied \(.+|Host key verification failed\.|.*prted: .*not found)$", re.MULTILINE
-)
+_NOISE = rb"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n"
+_TAG = rb"(?m)^\[[^\]\n]*,(\d+)\]<std(?:out|err)>: ?"
+_BLOCK = r"(?ms)^-{60,}\n(.+?)\n\s*\n"  # its errors stand between two such lines
+_SSH = r"(?m)^(ssh: .+|.+: Permission denied \(.+|Host key verification failed\.|.*prted: .*not found)$"
 _KEPT = 16384  # bytes
 
 
@@ -107,8 +103,8 @@ class Output:
         self._seen = (self._seen + data)[-_KEPT:]
         if self._label:
             data, self._pending = self._whole_lines(data)
-            data = _TAG.sub(rb"\1: ", data)
-        return _NOISE.sub(b"", data)
+            data = re.sub(_TAG, rb"\1: ", data)
+        return re.sub(_NOISE, b"", data)
 
     def _whole_lines(self, data: bytes) -> tuple[bytes, bytes]:
         whole = self._pending + data
@@ -119,5 +115,5 @@ class Output:
     def complaint(self) -> str:
         """Why mpirun could not do it, in its own words: ssh's, or the first sentence of a message; '' for nothing."""
         text = self._seen.decode(errors="replace")
-        found = _SSH.search(text) or _BLOCK.search(text)
+        found = re.search(_SSH, text) or re.search(_BLOCK, text)
         return " ".join(found[1].split()) if found else ""
