@@ -10,12 +10,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from jaxsif import process
+from jaxsif import mpirun, process
 from jaxsif.apptainer import Runtime
 from jaxsif.config import Setting
 from jaxsif.distributed import parse_ports
-from jaxsif.errors import HostError, ProgramError
-from jaxsif.plan import LOCAL, SRUN, Host, RunOptions, choose_launcher
+from jaxsif.errors import HostError, JaxsifError, ProgramError
+from jaxsif.hostlist import expand
+from jaxsif.launchers import LAUNCHERS, LOCAL, MPIRUN, SRUN
+from jaxsif.plan import Host, RunOptions, choose_launcher
 from jaxsif.sif import HEADER_SIZE, check_sif
 from jaxsif.slurm import Allocation, parse_job_gpus
 
@@ -40,7 +42,10 @@ def probe(
     """The host as a plan needs it, and where its image comes from; raises JaxsifError for what is missing."""
     has_srun = find_executable(SRUN, environ) is not None
     launcher = choose_launcher(options.launcher, has_srun, allocation)
-    runtime = require_runtime(environ) if launcher == SRUN else find_runtime(environ)
+    if launcher == MPIRUN and not find_executable(MPIRUN, environ):
+        raise HostError("mpirun is not on the PATH", options.source("launcher"), "load Open MPI's module")
+    runtime = require_runtime(environ) if LAUNCHERS[launcher].spans_nodes else find_runtime(environ)
+    hosts, hosts_source = _find_hosts(options, allocation, environ) if launcher == MPIRUN else ((), "")
     image = find_image(named) if runtime else None
     if not any(word.startswith(("--chdir", "-D")) for word in options.srun_args):
         _check_program(options.command)
@@ -52,10 +57,38 @@ def probe(
         package=os.path.dirname(os.path.realpath(__file__)),
         port=find_port(coordinator_ports(options)),
         step=step_name(),
-        gpus=_count_gpus(environ) if launcher == LOCAL else 0,
-        job_gpus=_job_gpus(options, allocation) if launcher == SRUN else None,
+        gpus=_count_gpus(environ) if launcher != SRUN else 0,
+        job_gpus=_job_gpus(options, allocation) if launcher != LOCAL else None,
+        hosts=hosts,
+        hosts_source=hosts_source,
     )
     return host, image.source if image else "nowhere (no container)"
+
+
+def _find_hosts(
+    options: RunOptions, allocation: Allocation | None, environ: Mapping[str, str]
+) -> tuple[tuple[mpirun.Host, ...], str]:
+    """The hosts for mpirun, and what names them: an option, the job that this is in, or this machine alone."""
+    if options.hosts is not None:
+        return mpirun.parse_hosts(options.hosts, options.source("hosts")), options.source("hosts")
+    if options.hostfile is not None:
+        return _read_hostfile(options.hostfile, options.source("hostfile"))
+    if allocation:
+        source = "SLURM_JOB_NODELIST (environment)"
+        names = expand(environ.get("SLURM_JOB_NODELIST", ""), source)
+        return tuple(mpirun.Host(name, None) for name in names), source
+    for variable in mpirun.HOSTFILE_VARIABLES:
+        if environ.get(variable):
+            return _read_hostfile(environ[variable], f"{variable} (environment)")
+    return (mpirun.Host(socket.gethostname(), None),), "this host"
+
+
+def _read_hostfile(path: str, source: str) -> tuple[tuple[mpirun.Host, ...], str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return mpirun.parse_hostfile(file.read(), f"{path}, of {source}"), source
+    except OSError as error:
+        raise JaxsifError(f"cannot read the hosts of {path}: {error.strerror}", source, "correct the path") from error
 
 
 def find_executable(name: str, environ: Mapping[str, str]) -> str | None:

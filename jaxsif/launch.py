@@ -8,11 +8,14 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from jaxsif import process
+from jaxsif.children import Child, run
 from jaxsif.distributed import PORT_VARIABLE
 from jaxsif.errors import PortTakenError
-from jaxsif.host import coordinator_ports, free_ports, step_name, visible_gpus
-from jaxsif.plan import SRUN, Host, LaunchPlan, RunOptions, build
+from jaxsif.host import coordinator_ports, free_ports, step_name
+from jaxsif.identity import hand_out_gpus, identify
+from jaxsif.launchers import LOCAL, MPIRUN, SRUN
+from jaxsif.mpirun import Output
+from jaxsif.plan import Host, LaunchPlan, RunOptions, build
 from jaxsif.reports import ReportFilter, find_failure
 from jaxsif.slurm import Allocation
 
@@ -65,11 +68,7 @@ def launch(plan: LaunchPlan, environ: Mapping[str, str]) -> int:
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
     seen = ReportFilter(plan.label)
-    if plan.launcher == SRUN:
-        children = [process.Child(plan.argv, base, seen.feed)]
-    else:
-        children = _local_children(plan, base, seen)
-    ended = process.run(children)
+    ended = run(_CHILDREN[plan.launcher](plan, base, seen))
     if ended.interrupted:
         return 128 + ended.interrupted
     failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher)
@@ -78,33 +77,38 @@ def launch(plan: LaunchPlan, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[process.Child]:
-    """One child per process, each with the variables by which Slurm would tell it who it is.
+def _srun_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[Child]:
+    return [Child(plan.argv, environ, seen.feed)]
 
-    JAX has no other variables for that, and the task shim needs no second way either.
-    """
+
+def _mpirun_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[Child]:
+    """mpirun, alone in its session: a second Ctrl-C, the terminal's beside ours, would make it leave its tasks."""
+    out, err = Output(plan.label), Output(plan.label)
+
+    def stderr(data: bytes) -> bytes:
+        shown = err.feed(data)
+        shown = seen.feed(shown) if shown else b""
+        if data:
+            return shown
+        if err.complaint:
+            seen.errors.append(f"mpirun: error: {err.complaint}")
+        return shown + seen.feed(b"")
+
+    return [Child(plan.argv, environ, stderr, out.feed if plan.label else None, own_group=True)]
+
+
+def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[Child]:
+    """One child per process, each with the variables by which Slurm would tell it who it is."""
     count = plan.layout.ntasks_per_node or 1
-    number = plan.layout.gpus_per_node or 0
-    visible = visible_gpus(environ)[:number]
-    gpus = ",".join(visible if len(visible) == number else map(str, range(number)))
+    gpus = hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), plan.layout.gpus_per_node or 0, 0)
     children = []
     for index in range(count):
-        variables = {
-            "SLURM_JOB_ID": str(os.getpid()),
-            "SLURM_STEP_NODELIST": "localhost",
-            "SLURM_STEP_TASKS_PER_NODE": str(count),
-            "SLURM_NTASKS": str(count),
-            "SLURM_PROCID": str(index),
-            "SLURM_LOCALID": str(index),
-            "SLURM_NODEID": "0",
-            "SLURMD_NODENAME": socket.gethostname(),
-        }
-        if gpus:
-            variables.update(CUDA_VISIBLE_DEVICES=gpus, SLURM_STEP_GPUS=gpus)
+        variables = {**identify(index, count, ["localhost"], str(os.getpid())), **gpus}
+        variables["SLURMD_NODENAME"] = socket.gethostname()
         one = ReportFilter(beside=seen)
         label = _Labeller(index, one) if plan.label else None
         children.append(
-            process.Child(
+            Child(
                 plan.argv,
                 {**environ, **variables},
                 stderr=label.stderr if label else one.feed,
@@ -114,6 +118,9 @@ def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFi
             )
         )
     return children
+
+
+_CHILDREN = {SRUN: _srun_children, LOCAL: _local_children, MPIRUN: _mpirun_children}
 
 
 class _Labeller:

@@ -80,7 +80,9 @@ OPTIONS = (
     Option("--init-timeout", COUNT, PROCESSES, "how long JAX's processes wait for each other at the start", "SECONDS"),
     Option("--heartbeat-timeout", COUNT, PROCESSES, "how long a process may be silent", "SECONDS"),
     Option("--shutdown-timeout", COUNT, PROCESSES, "how long they wait for each other at the end", "SECONDS"),
-    Option("--launcher", TEXT, OUTPUT, "srun where there is one, local otherwise", choices=("srun", "local")),
+    Option("--launcher", TEXT, OUTPUT, "srun where there is one, local otherwise", choices=("srun", "local", "mpirun")),
+    Option("--hosts", TEXT, OUTPUT, "the hosts for mpirun, and how many tasks each takes", "NAME[:SLOTS],..."),
+    Option("--hostfile", PATH, OUTPUT, "the file that has them, as mpirun's own", "PATH"),
     Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number", default=False),
 )
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from jaxsif import mpirun
 from jaxsif.apptainer import TASK_FOLDER, Runtime
 from jaxsif.distributed import check_node_address, container_variables, scrub_proxies
 from jaxsif.errors import JaxsifError
+from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.layout import Layout, plan_layout
 from jaxsif.slurm import ALLOCATION_OPTIONS, STEP_OPTIONS, Allocation
 
-SRUN = "srun"
-LOCAL = "local"
 NODE = "node"
 TASK = "task"
 
@@ -23,7 +23,7 @@ class RunOptions(NamedTuple):
     """What the command line asks for; None where it says nothing."""
 
     command: tuple[str, ...]  # the program and its arguments
-    launcher: str | None = None  # srun or local
+    launcher: str | None = None  # of launchers.LAUNCHERS
     nodes: int | None = None
     ntasks_per_node: int | None = None
     gpus_per_node: str | None = None  # N or TYPE:N
@@ -41,6 +41,8 @@ class RunOptions(NamedTuple):
     heartbeat_timeout: int | None = None
     shutdown_timeout: int | None = None
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
+    hosts: str | None = None  # NAME:SLOTS,... for mpirun
+    hostfile: str | None = None  # a file of them
     sources: Mapping[str, str] = MappingProxyType({})  # what set each option, by its key; for errors
 
     def source(self, key: str) -> str:
@@ -62,14 +64,16 @@ class Host(NamedTuple):
     job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
     layers: tuple[str, ...] = ()  # files to mount over the image
     staged: tuple[str, ...] = ()  # for an image on the nodes' disks: its digest, and the file that it comes from
+    hosts: tuple[mpirun.Host, ...] = ()  # where mpirun may start tasks
+    hosts_source: str = ""  # what named them
 
 
 class LaunchPlan(NamedTuple):
     """Everything that a start needs; nothing in it differs between tasks."""
 
-    launcher: str  # srun or local
+    launcher: str  # of launchers.LAUNCHERS
     layout: Layout  # what the argument vector asks Slurm for
-    launch_argv: tuple[str, ...]  # srun and its options; empty for local
+    launch_argv: tuple[str, ...]  # srun or mpirun and its options; empty for local
     task_argv: tuple[str, ...]  # what every task executes
     set_environ: tuple[tuple[str, str], ...]  # variables to add to this process's own
     unset_environ: tuple[str, ...]  # variables to take away
@@ -82,23 +86,17 @@ class LaunchPlan(NamedTuple):
 
 
 def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None) -> str:
-    """srun where there is one; raises JaxsifError where it is asked for and missing."""
-    if asked == LOCAL:
-        return LOCAL
-    if has_srun:
-        return SRUN
-    if asked == SRUN or allocation:
+    """The one asked for, else srun where there is one; raises JaxsifError where srun is needed and missing."""
+    chosen = asked or (SRUN if has_srun or allocation else LOCAL)
+    if chosen == SRUN and not has_srun:
         raise JaxsifError("srun is not on the PATH", "--launcher srun" if asked else "SLURM_JOB_ID", "load Slurm")
-    return LOCAL
+    return chosen
 
 
 def build(options: RunOptions, host: Host, allocation: Allocation | None, environ: Mapping[str, str]) -> LaunchPlan:
     """The plan for `options` on `host`; raises JaxsifError for a request that cannot work."""
     launcher = choose_launcher(options.launcher, host.srun, allocation)
-    if launcher == LOCAL:
-        layout = _local_layout(options, host)
-    else:
-        layout = plan_layout(options.nodes, options.ntasks_per_node, options.gpus_per_node, allocation, host.job_gpus)
+    layout = _LAYOUTS[launcher](options, host, allocation)
     # An --env for a name that jaxsif sets is the user's choice.
     variables = {**container_variables(host.port, environ), **_coordinator_variables(options, launcher)}
     variables.update(options.env)
@@ -108,10 +106,16 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
     if host.runtime:
         set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
     set_environ.update(host.runtime.environ(variables.items()) if host.runtime else variables)
+    launch_argv: tuple[str, ...] = ()
+    if launcher == SRUN:
+        launch_argv = _srun_argv(options, layout, allocation)
+    elif launcher == MPIRUN:
+        names = mpirun.choose_variables(environ, set_environ, unset_environ)
+        launch_argv = _mpirun_argv(options, host, layout, names)
     return LaunchPlan(
         launcher=launcher,
         layout=layout,
-        launch_argv=_srun_argv(options, layout, allocation) if launcher == SRUN else (),
+        launch_argv=launch_argv,
         task_argv=_task_argv(options, host, layout),
         set_environ=tuple(set_environ.items()),
         unset_environ=unset_environ,
@@ -134,12 +138,45 @@ def _coordinator_variables(options: RunOptions, launcher: str) -> dict[str, str]
     return variables
 
 
-def _local_layout(options: RunOptions, host: Host) -> Layout:
+def _srun_layout(options: RunOptions, host: Host, allocation: Allocation | None) -> Layout:
+    return plan_layout(options.nodes, options.ntasks_per_node, options.gpus_per_node, allocation, host.job_gpus)
+
+
+def _local_layout(options: RunOptions, host: Host, _allocation: Allocation | None) -> Layout:
     if options.nodes not in (None, 1):
         raise JaxsifError(f"{options.nodes} nodes without Slurm", "--nodes", "--nodes=1, or run it where srun is")
     gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
     layout = plan_layout(1, options.ntasks_per_node, gpus, None, None)
     return layout if layout.ntasks_per_node else layout._replace(ntasks_per_node=1, why="one task without GPUs")
+
+
+def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | None) -> Layout:
+    count = options.nodes or len(host.hosts)
+    if count > len(host.hosts):
+        hint = f"--nodes={len(host.hosts)}, or name more hosts"
+        raise JaxsifError(f"{count} nodes, but {len(host.hosts)} host(s)", host.hosts_source, hint)
+    gpus, slots = options.gpus_per_node, None
+    if options.ntasks_per_node is None and gpus is None:
+        slots = mpirun.choose_slots(host.hosts[:count], host.hosts_source)
+    if gpus is None and allocation is None and host.gpus:
+        gpus = str(host.gpus)  # the nodes are taken to be like this one
+    layout = plan_layout(count, options.ntasks_per_node or slots, gpus, allocation, host.job_gpus)
+    if slots:
+        return layout._replace(why=f"the slots of {host.hosts_source}")
+    return layout if layout.ntasks_per_node else layout._replace(ntasks_per_node=1, why="one task on each node")
+
+
+_LAYOUTS = {SRUN: _srun_layout, LOCAL: _local_layout, MPIRUN: _mpirun_layout}
+
+
+def _mpirun_argv(options: RunOptions, host: Host, layout: Layout, names: tuple[str, ...]) -> tuple[str, ...]:
+    """mpirun, its options, and what tells each task who it is."""
+    nodes = [one.name for one in host.hosts[: layout.nodes]]
+    tasks = layout.ntasks_per_node or 1
+    # Unless told, each node hands out its own, which may be others than here.
+    gpus = "-" if options.gpus_per_node is None else str(layout.gpus_per_node)
+    identify = (host.python, "-IS", f"{host.package}/node/mpi.py", ",".join(nodes), str(tasks), gpus)
+    return (*mpirun.build_argv(nodes, tasks, options.label, names), *identify)
 
 
 def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:

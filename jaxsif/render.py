@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jaxsif.plan import LOCAL, Host, LaunchPlan, RunOptions
+from jaxsif.launchers import LAUNCHERS, LOCAL, SRUN
+from jaxsif.plan import Host, LaunchPlan, RunOptions
 from jaxsif.slurm import ALLOCATION_OPTIONS, Allocation
 
 # Options that ask for a job, and mean nothing where there is one already, or none can be.
@@ -10,7 +11,7 @@ _OF_A_JOB = ("--partition", "--account", "--constraint", "--time")
 
 
 def render_command(plan: LaunchPlan) -> str:
-    """One line for a POSIX shell that starts exactly what `process.run` starts; of local processes, each one's."""
+    """One line for a POSIX shell that starts exactly what `children.run` starts; of local processes, each one's."""
     import shlex  # here: most runs render nothing
 
     words = [f"{name}={shlex.quote(value)}" for name, value in plan.set_environ]
@@ -31,8 +32,7 @@ def render_summary(plan: LaunchPlan, image_source: str) -> str:
         (layout.gpus_per_node, "GPU(s) a node"),
     )
     shape = ", ".join(f"{count} {unit}" for count, unit in counts if count is not None)
-    where = "on this machine" if plan.launcher == LOCAL else "by srun"
-    what = f"{shape or 'one task'} {where} ({layout.why}); image from {image_source}"
+    what = f"{shape or 'one task'} {LAUNCHERS[plan.launcher].where} ({layout.why}); image from {image_source}"
     return f"jaxsif: {what}\njaxsif: {render_command(plan)}"
 
 
@@ -44,14 +44,17 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
     if host.runtime is None:
         notes.append("warning: no container runtime here: running in this machine's own Python")
     ignored = [name for name in _OF_A_JOB if _given(options, name)]
-    if plan.launcher == LOCAL:
-        notes += [f"warning: {name} has no effect without Slurm" for name in ignored]
-    elif allocation:
+    if plan.launcher == LOCAL or not allocation:
+        notes += [f"warning: {name} has no effect without Slurm" for name in ignored if plan.launcher != SRUN]
+    else:
         tasks, cpus = plan.layout.ntasks_per_node, allocation.cpus_per_node
-        if tasks and cpus and tasks > cpus:
+        if plan.launcher == SRUN and tasks and cpus and tasks > cpus:
             remedy = "allocate with --cpus-per-gpu or --cpus-per-task"
             notes.append(f"warning: {tasks} tasks on each node share {cpus} CPU(s): {remedy}")
         notes += [f"warning: {name} has no effect inside job {allocation.job_id}" for name in ignored]
+    others = [key for name, one in LAUNCHERS.items() if name != plan.launcher for key in one.options]
+    given = [key for key in others if getattr(options, key.replace("-", "_"))]
+    notes += [f"warning: {options.source(key)} has no effect with --launcher {plan.launcher}" for key in given]
     return tuple(notes)
 
 

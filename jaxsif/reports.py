@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError, PortTakenError
+from jaxsif.launchers import LAUNCHERS
 
 MARKER = b"\x1ejaxsif "  # as in jaxsif/task/failure.py and start.sh
 _LABEL = re.compile(rb" *\d+: ")  # what srun --label begins lines with
@@ -116,7 +117,7 @@ def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], 
     error = HostError(
         f"the step ended with exit status {status}, and no task said why",
         errors[-1] if errors else launcher,
-        "squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+        LAUNCHERS[launcher].look,
     )
     error.exit_code = status
     return error
@@ -176,7 +177,8 @@ def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> Jax
         return None
     if errors:
         reason = errors[-1].partition("error: ")[2]
-        return HostError(f"Slurm refused the request: {reason}", "srun", "sinfo and sacctmgr show what there is")
+        who = LAUNCHERS[launcher]
+        return HostError(f"{who.refuses} refused the request: {reason}", launcher, who.remedy)
     return HostError(f"no task started (exit status {status})", launcher)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from jaxsif import process
+from jaxsif.children import Child, Pass, run
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.imagefile import known, remember, remembered_digest, staged_path
 from jaxsif.slurm import Allocation
@@ -152,7 +152,7 @@ def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> tuple[int, str, s
     """Exit status, standard output and standard error."""
     said: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
 
-    def collect(stream: int) -> process.Pass:
+    def collect(stream: int) -> Pass:
         def take(data: bytes) -> bytes:
             said[stream] += data
             return b""
@@ -160,7 +160,7 @@ def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> tuple[int, str, s
         return take
 
     variables = {name: value for name, value in environ.items() if name not in _UNSET}
-    ended = process.run([process.Child(argv, variables, collect(2), collect(1))])
+    ended = run([Child(argv, variables, collect(2), collect(1))])
     if ended.interrupted:
         sys.exit(128 + ended.interrupted)
     return ended.status, said[1].decode(errors="replace"), said[2].decode(errors="replace")

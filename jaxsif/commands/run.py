@@ -11,8 +11,9 @@ from typing import Any
 from jaxsif.apptainer import parse_env
 from jaxsif.config import Config, Setting, read_config, resolve
 from jaxsif.errors import JaxsifError
+from jaxsif.launchers import MPIRUN, SRUN
 from jaxsif.options import OUTPUT, add_arguments, split_words
-from jaxsif.plan import NODE, SRUN, Host, RunOptions, choose_launcher
+from jaxsif.plan import NODE, Host, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
 
 DESCRIPTION = """\
@@ -32,6 +33,8 @@ examples:
         with further options of srun
   jaxsif run --launcher local --gpus-per-node=4 -- python query.py
         4 processes here; on CPUs, with a CPU image
+  jaxsif run --hosts node1:4,node2:4 -- python train.py
+        without Slurm: Open MPI's mpirun starts them
 """
 
 EPILOG = """\
@@ -94,6 +97,8 @@ _OF_HOST = ("image", "layers", "stage", "stage-folder")
 def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
     """The attributes of RunOptions that are set."""
     options = {key.replace("-", "_"): setting.value for key, setting in settings.items() if key not in _OF_HOST}
+    if "launcher" not in options and ("hosts" in options or "hostfile" in options):
+        options["launcher"] = MPIRUN  # nothing else takes them
     options["sources"] = {key: setting.source for key, setting in settings.items()}
     if "binds" in options:
         options["binds"] = tuple(options["binds"])

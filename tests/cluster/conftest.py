@@ -20,6 +20,25 @@ def cluster() -> Cluster:
     return one
 
 
+_KEYS = """\
+mkdir -p -m 700 ~/.ssh && cd ~/.ssh && { [ -e id_ed25519 ] || ssh-keygen -q -t ed25519 -N "" -f id_ed25519; } &&
+cp id_ed25519.pub authorized_keys && printf "StrictHostKeyChecking no\\nLogLevel ERROR\\n" >config
+"""
+_SSH_NODES = ("node1", "node2")
+
+
+@pytest.fixture(scope="session")
+def ssh(cluster: Cluster) -> Iterator[None]:
+    """An ssh server on two nodes, which lets the user in without a password, for mpirun."""
+    cluster.check(_KEYS)
+    for node in _SSH_NODES:
+        cluster.check("mkdir -p /run/sshd && exec /usr/sbin/sshd -o PidFile=/run/sshd.pid", node=node, user="root")
+    yield
+    for node in _SSH_NODES:
+        cluster.check("kill $(cat /run/sshd.pid)", node=node, user="root")
+    cluster.check("rm -r ~/.ssh")
+
+
 @pytest.fixture
 def folder(cluster: Cluster) -> Iterator[str]:
     """A fresh folder in the user's home, on the shared file system, with tests/cluster/programs in it."""

@@ -95,3 +95,13 @@ def program_lines(text: str) -> list[str]:
     """
     lines = [line.rstrip("\r") for line in text.split("\n")]
     return sorted(line for line in lines if line and not re.search(r"Gloo|peer ranks|^INFO: ", line))
+
+
+def processes_left(cluster: Cluster, program: str) -> str:
+    """What is still there of a run: `program`, a pattern that does not match itself, and what serves it.
+
+    Daemons of launchers need a moment to end.
+    """
+    find = f"pgrep -fa '{program}|[p]rted|[a]pptainer|[s]quashfuse'"
+    script = f"for i in $(seq 20); do found=$({find}) || exit 0; sleep 0.1; done; echo $found"
+    return "".join(cluster.check(["sh", "-c", script], node=node) for node in ("login", "node1", "node2"))

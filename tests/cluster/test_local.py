@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from harness import Cluster, jaxsif_run, program_lines
 
 LOCAL = ("--launcher=local", "--gpus-per-node=4")
@@ -32,36 +30,6 @@ def test_a_failure_ends_the_others_and_is_named(cluster: Cluster, folder: str) -
     assert cluster.run("pgrep -f fail.py").stdout == ""
 
 
-def test_a_process_killed(cluster: Cluster, folder: str) -> None:
-    done = cluster.run(f"cd {folder} && " + jaxsif_run(*LOCAL, "--", "python", "fail.py", "kill", "1"))
-    assert done.returncode == 137
-    assert "jaxsif: error: task 1 on login was killed by SIGKILL\n" in done.stderr
-
-
-def test_label_and_exit_status(cluster: Cluster) -> None:
-    script = "echo out $SLURM_PROCID; echo err >&2; [ $SLURM_PROCID != 1 ] || { sleep 1; exit 7; }"
-    done = cluster.run(jaxsif_run(*LOCAL, "--ntasks-per-node=2", "--label", "--", "bash", "-c", script))
-    assert done.returncode == 7
-    assert sorted(done.stdout.splitlines()) == ["0: out 0", "1: out 1"]
-    *lines, error = sorted(done.stderr.splitlines())
-    assert lines == ["0: err", "1: err"]
-    assert error == "jaxsif: error: task 1 on login ended with exit status 7"
-
-
-def test_signal_ends_all_processes(cluster: Cluster, folder: str) -> None:
-    script = f"cd {folder} && echo $$ >pid && " + jaxsif_run(*LOCAL, "--", "python", "fail.py", "none", "0")
-    with cluster.start(script) as launcher:
-        assert launcher.stdout is not None
-        while "computes" not in launcher.stdout.readline():
-            assert launcher.poll() is None
-        begin = time.monotonic()
-        cluster.check(f"kill -INT $(cat {folder}/pid)")
-        launcher.communicate(timeout=10)
-        assert time.monotonic() - begin < 3
-    assert launcher.returncode == 130
-    assert cluster.run("pgrep -f fail.py").stdout == ""
-
-
 def test_without_slurm_and_without_a_runtime(cluster: Cluster, folder: str) -> None:
     """Chosen by itself, and said; the program is this machine's own Python's."""
     tools = "mkdir bin && ln -s $(command -v python3) bin/python3 && launcher=$(command -v jaxsif)"
@@ -73,6 +41,15 @@ def test_without_slurm_and_without_a_runtime(cluster: Cluster, folder: str) -> N
         "jaxsif: no Slurm here: starting 1 local process(es)\n"
         "jaxsif: warning: no container runtime here: running in this machine's own Python\n"
     )
+
+
+def test_without_slurm_in_the_container(cluster: Cluster, folder: str) -> None:
+    tools = "mkdir bin && ln -s $(command -v apptainer) $(command -v python3) bin && launcher=$(command -v jaxsif)"
+    program = "import jax; jax.distributed.initialize(); print(jax.process_index(), jax.process_count())"
+    run = f'PATH=$PWD/bin $launcher run --ntasks-per-node=2 -- python -c "{program}"'
+    done = cluster.run(f"cd {folder} && module load jax/sif && {tools} && {run}")
+    assert (done.returncode, program_lines(done.stdout)) == (0, ["0 2", "1 2"]), done.stderr
+    assert done.stderr == "jaxsif: no Slurm here: starting 2 local process(es)\n"
 
 
 def test_one_gpu_is_handed_out(cluster: Cluster) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxsif import mpirun
 from jaxsif.apptainer import Runtime
 from jaxsif.plan import Host, RunOptions, build
 from jaxsif.render import render_command, render_notes, render_summary
@@ -131,6 +132,16 @@ CASES = {
         job(SLURM_GPUS_PER_NODE="4"),
     ),
     "layers": Case(RunOptions(TRAIN), LOGIN_NODE._replace(layers=("/home/a/my layers/a.0.sqfs", "/home/a/b.1.sqfs"))),
+    "mpirun": Case(
+        RunOptions(TRAIN, launcher="mpirun", hosts="n1:4,n2:4", label=True, env=(("SEED", "1"),)),
+        WORKSTATION._replace(gpus=8, hosts=(mpirun.Host("n1", 4), mpirun.Host("n2", 4)), hosts_source="--hosts"),
+        {"HOME": "/home/a", "PATH": "/usr/bin", "http_proxy": "http://proxy.example.org:3128", "OMPI_MCA_btl": "tcp"},
+    ),
+    "mpirun-in-a-job": Case(
+        RunOptions(TRAIN, launcher="mpirun", partition="gpu"),
+        LOGIN_NODE._replace(hosts=(mpirun.Host("gpu07", None), mpirun.Host("gpu08", None)), hosts_source="the job"),
+        job(SLURM_GPUS_PER_NODE="4", HOME="/home/a"),
+    ),
     "local": Case(RunOptions(TRAIN), WORKSTATION),
     "local-rehearsal": Case(RunOptions(TRAIN, launcher="local", gpus_per_node="4", label=True), WORKSTATION),
     "local-without-a-runtime": Case(

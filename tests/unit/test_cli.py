@@ -262,8 +262,8 @@ def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str
         (["walk"], "argument COMMAND: invalid choice: 'walk'", ("run", "image"), "jaxsif"),
         (["image", "paint"], "argument VERB: invalid choice: 'paint'", ("build",), "jaxsif image"),
         (
-            ["run", "--launcher=mpirun", "x"],
-            "argument --launcher: invalid choice: 'mpirun'",
+            ["run", "--launcher=pbs", "x"],
+            "argument --launcher: invalid choice: 'pbs'",
             ("srun", "local"),
             "jaxsif run",
         ),

@@ -70,7 +70,7 @@ def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> 
         ("[run]\ntime = true", "run.time is not a string\n  from: {path}"),
         (
             "[run]\nlauncher = 'ssh'",
-            "run.launcher is not srun or local: 'ssh'\n  from: {path}\n",
+            "run.launcher is not srun or local or mpirun: 'ssh'\n  from: {path}\n",
         ),
         ("[run", "cannot read {path}: "),
         ("[run]\nimage = '\udcff'", "cannot read {path}: "),

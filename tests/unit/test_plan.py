@@ -6,7 +6,8 @@ import pytest
 
 from jaxsif.apptainer import Runtime
 from jaxsif.errors import JaxsifError
-from jaxsif.plan import LOCAL, SRUN, Host, LaunchPlan, RunOptions, build, choose_launcher
+from jaxsif.launchers import LOCAL, SRUN
+from jaxsif.plan import Host, LaunchPlan, RunOptions, build, choose_launcher
 from jaxsif.slurm import Allocation
 
 JOB = Allocation("4711", 2, None, None, 4)

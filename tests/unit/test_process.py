@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from jaxsif import process
 
+SLEEP = ["sleep", "30"]
+
 
 @pytest.mark.starts_processes
-def test_interrupted_while_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "start",
+    [lambda: process.run_plain(SLEEP), lambda: process.captured(SLEEP, os.environ)],
+    ids=["run_plain", "captured"],
+)
+def test_interrupted_while_starting(start: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C inside Popen, right after the fork: the command is ended all the same."""
     started: list[subprocess.Popen[Any]] = []
     real = subprocess.Popen.__init__
@@ -27,6 +34,6 @@ def test_interrupted_while_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(subprocess.Popen, "__init__", interrupted)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        process.run_plain(["sleep", "30"])
+        start()
     assert started[0].returncode == -signal.SIGTERM
     assert signal.getsignal(signal.SIGINT) is handler

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxsif.apptainer import Runtime
+from jaxsif.launchers import LOCAL, SRUN
 from jaxsif.layout import Layout
-from jaxsif.plan import LOCAL, SRUN, Host, LaunchPlan, RunOptions, build
+from jaxsif.plan import Host, LaunchPlan, RunOptions, build
 from jaxsif.render import render_command, render_notes, render_summary
 from jaxsif.slurm import Allocation
 

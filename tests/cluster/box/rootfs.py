@@ -18,6 +18,7 @@ _PACKAGES = (
     # Apptainer's own helpers, and what builds images.
     *("squashfs-tools", "squashfuse", "fuse-overlayfs", "uidmap", "fakeroot", "debootstrap", "mmdebstrap"),
     *("ca-certificates", "iproute2", "make", "procps", "python3", "python3-venv"),
+    *("openmpi-bin", "openssh-client", "openssh-server"),  # for tests without Slurm
 )
 _USERS = ("user", "other")
 # The other module system, which Debian does not install beside Lmod: its files are others, but for those that make

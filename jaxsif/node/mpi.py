@@ -1,0 +1,50 @@
+"""Tells a task that Open MPI starts who it is, in Slurm's variables, and becomes what the task executes.
+
+    mpi.py NODE,NODE... TASKS_PER_NODE GPUS PROGRAM [ARGUMENT...]
+
+GPUS is the number that the tasks of each node share, '-' for all that there are.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # as in share.py: half the time of signal
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
+
+from jaxsif.identity import hand_out_gpus, identify
+
+# By these JAX takes the process for one of Open MPI's, and wants mpi4py, or an address of an older Open MPI; see
+# jax/_src/clusters/ompi_cluster.py. What MPI itself needs in a program is in others.
+HIDDEN = (
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "OMPI_MCA_orte_hnp_uri",
+)
+
+
+def count_devices() -> int:
+    """NVIDIA GPUs of this node."""
+    return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
+
+
+def main(nodes: str, tasks: str, gpus: str, *program: str) -> None:
+    """Run the command line."""
+    environ = os.environ
+    rank = int(environ["OMPI_COMM_WORLD_RANK"])
+    environ.update(identify(rank, int(tasks), nodes.split(","), environ.get("SLURM_JOB_ID") or "1"))
+    number = None if gpus == "-" else int(gpus)
+    environ.update(hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), number, count_devices()))
+    for name in HIDDEN:
+        environ.pop(name, None)
+    # Python ignores these two, and what it executes would inherit that.
+    for signal in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(signal, _signal.SIG_DFL)
+    os.execvp(program[0], program)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except OSError as error:
+        sys.exit(f"FATAL: cannot start the task: {error.strerror}: {sys.argv[4]}")
