@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxsif.apptainer import TASK_FOLDER, Runtime
-from jaxsif.distributed import check_node_address, container_variables, scrub_proxies
+from jaxsif.distributed import PORT_VARIABLE, check_node_address
+from jaxsif.environment import CACHE, find_cautions, settle
 from jaxsif.errors import JaxsifError
 from jaxsif.layout import Layout, plan_layout
 from jaxsif.slurm import ALLOCATION_OPTIONS, STEP_OPTIONS, Allocation
@@ -41,6 +42,7 @@ class RunOptions(NamedTuple):
     heartbeat_timeout: int | None = None
     shutdown_timeout: int | None = None
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
+    cleanenv: bool = False  # pass on what the table of environment.py names, and nothing else
     sources: Mapping[str, str] = MappingProxyType({})  # what set each option, by its key; for errors
 
     def source(self, key: str) -> str:
@@ -61,6 +63,7 @@ class Host(NamedTuple):
     gpus: int  # NVIDIA devices of this machine
     job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
     layers: tuple[str, ...] = ()  # files to mount over the image
+    cache: str | None = None  # the folder of JAX's compile cache, which all nodes have; None for none
 
 
 class LaunchPlan(NamedTuple):
@@ -73,6 +76,7 @@ class LaunchPlan(NamedTuple):
     set_environ: tuple[tuple[str, str], ...]  # variables to add to this process's own
     unset_environ: tuple[str, ...]  # variables to take away
     label: bool  # output lines begin with the task's number
+    cautions: tuple[str, ...] = ()  # what the user's variables are known to break
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -98,15 +102,7 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         layout = _local_layout(options, host)
     else:
         layout = plan_layout(options.nodes, options.ntasks_per_node, options.gpus_per_node, allocation, host.job_gpus)
-    # An --env for a name that jaxsif sets is the user's choice.
-    variables = {**container_variables(host.port, environ), **_coordinator_variables(options, launcher)}
-    variables.update(options.env)
-    if _redirects_errors(options.srun_args):
-        del variables["JAXSIF_REPORT"]  # nobody would take the reports out of the files
-    set_environ, unset_environ = scrub_proxies(environ)
-    if host.runtime:
-        set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
-    set_environ.update(host.runtime.environ(variables.items()) if host.runtime else variables)
+    set_environ, unset_environ = _environ(options, host, launcher, environ)
     return LaunchPlan(
         launcher=launcher,
         layout=layout,
@@ -115,10 +111,30 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         set_environ=tuple(set_environ.items()),
         unset_environ=unset_environ,
         label=options.label,
+        cautions=find_cautions(
+            *(environ, dict(options.env), options.cleanenv), gpus=layout.gpus_per_node, tasks=layout.ntasks_per_node
+        ),
     )
 
 
-def _coordinator_variables(options: RunOptions, launcher: str) -> dict[str, str]:
+def _environ(
+    options: RunOptions, host: Host, launcher: str, environ: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Variables for this process to set and to take away before it starts the tasks."""
+    values = {PORT_VARIABLE: str(host.port), **_coordinator_values(options, launcher)}
+    if host.cache:
+        values.update({CACHE: host.cache, "JAXSIF_CACHE": "1"})
+    settled = settle(environ, dict(options.env), values, options.cleanenv, host.runtime is not None)
+    variables, set_environ = settled.container, settled.host
+    if _redirects_errors(options.srun_args):
+        del variables["JAXSIF_REPORT"]  # nobody would take the reports out of the files
+    if host.runtime:
+        set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
+        variables = host.runtime.environ(variables.items())
+    return {**set_environ, **variables}, settled.unset
+
+
+def _coordinator_values(options: RunOptions, launcher: str) -> dict[str, str]:
     """The options that the task shim reads, by the names of their variables."""
     timeouts = {
         "JAXSIF_INIT_TIMEOUT": options.init_timeout,

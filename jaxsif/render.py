@@ -15,7 +15,7 @@ def render_command(plan: LaunchPlan) -> str:
 
     words = [f"{name}={shlex.quote(value)}" for name, value in plan.set_environ]
     if plan.unset_environ:
-        words = ["env", *(f"--unset={name}" for name in plan.unset_environ), *words]
+        words = ["env", *(f"--unset={shlex.quote(name)}" for name in plan.unset_environ), *words]
     line = " ".join([*words, shlex.join(plan.argv)])
     if plan.launcher == LOCAL:  # what tells the processes apart, launch.py adds
         line += f"  # one of {plan.layout.ntasks_per_node} process(es)"
@@ -52,7 +52,7 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
             remedy = "allocate with --cpus-per-gpu or --cpus-per-task"
             notes.append(f"warning: {tasks} tasks on each node share {cpus} CPU(s): {remedy}")
         notes += [f"warning: {name} has no effect inside job {allocation.job_id}" for name in ignored]
-    return tuple(notes)
+    return (*notes, *(f"warning: {caution}" for caution in plan.cautions))
 
 
 def _given(options: RunOptions, name: str) -> bool:
