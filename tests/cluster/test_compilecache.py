@@ -7,7 +7,7 @@ import re
 from harness import Cluster, jaxsif_run, program_lines
 
 # What takes less than a second is not kept by itself.
-FAST = "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.1; "
+FAST = "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.3; "
 FOUR = ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2")
 
 
@@ -19,16 +19,10 @@ def compile_everywhere(cluster: Cluster, folder: str) -> tuple[list[str], str]:
     return program_lines(done.stdout), done.stderr
 
 
-def lines_with(word: str) -> list[str]:
-    return [f"Process {number}: {number} 256 {word}" for number in range(4)]
-
-
 def test_a_truncated_entry_heals_and_the_next_run_hits_in_every_task(cluster: Cluster, folder: str) -> None:
     lines, errors = compile_everywhere(cluster, folder)
-    assert lines == lines_with("compiled")
-    assert re.search(r"compile cache: 0 of \d+ programs from it, in 0 of 4 task\(s\), 0 s .* saved; [1-9]", errors), (
-        errors
-    )
+    assert lines[0] == "Process 0: 0 256 compiled"  # the others may find what it has just written
+    assert re.search(r"compile cache: \d+ of \d+ programs from it, .* saved; [1-9]\d* new", errors), errors
 
     entries = f"{folder}/cache/jaxsif-*/*"
     spy = cluster.run(f"ls {entries}; echo x >>$(echo {entries}/jit_*-cache | cut -d' ' -f1)", user="other")
@@ -37,11 +31,11 @@ def test_a_truncated_entry_heals_and_the_next_run_hits_in_every_task(cluster: Cl
 
     cluster.check(f"truncate --size=1000 {entries}/*-cache")
     lines, errors = compile_everywhere(cluster, folder)
-    assert lines == lines_with("compiled")
+    assert lines[0] == "Process 0: 0 256 compiled"
     assert "Error reading persistent compilation cache entry" in errors
 
     lines, errors = compile_everywhere(cluster, folder)
-    assert lines == lines_with("hits")
+    assert lines == [f"Process {number}: {number} 256 hits" for number in range(4)]
     assert "Error reading" not in errors
     assert re.search(r"compile cache: \d+ of \d+ programs from it, in 4 of 4 task\(s\), ", errors), errors
 

@@ -146,7 +146,19 @@ def test_cleanenv_passes_what_jax_needs_and_no_more(cluster: Cluster, folder: st
         assert {name: environ.get(name) for name in expected} == expected
         assert {"MINE", "LOADEDMODULES", "MANPATH", "BASH_FUNC_module%%"}.isdisjoint(environ)
         # What Slurm and the runtime add on the node, and the shells that start the program.
-        added = ("HYDRA_", "I_MPI_", "PS1", "PROMPT_COMMAND", "SHLVL", "OLDPWD", "_", "LANG", "TPU_")
+        added = (
+            "HYDRA_",
+            "I_MPI_",
+            "TPU_",
+            "USER_PATH",
+            "PS1",
+            "PROMPT_COMMAND",
+            "SHLVL",
+            "OLDPWD",
+            "_",
+            "LANG",
+            "LC_",
+        )
         assert [name for name in environ if not find_rule(name) and not name.startswith(added)] == ["SEED"]
 
 
