@@ -1,33 +1,12 @@
-"""The variables by which JAX processes find each other and keep out of harm's way."""
+"""Where JAX's processes find their coordinator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from jaxsif.errors import JaxsifError
 
-# gRPC, and so jax.distributed.initialize, obeys these three even for an address of this very host. Their upper-case
-# forms do no harm there, and Python's and curl's clients read them.
-_GRPC_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy")
 # Above Linux's ephemeral ports (32768 to 60999), so that no outgoing connection holds one.
 COORDINATOR_PORTS = range(61000, 65500)
 PORT_VARIABLE = "JAXSIF_COORDINATOR_PORT"  # for jaxsif/task/coordinator.py
-
-
-def container_variables(port: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """What every task finds in its container; the user's own --env comes on top."""
-    variables = {
-        # The host's ~/.local has wheels for another Python, and shadows the image's.
-        "PYTHONNOUSERSITE": "1",
-        # Start of the task shim's reports; see jaxsif/task/start.sh.
-        "JAXSIF_REPORT": "1",
-        # Fresh for each step: JAX's own choice depends on the job alone, so two steps of a job would meet.
-        PORT_VARIABLE: str(port),
-    }
-    if "JAX_ENABLE_PREEMPTION_SERVICE" not in environ:
-        # With it JAX swallows SIGTERM, and a cancelled step lives on until SIGKILL.
-        variables["JAX_ENABLE_PREEMPTION_SERVICE"] = "0"
-    return variables
 
 
 def parse_ports(text: str | None, source: str) -> range:
@@ -46,10 +25,3 @@ def check_node_address(pattern: str, source: str) -> str:
     if "%N" not in pattern:
         raise JaxsifError(f"no %N in {pattern!r}", source, "%N is the node's name: such as %N-ib")
     return pattern
-
-
-def scrub_proxies(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Variables to set and to remove so that gRPC uses no proxy and other programs still do."""
-    removed = tuple(name for name in _GRPC_PROXIES if name in environ)
-    moved = {name.upper(): environ[name] for name in removed if name.upper() not in environ and name != "grpc_proxy"}
-    return moved, removed

@@ -16,14 +16,18 @@ from jaxsif.identity import hand_out_gpus, identify
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.mpirun import Output
 from jaxsif.plan import Host, LaunchPlan, RunOptions, build
-from jaxsif.reports import ReportFilter, find_failure
+from jaxsif.reports import ReportFilter, describe_cache, find_failure
 from jaxsif.slurm import Allocation
 
 _MORE_PORTS = 3  # to try when the first is taken
 
 
 def launch_until_port_is_free(
-    plan: LaunchPlan, others: Iterator[LaunchPlan], environ: Mapping[str, str], note: Callable[[str], None]
+    plan: LaunchPlan,
+    others: Iterator[LaunchPlan],
+    environ: Mapping[str, str],
+    note: Callable[[str], None],
+    verbose: bool = False,
 ) -> int:
     """As `launch`; when the port turns out to be taken on the first task's node, once more with the next of `others`.
 
@@ -32,7 +36,7 @@ def launch_until_port_is_free(
     """
     while True:
         try:
-            return launch(plan, environ)
+            return launch(plan, environ, note if verbose else None)
         except PortTakenError as error:
             following = next(others, None) if _input_is_no_file() else None
             if following is None:
@@ -63,12 +67,18 @@ def _input_is_no_file() -> bool:
         return True  # closed
 
 
-def launch(plan: LaunchPlan, environ: Mapping[str, str]) -> int:
-    """Run the plan to its end; return 0 or 128 + N for a signal to us, raise JaxsifError with the cause otherwise."""
+def launch(plan: LaunchPlan, environ: Mapping[str, str], tell: Callable[[str], None] | None = None) -> int:
+    """Run the plan to its end; return 0 or 128 + N for a signal to us, raise JaxsifError with the cause otherwise.
+
+    `tell` is told what the tasks have reported of themselves.
+    """
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
     seen = ReportFilter(plan.label)
     ended = run(_CHILDREN[plan.launcher](plan, base, seen))
+    told = describe_cache(seen.reports)
+    if tell and told:
+        tell(told)
     if ended.interrupted:
         return 128 + ended.interrupted
     failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher)

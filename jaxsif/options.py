@@ -68,6 +68,13 @@ OPTIONS = (
     Option("--layer", LIST, CONTAINER, "mount a layer of `jaxsif layer create` over it", "NAME", name="layers"),
     Option("--env", LIST, CONTAINER, "set a variable in it", "NAME[=VALUE]"),
     Option(
+        *("--cleanenv", SWITCH, CONTAINER),
+        "pass on Slurm's and JAX's variables and those of --env, and few others",
+        default=False,
+    ),
+    Option("--compile-cache", SWITCH, CONTAINER, "keep what JAX compiles for later runs", default=True),
+    Option("--compile-cache-folder", PATH, CONTAINER, "the folder for that, on a disk that all nodes share", "PATH"),
+    Option(
         *("--containers", TEXT, CONTAINER),
         "one container for all tasks of a node, where that is possible (node), or one for each task",
         choices=("node", "task"),

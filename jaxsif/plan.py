@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from jaxsif import mpirun
 from jaxsif.apptainer import TASK_FOLDER, Runtime
-from jaxsif.distributed import check_node_address, container_variables, scrub_proxies
+from jaxsif.distributed import PORT_VARIABLE, check_node_address
+from jaxsif.environment import CACHE, find_cautions, settle
 from jaxsif.errors import JaxsifError
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.layout import Layout, plan_layout
@@ -43,6 +44,7 @@ class RunOptions(NamedTuple):
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
     hosts: str | None = None  # NAME:SLOTS,... for mpirun
     hostfile: str | None = None  # a file of them
+    cleanenv: bool = False  # pass on what the table of environment.py names, and nothing else
     sources: Mapping[str, str] = MappingProxyType({})  # what set each option, by its key; for errors
 
     def source(self, key: str) -> str:
@@ -66,6 +68,7 @@ class Host(NamedTuple):
     staged: tuple[str, ...] = ()  # for an image on the nodes' disks: its digest, and the file that it comes from
     hosts: tuple[mpirun.Host, ...] = ()  # where mpirun may start tasks
     hosts_source: str = ""  # what named them
+    cache: str | None = None  # the folder of JAX's compile cache, which all nodes have; None for none
 
 
 class LaunchPlan(NamedTuple):
@@ -78,6 +81,7 @@ class LaunchPlan(NamedTuple):
     set_environ: tuple[tuple[str, str], ...]  # variables to add to this process's own
     unset_environ: tuple[str, ...]  # variables to take away
     label: bool  # output lines begin with the task's number
+    cautions: tuple[str, ...] = ()  # what the user's variables are known to break
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -97,15 +101,7 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
     """The plan for `options` on `host`; raises JaxsifError for a request that cannot work."""
     launcher = choose_launcher(options.launcher, host.srun, allocation)
     layout = _LAYOUTS[launcher](options, host, allocation)
-    # An --env for a name that jaxsif sets is the user's choice.
-    variables = {**container_variables(host.port, environ), **_coordinator_variables(options, launcher)}
-    variables.update(options.env)
-    if _redirects_errors(options.srun_args):
-        del variables["JAXSIF_REPORT"]  # nobody would take the reports out of the files
-    set_environ, unset_environ = scrub_proxies(environ)
-    if host.runtime:
-        set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
-    set_environ.update(host.runtime.environ(variables.items()) if host.runtime else variables)
+    set_environ, unset_environ = _environ(options, host, launcher, environ)
     launch_argv: tuple[str, ...] = ()
     if launcher == SRUN:
         launch_argv = _srun_argv(options, layout, allocation)
@@ -120,10 +116,30 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         set_environ=tuple(set_environ.items()),
         unset_environ=unset_environ,
         label=options.label,
+        cautions=find_cautions(
+            *(environ, dict(options.env), options.cleanenv), gpus=layout.gpus_per_node, tasks=layout.ntasks_per_node
+        ),
     )
 
 
-def _coordinator_variables(options: RunOptions, launcher: str) -> dict[str, str]:
+def _environ(
+    options: RunOptions, host: Host, launcher: str, environ: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Variables for this process to set and to take away before it starts the tasks."""
+    values = {PORT_VARIABLE: str(host.port), **_coordinator_values(options, launcher)}
+    if host.cache:
+        values.update({CACHE: host.cache, "JAXSIF_CACHE": "1"})
+    settled = settle(environ, dict(options.env), values, options.cleanenv, host.runtime is not None)
+    variables, set_environ = settled.container, settled.host
+    if _redirects_errors(options.srun_args):
+        variables.pop("JAXSIF_REPORT", None)  # nobody would take the reports out of the files
+    if host.runtime:
+        set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
+        variables = host.runtime.environ(variables.items())
+    return {**set_environ, **variables}, settled.unset
+
+
+def _coordinator_values(options: RunOptions, launcher: str) -> dict[str, str]:
     """The options that the task shim reads, by the names of their variables."""
     timeouts = {
         "JAXSIF_INIT_TIMEOUT": options.init_timeout,

@@ -16,7 +16,7 @@ def render_command(plan: LaunchPlan) -> str:
 
     words = [f"{name}={shlex.quote(value)}" for name, value in plan.set_environ]
     if plan.unset_environ:
-        words = ["env", *(f"--unset={name}" for name in plan.unset_environ), *words]
+        words = ["env", *(f"--unset={shlex.quote(name)}" for name in plan.unset_environ), *words]
     line = " ".join([*words, shlex.join(plan.argv)])
     if plan.launcher == LOCAL:  # what tells the processes apart, launch.py adds
         line += f"  # one of {plan.layout.ntasks_per_node} process(es)"
@@ -55,7 +55,7 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
     others = [key for name, one in LAUNCHERS.items() if name != plan.launcher for key in one.options]
     given = [key for key in others if getattr(options, key.replace("-", "_"))]
     notes += [f"warning: {options.source(key)} has no effect with --launcher {plan.launcher}" for key in given]
-    return tuple(notes)
+    return (*notes, *(f"warning: {caution}" for caution in plan.cautions))
 
 
 def _given(options: RunOptions, name: str) -> bool:

@@ -17,7 +17,8 @@ from jaxsif.launchers import LAUNCHERS
 MARKER = b"\x1ejaxsif "  # as in jaxsif/task/failure.py and start.sh
 _LABEL = re.compile(rb" *\d+: ")  # what srun --label begins lines with
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")  # unlike splitlines, a carriage return ends none
-_KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: |Error for command )")
+_KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: |Error for command |F.*Unknown flags? in XLA_)")
+_UNKNOWN_FLAGS = re.compile(r"F.*Unknown flags? in (XLA_\w+): (.*)")
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
 _ABORTED = 128 + signal.SIGABRT
@@ -30,11 +31,15 @@ class Report(NamedTuple):
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME; empty without Slurm
-    event: str  # started, refused, port-taken, exception or exit
+    event: str  # started, warning, refused, port-taken, exception, exit or cache
     status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
-    text: str = ""  # of an exception or a refusal
+    text: str = ""  # of an exception, a refusal or a warning
     where: str = ""  # FILE:LINE of an exception
     consequence: bool = False  # the exception says that a neighbour is gone
+    requests: int = 0  # of JAX to its compile cache
+    hits: int = 0
+    written: int = 0  # entries
+    saved: float = 0.0  # seconds of compiling
 
     @property
     def place(self) -> str:
@@ -68,6 +73,7 @@ class ReportFilter:
     def _filter_line(self, line: bytes) -> bytes:
         before, marker, rest = line.partition(MARKER)
         report = _parse_report(rest) if marker else None
+        warning = self._render_warning(report) if report else b""
         if report is None:
             before = line
         else:
@@ -76,8 +82,14 @@ class ReportFilter:
         if line.endswith(b"\n"):
             self._end_line()
         if report and self._label and _LABEL.fullmatch(before):
+            return warning
+        return before + warning
+
+    def _render_warning(self, report: Report) -> bytes:
+        """What is seen of a report: a warning, when the first task says it."""
+        if report.event != "warning" or any(report.text == other.text for other in self.reports):
             return b""
-        return before
+        return f"jaxsif: warning: {report.text} ({report.place})\n".encode()
 
     def _end_line(self) -> None:
         """Keep the line that is now whole if srun, slurmstepd or the runtime complains in it."""
@@ -108,6 +120,10 @@ def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], 
         if report.event == "port-taken":
             return PortTakenError(report.text, report.place, "run it again for another port, or --coordinator-ports")
     culprit = _find_culprit(reports)
+    if culprit and culprit.status == 1:
+        unknown = next(filter(None, map(_UNKNOWN_FLAGS.match, errors)), None)
+        if unknown:
+            return _describe_unknown_flags(culprit, unknown[1], unknown[2])
     if culprit:
         return _describe_culprit(culprit, reports)
     if not any(report.event == "started" for report in reports):
@@ -147,6 +163,16 @@ def _describe_culprit(culprit: Report, reports: Sequence[Report]) -> JaxsifError
     return error
 
 
+def _describe_unknown_flags(culprit: Report, variable: str, flags: str) -> JaxsifError:
+    error = JaxsifError(
+        f"XLA does not know {flags}",
+        f"{variable}, in {culprit.place}",
+        "correct it or take it out: flags come and go with versions of JAX, see jaxsif image inspect",
+    )
+    error.exit_code = culprit.status
+    return error
+
+
 def _hint(culprit: Report, text: str) -> str:
     if "JAX_PLATFORMS=cuda" in text or "Unable to initialize backend 'cuda'" in text:
         return (
@@ -180,6 +206,20 @@ def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> Jax
         who = LAUNCHERS[launcher]
         return HostError(f"{who.refuses} refused the request: {reason}", launcher, who.remedy)
     return HostError(f"no task started (exit status {status})", launcher)
+
+
+def describe_cache(reports: Sequence[Report]) -> str:
+    """What JAX's compile cache was good for, in all tasks together; '' where none has asked it."""
+    found = [report for report in reports if report.event == "cache"]
+    if not found:
+        return ""
+    requests, hits = sum(report.requests for report in found), sum(report.hits for report in found)
+    tasks = len([report for report in found if report.hits])
+    return (
+        f"compile cache: {hits} of {requests} programs from it, in {tasks} of {len(found)} task(s),"
+        f" {sum(report.saved for report in found):.0f} s of compiling saved;"
+        f" {sum(report.written for report in found)} new"
+    )
 
 
 def signal_name(number: int) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from jaxsif.apptainer import parse_env
 from jaxsif.config import Config, Setting, read_config, resolve
-from jaxsif.errors import JaxsifError
+from jaxsif.environment import CACHE
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.launchers import MPIRUN, SRUN
 from jaxsif.options import OUTPUT, add_arguments, split_words
 from jaxsif.plan import NODE, Host, RunOptions, choose_launcher
@@ -76,6 +77,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
             _note(line)
     if "layers" in settings:
         host = host._replace(layers=_find_layers(settings["layers"], host.image, environ))
+    request, host = _find_cache(request, host, settings, environ)
     if settings["stage"].value:
         host = _stage(request, host, allocation, settings["stage-folder"].value, dry_run, environ)
     launch_plan = plan.build(request, host, allocation, environ)
@@ -87,11 +89,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if verbose:
         print(render.render_summary(launch_plan, image_source), file=sys.stderr, flush=True)
     others = launch.plans_for_other_ports(request, host, allocation, environ)
-    return launch.launch_until_port_is_free(launch_plan, others, environ, _note)
+    return launch.launch_until_port_is_free(launch_plan, others, environ, _note, verbose)
 
 
 # The keys that are no attributes of RunOptions: what they name becomes a part of the host.
-_OF_HOST = ("image", "layers", "stage", "stage-folder")
+_OF_HOST = ("image", "layers", "stage", "stage-folder", "compile-cache", "compile-cache-folder")
 
 
 def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -108,6 +110,29 @@ def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -
         source = settings["srun-args"].source
         options["srun_args"] = tuple(word for words in options["srun_args"] for word in split_words(words, source))
     return options
+
+
+def _find_cache(
+    request: RunOptions, host: Host, settings: Mapping[str, Setting], environ: Mapping[str, str]
+) -> tuple[RunOptions, Host]:
+    """Both, with the folder of JAX's compile cache for the image's file; unless the user has a cache of his own."""
+    users_own = CACHE in environ or CACHE in dict(request.env)
+    if users_own or not settings["compile-cache"].value or not host.image or not os.path.isfile(host.image):
+        return request, host
+    from jaxsif.compilecache import cache_of, make_private
+
+    folder = settings.get("compile-cache-folder")
+    path = cache_of(host.image, folder.value if folder else None, environ)
+    try:
+        make_private(path, folder.source if folder else "--compile-cache (the default)")
+    except OSError as error:
+        if folder:
+            raise HostError(f"cannot make the compile cache {path}: {error.strerror}", folder.source) from error
+        _note(f"warning: no compile cache: cannot make {path}: {error.strerror}")
+        return request, host
+    if folder:  # the runtime shows the home folder by itself, and may show no other
+        request = request._replace(binds=(*request.binds, path))
+    return request, host._replace(cache=path)
 
 
 def _stage(

@@ -19,7 +19,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast failure."""
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:
         return
-    from . import arguments, coordinator, failure, setup
+    from . import arguments, coordinator, environment, failure, setup
 
     problem = setup.prepare(environ)
     event, text = ("refused", problem) if problem else coordinator.prepare(environ)
@@ -27,6 +27,13 @@ def install(environ: MutableMapping[str, str]) -> None:
         failure.refuse(environ, event, text)
     arguments.install(environ)
     failure.install(environ)
+    warning = environment.check(environ)
+    if warning:
+        failure.reporter(environ)({"event": "warning", "text": warning})
+    if environ.get("JAX_COMPILATION_CACHE_DIR"):
+        from . import compilecache
+
+        compilecache.install(failure.reporter(environ))
     if environ.get("JAXSIF_REPORT") and isinstance(sys.stdout, io.TextIOWrapper):
         # As on a terminal: a line is seen when it is printed, not when 8 KiB are full.
         sys.stdout.reconfigure(line_buffering=True)

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -166,6 +166,13 @@ def location(exception: BaseException) -> str:
 def _origin(environ: Mapping[str, str]) -> dict[str, Any]:
     """The fields of a report that name this task."""
     return {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
+
+
+def reporter(environ: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
+    """What tells `jaxsif run`, if it listens, of this task."""
+    origin = _origin(environ)  # kept, as in _Watch
+    listens = bool(environ.get("JAXSIF_REPORT"))
+    return lambda record: _emit({**origin, **record}) if listens else None
 
 
 def _emit(record: Mapping[str, Any]) -> None:

@@ -24,6 +24,24 @@ fi
 
 if [ "$task" = 0 ]; then report '"event": "started"'; fi
 
+warn() { # TEXT, without quotes; once on each node, and `jaxsif run` shows it once
+    [ "${SLURM_LOCALID:-0}" != 0 ] || report '"event": "warning", "text": "'"$1"'"'
+}
+
+# Paths of the host that are not there in the container: the rules "if there" of jaxsif/environment.py.
+for name in TMPDIR TMP TEMP SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE \
+    XDG_RUNTIME_DIR XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME; do
+    eval "path=\${$name-}"
+    if [ -n "$path" ] && [ ! -e "$path" ]; then
+        unset "$name"
+        case $name in XDG_*) ;; *) warn "$name names a path that is not in the container, and is ignored" ;; esac
+    fi
+done
+if [ -n "${JAXSIF_CACHE-}" ] && [ ! -w "$JAX_COMPILATION_CACHE_DIR" ]; then
+    unset JAX_COMPILATION_CACHE_DIR # JAX would make it, and for all to write
+    warn "the compile cache is not on this node, see --compile-cache-folder"
+fi
+
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
 (exec "$@" 2>&3 3>&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives

@@ -126,6 +126,20 @@ CASES = {
         ),
         environ=job(SLURM_GPUS_PER_NODE="4"),
     ),
+    "cleanenv-and-values-that-break": Case(
+        RunOptions(TRAIN, cleanenv=True, env=(("EDITOR", "vi"),)),
+        environ=job(
+            SLURM_GPUS_PER_NODE="4",
+            XLA_FLAGS="--xla_dump_to=/tmp/x",
+            LOADEDMODULES="jax/sif",
+            PMIX_RANK="0",
+            JAX_PLATFORMS="cpu",
+            **{"BASH_FUNC_ml%%": "() { module; }"},
+        ),
+    ),
+    "compile-cache": Case(
+        RunOptions(TRAIN), LOGIN_NODE._replace(cache="/home/a/.cache/jaxsif/compiled/0123456789abcdef")
+    ),
     "singularityce": Case(
         RunOptions(TRAIN, env=(("NCCL_DEBUG", "INFO"),)),
         LOGIN_NODE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),

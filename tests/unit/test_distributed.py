@@ -1,4 +1,4 @@
-"""What every task finds in its container, and the proxies that gRPC must not see."""
+"""The ports of JAX's coordinator."""
 
 from __future__ import annotations
 
@@ -7,45 +7,9 @@ import pytest
 from jaxsif.distributed import (
     COORDINATOR_PORTS,
     check_node_address,
-    container_variables,
     parse_ports,
-    scrub_proxies,
 )
 from jaxsif.errors import JaxsifError
-
-ALWAYS = {"PYTHONNOUSERSITE": "1", "JAXSIF_REPORT": "1", "JAXSIF_COORDINATOR_PORT": "61234"}
-
-
-@pytest.mark.parametrize(
-    ("environ", "more"),
-    [
-        ({}, {"JAX_ENABLE_PREEMPTION_SERVICE": "0"}),
-        ({"JAX_ENABLE_PREEMPTION_SERVICE": "1"}, {}),
-        ({"JAX_ENABLE_PREEMPTION_SERVICE": ""}, {}),
-    ],
-    ids=["default", "the user's choice", "the user's empty choice"],
-)
-def test_container_variables(environ: dict[str, str], more: dict[str, str]) -> None:
-    assert container_variables(61234, environ) == {**ALWAYS, **more}
-
-
-@pytest.mark.parametrize(
-    ("environ", "to_set", "to_remove"),
-    [
-        ({"HTTP_PROXY": "http://p:3128", "no_proxy": "localhost"}, {}, ()),
-        (
-            {"http_proxy": "http://p:3128", "https_proxy": "http://p:3129"},
-            {"HTTP_PROXY": "http://p:3128", "HTTPS_PROXY": "http://p:3129"},
-            ("http_proxy", "https_proxy"),
-        ),
-        ({"http_proxy": "http://p:3128", "HTTP_PROXY": "http://q:80"}, {}, ("http_proxy",)),
-        ({"grpc_proxy": "http://p:3128"}, {}, ("grpc_proxy",)),
-        ({"http_proxy": ""}, {"HTTP_PROXY": ""}, ("http_proxy",)),
-    ],
-    ids=["none that gRPC obeys", "moved", "both spellings", "gRPC's own", "empty"],
-)
-def test_scrub_proxies(environ: dict[str, str], to_set: dict[str, str], to_remove: tuple[str, ...]) -> None:
-    assert scrub_proxies(environ) == (to_set, to_remove)
 
 
 def test_ports_are_above_those_of_outgoing_connections() -> None:

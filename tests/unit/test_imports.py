@@ -16,20 +16,21 @@ PACKAGE = ROOT / "jaxsif"
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
     *("errors", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
-    *("options", "config", "imagefile", "layers", "process", "children", "host", "staging", "launch", "images"),
-    *("layering", "modulefile", "modules", "policy", "commands", "cli", "__main__"),
+    *("hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "environment", "plan", "render", "reports"),
+    *("options", "config", "imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch"),
+    *("images", "layering", "modulefile", "modules", "policy", "commands", "cli", "__main__"),
 )
 PURE = (
     *("errors", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
+    *("hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "environment", "plan", "render", "reports"),
 )
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
     *("launchers", "identity", "mpirun"),
-    *("cli", "errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render"),
-    *("options", "config", "imagefile", "layers", "host", "process", "children", "launch", "reports", "commands.run"),
+    *("cli", "errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "environment"),
+    *("plan", "render", "options", "config", "imagefile", "compilecache", "layers", "host", "process", "children"),
+    *("launch", "reports", "commands.run"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}

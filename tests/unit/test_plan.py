@@ -232,6 +232,7 @@ def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> N
         "JAXSIF_STEP": "0a1b",
         "HTTPS_PROXY": "http://p:3128",
         "APPTAINERENV_PYTHONNOUSERSITE": "1",
+        "APPTAINERENV_LC_ALL": "C.UTF-8",
         "APPTAINERENV_JAXSIF_REPORT": "1",
         "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234",
     }

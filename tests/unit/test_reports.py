@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.reports import Report, ReportFilter, find_failure, signal_name
+from jaxsif.reports import Report, ReportFilter, describe_cache, find_failure, signal_name
 
 
 def report_line(**fields: object) -> bytes:
@@ -335,3 +335,52 @@ def test_tasks_that_report_into_files_have_run() -> None:
     assert failure is not None
     assert failure.exit_code == 3
     assert failure.what == "the step ended with exit status 3, and no task said why"
+
+
+WARNING = report_line(event="warning", text="/dev/shm is small")
+SHOWN_WARNING = b"jaxsif: warning: /dev/shm is small (task 0 on node1)\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "label", "shown"),
+    [
+        (WARNING, False, SHOWN_WARNING),
+        (b"loss 1\n" + WARNING + b"loss 2\n" + WARNING, False, b"loss 1\n" + SHOWN_WARNING + b"loss 2\n"),
+        (WARNING + WARNING.replace(b"small", b"tiny"), False, SHOWN_WARNING + SHOWN_WARNING.replace(b"small", b"tiny")),
+        (b"0: " + WARNING + b"1: loss\n", True, SHOWN_WARNING + b"1: loss\n"),
+    ],
+    ids=["one", "twice", "two", "label"],
+)
+def test_a_warning_of_a_task_is_shown_once(data: bytes, label: bool, shown: bytes) -> None:
+    assert feed_all([data], label)[0] == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [
+        ("Unknown flag in XLA_FLAGS: --xla_foo=1", "--xla_foo=1"),
+        ("Unknown flags in XLA_FLAGS: --xla_foo --xla_bar=2", "--xla_foo --xla_bar=2"),
+    ],
+)
+@pytest.mark.parametrize("label", [False, True])
+def test_an_unknown_flag_of_xla_is_named(line: str, flags: str, label: bool) -> None:
+    said = f"{'1: ' if label else ''}F1120 17:02:42.966399    1537 parse_flags_from_env.cc:234] {line}\n".encode()
+    ended = report_line(event="exit", status=1)
+    shown, reports, errors = feed_all([STARTED, said, b"0: " * label + ended], label)
+    assert said in shown
+    error = find_failure(1, reports, errors, "srun")
+    assert error is not None
+    assert (error.what, error.where) == (f"XLA does not know {flags}", "XLA_FLAGS, in task 0 on node1")
+    assert error.exit_code == 1
+
+
+def test_what_the_compile_cache_was_good_for() -> None:
+    reports = [
+        STARTED_REPORT,
+        Report(0, "node1", "cache", requests=10, hits=3, written=1, saved=4.4),
+        Report(1, "node1", "cache", requests=10, saved=0.0),
+        Report(2, "node2", "cache", requests=10, hits=2, saved=1.3),
+    ]
+    text = "compile cache: 5 of 30 programs from it, in 2 of 3 task(s), 6 s of compiling saved; 1 new"
+    assert describe_cache(reports) == text
+    assert describe_cache([STARTED_REPORT, EXIT_REPORT]) == ""

@@ -1,0 +1,216 @@
+"""One table of the tasks' environment: what is set, passed on and taken away, and why. docs/environment.md shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+# What is done with a variable; `--env` comes on top of all of them.
+SET = "set"  # in every task, whatever the host has
+DEFAULT = "default"  # set, unless the host has it
+UNSET = "unset"  # taken away
+UPPER = "upper case"  # moved to its upper-case name, unless the host has that
+PASS = "passed"  # as it is, with --cleanenv too
+PATH = "if there"  # passed; each task drops it where it names no file of the container (jaxsif/task/start.sh)
+RUNTIME = "replaced"  # by the runtime: the host's value is for programs outside of the container
+
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+
+
+class Rule(NamedTuple):
+    """What is done with variables, by their names; of several that fit, such as `SLURM_*`, the longest counts."""
+
+    action: str
+    names: tuple[str, ...]
+    why: str
+    value: str = ""  # of SET and DEFAULT; '...' stands for one that the caller gives, if it does
+    container: bool = False  # means something at the border of a container only
+
+
+RULES = (
+    Rule(SET, ("JAXSIF_REPORT",), "tasks report how they end", "1"),
+    Rule(SET, ("JAXSIF_COORDINATOR_PORT",), "JAX's own choice would be the same for all steps of a job", "..."),
+    Rule(SET, ("JAXSIF_NODE_ADDRESS",), "`--node-address`, for each task", "..."),
+    Rule(
+        *(SET, ("JAXSIF_INIT_TIMEOUT", "JAXSIF_HEARTBEAT_TIMEOUT", "JAXSIF_SHUTDOWN_TIMEOUT")),
+        "`--init-timeout` and its like, for each task",
+        "...",
+    ),
+    Rule(DEFAULT, ("JAX_ENABLE_PREEMPTION_SERVICE",), "with it JAX swallows SIGTERM, until SIGKILL", "0"),
+    Rule(DEFAULT, (CACHE,), "the compile cache, see below", "..."),
+    Rule(SET, ("JAXSIF_CACHE",), "that folder is jaxsif's", "..."),
+    Rule(SET, ("PYTHONNOUSERSITE",), "`~/.local` has packages for another Python", "1", True),
+    Rule(UNSET, ("PYTHONHOME",), "the image's Python would not find its own library", container=True),
+    Rule(UNSET, ("LD_PRELOAD",), "a library of the host does not fit the image's", container=True),
+    Rule(RUNTIME, ("LD_LIBRARY_PATH", "PATH"), "the host's folders are not those of the image", container=True),
+    Rule(
+        SET, ("LC_ALL",), "images lack the locale of the host; this one is UTF-8, and in all of them", "C.UTF-8", True
+    ),
+    Rule(PATH, ("TMPDIR", "TMP", "TEMP"), "programs take `/tmp`; a warning says so", container=True),
+    Rule(
+        *(PATH, ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")),
+        "programs take the image's certificates; a warning says so",
+        container=True,
+    ),
+    Rule(
+        *(PATH, ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")),
+        "programs take their folders below the home folder",
+        container=True,
+    ),
+    Rule(UPPER, ("http_proxy", "https_proxy"), "gRPC would connect the tasks through it; most programs read both"),
+    Rule(UNSET, ("grpc_proxy",), "gRPC would connect the tasks through it"),
+    Rule(PASS, ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "no_proxy"), "for downloads"),
+    Rule(UNSET, ("OMPI_*", "PMIX_*", "PRTE_*"), "left by an `mpirun` around: JAX believes it before Slurm"),
+    Rule(UNSET, ("OMPI_MCA_ess*", "OMPI_MCA_orte_*"), "likewise: how Open MPI 4 finds its daemons"),
+    Rule(UNSET, ("PMI_FD", "PMI_RANK", "PMI_SIZE"), "likewise: whom MPI programs would take themselves for"),
+    Rule(PASS, ("OMPI_MCA_*", "PMIX_MCA_*", "PRTE_MCA_*"), "parameters of MPI, for programs with mpi4py"),
+    Rule(PASS, ("SLURM*", "SRUN_*", "PMI_*"), "srun's options, and how JAX finds its processes"),
+    Rule(PASS, ("JAX_*", "JAXSIF_*", "XLA_*", "TF_*", "LIBTPU_*", "PJRT_*"), "options of JAX"),
+    Rule(
+        PASS,
+        ("CUDA_*", "NVIDIA_*", "GPU_*", "ROCR_*", "ZE_*"),
+        "`CUDA_VISIBLE_DEVICES`: in a step with GPUs Slurm sets it anew",
+    ),
+    Rule(PASS, ("NCCL_*", "FI_*", "UCX_*", "MELLANOX_*"), "networks"),
+    Rule(PASS, ("OMP_*", "MKL_*", "OPENBLAS_*"), "threads of libraries"),
+    Rule(PASS, ("APPTAINER*", "SINGULARITY*"), "options of the runtime; `APPTAINERENV_NAME` is as good as `--env`"),
+    Rule(PASS, ("HOME", "USER", "LOGNAME", "SHELL", "PWD", "TERM", "TZ", "KRB5CCNAME"), "who and where the user is"),
+)
+
+_EXACT = {name: rule for rule in RULES for name in rule.names if not name.endswith("*")}
+_PREFIXES = sorted(
+    ((name[:-1], rule) for rule in RULES for name in rule.names if name.endswith("*")), key=lambda one: -len(one[0])
+)
+_ANY = tuple(prefix for prefix, _ in _PREFIXES)
+_RUNTIME_PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
+
+
+def find_rule(name: str) -> Rule | None:
+    """The rule for a variable."""
+    rule = _EXACT.get(name)
+    if rule is None and name.startswith(_ANY):
+        rule = next(rule for prefix, rule in _PREFIXES if name.startswith(prefix))
+    return rule
+
+
+class Settled(NamedTuple):
+    """What comes of an environment."""
+
+    host: dict[str, str]  # to add to the variables of srun
+    unset: tuple[str, ...]  # to take away from them
+    container: dict[str, str]  # to set in the container, over what the image sets
+
+
+def settle(
+    environ: Mapping[str, str],
+    asked: Mapping[str, str],
+    values: Mapping[str, str],
+    clean: bool = False,
+    container: bool = True,
+) -> Settled:
+    """Apply the table to `environ`. `asked` is --env, `values` has what stands for '...'; `clean` is --cleanenv."""
+    host: dict[str, str] = {}
+    unset = []
+    for name in environ:
+        rule = find_rule(name)
+        if rule and (container or not rule.container):
+            if rule.action == UPPER and name.upper() not in environ:
+                host[name.upper()] = environ[name]
+            if rule.action in (UNSET, UPPER):
+                unset.append(name)
+        elif rule is None and clean:
+            unset.append(name)
+    return Settled(host, tuple(unset), {**_settings(environ, values, container), **asked})
+
+
+def _settings(environ: Mapping[str, str], values: Mapping[str, str], container: bool) -> dict[str, str]:
+    found = {}
+    for rule in RULES:
+        if rule.action not in (SET, DEFAULT) or (rule.container and not container):
+            continue
+        for name in rule.names:
+            value = values.get(name) if rule.value == "..." else rule.value
+            told = (rule.action == DEFAULT and name in environ) or _named_for_runtime(name, environ)
+            if value is not None and not told:
+                found[name] = value
+    return found
+
+
+class Request(NamedTuple):
+    """What a caution looks at."""
+
+    values: Mapping[str, str]  # what the user's variables are in the container
+    gpus: int | None  # on each node
+    tasks: int | None  # on each node
+
+
+class Caution(NamedTuple):
+    """A value that stands, though it is known to break runs."""
+
+    name: str
+    when: Callable[[str, Request], bool]  # looks at the value of `name`
+    what: str  # the warning; '{}' is the value
+
+
+def _is_true(value: str) -> bool:
+    return value.lower() in ("1", "true", "t", "yes", "y", "on")
+
+
+CAUTIONS = (
+    Caution(
+        "JAX_PLATFORMS",
+        lambda value, asked: bool(asked.gpus and value and not re.search("cuda|gpu|rocm", value)),
+        "JAX_PLATFORMS={}: JAX will not use the GPUs that are asked for",
+    ),
+    Caution(
+        "XLA_PYTHON_CLIENT_MEM_FRACTION",
+        lambda value, asked: bool(value and asked.values.get("XLA_CLIENT_MEM_FRACTION")),
+        "XLA_CLIENT_MEM_FRACTION and XLA_PYTHON_CLIENT_MEM_FRACTION are both set: JAX refuses that on GPUs",
+    ),
+    Caution(
+        "JAX_ENABLE_RECOVERABILITY",
+        lambda value, _: _is_true(value),
+        "JAX_ENABLE_RECOVERABILITY={}: runs that succeed end with SIGABRT",
+    ),
+    Caution(
+        "JAX_LOCAL_DEVICE_IDS",
+        lambda _, asked: bool(asked.gpus and (asked.tasks or 1) > 1),
+        "JAX_LOCAL_DEVICE_IDS={}: all tasks of a node take the same GPUs",
+    ),
+    Caution(
+        "LD_LIBRARY_PATH",
+        lambda value, _: bool(value),
+        "LD_LIBRARY_PATH={}: libraries there may take the place of those that JAX brings",
+    ),
+    Caution(
+        "PYTHONPATH",
+        lambda value, _: bool(re.search("(site|dist)-packages", value)),
+        "PYTHONPATH={}: packages for another Python may hide those of the image",
+    ),
+    *(
+        Caution(name, lambda value, _: bool(value), f"{name}={{}}: JAX's processes would connect through it")
+        for name in ("http_proxy", "https_proxy", "grpc_proxy")
+    ),
+)
+
+
+def find_cautions(
+    environ: Mapping[str, str], asked: Mapping[str, str], clean: bool, gpus: int | None, tasks: int | None
+) -> tuple[str, ...]:
+    """The warnings that the user's own variables call for."""
+    passed = {name: value for name, value in environ.items() if _is_passed(name, clean)}
+    named = {name.partition("ENV_")[2]: value for name, value in environ.items() if name.startswith(_RUNTIME_PREFIXES)}
+    request = Request({**passed, **named, **asked}, gpus, tasks)
+    found = ((one, request.values[one.name]) for one in CAUTIONS if one.name in request.values)
+    return tuple(one.what.format(value) for one, value in found if one.when(value, request))
+
+
+def _is_passed(name: str, clean: bool) -> bool:
+    rule = find_rule(name)
+    return rule.action in (PASS, PATH, DEFAULT) if rule else not clean
+
+
+def _named_for_runtime(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether the user, or the site, sets the variable in containers by the runtime's own way."""
+    return any(prefix + name in environ for prefix in _RUNTIME_PREFIXES)

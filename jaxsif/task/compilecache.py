@@ -1,0 +1,140 @@
+"""JAX's compile cache, in the task: what it was good for, entries that are whole, one key for all processes.
+
+JAX is changed when the program imports it, and only where it is as JAX 0.12 is; elsewhere its cache is as it always is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any
+
+_EVENTS = "/jax/compilation_cache/"
+# Name of JAX's event -> field of the report, see jaxsif/reports.py.
+_COUNTED = {"compile_requests_use_cache": "requests", "cache_hits": "hits", "cache_misses": "written"}
+_SAVED = _EVENTS + "compile_time_saved_sec"
+
+
+def install(emit: Callable[[Mapping[str, Any]], None]) -> None:
+    """Watch the cache of this process; `emit` gets its counts in the end."""
+    counts: dict[str, Any] = {"event": "cache", "requests": 0, "hits": 0, "written": 0, "saved": 0.0}
+    pid = os.getpid()  # a fork is not the task
+
+    def report() -> None:
+        if counts["requests"] and os.getpid() == pid:
+            emit(counts)
+
+    changes = {
+        "jax._src.monitoring": lambda module: _listen(module, counts),
+        "jax._src.lru_cache": _write_whole_entries,
+        "jax._src.compilation_cache": _remove_broken_entries,
+        "jax._src.cache_key": _share_keys,
+    }
+    sys.meta_path.insert(0, _Finder(changes))
+    atexit.register(report)
+
+
+class _Finder:
+    """Lets modules be found as ever, and changes some of them when they have been executed."""
+
+    def __init__(self, changes: Mapping[str, Callable[[Any], None]]) -> None:
+        self._changes = changes
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        change = self._changes.get(name)
+        spec = PathFinder.find_spec(name, path) if change else None
+        if spec is None or spec.loader is None or change is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_change(module: Any) -> None:
+            execute(module)
+            with suppress(AttributeError):  # another JAX, without what we would change
+                change(module)
+
+        spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
+        return spec
+
+
+def _listen(module: Any, counts: dict[str, Any]) -> None:
+    def count(event: str, **_: object) -> None:
+        field = _COUNTED.get(event[len(_EVENTS) :]) if event.startswith(_EVENTS) else None
+        if field:
+            counts[field] += 1
+
+    def add(event: str, duration: float, **_: object) -> None:
+        if event == _SAVED:
+            counts["saved"] += max(0.0, duration)
+
+    module.register_event_listener(count)
+    module.register_event_duration_secs_listener(add)
+
+
+def _write_whole_entries(module: Any) -> None:
+    """JAX writes entries in place, where a process that is killed leaves half of one."""
+    original = module.LRUCache.put
+
+    def put(self: Any, key: str, value: bytes) -> None:
+        whole = os.path.join(str(self.path), f"{key}-cache")
+        if not self.eviction_enabled:
+            partial = f"{whole}.{os.urandom(4).hex()}"
+            try:
+                with open(partial, "xb") as file:
+                    file.write(value)
+                os.replace(partial, whole)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(partial)
+        original(self, key, value)
+
+    module.LRUCache.put = put
+
+
+def _remove_broken_entries(module: Any) -> None:
+    """JAX never writes an entry that is there: one that was cut short would be warned of, and missed, for ever."""
+    original = module.get_executable_and_time
+
+    def get(cache_key: str, *arguments: Any, **more: Any) -> Any:
+        try:
+            return original(cache_key, *arguments, **more)
+        except Exception:
+            module._cache.path.joinpath(f"{cache_key}-cache").unlink(missing_ok=True)
+            raise
+
+    module.get_executable_and_time = get
+
+
+def _share_keys(module: Any) -> None:
+    """On CPUs the key has the numbers of the process's own devices, so that what process 0 writes nobody else finds.
+
+    They would compile while process 0 waits for them, and Gloo waits no longer than 30 seconds. JAX's own remedy for
+    GPUs (strip_device_assignment) does for CPUs, too. Processors must be alike, instead.
+    """
+    options, accelerators, devices = (
+        module._hash_serialized_compile_options,
+        module._hash_accelerator_config,
+        module._hash_devices,
+    )
+
+    def hash_options(found: Any, compile_options: Any, strip_device_assignment: bool = False) -> None:
+        options(found, compile_options, strip_device_assignment=True)
+
+    def hash_accelerators(found: Any, used: Any) -> None:
+        if used.flat[0].platform != "cpu":
+            accelerators(found, used)
+            return
+        devices(found, used)
+        found.update(_processor())
+
+    module._hash_serialized_compile_options = hash_options
+    module._hash_accelerator_config = hash_accelerators
+
+
+def _processor() -> bytes:
+    """What this machine's processors can do."""
+    with open("/proc/cpuinfo", "rb") as file:
+        return next((line for line in file if line.startswith((b"flags", b"Features"))), b"")
