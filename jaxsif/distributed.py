@@ -9,6 +9,8 @@ from jaxsif.errors import JaxsifError
 # gRPC, and so jax.distributed.initialize, obeys these three even for an address of this very host. Their upper-case
 # forms do no harm there, and Python's and curl's clients read them.
 _GRPC_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy")
+# The share of a GPU's memory, and its older name; JAX raises an error when both are set.
+_MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 # Above Linux's ephemeral ports (32768 to 60999), so that no outgoing connection holds one.
 COORDINATOR_PORTS = range(61000, 65500)
 PORT_VARIABLE = "JAXSIF_COORDINATOR_PORT"  # for jaxsif/task/coordinator.py
@@ -53,3 +55,9 @@ def scrub_proxies(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str
     removed = tuple(name for name in _GRPC_PROXIES if name in environ)
     moved = {name.upper(): environ[name] for name in removed if name.upper() not in environ and name != "grpc_proxy"}
     return moved, removed
+
+
+def memory_variables(sharers: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """What lets `sharers` processes have one GPU: by itself each would take 75 % of its memory at once."""
+    told = any(name in environ for name in _MEMORY)
+    return {} if sharers == 1 or told else {_MEMORY[0]: f"{0.75 / sharers:.3f}"}

@@ -96,6 +96,9 @@ def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFi
             "SLURM_NTASKS": str(count),
             "SLURM_PROCID": str(index),
             "SLURM_LOCALID": str(index),
+            # Here, for a surrounding step has its own.
+            "SLURM_GTIDS": ",".join(map(str, range(count))),
+            "SLURM_GPUS_ON_NODE": str(number),
             "SLURM_NODEID": "0",
             "SLURMD_NODENAME": socket.gethostname(),
         }

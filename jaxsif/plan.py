@@ -8,10 +8,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxsif.apptainer import TASK_FOLDER, Runtime
-from jaxsif.distributed import check_node_address, container_variables, scrub_proxies
+from jaxsif.counts import Counts
+from jaxsif.distributed import check_node_address, container_variables, memory_variables, scrub_proxies
 from jaxsif.errors import JaxsifError
-from jaxsif.layout import Layout, plan_layout
-from jaxsif.slurm import ALLOCATION_OPTIONS, STEP_OPTIONS, Allocation
+from jaxsif.layout import Layout
+from jaxsif.options import OPTIONS
+from jaxsif.planner import Asked, plan_layout
+from jaxsif.slurm import Allocation
+from jaxsif.step import binding_variables, component_options, layout_options
 
 SRUN = "srun"
 LOCAL = "local"
@@ -25,8 +29,16 @@ class RunOptions(NamedTuple):
     command: tuple[str, ...]  # the program and its arguments
     launcher: str | None = None  # srun or local
     nodes: int | None = None
+    ntasks: int | None = None
     ntasks_per_node: int | None = None
     gpus_per_node: str | None = None  # N or TYPE:N
+    gpus_per_task: int | None = None
+    cpus_per_task: int | None = None
+    gpu_bind: str | None = None  # as for srun
+    per_node: bool = False  # one process on each node
+    per_gpu: bool = False  # one process for each GPU
+    allow_uneven: bool = False  # processes and nodes may have different numbers of GPUs
+    share_gpus: bool = False  # several tasks may have one GPU
     time: str | None = None
     partition: str | None = None
     account: str | None = None
@@ -59,7 +71,7 @@ class Host(NamedTuple):
     port: int  # for JAX's coordinator, free here
     step: str  # a name that nobody can guess, by which the tasks of a node find each other
     gpus: int  # NVIDIA devices of this machine
-    job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
+    job_gpus: Counts | None  # GPUs on each node of the job, where Slurm had to be asked
     layers: tuple[str, ...] = ()  # files to mount over the image
 
 
@@ -73,11 +85,13 @@ class LaunchPlan(NamedTuple):
     set_environ: tuple[tuple[str, str], ...]  # variables to add to this process's own
     unset_environ: tuple[str, ...]  # variables to take away
     label: bool  # output lines begin with the task's number
+    components: tuple[tuple[str, ...], ...] = ()  # srun's options for the other components of a heterogeneous job
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The whole argument vector."""
-        return self.launch_argv + self.task_argv
+        others = [word for options in self.components for word in (":", *options, *self.task_argv)]
+        return (*self.launch_argv, *self.task_argv, *others)
 
 
 def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None) -> str:
@@ -97,24 +111,30 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
     if launcher == LOCAL:
         layout = _local_layout(options, host)
     else:
-        layout = plan_layout(options.nodes, options.ntasks_per_node, options.gpus_per_node, allocation, host.job_gpus)
+        layout = plan_layout(asked_layout(options), allocation, host.job_gpus)
     # An --env for a name that jaxsif sets is the user's choice.
     variables = {**container_variables(host.port, environ), **_coordinator_variables(options, launcher)}
+    variables.update(JAXSIF_LAYOUT=layout.expectation)
+    variables.update(memory_variables(layout.sharers, {**environ, **dict(options.env)}))
     variables.update(options.env)
     if _redirects_errors(options.srun_args):
         del variables["JAXSIF_REPORT"]  # nobody would take the reports out of the files
     set_environ, unset_environ = scrub_proxies(environ)
+    if launcher == SRUN:
+        unset_environ += binding_variables(layout, allocation, environ)
     if host.runtime:
         set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
     set_environ.update(host.runtime.environ(variables.items()) if host.runtime else variables)
+    launch_argv, *components = _srun_argv(options, layout, allocation) if launcher == SRUN else [()]
     return LaunchPlan(
         launcher=launcher,
         layout=layout,
-        launch_argv=_srun_argv(options, layout, allocation) if launcher == SRUN else (),
+        launch_argv=launch_argv,
         task_argv=_task_argv(options, host, layout),
         set_environ=tuple(set_environ.items()),
         unset_environ=unset_environ,
         label=options.label,
+        components=tuple(components),
     )
 
 
@@ -133,15 +153,24 @@ def _coordinator_variables(options: RunOptions, launcher: str) -> dict[str, str]
     return variables
 
 
+def asked_layout(options: RunOptions) -> Asked:
+    """The part of the options that the planner needs."""
+    return Asked(*(getattr(options, name) for name in Asked._fields))
+
+
 def _local_layout(options: RunOptions, host: Host) -> Layout:
     if options.nodes not in (None, 1):
         raise JaxsifError(f"{options.nodes} nodes without Slurm", "--nodes", "--nodes=1, or run it where srun is")
     gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
-    layout = plan_layout(1, options.ntasks_per_node, gpus, None, None)
-    return layout if layout.ntasks_per_node else layout._replace(ntasks_per_node=1, why="one task without GPUs")
+    asked = asked_layout(options)._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
+    layout = plan_layout(asked, None, None)
+    if layout.ntasks_per_node:
+        return layout
+    return layout._replace(groups=(layout.groups[0]._replace(tasks=1),), why="one task without GPUs")
 
 
-def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
+def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> list[tuple[str, ...]]:
+    """srun and its options; one tuple for each component of the job."""
     argv = [
         SRUN,
         "--export=ALL",  # a job submitted with --export=NONE would hand that on to its steps
@@ -150,44 +179,18 @@ def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | Non
     ]
     if options.label:
         argv.append("--label")
-    names = STEP_OPTIONS if allocation else tuple(ALLOCATION_OPTIONS)
-    for name in names:
-        value = getattr(options, ALLOCATION_OPTIONS[name])
-        if name == "--ntasks-per-node" and not layout.why.startswith("SLURM"):
-            value = layout.ntasks_per_node  # what the job itself asked for, srun inherits
-        if name == "--nodes" and value is None and allocation:
-            value = allocation.nodes  # all of them, also when fewer tasks than nodes would do
-        if value is not None:
-            argv.append(f"{name}={value}")
-    told = options.nodes or options.ntasks_per_node or (allocation and allocation.in_step)
-    if allocation and told and layout.nodes and layout.ntasks_per_node:
-        # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
-        argv.append(f"--ntasks={layout.nodes * layout.ntasks_per_node}")
-    if allocation and allocation.in_step:
-        argv.append("--overlap")  # the step that we are in holds what we would wait for
-    return (*argv, *_cpu_options(layout, allocation), *options.srun_args)
+    asked = asked_layout(options)
+    if allocation and allocation.components:
+        numbered = enumerate(allocation.components)
+        parts = [component_options(asked, layout, component, index) for index, component in numbered]
+        return [(*argv, *parts[0], *options.srun_args), *parts[1:]]
+    given = [(option.flag, getattr(options, option.field)) for option in OPTIONS if option.of_job]
+    of_job = () if allocation else tuple(f"{flag}={value}" for flag, value in given if value is not None)
+    return [(*argv, *layout_options(asked, layout, allocation), *of_job, *options.srun_args)]
 
 
 def _redirects_errors(srun_args: tuple[str, ...]) -> bool:
     return any(re.match(r"--(output|error)\b|-[oe]", word) for word in srun_args)
-
-
-def _cpu_options(layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
-    """What srun must be told of CPUs for a step in a job, where its defaults stand in the way."""
-    tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
-    if allocation is None or not tasks or not allocation.cpus_per_node:
-        return ()
-    if gpus and allocation.gpus_per_node and gpus < allocation.gpus_per_node:
-        # By itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits until it is over.
-        share = allocation.cpus_per_node * gpus // allocation.gpus_per_node
-        if share >= tasks:
-            memory = allocation.mem_per_node and allocation.mem_per_node * gpus // allocation.gpus_per_node
-            return ("--exact", f"--cpus-per-task={share // tasks}", *([f"--mem={memory}"] if memory else []))
-    if allocation.cpus_per_task and tasks <= allocation.cpus_per_node:
-        # srun inherits it no more, and would confine a process to one core; less where there are more tasks.
-        return (f"--cpus-per-task={min(allocation.cpus_per_task, allocation.cpus_per_node // tasks)}",)
-    # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all the same.
-    return ("--overcommit",) if tasks > allocation.cpus_per_node else ()
 
 
 def _task_argv(options: RunOptions, host: Host, layout: Layout) -> tuple[str, ...]:

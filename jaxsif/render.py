@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from jaxsif.options import OPTIONS
 from jaxsif.plan import LOCAL, Host, LaunchPlan, RunOptions
-from jaxsif.slurm import ALLOCATION_OPTIONS, Allocation
-
-# Options that ask for a job, and mean nothing where there is one already, or none can be.
-_OF_A_JOB = ("--partition", "--account", "--constraint", "--time")
+from jaxsif.slurm import Allocation
 
 
 def render_command(plan: LaunchPlan) -> str:
@@ -43,7 +41,7 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
         notes.append(f"no Slurm here: starting {plan.layout.ntasks_per_node or 1} local process(es)")
     if host.runtime is None:
         notes.append("warning: no container runtime here: running in this machine's own Python")
-    ignored = [name for name in _OF_A_JOB if _given(options, name)]
+    ignored = [option.flag for option in OPTIONS if option.of_job and getattr(options, option.field) is not None]
     if plan.launcher == LOCAL:
         notes += [f"warning: {name} has no effect without Slurm" for name in ignored]
     elif allocation:
@@ -53,7 +51,3 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
             notes.append(f"warning: {tasks} tasks on each node share {cpus} CPU(s): {remedy}")
         notes += [f"warning: {name} has no effect inside job {allocation.job_id}" for name in ignored]
     return tuple(notes)
-
-
-def _given(options: RunOptions, name: str) -> bool:
-    return getattr(options, ALLOCATION_OPTIONS[name]) is not None

@@ -34,6 +34,7 @@ class Report(NamedTuple):
     text: str = ""  # of an exception or a refusal
     where: str = ""  # FILE:LINE of an exception
     consequence: bool = False  # the exception says that a neighbour is gone
+    hint: str = ""  # what to do about a refusal
 
     @property
     def place(self) -> str:
@@ -103,7 +104,7 @@ def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], 
         return None
     for report in reports:
         if report.event == "refused":
-            return HostError(report.text, report.place)
+            return HostError(report.text, report.place, report.hint)
         if report.event == "port-taken":
             return PortTakenError(report.text, report.place, "run it again for another port, or --coordinator-ports")
     culprit = _find_culprit(reports)

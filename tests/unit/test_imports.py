@@ -15,16 +15,21 @@ PACKAGE = ROOT / "jaxsif"
 
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
-    *("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
-    *("options", "config", "imagefile", "layers", "process", "host", "staging", "launch", "images", "layering"),
+    *("errors", "options", "hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout"),
+    *("fitting", "planner", "step", "distributed", "plan", "render", "reports", "near", "explain", "config"),
+    *("imagefile", "layers", "process", "host", "staging", "launch", "images", "layering"),
     *("modulefile", "modules", "policy", "commands", "cli", "__main__"),
 )
-PURE = ("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports")
+PURE = (
+    *("errors", "options", "hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout"),
+    *("fitting", "planner", "step", "distributed", "plan", "render", "reports", "explain"),
+)
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
-    *("cli", "errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render"),
-    *("options", "config", "imagefile", "layers", "host", "process", "launch", "reports", "commands.run"),
+    *("cli", "errors", "options", "hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout"),
+    *("fitting", "planner", "step", "distributed", "plan", "render", "near", "explain", "config", "imagefile"),
+    *("layers", "host", "process", "launch", "reports", "commands.run"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}
