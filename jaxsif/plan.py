@@ -169,8 +169,18 @@ def _local_layout(options: RunOptions, host: Host) -> Layout:
     return layout._replace(groups=(layout.groups[0]._replace(tasks=1),), why="one task without GPUs")
 
 
+def _check_words(command: tuple[str, ...]) -> None:
+    if ":" in command:
+        raise JaxsifError(
+            "srun takes an argument ':' for the beginning of another program",
+            f"argument {command.index(':')} of the program",
+            "put the command line into a script",
+        )
+
+
 def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> list[tuple[str, ...]]:
     """srun and its options; one tuple for each component of the job."""
+    _check_words(options.command)
     argv = [
         SRUN,
         "--export=ALL",  # a job submitted with --export=NONE would hand that on to its steps

@@ -41,6 +41,9 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
         notes.append(f"no Slurm here: starting {plan.layout.ntasks_per_node or 1} local process(es)")
     if host.runtime is None:
         notes.append("warning: no container runtime here: running in this machine's own Python")
+    if plan.layout.sharers > 1:
+        most = plan.layout.sharers
+        notes.append(f"warning: up to {most} processes share a GPU: NCCL refuses that, so they cannot use collectives")
     ignored = [option.flag for option in OPTIONS if option.of_job and getattr(options, option.field) is not None]
     if plan.launcher == LOCAL:
         notes += [f"warning: {name} has no effect without Slurm" for name in ignored]

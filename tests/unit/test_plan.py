@@ -187,6 +187,11 @@ def test_local_layout(host: Host, options: dict[str, object], tasks: int, gpus: 
     assert (layout.nodes, layout.ntasks_per_node, layout.gpus_per_node) == (1, tasks, gpus)
 
 
+def test_a_lone_colon_would_part_sruns_components() -> None:
+    with pytest.raises(JaxsifError, match="':' for the beginning of another program"):
+        plan_of(LOGIN_NODE, command=("echo", "a", ":", "b"))
+
+
 def test_local_nodes_refused() -> None:
     with pytest.raises(JaxsifError) as caught:
         plan_of(LAPTOP, nodes=2)
