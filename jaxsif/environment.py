@@ -16,6 +16,7 @@ PATH = "if there"  # passed; each task drops it where it names no file of the co
 RUNTIME = "replaced"  # by the runtime: the host's value is for programs outside of the container
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
+MEMORY, OLD_MEMORY = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 class Rule(NamedTuple):
@@ -37,6 +38,8 @@ RULES = (
         "`--init-timeout` and its like, for each task",
         "...",
     ),
+    Rule(SET, ("JAXSIF_LAYOUT",), "each task holds what it sees against the plan", "..."),
+    Rule(DEFAULT, (MEMORY,), "`--share-gpus`: by itself each task would take 75 % of the GPU's memory", "..."),
     Rule(DEFAULT, ("JAX_ENABLE_PREEMPTION_SERVICE",), "with it JAX swallows SIGTERM, until SIGKILL", "0"),
     Rule(DEFAULT, (CACHE,), "the compile cache, see below", "..."),
     Rule(SET, ("JAXSIF_CACHE",), "that folder is jaxsif's", "..."),
@@ -164,8 +167,8 @@ CAUTIONS = (
         "JAX_PLATFORMS={}: JAX will not use the GPUs that are asked for",
     ),
     Caution(
-        "XLA_PYTHON_CLIENT_MEM_FRACTION",
-        lambda value, asked: bool(value and asked.values.get("XLA_CLIENT_MEM_FRACTION")),
+        OLD_MEMORY,
+        lambda value, asked: bool(value and asked.values.get(MEMORY)),
         "XLA_CLIENT_MEM_FRACTION and XLA_PYTHON_CLIENT_MEM_FRACTION are both set: JAX refuses that on GPUs",
     ),
     Caution(

@@ -13,13 +13,14 @@ from typing import NamedTuple
 from jaxsif import mpirun, process
 from jaxsif.apptainer import Runtime
 from jaxsif.config import Setting
+from jaxsif.counts import Counts
 from jaxsif.distributed import parse_ports
 from jaxsif.errors import HostError, JaxsifError, ProgramError
 from jaxsif.hostlist import expand
 from jaxsif.launchers import LAUNCHERS, LOCAL, MPIRUN, SRUN
 from jaxsif.plan import Host, RunOptions, choose_launcher
 from jaxsif.sif import HEADER_SIZE, check_sif
-from jaxsif.slurm import Allocation, parse_job_gpus
+from jaxsif.slurm import Allocation, gpus_of, parse_job_gpus
 
 _RUNTIMES = ("apptainer", "singularity")
 _DEFAULT_IMAGE = "jax.sif"
@@ -225,10 +226,12 @@ def _count_gpus(environ: Mapping[str, str]) -> int:
     return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
 
 
-def _job_gpus(options: RunOptions, allocation: Allocation | None) -> tuple[int, ...] | None:
+def _job_gpus(options: RunOptions, allocation: Allocation | None) -> Counts | None:
     """Ask Slurm for the job's GPUs when the number of tasks depends on them and the environment does not tell."""
-    told = options.ntasks_per_node or options.gpus_per_node
-    if allocation is None or told or allocation.ntasks or allocation.gpus_per_node is not None:
+    if allocation is None or options.gpus_per_node or all(map(gpus_of, allocation.components or (allocation,))):
+        return None
+    tasks = options.ntasks_per_node or options.ntasks or options.per_node or allocation.ntasks
+    if tasks and not allocation.gpus and not options.allow_uneven and not options.gpu_bind:
         return None
     try:
         return parse_job_gpus(process.output("scontrol", "--details", "show", "job", allocation.job_id))

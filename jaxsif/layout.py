@@ -1,82 +1,92 @@
-"""Nodes x tasks x GPUs: what was asked for, what the allocation has, and whether they fit."""
+"""A step's shape: groups of equal nodes, and the GPUs of each task."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxsif.errors import JaxsifError
-from jaxsif.slurm import Allocation, parse_gpu_count
+from jaxsif import binding
+
+
+class Group(NamedTuple):
+    """Equal nodes that stand side by side in the step; None where Slurm decides."""
+
+    nodes: int | None
+    tasks: int | None  # tasks, and so JAX processes, on each of the nodes
+    gpus: int | None  # GPUs that the step has on each
+    cpus: int | None = None  # CPUs that the job has on each
+    component: int = 0  # of a heterogeneous job
 
 
 class Layout(NamedTuple):
-    """One step's shape; None where Slurm decides."""
+    """One step's shape."""
 
-    nodes: int | None  # nodes of the step
-    ntasks_per_node: int | None  # tasks, and so JAX processes, on each node
-    gpus_per_node: int | None  # GPUs that the step has on each node
+    groups: tuple[Group, ...]
     why: str  # where the number of tasks comes from, for people
+    gpus_per_task: int | None = None  # None: the GPUs of a node in equal shares
+    gpu_bind: str = ""  # what Slurm binds; '' where every task sees all GPUs of its node and takes its share
+    uneven: bool = False  # the shares may differ
+    sharers: int = 1  # the greatest number of tasks on one GPU
+    placed: bool = False  # the tasks' nodes are named one by one, for Slurm would place them otherwise
+
+    @property
+    def nodes(self) -> int | None:
+        """Nodes of the step."""
+        known = [group.nodes for group in self.groups if group.nodes is not None]
+        return sum(known) if known else None
+
+    @property
+    def ntasks(self) -> int | None:
+        """Tasks of the step."""
+        known = [group.nodes * group.tasks for group in self.groups if group.nodes and group.tasks is not None]
+        return sum(known) if len(known) == len(self.groups) else None
+
+    @property
+    def ntasks_per_node(self) -> int | None:
+        """Tasks on each node, where that is one number."""
+        return _common([group.tasks for group in self.groups])
+
+    @property
+    def gpus_per_node(self) -> int | None:
+        """GPUs on each node, where that is one number."""
+        return _common([group.gpus for group in self.groups])
+
+    def device_ids(self, group: Group, local_id: int) -> tuple[int, ...] | None:
+        """The node's GPUs of one of its tasks, as the task will take them (jaxsif/task/devices.py); None: unknown."""
+        if not group.gpus or not group.tasks:
+            return None if group.gpus is None else ()
+        if self.gpu_bind:
+            found = binding.predict(self.gpu_bind, group.tasks, group.gpus)
+            return found[local_id] if found else None
+        return share(local_id, group.tasks, group.gpus, self.gpus_per_task)
+
+    @property
+    def expectation(self) -> str:
+        """What each node should find, for jaxsif/task/devices.py: '4:4(x3),2:2 uneven'; '-' where nothing is known."""
+        parts = []
+        for group in self.groups:
+            times = f"(x{group.nodes})" if (group.nodes or 1) > 1 else ""
+            parts.append(":".join("-" if count is None else str(count) for count in group[1:3]) + times)
+        words = [",".join(parts)]
+        words += [f"per-task={self.gpus_per_task}"] if self.gpus_per_task else []
+        words += ["bound"] if self.gpu_bind and not self.gpu_bind.startswith("closest") else []
+        words += ["uneven"] if self.uneven else []
+        words += ["share"] if self.sharers > 1 else []
+        return " ".join(words)
 
 
-def plan_layout(
-    nodes: int | None,
-    ntasks_per_node: int | None,
-    gpus_per_node: str | None,
-    allocation: Allocation | None,
-    job_gpus: tuple[int, ...] | None,
-) -> Layout:
-    """The layout for the options given and the allocation, one task per GPU unless told otherwise.
+def _common(values: list[int | None]) -> int | None:
+    return values[0] if len(set(values)) == 1 else None
 
-    `job_gpus` is the number of GPUs on each node of the job, where it had to be asked for. Raises JaxsifError for a
-    layout that cannot work.
+
+def share(local_id: int, tasks: int, gpus: int, each: int | None = None) -> tuple[int, ...]:
+    """The GPUs of a node's task: `each`, or equal shares, of which the first are the larger ones.
+
+    With more tasks than GPUs, tasks have a GPU in turn.
     """
-    asked = parse_gpu_count(gpus_per_node) if gpus_per_node is not None else None
-    available = allocation.gpus_per_node if allocation else None
-    if available is None and job_gpus and len(set(job_gpus)) == 1:
-        available = job_gpus[0]
-    gpus = asked if asked is not None else available
-    tasks, why = ntasks_per_node, "--ntasks-per-node" if ntasks_per_node else ""
-    if tasks is None and allocation:
-        tasks, why = _tasks_of_job(allocation)
-        if tasks is None and not why:
-            _refuse_uneven(job_gpus if asked is None else None)
-    if tasks is None and gpus and not why.startswith("SLURM"):
-        tasks, why = gpus, "one task per GPU"
-    _check_gpus(tasks, gpus, why, asked, allocation)
-    return Layout(nodes or (allocation.nodes if allocation else None), tasks, gpus, why or "Slurm's default")
-
-
-def _tasks_of_job(allocation: Allocation) -> tuple[int | None, str]:
-    """Tasks per node as the job itself asked for them, and the variable that says so; (None, '') if it did not."""
-    if allocation.ntasks_per_node:
-        return allocation.ntasks_per_node, "SLURM_NTASKS_PER_NODE"
-    if allocation.ntasks:
-        # A number that the nodes cannot share evenly is Slurm's to place.
-        even = allocation.ntasks % allocation.nodes == 0
-        return (allocation.ntasks // allocation.nodes if even else None), "SLURM_NTASKS"
-    return None, ""
-
-
-def _refuse_uneven(job_gpus: tuple[int, ...] | None) -> None:
-    if job_gpus and len(set(job_gpus)) > 1:
-        raise JaxsifError(
-            f"the job's GPUs are spread unevenly over its nodes: {' + '.join(map(str, job_gpus))}",
-            "the allocation (--gpus gives a total; Slurm chooses where)",
-            "allocate with --gpus-per-node=N, or pass --ntasks-per-node",
-        )
-
-
-def _check_gpus(
-    tasks: int | None, gpus: int | None, why: str, asked: int | None, allocation: Allocation | None
-) -> None:
-    if tasks and gpus and tasks > gpus:
-        raise JaxsifError(
-            f"{tasks} tasks on a node with {gpus} GPU(s): JAX needs at least one GPU for each process",
-            why,
-            f"--ntasks-per-node={gpus}, or --gpus-per-node={tasks}",
-        )
-    if allocation and asked and allocation.gpus_per_node is not None and asked > allocation.gpus_per_node:
-        raise JaxsifError(
-            f"{asked} GPUs on a node, but the job has {allocation.gpus_per_node} on each",
-            "--gpus-per-node",
-            f"--gpus-per-node={allocation.gpus_per_node}, or a job with more",
-        )
+    if each:
+        return tuple(range(local_id * each, (local_id + 1) * each))
+    if tasks > gpus:
+        return (local_id % gpus,)
+    quotient, rest = divmod(gpus, tasks)
+    first = local_id * quotient + min(local_id, rest)
+    return tuple(range(first, first + quotient + (local_id < rest)))

@@ -52,8 +52,16 @@ class Option(NamedTuple):
 
 OPTIONS = (
     Option("--nodes", COUNT, JOB, "number of nodes", "N"),
+    Option("--ntasks", COUNT, JOB, "JAX processes, over all nodes", "N"),
     Option("--ntasks-per-node", COUNT, JOB, "JAX processes on each node", "N"),
+    Option("--per-node", SWITCH, JOB, "one JAX process on each node, with all its GPUs", default=False),
+    Option("--per-gpu", SWITCH, JOB, "one JAX process for each GPU, whatever the job says", default=False),
     Option("--gpus-per-node", TEXT, JOB, "GPUs on each node", "[TYPE:]N"),
+    Option("--gpus-per-task", COUNT, JOB, "GPUs of each JAX process", "N"),
+    Option("--cpus-per-task", COUNT, JOB, "CPUs of each JAX process", "N"),
+    Option("--gpu-bind", TEXT, JOB, "have Slurm bind GPUs to tasks, as for srun", "TYPE"),
+    Option("--allow-uneven", SWITCH, JOB, "processes and nodes may have different numbers of GPUs", default=False),
+    Option("--share-gpus", SWITCH, JOB, "several processes may have one GPU, and parts of its memory", default=False),
     Option("--time", TEXT, JOB, "time limit, as for srun", "LIMIT", of_job=True),
     Option("--partition", TEXT, JOB, "partition", "NAME", of_job=True),
     Option("--account", TEXT, JOB, "account", "NAME", of_job=True),

@@ -9,12 +9,16 @@ from typing import NamedTuple
 
 from jaxsif import mpirun
 from jaxsif.apptainer import TASK_FOLDER, Runtime
+from jaxsif.counts import Counts
 from jaxsif.distributed import PORT_VARIABLE, check_node_address
-from jaxsif.environment import CACHE, find_cautions, settle
+from jaxsif.environment import CACHE, MEMORY, OLD_MEMORY, find_cautions, settle
 from jaxsif.errors import JaxsifError
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
-from jaxsif.layout import Layout, plan_layout
-from jaxsif.slurm import ALLOCATION_OPTIONS, STEP_OPTIONS, Allocation
+from jaxsif.layout import Layout
+from jaxsif.options import OPTIONS
+from jaxsif.planner import Asked, plan_layout
+from jaxsif.slurm import Allocation
+from jaxsif.step import binding_variables, component_options, layout_options
 
 NODE = "node"
 TASK = "task"
@@ -26,8 +30,16 @@ class RunOptions(NamedTuple):
     command: tuple[str, ...]  # the program and its arguments
     launcher: str | None = None  # of launchers.LAUNCHERS
     nodes: int | None = None
+    ntasks: int | None = None
     ntasks_per_node: int | None = None
     gpus_per_node: str | None = None  # N or TYPE:N
+    gpus_per_task: int | None = None
+    cpus_per_task: int | None = None
+    gpu_bind: str | None = None  # as for srun
+    per_node: bool = False  # one process on each node
+    per_gpu: bool = False  # one process for each GPU
+    allow_uneven: bool = False  # processes and nodes may have different numbers of GPUs
+    share_gpus: bool = False  # several tasks may have one GPU
     time: str | None = None
     partition: str | None = None
     account: str | None = None
@@ -63,7 +75,7 @@ class Host(NamedTuple):
     port: int  # for JAX's coordinator, free here
     step: str  # a name that nobody can guess, by which the tasks of a node find each other
     gpus: int  # NVIDIA devices of this machine
-    job_gpus: tuple[int, ...] | None  # GPUs on each node of the job, where Slurm had to be asked
+    job_gpus: Counts | None  # GPUs on each node of the job, where Slurm had to be asked
     layers: tuple[str, ...] = ()  # files to mount over the image
     staged: tuple[str, ...] = ()  # for an image on the nodes' disks: its digest, and the file that it comes from
     hosts: tuple[mpirun.Host, ...] = ()  # where mpirun may start tasks
@@ -82,11 +94,13 @@ class LaunchPlan(NamedTuple):
     unset_environ: tuple[str, ...]  # variables to take away
     label: bool  # output lines begin with the task's number
     cautions: tuple[str, ...] = ()  # what the user's variables are known to break
+    components: tuple[tuple[str, ...], ...] = ()  # srun's options for the other components of a heterogeneous job
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The whole argument vector."""
-        return self.launch_argv + self.task_argv
+        others = [word for options in self.components for word in (":", *options, *self.task_argv)]
+        return (*self.launch_argv, *self.task_argv, *others)
 
 
 def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None) -> str:
@@ -101,10 +115,12 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
     """The plan for `options` on `host`; raises JaxsifError for a request that cannot work."""
     launcher = choose_launcher(options.launcher, host.srun, allocation)
     layout = _LAYOUTS[launcher](options, host, allocation)
-    set_environ, unset_environ = _environ(options, host, launcher, environ)
+    set_environ, unset_environ = _environ(options, host, launcher, layout, environ)
     launch_argv: tuple[str, ...] = ()
+    components: list[tuple[str, ...]] = []
     if launcher == SRUN:
-        launch_argv = _srun_argv(options, layout, allocation)
+        launch_argv, *components = _srun_argv(options, layout, allocation)
+        unset_environ += binding_variables(layout, allocation, environ)
     elif launcher == MPIRUN:
         names = mpirun.choose_variables(environ, set_environ, unset_environ)
         launch_argv = _mpirun_argv(options, host, layout, names)
@@ -119,14 +135,18 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         cautions=find_cautions(
             *(environ, dict(options.env), options.cleanenv), gpus=layout.gpus_per_node, tasks=layout.ntasks_per_node
         ),
+        components=tuple(components),
     )
 
 
 def _environ(
-    options: RunOptions, host: Host, launcher: str, environ: Mapping[str, str]
+    options: RunOptions, host: Host, launcher: str, layout: Layout, environ: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Variables for this process to set and to take away before it starts the tasks."""
     values = {PORT_VARIABLE: str(host.port), **_coordinator_values(options, launcher)}
+    values["JAXSIF_LAYOUT"] = layout.expectation
+    if layout.sharers > 1 and OLD_MEMORY not in {**environ, **dict(options.env)}:  # JAX refuses both
+        values[MEMORY] = f"{0.75 / layout.sharers:.3f}"
     if host.cache:
         values.update({CACHE: host.cache, "JAXSIF_CACHE": "1"})
     settled = settle(environ, dict(options.env), values, options.cleanenv, host.runtime is not None)
@@ -154,16 +174,24 @@ def _coordinator_values(options: RunOptions, launcher: str) -> dict[str, str]:
     return variables
 
 
+def asked_layout(options: RunOptions) -> Asked:
+    """The part of the options that the planner needs."""
+    return Asked(*(getattr(options, name) for name in Asked._fields))
+
+
 def _srun_layout(options: RunOptions, host: Host, allocation: Allocation | None) -> Layout:
-    return plan_layout(options.nodes, options.ntasks_per_node, options.gpus_per_node, allocation, host.job_gpus)
+    return plan_layout(asked_layout(options), allocation, host.job_gpus)
 
 
 def _local_layout(options: RunOptions, host: Host, _allocation: Allocation | None) -> Layout:
     if options.nodes not in (None, 1):
         raise JaxsifError(f"{options.nodes} nodes without Slurm", "--nodes", "--nodes=1, or run it where srun is")
     gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
-    layout = plan_layout(1, options.ntasks_per_node, gpus, None, None)
-    return layout if layout.ntasks_per_node else layout._replace(ntasks_per_node=1, why="one task without GPUs")
+    asked = asked_layout(options)._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
+    layout = plan_layout(asked, None, None)
+    if layout.ntasks_per_node:
+        return layout
+    return layout._replace(groups=(layout.groups[0]._replace(tasks=1),), why="one task without GPUs")
 
 
 def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | None) -> Layout:
@@ -176,10 +204,15 @@ def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | Non
         slots = mpirun.choose_slots(host.hosts[:count], host.hosts_source)
     if gpus is None and allocation is None and host.gpus:
         gpus = str(host.gpus)  # the nodes are taken to be like this one
-    layout = plan_layout(count, options.ntasks_per_node or slots, gpus, allocation, host.job_gpus)
+    tasks = options.ntasks_per_node or slots
+    asked = asked_layout(options)._replace(nodes=count, ntasks_per_node=tasks, gpus_per_node=gpus, gpu_bind=None)
+    layout = plan_layout(asked, allocation, host.job_gpus)
     if slots:
         return layout._replace(why=f"the slots of {host.hosts_source}")
-    return layout if layout.ntasks_per_node else layout._replace(ntasks_per_node=1, why="one task on each node")
+    if layout.ntasks_per_node:
+        return layout
+    groups = tuple(group._replace(tasks=1) for group in layout.groups)
+    return layout._replace(groups=groups, why="one task on each node")
 
 
 _LAYOUTS = {SRUN: _srun_layout, LOCAL: _local_layout, MPIRUN: _mpirun_layout}
@@ -195,7 +228,18 @@ def _mpirun_argv(options: RunOptions, host: Host, layout: Layout, names: tuple[s
     return (*mpirun.build_argv(nodes, tasks, options.label, names), *identify)
 
 
-def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
+def _check_words(command: tuple[str, ...]) -> None:
+    if ":" in command:
+        raise JaxsifError(
+            "srun takes an argument ':' for the beginning of another program",
+            f"argument {command.index(':')} of the program",
+            "put the command line into a script",
+        )
+
+
+def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> list[tuple[str, ...]]:
+    """srun and its options; one tuple for each component of the job."""
+    _check_words(options.command)
     argv = [
         SRUN,
         "--export=ALL",  # a job submitted with --export=NONE would hand that on to its steps
@@ -204,44 +248,18 @@ def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | Non
     ]
     if options.label:
         argv.append("--label")
-    names = STEP_OPTIONS if allocation else tuple(ALLOCATION_OPTIONS)
-    for name in names:
-        value = getattr(options, ALLOCATION_OPTIONS[name])
-        if name == "--ntasks-per-node" and not layout.why.startswith("SLURM"):
-            value = layout.ntasks_per_node  # what the job itself asked for, srun inherits
-        if name == "--nodes" and value is None and allocation:
-            value = allocation.nodes  # all of them, also when fewer tasks than nodes would do
-        if value is not None:
-            argv.append(f"{name}={value}")
-    told = options.nodes or options.ntasks_per_node or (allocation and allocation.in_step)
-    if allocation and told and layout.nodes and layout.ntasks_per_node:
-        # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
-        argv.append(f"--ntasks={layout.nodes * layout.ntasks_per_node}")
-    if allocation and allocation.in_step:
-        argv.append("--overlap")  # the step that we are in holds what we would wait for
-    return (*argv, *_cpu_options(layout, allocation), *options.srun_args)
+    asked = asked_layout(options)
+    if allocation and allocation.components:
+        numbered = enumerate(allocation.components)
+        parts = [component_options(asked, layout, component, index) for index, component in numbered]
+        return [(*argv, *parts[0], *options.srun_args), *parts[1:]]
+    given = [(option.flag, getattr(options, option.field)) for option in OPTIONS if option.of_job]
+    of_job = () if allocation else tuple(f"{flag}={value}" for flag, value in given if value is not None)
+    return [(*argv, *layout_options(asked, layout, allocation), *of_job, *options.srun_args)]
 
 
 def _redirects_errors(srun_args: tuple[str, ...]) -> bool:
     return any(re.match(r"--(output|error)\b|-[oe]", word) for word in srun_args)
-
-
-def _cpu_options(layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
-    """What srun must be told of CPUs for a step in a job, where its defaults stand in the way."""
-    tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
-    if allocation is None or not tasks or not allocation.cpus_per_node:
-        return ()
-    if gpus and allocation.gpus_per_node and gpus < allocation.gpus_per_node:
-        # By itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits until it is over.
-        share = allocation.cpus_per_node * gpus // allocation.gpus_per_node
-        if share >= tasks:
-            memory = allocation.mem_per_node and allocation.mem_per_node * gpus // allocation.gpus_per_node
-            return ("--exact", f"--cpus-per-task={share // tasks}", *([f"--mem={memory}"] if memory else []))
-    if allocation.cpus_per_task and tasks <= allocation.cpus_per_node:
-        # srun inherits it no more, and would confine a process to one core; less where there are more tasks.
-        return (f"--cpus-per-task={min(allocation.cpus_per_task, allocation.cpus_per_node // tasks)}",)
-    # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all the same.
-    return ("--overcommit",) if tasks > allocation.cpus_per_node else ()
 
 
 def _task_argv(options: RunOptions, host: Host, layout: Layout) -> tuple[str, ...]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from jaxsif.launchers import LAUNCHERS, LOCAL, SRUN
+from jaxsif.options import OPTIONS
 from jaxsif.plan import Host, LaunchPlan, RunOptions
-from jaxsif.slurm import ALLOCATION_OPTIONS, Allocation
-
-# Options that ask for a job, and mean nothing where there is one already, or none can be.
-_OF_A_JOB = ("--partition", "--account", "--constraint", "--time")
+from jaxsif.slurm import Allocation
 
 
 def render_command(plan: LaunchPlan) -> str:
@@ -43,7 +41,10 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
         notes.append(f"no Slurm here: starting {plan.layout.ntasks_per_node or 1} local process(es)")
     if host.runtime is None:
         notes.append("warning: no container runtime here: running in this machine's own Python")
-    ignored = [name for name in _OF_A_JOB if _given(options, name)]
+    if plan.layout.sharers > 1:
+        most = plan.layout.sharers
+        notes.append(f"warning: up to {most} processes share a GPU: NCCL refuses that, so they cannot use collectives")
+    ignored = [option.flag for option in OPTIONS if option.of_job and getattr(options, option.field) is not None]
     if plan.launcher == LOCAL or not allocation:
         notes += [f"warning: {name} has no effect without Slurm" for name in ignored if plan.launcher != SRUN]
     else:
@@ -56,7 +57,3 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
     given = [key for key in others if getattr(options, key.replace("-", "_"))]
     notes += [f"warning: {options.source(key)} has no effect with --launcher {plan.launcher}" for key in given]
     return (*notes, *(f"warning: {caution}" for caution in plan.cautions))
-
-
-def _given(options: RunOptions, name: str) -> bool:
-    return getattr(options, ALLOCATION_OPTIONS[name]) is not None

@@ -40,6 +40,7 @@ class Report(NamedTuple):
     hits: int = 0
     written: int = 0  # entries
     saved: float = 0.0  # seconds of compiling
+    hint: str = ""  # what to do about a refusal
 
     @property
     def place(self) -> str:
@@ -116,7 +117,7 @@ def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], 
         return None
     for report in reports:
         if report.event == "refused":
-            return HostError(report.text, report.place)
+            return HostError(report.text, report.place, report.hint)
         if report.event == "port-taken":
             return PortTakenError(report.text, report.place, "run it again for another port, or --coordinator-ports")
     culprit = _find_culprit(reports)

@@ -7,20 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxsif import hostlist
+from jaxsif.counts import Counts, fold, parse_counts
 from jaxsif.errors import JaxsifError
-
-# Option of srun -> the attribute of RunOptions that fills it, in the order in which they are written.
-ALLOCATION_OPTIONS = {
-    "--nodes": "nodes",
-    "--ntasks-per-node": "ntasks_per_node",
-    "--gpus-per-node": "gpus_per_node",
-    "--time": "time",
-    "--partition": "partition",
-    "--account": "account",
-    "--constraint": "constraint",
-}
-# The options that still mean something inside an allocation.
-STEP_OPTIONS = ("--nodes", "--ntasks-per-node", "--gpus-per-node")
 
 
 class Allocation(NamedTuple):
@@ -31,31 +19,69 @@ class Allocation(NamedTuple):
     ntasks: int | None  # SLURM_NTASKS: only when the job asked for a number of tasks
     ntasks_per_node: int | None  # SLURM_NTASKS_PER_NODE: likewise
     gpus_per_node: int | None  # None when the environment does not tell (--gres under salloc, --gpus)
-    cpus_per_node: int | None = None  # SLURM_JOB_CPUS_PER_NODE: on the node that has fewest
+    cpus: Counts = ()  # SLURM_JOB_CPUS_PER_NODE
     cpus_per_task: int | None = None  # SLURM_CPUS_PER_TASK, which srun does not inherit from Slurm 22.05 on
     mem_per_node: int | None = None  # SLURM_MEM_PER_NODE, in MiB
     in_step: bool = False  # this process is in a step of the job, such as `srun --pty bash`, and not beside its steps
+    tasks: Counts = ()  # SLURM_TASKS_PER_NODE: where Slurm would place the job's own tasks
+    gpus: int | None = None  # SLURM_GPUS: a total, which Slurm spreads as it likes
+    gpus_per_task: int | None = None  # SLURM_TRES_PER_TASK, SLURM_GPUS_PER_TASK: srun then binds, unless told otherwise
+    ntasks_per_gpu: int | None = None  # SLURM_NTASKS_PER_GPU: likewise
+    gpu_bind: str = ""  # SLURM_TRES_BIND, SLURM_GPU_BIND: what the job asked for, without 'gres/gpu:'
+    nodelist: str = ""  # SLURM_JOB_NODELIST
+    distribution: str = ""  # SLURM_DISTRIBUTION: how the job wants its tasks dealt to nodes
+    components: tuple[Allocation, ...] = ()  # of a heterogeneous job, two or more
+
+    @property
+    def cpus_per_node(self) -> int | None:
+        """CPUs on the node that has fewest."""
+        return min((cpus for cpus, _ in self.cpus), default=None)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:
         """The allocation, or None outside of one; raises JaxsifError for values that Slurm does not write."""
         if not environ.get("SLURM_JOB_ID"):
             return None
+        components = _optional_int(environ, "SLURM_HET_SIZE") or 1
+        if components == 1 or _is_in_step(environ):
+            return cls._of_one(environ)
+        parts = tuple(cls._of_one(_component(environ, index)) for index in range(components))
+        return parts[0]._replace(
+            nodes=sum(part.nodes for part in parts), ntasks=None, ntasks_per_node=None, components=parts
+        )
+
+    @classmethod
+    def _of_one(cls, environ: Mapping[str, str]) -> Allocation:
         nodes = _number_of_nodes(environ)
         in_step = _is_in_step(environ)
+        # In a step these are the step's own.
+        ntasks = None if in_step else _optional_int(environ, "SLURM_NTASKS")
         return cls(
             job_id=environ["SLURM_JOB_ID"],
             nodes=nodes,
-            # In a step these two are the step's own.
-            ntasks=None if in_step else _optional_int(environ, "SLURM_NTASKS"),
+            ntasks=ntasks,
             ntasks_per_node=None if in_step else _optional_int(environ, "SLURM_NTASKS_PER_NODE"),
             gpus_per_node=_gpus_per_node(environ, nodes),
-            cpus_per_node=_cpus_per_node(environ),
+            cpus=parse_counts(environ.get("SLURM_JOB_CPUS_PER_NODE", "")),
             # The user's own answer to srun's change stands.
             cpus_per_task=None if "SRUN_CPUS_PER_TASK" in environ else _optional_int(environ, "SLURM_CPUS_PER_TASK"),
             mem_per_node=_optional_int(environ, "SLURM_MEM_PER_NODE"),
             in_step=in_step,
+            tasks=parse_counts(environ.get("SLURM_TASKS_PER_NODE", "")) if ntasks else (),
+            gpus=None if in_step else _optional_gpus(environ, "SLURM_GPUS"),
+            gpus_per_task=None if in_step else _gpus_per_task(environ),
+            ntasks_per_gpu=None if in_step else _optional_int(environ, "SLURM_NTASKS_PER_GPU"),
+            gpu_bind="" if in_step else _gpu_bind(environ),
+            nodelist=environ.get("SLURM_JOB_NODELIST", ""),
+            distribution=environ.get("SLURM_DISTRIBUTION", ""),
         )
+
+
+def _component(environ: Mapping[str, str], index: int) -> dict[str, str]:
+    """The variables of one component of a heterogeneous job, by the names that a plain job has."""
+    ending = f"_HET_GROUP_{index}"
+    own = {name[: -len(ending)]: value for name, value in environ.items() if name.endswith(ending)}
+    return {"SLURM_JOB_ID": environ["SLURM_JOB_ID"], **own}
 
 
 def _is_in_step(environ: Mapping[str, str]) -> bool:
@@ -87,10 +113,31 @@ def _gpus_per_node(environ: Mapping[str, str], nodes: int) -> int | None:
     return _optional_int(environ, "SLURM_GPUS_ON_NODE") if nodes == 1 else None
 
 
-def _cpus_per_node(environ: Mapping[str, str]) -> int | None:
-    """SLURM_JOB_CPUS_PER_NODE is a list such as '16(x3),8'."""
-    counts = re.findall(r"(?:^|,)(\d+)", environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    return min(map(int, counts), default=None)
+def _optional_gpus(environ: Mapping[str, str], name: str) -> int | None:
+    return parse_gpu_count(environ[name], f"{name} (environment)") if environ.get(name) else None
+
+
+def _gpus_per_task(environ: Mapping[str, str]) -> int | None:
+    """From 'cpu=4,gres/gpu:a100=2' of Slurm 24.05 and later, or from the variable of older ones."""
+    found = re.search(r"gres/gpu(?::[^=,]+)?[=:](\d+)", environ.get("SLURM_TRES_PER_TASK", ""))
+    return int(found[1]) if found else _optional_gpus(environ, "SLURM_GPUS_PER_TASK")
+
+
+def _gpu_bind(environ: Mapping[str, str]) -> str:
+    """'single:1' of 'gres/gpu:single:1'."""
+    value = environ.get("SLURM_GPU_BIND") or environ.get("SLURM_TRES_BIND", "")
+    return value[len("gres/gpu:") :] if value.startswith("gres/gpu:") else value
+
+
+def gpus_of(job: Allocation) -> Counts:
+    """GPUs on each node of a job, as far as its variables tell."""
+    if job.gpus_per_node is not None:
+        return ((job.gpus_per_node, job.nodes),)
+    if job.gpus is not None and job.nodes == 1:
+        return ((job.gpus, 1),)
+    if job.gpus_per_task and sum(times for _, times in job.tasks) == job.nodes:
+        return tuple((tasks * job.gpus_per_task, times) for tasks, times in job.tasks)
+    return ()
 
 
 def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
@@ -101,13 +148,13 @@ def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
     return sum(map(int, counts))
 
 
-def parse_job_gpus(details: str) -> tuple[int, ...]:
+def parse_job_gpus(details: str) -> Counts:
     """GPUs on each node of a job, from `scontrol --details show job`.
 
     Its lines look like 'Nodes=node[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1)', one for each group of nodes.
     """
-    found: list[int] = []
+    found: list[tuple[int, int]] = []
     for nodelist, gres in re.findall(r"^\s+Nodes=(\S+) .*?GRES=(\S*)", details, re.MULTILINE):
         gpus = sum(int(count) for count in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", gres))
-        found += [gpus] * hostlist.count(nodelist, "scontrol show job")
-    return tuple(found)
+        found.append((gpus, hostlist.count(nodelist, "scontrol show job")))
+    return fold(found)

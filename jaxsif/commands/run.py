@@ -12,10 +12,11 @@ from jaxsif.apptainer import parse_env
 from jaxsif.config import Config, Setting, read_config, resolve
 from jaxsif.environment import CACHE
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.launchers import MPIRUN, SRUN
+from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.options import OUTPUT, add_arguments, split_words
-from jaxsif.plan import NODE, Host, RunOptions, choose_launcher
+from jaxsif.plan import NODE, Host, LaunchPlan, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
+from jaxsif.srunargs import lift
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the container.
@@ -53,6 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif run`."""
     parser.usage = "jaxsif run [OPTIONS] -- COMMAND [ARGUMENT...]"
     output = add_arguments(parser)[OUTPUT]
+    output.add_argument("--explain", action="store_true", help="draw which process has which GPUs, and run nothing")
     output.add_argument("--dry-run", action="store_true", help="print the command line, and run nothing")
     output.add_argument("-v", "--verbose", action="store_true", help="tell on standard error what is started and why")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -65,6 +67,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
     said = vars(arguments)
     dry_run, verbose, command = said.pop("dry_run"), said.pop("verbose"), said.pop("command")
+    explain = said.pop("explain")
     if not command:
         raise JaxsifError("no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py")
     allocation = Allocation.from_environ(environ)
@@ -78,11 +81,14 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if "layers" in settings:
         host = host._replace(layers=_find_layers(settings["layers"], host.image, environ))
     request, host = _find_cache(request, host, settings, environ)
-    if settings["stage"].value:
+    if settings["stage"].value and not explain:
         host = _stage(request, host, allocation, settings["stage-folder"].value, dry_run, environ)
     launch_plan = plan.build(request, host, allocation, environ)
+    if explain:
+        _explain(launch_plan, allocation, environ)
     if dry_run:
         _print_bytes(render.render_command(launch_plan))
+    if explain or dry_run:
         return 0
     for line in render.render_notes(request, launch_plan, host, allocation):
         _note(line)
@@ -109,6 +115,9 @@ def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -
     if "srun_args" in options:
         source = settings["srun-args"].source
         options["srun_args"] = tuple(word for words in options["srun_args"] for word in split_words(words, source))
+        lifted, options["srun_args"] = lift(options["srun_args"], options)
+        options.update(lifted)
+        options["sources"].update({field.replace("_", "-"): source for field in lifted})
     return options
 
 
@@ -158,6 +167,14 @@ def _stage(
         tasks_look = request.containers == NODE
         path, digest = staging.stage(host.image, folder, allocation, host.package, environ, _note, tasks_look)
     return host._replace(image=path, staged=(digest, host.image))
+
+
+def _explain(launch_plan: LaunchPlan, allocation: Allocation | None, environ: Mapping[str, str]) -> None:
+    from jaxsif.explain import render_map
+    from jaxsif.near import find_near
+
+    here = launch_plan.launcher == LOCAL or "SLURMD_NODENAME" in environ  # on a node of the job, and not before it
+    print(render_map(launch_plan, allocation, find_near() if here else None))
 
 
 def _note(line: str) -> None:

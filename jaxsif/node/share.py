@@ -30,7 +30,9 @@ _CAPBSET_DROP, _NO_NEW_PRIVS = 24, 38  # prctl(2)
 
 
 def tasks_here(environ: "Mapping[str, str]") -> int:
-    """Tasks of this step on this node: SLURM_STEP_TASKS_PER_NODE is a list such as '4(x2),1'. 1 where nothing tells."""
+    """Tasks of this step on this node, as jaxsif/task/devices.py counts them. 1 where nothing tells."""
+    if environ.get("SLURM_GTIDS"):
+        return len(environ["SLURM_GTIDS"].split(","))
     counts: list[int] = []
     try:
         for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):

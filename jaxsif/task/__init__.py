@@ -19,10 +19,13 @@ def install(environ: MutableMapping[str, str]) -> None:
     """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast failure."""
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:
         return
-    from . import arguments, coordinator, environment, failure, setup
+    from . import arguments, coordinator, devices, environment, failure, setup
 
-    problem = setup.prepare(environ)
-    event, text = ("refused", problem) if problem else coordinator.prepare(environ)
+    try:
+        setup.prepare(environ)
+    except devices.MisfitError as misfit:
+        failure.refuse(environ, "refused", str(misfit), misfit.hint)
+    event, text = coordinator.prepare(environ)
     if event:
         failure.refuse(environ, event, text)
     arguments.install(environ)

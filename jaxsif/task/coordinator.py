@@ -25,13 +25,18 @@ def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
     port = environ.get(_PORT)
     if not port or _ADDRESS in environ:
         return "", ""
-    first = first_host(environ["SLURM_STEP_NODELIST"])
+    first = first_host(nodes_of_step(environ))
     if environ["SLURM_PROCID"] == "0" and _PORT_HELD not in environ:
         refusal = _find_misplacement(environ, first) or _prepare_first(environ, node_address(environ, first), int(port))
         if refusal[0]:
             return refusal
     environ[_ADDRESS] = f"{node_address(environ, first) or first}:{port}"
     return "", ""
+
+
+def nodes_of_step(environ: Mapping[str, str]) -> str:
+    """A node list that begins with the node of task 0; of a heterogeneous step, Slurm sorts the list of all nodes."""
+    return environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ["SLURM_STEP_NODELIST"]
 
 
 def node_address(environ: Mapping[str, str], node: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import MutableMapping
 
-from .setup import tasks_on_node, visible_gpus
+from .devices import tasks_on_node, visible_gpus
 
 # NCCL passes data between processes of a node through files there: about 10 MB for each pair of neighbours, and up to
 # some 100 MB for each process where GPUs do not reach each other. Without room it ends with an error or by SIGBUS.

@@ -67,12 +67,12 @@ def install(environ: Mapping[str, str]) -> None:
     threading._shutdown = shutdown  # type: ignore[attr-defined]
 
 
-def refuse(environ: Mapping[str, str], event: str, text: str) -> NoReturn:
+def refuse(environ: Mapping[str, str], event: str, text: str, hint: str = "") -> NoReturn:
     """End this task before its program starts."""
     if environ.get("JAXSIF_REPORT"):
-        _emit({**_origin(environ), "event": event, "text": text})
+        _emit({**_origin(environ), "event": event, "text": text, "hint": hint})
     else:
-        print(f"jaxsif: error: {text}", file=sys.stderr, flush=True)
+        print(f"jaxsif: error: {text}" + (f"\n  try:  {hint}" if hint else ""), file=sys.stderr, flush=True)
     os._exit(125)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
+
+from .devices import find_device_ids
 
 # JAX's own variables, see jax/_src/distributed.py and jax/_src/config.py.
 _LOCAL_DEVICE_IDS = "JAX_LOCAL_DEVICE_IDS"
@@ -16,18 +18,12 @@ _PORT = "JAXSIF_COORDINATOR_PORT"
 _FLAVOUR = "JAXSIF_FLAVOUR"
 
 
-def prepare(environ: MutableMapping[str, str]) -> str:
-    """Complete `environ` for JAX, never replacing a value that is set; return why the task must not run, or ''."""
-    gpus = visible_gpus(environ)
-    if gpus:
-        tasks = tasks_on_node(environ)
-        private = has_private_gpus(environ)
-        if _PORT in environ and not private and tasks > len(gpus):
-            return f"{tasks} tasks on this node share {len(gpus)} GPU(s): JAX needs at least one GPU for each process"
-        ids = local_device_ids(int(environ["SLURM_LOCALID"]), tasks, len(gpus), private)
+def prepare(environ: MutableMapping[str, str]) -> None:
+    """Complete `environ` for JAX, never replacing a value that is set; raises MisfitError where the plan is not met."""
+    ids = find_device_ids(environ)
+    if ids:
         environ.setdefault(_LOCAL_DEVICE_IDS, ",".join(map(str, ids)))
         _set_platform(environ, len(environ[_LOCAL_DEVICE_IDS].split(",")))
-    return ""
 
 
 def _set_platform(environ: MutableMapping[str, str], devices: int) -> None:
@@ -38,38 +34,3 @@ def _set_platform(environ: MutableMapping[str, str], devices: int) -> None:
     elif _PORT in environ:
         # Left to itself, JAX runs on the CPU when it finds no usable GPU, and nobody notices.
         environ.setdefault(_PLATFORMS, "cuda")
-
-
-def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The task's CUDA_VISIBLE_DEVICES as a tuple: indices, UUIDs (GPU-…) or MIG names.
-
-    Slurm's NoDevFiles is none, and -1 is how people write none.
-    """
-    value = environ.get("CUDA_VISIBLE_DEVICES", "")
-    return tuple(name for name in value.split(",") if name not in ("", "NoDevFiles", "-1"))
-
-
-def has_private_gpus(environ: Mapping[str, str]) -> bool:
-    """True when Slurm bound GPUs to each task (--gpus-per-task, --gpu-bind), so that all visible ones are its own."""
-    of_step = environ.get("SLURM_STEP_GPUS", "")
-    return bool(of_step) and len(visible_gpus(environ)) < len(of_step.split(","))
-
-
-def tasks_on_node(environ: Mapping[str, str]) -> int:
-    """How many tasks the step has on this node; SLURM_STEP_TASKS_PER_NODE is a list such as '2(x3),1'."""
-    counts: list[int] = []
-    for part in environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
-        count, _, repeat = part.rstrip(")").partition("(x")
-        counts += [int(count)] * int(repeat or 1)
-    return counts[int(environ.get("SLURM_NODEID", "0"))]
-
-
-def local_device_ids(local_id: int, tasks: int, gpus: int, private: bool) -> tuple[int, ...]:
-    """The indices into the task's visible GPUs that its process uses: all when private, else an equal share.
-
-    `local_id` counts the node's tasks from 0. With more tasks than GPUs, tasks share a GPU in turn.
-    """
-    if private:
-        return tuple(range(gpus))
-    share = gpus // tasks
-    return tuple(range(local_id * share, (local_id + 1) * share)) if share else (local_id % gpus,)

@@ -71,7 +71,34 @@ CASES = {
     "in-a-job-with-fewer-cpus-than-gpus": Case(
         RunOptions(TRAIN), environ=job(SLURM_GPUS_PER_NODE="4", SLURM_JOB_CPUS_PER_NODE="2(x2)")
     ),
-    "in-a-job-whose-gpus-slurm-was-asked-for": Case(RunOptions(TRAIN), LOGIN_NODE._replace(job_gpus=(3, 3)), job()),
+    "in-a-job-whose-gpus-slurm-was-asked-for": Case(RunOptions(TRAIN), LOGIN_NODE._replace(job_gpus=((3, 2),)), job()),
+    "in-a-job-with-uneven-gpus": Case(
+        RunOptions(TRAIN, allow_uneven=True),
+        LOGIN_NODE._replace(job_gpus=((3, 1), (1, 1))),
+        job(SLURM_GPUS="4", SLURM_JOB_CPUS_PER_NODE="4(x2)", SLURM_CPUS_PER_TASK="1"),
+    ),
+    "in-a-job-with-gpus-per-task": Case(
+        RunOptions(TRAIN, per_node=True),
+        environ=job(
+            SLURM_NTASKS="4",
+            SLURM_NTASKS_PER_NODE="2",
+            SLURM_TASKS_PER_NODE="2(x2)",
+            SLURM_TRES_PER_TASK="cpu=4,gres/gpu=2",
+            SLURM_TRES_BIND="gres/gpu:per_task:2",
+        ),
+    ),
+    "in-a-heterogeneous-job": Case(
+        RunOptions(TRAIN, allow_uneven=True),
+        environ={
+            "SLURM_JOB_ID": "4711",
+            "SLURM_HET_SIZE": "2",
+            "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1",
+            "SLURM_GPUS_PER_NODE_HET_GROUP_0": "1",
+            "SLURM_JOB_NUM_NODES_HET_GROUP_1": "2",
+            "SLURM_GPUS_PER_NODE_HET_GROUP_1": "4",
+        },
+    ),
+    "more-tasks-than-gpus": Case(RunOptions(TRAIN, ntasks_per_node=8, gpus_per_node="4", share_gpus=True)),
     "outside-with-all-options": Case(
         RunOptions(
             TRAIN,

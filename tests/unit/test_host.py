@@ -313,7 +313,7 @@ def test_gpus_of_the_job_are_asked_for(in_job: Path) -> None:
     line = "     Nodes=node[1-2] CPU_IDs=0 Mem=0 GRES=gpu:a100:3(IDX:0-2)"
     executable(in_job / "bin/scontrol", f'[ "$*" = "--details show job 4711" ] && echo "{line}"\n')
     host, _ = probe(PROGRAM, None, JOB, {"PATH": f"{in_job}/bin"})
-    assert host.job_gpus == (3, 3)
+    assert host.job_gpus == ((3, 2),)
 
 
 @pytest.mark.parametrize(

@@ -15,22 +15,23 @@ PACKAGE = ROOT / "jaxsif"
 
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
-    *("errors", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "environment", "plan", "render", "reports"),
-    *("options", "config", "imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch"),
-    *("images", "layering", "modulefile", "modules", "policy", "commands", "cli", "__main__"),
+    *("errors", "options", "launchers", "identity", "mpirun"),
+    *("hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout", "fitting", "planner", "step"),
+    *("distributed", "environment", "plan", "render", "reports", "near", "explain", "config", "imagefile"),
+    *("compilecache", "layers", "process", "children", "host", "staging", "launch", "images", "layering"),
+    *("modulefile", "modules", "policy", "commands", "cli", "__main__"),
 )
 PURE = (
-    *("errors", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "environment", "plan", "render", "reports"),
+    *("errors", "options", "launchers", "identity", "mpirun"),
+    *("hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout", "fitting", "planner", "step"),
+    *("distributed", "environment", "plan", "render", "reports", "explain"),
 )
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
-    *("launchers", "identity", "mpirun"),
-    *("cli", "errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "environment"),
-    *("plan", "render", "options", "config", "imagefile", "compilecache", "layers", "host", "process", "children"),
-    *("launch", "reports", "commands.run"),
+    *PURE,
+    *("cli", "near", "config", "imagefile", "compilecache", "layers", "host", "process", "children", "launch"),
+    "commands.run",
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}

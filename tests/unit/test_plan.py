@@ -87,8 +87,8 @@ def test_options_of_srun(allocation: Allocation | None, options: dict[str, objec
     assert plan_of(LOGIN_NODE, allocation, **options).launch_argv == (*ALWAYS, *argv)
 
 
-SPARE = JOB._replace(cpus_per_node=2)  # fewer CPUs than GPUs
-ROOMY = JOB._replace(cpus_per_node=64)
+SPARE = JOB._replace(cpus=((2, 2),))  # fewer CPUs than GPUs
+ROOMY = JOB._replace(cpus=((64, 2),))
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ ROOMY = JOB._replace(cpus_per_node=64)
         (SPARE, {"gpus_per_node": "2", "ntasks_per_node": 1}, ("--exact", "--cpus-per-task=1")),
         (ROOMY, {"gpus_per_node": "2"}, ("--exact", "--cpus-per-task=16")),
         (ROOMY, {"gpus_per_node": "a100:2", "ntasks_per_node": 1}, ("--exact", "--cpus-per-task=32")),
-        (JOB._replace(cpus_per_node=15), {"gpus_per_node": "3"}, ("--exact", "--cpus-per-task=3")),
-        (JOB._replace(gpus_per_node=2, cpus_per_node=1), {}, ("--overcommit",)),
+        (JOB._replace(cpus=((15, 2),)), {"gpus_per_node": "3"}, ("--exact", "--cpus-per-task=3")),
+        (JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, ("--overcommit",)),
         (SPARE._replace(ntasks_per_node=4), {}, ("--overcommit",)),
         (ROOMY, {}, ()),
         (ROOMY, {"gpus_per_node": "4"}, ()),
-        (JOB._replace(cpus_per_node=4), {}, ()),
+        (JOB._replace(cpus=((4, 2),)), {}, ()),
         (SPARE, {"gpus_per_node": "2"}, ()),
         (SPARE, {"gpus_per_node": "3"}, ("--overcommit",)),
         (ROOMY, {"gpus_per_node": "0", "ntasks_per_node": 2}, ()),
@@ -188,6 +188,11 @@ def test_local_layout(host: Host, options: dict[str, object], tasks: int, gpus: 
     assert (layout.nodes, layout.ntasks_per_node, layout.gpus_per_node) == (1, tasks, gpus)
 
 
+def test_a_lone_colon_would_part_sruns_components() -> None:
+    with pytest.raises(JaxsifError, match="':' for the beginning of another program"):
+        plan_of(LOGIN_NODE, command=("echo", "a", ":", "b"))
+
+
 def test_local_nodes_refused() -> None:
     with pytest.raises(JaxsifError) as caught:
         plan_of(LAPTOP, nodes=2)
@@ -202,7 +207,7 @@ def test_local_more_tasks_than_gpus_refused() -> None:
     assert caught.value.render() == (
         "jaxsif: error: 3 tasks on a node with 2 GPU(s): JAX needs at least one GPU for each process\n"
         "  from: --ntasks-per-node\n"
-        "  try:  --ntasks-per-node=2, or --gpus-per-node=3"
+        "  try:  --ntasks-per-node=2, --gpus-per-node=3, or --share-gpus"
     )
 
 
@@ -235,18 +240,19 @@ def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> N
         "APPTAINERENV_LC_ALL": "C.UTF-8",
         "APPTAINERENV_JAXSIF_REPORT": "1",
         "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234",
+        "APPTAINERENV_JAXSIF_LAYOUT": "-:-",
     }
 
 
 def test_cpus_per_task_of_the_job_is_asked_for_again() -> None:
     """Slurm's srun inherits it no more, and would confine each process to one core."""
-    job = JOB._replace(ntasks_per_node=4, cpus_per_node=32, cpus_per_task=8)
+    job = JOB._replace(ntasks_per_node=4, cpus=((32, 2),), cpus_per_task=8)
     assert "--cpus-per-task=8" in launch_argv(job, {})
-    assert "--cpus-per-task=4" in launch_argv(job._replace(cpus_per_node=16), {})
+    assert "--cpus-per-task=4" in launch_argv(job._replace(cpus=((16, 2),)), {})
 
 
 def test_a_part_of_the_gpus_takes_its_part_of_the_memory() -> None:
-    job = JOB._replace(cpus_per_node=32, mem_per_node=64000)
+    job = JOB._replace(cpus=((32, 2),), mem_per_node=64000)
     argv = launch_argv(job, {"gpus_per_node": "2"})
     assert argv[-3:] == ("--exact", "--cpus-per-task=8", "--mem=32000")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxsif.apptainer import Runtime
 from jaxsif.launchers import LOCAL, SRUN
-from jaxsif.layout import Layout
+from jaxsif.layout import Group, Layout
 from jaxsif.plan import Host, LaunchPlan, RunOptions, build
 from jaxsif.render import render_command, render_notes, render_summary
 from jaxsif.slurm import Allocation
@@ -30,7 +30,9 @@ HOST = Host(
     None,
 )
 PROGRAM = RunOptions(("python", "train.py"))
-PLAN = LaunchPlan(SRUN, Layout(2, 4, 4, "one task per GPU"), ("srun", "--nodes=2"), ("a b", "$c"), (), (), False)
+PLAN = LaunchPlan(
+    SRUN, Layout((Group(2, 4, 4),), "one task per GPU"), ("srun", "--nodes=2"), ("a b", "$c"), (), (), False
+)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +96,11 @@ def test_a_shell_takes_the_command_back(
     [
         ({}, "jaxsif: 2 node(s), 4 task(s) a node, 4 GPU(s) a node by srun (one task per GPU); image from --image"),
         (
-            {"layout": Layout(None, None, None, "Slurm's default")},
+            {"layout": Layout((Group(None, None, None),), "Slurm's default")},
             "jaxsif: one task by srun (Slurm's default); image from --image",
         ),
         (
-            {"launcher": LOCAL, "layout": Layout(1, 2, 0, "--ntasks-per-node")},
+            {"launcher": LOCAL, "layout": Layout((Group(1, 2, 0),), "--ntasks-per-node")},
             "jaxsif: 1 node(s), 2 task(s) a node, 0 GPU(s) a node on this machine (--ntasks-per-node); "
             "image from --image",
         ),
@@ -125,13 +127,13 @@ NO_RUNTIME = "warning: no container runtime here: running in this machine's own 
             JOB,
             {"time": "5", "constraint": "fast"},
             (
-                "warning: --constraint has no effect inside job 4711",
                 "warning: --time has no effect inside job 4711",
+                "warning: --constraint has no effect inside job 4711",
             ),
         ),
-        (HOST, JOB._replace(gpus_per_node=2, cpus_per_node=1), {}, (FEW_CPUS,)),
-        (HOST, JOB._replace(cpus_per_node=4), {}, ()),
-        (HOST, JOB._replace(cpus_per_node=2), {"gpus_per_node": "2"}, ()),
+        (HOST, JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, (FEW_CPUS,)),
+        (HOST, JOB._replace(cpus=((4, 2),)), {}, ()),
+        (HOST, JOB._replace(cpus=((2, 2),)), {"gpus_per_node": "2"}, ()),
         (HOST._replace(srun=False, gpus=2), None, {}, ("no Slurm here: starting 2 local process(es)",)),
         (HOST._replace(srun=False), None, {}, ("no Slurm here: starting 1 local process(es)",)),
         (HOST._replace(srun=False, runtime=None), None, {"launcher": LOCAL}, (NO_RUNTIME,)),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxsif.counts import Counts
 from jaxsif.errors import JaxsifError
 from jaxsif.slurm import Allocation, parse_gpu_count, parse_job_gpus
 
@@ -29,7 +30,7 @@ def test_no_allocation() -> None:
 
 def test_whole_allocation() -> None:
     assert Allocation.from_environ(SBATCH) == Allocation(
-        job_id="4711", nodes=2, ntasks=8, ntasks_per_node=4, gpus_per_node=4, cpus_per_node=32
+        job_id="4711", nodes=2, ntasks=8, ntasks_per_node=4, gpus_per_node=4, cpus=((32, 2),), nodelist="node[1-2]"
     )
 
 
@@ -137,16 +138,16 @@ JobId=7 JobName=interactive
 @pytest.mark.parametrize(
     ("details", "gpus"),
     [
-        (JOB_DETAILS, (2, 2, 1)),
-        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=\n", (0,)),
-        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)\n", (2,)),
-        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2),nic:4\n", (3,)),
-        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=shard:8(0/8)\n", (0,)),
+        (JOB_DETAILS, ((2, 2), (1, 1))),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=\n", ((0, 1),)),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)\n", ((2, 1),)),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2),nic:4\n", ((3, 1),)),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=shard:8(0/8)\n", ((0, 1),)),
         ("slurm_load_jobs error: Invalid job id specified\n", ()),
     ],
     ids=["groups of nodes", "none", "untyped", "two types and others", "no gpu", "not a job"],
 )
-def test_job_gpus(details: str, gpus: tuple[int, ...]) -> None:
+def test_job_gpus(details: str, gpus: Counts) -> None:
     assert parse_job_gpus(details) == gpus
 
 
@@ -171,3 +172,42 @@ def test_cpus_per_task_and_memory() -> None:
     answered = Allocation.from_environ({**environ, "SRUN_CPUS_PER_TASK": "4"})
     assert answered is not None
     assert answered.cpus_per_task is None
+
+
+HET = {
+    "SLURM_JOB_ID": "17",
+    "SLURM_HET_SIZE": "2",
+    "SLURM_NTASKS": "5",
+    "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1",
+    "SLURM_JOB_NUM_NODES_HET_GROUP_1": "2",
+    "SLURM_NTASKS_HET_GROUP_0": "1",
+    "SLURM_NTASKS_HET_GROUP_1": "4",
+    "SLURM_TASKS_PER_NODE_HET_GROUP_1": "3,1",
+    "SLURM_GPUS_PER_NODE_HET_GROUP_0": "1",
+    "SLURM_JOB_NODELIST_HET_GROUP_0": "node3",
+    "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
+}
+
+
+def test_components_of_a_heterogeneous_job() -> None:
+    job = Allocation.from_environ(HET)
+    assert job is not None
+    assert (job.nodes, job.ntasks) == (3, None)
+    first, second = job.components
+    assert (first.nodes, first.ntasks, first.gpus_per_node, first.nodelist) == (1, 1, 1, "node3")
+    assert (second.nodes, second.ntasks, second.tasks, second.nodelist) == (2, 4, ((3, 1), (1, 1)), "node[1-2]")
+
+
+@pytest.mark.parametrize(
+    ("variables", "gpus_per_task", "gpu_bind"),
+    [
+        ({"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=2", "SLURM_TRES_BIND": "gres/gpu:per_task:2"}, 2, "per_task:2"),
+        ({"SLURM_TRES_PER_TASK": "gres/gpu:a100=1"}, 1, ""),
+        ({"SLURM_TRES_PER_TASK": "cpu=4"}, None, ""),
+        ({"SLURM_GPUS_PER_TASK": "a100:3", "SLURM_GPU_BIND": "closest"}, 3, "closest"),
+    ],
+)
+def test_gpus_of_tasks(variables: dict[str, str], gpus_per_task: int | None, gpu_bind: str) -> None:
+    job = Allocation.from_environ({**SBATCH, **variables})
+    assert job is not None
+    assert (job.gpus_per_task, job.gpu_bind) == (gpus_per_task, gpu_bind)

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.task.setup import has_private_gpus, local_device_ids, prepare, tasks_on_node, visible_gpus
+from jaxsif.layout import Group, Layout, share
+from jaxsif.task.devices import (
+    MisfitError,
+    find_device_ids,
+    has_private_gpus,
+    local_device_ids,
+    tasks_on_node,
+    visible_gpus,
+)
+from jaxsif.task.setup import prepare
 
 # The second of four tasks, two on each of two nodes with four GPUs, under `jaxsif run`.
 TASK = {
@@ -74,19 +83,70 @@ def without(*names: str) -> dict[str, str]:
 )
 def test_prepare(environ: dict[str, str], added: dict[str, str]) -> None:
     prepared = dict(environ)
-    assert prepare(prepared) == ""
+    prepare(prepared)
     assert prepared == {**environ, **added}
 
 
-def test_more_tasks_than_gpus_refused() -> None:
-    environ = {**TASK, "SLURM_STEP_TASKS_PER_NODE": "5(x2)"}
-    problem = "5 tasks on this node share 4 GPU(s): JAX needs at least one GPU for each process"
-    assert prepare(environ) == problem
+ONE_OF_ITS_OWN = {**without("SLURM_STEP_GPUS"), "CUDA_VISIBLE_DEVICES": "1", "SLURM_GPUS_ON_NODE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "layout", "text"),
+    [
+        (TASK, "4:4(x2)", "2 task(s) on this node, but 4 were planned"),
+        (TASK, "2:2(x2)", "this task sees 4 GPU(s), but 2 on this node were planned"),
+        (without("CUDA_VISIBLE_DEVICES"), "2:4(x2)", "this task sees 0 GPU(s), but 4 on this node were planned"),
+        ({**TASK, "CUDA_VISIBLE_DEVICES": "0"}, "2:1 bound", "each of 2 tasks on this node is bound to 1 of its 1 GPU"),
+        (without("CUDA_VISIBLE_DEVICES"), "2:4(x2) bound", "Slurm bound no GPU to this task"),
+        ({**TASK, "SLURM_GTIDS": "3,4,5,6,7"}, "-:-", "5 tasks on this node share 4 GPU(s)"),
+    ],
+)
+def test_what_was_not_planned_is_refused(environ: dict[str, str], layout: str, text: str) -> None:
+    with pytest.raises(MisfitError) as caught:
+        prepare({**environ, "JAXSIF_LAYOUT": layout})
+    assert str(caught.value).startswith(text)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("environ", "layout", "ids"),
+    [
+        (TASK, "2:4(x2)", "2,3"),
+        (TASK, "-:-", "2,3"),
+        (TASK, "1:1,2:4", "2,3"),
+        (TASK, "2:4(x2) per-task=1", "1"),
+        ({**TASK, "SLURM_GTIDS": "2,3,4"}, "3:4(x2) uneven", "2"),
+        ({**TASK, "SLURM_GTIDS": "0,1,2,3,4,5", "SLURM_LOCALID": "5"}, "6:4(x2) share", "1"),
+        (ONE_OF_ITS_OWN, "2:4(x2) bound", "0"),
+        (ONE_OF_ITS_OWN, "2:4(x2)", "0"),
+    ],
+    ids=["planned", "nothing known", "by its node", "one each", "uneven", "shared", "bound", "set by a script"],
+)
+def test_planned_devices(environ: dict[str, str], layout: str, ids: str) -> None:
+    prepared = {**environ, "JAXSIF_LAYOUT": layout}
+    prepare(prepared)
+    assert prepared["JAX_LOCAL_DEVICE_IDS"] == ids
+
+
+@given(
+    local_id=st.integers(0, 15), more=st.integers(0, 15), gpus=st.integers(1, 16), each=st.none() | st.integers(1, 4)
+)
+def test_task_takes_what_the_planner_says(local_id: int, more: int, gpus: int, each: int | None) -> None:
+    """The package of the task imports nothing of jaxsif, so the rule stands in two places."""
+    tasks = local_id + more + 1
+    layout = Layout((Group(1, tasks, gpus),), "", each, uneven=True, sharers=-(-tasks // gpus))
+    environ = {
+        "SLURM_LOCALID": str(local_id),
+        "SLURM_STEP_TASKS_PER_NODE": str(tasks),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus))),
+        "JAXSIF_LAYOUT": layout.expectation,
+    }
+    assert find_device_ids(environ) == share(local_id, tasks, gpus, each)
 
 
 def test_more_tasks_than_gpus_are_the_users_own_affair_under_a_bare_srun() -> None:
     environ = {**without("JAXSIF_COORDINATOR_PORT"), "SLURM_STEP_TASKS_PER_NODE": "8(x2)", "SLURM_LOCALID": "6"}
-    assert prepare(environ) == ""
+    prepare(environ)
     assert environ["JAX_LOCAL_DEVICE_IDS"] == "2"
 
 

@@ -47,7 +47,8 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SlurmdParameters=config_overrides
 SchedulerType=sched/backfill
-SchedulerParameters=sched_min_interval=50000
+# Heterogeneous jobs start in the turns of the backfill scheduler, which come every 30 s by default.
+SchedulerParameters=sched_min_interval=50000,bf_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 ReturnToService=2

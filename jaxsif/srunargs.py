@@ -1,0 +1,57 @@
+"""What --srun-args says of the layout: options of srun that the planner must know become its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxsif.errors import JaxsifError
+
+# srun's option, long and short -> the attribute of RunOptions that means the same.
+_LONG = {
+    "--nodes": "nodes",
+    "--ntasks": "ntasks",
+    "--ntasks-per-node": "ntasks_per_node",
+    "--gpus-per-node": "gpus_per_node",
+    "--gpus-per-task": "gpus_per_task",
+    "--cpus-per-task": "cpus_per_task",
+    "--gpu-bind": "gpu_bind",
+}
+_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-c": "--cpus-per-task"}
+_GRES = "--gres=gpu:"
+_TEXTS = ("gpus_per_node", "gpu_bind")
+
+
+def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The attributes that `words` set, and the words that are left for srun.
+
+    A value that is no plain number, such as --nodes=2-4, is left to srun too. Raises JaxsifError where an option of
+    `jaxsif run` in `given` says something else.
+    """
+    found: dict[str, Any] = {}
+    left: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, value, used = _read(word, rest)
+        field = _LONG.get(name)
+        if field is None or not (value.isdecimal() or field in _TEXTS):
+            left.append(word)
+            continue
+        del rest[:used]
+        found[field] = value if field in _TEXTS else int(value)
+        if given.get(field) not in (None, found[field]):
+            raise JaxsifError(f"{name}={given[field]} and {name}={value} contradict each other", "--srun-args")
+    return found, tuple(left)
+
+
+def _read(word: str, following: Sequence[str]) -> tuple[str, str, int]:
+    """The long name, the value, and how many of the following words it took: --a=1, --a 1, -a1, -a 1."""
+    if word.startswith(_GRES) and "," not in word:
+        return "--gpus-per-node", word[len(_GRES) :], 0
+    name, separator, value = word.partition("=")
+    if word[:2] in _SHORT:
+        name, separator, value = _SHORT[word[:2]], word[2:], word[2:]
+    if separator or not following:
+        return name, value, 0
+    return name, following[0], 1
