@@ -16,15 +16,19 @@ PACKAGE = ROOT / "jaxsif"
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
     *("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
-    *("options", "config", "imagefile", "layers", "process", "host", "staging", "launch", "images", "layering"),
-    *("modulefile", "modules", "policy", "commands", "cli", "__main__"),
+    *("options", "config", "fabric", "elf", "imagefile", "layers", "process", "host", "staging", "launch", "images"),
+    *("libraries", "layering", "modulefile", "modules", "policy", "commands", "cli", "__main__"),
 )
-PURE = ("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports")
+PURE = (
+    *("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
+    *("fabric", "elf"),
+)
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
     *("cli", "errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render"),
     *("options", "config", "imagefile", "layers", "host", "process", "launch", "reports", "commands.run"),
+    *("fabric", "elf", "libraries"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}
