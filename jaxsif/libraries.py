@@ -12,12 +12,12 @@ from jaxsif.config import Setting
 from jaxsif.elf import Needs, read_needs
 from jaxsif.errors import HostError
 from jaxsif.imagefile import remembered
-from jaxsif.images.inside import read_system
 
 FOLDER = "/opt/jaxsif/fabric"  # in the container, where single files go
 _LIBC = "libc.so.6"
+_CUDA = "libcudart.so."
 # They come with the driver, or are loaded already when NCCL loads its plugin: names begin so.
-_COME_LATER = ("libcuda.so", "libcudart.so", "libnvidia-ml.so", "libnccl.so", "ld-linux")
+_COME_LATER = ("libcuda.so", _CUDA, "libnvidia-ml.so", "libnccl.so", "ld-linux")
 
 
 class Libraries(NamedTuple):
@@ -65,7 +65,10 @@ def find_libraries(setting: Setting) -> Libraries:
 
 
 def check_libraries(libraries: Libraries, runtime: str, image: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Raise HostError where a library needs a newer glibc than the image has; warn of libraries that neither has."""
+    """Raise HostError where a library needs a newer glibc or another CUDA than the image has.
+
+    Return warnings of libraries that they need and that neither side has.
+    """
     needs = {path: one for path, one in ((path, _read(path)) for path in _files(libraries.paths)) if one}
     if not needs:
         return ()
@@ -77,7 +80,26 @@ def check_libraries(libraries: Libraries, runtime: str, image: str, environ: Map
             f"{libraries.source}; the image is {image}",
             "run an image with a newer system, or build the library on an older one",
         )
+    _check_cuda(needs, libraries.source, image)
     return tuple(_missing(needs, theirs, libraries.source))
+
+
+def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
+    """Raise HostError where a library was built for another CUDA than the image's label names."""
+    wanted = {name: path for path, one in needs.items() for name in one.libraries if name.startswith(_CUDA)}
+    if not wanted:
+        return
+    from jaxsif.images.labels import read_labels  # here: few libraries want CUDA
+
+    version = read_labels(image).get("io.jaxsif.cuda", "")
+    major = version.partition(".")[0]
+    for name, path in wanted.items():
+        if major.isdecimal() and name[len(_CUDA) :].split(".")[0] != major:
+            raise HostError(
+                f"{path} needs {name}, and the image has CUDA {version}",
+                f"{source}; the image is {image}",
+                "take the library that was built for this CUDA, or an image with the other one",
+            )
 
 
 def _missing(needs: Mapping[str, Needs], theirs: Iterable[str], source: str) -> Iterable[str]:
@@ -110,12 +132,18 @@ def _read(path: str) -> Needs | None:
 def _system(runtime: str, image: str, environ: Mapping[str, str]) -> tuple[tuple[int, int], list[str]]:
     """The image's glibc, and the names of its libraries; of a file, remembered."""
     if os.path.isdir(image):
-        told = read_system(runtime, image)
+        told = _ask(runtime, image)
     else:
-        told = remembered(image, "system", environ, lambda: read_system(runtime, image))
+        told = remembered(image, "system", environ, lambda: _ask(runtime, image))
     version, *names = told.split()
     major, minor = version.split(".")[:2]
     return (int(major), int(minor)), names
+
+
+def _ask(runtime: str, image: str) -> str:
+    from jaxsif.images.inside import read_system  # here: it takes 10 ms to import, and the answer is mostly known
+
+    return read_system(runtime, image)
 
 
 def _version(glibc: tuple[int, int]) -> str:

@@ -56,4 +56,5 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
 
 
 def _given(options: RunOptions, name: str) -> bool:
-    return getattr(options, ALLOCATION_OPTIONS[name]) is not None
+    """Whether the command line says it; a site's file sets its partition for those runs that ask for a job."""
+    return getattr(options, ALLOCATION_OPTIONS[name]) is not None and options.source(name[2:]) == name

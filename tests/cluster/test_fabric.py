@@ -72,6 +72,13 @@ def test_the_users_own_values_stand(cluster: Cluster, project: str) -> None:
     assert "jaxsif: NCCL_NET=Mine of yours stands, and not Socket of profile.tcp.env in " in done.stderr
 
 
+def test_on_one_machine_there_is_no_fabric(cluster: Cluster, project: str) -> None:
+    local = ("--launcher=local", "--gpus-per-node=1")
+    assert cluster.check(run(project, *local, "--", "python", "-c", SHOW)) == "None None None\n"
+    done = cluster.run(run(project, *local, "--fabric=missing", "--", "true"))
+    assert (done.returncode, done.stderr) == (0, "jaxsif: warning: --fabric has no effect without Slurm\n")
+
+
 def test_libraries_of_the_host_are_loaded(cluster: Cluster, project: str) -> None:
     program = "import ctypes; print(ctypes.CDLL('libhwloc.so.15').hwloc_get_api_version() > 0)"
     command = ("--nodes=1", "--ntasks-per-node=2", "--", "python", "-c", program)

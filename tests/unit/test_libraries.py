@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from elffile import elf_library
 
-from jaxsif import libraries
 from jaxsif.config import Setting
 from jaxsif.errors import HostError
+from jaxsif.images import inside
 from jaxsif.libraries import Libraries, check_libraries, find_libraries
 
 SOURCE = "profile.ours.libraries in FILE"
@@ -18,7 +19,7 @@ SOURCE = "profile.ours.libraries in FILE"
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An unpacked image of which a process in it tells that it has glibc 2.36 and two libraries."""
-    monkeypatch.setattr(libraries, "read_system", lambda _runtime, _image: "2.36\nlibc.so.6\nlibm.so.6\n")
+    monkeypatch.setattr(inside, "read_system", lambda _runtime, _image: "2.36\nlibc.so.6\nlibm.so.6\n")
     (tmp_path / "image").mkdir()
     return str(tmp_path / "image")
 
@@ -84,9 +85,29 @@ def test_libraries_that_nobody_has_are_named(tmp_path: Path, image: str) -> None
     )
 
 
+def label(image: str, cuda: str) -> None:
+    (Path(image) / ".singularity.d").mkdir()
+    (Path(image) / ".singularity.d/labels.json").write_text(json.dumps({"io.jaxsif.cuda": cuda}))
+
+
+def test_a_library_for_another_cuda_is_refused(tmp_path: Path, image: str) -> None:
+    label(image, "13.0.2")
+    path = write(tmp_path / "lib/libnccl-net.so", ("libc.so.6", "libcudart.so.12"))
+    with pytest.raises(HostError) as caught:
+        check_libraries(find(str(path)), "apptainer", image, {})
+    assert caught.value.what == f"{path} needs libcudart.so.12, and the image has CUDA 13.0.2"
+
+
+@pytest.mark.parametrize("cuda", ["12.9.1", "none"])
+def test_a_library_for_the_same_cuda_fits(tmp_path: Path, image: str, cuda: str) -> None:
+    label(image, cuda)
+    path = write(tmp_path / "lib/libnccl-net.so", ("libc.so.6", "libcudart.so.12"))
+    assert check_libraries(find(str(path)), "apptainer", image, {}) == ()
+
+
 def test_of_a_file_the_system_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(libraries, "read_system", lambda *_: asked.append(1) or "2.36\nlibc.so.6\n")
+    monkeypatch.setattr(inside, "read_system", lambda *_: asked.append(1) or "2.36\nlibc.so.6\n")
     (tmp_path / "jax.sif").write_bytes(b"image")
     found = find(str(write(tmp_path / "lib/liba.so.1")))
     for _ in range(2):
