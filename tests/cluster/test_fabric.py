@@ -108,8 +108,8 @@ def test_a_library_for_a_newer_system_is_refused_before_the_step(cluster: Cluste
 def test_a_node_without_the_device_is_named(cluster: Cluster, project: str) -> None:
     cluster.check("touch /dev/fabric0", node="node1", user="root")
     try:
-        command = ("--fabric=missing", "--nodes=2", "--ntasks-per-node=2", "--", "sh", "-c", "sleep 20; echo ran")
-        done = cluster.run(run(project, *command))
+        nodes = ("--nodes=2", "--ntasks-per-node=2", "--srun-args=--nodelist=node1,node2")
+        done = cluster.run(run(project, "--fabric=missing", *nodes, "--", "sh", "-c", "sleep 20 && echo ran"))
     finally:
         cluster.check("rm /dev/fabric0", node="node1", user="root")
     assert (done.stdout, done.returncode) == ("", 125)
