@@ -28,6 +28,7 @@ JAX in Singularity/Apptainer images on Slurm clusters.
 # Each command -> one line of help, in the order of --help.
 COMMANDS = {
     ("run",): "run a program, one task per GPU",
+    ("config",): "show each setting, and what set it",
     ("image", "build"): "build an image, unless it is there",
     ("image", "lock"): "resolve what a flavour wants into versions and hashes",
     ("image", "inspect"): "tell what an image is",

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
-from jaxsif.options import LIST, OPTIONS, PATH, Option, check_value, read_variable
+from jaxsif.options import LIST, OPTIONS, PATH, TEXT, Option, check_value, read_variable
 
 NAME = "jaxsif.toml"
 _POLICY = (Option("--signed-by", LIST, "", ""), Option("--digests", LIST, "", ""))
-# A later file's value replaces an earlier one's; of [policy], all files are obeyed.
-_TABLES = {
+_PROFILE = (
+    Option("--inherits", TEXT, "", ""),
+    *(Option(f"--{name}", LIST, "", "") for name in ("env", "binds", "libraries", "devices", "interfaces")),
+)
+# A later file's value replaces an earlier one's, and so does a whole profile; of [policy], all files are obeyed.
+TABLES = {
     "policy": {option.key: option for option in _POLICY},
+    "profile": {option.key: option for option in _PROFILE},
     "run": {option.key: option for option in OPTIONS},
 }
 
@@ -31,38 +37,51 @@ class Config(NamedTuple):
 
     settings: Mapping[str, Setting]  # 'run.stage' -> the last file's
     policies: tuple[tuple[str, Setting], ...]  # ('policy.digests', …) of every file, in order
+    profiles: Mapping[str, Setting] = MappingProxyType({})  # of fabrics, by name: key -> value, and the file
 
 
-def find_files(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
-    """The files that there are, site's first: of this installation, of the host, of the user, of the project.
+def candidates(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
+    """The files that count if they are there: of this installation, of the host, of the user, of the project.
 
     The project's is the nearest one in `folder` or above it.
     """
     here = os.path.dirname(os.path.realpath(__file__))
     site = os.path.normpath(os.path.join(here, "../../..", NAME))  # PREFIX/jaxsif/VERSION/lib/jaxsif
     personal = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
-    candidates = [site, f"/etc/jaxsif/{NAME}", os.path.join(personal, "jaxsif", NAME)]
-    while True:
-        if os.path.isfile(os.path.join(folder, NAME)):
-            candidates.append(os.path.join(folder, NAME))
-            break
-        if folder == os.path.dirname(folder):
-            break
-        folder = os.path.dirname(folder)
-    return tuple(dict.fromkeys(path for path in candidates if os.path.isfile(path)))
+    project, above = os.path.join(folder, NAME), folder
+    while not os.path.isfile(os.path.join(above, NAME)) and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+    if os.path.isfile(os.path.join(above, NAME)):
+        project = os.path.join(above, NAME)
+    return tuple(dict.fromkeys([site, f"/etc/jaxsif/{NAME}", os.path.join(personal, "jaxsif", NAME), project]))
+
+
+def find_files(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
+    """Those of `candidates` that there are."""
+    return tuple(path for path in candidates(environ, folder) if os.path.isfile(path))
 
 
 def read_config(environ: Mapping[str, str], folder: str) -> Config:
     """All settings for a command in `folder`; raises JaxsifError for what is no setting."""
     settings: dict[str, Setting] = {}
     policies: list[tuple[str, Setting]] = []
+    profiles: dict[str, Setting] = {}
     for path in find_files(environ, folder):
         for name, value in _read_file(path).items():
             if name.startswith("policy."):
                 policies.append((name, Setting(value, path)))
+            elif name.startswith("profile."):
+                profiles[name.partition(".")[2]] = Setting(value, path)
             else:
                 settings[name] = Setting(value, f"{name} in {path}")
-    return Config(settings, tuple(policies))
+    return Config(settings, tuple(policies), profiles)
+
+
+def read_profiles(config: Config) -> dict[str, Setting]:
+    """The profiles of the files, and those that come with jaxsif."""
+    path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "fabrics.toml")
+    ours = {name.partition(".")[2]: Setting(value, path) for name, value in _read_file(path).items()}
+    return {**ours, **config.profiles}
 
 
 def resolve(said: Mapping[str, Any], environ: Mapping[str, str], config: Config, in_job: bool) -> dict[str, Setting]:
@@ -105,17 +124,34 @@ def _read_file(path: str) -> dict[str, Any]:
             tables = toml.load(file)
         except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
             raise JaxsifError(f"cannot read {path}: {error}", path, "see https://toml.io") from error
-    found = {}
+    found: dict[str, Any] = {}
     for table, keys in tables.items():
-        if table not in _TABLES or not isinstance(keys, dict):
-            raise JaxsifError(f"no table [{table}] in {path}", path, _nearest(table, list(_TABLES)))
-        for key, value in keys.items():
-            if key not in _TABLES[table]:
-                raise JaxsifError(f"no setting {table}.{key} in {path}", path, _nearest(key, list(_TABLES[table])))
-            option = _TABLES[table][key]
-            value = check_value(option, value, f"{table}.{key}", path)
-            found[f"{table}.{key}"] = os.path.join(os.path.dirname(path), value) if option.kind == PATH else value
+        if table not in TABLES or not isinstance(keys, dict):
+            raise JaxsifError(f"no table [{table}] in {path}", path, nearest(table, TABLES))
+        if table == "profile":
+            found.update((f"profile.{name}", _read_profile(name, its, path)) for name, its in keys.items())
+        else:
+            found.update((f"{table}.{key}", _check(table, table, key, keys[key], path)) for key in keys)
     return found
+
+
+def _read_profile(name: str, keys: object, path: str) -> dict[str, Any]:
+    """A table of [profile]: key -> value."""
+    title = f"profile.{name}"
+    if not isinstance(keys, dict):
+        raise JaxsifError(f"no setting {title} in {path}", path, f"a table [{title}]")
+    if not name.replace("-", "_").isidentifier():
+        raise JaxsifError(f"not a name for a profile: {name!r}", path, "letters, digits, - and _")
+    return {key: _check("profile", title, key, value, path) for key, value in keys.items()}
+
+
+def _check(table: str, title: str, key: str, value: object, path: str) -> Any:
+    """The value of a key, which must be one of the table's."""
+    if key not in TABLES[table]:
+        raise JaxsifError(f"no setting {title}.{key} in {path}", path, nearest(key, TABLES[table]))
+    option = TABLES[table][key]
+    checked = check_value(option, value, f"{title}.{key}", path)
+    return os.path.join(os.path.dirname(path), checked) if option.kind == PATH else checked
 
 
 def _toml() -> Any:
@@ -126,8 +162,10 @@ def _toml() -> Any:
         return import_module("tomli")
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What to try in place of a name that is not known."""
     import difflib
 
+    known = tuple(known)
     close = difflib.get_close_matches(name, known, 1)
     return f"{close[0]}?" if close else "one of " + ", ".join(known)

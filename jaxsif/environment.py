@@ -39,6 +39,11 @@ RULES = (
         "...",
     ),
     Rule(SET, ("JAXSIF_LAYOUT",), "each task holds what it sees against the plan", "..."),
+    Rule(
+        *(SET, ("JAXSIF_FABRIC", "JAXSIF_FABRIC_NEEDS", "JAXSIF_FABRIC_LIBRARIES")),
+        "`--fabric`: its name, what a node must have, where its libraries are; each task checks its node",
+        "...",
+    ),
     Rule(DEFAULT, (MEMORY,), "`--share-gpus`: by itself each task would take 75 % of the GPU's memory", "..."),
     Rule(DEFAULT, ("JAX_ENABLE_PREEMPTION_SERVICE",), "with it JAX swallows SIGTERM, until SIGKILL", "0"),
     Rule(DEFAULT, (CACHE,), "the compile cache, see below", "..."),

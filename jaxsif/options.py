@@ -88,6 +88,7 @@ OPTIONS = (
         choices=("node", "task"),
         default="node",
     ),
+    Option("--fabric", TEXT, CONTAINER, "prepare for the network between nodes by this profile", "NAME"),
     Option("--stage", SWITCH, CONTAINER, "have the image on each node's own disk; in a job", default=False),
     Option("--stage-folder", TEXT, CONTAINER, "the folder of the nodes for --stage", "PATH", default="/tmp"),
     Option("--coordinator-ports", TEXT, PROCESSES, "take the port of JAX's coordinator from these", "FIRST[-LAST]"),

@@ -12,7 +12,7 @@ from jaxsif.apptainer import parse_env
 from jaxsif.config import Config, Setting, read_config, resolve
 from jaxsif.environment import CACHE
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.launchers import LOCAL, MPIRUN, SRUN
+from jaxsif.launchers import LAUNCHERS, LOCAL, MPIRUN, SRUN
 from jaxsif.options import OUTPUT, add_arguments, split_words
 from jaxsif.plan import NODE, Host, LaunchPlan, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
@@ -78,6 +78,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for line in _check_policies(config, host, image_source, environ):
         if dry_run or verbose:
             _note(line)
+    if "fabric" in settings and _crosses_nodes(settings["fabric"], request, host, allocation):
+        request = _add_fabric(request, settings["fabric"], config, host, environ)
     if "layers" in settings:
         host = host._replace(layers=_find_layers(settings["layers"], host.image, environ))
     request, host = _find_cache(request, host, settings, environ)
@@ -98,20 +100,20 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return launch.launch_until_port_is_free(launch_plan, others, environ, _note, verbose)
 
 
-# The keys that are no attributes of RunOptions: what they name becomes a part of the host.
-_OF_HOST = ("image", "layers", "stage", "stage-folder", "compile-cache", "compile-cache-folder")
+# The keys that are no attributes of RunOptions: what they name becomes a part of the host, or of other options.
+_OTHERS = ("image", "layers", "stage", "stage-folder", "compile-cache", "compile-cache-folder", "fabric")
 
 
 def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
     """The attributes of RunOptions that are set."""
-    options = {key.replace("-", "_"): setting.value for key, setting in settings.items() if key not in _OF_HOST}
+    options = {key.replace("-", "_"): setting.value for key, setting in settings.items() if key not in _OTHERS}
     if "launcher" not in options and ("hosts" in options or "hostfile" in options):
         options["launcher"] = MPIRUN  # nothing else takes them
     options["sources"] = {key: setting.source for key, setting in settings.items()}
     if "binds" in options:
         options["binds"] = tuple(options["binds"])
     if "env" in options:
-        options["env"] = parse_env(options["env"], environ)
+        options["env"] = parse_env(options["env"], environ, settings["env"].source)
     if "srun_args" in options:
         source = settings["srun-args"].source
         options["srun_args"] = tuple(word for words in options["srun_args"] for word in split_words(words, source))
@@ -142,6 +144,38 @@ def _find_cache(
     if folder:  # the runtime shows the home folder by itself, and may show no other
         request = request._replace(binds=(*request.binds, path))
     return request, host._replace(cache=path)
+
+
+def _crosses_nodes(chosen: Setting, request: RunOptions, host: Host, allocation: Allocation | None) -> bool:
+    """Whether the fabric of a site is for this run."""
+    if LAUNCHERS[choose_launcher(request.launcher, host.srun, allocation)].spans_nodes:
+        return True
+    if chosen.source == "--fabric":
+        _note("warning: --fabric has no effect on one machine alone")
+    return False
+
+
+def _add_fabric(
+    request: RunOptions, chosen: Setting, config: Config, host: Host, environ: Mapping[str, str]
+) -> RunOptions:
+    """The request, with the binds and variables of the fabric's profile before its own."""
+    from jaxsif.config import read_profiles
+    from jaxsif.fabric import find_variables, resolve_fabric, shim_variables
+
+    fabric = resolve_fabric(chosen, read_profiles(config))
+    variables, notes = find_variables(fabric, dict(request.env), environ)
+    binds = fabric.items("binds")
+    folders: tuple[str, ...] = ()
+    if fabric.items("libraries") and host.image and host.runtime:
+        from jaxsif.libraries import check_libraries, find_libraries
+
+        libraries = find_libraries(fabric.lists["libraries"])
+        notes += check_libraries(libraries, host.runtime.command, host.image, environ)
+        binds, folders = (*binds, *libraries.binds), libraries.folders
+    for line in notes:
+        _note(line)
+    env = {**variables, **shim_variables(fabric, folders)}
+    return request._replace(binds=(*binds, *request.binds), env=(*env.items(), *request.env))
 
 
 def _stage(

@@ -41,6 +41,18 @@ def read_environment(runtime: str, image: str) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals and not name.startswith(_RUNTIMES_OWN)}
 
 
+_SYSTEM = """set -e
+PATH=$PATH:/usr/sbin:/sbin
+version=$(getconf GNU_LIBC_VERSION)
+echo "${version#glibc }"
+ldconfig -p | sed -n 's/^[[:space:]]*\\([^ ]*\\) .*/\\1/p'"""
+
+
+def read_system(runtime: str, image: str) -> str:
+    """The version of the image's glibc, such as 2.41, and a line for each library that its loader knows."""
+    return _capture(runtime, image, ["sh", "-c", _SYSTEM]).decode(errors="replace")
+
+
 def _find_script() -> Path:
     """Of the checkout, or beside the installed launcher's lib."""
     parents = Path(__file__).resolve().parents

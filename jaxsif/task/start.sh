@@ -17,6 +17,21 @@ report() { # JSON fields
     printf '\036jaxsif {"task": %s, "node": "%s", %s}\n' "$task" "${SLURMD_NODENAME-}" "$1" >&3
 }
 
+refuse() { # TEXT
+    report '"event": "refused", "text": "'"$1"'"'
+    [ -n "${JAXSIF_REPORT-}" ] || echo "jaxsif: error: $1" >&3
+    exit 125
+}
+
+# What the profile of the fabric (jaxsif/fabric.py) wants on each node: patterns, which the shell replaces by paths.
+for path in ${JAXSIF_FABRIC_NEEDS-}; do
+    [ -e "$path" ] || refuse "no $path on this node, which the fabric $JAXSIF_FABRIC needs"
+done
+# Before the image's own: those of the site are made for its network.
+if [ -n "${JAXSIF_FABRIC_LIBRARIES-}" ]; then
+    export LD_LIBRARY_PATH="$JAXSIF_FABRIC_LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+fi
+
 # jaxsif's own images load the task package by themselves.
 if [ ! -e /opt/jaxsif/image ]; then
     export PYTHONPATH="$here/site${PYTHONPATH:+:$PYTHONPATH}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.config import Config, Setting, find_files, read_config, resolve
+from jaxsif.config import Config, Setting, find_files, read_config, read_profiles, resolve
 from jaxsif.errors import JaxsifError
 from jaxsif.options import OPTIONS
 
@@ -48,6 +48,14 @@ def test_policies_of_all_files_are_kept(tmp_path: Path, environ: dict[str, str])
     )
 
 
+def test_a_profile_replaces_the_one_of_an_earlier_file(tmp_path: Path, environ: dict[str, str]) -> None:
+    user = write(tmp_path / "home/.config/jaxsif/jaxsif.toml", "[profile.a]\nbinds = ['/a']\n[profile.b]\n")
+    project = write(tmp_path / "jaxsif.toml", "[profile.a]\ninherits = 'b'\n")
+    config = read_config(environ, str(tmp_path))
+    assert config.profiles == {"a": Setting({"inherits": "b"}, project), "b": Setting({}, user)}
+    assert list(read_profiles(config)) == ["none", "tcp", "ib", "slingshot", "efa", "a", "b"]
+
+
 def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> None:
     write(tmp_path / "jaxsif.toml", "")
     near = write(tmp_path / "a/jaxsif.toml", "")
@@ -61,7 +69,7 @@ def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> 
         ("[run]\nstages = true", "no setting run.stages in {path}\n  from: {path}\n  try:  stage?"),
         ("[runs]", "no table [runs] in {path}\n  from: {path}\n  try:  run?"),
         ("run = 1", "no table [run] in {path}\n  from: {path}\n  try:  run?"),
-        ("[zzz]", "no table [zzz] in {path}\n  from: {path}\n  try:  one of policy, run"),
+        ("[zzz]", "no table [zzz] in {path}\n  from: {path}\n  try:  one of policy, profile, run"),
         ("[run]\nstage = 1", "run.stage is not true or false\n  from: {path}\n  try:  run.stage = …, true or"),
         ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),
         ("[policy]\ndigests = [1]", "policy.digests is not a list of strings\n  from: {path}"),
@@ -72,6 +80,10 @@ def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> 
             "[run]\nlauncher = 'ssh'",
             "run.launcher is not srun or local or mpirun: 'ssh'\n  from: {path}\n",
         ),
+        ("[profile]\nib = 1", "no setting profile.ib in {path}\n  from: {path}\n  try:  a table [profile.ib]"),
+        ("[profile.ib]\nbind = []", "no setting profile.ib.bind in {path}\n  from: {path}\n  try:  binds?"),
+        ("[profile.ib]\nenv = 'A=1'", "profile.ib.env is not a list of strings\n  from: {path}"),
+        ("[profile.'i b']", "not a name for a profile: 'i b'\n  from: {path}\n  try:  letters, digits, - and _"),
         ("[run", "cannot read {path}: "),
         ("[run]\nimage = '\udcff'", "cannot read {path}: "),
     ],

@@ -17,21 +17,21 @@ PACKAGE = ROOT / "jaxsif"
 ORDER = (
     *("errors", "options", "launchers", "identity", "mpirun"),
     *("hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout", "fitting", "planner", "step"),
-    *("distributed", "environment", "plan", "render", "reports", "near", "explain", "config", "imagefile"),
-    *("compilecache", "layers", "process", "children", "host", "staging", "launch", "images", "layering"),
-    *("modulefile", "modules", "policy", "commands", "cli", "__main__"),
+    *("distributed", "environment", "plan", "render", "reports", "near", "explain", "config", "fabric", "elf"),
+    *("imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch", "images"),
+    *("libraries", "layering", "modulefile", "modules", "policy", "commands", "cli", "__main__"),
 )
 PURE = (
     *("errors", "options", "launchers", "identity", "mpirun"),
     *("hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout", "fitting", "planner", "step"),
-    *("distributed", "environment", "plan", "render", "reports", "explain"),
+    *("distributed", "environment", "plan", "render", "reports", "explain", "fabric", "elf"),
 )
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
     *PURE,
     *("cli", "near", "config", "imagefile", "compilecache", "layers", "host", "process", "children", "launch"),
-    "commands.run",
+    *("libraries", "commands.run"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}

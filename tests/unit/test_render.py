@@ -137,6 +137,8 @@ NO_RUNTIME = "warning: no container runtime here: running in this machine's own 
         (HOST._replace(srun=False, gpus=2), None, {}, ("no Slurm here: starting 2 local process(es)",)),
         (HOST._replace(srun=False), None, {}, ("no Slurm here: starting 1 local process(es)",)),
         (HOST._replace(srun=False, runtime=None), None, {"launcher": LOCAL}, (NO_RUNTIME,)),
+        (HOST, None, {"launcher": LOCAL, "partition": "gpu"}, ("warning: --partition has no effect without Slurm",)),
+        (HOST, None, {"launcher": LOCAL, "partition": "gpu", "sources": {"partition": "FILE"}}, ()),
     ],
     ids=[
         "outside a job",
@@ -148,6 +150,8 @@ NO_RUNTIME = "warning: no container runtime here: running in this machine's own 
         "no Slurm",
         "no Slurm, no GPU",
         "no runtime",
+        "a partition without Slurm",
+        "a site's partition without Slurm",
     ],
 )
 def test_notes(host: Host, allocation: Allocation | None, options: dict[str, object], notes: tuple[str, ...]) -> None:
