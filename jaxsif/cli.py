@@ -28,6 +28,9 @@ JAX in Singularity/Apptainer images on Slurm clusters.
 # Each command -> one line of help, in the order of --help.
 COMMANDS = {
     ("run",): "run a program, one task per GPU",
+    ("submit",): "write a job script that runs a program, and submit it",
+    ("shell",): "a shell in the image, on a compute node",
+    ("jupyter",): "a Jupyter server in the image, on a compute node",
     ("image", "build"): "build an image, unless it is there",
     ("image", "lock"): "resolve what a flavour wants into versions and hashes",
     ("image", "inspect"): "tell what an image is",

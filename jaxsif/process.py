@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, NoReturn
 
 from jaxsif.errors import HostError
 
@@ -52,6 +52,16 @@ def captured(argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.Comp
     """A command that is over, whatever its exit status, and all it said; raises OSError."""
     nothing = subprocess.DEVNULL
     return subprocess.run(argv, env=environ, stdin=nothing, capture_output=True, text=True, errors="replace")
+
+
+def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Be replaced by a command, which has our terminal to itself; raises HostError."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and what it executes would inherit that
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(argv[0], list(argv), environ)
+    except OSError as error:
+        raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
 
 
 @contextmanager

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from jaxsif.apptainer import parse_env
 from jaxsif.config import Config, Setting, read_config, resolve
 from jaxsif.errors import JaxsifError
 from jaxsif.options import OUTPUT, add_arguments, split_words
-from jaxsif.plan import SRUN, Host, choose_launcher
+from jaxsif.plan import SRUN, Host, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
 
 DESCRIPTION = """\
@@ -56,7 +56,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the program to its end."""
-    from jaxsif import host as hosts
     from jaxsif import launch, plan, render
 
     said = vars(arguments)
@@ -64,27 +63,48 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if not command:
         raise JaxsifError("no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py")
     allocation = Allocation.from_environ(environ)
-    config = read_config(environ, os.getcwd())
-    settings = resolve(said, environ, config, in_job=allocation is not None)
-    request = plan.RunOptions(tuple(command), **_read_options(settings, environ))
-    host, image_source = hosts.probe(request, settings.get("image"), allocation, environ)
-    for line in _check_policies(config, host, image_source, environ):
-        if dry_run or verbose:
-            _note(line)
-    if "layers" in settings:
-        host = host._replace(layers=_find_layers(settings["layers"], host.image, environ))
+    request, host, image_source, settings, facts = prepare(said, command, allocation, environ)
+    if dry_run or verbose:
+        for line in facts:
+            note(line)
     if settings["stage"].value:
         host = _stage(request.launcher, host, allocation, settings["stage-folder"].value, dry_run, environ)
     launch_plan = plan.build(request, host, allocation, environ)
     if dry_run:
-        _print_bytes(render.render_command(launch_plan))
+        print_bytes(render.render_command(launch_plan))
         return 0
     for line in render.render_notes(request, launch_plan, host, allocation):
-        _note(line)
+        note(line)
     if verbose:
         print(render.render_summary(launch_plan, image_source), file=sys.stderr, flush=True)
     others = launch.plans_for_other_ports(request, host, allocation, environ)
-    return launch.launch_until_port_is_free(launch_plan, others, environ, _note)
+    return launch.launch_until_port_is_free(launch_plan, others, environ, note)
+
+
+class Prepared(NamedTuple):
+    """What was asked for and what is there; a plan is made of it."""
+
+    request: RunOptions
+    host: Host
+    image_source: str  # what named the image
+    settings: Mapping[str, Setting]  # all that the command line, variables and files say
+    facts: tuple[str, ...]  # what the policies found right
+
+
+def prepare(
+    said: Mapping[str, Any], command: Sequence[str], allocation: Allocation | None, environ: Mapping[str, str]
+) -> Prepared:
+    """Complete what the command line said, and look at this host; raises JaxsifError for what cannot work."""
+    from jaxsif import host as hosts
+
+    config = read_config(environ, os.getcwd())
+    settings = resolve(said, environ, config, in_job=allocation is not None)
+    request = RunOptions(tuple(command), **_read_options(settings, environ))
+    host, image_source = hosts.probe(request, settings.get("image"), allocation, environ)
+    facts = _check_policies(config, host, image_source, environ)
+    if "layers" in settings:
+        host = host._replace(layers=_find_layers(settings["layers"], host.image, environ))
+    return Prepared(request, host, image_source, settings, facts)
 
 
 # The keys that are no attributes of RunOptions: what they name becomes a part of the host.
@@ -118,15 +138,16 @@ def _stage(
     from jaxsif.imagefile import remembered_digest, staged_path
 
     if not host.image or choose_launcher(launcher, host.srun, allocation) != SRUN:
-        _note("warning: --stage has no effect without Slurm and an image")
+        note("warning: --stage has no effect without Slurm and an image")
         return host
     if dry_run:
-        _note("with --dry-run, nothing is staged")
+        note("with --dry-run, nothing is staged")
         return host._replace(image=staged_path(folder, remembered_digest(host.image, environ)))
-    return host._replace(image=staging.stage(host.image, folder, allocation, host.package, environ, _note))
+    return host._replace(image=staging.stage(host.image, folder, allocation, host.package, environ, note))
 
 
-def _note(line: str) -> None:
+def note(line: str) -> None:
+    """Tell the user something, on standard error."""
     print(f"jaxsif: {line}", file=sys.stderr, flush=True)
 
 
@@ -146,7 +167,7 @@ def _find_layers(names: Setting, image: str | None, environ: Mapping[str, str]) 
     return find_layers(names.value, names.source, image, environ)
 
 
-def _print_bytes(line: str) -> None:
+def print_bytes(line: str) -> None:
     """Print a line as the bytes that it came from: values may have some that are no UTF-8."""
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:  # standard output is closed, or replaced by an object without bytes

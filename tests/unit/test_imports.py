@@ -16,10 +16,14 @@ PACKAGE = ROOT / "jaxsif"
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
     *("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
+    *("script",),
     *("options", "config", "imagefile", "layers", "process", "host", "staging", "launch", "images", "layering"),
-    *("modulefile", "modules", "policy", "commands", "cli", "__main__"),
+    *("modulefile", "modules", "policy", "jobs", "jupyter", "commands", "cli", "__main__"),
 )
-PURE = ("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports")
+PURE = (
+    *("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
+    *("script",),
+)
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
