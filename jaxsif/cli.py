@@ -13,10 +13,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
+
+if TYPE_CHECKING:
+    from jaxsif.describe import Program
 
 _DESCRIPTION = """\
 JAX in Singularity/Apptainer images on Slurm clusters.
@@ -50,6 +53,8 @@ COMMANDS = {
     ("module", "default"): "choose what jax/sif stands for",
     ("module", "list"): "list the modules",
     ("module", "remove"): "remove a module",
+    ("completion",): "print what a shell needs to complete the command line",
+    ("manual",): "write the man pages",
 }
 _GROUPS = {
     "image": "build, sign, download images, and look at them",
@@ -105,6 +110,22 @@ def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
     return parser
 
 
+def find_parser(command: tuple[str, ...]) -> argparse.ArgumentParser:
+    """The parser of one command itself."""
+    parser = build_parser(command)
+    for word in command:
+        parser = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction)).choices[word]
+    return parser
+
+
+def describe_all() -> Program:
+    """For the commands that are about all commands."""
+    from jaxsif.describe import Program, describe_command
+
+    commands = tuple(describe_command(name, text, find_parser(name)) for name, text in COMMANDS.items())
+    return Program(_DESCRIPTION, _GROUPS, commands)
+
+
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """Options up to the first '--', the program behind it, untouched: argparse would drop any '--' of the program's."""
     end = list(argv).index("--") if "--" in argv else len(argv)
@@ -124,6 +145,8 @@ def _call(argv: Sequence[str]) -> int:
         return 0
     call = arguments.call
     del arguments.call
+    if hasattr(arguments, "program"):
+        arguments.program = describe_all()
     if find_command(argv) != ("run",):  # which passes signals on
         # As Ctrl-C does: by an exception, so that everything half made is removed on the way out.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))

@@ -40,9 +40,8 @@ salloc --quiet --nodes=2 --gpus-per-node=4 bash -c '
     srun --ntasks=2 --gpus-per-node=4 sleep 60 2>/dev/null &
     until squeue --steps --noheader | grep -q "\\.0"; do sleep 0.1; done
     jaxsif shell <look; echo "$?"
-    unset "${!SLURM_@}"
-    jaxsif shell --jobid="$(squeue --me --noheader --format=%i)" <look; echo "$?"
-    scancel --me'
+    (job=$SLURM_JOB_ID; unset "${!SLURM_@}"; jaxsif shell --jobid=$job <look; echo "$?")
+    scancel $SLURM_JOB_ID.0; wait'
 """
     cluster.write(f"{folder}/look", LOOK)
     done = cluster.run(f"cd {folder} && {script}")

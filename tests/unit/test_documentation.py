@@ -21,6 +21,7 @@ PAGE_OF = {
     "layer": "layers.md",
     "module": "site.md",
     **dict.fromkeys(("submit", "shell", "jupyter"), "jobs.md"),
+    **dict.fromkeys(("completion", "manual"), "site.md"),
 }
 _ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError")
 

@@ -16,13 +16,13 @@ PACKAGE = ROOT / "jaxsif"
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
     *("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
-    *("script",),
+    *("script", "describe", "completion", "manual"),
     *("options", "config", "imagefile", "layers", "process", "host", "staging", "launch", "images", "layering"),
     *("modulefile", "modules", "policy", "jobs", "jupyter", "commands", "cli", "__main__"),
 )
 PURE = (
     *("errors", "hostlist", "sif", "slurm", "apptainer", "layout", "distributed", "plan", "render", "reports"),
-    *("script",),
+    *("script", "describe", "completion.words", "completion.bash", "completion.zsh", "completion.fish", "manual"),
 )
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
