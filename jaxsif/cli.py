@@ -13,10 +13,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
+
+if TYPE_CHECKING:
+    from jaxsif.describe import Program
 
 _DESCRIPTION = """\
 JAX in Singularity/Apptainer images on Slurm clusters.
@@ -28,6 +31,9 @@ JAX in Singularity/Apptainer images on Slurm clusters.
 # Each command -> one line of help, in the order of --help.
 COMMANDS = {
     ("run",): "run a program, one task per GPU",
+    ("submit",): "write a job script that runs a program, and submit it",
+    ("shell",): "a shell in the image, on a compute node",
+    ("jupyter",): "a Jupyter server in the image, on a compute node",
     ("config",): "show each setting, and what set it",
     ("image", "build"): "build an image, unless it is there",
     ("image", "lock"): "resolve what a flavour wants into versions and hashes",
@@ -48,6 +54,8 @@ COMMANDS = {
     ("module", "default"): "choose what jax/sif stands for",
     ("module", "list"): "list the modules",
     ("module", "remove"): "remove a module",
+    ("completion",): "print what a shell needs to complete the command line",
+    ("manual",): "write the man pages",
 }
 _GROUPS = {
     "image": "build, sign, download images, and look at them",
@@ -103,6 +111,22 @@ def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
     return parser
 
 
+def find_parser(command: tuple[str, ...]) -> argparse.ArgumentParser:
+    """The parser of one command itself."""
+    parser = build_parser(command)
+    for word in command:
+        parser = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction)).choices[word]
+    return parser
+
+
+def describe_all() -> Program:
+    """For the commands that are about all commands."""
+    from jaxsif.describe import Program, describe_command
+
+    commands = tuple(describe_command(name, text, find_parser(name)) for name, text in COMMANDS.items())
+    return Program(_DESCRIPTION, _GROUPS, commands)
+
+
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """Options up to the first '--', the program behind it, untouched: argparse would drop any '--' of the program's."""
     end = list(argv).index("--") if "--" in argv else len(argv)
@@ -122,6 +146,8 @@ def _call(argv: Sequence[str]) -> int:
         return 0
     call = arguments.call
     del arguments.call
+    if hasattr(arguments, "program"):
+        arguments.program = describe_all()
     if find_command(argv) != ("run",):  # which passes signals on
         # As Ctrl-C does: by an exception, so that everything half made is removed on the way out.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
@@ -103,10 +104,17 @@ OPTIONS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> dict[str, argparse._ArgumentGroup]:
-    """Give a parser the options, in groups by their headings; what the command line does not say is None there."""
+def add_arguments(
+    parser: argparse.ArgumentParser, leave_out: Container[str] = ()
+) -> dict[str, argparse._ArgumentGroup]:
+    """Give a parser the options, in groups by their headings; what the command line does not say is None there.
+
+    Those whose keys are in `leave_out` mean nothing to the command.
+    """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in OPTIONS:
+        if option.key in leave_out:
+            continue
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
         _add_argument(groups[option.group], option)

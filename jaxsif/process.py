@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from jaxsif.errors import HostError
 
@@ -30,6 +30,16 @@ def start_process(argv: Sequence[str], environ: Mapping[str, str], stdin: bool, 
         return subprocess.Popen(
             argv, env=environ, stdin=read, stdout=write, stderr=subprocess.PIPE, start_new_session=alone
         )
+    except OSError as error:
+        raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
+
+
+def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Be replaced by a command, which has our terminal to itself; raises HostError."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and what it executes would inherit that
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(argv[0], list(argv), environ)
     except OSError as error:
         raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
 

@@ -208,3 +208,14 @@ def test_launcher_ignores_the_users_python_variables(cluster: Cluster, folder: s
     cluster.check(f"mkdir {folder}/lib && echo 'raise ImportError' >{folder}/lib/argparse.py")
     script = f"module load jax/sif && PYTHONPATH={folder}/lib PYTHONHOME=/nowhere jaxsif --version"
     assert cluster.check(script).startswith("jaxsif ")
+
+
+def test_man_pages_and_completion(cluster: Cluster) -> None:
+    """In share, beside the folder of the PATH that has the command: there man-db looks, without MANPATH."""
+    script = """module load jax/sif; share=$(dirname "$(command -v jaxsif)")/../share
+        head -n 1 "$share/man/man1/jaxsif-run.1"
+        test -s "$share/zsh/site-functions/_jaxsif" && test -s "$share/fish/vendor_completions.d/jaxsif.fish"
+        . "$share/bash-completion/completions/jaxsif"; complete -p jaxsif"""
+    page, completion = cluster.check(f"set -e; {script}").splitlines()
+    assert page.startswith(".TH JAXSIF")
+    assert completion == "complete -F _jaxsif jaxsif"

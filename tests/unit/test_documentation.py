@@ -15,7 +15,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("slurm/*.md")])
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # The page of a command, by its first word.
-PAGE_OF = {"run": "run.md", "config": "config.md", "image": "image.md", "layer": "layers.md", "module": "site.md"}
+PAGE_OF = {
+    "run": "run.md",
+    "config": "config.md",
+    "image": "image.md",
+    "layer": "layers.md",
+    "module": "site.md",
+    **dict.fromkeys(("submit", "shell", "jupyter"), "jobs.md"),
+    **dict.fromkeys(("completion", "manual"), "site.md"),
+}
 _ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError")
 
 

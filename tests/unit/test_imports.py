@@ -17,21 +17,27 @@ PACKAGE = ROOT / "jaxsif"
 ORDER = (
     *("errors", "options", "launchers", "identity", "mpirun"),
     *("hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout", "fitting", "planner", "step"),
-    *("distributed", "environment", "plan", "render", "reports", "near", "explain", "config", "fabric", "elf"),
+    *("distributed", "environment", "plan", "render", "reports", "near", "explain"),
+    *("describe", "completion", "manual", "config", "fabric", "script", "elf"),
     *("imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch", "images"),
-    *("libraries", "layering", "modulefile", "modules", "policy", "commands", "cli", "__main__"),
+    *("libraries", "layering", "modulefile", "modules", "policy", "prepare", "jobs", "jupyter", "commands"),
+    *("cli", "__main__"),
 )
-PURE = (
+_PURE_AND_FAST = (
     *("errors", "options", "launchers", "identity", "mpirun"),
     *("hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout", "fitting", "planner", "step"),
     *("distributed", "environment", "plan", "render", "reports", "explain", "fabric", "elf"),
 )
+PURE = (
+    *_PURE_AND_FAST,
+    *("script", "describe", "completion.words", "completion.bash", "completion.zsh", "completion.fish", "manual"),
+)
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
-    *PURE,
+    *_PURE_AND_FAST,
     *("cli", "near", "config", "imagefile", "compilecache", "layers", "host", "process", "children", "launch"),
-    *("libraries", "commands.run"),
+    *("libraries", "prepare", "commands.run"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}

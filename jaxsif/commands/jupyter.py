@@ -1,0 +1,64 @@
+"""jaxsif jupyter: a Jupyter server in the image on a compute node, or a kernel of the image."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Mapping
+
+from jaxsif import host as hosts
+from jaxsif import jupyter, launch, plan
+from jaxsif.apptainer import TASK_FOLDER
+from jaxsif.commands import run
+from jaxsif.commands.shell import LEFT_OUT, ONE_TASK, choose_launcher
+from jaxsif.launchers import SRUN
+from jaxsif.options import add_arguments
+from jaxsif.prepare import prepare
+from jaxsif.slurm import Allocation
+
+DESCRIPTION = """\
+A Jupyter server in the image on a compute node, at a port that is free there, until Ctrl-C. It prints the line of ssh
+that reaches it, and the address for the browser. Our images have no Jupyter; a layer brings it.
+
+examples:
+  jaxsif layer create jupyter jupyterlab
+        once
+  jaxsif jupyter --layer jupyter --gpus-per-node=1 --time=2:00:00
+        JupyterLab, or whichever of jupyterlab, notebook, jupyter_server there is
+  jaxsif jupyter --layer jupyter --gpus-per-node=1 -- --ServerApp.root_dir=/scratch/me
+        with arguments of Jupyter
+  jaxsif jupyter --layer jupyter --kernel jax
+        no server: the image as a kernel of a Jupyter that runs outside of it
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif jupyter`."""
+    parser.usage = "jaxsif jupyter [OPTIONS] [-- ARGUMENT...]"
+    add_arguments(parser, leave_out=LEFT_OUT)
+    server = parser.add_argument_group("Jupyter")
+    server.add_argument("--login", metavar="[USER@]HOST", help="how your machine reaches the cluster by ssh")
+    server.add_argument("--kernel", metavar="NAME", help="install a kernel of this name, and start nothing")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Run the server to its end, or install the kernel."""
+    said = vars(arguments)
+    login, kernel, words = said.pop("login"), said.pop("kernel"), said.pop("command")
+    runtime = hosts.require_runtime(environ)
+    allocation = Allocation.from_environ(environ)
+    prepared = prepare({**said, **ONE_TASK, **choose_launcher(environ)}, ("python3",), allocation, environ, run.note)
+    request, host = prepared.request, prepared.host
+    # Here, and not in a job that waits in the queue first.
+    module = jupyter.find_module(jupyter.KERNEL if kernel else jupyter.SERVERS, host, environ)
+    if kernel:
+        engine = hosts.find_executable(runtime.command, environ) or runtime.command
+        start = plan.build(request, host, allocation, environ)
+        print(jupyter.install_kernel(kernel, request, host, start, engine, environ))
+        return 0
+    here = f"{environ.get('USER', '')}@{socket.gethostname()}".lstrip("@")
+    by_slurm = request.launcher == SRUN
+    program = ("python3", f"{TASK_FOLDER}/jupyter.py", module, (login or here) if by_slurm else "", *words)
+    start = plan.build(request._replace(command=program), host, allocation, environ)
+    return launch.launch(start, environ)

@@ -1,0 +1,34 @@
+"""jaxsif manual: the man pages."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from jaxsif import __version__
+from jaxsif.manual import render_manual
+
+DESCRIPTION = """\
+Write the man pages of all commands into FOLDER. An installed jaxsif has them: `man jaxsif-run`.
+
+example:
+  jaxsif manual ~/.local/share/man/man1
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif manual`."""
+    parser.add_argument("folder", metavar="FOLDER", help="where to write them; such a folder is called man1")
+    parser.set_defaults(program=None)  # by cli.py
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Write them."""
+    folder = Path(arguments.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in render_manual(arguments.program, __version__).items():
+        new = folder / f".{name}.new"
+        new.write_text(text, encoding="utf-8")
+        new.replace(folder / name)
+    return 0

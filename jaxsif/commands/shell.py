@@ -1,0 +1,73 @@
+"""jaxsif shell: a shell in the image, on a compute node."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+from jaxsif import host, plan, process
+from jaxsif.commands import run
+from jaxsif.launchers import LOCAL, SRUN
+from jaxsif.options import JOB, OPTIONS, PROCESSES, add_arguments
+from jaxsif.prepare import prepare
+from jaxsif.slurm import Allocation
+
+DESCRIPTION = """\
+A shell in the image, on a compute node; a Python there finds the GPUs as in `jaxsif run`.
+
+Inside an allocation it is on the first node of it; outside, srun makes a job from the options below; on a machine
+without Slurm it is here.
+
+examples:
+  jaxsif shell --gpus-per-node=1 --time=1:00:00
+        in a job of its own
+  jaxsif shell --jobid=4711
+        in a job that runs already, beside its program
+  echo 'nvidia-smi' | jaxsif shell --jobid=4711
+        not by hand
+"""
+
+EPILOG = """\
+exit status: that of the shell, which is that of its last command
+"""
+
+# What says how many tasks there are, and which GPUs they have.
+_OF_TASKS = ("ntasks", "per-node", "per-gpu", "gpus-per-task", "gpu-bind", "allow-uneven", "share-gpus")
+# One task, with a container of its own.
+ONE_TASK = {"nodes": 1, "ntasks_per_node": 1, "containers": plan.TASK, "stage": False, "label": False}
+# What one task has no use for.
+LEFT_OUT = {"stage-folder", "launcher", "hosts", "hostfile", *_OF_TASKS, *(key.replace("_", "-") for key in ONE_TASK)}
+LEFT_OUT |= {option.key for option in OPTIONS if option.group == PROCESSES}
+# Without the user's ~/.bashrc, which is for the host's programs.
+_SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash --norc; fi; exec sh")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif shell`."""
+    parser.usage = "jaxsif shell [OPTIONS]"
+    groups = add_arguments(parser, leave_out=LEFT_OUT)
+    groups[JOB].add_argument("--jobid", metavar="JOB", help="in this job, beside its program")
+
+
+def choose_launcher(environ: Mapping[str, str]) -> dict[str, str]:
+    """Slurm where it is, or else this machine, whatever settings say of runs."""
+    return {"launcher": SRUN if host.find_executable(SRUN, environ) else LOCAL}
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Become the shell."""
+    said = vars(arguments)
+    job = said.pop("jobid")
+    host.require_runtime(environ)  # a shell without a container, you have
+    allocation = Allocation.from_environ(environ)
+    prepared = prepare({**said, **ONE_TASK, **choose_launcher(environ)}, _SHELL, allocation, environ, run.note)
+    srun_args = [*(["--pty"] if sys.stdin.isatty() else ["--unbuffered"]), *([f"--jobid={job}"] if job else [])]
+    if job or (allocation and not allocation.in_step):
+        srun_args.append("--overlap")  # with the job's other steps
+    request = prepared.request._replace(srun_args=(*srun_args, *prepared.request.srun_args))
+    launch_plan = plan.build(request, prepared.host, allocation, environ)
+    kept = {name: value for name, value in environ.items() if name not in launch_plan.unset_environ}
+    # Nobody reads the reports of the task.
+    added = {name: value for name, value in launch_plan.set_environ if not name.endswith("JAXSIF_REPORT")}
+    process.become(launch_plan.argv, {**kept, **added})

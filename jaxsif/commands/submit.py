@@ -1,0 +1,125 @@
+"""jaxsif submit: a job script that needs no jaxsif, and the job of it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from jaxsif import jobs, plan
+from jaxsif.commands import run
+from jaxsif.errors import JaxsifError
+from jaxsif.images.labels import read_labels
+from jaxsif.launchers import SRUN
+from jaxsif.options import add_arguments, split_words
+from jaxsif.prepare import prepare
+from jaxsif.script import JobOptions, judge_image, name_job, render_script
+
+DESCRIPTION = """\
+Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The script stays: it is plain #SBATCH, srun
+and apptainer, runs without jaxsif, and can be read, changed and kept with the program.
+
+examples:
+  jaxsif submit --nodes=2 --gpus-per-node=4 --time=1:00:00 -- python train.py
+        jaxsif-jobs/train.sbatch, and its job; the output comes to train-JOB.out
+  jaxsif submit --dry-run --gpus-per-node=4 -- python train.py
+        print the script, and submit nothing
+  jaxsif submit --wait --gpus-per-node=1 -- python test.py
+        wait for the job's end; its exit status
+  jaxsif submit --array=0-9%2 --gpus-per-node=1 -- sh -c 'python sweep.py --seed=$SLURM_ARRAY_TASK_ID'
+        ten jobs, two at a time
+"""
+
+EPILOG = """\
+Standard output has the number of the job.
+
+exit status:
+  0, or with --wait the job's own, 128 + N for signal N; of an array, the highest
+  2    a bad request            125  this host, its image or Slurm cannot run it
+  127  the program was not found
+"""
+
+
+# What is on the nodes is for the script to do without.
+_FIXED = {"launcher": SRUN, "containers": plan.TASK, "stage": False, "cleanenv": False, "allow_uneven": False}
+_LEFT_OUT = {"stage-folder", "hosts", "hostfile", *(key.replace("_", "-") for key in _FIXED)}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif submit`."""
+    parser.usage = "jaxsif submit [OPTIONS] -- COMMAND [ARGUMENT...]"
+    add_arguments(parser, leave_out=_LEFT_OUT)
+    job = parser.add_argument_group("the job")
+    job.add_argument("--job-name", metavar="NAME", help="its name; after the program unless given")
+    job.add_argument("--array", metavar="INDEXES", help="one job for each index, such as 0-9%%2")
+    job.add_argument("--dependency", metavar="LIST", help="when it may start, such as afterok:4711")
+    job.add_argument("--requeue", action="store_true", help="start it again after a node has failed")
+    job.add_argument("--output", metavar="FILE", help="its output; %%x-%%j.out, or %%x-%%A_%%a.out of an array")
+    job.add_argument("--error", metavar="FILE", help="its standard error, if not in its output")
+    job.add_argument("--task-output", metavar="FILE", help="a file for each task's output, such as %%x-%%j-%%t.out")
+    job.add_argument(
+        "--sbatch-args",
+        action="append",
+        default=[],
+        metavar="ARGS",
+        help="further options of sbatch, quoted as for a shell; behind '=', for they begin with a dash themselves",
+    )
+    how = parser.add_argument_group("how to submit")
+    how.add_argument("--script", metavar="FILE", help="where to keep the script; jaxsif-jobs/NAME.sbatch unless given")
+    how.add_argument("--wait", action="store_true", help="wait for the end of the job")
+    how.add_argument("--dry-run", action="store_true", help="print the script, and submit nothing")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Submit it."""
+    said = vars(arguments)
+    if not said["command"]:
+        raise JaxsifError(
+            "no command", "jaxsif submit", "jaxsif submit [OPTIONS] -- COMMAND, such as -- python train.py"
+        )
+    job = _job_options(said)
+    script, wait, dry_run = said.pop("script"), said.pop("wait"), said.pop("dry_run")
+    text = _render(said, job, environ)
+    if dry_run:
+        run.print_bytes(text[:-1])
+        return 0
+    path = jobs.keep_script(text, name_job((job.job_name,)), script)
+    job_id = jobs.submit(path, environ, run.note)
+    print(job_id, flush=True)
+    output = (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
+    run.note(f"job {job_id} is {path}; its output: {output}")
+    run.note(f"how it is: squeue --job={job_id}; to end it: scancel {job_id}")
+    return _wait(job_id, environ) if wait else 0
+
+
+def _wait(job_id: str, environ: Mapping[str, str]) -> int:
+    try:
+        ended = jobs.wait_job(job_id, environ)
+    except (KeyboardInterrupt, SystemExit):
+        run.note(f"job {job_id} goes on; to end it: scancel {job_id}")
+        raise
+    for one in ended:
+        run.note(f"job {one.job_id} ended: {one.state}, exit status {one.status}")
+    return max(one.status for one in ended)
+
+
+def _job_options(said: dict[str, Any]) -> JobOptions:
+    """What the command line says of the job; what is left is the run."""
+    values = {name: said.pop(name) for name in JobOptions._fields}
+    values["job_name"] = values["job_name"] or name_job(said["command"])
+    values["output"] = values["output"] or ("%x-%A_%a.out" if values["array"] else "%x-%j.out")
+    lines = values["sbatch_args"]
+    values["sbatch_args"] = tuple(tuple(split_words(line, "--sbatch-args")) for line in lines)
+    return JobOptions(**values)
+
+
+def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -> str:
+    command = said.pop("command")
+    # Whatever job we are in, the script is for another one.
+    request, host, _, settings, _ = prepare({**said, **_FIXED}, command, None, environ, run.note)
+    assert host.image is not None  # where srun is required, so are a runtime and an image
+    inherited = [pair for pair in settings["env"].value if "=" not in pair] if "env" in settings else []
+    launch_plan = plan.build(request, host, None, environ)
+    foreign = judge_image(read_labels(host.image).get("io.jaxsif.flavour"), launch_plan.layout)
+    return render_script(request, job, launch_plan, host, foreign, inherited)

@@ -1,0 +1,1 @@
+"""Scripts by which shells complete the command line; they start no jaxsif."""

@@ -1,0 +1,118 @@
+"""Job scripts -> files that stay, and jobs of Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from jaxsif import process
+from jaxsif.errors import HostError, JaxsifError
+
+FOLDER = "jaxsif-jobs"  # below the folder where the job is submitted
+# As squeue(1) lists them, JOB STATE CODES.
+_GOING_ON = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED"}
+_GOING_ON |= {"SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+
+
+class Ended(NamedTuple):
+    """How a job ended."""
+
+    job_id: str  # of an array, 4711_3
+    state: str  # COMPLETED, FAILED, TIMEOUT, CANCELLED, ...
+    status: int  # as a shell would say: 128 + N for signal N
+
+
+def keep_script(text: str, name: str, path: str | None) -> str:
+    """Write a script to `path`, or to FOLDER under a name that is free; never over another text. Return its path."""
+    data = os.fsencode(text)
+    if path is not None:
+        if _content(path) not in (None, data):
+            raise JaxsifError(f"{path} is there already, with another text", "--script", f"rm {path}, or another name")
+        return _write(path, data)
+    number = 1
+    while True:
+        path = os.path.join(FOLDER, f"{name}.sbatch" if number == 1 else f"{name}-{number}.sbatch")
+        if _content(path) in (None, data):
+            return _write(path, data)
+        number += 1
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: str, data: bytes) -> str:
+    if _content(path) == data:
+        return path
+    folder = os.path.dirname(path)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    new = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.new")
+    try:
+        with open(new, "wb") as file:
+            file.write(data)
+        os.replace(new, path)
+    finally:
+        if os.path.lexists(new):
+            os.unlink(new)
+    return path
+
+
+def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
+    """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take it."""
+    try:
+        done = process.captured(("sbatch", "--parsable", path), environ)
+    except FileNotFoundError as error:
+        raise HostError("sbatch is not on the PATH", "PATH", "submit where Slurm is") from error
+    said = done.stderr.strip().splitlines()
+    if done.returncode:
+        reason = said[-1].replace("sbatch: error: ", "") if said else f"exit status {done.returncode}"
+        raise HostError(f"sbatch refused the job: {reason}", path, "correct it, or ask sbatch: man sbatch")
+    for line in said:
+        say(line)  # what the site has to say
+    return done.stdout.strip().partition(";")[0]  # behind it, the cluster's name
+
+
+def wait_job(job_id: str, environ: Mapping[str, str]) -> list[Ended]:
+    """Wait until a job, all jobs of an array, have ended; raises HostError when Slurm has forgotten the job.
+
+    `sbatch --wait` does so too, but looks every 32 seconds only, and does not tell signals.
+    """
+    pause = 0.5
+    while True:
+        done = process.captured(("scontrol", "--oneliner", "show", "job", job_id), environ)
+        if "Invalid job id" in done.stderr:
+            raise HostError(f"Slurm does not know job {job_id} any more", "scontrol", f"sacct --jobs={job_id}")
+        ended = parse_ends(done.stdout)
+        if ended and done.returncode == 0:  # Slurm's controller may be away for a while
+            return ended
+        time.sleep(pause)
+        pause = min(pause * 1.5, 10)
+
+
+def parse_ends(records: str) -> list[Ended]:
+    """From `scontrol --oneliner show job`, how each job ended; nothing while any of them goes on."""
+    found = re.findall(
+        r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?.* JobState=(\w+).* ExitCode=(\d+):(\d+)",
+        records,
+        re.MULTILINE,
+    )
+    if any(state in _GOING_ON for _, _, _, state, _, _ in found):
+        return []
+    return sorted(
+        Ended(f"{array}_{index}" if array else job, state, _status(state, int(code), int(number)))
+        for job, array, index, state, code, number in found
+    )
+
+
+def _status(state: str, code: int, signal: int) -> int:
+    if signal:
+        return 128 + signal
+    return code or (0 if state == "COMPLETED" else 1)

@@ -1,0 +1,79 @@
+"""Jupyter in an image: whether it is there, and kernels of the image for a Jupyter outside."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jaxsif import process
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.plan import Host, LaunchPlan, RunOptions
+
+SERVERS = ("jupyterlab", "notebook", "jupyter_server")  # the first that is there
+KERNEL = ("ipykernel",)
+_MARK = "jaxsif"  # in a kernel's metadata: ours to replace
+
+
+def find_module(names: Sequence[str], host: Host, environ: Mapping[str, str]) -> str:
+    """The first of the modules that the image, with its layers, has; raises HostError. Looked for on this host."""
+    assert host.runtime is not None
+    assert host.image is not None
+    program = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]), sep='\\n')"
+    command = ("python3", "-c", program, *names)
+    done = process.captured(host.runtime.run_argv(host.image, (), command, host.layers), environ)
+    if done.returncode:
+        raise HostError(f"cannot look for Jupyter in {host.image}: {done.stderr.strip()}", "python3 in it")
+    found = done.stdout.split()
+    if not found:
+        package = names[0]
+        raise HostError(
+            f"no {package} in the image {host.image}" + (" and its layers" if host.layers else ""),
+            f"looked for {', '.join(names)}",
+            f"jaxsif layer create {package} {package}, then --layer {package}",
+        )
+    return found[0]
+
+
+def install_kernel(
+    name: str, options: RunOptions, host: Host, plan: LaunchPlan, runtime: str, environ: Mapping[str, str]
+) -> Path:
+    """Write a kernel specification of the image for this user's Jupyter; return its file.
+
+    `runtime` is the path of the container engine: who starts kernels may have another PATH. Raises JaxsifError where
+    there is a kernel of this name that is not ours.
+    """
+    assert host.runtime is not None
+    assert host.image is not None
+    path = _data_folder(environ) / "kernels" / name / "kernel.json"
+    if path.exists() and _MARK not in json.loads(path.read_text()).get("metadata", {}):
+        raise JaxsifError(f"there is a kernel {name} already, and jaxsif did not make it", str(path), "another name")
+    prefix = host.runtime.prefix
+    command = ("python3", "-m", "ipykernel_launcher", "-f", "{connection_file}")
+    argv = host.runtime._replace(command=runtime).run_argv(host.image, options.binds, command, host.layers)
+    text = {
+        "argv": argv,
+        "display_name": name,
+        "language": "python",
+        # The engine is between Jupyter and Python; a message comes through it.
+        "interrupt_mode": "message",
+        "env": {
+            key: value
+            for key, value in plan.set_environ
+            if key.startswith(prefix) and not key.startswith(f"{prefix}JAXSIF_")
+        },
+        "metadata": {_MARK: {"image": host.image}},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".kernel.json.{os.getpid()}.new")
+    new.write_text(json.dumps(text, indent=1) + "\n")
+    new.replace(path)
+    return path
+
+
+def _data_folder(environ: Mapping[str, str]) -> Path:
+    """Where Jupyter looks for what a user installed; see `jupyter --paths`."""
+    if environ.get("JUPYTER_DATA_DIR"):
+        return Path(environ["JUPYTER_DATA_DIR"])
+    return Path(environ.get("XDG_DATA_HOME") or Path(environ.get("HOME", "/"), ".local/share")) / "jupyter"

@@ -1,0 +1,166 @@
+"""What the command line said and what is here -> what a plan is made of, for all commands that start programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jaxsif import host as hosts
+from jaxsif.apptainer import parse_env
+from jaxsif.config import Config, Setting, read_config, resolve
+from jaxsif.environment import CACHE
+from jaxsif.errors import HostError
+from jaxsif.launchers import LAUNCHERS, MPIRUN, SRUN
+from jaxsif.options import split_words
+from jaxsif.plan import NODE, Host, RunOptions, choose_launcher
+from jaxsif.slurm import Allocation
+from jaxsif.srunargs import lift
+
+Show = Callable[[str], None]  # tells the user something
+
+
+class Prepared(NamedTuple):
+    """What was asked for and what is there."""
+
+    request: RunOptions
+    host: Host
+    image_source: str  # what named the image
+    settings: Mapping[str, Setting]  # all that the command line, variables and files say
+    facts: tuple[str, ...]  # what the policies found right
+
+
+def prepare(
+    said: Mapping[str, Any],
+    command: Sequence[str],
+    allocation: Allocation | None,
+    environ: Mapping[str, str],
+    show: Show,
+) -> Prepared:
+    """Complete what the command line said, and look at this host; raises JaxsifError for what cannot work."""
+    config = read_config(environ, os.getcwd())
+    settings = resolve(said, environ, config, in_job=allocation is not None)
+    request = RunOptions(tuple(command), **_read_options(settings, environ))
+    host, image_source = hosts.probe(request, settings.get("image"), allocation, environ)
+    facts = _check_policies(config, host, image_source, environ)
+    if "fabric" in settings and _crosses_nodes(settings["fabric"], request, host, allocation, show):
+        request = _add_fabric(request, settings["fabric"], config, host, environ, show)
+    if "layers" in settings:
+        host = host._replace(layers=_find_layers(settings["layers"], host.image, environ))
+    request, host = _find_cache(request, host, settings, environ, show)
+    return Prepared(request, host, image_source, settings, facts)
+
+
+# The keys that are no attributes of RunOptions: what they name becomes a part of the host, or of other options.
+_OTHERS = ("image", "layers", "stage", "stage-folder", "compile-cache", "compile-cache-folder", "fabric")
+
+
+def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
+    """The attributes of RunOptions that are set."""
+    options = {key.replace("-", "_"): setting.value for key, setting in settings.items() if key not in _OTHERS}
+    if "launcher" not in options and ("hosts" in options or "hostfile" in options):
+        options["launcher"] = MPIRUN  # nothing else takes them
+    options["sources"] = {key: setting.source for key, setting in settings.items()}
+    if "binds" in options:
+        options["binds"] = tuple(options["binds"])
+    if "env" in options:
+        options["env"] = parse_env(options["env"], environ, settings["env"].source)
+    if "srun_args" in options:
+        source = settings["srun-args"].source
+        options["srun_args"] = tuple(word for words in options["srun_args"] for word in split_words(words, source))
+        lifted, options["srun_args"] = lift(options["srun_args"], options)
+        options.update(lifted)
+        options["sources"].update({field.replace("_", "-"): source for field in lifted})
+    return options
+
+
+def _check_policies(config: Config, host: Host, image_source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    if not config.policies:  # as most runs have none, spare them the import
+        return ()
+    from jaxsif.policy import Subject, check_policies
+
+    subject = Subject(host.image, image_source, host.runtime.command if host.runtime else None)
+    return check_policies(config, subject, environ)
+
+
+def _find_layers(names: Setting, image: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The files of the layers."""
+    from jaxsif.layers import find_layers
+
+    return find_layers(names.value, names.source, image, environ)
+
+
+def _find_cache(
+    request: RunOptions, host: Host, settings: Mapping[str, Setting], environ: Mapping[str, str], show: Show
+) -> tuple[RunOptions, Host]:
+    """Both, with the folder of JAX's compile cache for the image's file; unless the user has a cache of his own."""
+    users_own = CACHE in environ or CACHE in dict(request.env)
+    if users_own or not settings["compile-cache"].value or not host.image or not os.path.isfile(host.image):
+        return request, host
+    from jaxsif.compilecache import cache_of, make_private
+
+    folder = settings.get("compile-cache-folder")
+    path = cache_of(host.image, folder.value if folder else None, environ)
+    try:
+        make_private(path, folder.source if folder else "--compile-cache (the default)")
+    except OSError as error:
+        if folder:
+            raise HostError(f"cannot make the compile cache {path}: {error.strerror}", folder.source) from error
+        show(f"warning: no compile cache: cannot make {path}: {error.strerror}")
+        return request, host
+    if folder:  # the runtime shows the home folder by itself, and may show no other
+        request = request._replace(binds=(*request.binds, path))
+    return request, host._replace(cache=path)
+
+
+def _crosses_nodes(chosen: Setting, request: RunOptions, host: Host, allocation: Allocation | None, show: Show) -> bool:
+    """Whether the fabric of a site is for this run."""
+    if LAUNCHERS[choose_launcher(request.launcher, host.srun, allocation)].spans_nodes:
+        return True
+    if chosen.source == "--fabric":
+        show("warning: --fabric has no effect on one machine alone")
+    return False
+
+
+def _add_fabric(
+    request: RunOptions, chosen: Setting, config: Config, host: Host, environ: Mapping[str, str], show: Show
+) -> RunOptions:
+    """The request, with the binds and variables of the fabric's profile before its own."""
+    from jaxsif.config import read_profiles
+    from jaxsif.fabric import find_variables, resolve_fabric, shim_variables
+
+    fabric = resolve_fabric(chosen, read_profiles(config))
+    variables, notes = find_variables(fabric, dict(request.env), environ)
+    binds = fabric.items("binds")
+    folders: tuple[str, ...] = ()
+    if fabric.items("libraries") and host.image and host.runtime:
+        from jaxsif.libraries import check_libraries, find_libraries
+
+        libraries = find_libraries(fabric.lists["libraries"])
+        notes += check_libraries(libraries, host.runtime.command, host.image, environ)
+        binds, folders = (*binds, *libraries.binds), libraries.folders
+    for line in notes:
+        show(line)
+    env = {**variables, **shim_variables(fabric, folders)}
+    return request._replace(binds=(*binds, *request.binds), env=(*env.items(), *request.env))
+
+
+def stage(
+    prepared: Prepared, allocation: Allocation | None, dry_run: bool, environ: Mapping[str, str], show: Show
+) -> Host:
+    """The host, with the image on each node's own disk."""
+    from jaxsif import staging
+    from jaxsif.imagefile import remembered_digest, staged_path
+
+    request, host, folder = prepared.request, prepared.host, prepared.settings["stage-folder"].value
+    if not host.image or choose_launcher(request.launcher, host.srun, allocation) != SRUN:
+        show("warning: --stage has no effect without Slurm and an image")
+        return host
+    if dry_run:
+        show("with --dry-run, nothing is staged")
+        digest = remembered_digest(host.image, environ)
+        path = staged_path(folder, digest)
+    else:
+        tasks_look = request.containers == NODE
+        path, digest = staging.stage(host.image, folder, allocation, host.package, environ, show, tasks_look)
+    return host._replace(image=path, staged=(digest, host.image))

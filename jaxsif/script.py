@@ -1,0 +1,203 @@
+"""A plan -> the text of a job script that does the same without jaxsif."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from jaxsif.distributed import PORT_VARIABLE, parse_ports
+from jaxsif.environment import DEFAULT, SET, find_rule
+from jaxsif.errors import JaxsifError
+from jaxsif.fabric import LIBRARIES, NEEDS
+from jaxsif.fabric import NAME as FABRIC
+from jaxsif.layout import Layout
+from jaxsif.options import OPTIONS
+from jaxsif.plan import Host, LaunchPlan, RunOptions, asked_layout
+from jaxsif.step import layout_options
+
+# Between the launcher and the tasks, who are alone here.
+_OF_THE_LAUNCHER = ("JAXSIF_REPORT", "JAXSIF_LAYOUT", PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES)
+
+
+class JobOptions(NamedTuple):
+    """What is asked of sbatch beside the options of a run; None where nothing is."""
+
+    job_name: str
+    array: str | None = None  # 0-9%2
+    dependency: str | None = None  # afterok:4711
+    requeue: bool = False  # start again after a node failed
+    output: str | None = None  # a file's name, with %j and others
+    error: str | None = None  # likewise
+    task_output: str | None = None  # likewise, with %t for each task's own
+    sbatch_args: tuple[tuple[str, ...], ...] = ()  # further options, in lines of words
+
+
+class Foreign(NamedTuple):
+    """What the script must do itself for the image, since no hook of jaxsif in it does."""
+
+    platforms: str | None = None  # JAX_PLATFORMS
+    local_device_ids: str | None = None  # JAX_LOCAL_DEVICE_IDS
+
+
+def name_job(command: Sequence[str]) -> str:
+    """A name after the program: 'train' for `python -u train.py`; fit for a file's name too."""
+    program, *arguments = command
+    script = next((word for word in arguments if word.endswith((".py", ".sh"))), program)
+    name = script.rsplit("/", 1)[-1]
+    return re.sub(r"[^\w.-]+", "-", re.sub(r"\.(py|sh)$", "", name), flags=re.ASCII).strip("-.") or "job"
+
+
+def judge_image(flavour: str | None, layout: Layout) -> Foreign:
+    """What the image of this flavour (None: not ours) does not do by itself; raises JaxsifError where nothing helps."""
+    tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
+    if flavour is not None:
+        return Foreign(platforms="cuda" if gpus and flavour.startswith("cuda") else None)
+    if not tasks or not gpus or tasks == gpus:
+        return Foreign()  # JAX's own choice: the GPU with the task's number
+    if tasks == 1:
+        return Foreign(local_device_ids=",".join(map(str, range(gpus))))
+    raise JaxsifError(
+        f"{tasks} tasks with {gpus // tasks} of {gpus} GPUs each need an image of jaxsif in a job script",
+        "--ntasks-per-node",
+        f"--ntasks-per-node={gpus} or 1, or `jaxsif run` in a script of your own",
+    )
+
+
+def render_script(
+    run: RunOptions, job: JobOptions, plan: LaunchPlan, host: Host, foreign: Foreign, inherited: Sequence[str] = ()
+) -> str:
+    """The script; of the variables `inherited`, it takes the values that the job finds."""
+    variables, step = list(_variables(run, plan, host, foreign, inherited)), list(_step(run, job, host))
+    quoted = any("'" in line and re.search(r"[$`\\]", line) for line in (*variables, *step))
+    # In single quotes, shellcheck takes '$' and '\\' for mistakes.
+    remark = ["# shellcheck disable=SC1003,SC2016"] if quoted else []
+    return "\n".join([*_head(run, job, plan.layout), *remark, *variables, *step]) + "\n"
+
+
+def _head(run: RunOptions, job: JobOptions, layout: Layout) -> Iterator[str]:
+    counts = (
+        (layout.nodes, "node(s)"),
+        (layout.ntasks_per_node, "task(s) a node"),
+        (layout.gpus_per_node, "GPU(s) a node"),
+    )
+    shape = ", ".join(f"{count} {unit}" for count, unit in counts if count)
+    yield "#!/bin/bash"
+    yield f"# {_one_line(job.job_name, '--job-name')}{': ' if shape else ''}{shape}"
+    yield "# Written by `jaxsif submit`; needs no jaxsif. Hand it to sbatch in the folder that the program starts in."
+    yield _directive("--job-name", job.job_name)
+    for word in layout_options(asked_layout(run), layout, None):
+        name, _, value = word.partition("=")
+        yield _directive(name, value)
+    for asked in OPTIONS:
+        if asked.of_job and getattr(run, asked.field) is not None:
+            yield _directive(asked.flag, getattr(run, asked.field))
+    for option in ("--array", "--dependency", "--output", "--error"):
+        value = getattr(job, option[2:])
+        if value is not None:
+            yield _directive(option, value)
+    if job.requeue:
+        yield "# After a node has failed, the job starts again, and goes on in its output file."
+        yield "#SBATCH --requeue"
+        yield "#SBATCH --open-mode=append"
+    for words in job.sbatch_args:
+        yield "#SBATCH " + " ".join(quote_directive(word, "--sbatch-args") for word in words)
+
+
+def _directive(option: str, value: str) -> str:
+    return f"#SBATCH {option}={quote_directive(value, option)}"
+
+
+def quote_directive(word: str, source: str) -> str:
+    """A word of an #SBATCH line: sbatch takes quotes off, `\\` before any character, and cuts at '#'."""
+    if re.fullmatch(r"[\w@%+=:,./&|*!()\[\]<>~^$;?{}-]+", word):
+        return word
+    return '"' + re.sub(r'(["\\])', r"\\\1", _one_line(word, source)) + '"'
+
+
+def _one_line(text: str, source: str) -> str:
+    if "\n" in text or "\r" in text:
+        raise JaxsifError(f"more than one line in {text!r}", source, "an #SBATCH line has one")
+    return text
+
+
+def _variables(
+    run: RunOptions, plan: LaunchPlan, host: Host, foreign: Foreign, inherited: Sequence[str]
+) -> Iterator[str]:
+    assert host.runtime is not None  # submit requires one
+    prefix = host.runtime.prefix
+    asked = {name[len(prefix) :]: value for name, value in plan.set_environ if name.startswith(prefix)}
+    variables = {name: value for name, value in asked.items() if name not in _OF_THE_LAUNCHER}
+    if "JAX_COORDINATOR_ADDRESS" not in variables:
+        yield from _coordinator(prefix, run)
+    yield ""
+    for name, value in variables.items():
+        rule = find_rule(name)
+        if rule and rule.action in (SET, DEFAULT):
+            why = rule.why.replace("`", "")
+            yield f"# {why[0].upper()}{why[1:]}."
+        yield f"export {prefix}{name}=" + (f'"${{{name}?is not set}}"' if name in inherited else shlex.quote(value))
+    if asked.get(LIBRARIES):
+        yield "# The host's libraries for its network come first."
+        folders = f"{asked[LIBRARIES]}:/.singularity.d/libs"
+        yield f"export {prefix}LD_LIBRARY_PATH={shlex.quote(folders)}"
+    if "PYTHONUNBUFFERED" not in variables:
+        yield "# Lines are seen when they are printed, not when 8 KiB are full."
+        yield f"export {prefix}PYTHONUNBUFFERED=1"
+    yield from _devices(prefix, {name: value for name, value in foreign._asdict().items() if value}, variables)
+    yield ""
+    yield "# gRPC, and so JAX, would send even local connections to a proxy. Other programs read the upper-case names."
+    for name in ("http_proxy", "https_proxy"):
+        yield f'if [ -n "${{{name}-}}" ]; then export {name.upper()}="${{{name.upper()}-${name}}}"; fi'
+    yield "unset http_proxy https_proxy grpc_proxy"
+    yield "# The first would lead the image's Python to another library, the second bring libraries that do not fit it."
+    yield "unset PYTHONHOME LD_PRELOAD"
+
+
+def _coordinator(prefix: str, run: RunOptions) -> Iterator[str]:
+    ports = parse_ports(run.coordinator_ports, run.source("coordinator-ports"))
+    port = f"$(({ports.start} + RANDOM % {len(ports)}))"
+    before, _, after = (run.node_address or "%N").partition("%N")
+    yield ""
+    yield "# JAX's processes meet at a port of the first node, which runs this script; it is free there. What JAX"
+    yield "# would choose depends on the job's number alone, and is the same again after a requeue."
+    yield "for _ in {1..100}; do"
+    yield f"    port={port}"
+    yield '    (exec 3<>"/dev/tcp/localhost/$port") 2>/dev/null || break # nobody answers'
+    yield "done"
+    before, after = (re.sub(r'(["$`\\])', r"\\\1", part) for part in (before, after))
+    yield f'export {prefix}JAX_COORDINATOR_ADDRESS="{before}${{SLURMD_NODENAME}}{after}:$port"'
+
+
+def _devices(prefix: str, wanted: dict[str, str], variables: dict[str, str]) -> Iterator[str]:
+    if "platforms" in wanted and "JAX_PLATFORMS" not in variables:
+        yield "# Otherwise JAX runs on the CPU where it cannot use the GPUs, and nobody notices."
+        yield f'export {prefix}JAX_PLATFORMS="${{JAX_PLATFORMS-{wanted["platforms"]}}}"'
+    if "local_device_ids" in wanted and "JAX_LOCAL_DEVICE_IDS" not in variables:
+        yield "# All GPUs of the node: by itself JAX takes the one with the task's number."
+        yield f"export {prefix}JAX_LOCAL_DEVICE_IDS={wanted['local_device_ids']}"
+
+
+def _step(run: RunOptions, job: JobOptions, host: Host) -> Iterator[str]:
+    assert host.runtime is not None
+    assert host.image is not None
+    yield ""
+    yield "# The one thing of the job that its steps do not take over."
+    yield 'if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi'
+    yield ""
+    yield "# Without --kill-on-bad-exit, the other tasks would wait for one that has failed."
+    srun = ["srun", "--export=ALL", "--kill-on-bad-exit=1", *(["--label"] if run.label else []), *run.srun_args]
+    if job.task_output is not None:
+        srun.insert(3, f"--output={job.task_output}")
+    argv = host.runtime.run_argv(host.image, run.binds, run.command, host.layers)
+    # One option a line, with its value; the image; the program with its arguments.
+    end = len(argv) - len(run.command) - 1
+    lines = [srun, *_option_lines(argv[:end]), argv[end : end + 1], run.command]
+    yield " \\\n    ".join(" ".join(map(shlex.quote, line)) for line in lines)
+
+
+def _option_lines(words: Sequence[str]) -> list[Sequence[str]]:
+    starts = [index for index, word in enumerate(words) if word in ("--bind", "--overlay")]
+    cuts = [0, *starts, len(words)]
+    return [words[start:end] for start, end in zip(cuts, cuts[1:])]

@@ -1,0 +1,48 @@
+"""`jaxsif shell`: on a node, in a job of its own, in an allocation, in a running job; on a terminal and without."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from harness import Cluster
+
+LOOK = 'echo "$SLURM_JOB_ID on $SLURMD_NODENAME: $CUDA_VISIBLE_DEVICES"; exit 7'
+DEVICES = 'python -c "import jax; print(jax.device_count(), jax.process_count())"\n'
+
+
+def test_in_a_job_of_its_own_without_a_terminal(cluster: Cluster) -> None:
+    """A Python there has the GPUs of the job; the exit status is the shell's, and nobody speaks of tasks."""
+    done = cluster.run("module load jax/sif && exec jaxsif shell --gpus-per-node=2", stdin=DEVICES + LOOK)
+    assert done.returncode == 7
+    assert re.fullmatch(r"2 1\n\d+ on node1: 0,1\n", done.stdout)
+    assert [line for line in done.stderr.splitlines() if not line.startswith("srun: ")] == []
+
+
+def test_on_a_terminal(cluster: Cluster) -> None:
+    """Job control works, Ctrl-C reaches the program and not the step, the user's own shell is left alone."""
+    words = ["sleep 60 &", "jobs", "kill %1", "sleep 60", "\x03", 'echo "still $((40 + 2)) in $-"', "exit 7"]
+    typed = "; ".join(f"sleep 0.5; printf '%s\\n' {shlex.quote(word)}" for word in words)
+    shell = "script --quiet --return --echo=never --command 'jaxsif shell' /dev/null"
+    done = cluster.run(
+        f"module load jax/sif; echo 'exit 99' >~/.bashrc; ({typed}; sleep 1) | {shell}; status=$?; "
+        "rm ~/.bashrc; exit $status"
+    )
+    assert done.returncode == 7, done.stdout
+    assert "Running" in done.stdout
+    assert re.search(r"still 42 in \S*i\S*m", done.stdout), done.stdout
+
+
+def test_in_an_allocation_and_in_a_running_job(cluster: Cluster, folder: str) -> None:
+    """Beside a step that holds all of the job."""
+    script = """module load jax/sif
+salloc --quiet --nodes=2 --gpus-per-node=4 bash -c '
+    srun --ntasks=2 --gpus-per-node=4 sleep 60 2>/dev/null &
+    until squeue --steps --noheader | grep -q "\\.0"; do sleep 0.1; done
+    jaxsif shell <look; echo "$?"
+    (job=$SLURM_JOB_ID; unset "${!SLURM_@}"; jaxsif shell --jobid=$job <look; echo "$?")
+    scancel $SLURM_JOB_ID.0; wait'
+"""
+    cluster.write(f"{folder}/look", LOOK)
+    done = cluster.run(f"cd {folder} && {script}")
+    assert re.fullmatch(r"(\d+) on node1: 0,1,2,3\n7\n\1 on node[12]: 0,1,2,3\n7\n", done.stdout), done

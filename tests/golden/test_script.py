@@ -1,0 +1,116 @@
+"""Job scripts of typical requests, whole; `make lint` has shellcheck read them too.
+
+One script for each case, in script/; `make golden` writes them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from jaxsif.apptainer import Runtime
+from jaxsif.plan import Host, RunOptions, build
+from jaxsif.script import JobOptions, judge_image, render_script
+
+EXPECTED = Path(__file__).parent / "script"
+TRAINING = JobOptions("train", output="%x-%j.out")
+TRAIN = ("python", "train.py", "--steps=100", "--name", "first try")
+HOST = Host(
+    srun=True,
+    runtime=Runtime("apptainer", "APPTAINERENV_"),
+    image="/sw/images/jax.sif",
+    python="/usr/bin/python3",
+    package="/sw/jaxsif/lib/jaxsif",
+    port=61234,
+    step="0a1b",
+    gpus=0,
+    job_gpus=None,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request for a job."""
+
+    run: RunOptions
+    job: JobOptions = TRAINING
+    host: Host = HOST
+    flavour: str | None = "cuda12"
+    inherited: tuple[str, ...] = ()
+
+
+CASES = {
+    "plain": Case(RunOptions(TRAIN, nodes=2, gpus_per_node="4")),
+    "all-options": Case(
+        RunOptions(
+            TRAIN,
+            nodes=2,
+            ntasks_per_node=2,
+            gpus_per_node="a100:4",
+            time="1-12:00:00",
+            partition="gpu",
+            account="physics",
+            constraint="nvlink&ib",
+            srun_args=("--cpu-bind=cores",),
+            binds=("/scratch", "/data/My Set:/data:ro"),
+            env=(("WANDB_MODE", "offline"), ("WANDB_API_KEY", "secret")),
+            label=True,
+            coordinator_ports="7000-7009",
+            node_address="%N-ib",
+            init_timeout=600,
+        ),
+        JobOptions(
+            "my training",
+            array="0-9%2",
+            dependency="afterok:4711",
+            requeue=True,
+            output="%x-%A_%a.out",
+            error="%x-%A_%a.err",
+            task_output="%x-%A_%a-%t.out",
+            sbatch_args=(("--signal=URG@60", "--mem", "0"), ('--comment=it\'s "C:\\temp" #1',)),
+        ),
+        HOST._replace(layers=("/home/a/my layers/a.0.sqfs",)),
+        inherited=("WANDB_API_KEY",),
+    ),
+    "odd-words": Case(
+        RunOptions(
+            (
+                "python",
+                "-c",
+                "print('$HOME `date`', \"#\")",
+                "two\nlines",
+                "",
+                "*",
+                "~",
+                "\\",
+                "!x",
+                "&",
+                "bytes \udcff",
+            ),
+            env=(("XLA_FLAGS", "--xla_dump_to='/scratch/a b',--xla_dump_hlo_as_text"), ("EMPTY", "")),
+        ),
+        JobOptions("python", output="%x-%j.out"),
+    ),
+    "foreign-image": Case(RunOptions(TRAIN, ntasks_per_node=1, gpus_per_node="4"), flavour=None),
+    "singularityce": Case(
+        RunOptions(TRAIN, nodes=1), host=HOST._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_"))
+    ),
+}
+
+
+def render(case: Case) -> str:
+    plan = build(case.run, case.host, None, {})
+    text = render_script(case.run, case.job, plan, case.host, judge_image(case.flavour, plan.layout), case.inherited)
+    return text.replace("\udcff", "ÿ")  # what a file of text can hold
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_script(name: str, compare: Callable[[Path, str], None]) -> None:
+    compare(EXPECTED / f"{name}.sbatch", render(CASES[name]))
+
+
+def test_every_expected_script_has_its_case() -> None:
+    assert {path.stem for path in EXPECTED.iterdir()} == set(CASES)

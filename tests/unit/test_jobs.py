@@ -1,0 +1,58 @@
+"""Scripts that stay, and how jobs ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxsif.errors import JaxsifError
+from jaxsif.jobs import Ended, keep_script, parse_ends
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_scripts_do_not_replace_each_other(tmp_path: Path) -> None:
+    texts = ["one\n", "two\n", "one\n", "\udcff\n", "two\n"]
+    paths = [keep_script(text, "train", None) for text in texts]
+    names = ["train.sbatch", "train-2.sbatch", "train.sbatch", "train-3.sbatch", "train-2.sbatch"]
+    assert paths == [f"jaxsif-jobs/{name}" for name in names]
+    contents = {path.name: path.read_bytes() for path in (tmp_path / "jaxsif-jobs").iterdir()}
+    assert contents == {"train.sbatch": b"one\n", "train-2.sbatch": b"two\n", "train-3.sbatch": b"\xff\n"}
+
+
+def test_a_named_script_is_not_replaced(tmp_path: Path) -> None:
+    assert [keep_script("one\n", "", "job.sh"), keep_script("one\n", "", "job.sh")] == ["job.sh", "job.sh"]
+    with pytest.raises(JaxsifError, match=r"job\.sh is there already, with another text"):
+        keep_script("two\n", "", "job.sh")
+    assert [path.name for path in tmp_path.iterdir()] == ["job.sh"]
+
+
+def record(job: str, state: str, code: str) -> str:
+    return f"JobId={job} JobName=a UserId=u(1) JobState={state} Reason=None ExitCode={code} RunTime=0 Comment=x\n"
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ("", []),
+        (record("7", "PENDING", "0:0"), []),
+        (record("7", "COMPLETED", "0:0"), [Ended("7", "COMPLETED", 0)]),
+        (record("7", "FAILED", "3:0"), [Ended("7", "FAILED", 3)]),
+        (record("7", "FAILED", "0:9"), [Ended("7", "FAILED", 137)]),
+        (record("7", "TIMEOUT", "0:15"), [Ended("7", "TIMEOUT", 143)]),
+        (record("7", "CANCELLED", "0:0"), [Ended("7", "CANCELLED", 1)]),
+        (record("7 ArrayJobId=7 ArrayTaskId=2-9", "PENDING", "0:0") + record("8", "COMPLETED", "0:0"), []),
+        (
+            record("9 ArrayJobId=7 ArrayTaskId=2", "FAILED", "1:0")
+            + record("8 ArrayJobId=7 ArrayTaskId=1", "COMPLETED", "0:0"),
+            [Ended("7_1", "COMPLETED", 0), Ended("7_2", "FAILED", 1)],
+        ),
+    ],
+    ids=["none", "waits", "good", "bad", "killed", "time over", "cancelled", "half an array", "array"],
+)
+def test_parse_ends(records: str, expected: list[Ended]) -> None:
+    assert parse_ends(records) == expected

@@ -1,0 +1,73 @@
+"""Kernels of an image, and what a server tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jaxsif.apptainer import Runtime
+from jaxsif.errors import JaxsifError
+from jaxsif.jupyter import install_kernel
+from jaxsif.plan import Host, RunOptions, build
+from jaxsif.task.jupyter import find_port, listens, tell
+
+HOST = Host(
+    srun=False,
+    runtime=Runtime("singularity", "SINGULARITYENV_"),
+    image="/sw/jax.sif",
+    python="/usr/bin/python3",
+    package="/sw/lib/jaxsif",
+    port=61234,
+    step="0a1b",
+    gpus=0,
+    job_gpus=None,
+    layers=("/home/a/jupyter.0.sqfs",),
+)
+RUN = RunOptions(("python3",), binds=("/scratch",), env=(("XLA_FLAGS", "--a --b=c,d"),))
+
+
+def install(**environ: str) -> Path:
+    plan = build(RUN, HOST, None, environ)
+    return install_kernel("jax", RUN, HOST, plan, "/opt/bin/singularity", environ)
+
+
+def test_a_kernel_is_the_image_with_its_layers(tmp_path: Path) -> None:
+    path = install(HOME=str(tmp_path))
+    assert path == tmp_path / ".local/share/jupyter/kernels/jax/kernel.json"
+    kernel = json.loads(path.read_text())
+    engine = ["/opt/bin/singularity", "--quiet", "run", "--nv", "--no-eval", "--bind", "/scratch"]
+    python = ["python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    assert kernel["argv"] == [*engine, "--overlay", "/home/a/jupyter.0.sqfs:ro", "/sw/jax.sif", *python]
+    assert kernel["env"]["SINGULARITYENV_XLA_FLAGS"] == "--a --b=c,d"
+    assert not [name for name in kernel["env"] if "JAXSIF" in name]
+    assert [one.name for one in path.parent.iterdir()] == ["kernel.json"]
+
+
+@pytest.mark.parametrize("variable", ["JUPYTER_DATA_DIR", "XDG_DATA_HOME"])
+def test_the_folder_is_jupyters(tmp_path: Path, variable: str) -> None:
+    folder = tmp_path if variable == "JUPYTER_DATA_DIR" else tmp_path / "jupyter"
+    assert install(**{variable: str(tmp_path), "HOME": "/nowhere"}) == folder / "kernels/jax/kernel.json"
+
+
+def test_a_kernel_of_others_stays(tmp_path: Path) -> None:
+    path = install(HOME=str(tmp_path))
+    assert install(HOME=str(tmp_path)) == path  # its own, it replaces
+    path.write_text("{}")
+    with pytest.raises(JaxsifError, match="there is a kernel jax already"):
+        install(HOME=str(tmp_path))
+    assert path.read_text() == "{}"
+
+
+def test_a_server_elsewhere_is_reached_by_ssh() -> None:
+    assert tell("me@front", "node1", 41, "lab?token=t").splitlines()[2:] == [
+        "    ssh -N -L 41:node1:41 me@front",
+        "In your browser:",
+        "    http://localhost:41/lab?token=t",
+    ]
+    assert "ssh" not in tell("", "here", 41, "lab?token=t")
+
+
+def test_a_free_port_has_no_listener() -> None:
+    assert not listens(find_port("127.0.0.1"))
