@@ -202,6 +202,8 @@ def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | Non
     gpus, slots = options.gpus_per_node, None
     if options.ntasks_per_node is None and gpus is None:
         slots = mpirun.choose_slots(host.hosts[:count], host.hosts_source)
+    if slots and slots > host.gpus > 0:
+        slots = None  # often they are the cores
     if gpus is None and allocation is None and host.gpus:
         gpus = str(host.gpus)  # the nodes are taken to be like this one
     tasks = options.ntasks_per_node or slots

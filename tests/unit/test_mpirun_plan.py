@@ -30,6 +30,7 @@ def host(hosts: str, gpus: int = 0) -> Host:
         (host("a,b"), None, {}, "a:1,b:1", "one task on each node"),
         (host("a:4,b:4"), None, {}, "a:4,b:4", "the slots of --hosts"),
         (host("a:4,b:4", gpus=8), None, {}, "a:4,b:4", "the slots of --hosts"),
+        (host("a:64,b:64", gpus=8), None, {}, "a:8,b:8", "one task per GPU"),
         (host("a,b", gpus=8), None, {}, "a:8,b:8", "one task per GPU"),
         (host("a:4,b:4"), None, {"gpus_per_node": "2"}, "a:2,b:2", "one task per GPU"),
         (host("a:4,b:2"), None, {"ntasks_per_node": 3}, "a:3,b:3", "--ntasks-per-node"),
@@ -38,7 +39,15 @@ def host(hosts: str, gpus: int = 0) -> Host:
         (host("a,b"), JOB._replace(ntasks_per_node=2), {"nodes": 1}, "a:2", "SLURM_NTASKS_PER_NODE"),
     ],
     ids=[
-        *("nothing known", "slots", "slots before GPUs here", "GPUs here", "GPUs asked for", "tasks asked for"),
+        *(
+            "nothing known",
+            "slots",
+            "slots before GPUs here",
+            "slots that are cores",
+            "GPUs here",
+            "GPUs asked for",
+            "tasks asked for",
+        ),
         *("some of the hosts", "in a job", "a part of a job with its own tasks"),
     ],
 )
