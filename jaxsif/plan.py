@@ -144,7 +144,7 @@ def _environ(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Variables for this process to set and to take away before it starts the tasks."""
     values = {PORT_VARIABLE: str(host.port), **_coordinator_values(options, launcher)}
-    values["JAXSIF_LAYOUT"] = layout.expectation
+    values["JAXSIF_LAYOUT"] = _expectation(options, launcher, layout)
     if layout.sharers > 1 and OLD_MEMORY not in {**environ, **dict(options.env)}:  # JAX refuses both
         values[MEMORY] = f"{0.75 / layout.sharers:.3f}"
     if host.cache:
@@ -157,6 +157,12 @@ def _environ(
         set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
         variables = host.runtime.environ(variables.items())
     return {**set_environ, **variables}, settled.unset
+
+
+def _expectation(options: RunOptions, launcher: str, layout: Layout) -> str:
+    if launcher == MPIRUN and options.gpus_per_node is None:  # each node hands out its own, not those of this one
+        layout = layout._replace(groups=tuple(group._replace(gpus=None) for group in layout.groups))
+    return layout.expectation
 
 
 def _coordinator_values(options: RunOptions, launcher: str) -> dict[str, str]:
@@ -200,7 +206,8 @@ def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | Non
         hint = f"--nodes={len(host.hosts)}, or name more hosts"
         raise JaxsifError(f"{count} nodes, but {len(host.hosts)} host(s)", host.hosts_source, hint)
     gpus, slots = options.gpus_per_node, None
-    if options.ntasks_per_node is None and gpus is None:
+    told = options.ntasks_per_node or options.ntasks or options.per_node or options.per_gpu or options.gpus_per_task
+    if not told and gpus is None:
         slots = mpirun.choose_slots(host.hosts[:count], host.hosts_source)
     if slots and slots > host.gpus > 0:
         slots = None  # often they are the cores

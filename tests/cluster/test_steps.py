@@ -48,7 +48,7 @@ def test_job_decides_the_number_of_tasks_when_it_asked(cluster: Cluster) -> None
 
 def test_more_tasks_than_gpus_are_refused_on_the_node(cluster: Cluster) -> None:
     """Where only Slurm knows how many GPUs a node gives, the task itself looks, and speaks once."""
-    options = ("--nodes=1", "--ntasks-per-node=3", "--srun-args=--gres=gpu:2")
+    options = ("--nodes=1", "--ntasks-per-node=3", "--srun-args=--gpus=2")
     done = cluster.run(jaxsif_run(*options, "--", "python", "-c", "pass"))
     assert done.returncode == 125
     assert done.stderr.count("jaxsif: error: 3 tasks on this node share 2 GPU(s)") == 1

@@ -135,3 +135,14 @@ def test_no_hosts_is_this_one(environ: dict[str, str]) -> None:
 def test_hostfile_that_cannot_be_read(environ: dict[str, str]) -> None:
     with pytest.raises(JaxsifError, match="cannot read the hosts of none: No such file"):
         probe(PROGRAM._replace(hostfile="none"), None, None, environ)
+
+
+def test_nodes_may_have_other_gpus_than_this_one() -> None:
+    """Each hands out its own, so no task may refuse to start because of their number."""
+    variables = dict(build(PROGRAM, host("a,b", gpus=4), None, {}).set_environ)
+    assert variables["APPTAINERENV_JAXSIF_LAYOUT"] == "4:-(x2)"
+
+
+def test_options_of_the_layout_stand_before_slots() -> None:
+    plan = build(PROGRAM._replace(per_node=True), host("a:3,b:3"), None, {})
+    assert (plan.layout.ntasks_per_node, plan.layout.why) == (1, "--per-node")
