@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxsif import host as hosts
 from jaxsif.apptainer import parse_env
 from jaxsif.config import Config, Setting, read_config, resolve
-from jaxsif.environment import CACHE
+from jaxsif.environment import CACHE, find_rule
 from jaxsif.errors import HostError
 from jaxsif.launchers import LAUNCHERS, MPIRUN, SRUN
 from jaxsif.options import split_words
@@ -130,7 +130,8 @@ def _add_fabric(
     from jaxsif.fabric import find_variables, resolve_fabric, shim_variables
 
     fabric = resolve_fabric(chosen, read_profiles(config))
-    variables, notes = find_variables(fabric, dict(request.env), environ)
+    passed = {name: value for name, value in environ.items() if find_rule(name) or not request.cleanenv}
+    variables, notes = find_variables(fabric, dict(request.env), passed)
     binds = fabric.items("binds")
     folders: tuple[str, ...] = ()
     if fabric.items("libraries") and host.image and host.runtime:

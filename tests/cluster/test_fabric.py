@@ -14,6 +14,7 @@ SITE = (Path(__file__).parents[2] / "docs/sites/box.toml").read_text()
 PROJECT = """
 [profile.libraries]
 inherits = "box"
+env = ["SITES_OWN=profile"]
 libraries = ["/usr/lib/x86_64-linux-gnu/libhwloc.so.15"]
 
 [profile.newer]
@@ -70,6 +71,12 @@ def test_the_users_own_values_stand(cluster: Cluster, project: str) -> None:
     assert done.stdout == "box Mine lo\n"
     assert "jaxsif: NCCL_SOCKET_IFNAME=lo of yours stands, and not =eth0 of profile.box.env in " in done.stderr
     assert "jaxsif: NCCL_NET=Mine of yours stands, and not Socket of profile.tcp.env in " in done.stderr
+
+
+def test_a_variable_that_cleanenv_drops_does_not_stand(cluster: Cluster, project: str) -> None:
+    options = ("--fabric=libraries", "--cleanenv", "--nodes=1")
+    script = "export SITES_OWN=mine; " + run(project, *options, "--", "sh", "-c", "echo $SITES_OWN $NCCL_NET")
+    assert cluster.check(script) == "profile Socket\n"
 
 
 def test_on_one_machine_there_is_no_fabric(cluster: Cluster, project: str) -> None:
