@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, MutableMapping
-from typing import Any
 
 # JAX's own variables, see jax/_src/distributed.py.
 _ADDRESS = "JAX_COORDINATOR_ADDRESS"
@@ -13,8 +12,6 @@ _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
 _PORT = "JAXSIF_COORDINATOR_PORT"  # set by `jaxsif run`; absent under a bare srun
 _NODE_ADDRESS = "JAXSIF_NODE_ADDRESS"  # set by --node-address
 _PORT_HELD = "JAXSIF_PORT_HELD"
-
-_held: list[Any] = []  # for as long as this process lives
 
 
 def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
@@ -83,15 +80,15 @@ def hold(address: str, port: int) -> int:
     anywhere = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     family = anywhere if not address else socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        one = socket.socket(family, socket.SOCK_STREAM)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that are over do not count
-        one.bind((address, port))
+        with socket.socket(family, socket.SOCK_STREAM) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that are over do not count
+            one.bind((address, port))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            one.detach()  # open for as long as this process lives
     except OSError as error:
         # Anything else (no IPv6 here, say) is not for us to judge.
         return error.errno if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL) else 0
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    _held.append(one)
     return 0
 
 
