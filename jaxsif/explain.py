@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from jaxsif.hostlist import expand
 from jaxsif.launchers import LOCAL
-from jaxsif.layout import Group, Layout
+from jaxsif.layouts.layout import Group, Layout
 from jaxsif.near import Near
 from jaxsif.plan import LaunchPlan
 from jaxsif.slurm import Allocation

@@ -14,11 +14,11 @@ from jaxsif.distributed import PORT_VARIABLE, check_node_address
 from jaxsif.environment import CACHE, MEMORY, OLD_MEMORY, find_cautions, settle
 from jaxsif.errors import JaxsifError
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
-from jaxsif.layout import Layout
+from jaxsif.layouts.layout import Layout
+from jaxsif.layouts.planner import Asked, plan_layout
+from jaxsif.layouts.step import binding_variables, component_options, layout_options
 from jaxsif.options import OPTIONS
-from jaxsif.planner import Asked, plan_layout
 from jaxsif.slurm import Allocation
-from jaxsif.step import binding_variables, component_options, layout_options
 
 NODE = "node"
 TASK = "task"

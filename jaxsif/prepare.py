@@ -12,10 +12,10 @@ from jaxsif.config import Config, Setting, read_config, resolve
 from jaxsif.environment import CACHE, find_rule
 from jaxsif.errors import HostError
 from jaxsif.launchers import LAUNCHERS, MPIRUN, SRUN
+from jaxsif.layouts.srunargs import lift
 from jaxsif.options import split_words
 from jaxsif.plan import NODE, Host, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
-from jaxsif.srunargs import lift
 
 Show = Callable[[str], None]  # tells the user something
 

@@ -12,10 +12,10 @@ from jaxsif.environment import DEFAULT, SET, find_rule
 from jaxsif.errors import JaxsifError
 from jaxsif.fabric import LIBRARIES, NEEDS
 from jaxsif.fabric import NAME as FABRIC
-from jaxsif.layout import Layout
+from jaxsif.layouts.layout import Layout
+from jaxsif.layouts.step import layout_options
 from jaxsif.options import OPTIONS
 from jaxsif.plan import Host, LaunchPlan, RunOptions, asked_layout
-from jaxsif.step import layout_options
 
 # Between the launcher and the tasks, who are alone here.
 _OF_THE_LAUNCHER = ("JAXSIF_REPORT", "JAXSIF_LAYOUT", PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxsif.explain import render_map
-from jaxsif.layout import Group, Layout
+from jaxsif.layouts.layout import Group, Layout
 from jaxsif.near import Near
 from jaxsif.plan import SRUN, LaunchPlan
 from jaxsif.slurm import Allocation

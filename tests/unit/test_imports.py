@@ -16,8 +16,8 @@ PACKAGE = ROOT / "jaxsif"
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
     *("errors", "options", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout", "fitting", "planner", "step"),
-    *("distributed", "environment", "plan", "render", "reports", "near", "explain"),
+    *("hostlist", "sif", "counts", "slurm", "apptainer", "layouts", "distributed"),
+    *("environment", "plan", "render", "reports", "near", "explain"),
     *("describe", "completion", "manual", "config", "fabric", "script", "elf"),
     *("imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch", "images"),
     *("libraries", "layering", "modulefile", "modules", "policy", "prepare", "jobs", "jupyter", "commands"),
@@ -25,8 +25,9 @@ ORDER = (
 )
 _PURE_AND_FAST = (
     *("errors", "options", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "counts", "slurm", "srunargs", "apptainer", "binding", "layout", "fitting", "planner", "step"),
-    *("distributed", "environment", "plan", "render", "reports", "explain", "fabric", "elf"),
+    *("hostlist", "sif", "counts", "slurm", "apptainer", "distributed"),
+    *("layouts.binding", "layouts.layout", "layouts.fitting", "layouts.planner", "layouts.step", "layouts.srunargs"),
+    *("environment", "plan", "render", "reports", "explain", "fabric", "elf"),
 )
 PURE = (
     *_PURE_AND_FAST,

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif import binding
 from jaxsif.counts import Counts
 from jaxsif.errors import JaxsifError
-from jaxsif.layout import Group, Layout, share
-from jaxsif.planner import Asked, plan_layout
+from jaxsif.layouts import binding
+from jaxsif.layouts.layout import Group, Layout, share
+from jaxsif.layouts.planner import Asked, plan_layout
+from jaxsif.layouts.srunargs import lift
+from jaxsif.layouts.step import layout_options
 from jaxsif.slurm import Allocation
-from jaxsif.srunargs import lift
-from jaxsif.step import layout_options
 
 Shape = tuple[object, ...]  # of a layout whose nodes are equal: nodes, tasks, GPUs, why
 

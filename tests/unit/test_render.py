@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxsif.apptainer import Runtime
 from jaxsif.launchers import LOCAL, SRUN
-from jaxsif.layout import Group, Layout
+from jaxsif.layouts.layout import Group, Layout
 from jaxsif.plan import Host, LaunchPlan, RunOptions, build
 from jaxsif.render import render_command, render_notes, render_summary
 from jaxsif.slurm import Allocation

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.layout import Group, Layout, share
+from jaxsif.layouts.layout import Group, Layout, share
 from jaxsif.task.devices import (
     MisfitError,
     find_device_ids,

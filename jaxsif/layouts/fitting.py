@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxsif import binding
 from jaxsif.errors import JaxsifError
-from jaxsif.layout import Group, Layout, share
+from jaxsif.layouts import binding
+from jaxsif.layouts.layout import Group, Layout, share
 
 
 def check_layout(layout: Layout, share_gpus: bool) -> None:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from jaxsif.counts import Counts, align, fold, size, take
 from jaxsif.errors import JaxsifError
-from jaxsif.fitting import check_layout, count_sharers, render_gpus
-from jaxsif.layout import Group, Layout
+from jaxsif.layouts.fitting import check_layout, count_sharers, render_gpus
+from jaxsif.layouts.layout import Group, Layout
 from jaxsif.slurm import Allocation, gpus_of, parse_gpu_count
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxsif import binding
+from jaxsif.layouts import binding
 
 
 class Group(NamedTuple):

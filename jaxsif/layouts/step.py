@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from jaxsif.errors import JaxsifError
 from jaxsif.hostlist import expand
-from jaxsif.layout import Layout
-from jaxsif.planner import Asked
+from jaxsif.layouts.layout import Layout
+from jaxsif.layouts.planner import Asked
 from jaxsif.slurm import Allocation
 
 # What a job with --gpus-per-task or --ntasks-per-gpu hands on to srun, which then binds a part of the GPUs to each
