@@ -18,7 +18,7 @@ from jaxsif.options import OPTIONS
 from jaxsif.plan import Host, LaunchPlan, RunOptions, asked_layout
 
 # Between the launcher and the tasks, who are alone here.
-_OF_THE_LAUNCHER = ("JAXSIF_REPORT", "JAXSIF_LAYOUT", PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES)
+_OF_THE_LAUNCHER = ("JAXSIF_REPORT", PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES)
 
 
 class JobOptions(NamedTuple):
@@ -59,8 +59,8 @@ def judge_image(flavour: str | None, layout: Layout) -> Foreign:
     if tasks == 1:
         return Foreign(local_device_ids=",".join(map(str, range(gpus))))
     raise JaxsifError(
-        f"{tasks} tasks with {gpus // tasks} of {gpus} GPUs each need an image of jaxsif in a job script",
-        "--ntasks-per-node",
+        f"{tasks} tasks on {gpus} GPUs of a node need an image of jaxsif in a job script",
+        "the layout",
         f"--ntasks-per-node={gpus} or 1, or `jaxsif run` in a script of your own",
     )
 
