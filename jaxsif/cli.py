@@ -64,11 +64,29 @@ _GROUPS = {
 }
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """argparse makes one for each parser; to find the terminal's width, it would import shutil, which takes 2 ms."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_width() - 2)
+
+
+def _width() -> int:
+    """As shutil.get_terminal_size."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:  # standard output is no terminal
+        return 80
+
+
 class _Parser(argparse.ArgumentParser):
     """Errors as jaxsif's own, help as it is written here."""
 
     def __init__(self, **options: object) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _Formatter)
         super().__init__(allow_abbrev=False, **options)  # type: ignore[arg-type]
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
