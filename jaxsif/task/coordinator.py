@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, MutableMapping
 
+TYPE_CHECKING = False  # a tool that checks types takes it for true; most tasks start without what is imported so
+if TYPE_CHECKING:
+    import socket
+
 # JAX's own variables, see jax/_src/distributed.py.
 _ADDRESS = "JAX_COORDINATOR_ADDRESS"
 _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
@@ -58,7 +62,12 @@ def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> t
         address = str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0]) if name else ""
     except (socket.gaierror, UnicodeError) as error:
         return "refused", f"no address is known for {name}: {error}"
-    held = hold(address, port)
+    claim = _claim(environ, port)
+    held = hold(address, port) if claim else 0
+    if claim and not held:
+        claim.detach()  # open for as long as this process lives
+    elif claim:
+        claim.close()
     if held == errno.EADDRINUSE:
         return "port-taken", f"port {port}, chosen for JAX's coordinator, is taken on this node"
     if held == errno.EADDRNOTAVAIL:
@@ -67,6 +76,23 @@ def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> t
     if address:
         environ.setdefault(_BIND_ADDRESS, f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
     return "", ""
+
+
+def _claim(environ: Mapping[str, str], port: int) -> socket.socket | None:
+    """The right to take the port for this task; None while another Python of the task has it, as in `python | python`.
+
+    An abstract name (unix(7)), with a part that nobody outside of the step can guess.
+    """
+    import socket
+
+    name = "-".join(environ.get(part, "") for part in ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID"))
+    one = socket.socket(socket.AF_UNIX)
+    try:
+        one.bind(f"\0jaxsif-port-{name}-{port}")
+    except OSError:
+        one.close()
+        return None
+    return one
 
 
 def hold(address: str, port: int) -> int:

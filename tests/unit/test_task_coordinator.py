@@ -90,6 +90,15 @@ def test_children_of_the_first_task_find_the_port_taken_by_their_parent_and_go_o
     assert prepare(environ) == FINE
 
 
+def test_another_python_of_the_first_task_goes_on_beside_the_first(listener: socket.socket) -> None:
+    """As in `python a.py | python b.py`, or in a shell: neither is the other's child."""
+    port = free_port(listener)
+    first, second, other_step = first_task(port), first_task(port), first_task(port, JAXSIF_STEP="another")
+    assert [prepare(first), prepare(second)] == [FINE, FINE]
+    assert second["JAX_COORDINATOR_ADDRESS"] == f"localhost:{port}"
+    assert prepare(other_step)[0] == "port-taken"
+
+
 @pytest.mark.parametrize(("task", "bound"), [("0", {"JAX_COORDINATOR_BIND_ADDRESS": "127.0.0.1:PORT"}), ("1", {})])
 def test_another_network(listener: socket.socket, task: str, bound: dict[str, str]) -> None:
     """Every task goes to the first node's name there; the first one listens there and nowhere else."""
