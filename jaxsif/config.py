@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ _PROFILE = (
     Option("--inherits", TEXT, "", ""),
     *(Option(f"--{name}", LIST, "", "") for name in ("env", "binds", "libraries", "devices", "interfaces")),
 )
+_TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")  # the ways to say how many tasks there are
 # A later file's value replaces an earlier one's, and so does a whole profile; of [policy], all files are obeyed.
 TABLES = {
     "policy": {option.key: option for option in _POLICY},
@@ -84,16 +85,22 @@ def read_profiles(config: Config) -> dict[str, Setting]:
     return {**ours, **config.profiles}
 
 
-def resolve(said: Mapping[str, Any], environ: Mapping[str, str], config: Config, in_job: bool) -> dict[str, Setting]:
+def resolve(
+    said: Mapping[str, Any], environ: Mapping[str, str], config: Config, in_job: bool, fixed: Container[str] = ()
+) -> dict[str, Setting]:
     """Each option of `jaxsif run` that something sets, by its key: the command line, else a variable, else a file.
 
     `said` has what the command line says, by field; None where it says nothing. What asks for a job counts in a job
-    only when the command line says it. Raises JaxsifError for a variable that is not of the option's kind.
+    only when the command line says it, and so do the options `fixed`, by their keys. Where it says how many tasks
+    there are, in one of the ways, files and variables do not say it in another one. Raises JaxsifError for a variable
+    that is not of the option's kind.
     """
     found = {}
+    tasks_said = any(said.get(option.field) for option in OPTIONS if option.key in _TASKS)
     for option in OPTIONS:
         value = said.get(option.field)
-        if value is None and in_job and option.of_job:
+        is_fixed = option.key in fixed or (in_job and option.of_job) or (tasks_said and option.key in _TASKS)
+        if value is None and is_fixed:
             continue
         setting = Setting(value, option.flag) if value is not None else _find_setting(option, environ, config)
         if setting:

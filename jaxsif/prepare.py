@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif import host as hosts
@@ -36,10 +36,14 @@ def prepare(
     allocation: Allocation | None,
     environ: Mapping[str, str],
     show: Show,
+    fixed: Container[str] = (),
 ) -> Prepared:
-    """Complete what the command line said, and look at this host; raises JaxsifError for what cannot work."""
+    """Complete what the command line said, and look at this host; raises JaxsifError for what cannot work.
+
+    Options whose keys are in `fixed` mean nothing to the command, whatever files and variables say of them.
+    """
     config = read_config(environ, os.getcwd())
-    settings = resolve(said, environ, config, in_job=allocation is not None)
+    settings = resolve(said, environ, config, in_job=allocation is not None, fixed=fixed)
     request = RunOptions(tuple(command), **_read_options(settings, environ))
     host, image_source = hosts.probe(request, settings.get("image"), allocation, environ)
     facts = _check_policies(config, host, image_source, environ)

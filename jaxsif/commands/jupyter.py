@@ -10,7 +10,7 @@ from jaxsif import host as hosts
 from jaxsif import jupyter, launch, plan
 from jaxsif.apptainer import TASK_FOLDER
 from jaxsif.commands import run
-from jaxsif.commands.shell import LEFT_OUT, ONE_TASK, choose_launcher
+from jaxsif.commands.shell import LEFT_OUT, OF_TASKS, ONE_TASK, choose_launcher
 from jaxsif.launchers import SRUN
 from jaxsif.options import add_arguments
 from jaxsif.prepare import prepare
@@ -48,7 +48,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     login, kernel, words = said.pop("login"), said.pop("kernel"), said.pop("command")
     runtime = hosts.require_runtime(environ)
     allocation = Allocation.from_environ(environ)
-    prepared = prepare({**said, **ONE_TASK, **choose_launcher(environ)}, ("python3",), allocation, environ, run.note)
+    said = {**said, **ONE_TASK, **choose_launcher(environ)}
+    prepared = prepare(said, ("python3",), allocation, environ, run.note, fixed=OF_TASKS)
     request, host = prepared.request, prepared.host
     # Here, and not in a job that waits in the queue first.
     module = jupyter.find_module(jupyter.KERNEL if kernel else jupyter.SERVERS, host, environ)

@@ -33,11 +33,11 @@ exit status: that of the shell, which is that of its last command
 """
 
 # What says how many tasks there are, and which GPUs they have.
-_OF_TASKS = ("ntasks", "per-node", "per-gpu", "gpus-per-task", "gpu-bind", "allow-uneven", "share-gpus")
+OF_TASKS = ("ntasks", "per-node", "per-gpu", "gpus-per-task", "gpu-bind", "allow-uneven", "share-gpus")
 # One task, with a container of its own.
 ONE_TASK = {"nodes": 1, "ntasks_per_node": 1, "containers": plan.TASK, "stage": False, "label": False}
 # What one task has no use for.
-LEFT_OUT = {"stage-folder", "launcher", "hosts", "hostfile", *_OF_TASKS, *(key.replace("_", "-") for key in ONE_TASK)}
+LEFT_OUT = {"stage-folder", "launcher", "hosts", "hostfile", *OF_TASKS, *(key.replace("_", "-") for key in ONE_TASK)}
 LEFT_OUT |= {option.key for option in OPTIONS if option.group == PROCESSES}
 # Without the user's ~/.bashrc, which is for the host's programs.
 _SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash --norc; fi; exec sh")
@@ -61,7 +61,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     job = said.pop("jobid")
     host.require_runtime(environ)  # a shell without a container, you have
     allocation = Allocation.from_environ(environ)
-    prepared = prepare({**said, **ONE_TASK, **choose_launcher(environ)}, _SHELL, allocation, environ, run.note)
+    said = {**said, **ONE_TASK, **choose_launcher(environ)}
+    prepared = prepare(said, _SHELL, allocation, environ, run.note, fixed=OF_TASKS)
     srun_args = [*(["--pty"] if sys.stdin.isatty() else ["--unbuffered"]), *([f"--jobid={job}"] if job else [])]
     if job or (allocation and not allocation.in_step):
         srun_args.append("--overlap")  # with the job's other steps

@@ -379,3 +379,17 @@ def test_image_of_the_settings(jaxsif: Jaxsif, host: Path, monkeypatch: pytest.M
     monkeypatch.delenv("JAX_IMAGE")
     _, _, err = jaxsif("run", "--dry-run", "--nodes=1", "--", "true")
     assert f"image not found: {host}/images/site.sif\n  from: run.image in {host}/jaxsif.toml\n" in err
+
+
+@pytest.mark.parametrize(
+    "setting", ["per-node = true", "per-gpu = true", "ntasks = 8", "gpus-per-task = 2", 'gpu-bind = "single:1"']
+)
+def test_a_shell_is_one_task_whatever_settings_say_of_runs(
+    jaxsif: Jaxsif, host: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("jaxsif.process.become", lambda argv, _environ: started.extend(argv))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    (host / "jaxsif.toml").write_text(f"[run]\n{setting}\n")
+    jaxsif("shell")
+    assert " ".join(started).startswith(f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --unbuffered apptainer ")

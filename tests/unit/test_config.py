@@ -128,6 +128,20 @@ def test_in_a_job_what_asks_for_one_counts_only_on_the_command_line() -> None:
     assert find({"time": "30"}, {}, in_job=True)["time"] == Setting("30", "--time")
 
 
+def test_a_number_of_tasks_on_the_command_line_wins_over_any_way_to_say_it_elsewhere() -> None:
+    config = Config({"run.ntasks-per-node": Setting(1, "FILE"), "run.gpus-per-task": Setting(2, "FILE")}, ())
+    found = resolve({"per_gpu": True}, {"JAXSIF_NTASKS": "6"}, config, in_job=False)
+    assert not {"ntasks", "ntasks-per-node"} & set(found)
+    assert found["gpus-per-task"] == Setting(2, "FILE")
+    assert "ntasks-per-node" in resolve({"per_gpu": False}, {}, config, in_job=False)
+
+
+def test_what_means_nothing_to_a_command_does_not_count_elsewhere() -> None:
+    config = Config({"run.gpu-bind": Setting("single:1", "FILE")}, ())
+    assert "gpu-bind" not in resolve({}, {"JAXSIF_SHARE_GPUS": "1"}, config, in_job=False, fixed=("gpu-bind",))
+    assert resolve({"gpu_bind": "none"}, {}, config, False, ("gpu-bind",))["gpu-bind"].value == "none"
+
+
 @pytest.mark.parametrize(
     ("variable", "text", "value"),
     [
