@@ -161,6 +161,8 @@ def stage(
     if not host.image or choose_launcher(request.launcher, host.srun, allocation) != SRUN:
         show("warning: --stage has no effect without Slurm and an image")
         return host
+    if allocation is None and prepared.settings["stage"].source != "--stage":
+        return host  # a setting for all runs; of this one, there are no nodes yet
     if dry_run:
         show("with --dry-run, nothing is staged")
         digest = remembered_digest(host.image, environ)

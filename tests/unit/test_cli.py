@@ -393,3 +393,11 @@ def test_a_shell_is_one_task_whatever_settings_say_of_runs(
     (host / "jaxsif.toml").write_text(f"[run]\n{setting}\n")
     jaxsif("shell")
     assert " ".join(started).startswith(f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --unbuffered apptainer ")
+
+
+def test_a_setting_that_stages_is_for_jobs(jaxsif: Jaxsif, host: Path) -> None:
+    (host / "jaxsif.toml").write_text("[run]\nstage = true\n")
+    code, out, err = jaxsif("run", "--dry-run", "--nodes=1", "--", "true")
+    assert (code, err) == (0, "")
+    assert f" {host}/jax.sif " in out
+    assert jaxsif("run", "--stage", "--nodes=1", "--", "true")[0] == 2
