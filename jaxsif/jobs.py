@@ -16,6 +16,8 @@ FOLDER = "jaxsif-jobs"  # below the folder where the job is submitted
 _GOING_ON = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED"}
 _GOING_ON |= {"SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 
+_OF_THE_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")  # not of a job
+
 
 class Ended(NamedTuple):
     """How a job ended."""
@@ -29,14 +31,14 @@ def keep_script(text: str, name: str, path: str | None) -> str:
     """Write a script to `path`, or to FOLDER under a name that is free; never over another text. Return its path."""
     data = os.fsencode(text)
     if path is not None:
-        if _content(path) not in (None, data):
+        if not _write(path, data):
             raise JaxsifError(f"{path} is there already, with another text", "--script", f"rm {path}, or another name")
-        return _write(path, data)
+        return path
     number = 1
     while True:
         path = os.path.join(FOLDER, f"{name}.sbatch" if number == 1 else f"{name}-{number}.sbatch")
-        if _content(path) in (None, data):
-            return _write(path, data)
+        if _write(path, data):
+            return path
         number += 1
 
 
@@ -48,9 +50,11 @@ def _content(path: str) -> bytes | None:
         return None
 
 
-def _write(path: str, data: bytes) -> str:
-    if _content(path) == data:
-        return path
+def _write(path: str, data: bytes) -> bool:
+    """False when another text is there, or has come there meanwhile."""
+    found = _content(path)
+    if found is not None:
+        return found == data
     folder = os.path.dirname(path)
     if folder:
         os.makedirs(folder, exist_ok=True)
@@ -58,17 +62,21 @@ def _write(path: str, data: bytes) -> str:
     try:
         with open(new, "wb") as file:
             file.write(data)
-        os.replace(new, path)
+        os.link(new, path)  # whole, and never over what somebody else has written there, as a rename would be
+    except FileExistsError:
+        return _content(path) == data
     finally:
         if os.path.lexists(new):
             os.unlink(new)
-    return path
+    return True
 
 
 def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
     """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take it."""
+    # What a job that we are in has asked for would count in the new one, which srun takes for its own.
+    own = {name: value for name, value in environ.items() if not re.match("SLURMD?_|SRUN_CPUS_PER_TASK$", name) or name in _OF_THE_SITE}
     try:
-        done = process.captured(("sbatch", "--parsable", path), environ)
+        done = process.captured(("sbatch", "--parsable", path), own if "SLURM_JOB_ID" in environ else environ)
     except FileNotFoundError as error:
         raise HostError("sbatch is not on the PATH", "PATH", "submit where Slurm is") from error
     said = done.stderr.strip().splitlines()
@@ -86,30 +94,32 @@ def wait_job(job_id: str, environ: Mapping[str, str]) -> list[Ended]:
     `sbatch --wait` does so too, but looks every 32 seconds only, and does not tell signals.
     """
     pause = 0.5
+    ended: dict[str, Ended] = {}  # Slurm forgets a job of an array minutes after its end, though others go on
     while True:
         done = process.captured(("scontrol", "--oneliner", "show", "job", job_id), environ)
         if "Invalid job id" in done.stderr:
             raise HostError(f"Slurm does not know job {job_id} any more", "scontrol", f"sacct --jobs={job_id}")
-        ended = parse_ends(done.stdout)
-        if ended and done.returncode == 0:  # Slurm's controller may be away for a while
-            return ended
+        over, going_on = parse_ends(done.stdout)
+        ended.update((one.job_id, one) for one in over)
+        if ended and not going_on and done.returncode == 0:  # Slurm's controller may be away for a while
+            return sorted(ended.values())
         time.sleep(pause)
         pause = min(pause * 1.5, 10)
 
 
-def parse_ends(records: str) -> list[Ended]:
-    """From `scontrol --oneliner show job`, how each job ended; nothing while any of them goes on."""
+def parse_ends(records: str) -> tuple[list[Ended], bool]:
+    """From `scontrol --oneliner show job`, how jobs ended, and whether any of them goes on."""
     found = re.findall(
         r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?.* JobState=(\w+).* ExitCode=(\d+):(\d+)",
         records,
         re.MULTILINE,
     )
-    if any(state in _GOING_ON for _, _, _, state, _, _ in found):
-        return []
-    return sorted(
+    ended = sorted(
         Ended(f"{array}_{index}" if array else job, state, _status(state, int(code), int(number)))
         for job, array, index, state, code, number in found
+        if state not in _GOING_ON
     )
+    return ended, len(ended) < len(found)
 
 
 def _status(state: str, code: int, signal: int) -> int:

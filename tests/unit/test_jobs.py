@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from jaxsif.errors import JaxsifError
-from jaxsif.jobs import Ended, keep_script, parse_ends
+from jaxsif.jobs import Ended, keep_script, parse_ends, submit, wait_job
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +24,22 @@ def test_scripts_do_not_replace_each_other(tmp_path: Path) -> None:
     assert paths == [f"jaxsif-jobs/{name}" for name in names]
     contents = {path.name: path.read_bytes() for path in (tmp_path / "jaxsif-jobs").iterdir()}
     assert contents == {"train.sbatch": b"one\n", "train-2.sbatch": b"two\n", "train-3.sbatch": b"\xff\n"}
+
+
+def test_what_somebody_else_writes_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a loop in a shell submits several at once."""
+
+    def link(new: str, path: str) -> None:
+        monkeypatch.undo()
+        (tmp_path / path).write_text("theirs\n")
+        os.link(tmp_path / new, tmp_path / path)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.link", link)
+    path = tmp_path / keep_script("ours\n", str(tmp_path / "train"), None)
+    assert (path.name, path.read_text()) == ("train-2.sbatch", "ours\n")
+    assert (tmp_path / "train.sbatch").read_text() == "theirs\n"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_named_script_is_not_replaced(tmp_path: Path) -> None:
@@ -39,13 +57,13 @@ def record(job: str, state: str, code: str) -> str:
     ("records", "expected"),
     [
         ("", []),
-        (record("7", "PENDING", "0:0"), []),
+        (record("7", "PENDING", "0:0"), None),
         (record("7", "COMPLETED", "0:0"), [Ended("7", "COMPLETED", 0)]),
         (record("7", "FAILED", "3:0"), [Ended("7", "FAILED", 3)]),
         (record("7", "FAILED", "0:9"), [Ended("7", "FAILED", 137)]),
         (record("7", "TIMEOUT", "0:15"), [Ended("7", "TIMEOUT", 143)]),
         (record("7", "CANCELLED", "0:0"), [Ended("7", "CANCELLED", 1)]),
-        (record("7 ArrayJobId=7 ArrayTaskId=2-9", "PENDING", "0:0") + record("8", "COMPLETED", "0:0"), []),
+        (record("7 ArrayJobId=7 ArrayTaskId=2-9", "PENDING", "0:0") + record("8", "COMPLETED", "0:0"), None),
         (
             record("9 ArrayJobId=7 ArrayTaskId=2", "FAILED", "1:0")
             + record("8 ArrayJobId=7 ArrayTaskId=1", "COMPLETED", "0:0"),
@@ -54,5 +72,33 @@ def record(job: str, state: str, code: str) -> str:
     ],
     ids=["none", "waits", "good", "bad", "killed", "time over", "cancelled", "half an array", "array"],
 )
-def test_parse_ends(records: str, expected: list[Ended]) -> None:
-    assert parse_ends(records) == expected
+def test_parse_ends(records: str, expected: list[Ended] | None) -> None:
+    ended, going_on = parse_ends(records)
+    assert (None if going_on else ended) == expected
+
+
+def test_a_job_of_an_array_that_slurm_forgets_while_others_go_on_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = "8 ArrayJobId=7 ArrayTaskId=1", "9 ArrayJobId=7 ArrayTaskId=2"
+    looks = [
+        record(first, "FAILED", "3:0") + record(second, "RUNNING", "0:0"),
+        record(second, "RUNNING", "0:0"),
+        record(second, "COMPLETED", "0:0"),
+    ]
+    answers = (subprocess.CompletedProcess((), 0, look, "") for look in looks)
+    monkeypatch.setattr("jaxsif.process.captured", lambda _argv, _environ: next(answers))
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    assert wait_job("7", {}) == [Ended("7_1", "FAILED", 3), Ended("7_2", "COMPLETED", 0)]
+
+
+def test_a_job_from_within_a_job_takes_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, str] = {}
+
+    def sbatch(_argv: object, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        seen.update(environ)
+        return subprocess.CompletedProcess((), 0, "4712\n", "")
+
+    monkeypatch.setattr("jaxsif.process.captured", sbatch)
+    ours = {"PATH": "/bin", "SLURM_CONF": "/etc/s.conf", "SBATCH_QOS": "debug"}
+    job = {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "8", "SRUN_CPUS_PER_TASK": "8", "SLURMD_NODENAME": "n1"}
+    assert submit("job.sh", {**ours, **job}, print) == "4712"
+    assert seen == ours
