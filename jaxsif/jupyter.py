@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -46,8 +47,10 @@ def install_kernel(
     """
     assert host.runtime is not None
     assert host.image is not None
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):  # Jupyter finds no others, and the name is a folder's
+        raise JaxsifError(f"not a name for a kernel: {name!r}", "--kernel", "letters, digits and ._- only")
     path = _data_folder(environ) / "kernels" / name / "kernel.json"
-    if path.exists() and _MARK not in json.loads(path.read_text()).get("metadata", {}):
+    if path.exists() and not _is_ours(path):
         raise JaxsifError(f"there is a kernel {name} already, and jaxsif did not make it", str(path), "another name")
     prefix = host.runtime.prefix
     command = ("python3", "-m", "ipykernel_launcher", "-f", "{connection_file}")
@@ -70,6 +73,13 @@ def install_kernel(
     new.write_text(json.dumps(text, indent=1) + "\n")
     new.replace(path)
     return path
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return _MARK in json.loads(path.read_text()).get("metadata", {})
+    except ValueError:
+        return False  # not even a kernel
 
 
 def _data_folder(environ: Mapping[str, str]) -> Path:

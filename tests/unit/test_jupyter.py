@@ -28,9 +28,9 @@ HOST = Host(
 RUN = RunOptions(("python3",), binds=("/scratch",), env=(("XLA_FLAGS", "--a --b=c,d"),))
 
 
-def install(**environ: str) -> Path:
+def install(name: str = "jax", **environ: str) -> Path:
     plan = build(RUN, HOST, None, environ)
-    return install_kernel("jax", RUN, HOST, plan, "/opt/bin/singularity", environ)
+    return install_kernel(name, RUN, HOST, plan, "/opt/bin/singularity", environ)
 
 
 def test_a_kernel_is_the_image_with_its_layers(tmp_path: Path) -> None:
@@ -51,13 +51,21 @@ def test_the_folder_is_jupyters(tmp_path: Path, variable: str) -> None:
     assert install(**{variable: str(tmp_path), "HOME": "/nowhere"}) == folder / "kernels/jax/kernel.json"
 
 
+@pytest.mark.parametrize("name", ["../../x", "..", "my kernel", ""])
+def test_what_is_no_name_for_a_kernel(tmp_path: Path, name: str) -> None:
+    with pytest.raises(JaxsifError, match="not a name for a kernel"):
+        install(name, HOME=str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_kernel_of_others_stays(tmp_path: Path) -> None:
     path = install(HOME=str(tmp_path))
     assert install(HOME=str(tmp_path)) == path  # its own, it replaces
-    path.write_text("{}")
-    with pytest.raises(JaxsifError, match="there is a kernel jax already"):
-        install(HOME=str(tmp_path))
-    assert path.read_text() == "{}"
+    for theirs in ("{}", "no JSON"):
+        path.write_text(theirs)
+        with pytest.raises(JaxsifError, match="there is a kernel jax already"):
+            install(HOME=str(tmp_path))
+        assert path.read_text() == theirs
 
 
 def test_a_server_elsewhere_is_reached_by_ssh() -> None:
