@@ -220,6 +220,9 @@ def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | Non
         return layout._replace(why=f"the slots of {host.hosts_source}")
     if layout.ntasks_per_node:
         return layout
+    if any(group.tasks for group in layout.groups):
+        remedy = "--ntasks-per-node=N, or --launcher srun"
+        raise JaxsifError("mpirun starts the same number of tasks on each node", layout.why, remedy)
     groups = tuple(group._replace(tasks=1) for group in layout.groups)
     return layout._replace(groups=groups, why="one task on each node")
 

@@ -77,6 +77,15 @@ def test_refused(there: Host, options: dict[str, object], text: str) -> None:
     assert (caught.value.what, caught.value.where) == (text, "--hosts")
 
 
+def test_different_numbers_of_tasks_are_refused() -> None:
+    job = JOB._replace(gpus_per_node=None, gpus=4)
+    there = host("a,b")._replace(job_gpus=((3, 1), (1, 1)))
+    with pytest.raises(JaxsifError, match="mpirun starts the same number of tasks on each node"):
+        build(PROGRAM._replace(per_gpu=True, allow_uneven=True), there, job, {})
+    plan = build(PROGRAM._replace(per_node=True, allow_uneven=True), there, job, {})
+    assert plan.launch_argv[:3] == ("mpirun", "--host", "a:1,b:1")
+
+
 def test_options_of_another_launcher_are_told() -> None:
     request = PROGRAM._replace(launcher="local", hosts="a", srun_args=("--mem=0",))
     plan = build(request, LAUNCHER, None, {})
