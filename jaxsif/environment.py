@@ -72,6 +72,7 @@ RULES = (
     Rule(UNSET, ("OMPI_*", "PMIX_*", "PRTE_*"), "left by an `mpirun` around: JAX believes it before Slurm"),
     Rule(UNSET, ("OMPI_MCA_ess*", "OMPI_MCA_orte_*"), "likewise: how Open MPI 4 finds its daemons"),
     Rule(UNSET, ("PMI_FD", "PMI_RANK", "PMI_SIZE"), "likewise: whom MPI programs would take themselves for"),
+    Rule(PASS, ("OMPI_ALLOW_*", "PRTE_ALLOW_*"), "without them, mpirun does nothing for root"),
     Rule(PASS, ("OMPI_MCA_*", "PMIX_MCA_*", "PRTE_MCA_*"), "parameters of MPI, for programs with mpi4py"),
     Rule(PASS, ("SLURM*", "SRUN_*", "PMI_*"), "srun's options, and how JAX finds its processes"),
     Rule(PASS, ("JAX_*", "JAXSIF_*", "XLA_*", "TF_*", "LIBTPU_*", "PJRT_*"), "options of JAX"),

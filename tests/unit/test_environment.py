@@ -63,6 +63,8 @@ def test_no_name_has_two_rules() -> None:
         ("OMPI_COMM_WORLD_RANK", "unset"),
         ("OMPI_MCA_orte_hnp_uri", "unset"),
         ("OMPI_MCA_btl", "passed"),
+        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "passed"),
+        ("PRTE_ALLOW_RUN_AS_ROOT", "passed"),
         ("PMIX_RANK", "unset"),
         ("PMI_RANK", "unset"),
         ("PMI_NO_FORK", "passed"),
