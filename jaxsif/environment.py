@@ -46,7 +46,7 @@ RULES = (
     ),
     Rule(DEFAULT, (MEMORY,), "`--share-gpus`: by itself each task would take 75 % of the GPU's memory", "..."),
     Rule(DEFAULT, ("JAX_ENABLE_PREEMPTION_SERVICE",), "with it JAX swallows SIGTERM, until SIGKILL", "0"),
-    Rule(DEFAULT, (CACHE,), "the compile cache, see below", "..."),
+    Rule(DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled", "..."),
     Rule(SET, ("JAXSIF_CACHE",), "that folder is jaxsif's", "..."),
     Rule(SET, ("PYTHONNOUSERSITE",), "`~/.local` has packages for another Python", "1", True),
     Rule(UNSET, ("PYTHONHOME",), "the image's Python would not find its own library", container=True),

@@ -18,7 +18,7 @@ from jaxsif.options import OPTIONS
 from jaxsif.plan import Host, LaunchPlan, RunOptions, asked_layout
 
 # Between the launcher and the tasks, who are alone here.
-_OF_THE_LAUNCHER = ("JAXSIF_REPORT", PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES)
+_OF_THE_LAUNCHER = ("JAXSIF_REPORT", PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES, "JAXSIF_CACHE")
 
 
 class JobOptions(NamedTuple):
@@ -138,10 +138,13 @@ def _variables(
             why = rule.why.replace("`", "")
             yield f"# {why[0].upper()}{why[1:]}."
         yield f"export {prefix}{name}=" + (f'"${{{name}?is not set}}"' if name in inherited else shlex.quote(value))
+    if host.cache:
+        yield "# For this user alone, since JAX executes what is in it; by itself JAX would make it for all to read."
+        yield f"(umask 077 && mkdir -p {shlex.quote(host.cache)})"
     if asked.get(LIBRARIES):
         yield "# The host's libraries for its network come first."
-        folders = f"{asked[LIBRARIES]}:/.singularity.d/libs"
-        yield f"export {prefix}LD_LIBRARY_PATH={shlex.quote(folders)}"
+        others = f"${{{prefix}LD_LIBRARY_PATH:-/.singularity.d/libs}}"
+        yield f'export {prefix}LD_LIBRARY_PATH={shlex.quote(asked[LIBRARIES])}:"{others}"'
     if "PYTHONUNBUFFERED" not in variables:
         yield "# Lines are seen when they are printed, not when 8 KiB are full."
         yield f"export {prefix}PYTHONUNBUFFERED=1"

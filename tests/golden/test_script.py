@@ -95,6 +95,21 @@ CASES = {
         JobOptions("python", output="%x-%j.out"),
     ),
     "foreign-image": Case(RunOptions(TRAIN, ntasks_per_node=1, gpus_per_node="4"), flavour=None),
+    "cache-and-network": Case(
+        RunOptions(
+            TRAIN,
+            nodes=2,
+            gpus_per_node="4",
+            binds=("/usr/lib64/libcxi.so.1:/opt/jaxsif/fabric/libcxi.so.1:ro",),
+            env=(
+                ("NCCL_NET", "AWS Libfabric"),
+                *(("JAXSIF_FABRIC", "alps"), ("JAXSIF_FABRIC_NEEDS", "/dev/cxi*")),
+                ("JAXSIF_FABRIC_LIBRARIES", "/opt/jaxsif/fabric"),
+                ("LD_LIBRARY_PATH", "/home/a/lib"),
+            ),
+        ),
+        host=HOST._replace(cache="/home/a/.cache/jaxsif/compiled/0123456789abcdef"),
+    ),
     "singularityce": Case(
         RunOptions(TRAIN, nodes=1), host=HOST._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_"))
     ),

@@ -36,7 +36,8 @@ TWO_OF_FOUR = layout(2, 2, 4)
 
 
 def script(run: RunOptions, job: JobOptions = JOB, foreign: Foreign = NOTHING) -> str:
-    return render_script(run, job, build(run, HOST, None, {}), HOST, foreign)
+    host = HOST._replace(cache="/home/a/.cache/c")
+    return render_script(run, job, build(run, host, None, {}), host, foreign)
 
 
 def read_directive(line: str) -> list[str]:
