@@ -16,7 +16,8 @@ FOLDER = "jaxsif-jobs"  # below the folder where the job is submitted
 _GOING_ON = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED"}
 _GOING_ON |= {"SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 
-_OF_THE_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")  # not of a job
+_OF_A_JOB = "SLURMD?_|SRUN_CPUS_PER_TASK$"  # variables
+_OF_THE_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")  # but for these
 
 
 class Ended(NamedTuple):
@@ -74,7 +75,7 @@ def _write(path: str, data: bytes) -> bool:
 def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
     """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take it."""
     # What a job that we are in has asked for would count in the new one, which srun takes for its own.
-    own = {name: value for name, value in environ.items() if not re.match("SLURMD?_|SRUN_CPUS_PER_TASK$", name) or name in _OF_THE_SITE}
+    own = {name: value for name, value in environ.items() if name in _OF_THE_SITE or not re.match(_OF_A_JOB, name)}
     try:
         done = process.captured(("sbatch", "--parsable", path), own if "SLURM_JOB_ID" in environ else environ)
     except FileNotFoundError as error:
