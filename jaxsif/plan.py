@@ -191,7 +191,8 @@ def _srun_layout(options: RunOptions, host: Host, allocation: Allocation | None)
 
 def _local_layout(options: RunOptions, host: Host, _allocation: Allocation | None) -> Layout:
     if options.nodes not in (None, 1):
-        raise JaxsifError(f"{options.nodes} nodes without Slurm", "--nodes", "--nodes=1, or run it where srun is")
+        remedy = "--nodes=1, or run it where srun is"
+        raise JaxsifError(f"{options.nodes} nodes without Slurm", options.source("nodes"), remedy)
     gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
     asked = asked_layout(options)._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
     layout = plan_layout(asked, None, None)

@@ -76,7 +76,7 @@ def _available(asked: Asked, allocation: Allocation | None, job_gpus: Counts | N
     if asked.nodes and asked.nodes > allocation.nodes:
         raise JaxsifError(
             f"{asked.nodes} nodes asked for, but the job has {allocation.nodes}",
-            "--nodes",
+            asked.source("nodes"),
             f"--nodes={allocation.nodes}, or a job with more",
         )
     groups = []
@@ -134,8 +134,8 @@ def _one_per_gpu(asked: Asked, groups: list[Group]) -> tuple[list[Group], str]:
     counts = [group.gpus if wanted is None else wanted for group in groups]
     if None in counts or not any(counts):
         if asked.per_gpu or asked.gpus_per_task:
-            option = "--per-gpu" if asked.per_gpu else "--gpus-per-task"
-            raise JaxsifError("how many GPUs a node has is not known", option, "--gpus-per-node=N, or --ntasks=N")
+            source = asked.source("per-gpu" if asked.per_gpu else "gpus-per-task")
+            raise JaxsifError("how many GPUs a node has is not known", source, "--gpus-per-node=N, or --ntasks=N")
         return [group._replace(tasks=None) for group in groups], ""
     if len(set(counts)) > 1 and not asked.allow_uneven:
         raise JaxsifError(
@@ -147,7 +147,7 @@ def _one_per_gpu(asked: Asked, groups: list[Group]) -> tuple[list[Group], str]:
     if any((count or 0) % each for count in counts) or not any(group.tasks for group in chosen):
         raise JaxsifError(
             f"{max(count or 0 for count in counts)} GPUs of a node cannot be shared by tasks with {each} each",
-            "--gpus-per-task",
+            asked.source("gpus-per-task"),
             f"a divisor, or --ntasks-per-node=N with --gpus-per-task={each}",
         )
     return chosen, f"one task per {each} GPUs" if each > 1 else "one task per GPU"
@@ -180,26 +180,28 @@ def _spread(ntasks: int, groups: list[Group], asked: Asked) -> list[Group]:
         return [group._replace(tasks=(group.gpus or 0) // each) for group in groups]
     if ntasks % nodes == 0:
         return [group._replace(tasks=ntasks // nodes) for group in groups]
+    fitting = max(nodes, ntasks - ntasks % nodes)
     raise JaxsifError(
-        f"{nodes} nodes cannot share {ntasks} tasks evenly", "--ntasks", f"--ntasks={ntasks - ntasks % nodes}"
+        f"{nodes} nodes cannot share {ntasks} tasks evenly", asked.source("ntasks"), f"--ntasks={fitting}"
     )
 
 
 def _asked_gpus(asked: Asked) -> int | None:
-    return parse_gpu_count(asked.gpus_per_node) if asked.gpus_per_node is not None else None
+    given = asked.gpus_per_node
+    return None if given is None else parse_gpu_count(given, asked.source("gpus-per-node"))
 
 
 def _choose_gpus(asked: Asked, group: Group, allocation: Allocation | None) -> Group:
     """The group with the GPUs that the step will have on its nodes."""
-    wanted, option = _asked_gpus(asked), "--gpus-per-node"
+    wanted, option = _asked_gpus(asked), "gpus-per-node"
     if wanted is None and asked.gpus_per_task and group.tasks:
-        wanted, option = asked.gpus_per_task * group.tasks, "--gpus-per-task"
+        wanted, option = asked.gpus_per_task * group.tasks, "gpus-per-task"
     if wanted is None:
         return group
     if allocation and group.gpus is not None and wanted > group.gpus:
         raise JaxsifError(
             f"{wanted} GPUs on a node, but the job has {group.gpus} on each",
-            option,
+            asked.source(option),
             f"--gpus-per-node={group.gpus}, or a job with more",
         )
     return group._replace(gpus=wanted)

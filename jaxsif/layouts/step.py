@@ -124,7 +124,7 @@ def _cpu_options(asked: Asked, layout: Layout, allocation: Allocation) -> tuple[
     if each and tasks * each > cpus:
         raise JaxsifError(
             f"{tasks} tasks with {each} CPUs each on a node, but the job has {cpus} CPU(s) there",
-            "--cpus-per-task",
+            asked.source("cpus-per-task"),
             f"--cpus-per-task={cpus // tasks}, or a job with more" if cpus >= tasks else "a job with more CPUs",
         )
     if gpus and allocation.gpus_per_node and gpus < allocation.gpus_per_node:

@@ -144,6 +144,7 @@ REFUSED = [
     (Asked(per_gpu=True, per_node=True), None, None, "--per-node and --per-gpu contradict each other", "--per-gpu"),
     (Asked(2, 5, 2), None, None, "--ntasks-per-node and --ntasks contradict each other", "--ntasks"),
     (Asked(2, 3), None, None, "2 nodes cannot share 3 tasks evenly", "--ntasks=2"),
+    (Asked(3, 2), None, None, "3 nodes cannot share 2 tasks evenly", "--ntasks=3"),
     (Asked(gpus_per_node="3", gpus_per_task=2), None, None, "3 GPUs of a node cannot be shared by tasks", "divisor"),
     (Asked(gpus_per_node="2", gpu_bind="single:2"), None, None, "gives one GPU to several of 2", "--gpu-bind=none"),
     (Asked(gpus_per_node="2", gpu_bind="map_gpu:7,8"), None, None, "gives GPU 7 of a node with 2", "--gpu-bind=none"),
@@ -161,6 +162,24 @@ def test_refused(
     assert reason in what
     assert remedy in hint
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "key"),
+    [
+        (Asked(nodes=3), "nodes"),
+        (Asked(nodes=2, ntasks=3), "ntasks"),
+        (Asked(gpus_per_task=3), "gpus-per-task"),
+        (Asked(gpus_per_node="5"), "gpus-per-node"),
+        (Asked(gpus_per_node="x"), "gpus-per-node"),
+        (Asked(ntasks_per_node=1, gpus_per_task=5), "gpus-per-task"),
+    ],
+)
+def test_a_refusal_names_what_set_the_option(asked: Asked, key: str) -> None:
+    job = Allocation("1", 2, None, None, 4)
+    with pytest.raises(JaxsifError) as caught:
+        plan_layout(asked._replace(sources={key: f"run.{key} in FILE"}), job, None)
+    assert caught.value.where == f"run.{key} in FILE"
 
 
 @pytest.mark.parametrize(
