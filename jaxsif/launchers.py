@@ -27,7 +27,7 @@ LAUNCHERS = {
     SRUN: Launcher(
         where="by srun",
         spans_nodes=True,
-        options=("srun-args",),
+        options=("srun-args", "gpu-bind", "cpus-per-task"),
         refuses="Slurm",
         remedy="sinfo and sacctmgr show what there is",
         look="squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",

@@ -62,8 +62,11 @@ _OTHERS = ("image", "layers", "stage", "stage-folder", "compile-cache", "compile
 def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
     """The attributes of RunOptions that are set."""
     options = {key.replace("-", "_"): setting.value for key, setting in settings.items() if key not in _OTHERS}
-    if "launcher" not in options and ("hosts" in options or "hostfile" in options):
-        options["launcher"] = MPIRUN  # nothing else takes them
+    for key in ("hosts", "hostfile"):  # nothing else takes them
+        on_command_line = key in settings and settings[key].source == f"--{key}"
+        other = settings.get("launcher")
+        if key in settings and (other is None or (on_command_line and other.source != "--launcher")):
+            options["launcher"] = MPIRUN
     options["sources"] = {key: setting.source for key, setting in settings.items()}
     if "binds" in options:
         options["binds"] = tuple(options["binds"])

@@ -44,7 +44,7 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
     if plan.layout.sharers > 1:
         most = plan.layout.sharers
         notes.append(f"warning: up to {most} processes share a GPU: NCCL refuses that, so they cannot use collectives")
-    # What the command line says; a site's file sets its partition for those runs that ask for a job.
+    # What the command line says; a site's file sets its partition, say, for those runs that ask for a job.
     given = [option for option in OPTIONS if getattr(options, option.field, None) is not None]
     ignored = [option.flag for option in given if option.of_job and options.source(option.key) == option.flag]
     if plan.launcher == LOCAL or not allocation:
@@ -56,6 +56,6 @@ def render_notes(options: RunOptions, plan: LaunchPlan, host: Host, allocation: 
             notes.append(f"warning: {tasks} tasks on each node share {cpus} CPU(s): {remedy}")
         notes += [f"warning: {name} has no effect inside job {allocation.job_id}" for name in ignored]
     others = [key for name, one in LAUNCHERS.items() if name != plan.launcher for key in one.options]
-    useless = [key for key in others if getattr(options, key.replace("-", "_"))]
-    notes += [f"warning: {options.source(key)} has no effect with --launcher {plan.launcher}" for key in useless]
+    useless = [key for key in others if getattr(options, key.replace("-", "_")) and options.source(key) == f"--{key}"]
+    notes += [f"warning: --{key} has no effect with --launcher {plan.launcher}" for key in useless]
     return (*notes, *(f"warning: {caution}" for caution in plan.cautions))

@@ -87,12 +87,13 @@ def test_different_numbers_of_tasks_are_refused() -> None:
 
 
 def test_options_of_another_launcher_are_told() -> None:
-    request = PROGRAM._replace(launcher="local", hosts="a", srun_args=("--mem=0",))
+    request = PROGRAM._replace(launcher="local", hosts="a", srun_args=("--mem=0",), gpu_bind="none", cpus_per_task=2)
     plan = build(request, LAUNCHER, None, {})
-    assert render_notes(request, plan, LAUNCHER, None) == (
-        "warning: --srun-args has no effect with --launcher local",
-        "warning: --hosts has no effect with --launcher local",
-    )
+    names = ("srun-args", "gpu-bind", "cpus-per-task", "hosts")
+    told = render_notes(request, plan, LAUNCHER, None)
+    assert told == tuple(f"warning: --{name} has no effect with --launcher local" for name in names)
+    of_a_file = request._replace(sources={name: f"run.{name} in FILE" for name in names})
+    assert render_notes(of_a_file, plan, LAUNCHER, None) == ()
 
 
 @pytest.fixture
