@@ -13,6 +13,7 @@ from jaxsif.images.labels import read_labels
 from jaxsif.launchers import SRUN
 from jaxsif.options import add_arguments, split_words
 from jaxsif.prepare import prepare
+from jaxsif.render import render_notes
 from jaxsif.script import JobOptions, judge_image, name_job, render_script
 
 DESCRIPTION = """\
@@ -121,5 +122,7 @@ def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -
     assert host.image is not None  # where srun is required, so are a runtime and an image
     inherited = [pair for pair in settings["env"].value if "=" not in pair] if "env" in settings else []
     launch_plan = plan.build(request, host, None, environ)
+    for line in render_notes(request, launch_plan, host, None):
+        run.note(line)
     foreign = judge_image(read_labels(host.image).get("io.jaxsif.flavour"), launch_plan.layout)
     return render_script(request, job, launch_plan, host, foreign, inherited)

@@ -401,3 +401,19 @@ def test_a_setting_that_stages_is_for_jobs(jaxsif: Jaxsif, host: Path) -> None:
     assert (code, err) == (0, "")
     assert f" {host}/jax.sif " in out
     assert jaxsif("run", "--stage", "--nodes=1", "--", "true")[0] == 2
+
+
+def test_hosts_on_the_command_line_want_mpirun_whatever_a_file_says(jaxsif: Jaxsif, host: Path) -> None:
+    (host / "bin/mpirun").write_text("#!/bin/sh\n")
+    (host / "bin/mpirun").chmod(0o755)
+    (host / "jaxsif.toml").write_text('[run]\nlauncher = "srun"\n')
+    assert " mpirun --host a:2,b:2 " in jaxsif("run", "--dry-run", "--hosts=a:2,b:2", "--", "true")[1]
+    assert " srun " in jaxsif("run", "--dry-run", "--launcher=srun", "--hosts=a:2,b:2", "--", "true")[1]
+    (host / "jaxsif.toml").write_text('[run]\nhosts = "a:2"\n')
+    assert " mpirun --host a:2 " in jaxsif("run", "--dry-run", "--", "true")[1]
+
+
+def test_a_job_script_comes_with_the_warnings_of_a_run(jaxsif: Jaxsif) -> None:
+    code, _, err = jaxsif("submit", "--dry-run", "--gpus-per-node=2", "--", "true", JAX_PLATFORMS="cpu")
+    assert code == 0
+    assert err == "jaxsif: warning: JAX_PLATFORMS=cpu: JAX will not use the GPUs that are asked for\n"
