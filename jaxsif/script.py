@@ -161,7 +161,6 @@ def _variables(
 def _coordinator(prefix: str, run: RunOptions) -> Iterator[str]:
     ports = parse_ports(run.coordinator_ports, run.source("coordinator-ports"))
     port = f"$(({ports.start} + RANDOM % {len(ports)}))"
-    before, _, after = (run.node_address or "%N").partition("%N")
     yield ""
     yield "# JAX's processes meet at a port of the first node, which runs this script; it is free there. What JAX"
     yield "# would choose depends on the job's number alone, and is the same again after a requeue."
@@ -169,8 +168,8 @@ def _coordinator(prefix: str, run: RunOptions) -> Iterator[str]:
     yield f"    port={port}"
     yield '    (exec 3<>"/dev/tcp/localhost/$port") 2>/dev/null || break # nobody answers'
     yield "done"
-    before, after = (re.sub(r'(["$`\\])', r"\\\1", part) for part in (before, after))
-    yield f'export {prefix}JAX_COORDINATOR_ADDRESS="{before}${{SLURMD_NODENAME}}{after}:$port"'
+    address = re.sub(r'(["$`\\])', r"\\\1", run.node_address or "%N").replace("%N", "${SLURMD_NODENAME}")
+    yield f'export {prefix}JAX_COORDINATOR_ADDRESS="{address}:$port"'
 
 
 def _devices(prefix: str, wanted: dict[str, str], variables: dict[str, str]) -> Iterator[str]:

@@ -135,3 +135,9 @@ def test_nothing_internal_is_in_a_script() -> None:
     text = script(RunOptions(("true",), gpus_per_node="4"))
     text = text.replace("APPTAINERENV_JAXSIF_LAYOUT", "")  # by it, our images give each task its GPUs
     assert not any(word in text for word in ("JAXSIF", HOST.package, HOST.python, HOST.step, str(HOST.port)))
+
+
+def test_each_name_of_the_node_in_an_address_counts() -> None:
+    text = script(RunOptions(("true",), node_address="%N.$x.%N-ib"))
+    address = '"${SLURMD_NODENAME}.\\$x.${SLURMD_NODENAME}-ib:$port"'
+    assert f"export APPTAINERENV_JAX_COORDINATOR_ADDRESS={address}" in text.splitlines()
