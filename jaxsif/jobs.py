@@ -10,14 +10,12 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.slurm import outside_of_job
 
 FOLDER = "jaxsif-jobs"  # below the folder where the job is submitted
 # As squeue(1) lists them, JOB STATE CODES.
 _GOING_ON = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED"}
 _GOING_ON |= {"SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
-
-_OF_A_JOB = "SLURMD?_|SRUN_CPUS_PER_TASK$"  # variables
-_OF_THE_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")  # but for these
 
 
 class Ended(NamedTuple):
@@ -74,10 +72,8 @@ def _write(path: str, data: bytes) -> bool:
 
 def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
     """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take it."""
-    # What a job that we are in has asked for would count in the new one, which srun takes for its own.
-    own = {name: value for name, value in environ.items() if name in _OF_THE_SITE or not re.match(_OF_A_JOB, name)}
     try:
-        done = process.captured(("sbatch", "--parsable", path), own if "SLURM_JOB_ID" in environ else environ)
+        done = process.captured(("sbatch", "--parsable", path), outside_of_job(environ))
     except FileNotFoundError as error:
         raise HostError("sbatch is not on the PATH", "PATH", "submit where Slurm is") from error
     said = done.stderr.strip().splitlines()

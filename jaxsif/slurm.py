@@ -77,6 +77,17 @@ class Allocation(NamedTuple):
         )
 
 
+_OF_A_JOB = "SLURMD?_|SRUN_CPUS_PER_TASK$"  # variables
+_OF_THE_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")  # but for these
+
+
+def outside_of_job(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables without those of a job, whose numbers another job would take for its own."""
+    if "SLURM_JOB_ID" not in environ:
+        return dict(environ)
+    return {name: value for name, value in environ.items() if name in _OF_THE_SITE or not re.match(_OF_A_JOB, name)}
+
+
 def _component(environ: Mapping[str, str], index: int) -> dict[str, str]:
     """The variables of one component of a heterogeneous job, by the names that a plain job has."""
     ending = f"_HET_GROUP_{index}"

@@ -11,7 +11,7 @@ from jaxsif.commands import run
 from jaxsif.launchers import LOCAL, SRUN
 from jaxsif.options import JOB, OPTIONS, PROCESSES, add_arguments
 from jaxsif.prepare import prepare
-from jaxsif.slurm import Allocation
+from jaxsif.slurm import Allocation, outside_of_job
 
 DESCRIPTION = """\
 A shell in the image, on a compute node; a Python there finds the GPUs as in `jaxsif run`.
@@ -60,9 +60,13 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     said = vars(arguments)
     job = said.pop("jobid")
     host.require_runtime(environ)  # a shell without a container, you have
+    fixed = OF_TASKS
+    if job:  # which has other nodes and GPUs than one that we may be in
+        environ = outside_of_job(environ)
+        fixed += tuple(option.key for option in OPTIONS if option.of_job)
     allocation = Allocation.from_environ(environ)
     said = {**said, **ONE_TASK, **choose_launcher(environ)}
-    prepared = prepare(said, _SHELL, allocation, environ, run.note, fixed=OF_TASKS)
+    prepared = prepare(said, _SHELL, allocation, environ, run.note, fixed)
     srun_args = [*(["--pty"] if sys.stdin.isatty() else ["--unbuffered"]), *([f"--jobid={job}"] if job else [])]
     if job or (allocation and not allocation.in_step):
         srun_args.append("--overlap")  # with the job's other steps

@@ -417,3 +417,20 @@ def test_a_job_script_comes_with_the_warnings_of_a_run(jaxsif: Jaxsif) -> None:
     code, _, err = jaxsif("submit", "--dry-run", "--gpus-per-node=2", "--", "true", JAX_PLATFORMS="cpu")
     assert code == 0
     assert err == "jaxsif: warning: JAX_PLATFORMS=cpu: JAX will not use the GPUs that are asked for\n"
+
+
+def test_a_shell_in_another_job_asks_nothing_of_the_one_that_it_is_called_in(
+    jaxsif: Jaxsif, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor for what settings say of new jobs."""
+    started: list[object] = []
+    monkeypatch.setattr("jaxsif.process.become", lambda *what: started.extend(what))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    (host / "jaxsif.toml").write_text('[run]\npartition = "batch"\n')
+    jaxsif("shell", "--jobid=77", SLURM_JOB_ID="1", SLURM_GPUS_PER_NODE="4", SLURM_CPUS_PER_TASK="8")
+    argv, environ = started
+    assert isinstance(argv, tuple)
+    assert isinstance(environ, dict)
+    assert " ".join(argv).startswith(f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --unbuffered --jobid=77 --overlap apptai")
+    assert environ["APPTAINERENV_JAXSIF_LAYOUT"] == "1:-"
+    assert not [name for name in environ if name.startswith("SLURM")]
