@@ -60,7 +60,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     said = vars(arguments)
     job = said.pop("jobid")
     host.require_runtime(environ)  # a shell without a container, you have
-    fixed = OF_TASKS
+    fixed: tuple[str, ...] = OF_TASKS
     if job:  # which has other nodes and GPUs than one that we may be in
         environ = outside_of_job(environ)
         fixed += tuple(option.key for option in OPTIONS if option.of_job)
