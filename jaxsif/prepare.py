@@ -167,6 +167,7 @@ def stage(
     if allocation is None and prepared.settings["stage"].source != "--stage":
         return host  # a setting for all runs; of this one, there are no nodes yet
     if dry_run:
+        staging.check_request(host.image, allocation)
         show("with --dry-run, nothing is staged")
         digest = remembered_digest(host.image, environ)
         path = staged_path(folder, digest)

@@ -23,6 +23,17 @@ _UNSET = [f"SLURM_{name}" for name in f"{_OF_THE_JOB} {_OF_THE_USER}".split()]
 Nodes = list[dict[str, Any]]
 
 
+def check_request(image: str, allocation: Allocation | None) -> Allocation:
+    """The allocation; raises JaxsifError for what cannot be staged."""
+    if allocation is None:
+        raise JaxsifError(
+            "there are no nodes yet to stage the image on", "--stage", "salloc or sbatch, then jaxsif run"
+        )
+    if os.path.isdir(image):
+        raise JaxsifError(f"cannot stage a folder: {image}", "--stage", "pass a .sif file, or leave --stage out")
+    return allocation
+
+
 def stage(
     image: str,
     folder: str,
@@ -37,12 +48,7 @@ def stage(
     Where an earlier run of the job has done that and `tasks_look`, it is left to the tasks (node/share.py) to look
     whether it is still there. Raises JaxsifError; SystemExit when interrupted.
     """
-    if allocation is None:
-        raise JaxsifError(
-            "there are no nodes yet to stage the image on", "--stage", "salloc or sbatch, then jaxsif run"
-        )
-    if os.path.isdir(image):
-        raise JaxsifError(f"cannot stage a folder: {image}", "--stage", "pass a .sif file, or leave --stage out")
+    allocation = check_request(image, allocation)
     digest = remembered_digest(image, environ)
     if tasks_look and known(image, f"staged below {folder}", environ) == allocation.job_id:
         saved = os.path.getsize(image) * allocation.nodes / 1e6

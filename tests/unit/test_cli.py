@@ -400,7 +400,9 @@ def test_a_setting_that_stages_is_for_jobs(jaxsif: Jaxsif, host: Path) -> None:
     code, out, err = jaxsif("run", "--dry-run", "--nodes=1", "--", "true")
     assert (code, err) == (0, "")
     assert f" {host}/jax.sif " in out
-    assert jaxsif("run", "--stage", "--nodes=1", "--", "true")[0] == 2
+    for options in (["--stage"], ["--stage", "--dry-run"]):
+        code, _, err = jaxsif("run", *options, "--nodes=1", "--", "true")
+        assert (code, err.splitlines()[0]) == (2, "jaxsif: error: there are no nodes yet to stage the image on")
 
 
 def test_hosts_on_the_command_line_want_mpirun_whatever_a_file_says(jaxsif: Jaxsif, host: Path) -> None:
