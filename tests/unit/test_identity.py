@@ -20,6 +20,7 @@ def test_task_of_the_second_node() -> None:
         "SLURM_GTIDS": "4,5,6,7",
         "SLURM_NODEID": "1",
         "SLURMD_NODENAME": "b",
+        "SLURM_DISTRIBUTION": "block",
     }
 
 
