@@ -91,21 +91,28 @@ def resolve(
     """Each option of `jaxsif run` that something sets, by its key: the command line, else a variable, else a file.
 
     `said` has what the command line says, by field; None where it says nothing. What asks for a job counts in a job
-    only when the command line says it, and so do the options `fixed`, by their keys. Where it says how many tasks
-    there are, in one of the ways, files and variables do not say it in another one. Raises JaxsifError for a variable
-    that is not of the option's kind.
+    only when the command line says it, and so do the options `fixed`, by their keys. Of the ways to say how many
+    tasks there are, only those of the strongest source count. Raises JaxsifError for a variable that is not of the
+    option's kind.
     """
     found = {}
-    tasks_said = any(said.get(option.field) for option in OPTIONS if option.key in _TASKS)
     for option in OPTIONS:
         value = said.get(option.field)
-        is_fixed = option.key in fixed or (in_job and option.of_job) or (tasks_said and option.key in _TASKS)
-        if value is None and is_fixed:
+        passed_over = option.key in fixed or (in_job and option.of_job) or _is_overruled(option, said, environ)
+        if value is None and passed_over:
             continue
         setting = Setting(value, option.flag) if value is not None else _find_setting(option, environ, config)
         if setting:
             found[option.key] = setting
     return found
+
+
+def _is_overruled(option: Option, said: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
+    """Whether something stronger says in another way how many tasks there are, or what GPUs each has."""
+    others = _TASKS if option.key in _TASKS else ("per-gpu",) if option.key == "gpus-per-task" else ()
+    ways = [other for other in OPTIONS if other.key in others]
+    in_variable = any(environ.get(way.variable) for way in ways) and not environ.get(option.variable)
+    return in_variable or any(said.get(way.field) for way in ways)
 
 
 def resolve_image(said: str | None, environ: Mapping[str, str], named_by: str = "--image") -> Setting | None:

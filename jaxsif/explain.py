@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from jaxsif.hostlist import expand
-from jaxsif.launchers import LOCAL
+from jaxsif.launchers import LOCAL, MPIRUN
 from jaxsif.layouts.layout import Group, Layout
 from jaxsif.near import Near
 from jaxsif.plan import LaunchPlan
@@ -109,14 +109,20 @@ def _names(plan: LaunchPlan, group: Group, node: int, allocation: Allocation | N
     nodes = group.nodes
     if plan.launcher == LOCAL:
         return "this machine"
+    if plan.launcher == MPIRUN and nodes is not None:
+        hosts = plan.launch_argv[plan.launch_argv.index("--host") + 1].split(",")
+        return _ends([host.rpartition(":")[0] for host in hosts[node : node + nodes]])
     jobs = (allocation.components or (allocation,)) if allocation else ()
     names = [name for job in jobs for name in expand(job.nodelist)]
     if nodes is None or not allocation or len(names) != allocation.nodes:
         return "each node" if nodes is None or nodes > 1 else "one node"
     if not plan.layout.placed and plan.layout.nodes != allocation.nodes:
         return f"{nodes} of {names[0]} … {names[-1]}"
-    own = names[node : node + nodes]
-    return own[0] if nodes == 1 else f"{own[0]} … {own[-1]}" if nodes > 2 else ", ".join(own)
+    return _ends(names[node : node + nodes])
+
+
+def _ends(names: Sequence[str]) -> str:
+    return f"{names[0]} … {names[-1]}" if len(names) > 2 else ", ".join(names)
 
 
 def _reasons(plan: LaunchPlan, allocation: Allocation | None, near: Sequence[Near] | None) -> Iterable[str]:

@@ -61,5 +61,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     here = f"{environ.get('USER', '')}@{socket.gethostname()}".lstrip("@")
     by_slurm = request.launcher == SRUN
     program = ("python3", f"{TASK_FOLDER}/jupyter.py", module, (login or here) if by_slurm else "", *words)
-    start = plan.build(request._replace(command=program), host, allocation, environ)
+    request = request._replace(command=program)
+    if by_slurm and allocation and not allocation.in_step:
+        request = request._replace(srun_args=("--overlap", *request.srun_args))  # with the job's other steps
+    start = plan.build(request, host, allocation, environ)
     return launch.launch(start, environ)

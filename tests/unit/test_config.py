@@ -132,7 +132,9 @@ def test_a_number_of_tasks_on_the_command_line_wins_over_any_way_to_say_it_elsew
     config = Config({"run.ntasks-per-node": Setting(1, "FILE"), "run.gpus-per-task": Setting(2, "FILE")}, ())
     found = resolve({"per_gpu": True}, {"JAXSIF_NTASKS": "6"}, config, in_job=False)
     assert not {"ntasks", "ntasks-per-node"} & set(found)
-    assert found["gpus-per-task"] == Setting(2, "FILE")
+    assert "gpus-per-task" not in found
+    assert "gpus-per-task" in resolve({"ntasks": 2}, {}, config, in_job=False)
+    assert "ntasks-per-node" not in resolve({}, {"JAXSIF_PER_GPU": "1"}, config, in_job=False)
     assert "ntasks-per-node" in resolve({"per_gpu": False}, {}, config, in_job=False)
 
 
