@@ -27,6 +27,7 @@ WHAT = {"cpu": "jax", "cuda12": "jax[cuda12]", "cuda13": "jax[cuda13]"}
 
 def timed(argv: list[str], environ: dict[str, str], log: Path) -> float:
     """Wall time of a command that must succeed, in seconds."""
+    os.sync()  # or it would wait for what the build before it has written
     begin = time.perf_counter()
     with log.open("w") as messages:
         subprocess.run(argv, env=environ, stdout=messages, stderr=messages, check=True, cwd=REPOSITORY)

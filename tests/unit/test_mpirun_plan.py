@@ -9,6 +9,7 @@ import pytest
 from jaxsif import mpirun
 from jaxsif.apptainer import Runtime
 from jaxsif.errors import JaxsifError
+from jaxsif.explain import render_map
 from jaxsif.host import probe
 from jaxsif.plan import Host, RunOptions, build
 from jaxsif.render import render_notes
@@ -156,3 +157,8 @@ def test_nodes_may_have_other_gpus_than_this_one() -> None:
 def test_options_of_the_layout_stand_before_slots() -> None:
     plan = build(PROGRAM._replace(per_node=True), host("a:3,b:3"), None, {})
     assert (plan.layout.ntasks_per_node, plan.layout.why) == (1, "--per-node")
+
+
+def test_the_map_names_the_hosts() -> None:
+    plan = build(PROGRAM, host("a:1,b:1,c:1"), JOB._replace(nodelist="n[1-2]"), {})
+    assert "\na … c " in render_map(plan, JOB, None)
