@@ -160,5 +160,5 @@ def test_options_of_the_layout_stand_before_slots() -> None:
 
 
 def test_the_map_names_the_hosts() -> None:
-    plan = build(PROGRAM, host("a:1,b:1,c:1"), JOB._replace(nodelist="n[1-2]"), {})
+    plan = build(PROGRAM, host("a:1,b:1,c:1"), JOB._replace(nodes=3, nodelist="n[1-3]"), {})
     assert "\na … c " in render_map(plan, JOB, None)
