@@ -52,6 +52,7 @@ for name in TMPDIR TMP TEMP SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_C
         case $name in XDG_*) ;; *) warn "$name names a path that is not in the container, and is ignored" ;; esac
     fi
 done
+# shellcheck disable=SC3067 # -O is not in POSIX, but in dash, bash and busybox
 if [ -n "${JAXSIF_CACHE-}" ] && ! { [ -O "$JAX_COMPILATION_CACHE_DIR" ] && [ -w "$JAX_COMPILATION_CACHE_DIR" ]; }; then
     # JAX would make it, and for all to write; or somebody who can write above it has put another one there.
     unset JAX_COMPILATION_CACHE_DIR
