@@ -18,7 +18,7 @@ from jaxsif.distributed import parse_ports
 from jaxsif.errors import HostError, JaxsifError, ProgramError
 from jaxsif.hostlist import expand
 from jaxsif.launchers import LAUNCHERS, LOCAL, MPIRUN, SRUN
-from jaxsif.plan import Host, RunOptions, choose_launcher
+from jaxsif.request import Host, RunOptions, choose_launcher
 from jaxsif.sif import HEADER_SIZE, check_sif
 from jaxsif.slurm import Allocation, gpus_of, parse_job_gpus
 

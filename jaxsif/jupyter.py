@@ -10,7 +10,8 @@ from pathlib import Path
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.plan import Host, LaunchPlan, RunOptions
+from jaxsif.plan import LaunchPlan
+from jaxsif.request import Host, RunOptions
 
 SERVERS = ("jupyterlab", "notebook", "jupyter_server")  # the first that is there
 KERNEL = ("ipykernel",)

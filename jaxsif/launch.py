@@ -15,8 +15,9 @@ from jaxsif.host import coordinator_ports, free_ports, step_name
 from jaxsif.identity import hand_out_gpus, identify
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.mpirun import Output
-from jaxsif.plan import Host, LaunchPlan, RunOptions, build
+from jaxsif.plan import LaunchPlan, build
 from jaxsif.reports import ReportFilter, describe_cache, find_failure
+from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 
 _MORE_PORTS = 3  # to try when the first is taken

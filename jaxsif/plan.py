@@ -4,83 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxsif import mpirun
-from jaxsif.apptainer import TASK_FOLDER, Runtime
-from jaxsif.counts import Counts
+from jaxsif.apptainer import TASK_FOLDER
 from jaxsif.distributed import PORT_VARIABLE, check_node_address
 from jaxsif.environment import CACHE, MEMORY, OLD_MEMORY, find_cautions, settle
 from jaxsif.errors import JaxsifError
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
+from jaxsif.layouts.choose import LAYOUTS, asked_layout
 from jaxsif.layouts.layout import Layout
-from jaxsif.layouts.planner import Asked, plan_layout
 from jaxsif.layouts.step import binding_variables, component_options, layout_options
 from jaxsif.options import OPTIONS
+from jaxsif.request import TASK, Host, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
-
-NODE = "node"
-TASK = "task"
-
-
-class RunOptions(NamedTuple):
-    """What the command line asks for; None where it says nothing."""
-
-    command: tuple[str, ...]  # the program and its arguments
-    launcher: str | None = None  # of launchers.LAUNCHERS
-    nodes: int | None = None
-    ntasks: int | None = None
-    ntasks_per_node: int | None = None
-    gpus_per_node: str | None = None  # N or TYPE:N
-    gpus_per_task: int | None = None
-    cpus_per_task: int | None = None
-    gpu_bind: str | None = None  # as for srun
-    per_node: bool = False  # one process on each node
-    per_gpu: bool = False  # one process for each GPU
-    allow_uneven: bool = False  # processes and nodes may have different numbers of GPUs
-    share_gpus: bool = False  # several tasks may have one GPU
-    time: str | None = None
-    partition: str | None = None
-    account: str | None = None
-    constraint: str | None = None
-    srun_args: tuple[str, ...] = ()  # further arguments of srun, as they are
-    binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
-    env: tuple[tuple[str, str], ...] = ()  # variables for the container
-    label: bool = False  # prefix output lines with the task's number
-    coordinator_ports: str | None = None  # FIRST-LAST, from which one is taken
-    node_address: str | None = None  # how tasks reach a node, %N its name
-    init_timeout: int | None = None  # seconds, of jax.distributed.initialize
-    heartbeat_timeout: int | None = None
-    shutdown_timeout: int | None = None
-    containers: str = NODE  # one container for all tasks of a node, or for each TASK
-    hosts: str | None = None  # NAME:SLOTS,... for mpirun
-    hostfile: str | None = None  # a file of them
-    cleanenv: bool = False  # pass on what the table of environment.py names, and nothing else
-    sources: Mapping[str, str] = MappingProxyType({})  # what set each option, by its key; for errors
-
-    def source(self, key: str) -> str:
-        """What set an option, such as 'run.ntasks-per-node in /sw/jaxsif/jaxsif.toml'."""
-        return self.sources.get(key, f"--{key}")
-
-
-class Host(NamedTuple):
-    """What this host has; filled in by `host.probe`."""
-
-    srun: bool  # Slurm's srun is on the PATH
-    runtime: Runtime | None  # Apptainer or SingularityCE
-    image: str | None  # the image's path; None without a runtime
-    python: str  # this interpreter, which the nodes have too
-    package: str  # the folder jaxsif of this installation
-    port: int  # for JAX's coordinator, free here
-    step: str  # a name that nobody can guess, by which the tasks of a node find each other
-    gpus: int  # NVIDIA devices of this machine
-    job_gpus: Counts | None  # GPUs on each node of the job, where Slurm had to be asked
-    layers: tuple[str, ...] = ()  # files to mount over the image
-    staged: tuple[str, ...] = ()  # for an image on the nodes' disks: its digest, and the file that it comes from
-    hosts: tuple[mpirun.Host, ...] = ()  # where mpirun may start tasks
-    hosts_source: str = ""  # what named them
-    cache: str | None = None  # the folder of JAX's compile cache, which all nodes have; None for none
 
 
 class LaunchPlan(NamedTuple):
@@ -103,18 +40,10 @@ class LaunchPlan(NamedTuple):
         return (*self.launch_argv, *self.task_argv, *others)
 
 
-def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None) -> str:
-    """The one asked for, else srun where there is one; raises JaxsifError where srun is needed and missing."""
-    chosen = asked or (SRUN if has_srun or allocation else LOCAL)
-    if chosen == SRUN and not has_srun:
-        raise JaxsifError("srun is not on the PATH", "--launcher srun" if asked else "SLURM_JOB_ID", "load Slurm")
-    return chosen
-
-
 def build(options: RunOptions, host: Host, allocation: Allocation | None, environ: Mapping[str, str]) -> LaunchPlan:
     """The plan for `options` on `host`; raises JaxsifError for a request that cannot work."""
     launcher = choose_launcher(options.launcher, host.srun, allocation)
-    layout = _LAYOUTS[launcher](options, host, allocation)
+    layout = LAYOUTS[launcher](options, host, allocation)
     set_environ, unset_environ = _environ(options, host, launcher, layout, environ)
     launch_argv: tuple[str, ...] = ()
     components: list[tuple[str, ...]] = []
@@ -178,57 +107,6 @@ def _coordinator_values(options: RunOptions, launcher: str) -> dict[str, str]:
         # On one machine there is no other network; empty, lest the variable of this environment reaches the tasks.
         variables["JAXSIF_NODE_ADDRESS"] = "" if launcher == LOCAL else address
     return variables
-
-
-def asked_layout(options: RunOptions) -> Asked:
-    """The part of the options that the planner needs."""
-    return Asked(*(getattr(options, name) for name in Asked._fields))
-
-
-def _srun_layout(options: RunOptions, host: Host, allocation: Allocation | None) -> Layout:
-    return plan_layout(asked_layout(options), allocation, host.job_gpus)
-
-
-def _local_layout(options: RunOptions, host: Host, _allocation: Allocation | None) -> Layout:
-    if options.nodes not in (None, 1):
-        remedy = "--nodes=1, or run it where srun is"
-        raise JaxsifError(f"{options.nodes} nodes without Slurm", options.source("nodes"), remedy)
-    gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
-    asked = asked_layout(options)._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
-    layout = plan_layout(asked, None, None)
-    if layout.ntasks_per_node:
-        return layout
-    return layout._replace(groups=(layout.groups[0]._replace(tasks=1),), why="one task without GPUs")
-
-
-def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | None) -> Layout:
-    count = options.nodes or len(host.hosts)
-    if count > len(host.hosts):
-        hint = f"--nodes={len(host.hosts)}, or name more hosts"
-        raise JaxsifError(f"{count} nodes, but {len(host.hosts)} host(s)", host.hosts_source, hint)
-    gpus, slots = options.gpus_per_node, None
-    told = options.ntasks_per_node or options.ntasks or options.per_node or options.per_gpu or options.gpus_per_task
-    if not told and gpus is None:
-        slots = mpirun.choose_slots(host.hosts[:count], host.hosts_source)
-    if slots and slots > host.gpus > 0:
-        slots = None  # often they are the cores
-    if gpus is None and allocation is None and host.gpus:
-        gpus = str(host.gpus)  # the nodes are taken to be like this one
-    tasks = options.ntasks_per_node or slots
-    asked = asked_layout(options)._replace(nodes=count, ntasks_per_node=tasks, gpus_per_node=gpus, gpu_bind=None)
-    layout = plan_layout(asked, allocation, host.job_gpus)
-    if slots:
-        return layout._replace(why=f"the slots of {host.hosts_source}")
-    if layout.ntasks_per_node:
-        return layout
-    if any(group.tasks for group in layout.groups):
-        remedy = "--ntasks-per-node=N, or --launcher srun"
-        raise JaxsifError("mpirun starts the same number of tasks on each node", layout.why, remedy)
-    groups = tuple(group._replace(tasks=1) for group in layout.groups)
-    return layout._replace(groups=groups, why="one task on each node")
-
-
-_LAYOUTS = {SRUN: _srun_layout, LOCAL: _local_layout, MPIRUN: _mpirun_layout}
 
 
 def _mpirun_argv(options: RunOptions, host: Host, layout: Layout, names: tuple[str, ...]) -> tuple[str, ...]:

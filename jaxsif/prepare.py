@@ -14,7 +14,7 @@ from jaxsif.errors import HostError
 from jaxsif.launchers import LAUNCHERS, MPIRUN, SRUN
 from jaxsif.layouts.srunargs import lift
 from jaxsif.options import split_words
-from jaxsif.plan import NODE, Host, RunOptions, choose_launcher
+from jaxsif.request import NODE, Host, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
 
 Show = Callable[[str], None]  # tells the user something

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jaxsif.launchers import LAUNCHERS, LOCAL, SRUN
 from jaxsif.options import OPTIONS
-from jaxsif.plan import Host, LaunchPlan, RunOptions
+from jaxsif.plan import LaunchPlan
+from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 
 

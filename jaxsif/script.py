@@ -12,10 +12,12 @@ from jaxsif.environment import DEFAULT, SET, find_rule
 from jaxsif.errors import JaxsifError
 from jaxsif.fabric import LIBRARIES, NEEDS
 from jaxsif.fabric import NAME as FABRIC
+from jaxsif.layouts.choose import asked_layout
 from jaxsif.layouts.layout import Layout
 from jaxsif.layouts.step import layout_options
 from jaxsif.options import OPTIONS
-from jaxsif.plan import Host, LaunchPlan, RunOptions, asked_layout
+from jaxsif.plan import LaunchPlan
+from jaxsif.request import Host, RunOptions
 
 # Between the launcher and the tasks, who are alone here.
 _OF_THE_LAUNCHER = ("JAXSIF_REPORT", PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES, "JAXSIF_CACHE")

@@ -11,6 +11,7 @@ from jaxsif.commands import run
 from jaxsif.launchers import LOCAL, SRUN
 from jaxsif.options import JOB, OPTIONS, PROCESSES, add_arguments
 from jaxsif.prepare import prepare
+from jaxsif.request import TASK
 from jaxsif.slurm import Allocation, outside_of_job
 
 DESCRIPTION = """\
@@ -35,7 +36,7 @@ exit status: that of the shell, which is that of its last command
 # What says how many tasks there are, and which GPUs they have.
 OF_TASKS = ("ntasks", "per-node", "per-gpu", "gpus-per-task", "gpu-bind", "allow-uneven", "share-gpus")
 # One task, with a container of its own.
-ONE_TASK = {"nodes": 1, "ntasks_per_node": 1, "containers": plan.TASK, "stage": False, "label": False}
+ONE_TASK = {"nodes": 1, "ntasks_per_node": 1, "containers": TASK, "stage": False, "label": False}
 # What one task has no use for.
 LEFT_OUT = {"stage-folder", "launcher", "hosts", "hostfile", *OF_TASKS, *(key.replace("_", "-") for key in ONE_TASK)}
 LEFT_OUT |= {option.key for option in OPTIONS if option.group == PROCESSES}

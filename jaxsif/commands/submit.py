@@ -14,6 +14,7 @@ from jaxsif.launchers import SRUN
 from jaxsif.options import add_arguments, split_words
 from jaxsif.prepare import prepare
 from jaxsif.render import render_notes
+from jaxsif.request import TASK
 from jaxsif.script import JobOptions, judge_image, name_job, render_script
 
 DESCRIPTION = """\
@@ -42,7 +43,7 @@ exit status:
 
 
 # What is on the nodes is for the script to do without.
-_FIXED = {"launcher": SRUN, "containers": plan.TASK, "stage": False, "cleanenv": False, "allow_uneven": False}
+_FIXED = {"launcher": SRUN, "containers": TASK, "stage": False, "cleanenv": False, "allow_uneven": False}
 _LEFT_OUT = {"stage-folder", "hosts", "hostfile", *(key.replace("_", "-") for key in _FIXED)}
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from jaxsif import mpirun
 from jaxsif.apptainer import Runtime
-from jaxsif.plan import Host, RunOptions, build
+from jaxsif.plan import build
 from jaxsif.render import render_command, render_notes, render_summary
+from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 
 EXPECTED = Path(__file__).parent / "run"

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from jaxsif.apptainer import Runtime
-from jaxsif.plan import Host, RunOptions, build
+from jaxsif.plan import build
+from jaxsif.request import Host, RunOptions
 from jaxsif.script import JobOptions, judge_image, render_script
 
 EXPECTED = Path(__file__).parent / "script"

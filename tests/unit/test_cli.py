@@ -15,7 +15,7 @@ import pytest
 from jaxsif import __version__
 from jaxsif.cli import main
 from jaxsif.options import OPTIONS
-from jaxsif.plan import RunOptions
+from jaxsif.request import RunOptions
 
 ROOT = Path(__file__).parents[2]
 ALWAYS = "srun --export=ALL --kill-on-bad-exit=1 --quit-on-interrupt"

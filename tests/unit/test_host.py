@@ -23,7 +23,7 @@ from jaxsif.host import (
     require_runtime,
     step_name,
 )
-from jaxsif.plan import RunOptions
+from jaxsif.request import RunOptions
 from jaxsif.slurm import Allocation
 
 JOB = Allocation("4711", 2, None, None, None)

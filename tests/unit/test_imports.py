@@ -16,7 +16,7 @@ PACKAGE = ROOT / "jaxsif"
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
     *("errors", "options", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "counts", "slurm", "apptainer", "layouts", "distributed"),
+    *("hostlist", "sif", "counts", "slurm", "apptainer", "request", "layouts", "distributed"),
     *("environment", "plan", "render", "reports", "near", "explain"),
     *("describe", "completion", "manual", "config", "fabric", "script", "elf"),
     *("imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch", "images"),
@@ -25,8 +25,16 @@ ORDER = (
 )
 _PURE_AND_FAST = (
     *("errors", "options", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "counts", "slurm", "apptainer", "distributed"),
-    *("layouts.binding", "layouts.layout", "layouts.fitting", "layouts.planner", "layouts.step", "layouts.srunargs"),
+    *("hostlist", "sif", "counts", "slurm", "apptainer", "request", "distributed"),
+    *(
+        "layouts.choose",
+        "layouts.binding",
+        "layouts.layout",
+        "layouts.fitting",
+        "layouts.planner",
+        "layouts.step",
+        "layouts.srunargs",
+    ),
     *("environment", "plan", "render", "reports", "explain", "fabric", "elf"),
 )
 PURE = (

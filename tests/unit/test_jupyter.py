@@ -10,7 +10,8 @@ import pytest
 from jaxsif.apptainer import Runtime
 from jaxsif.errors import JaxsifError
 from jaxsif.jupyter import install_kernel
-from jaxsif.plan import Host, RunOptions, build
+from jaxsif.plan import build
+from jaxsif.request import Host, RunOptions
 from jaxsif.task.jupyter import find_port, listens, tell
 
 HOST = Host(

@@ -6,7 +6,7 @@ import pytest
 
 from jaxsif.apptainer import Runtime
 from jaxsif.launch import plans_for_other_ports
-from jaxsif.plan import Host, RunOptions
+from jaxsif.request import Host, RunOptions
 
 HOST = Host(
     True,

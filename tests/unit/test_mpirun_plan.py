@@ -11,8 +11,9 @@ from jaxsif.apptainer import Runtime
 from jaxsif.errors import JaxsifError
 from jaxsif.explain import render_map
 from jaxsif.host import probe
-from jaxsif.plan import Host, RunOptions, build
+from jaxsif.plan import build
 from jaxsif.render import render_notes
+from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 
 RUNTIME = Runtime("apptainer", "APPTAINERENV_")

@@ -7,7 +7,8 @@ import pytest
 from jaxsif.apptainer import Runtime
 from jaxsif.errors import JaxsifError
 from jaxsif.launchers import LOCAL, SRUN
-from jaxsif.plan import Host, LaunchPlan, RunOptions, build, choose_launcher
+from jaxsif.plan import LaunchPlan, build
+from jaxsif.request import Host, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
 
 JOB = Allocation("4711", 2, None, None, 4)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from jaxsif.apptainer import Runtime
 from jaxsif.launchers import LOCAL, SRUN
 from jaxsif.layouts.layout import Group, Layout
-from jaxsif.plan import Host, LaunchPlan, RunOptions, build
+from jaxsif.plan import LaunchPlan, build
 from jaxsif.render import render_command, render_notes, render_summary
+from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 
 JOB = Allocation("4711", 2, None, None, 4)

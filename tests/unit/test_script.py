@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from jaxsif.apptainer import Runtime
 from jaxsif.errors import JaxsifError
 from jaxsif.layouts.layout import Group, Layout
-from jaxsif.plan import Host, RunOptions, build
+from jaxsif.plan import build
+from jaxsif.request import Host, RunOptions
 from jaxsif.script import Foreign, JobOptions, judge_image, name_job, quote_directive, render_script
 
 HOST = Host(
