@@ -67,7 +67,7 @@ REFUSED = {
         ["--nodes=1", "--ntasks-per-node=3", "--gpus-per-node=2", "--", "true"],
         2,
         "jaxsif: error: 3 tasks on a node with 2 GPU(s): JAX needs at least one GPU for each process\n"
-        "  from: --ntasks-per-node\n  try:  --ntasks-per-node=2, or --gpus-per-node=3\n",
+        "  from: --ntasks-per-node\n  try:  --ntasks-per-node=2, --gpus-per-node=3, or --share-gpus\n",
     ),
     "GPUs that are no number": (
         "",

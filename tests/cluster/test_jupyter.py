@@ -28,7 +28,8 @@ from jupyter_client.manager import start_new_kernel
 manager, client = start_new_kernel(kernel_name="jax")
 print(manager.kernel_spec.argv[0])
 client.execute_interactive("import jax; print('computes', jax.numpy.ones(3).sum())", timeout=60)
-manager.shutdown_kernel(now=True)
+client.stop_channels()
+manager.shutdown_kernel()  # in order: killed, the runtime would leave what serves the image's files
 """
 
 
