@@ -36,7 +36,7 @@ def test_one_copy_on_each_node_and_a_damaged_one_is_replaced(cluster: Cluster, f
         " printf x | dd of=numpy/version.py bs=1 seek=9 conv=notrunc status=none; rm jax/version.py'"
     )
     last = "jaxsif run --stage -- python -c 'import jax, numpy.version; print(1)' | uniq -c"
-    forgotten = "XDG_CACHE_HOME=/proc/none jaxsif run --stage -- true"
+    forgotten = "XDG_CACHE_HOME=/proc/none jaxsif run --stage --no-compile-cache -- true"
     out, said, status = in_job(cluster, folder, f"{run}; {run}; {spoil}; {last}; {forgotten}")
     assert status == 0, said
     first, second, sums = out.splitlines()
