@@ -17,6 +17,7 @@ from jaxsif.counts import Counts
 from jaxsif.distributed import parse_ports
 from jaxsif.errors import HostError, JaxsifError, ProgramError
 from jaxsif.hostlist import expand
+from jaxsif.identity import visible_gpus
 from jaxsif.launchers import LAUNCHERS, LOCAL, MPIRUN, SRUN
 from jaxsif.request import Host, RunOptions, choose_launcher
 from jaxsif.sif import HEADER_SIZE, check_sif
@@ -24,7 +25,6 @@ from jaxsif.slurm import Allocation, gpus_of, parse_job_gpus
 
 _RUNTIMES = ("apptainer", "singularity")
 _DEFAULT_IMAGE = "jax.sif"
-_NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES; as in jaxsif/task/setup.py
 
 
 class Image(NamedTuple):
@@ -214,15 +214,10 @@ def free_ports(ports: range) -> Iterator[int]:
         yield port
 
 
-def visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    """The GPUs that CUDA_VISIBLE_DEVICES names; the task package has its own, for it imports nothing of jaxsif."""
-    return [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name not in _NO_GPU]
-
-
 def _count_gpus(environ: Mapping[str, str]) -> int:
     """NVIDIA GPUs that this process may use."""
     if "CUDA_VISIBLE_DEVICES" in environ:
-        return len(visible_gpus(environ))
+        return len(visible_gpus(environ["CUDA_VISIBLE_DEVICES"]))
     return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
 
 

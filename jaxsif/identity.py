@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES; as in jaxsif/task/setup.py
+_NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES
 
 
 def identify(rank: int, tasks_per_node: int, nodes: Sequence[str], job: str) -> dict[str, str]:
@@ -30,12 +30,17 @@ def identify(rank: int, tasks_per_node: int, nodes: Sequence[str], job: str) -> 
     }
 
 
+def visible_gpus(value: str) -> list[str]:
+    """The GPUs in a value of CUDA_VISIBLE_DEVICES; jaxsif/task/devices.py has its own, for it imports nothing of us."""
+    return [name for name in value.split(",") if name not in _NO_GPU]
+
+
 def hand_out_gpus(visible: str | None, number: int | None, there: int) -> dict[str, str]:
     """The variables by which all tasks of a node see its GPUs: `number` of them, or all.
 
     `visible` is CUDA_VISIBLE_DEVICES, and `there` the number of devices. A rehearsal may ask for more than there are.
     """
-    names = [name for name in visible.split(",") if name not in _NO_GPU] if visible is not None else []
+    names = visible_gpus(visible or "")
     if number is None:
         number = there if visible is None else len(names)
     gpus = ",".join(names[:number] if len(names) >= number else map(str, range(number)))

@@ -12,7 +12,7 @@ from jaxsif.distributed import PORT_VARIABLE, check_node_address
 from jaxsif.environment import CACHE, MEMORY, OLD_MEMORY, find_cautions, settle
 from jaxsif.errors import JaxsifError
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
-from jaxsif.layouts.choose import LAYOUTS, asked_layout
+from jaxsif.layouts.choose import LAYOUTS
 from jaxsif.layouts.layout import Layout
 from jaxsif.layouts.step import binding_variables, component_options, layout_options
 from jaxsif.options import OPTIONS
@@ -139,14 +139,13 @@ def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | Non
     ]
     if options.label:
         argv.append("--label")
-    asked = asked_layout(options)
     if allocation and allocation.components:
         numbered = enumerate(allocation.components)
-        parts = [component_options(asked, layout, component, index) for index, component in numbered]
+        parts = [component_options(options, layout, component, index) for index, component in numbered]
         return [(*argv, *parts[0], *options.srun_args), *parts[1:]]
     given = [(option.flag, getattr(options, option.field)) for option in OPTIONS if option.of_job]
     of_job = () if allocation else tuple(f"{flag}={value}" for flag, value in given if value is not None)
-    return [(*argv, *layout_options(asked, layout, allocation), *of_job, *options.srun_args)]
+    return [(*argv, *layout_options(options, layout, allocation), *of_job, *options.srun_args)]
 
 
 def _redirects_errors(srun_args: tuple[str, ...]) -> bool:

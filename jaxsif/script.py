@@ -12,7 +12,6 @@ from jaxsif.environment import DEFAULT, SET, find_rule
 from jaxsif.errors import JaxsifError
 from jaxsif.fabric import LIBRARIES, NEEDS
 from jaxsif.fabric import NAME as FABRIC
-from jaxsif.layouts.choose import asked_layout
 from jaxsif.layouts.layout import Layout
 from jaxsif.layouts.step import layout_options
 from jaxsif.options import OPTIONS
@@ -89,7 +88,7 @@ def _head(run: RunOptions, job: JobOptions, layout: Layout) -> Iterator[str]:
     yield f"# {_one_line(job.job_name, '--job-name')}{': ' if shape else ''}{shape}"
     yield "# Written by `jaxsif submit`; needs no jaxsif. Hand it to sbatch in the folder that the program starts in."
     yield _directive("--job-name", job.job_name)
-    for word in layout_options(asked_layout(run), layout, None):
+    for word in layout_options(run, layout, None):
         name, _, value = word.partition("=")
         yield _directive(name, value)
     for asked in OPTIONS:

@@ -6,18 +6,13 @@ from jaxsif import mpirun
 from jaxsif.errors import JaxsifError
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.layouts.layout import Layout
-from jaxsif.layouts.planner import Asked, plan_layout
+from jaxsif.layouts.planner import plan_layout
 from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 
 
-def asked_layout(options: RunOptions) -> Asked:
-    """The part of the options that the planner needs."""
-    return Asked(*(getattr(options, name) for name in Asked._fields))
-
-
 def _srun_layout(options: RunOptions, host: Host, allocation: Allocation | None) -> Layout:
-    return plan_layout(asked_layout(options), allocation, host.job_gpus)
+    return plan_layout(options, allocation, host.job_gpus)
 
 
 def _local_layout(options: RunOptions, host: Host, _allocation: Allocation | None) -> Layout:
@@ -25,7 +20,7 @@ def _local_layout(options: RunOptions, host: Host, _allocation: Allocation | Non
         remedy = "--nodes=1, or run it where srun is"
         raise JaxsifError(f"{options.nodes} nodes without Slurm", options.source("nodes"), remedy)
     gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
-    asked = asked_layout(options)._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
+    asked = options._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
     layout = plan_layout(asked, None, None)
     if layout.ntasks_per_node:
         return layout
@@ -46,7 +41,7 @@ def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | Non
     if gpus is None and allocation is None and host.gpus:
         gpus = str(host.gpus)  # the nodes are taken to be like this one
     tasks = options.ntasks_per_node or slots
-    asked = asked_layout(options)._replace(nodes=count, ntasks_per_node=tasks, gpus_per_node=gpus, gpu_bind=None)
+    asked = options._replace(nodes=count, ntasks_per_node=tasks, gpus_per_node=gpus, gpu_bind=None)
     layout = plan_layout(asked, allocation, host.job_gpus)
     if slots:
         return layout._replace(why=f"the slots of {host.hosts_source}")

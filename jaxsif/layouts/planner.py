@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
-
 from jaxsif.counts import Counts, align, fold, size, take
 from jaxsif.errors import JaxsifError
 from jaxsif.layouts.fitting import check_layout, count_sharers, render_gpus
 from jaxsif.layouts.layout import Group, Layout
+from jaxsif.request import RunOptions
 from jaxsif.slurm import Allocation, gpus_of, parse_gpu_count
 
 
-class Asked(NamedTuple):
-    """What the options say of the layout; None where they say nothing."""
-
-    nodes: int | None = None
-    ntasks: int | None = None
-    ntasks_per_node: int | None = None
-    gpus_per_node: str | None = None  # N or TYPE:N
-    gpus_per_task: int | None = None
-    cpus_per_task: int | None = None
-    gpu_bind: str | None = None  # as for srun
-    per_node: bool = False  # one process on each node
-    per_gpu: bool = False  # one process for each GPU, whatever the job says
-    allow_uneven: bool = False  # processes and nodes may have different numbers of GPUs
-    share_gpus: bool = False  # several tasks may have one GPU
-    sources: Mapping[str, str] = MappingProxyType({})  # what set each option, by its key
-
-    def source(self, key: str) -> str:
-        """What set an option."""
-        return self.sources.get(key, f"--{key}")
-
-
-def plan_layout(asked: Asked, allocation: Allocation | None, job_gpus: Counts | None) -> Layout:
+def plan_layout(asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None) -> Layout:
     """The layout for the options given and the allocation, one task per GPU unless told otherwise.
 
     `job_gpus` is the number of GPUs on each node of the job, where it had to be asked for. Raises JaxsifError for a
@@ -52,7 +28,7 @@ def plan_layout(asked: Asked, allocation: Allocation | None, job_gpus: Counts | 
     return layout._replace(sharers=count_sharers(layout), placed=_must_place(asked, layout, allocation))
 
 
-def _refuse_contradictions(asked: Asked) -> None:
+def _refuse_contradictions(asked: RunOptions) -> None:
     tasks = {
         "--per-node": asked.per_node,
         "--per-gpu": asked.per_gpu,
@@ -69,7 +45,7 @@ def _refuse_contradictions(asked: Asked) -> None:
         )
 
 
-def _available(asked: Asked, allocation: Allocation | None, job_gpus: Counts | None) -> list[Group]:
+def _available(asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None) -> list[Group]:
     """The nodes of the step with what the job has there; .tasks is where Slurm would place the job's own."""
     if allocation is None:
         return [Group(asked.nodes, None, None)]
@@ -115,7 +91,7 @@ def _own_tasks(job: Allocation) -> Counts:
     return job.tasks
 
 
-def _choose_tasks(asked: Asked, allocation: Allocation | None, groups: list[Group]) -> tuple[list[Group], str]:
+def _choose_tasks(asked: RunOptions, allocation: Allocation | None, groups: list[Group]) -> tuple[list[Group], str]:
     """The groups with their tasks, and what says so."""
     if asked.ntasks_per_node or asked.per_node:
         source = asked.source("per-node" if asked.per_node else "ntasks-per-node")
@@ -129,7 +105,7 @@ def _choose_tasks(asked: Asked, allocation: Allocation | None, groups: list[Grou
     return _one_per_gpu(asked, groups)
 
 
-def _one_per_gpu(asked: Asked, groups: list[Group]) -> tuple[list[Group], str]:
+def _one_per_gpu(asked: RunOptions, groups: list[Group]) -> tuple[list[Group], str]:
     each, wanted = asked.gpus_per_task or 1, _asked_gpus(asked)
     counts = [group.gpus if wanted is None else wanted for group in groups]
     if None in counts or not any(counts):
@@ -153,7 +129,7 @@ def _one_per_gpu(asked: Asked, groups: list[Group]) -> tuple[list[Group], str]:
     return chosen, f"one task per {each} GPUs" if each > 1 else "one task per GPU"
 
 
-def _fitting(groups: list[Group], asked: Asked) -> list[Group]:
+def _fitting(groups: list[Group], asked: RunOptions) -> list[Group]:
     """The job's own tasks where Slurm would place them; evenly, if the GPUs are even and those would not fit."""
     if any(group.tasks is None or not group.gpus for group in groups):
         return groups
@@ -165,7 +141,7 @@ def _fitting(groups: list[Group], asked: Asked) -> list[Group]:
     return [group._replace(tasks=ntasks // nodes) for group in groups]
 
 
-def _spread(ntasks: int, groups: list[Group], asked: Asked) -> list[Group]:
+def _spread(ntasks: int, groups: list[Group], asked: RunOptions) -> list[Group]:
     """`ntasks` over the nodes: equally, or as their GPUs are."""
     nodes, gpus = Layout(tuple(groups), "").nodes, _asked_gpus(asked)
     if nodes is None:
@@ -186,12 +162,12 @@ def _spread(ntasks: int, groups: list[Group], asked: Asked) -> list[Group]:
     )
 
 
-def _asked_gpus(asked: Asked) -> int | None:
+def _asked_gpus(asked: RunOptions) -> int | None:
     given = asked.gpus_per_node
     return None if given is None else parse_gpu_count(given, asked.source("gpus-per-node"))
 
 
-def _choose_gpus(asked: Asked, group: Group, allocation: Allocation | None) -> Group:
+def _choose_gpus(asked: RunOptions, group: Group, allocation: Allocation | None) -> Group:
     """The group with the GPUs that the step will have on its nodes."""
     wanted, option = _asked_gpus(asked), "gpus-per-node"
     if wanted is None and asked.gpus_per_task and group.tasks:
@@ -207,7 +183,7 @@ def _choose_gpus(asked: Asked, group: Group, allocation: Allocation | None) -> G
     return group._replace(gpus=wanted)
 
 
-def _binding(asked: Asked, allocation: Allocation | None) -> str:
+def _binding(asked: RunOptions, allocation: Allocation | None) -> str:
     """What the user wants Slurm to bind; what Slurm only adds to --gpus-per-task and the like is not wanted."""
     if asked.gpu_bind is not None:
         return "" if asked.gpu_bind == "none" else asked.gpu_bind
@@ -216,7 +192,7 @@ def _binding(asked: Asked, allocation: Allocation | None) -> str:
     return "" if added or found == "none" else found
 
 
-def _must_place(asked: Asked, layout: Layout, allocation: Allocation | None) -> bool:
+def _must_place(asked: RunOptions, layout: Layout, allocation: Allocation | None) -> bool:
     """True where srun, left to itself, would place the tasks otherwise: it goes by CPUs and not by GPUs."""
     if allocation is None or allocation.components or layout.ntasks is None:
         return False

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from jaxsif.errors import JaxsifError
 from jaxsif.hostlist import expand
 from jaxsif.layouts.layout import Layout
-from jaxsif.layouts.planner import Asked
+from jaxsif.request import RunOptions
 from jaxsif.slurm import Allocation
 
 # What a job with --gpus-per-task or --ntasks-per-gpu hands on to srun, which then binds a part of the GPUs to each
@@ -26,7 +26,7 @@ def binding_variables(layout: Layout, allocation: Allocation | None, environ: Ma
     return tuple(name for name in _BINDING_VARIABLES if name in environ)
 
 
-def layout_options(asked: Asked, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
+def layout_options(asked: RunOptions, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
     """--nodes, --ntasks-per-node, --gpus-per-node and their like."""
     if allocation is None:
         return tuple(_outside(asked, layout))
@@ -35,7 +35,7 @@ def layout_options(asked: Asked, layout: Layout, allocation: Allocation | None) 
     return (*_inside(asked, layout, allocation), *_cpu_options(asked, layout, allocation))
 
 
-def component_options(asked: Asked, layout: Layout, component: Allocation, index: int) -> tuple[str, ...]:
+def component_options(asked: RunOptions, layout: Layout, component: Allocation, index: int) -> tuple[str, ...]:
     """As `layout_options`, for one component of a heterogeneous job."""
     groups = tuple(group for group in layout.groups if group.component == index)
     part = layout._replace(groups=groups)
@@ -50,7 +50,7 @@ def component_options(asked: Asked, layout: Layout, component: Allocation, index
     return (f"--het-group={index}", *inside, *_cpu_options(asked, part, component))
 
 
-def _outside(asked: Asked, layout: Layout) -> Iterable[str]:
+def _outside(asked: RunOptions, layout: Layout) -> Iterable[str]:
     if asked.nodes or (asked.ntasks and layout.nodes):
         yield f"--nodes={layout.nodes}"
     if layout.ntasks_per_node:
@@ -62,7 +62,7 @@ def _outside(asked: Asked, layout: Layout) -> Iterable[str]:
         yield f"--cpus-per-task={asked.cpus_per_task}"
 
 
-def _inside(asked: Asked, layout: Layout, allocation: Allocation) -> Iterable[str]:
+def _inside(asked: RunOptions, layout: Layout, allocation: Allocation) -> Iterable[str]:
     tasks = asked.ntasks or asked.ntasks_per_node or asked.per_node or asked.per_gpu or asked.gpus_per_task
     yield f"--nodes={layout.nodes}"  # all of them, also when fewer tasks than nodes would do
     if layout.ntasks_per_node and not (layout.why.startswith("SLURM") and not tasks):
@@ -75,7 +75,7 @@ def _inside(asked: Asked, layout: Layout, allocation: Allocation) -> Iterable[st
         yield "--overlap"  # the step that we are in holds what we would wait for
 
 
-def _gpu_options(asked: Asked, layout: Layout, counted: bool = False) -> Iterable[str]:
+def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> Iterable[str]:
     """`counted`: the job asked for GPUs per task, and the controller counts a step's GPUs so, unless told otherwise."""
     if asked.gpus_per_node is not None:
         yield f"--gpus-per-node={asked.gpus_per_node}"
@@ -89,7 +89,7 @@ def _gpu_options(asked: Asked, layout: Layout, counted: bool = False) -> Iterabl
         yield f"--gpu-bind={asked.gpu_bind}"
 
 
-def _placed(asked: Asked, layout: Layout, allocation: Allocation) -> Iterable[str]:
+def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Iterable[str]:
     """Name the node of each task: by itself srun spreads tasks as the CPUs are, and never as the GPUs are."""
     hosts = iter(expand(allocation.nodelist))
     names = ",".join(
@@ -115,7 +115,7 @@ def _placed(asked: Asked, layout: Layout, allocation: Allocation) -> Iterable[st
         yield "--overlap"
 
 
-def _cpu_options(asked: Asked, layout: Layout, allocation: Allocation) -> tuple[str, ...]:
+def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> tuple[str, ...]:
     """What srun must be told of CPUs for a step in a job, where its defaults stand in the way."""
     tasks, gpus, cpus = layout.ntasks_per_node, layout.gpus_per_node, allocation.cpus_per_node
     if not tasks or not cpus:

@@ -12,12 +12,18 @@ from jaxsif.counts import Counts
 from jaxsif.errors import JaxsifError
 from jaxsif.layouts import binding
 from jaxsif.layouts.layout import Group, Layout, share
-from jaxsif.layouts.planner import Asked, plan_layout
+from jaxsif.layouts.planner import plan_layout
 from jaxsif.layouts.srunargs import lift
 from jaxsif.layouts.step import layout_options
+from jaxsif.request import RunOptions
 from jaxsif.slurm import Allocation
 
 Shape = tuple[object, ...]  # of a layout whose nodes are equal: nodes, tasks, GPUs, why
+
+
+def asking(*counts: int, **options: object) -> RunOptions:
+    """A request; `counts` are nodes, tasks, tasks per node."""
+    return RunOptions(("true",), None, *counts, **options)  # type: ignore[arg-type]
 
 
 def job(
@@ -33,58 +39,58 @@ def shape(layout: Layout) -> Shape:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (Asked(), (None, None, None, "Slurm's default")),
-        (Asked(nodes=2), (2, None, None, "Slurm's default")),
-        (Asked(gpus_per_node="4"), (None, 4, 4, "one task per GPU")),
-        (Asked(2, gpus_per_node="a100:2,v100:2"), (2, 4, 4, "one task per GPU")),
-        (Asked(2, ntasks_per_node=1, gpus_per_node="4"), (2, 1, 4, "--ntasks-per-node")),
-        (Asked(2, per_node=True, gpus_per_node="4"), (2, 1, 4, "--per-node")),
-        (Asked(gpus_per_node="0"), (None, None, 0, "Slurm's default")),
-        (Asked(ntasks_per_node=8, gpus_per_node="0"), (None, 8, 0, "--ntasks-per-node")),
-        (Asked(ntasks=8, gpus_per_node="4"), (2, 4, 4, "--ntasks")),
-        (Asked(ntasks=2, gpus_per_node="4"), (1, 2, 4, "--ntasks")),
-        (Asked(ntasks=8), (None, None, None, "--ntasks")),
-        (Asked(2, ntasks_per_node=2, gpus_per_task=2), (2, 2, 4, "--ntasks-per-node")),
-        (Asked(gpus_per_node="4", gpus_per_task=2), (None, 2, 4, "one task per 2 GPUs")),
+        (asking(), (None, None, None, "Slurm's default")),
+        (asking(nodes=2), (2, None, None, "Slurm's default")),
+        (asking(gpus_per_node="4"), (None, 4, 4, "one task per GPU")),
+        (asking(2, gpus_per_node="a100:2,v100:2"), (2, 4, 4, "one task per GPU")),
+        (asking(2, ntasks_per_node=1, gpus_per_node="4"), (2, 1, 4, "--ntasks-per-node")),
+        (asking(2, per_node=True, gpus_per_node="4"), (2, 1, 4, "--per-node")),
+        (asking(gpus_per_node="0"), (None, None, 0, "Slurm's default")),
+        (asking(ntasks_per_node=8, gpus_per_node="0"), (None, 8, 0, "--ntasks-per-node")),
+        (asking(ntasks=8, gpus_per_node="4"), (2, 4, 4, "--ntasks")),
+        (asking(ntasks=2, gpus_per_node="4"), (1, 2, 4, "--ntasks")),
+        (asking(ntasks=8), (None, None, None, "--ntasks")),
+        (asking(2, ntasks_per_node=2, gpus_per_task=2), (2, 2, 4, "--ntasks-per-node")),
+        (asking(gpus_per_node="4", gpus_per_task=2), (None, 2, 4, "one task per 2 GPUs")),
     ],
 )
-def test_outside_a_job(asked: Asked, expected: Shape) -> None:
+def test_outside_a_job(asked: RunOptions, expected: Shape) -> None:
     assert shape(plan_layout(asked, None, None)) == expected
 
 
 @pytest.mark.parametrize(
     ("asked", "allocation", "expected"),
     [
-        (Asked(), job(gpus_per_node=4), (2, 4, 4, "one task per GPU")),
-        (Asked(), job(), (2, None, None, "Slurm's default")),
-        (Asked(), job(gpus_per_node=0), (2, None, 0, "Slurm's default")),
-        (Asked(), job(ntasks_per_node=2, gpus_per_node=4), (2, 2, 4, "SLURM_NTASKS_PER_NODE")),
-        (Asked(), job(ntasks=8, gpus_per_node=4), (2, 4, 4, "SLURM_NTASKS")),
-        (Asked(), job(nodes=3, ntasks=8, gpus_per_node=4), (3, None, 4, "SLURM_NTASKS")),
-        (Asked(nodes=1), job(gpus_per_node=4), (1, 4, 4, "one task per GPU")),
-        (Asked(ntasks_per_node=1), job(ntasks_per_node=4, gpus_per_node=4), (2, 1, 4, "--ntasks-per-node")),
-        (Asked(per_gpu=True), job(ntasks_per_node=1, gpus_per_node=4), (2, 4, 4, "one task per GPU")),
-        (Asked(gpus_per_node="2"), job(gpus_per_node=4), (2, 2, 2, "one task per GPU")),
-        (Asked(gpus_per_node="4"), job(gpus_per_node=4), (2, 4, 4, "one task per GPU")),
-        (Asked(ntasks=1), job(gpus_per_node=4), (1, 1, 4, "--ntasks")),
+        (asking(), job(gpus_per_node=4), (2, 4, 4, "one task per GPU")),
+        (asking(), job(), (2, None, None, "Slurm's default")),
+        (asking(), job(gpus_per_node=0), (2, None, 0, "Slurm's default")),
+        (asking(), job(ntasks_per_node=2, gpus_per_node=4), (2, 2, 4, "SLURM_NTASKS_PER_NODE")),
+        (asking(), job(ntasks=8, gpus_per_node=4), (2, 4, 4, "SLURM_NTASKS")),
+        (asking(), job(nodes=3, ntasks=8, gpus_per_node=4), (3, None, 4, "SLURM_NTASKS")),
+        (asking(nodes=1), job(gpus_per_node=4), (1, 4, 4, "one task per GPU")),
+        (asking(ntasks_per_node=1), job(ntasks_per_node=4, gpus_per_node=4), (2, 1, 4, "--ntasks-per-node")),
+        (asking(per_gpu=True), job(ntasks_per_node=1, gpus_per_node=4), (2, 4, 4, "one task per GPU")),
+        (asking(gpus_per_node="2"), job(gpus_per_node=4), (2, 2, 2, "one task per GPU")),
+        (asking(gpus_per_node="4"), job(gpus_per_node=4), (2, 4, 4, "one task per GPU")),
+        (asking(ntasks=1), job(gpus_per_node=4), (1, 1, 4, "--ntasks")),
     ],
 )
-def test_in_a_job(asked: Asked, allocation: Allocation, expected: Shape) -> None:
+def test_in_a_job(asked: RunOptions, allocation: Allocation, expected: Shape) -> None:
     assert shape(plan_layout(asked, allocation, None)) == expected
 
 
 @pytest.mark.parametrize(
     ("asked", "job_gpus", "expected"),
     [
-        (Asked(nodes=1), ((2, 2),), (1, 2, 2, "one task per GPU")),
-        (Asked(), ((2, 2),), (2, 2, 2, "one task per GPU")),
-        (Asked(), ((0, 2),), (2, None, 0, "Slurm's default")),
-        (Asked(), (), (2, None, None, "Slurm's default")),
-        (Asked(gpus_per_node="1"), ((2, 1), (1, 1)), (2, 1, 1, "one task per GPU")),
+        (asking(nodes=1), ((2, 2),), (1, 2, 2, "one task per GPU")),
+        (asking(), ((2, 2),), (2, 2, 2, "one task per GPU")),
+        (asking(), ((0, 2),), (2, None, 0, "Slurm's default")),
+        (asking(), (), (2, None, None, "Slurm's default")),
+        (asking(gpus_per_node="1"), ((2, 1), (1, 1)), (2, 1, 1, "one task per GPU")),
     ],
     ids=["one node", "even", "none", "unknown", "uneven, but GPUs given"],
 )
-def test_in_a_job_whose_gpus_had_to_be_asked_for(asked: Asked, job_gpus: Counts, expected: Shape) -> None:
+def test_in_a_job_whose_gpus_had_to_be_asked_for(asked: RunOptions, job_gpus: Counts, expected: Shape) -> None:
     assert shape(plan_layout(asked, job(), job_gpus)) == expected
 
 
@@ -93,7 +99,7 @@ UNEVEN = ((3, 1), (1, 1))  # GPUs, as --gpus=4 gives them
 
 def test_uneven_gpus_are_named_when_they_are_wanted() -> None:
     allocation = job()._replace(cpus=((1, 2),), nodelist="gpu[07-08]")
-    asked = Asked(allow_uneven=True)
+    asked = asking(allow_uneven=True)
     layout = plan_layout(asked, allocation, UNEVEN)
     assert layout.groups == (Group(1, 3, 3, 1), Group(1, 1, 1, 1))
     assert layout_options(asked, layout, allocation) == (
@@ -108,7 +114,7 @@ def test_what_slurm_would_place_by_cpus_is_placed_by_gpus() -> None:
     """--nodes=2 --ntasks=4 --gpus-per-node=2 gives 3 and 1 CPUs, and so 3 and 1 tasks."""
     uneven = ((3, 1), (1, 1))
     allocation = job(ntasks=4, gpus_per_node=2)._replace(cpus=uneven, tasks=uneven, nodelist="a,b")
-    layout = plan_layout(Asked(), allocation, None)
+    layout = plan_layout(asking(), allocation, None)
     assert [group.tasks for group in layout.groups] == [2, 2]
     assert layout.placed
 
@@ -116,45 +122,45 @@ def test_what_slurm_would_place_by_cpus_is_placed_by_gpus() -> None:
 def test_a_jobs_own_uneven_tasks_stay_where_their_gpus_are() -> None:
     uneven = ((3, 1), (1, 1))
     allocation = job(ntasks=4)._replace(cpus=uneven, tasks=uneven, gpus_per_task=1, gpu_bind="per_task:1")
-    layout = plan_layout(Asked(), allocation, None)
+    layout = plan_layout(asking(), allocation, None)
     assert [(group.tasks, group.gpus) for group in layout.groups] == [(3, 3), (1, 1)]
     assert (layout.placed, layout.gpu_bind) == (False, "")
 
 
 def test_components_have_groups_of_their_own() -> None:
     parts = (job(1, gpus_per_node=1), job(2, gpus_per_node=4))
-    layout = plan_layout(Asked(allow_uneven=True), parts[0]._replace(nodes=3, components=parts), None)
+    layout = plan_layout(asking(allow_uneven=True), parts[0]._replace(nodes=3, components=parts), None)
     assert layout.groups == (Group(1, 1, 1, None, 0), Group(2, 4, 4, None, 1))
     assert (layout.nodes, layout.ntasks) == (3, 9)
     assert layout.expectation == "1:1,4:4(x2) uneven"
 
 
 REFUSED = [
-    (Asked(), job(), UNEVEN, "the job's GPUs are spread unevenly over its nodes: 3 + 1", "--allow-uneven"),
-    (Asked(per_node=True), job(), UNEVEN, "processes would have different numbers of GPUs: 3 + 1", "--allow-uneven"),
-    (Asked(ntasks_per_node=2), job(), UNEVEN, "2 tasks on a node with 1 GPU(s)", "--share-gpus"),
-    (Asked(ntasks_per_node=3, gpus_per_node="4"), None, None, "different numbers of GPUs: 2, 1, 1", "1 or 2 or 4"),
-    (Asked(ntasks_per_node=4, gpus_per_node="2"), None, None, "4 tasks on a node with 2 GPU(s)", "--gpus-per-node=4"),
-    (Asked(), job(ntasks_per_node=4, gpus_per_node=2), None, "4 tasks on a node with 2 GPU(s)", "--share-gpus"),
-    (Asked(), job(ntasks=8, gpus_per_node=2), None, "4 tasks on a node with 2 GPU(s)", "--ntasks-per-node=2"),
-    (Asked(gpus_per_node="8"), job(gpus_per_node=4), None, "8 GPUs on a node, but the job has 4", "--gpus-per-node=4"),
-    (Asked(nodes=3), job(), None, "3 nodes asked for, but the job has 2", "--nodes=2"),
-    (Asked(gpus_per_node=""), None, None, "not a number of GPUs: ''", "TYPE:N"),
-    (Asked(per_gpu=True), None, None, "how many GPUs a node has is not known", "--gpus-per-node=N"),
-    (Asked(per_gpu=True, per_node=True), None, None, "--per-node and --per-gpu contradict each other", "--per-gpu"),
-    (Asked(2, 5, 2), None, None, "--ntasks-per-node and --ntasks contradict each other", "--ntasks"),
-    (Asked(2, 3), None, None, "2 nodes cannot share 3 tasks evenly", "--ntasks=2"),
-    (Asked(3, 2), None, None, "3 nodes cannot share 2 tasks evenly", "--ntasks=3"),
-    (Asked(gpus_per_node="3", gpus_per_task=2), None, None, "3 GPUs of a node cannot be shared by tasks", "divisor"),
-    (Asked(gpus_per_node="2", gpu_bind="single:2"), None, None, "gives one GPU to several of 2", "--gpu-bind=none"),
-    (Asked(gpus_per_node="2", gpu_bind="map_gpu:7,8"), None, None, "gives GPU 7 of a node with 2", "--gpu-bind=none"),
-    (Asked(gpus_per_node="2", gpu_bind="map_gpu:a"), None, None, "cannot read --gpu-bind=map_gpu:a", "srun(1)"),
+    (asking(), job(), UNEVEN, "the job's GPUs are spread unevenly over its nodes: 3 + 1", "--allow-uneven"),
+    (asking(per_node=True), job(), UNEVEN, "processes would have different numbers of GPUs: 3 + 1", "--allow-uneven"),
+    (asking(ntasks_per_node=2), job(), UNEVEN, "2 tasks on a node with 1 GPU(s)", "--share-gpus"),
+    (asking(ntasks_per_node=3, gpus_per_node="4"), None, None, "different numbers of GPUs: 2, 1, 1", "1 or 2 or 4"),
+    (asking(ntasks_per_node=4, gpus_per_node="2"), None, None, "4 tasks on a node with 2 GPU(s)", "--gpus-per-node=4"),
+    (asking(), job(ntasks_per_node=4, gpus_per_node=2), None, "4 tasks on a node with 2 GPU(s)", "--share-gpus"),
+    (asking(), job(ntasks=8, gpus_per_node=2), None, "4 tasks on a node with 2 GPU(s)", "--ntasks-per-node=2"),
+    (asking(gpus_per_node="8"), job(gpus_per_node=4), None, "8 GPUs on a node, but the job has 4", "--gpus-per-node=4"),
+    (asking(nodes=3), job(), None, "3 nodes asked for, but the job has 2", "--nodes=2"),
+    (asking(gpus_per_node=""), None, None, "not a number of GPUs: ''", "TYPE:N"),
+    (asking(per_gpu=True), None, None, "how many GPUs a node has is not known", "--gpus-per-node=N"),
+    (asking(per_gpu=True, per_node=True), None, None, "--per-node and --per-gpu contradict each other", "--per-gpu"),
+    (asking(2, 5, 2), None, None, "--ntasks-per-node and --ntasks contradict each other", "--ntasks"),
+    (asking(2, 3), None, None, "2 nodes cannot share 3 tasks evenly", "--ntasks=2"),
+    (asking(3, 2), None, None, "3 nodes cannot share 2 tasks evenly", "--ntasks=3"),
+    (asking(gpus_per_node="3", gpus_per_task=2), None, None, "3 GPUs of a node cannot be shared by tasks", "divisor"),
+    (asking(gpus_per_node="2", gpu_bind="single:2"), None, None, "gives one GPU to several of 2", "--gpu-bind=none"),
+    (asking(gpus_per_node="2", gpu_bind="map_gpu:7,8"), None, None, "gives GPU 7 of a node with 2", "--gpu-bind=none"),
+    (asking(gpus_per_node="2", gpu_bind="map_gpu:a"), None, None, "cannot read --gpu-bind=map_gpu:a", "srun(1)"),
 ]
 
 
 @pytest.mark.parametrize(("asked", "allocation", "job_gpus", "reason", "remedy"), REFUSED)
 def test_refused(
-    asked: Asked, allocation: Allocation | None, job_gpus: Counts | None, reason: str, remedy: str
+    asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None, reason: str, remedy: str
 ) -> None:
     with pytest.raises(JaxsifError) as caught:
         plan_layout(asked, allocation, job_gpus)
@@ -167,15 +173,15 @@ def test_refused(
 @pytest.mark.parametrize(
     ("asked", "key"),
     [
-        (Asked(nodes=3), "nodes"),
-        (Asked(nodes=2, ntasks=3), "ntasks"),
-        (Asked(gpus_per_task=3), "gpus-per-task"),
-        (Asked(gpus_per_node="5"), "gpus-per-node"),
-        (Asked(gpus_per_node="x"), "gpus-per-node"),
-        (Asked(ntasks_per_node=1, gpus_per_task=5), "gpus-per-task"),
+        (asking(nodes=3), "nodes"),
+        (asking(nodes=2, ntasks=3), "ntasks"),
+        (asking(gpus_per_task=3), "gpus-per-task"),
+        (asking(gpus_per_node="5"), "gpus-per-node"),
+        (asking(gpus_per_node="x"), "gpus-per-node"),
+        (asking(ntasks_per_node=1, gpus_per_task=5), "gpus-per-task"),
     ],
 )
-def test_a_refusal_names_what_set_the_option(asked: Asked, key: str) -> None:
+def test_a_refusal_names_what_set_the_option(asked: RunOptions, key: str) -> None:
     job = Allocation("1", 2, None, None, 4)
     with pytest.raises(JaxsifError) as caught:
         plan_layout(asked._replace(sources={key: f"run.{key} in FILE"}), job, None)
@@ -200,7 +206,7 @@ def test_bound_by_slurm(bind: str, tasks: int, found: object) -> None:
 
 
 def test_sharers_of_a_gpu() -> None:
-    layout = plan_layout(Asked(ntasks_per_node=5, gpus_per_node="2", share_gpus=True), None, None)
+    layout = plan_layout(asking(ntasks_per_node=5, gpus_per_node="2", share_gpus=True), None, None)
     assert (layout.sharers, layout.expectation) == (3, "5:2 share")
 
 
@@ -234,8 +240,8 @@ def test_ten_thousand_nodes_are_planned_in_no_time() -> None:
     nodes = 10_000
     allocation = job(nodes, gpus_per_node=8)._replace(cpus=((64, nodes - 1), (32, 1)), nodelist="n[00001-10000]")
     begin = time.perf_counter()
-    layout = plan_layout(Asked(), allocation, None)
-    options = layout_options(Asked(), layout, allocation)
+    layout = plan_layout(asking(), allocation, None)
+    options = layout_options(asking(), layout, allocation)
     took = time.perf_counter() - begin
     assert (layout.ntasks, options[0]) == (80_000, "--nodes=10000")
     assert took < 0.1
