@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hosts import LOGIN_NODE
 
 from jaxsif import mpirun
 from jaxsif.apptainer import Runtime
@@ -21,17 +22,6 @@ from jaxsif.slurm import Allocation
 EXPECTED = Path(__file__).parent / "run"
 
 TRAIN = ("python", "train.py", "--steps=100", "--name", "first try")
-LOGIN_NODE = Host(
-    srun=True,
-    runtime=Runtime("apptainer", "APPTAINERENV_"),
-    image="/sw/containers/jax.sif",
-    python="/usr/bin/python3",
-    package="/sw/jaxsif/lib/jaxsif",
-    port=61234,
-    step="0a1b",
-    gpus=0,
-    job_gpus=None,
-)
 WORKSTATION = LOGIN_NODE._replace(srun=False, gpus=2)
 
 

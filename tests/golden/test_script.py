@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hosts import LOGIN_NODE
 
 from jaxsif.apptainer import Runtime
 from jaxsif.plan import build
@@ -19,17 +20,7 @@ from jaxsif.script import JobOptions, judge_image, render_script
 EXPECTED = Path(__file__).parent / "script"
 TRAINING = JobOptions("train", output="%x-%j.out")
 TRAIN = ("python", "train.py", "--steps=100", "--name", "first try")
-HOST = Host(
-    srun=True,
-    runtime=Runtime("apptainer", "APPTAINERENV_"),
-    image="/sw/images/jax.sif",
-    python="/usr/bin/python3",
-    package="/sw/jaxsif/lib/jaxsif",
-    port=61234,
-    step="0a1b",
-    gpus=0,
-    job_gpus=None,
-)
+HOST = LOGIN_NODE._replace(image="/sw/images/jax.sif")
 
 
 @dataclass(frozen=True)

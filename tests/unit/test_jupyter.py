@@ -6,24 +6,20 @@ import json
 from pathlib import Path
 
 import pytest
+from hosts import LOGIN_NODE
 
 from jaxsif.apptainer import Runtime
 from jaxsif.errors import JaxsifError
 from jaxsif.jupyter import install_kernel
 from jaxsif.plan import build
-from jaxsif.request import Host, RunOptions
+from jaxsif.request import RunOptions
 from jaxsif.task.jupyter import find_port, listens, tell
 
-HOST = Host(
+HOST = LOGIN_NODE._replace(
     srun=False,
     runtime=Runtime("singularity", "SINGULARITYENV_"),
     image="/sw/jax.sif",
-    python="/usr/bin/python3",
     package="/sw/lib/jaxsif",
-    port=61234,
-    step="0a1b",
-    gpus=0,
-    job_gpus=None,
     layers=("/home/a/jupyter.0.sqfs",),
 )
 RUN = RunOptions(("python3",), binds=("/scratch",), env=(("XLA_FLAGS", "--a --b=c,d"),))

@@ -5,27 +5,17 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from hosts import LOGIN_NODE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.apptainer import Runtime
 from jaxsif.errors import JaxsifError
 from jaxsif.layouts.layout import Group, Layout
 from jaxsif.plan import build
-from jaxsif.request import Host, RunOptions
+from jaxsif.request import RunOptions
 from jaxsif.script import Foreign, JobOptions, judge_image, name_job, quote_directive, render_script
 
-HOST = Host(
-    srun=True,
-    runtime=Runtime("apptainer", "APPTAINERENV_"),
-    image="/sw/jax.sif",
-    python="/usr/bin/python3",
-    package="/sw/lib/jaxsif",
-    port=61234,
-    step="0a1b",
-    gpus=0,
-    job_gpus=None,
-)
+HOST = LOGIN_NODE._replace(image="/sw/jax.sif", package="/sw/lib/jaxsif")
 JOB, NOTHING = JobOptions("a"), Foreign()
 
 
