@@ -1,7 +1,8 @@
-"""The image's %test, on a machine with or without a GPU. Argument: the version of JAX that is locked.
+"""The image's %test, on a machine with or without a GPU. Arguments: the version of JAX that is locked, what to check.
 
-JAX computes over two CPU devices, and every shared library of the installed wheels finds every library that it needs,
-but for those that come with the driver of the host.
+jax: JAX computes over two CPU devices. libraries: every shared library of the installed wheels finds every library that
+it needs, but for those that come with the driver of the host. Both, unless told otherwise; a build checks the libraries
+where they are installed, and JAX in the finished image.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LINKER = next(Path("/").glob("lib*/ld-linux-*.so.*"))  # the dynamic linker of x
 def shared_libraries(folder: Path) -> Iterator[Path]:
     """The ELF files below `folder` whose names say that they are libraries."""
     for path in folder.rglob("*.so*"):
-        if path.is_file() and not path.is_symlink():
+        if path.is_file():  # or, in a build, a link to one
             with path.open("rb") as file:
                 if file.read(4) == b"\x7fELF":
                     yield path
@@ -60,13 +61,15 @@ def check_jax(version: str) -> list[str]:
     return [f"sum of 0…7 over {jax.device_count()} devices: {total}"] if wrong else []
 
 
-def check(version: str) -> list[str]:
+def check(version: str, names: list[str]) -> list[str]:
     """All that is wrong; both checks at once, because each waits for the disk most of the time."""
     os.environ.update(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="2")
-    with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        libraries = beside.submit(check_libraries, Path(sysconfig.get_path("purelib")))
-        return check_jax(version) + libraries.result()
+    site = Path(sysconfig.get_path("purelib"))
+    checks = {"jax": lambda: check_jax(version), "libraries": lambda: check_libraries(site)}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        found = pool.map(lambda name: checks[name](), names or checks)
+        return [line for lines in found for line in lines]
 
 
 if __name__ == "__main__":
-    sys.exit("\n".join(check(sys.argv[1])) or 0)
+    sys.exit("\n".join(check(sys.argv[1], sys.argv[2:])) or 0)

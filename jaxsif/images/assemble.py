@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from jaxsif.errors import HostError
 from jaxsif.imagefile import find_root
 from jaxsif.images import squashfs
 from jaxsif.images.hostsettings import CACHE_FOLDER
-from jaxsif.images.squashfs import LINK, MKSQUASHFS, FileSystem, Node
+from jaxsif.images.squashfs import LINK, MKSQUASHFS, Data, FileSystem, Node
 from jaxsif.images.squashfs_writer import write
 from jaxsif.sif import replace_partition
 
@@ -78,15 +78,19 @@ def add_base(root: Node, base: Path, names: Iterable[bytes]) -> None:
         _find(root, folder).children[last] = _find(system, [*folder, last])
 
 
-def write_image(target: Path, system: FileSystem, image: Path, created: int) -> None:
-    """Write `target`: the engine's image with another file system, no time in it later than `created`."""
+def write_image(target: Path, system: FileSystem, image: Path, created: int, ahead: Mapping[Data, int]) -> None:
+    """Write `target`: the engine's image with another file system, no time in it later than `created`.
+
+    `ahead` has the places of data that the file has already.
+    """
     for node in system.root.walk():
         node.mtime = min(node.mtime, created)  # what the base system brings is older
     with open(image, "rb") as file:
         head = file.read(find_root(str(image)).offset)
-    with open(target, "wb") as out:
+    with open(target, "wb", opener=lambda path, flags: os.open(path, flags & ~os.O_TRUNC, 0o666)) as out:
         out.write(head)
-        size = write(out, system.root, system.block_size, created)
+        size = write(out, system.root, system.block_size, created, ahead)
+        out.truncate()
         out.seek(0)
         out.write(replace_partition(head, size, created))
     shutil.copymode(image, target)

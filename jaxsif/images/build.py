@@ -15,14 +15,17 @@ from tempfile import TemporaryDirectory
 
 from jaxsif import process
 from jaxsif.errors import HostError
+from jaxsif.images.ahead import write_note, written_ahead
 from jaxsif.images.assemble import add_base, add_parts, pack_parts, read_system, write_image
 from jaxsif.images.base import base_path, make_base
 from jaxsif.images.cache import prune
+from jaxsif.images.disk import fast_folder
 from jaxsif.images.hostsettings import BUILD_FOLDER, CACHE_FOLDER, host_variables, write_settings
 from jaxsif.images.recipe import Recipe
 from jaxsif.images.revision import Revision, find_revision
 from jaxsif.images.squashfs import MKSQUASHFS
 
+_ROOM = 2 << 30  # bytes: several times what the engine unpacks and packs of an own base system
 _UNCHANGED = "unchanged"  # in BUILD_FOLDER: the base's files that %post left as they were
 Show = Callable[[str], None]  # a line of progress, for people
 
@@ -59,8 +62,9 @@ def build_image(recipe: Recipe, options: BuildOptions, environ: Mapping[str, str
         with (
             TemporaryDirectory(".build", dir=options.output) as scratch,
             TemporaryDirectory(".build", dir=options.cache) as stage,
+            TemporaryDirectory(".jaxsif", dir=scratch if options.base else fast_folder(_ROOM, scratch)) as system,
         ):
-            build = _Build(recipe, options, revision, Path(scratch), Path(stage), environ, show_timed)
+            build = _Build(recipe, options, revision, Path(scratch), Path(stage), system, environ, show_timed)
             build.run()
             inputs.unlink(missing_ok=True)
             build.image.replace(target)
@@ -83,6 +87,7 @@ class _Build:
     revision: Revision
     scratch: Path  # beside the image: the engine's files
     stage: Path  # in the cache: what the build sees as BUILD_FOLDER
+    system: str  # in memory where that has room: the engine's root file system, of many small files
     environ: Mapping[str, str]
     show: Show
 
@@ -98,6 +103,24 @@ class _Build:
 
     def run(self) -> None:
         """Everything, up to the tested image."""
+        cache, block, created = self.options.cache, self.recipe.block, self.revision.created
+        note = cache / f"last-{self.recipe.flavour}.json"
+        with written_ahead(self.image, note) as ahead:
+            base = self._run_engine()
+            system = read_system(self.engine_image)
+            packed = pack_parts(system.root, cache, block, self.stage)
+            self.show(f"compressed {packed} parts, writing the image")
+            add_parts(system.root, cache, block, created)
+            if base:
+                add_base(system.root, base, (self.stage / _UNCHANGED).read_bytes().splitlines())
+            write_image(self.image, system, self.engine_image, created, ahead())
+        write_note(note, self.image, system.root, self.stage)
+        prune(cache, time.time())
+        self.show("running the test of the image")
+        self._engine("a", "test", "--cleanenv", "--contain", self.image.name, "jax")
+
+    def _run_engine(self) -> Path | None:
+        """Make the engine's image; return the base system that it is built on, if that is our own."""
         recipe, cache = self.recipe, self.options.cache
         host = host_variables(self.environ)
         self._fill_stage(host)
@@ -109,25 +132,16 @@ class _Build:
         self._engine("w", "build", *self._build_options(base))
         for folder in (self.stage / "compiled").iterdir():
             folder.replace(cache / "compiled" / folder.name)
-        system = read_system(self.engine_image)
-        packed = pack_parts(system.root, cache, recipe.block, self.stage)
-        self.show(f"compressed {packed} parts, writing the image")
-        add_parts(system.root, cache, recipe.block, self.revision.created)
-        if base:
-            add_base(system.root, base, (self.stage / _UNCHANGED).read_bytes().splitlines())
-        write_image(self.image, system, self.engine_image, self.revision.created)
-        prune(cache, time.time())
-        self.show("running the test of the image")
-        self._engine("a", "test", "--cleanenv", "--contain", self.image.name)
+        return base
 
     def _fill_stage(self, host: Mapping[str, str]) -> None:
         for folder in (self.stage / "cache", self.stage / "compiled", self.options.cache / "compiled"):
             folder.mkdir(exist_ok=True)
-        (self.stage / _UNCHANGED).touch()
+        for name in ("uv", _UNCHANGED):
+            (self.stage / name).touch()
         write_settings(self.stage, host)
         shutil.copyfile(self.recipe.lock, self.stage / "lock.txt")
         shutil.copyfile(self.recipe.root / "containers/compile.py", self.stage / "compile.py")
-        shutil.copy(find_uv(self.environ), self.stage / "uv")
 
     def _own_base(self, host: Mapping[str, str]) -> Path:
         """The base system of the flavour's packages, from the cache or made now."""
@@ -155,7 +169,8 @@ class _Build:
             "CREATED": self.revision.date,
         }
         options = ["--force", "--notest"]  # labels in place of the engine's own; the finished image is tested
-        options += ["--bind", f"{self.stage}:{BUILD_FOLDER}", "--bind", f"{self.options.cache}:{CACHE_FOLDER}"]
+        seen = {BUILD_FOLDER: self.stage, CACHE_FOLDER: self.options.cache, f"{BUILD_FOLDER}/uv": find_uv(self.environ)}
+        options += [option for place, path in seen.items() for option in ("--bind", f"{path}:{place}")]
         options += [option for name, value in arguments.items() for option in ("--build-arg", f"{name}={value}")]
         # One compressor a core; mksquashfs takes one core from the engine otherwise.
         squashfs = [*MKSQUASHFS, "-b", recipe.block, "-processors", str(os.cpu_count() or 1)]
@@ -166,13 +181,10 @@ class _Build:
 
     def _engine(self, mode: str, *arguments: str) -> None:
         """Run the engine in `scratch`; raises HostError with the end of what it said if it fails."""
-        # The engine unpacks below TMPDIR, and a /tmp in memory is small.
-        temporary = {"APPTAINER_TMPDIR": str(self.scratch), "SINGULARITY_TMPDIR": str(self.scratch)}
+        environ = {**self.environ, "APPTAINER_TMPDIR": self.system, "SINGULARITY_TMPDIR": self.system}
         log = self.options.output / f"{self.recipe.name}.log"
         argv = [self.options.runtime, *arguments]
-        status = process.run_logged(
-            argv, {**self.environ, **temporary}, str(log), str(self.scratch), self._progress, mode
-        )
+        status = process.run_logged(argv, environ, str(log), str(self.scratch), self._progress, mode)
         if status:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
             name = self.recipe.name

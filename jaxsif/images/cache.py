@@ -10,7 +10,7 @@ _KEPT = 30 * 24 * 3600  # seconds since the last build that used it; a build tou
 
 def prune(cache: Path, now: float) -> None:
     """Remove what no build has used for long; uv has its own ways with the wheels as downloaded."""
-    for pattern in ("base-*.sqfs", "packed/*", "compiled/*"):
+    for pattern in ("base-*.sqfs", "last-*.json", "packed/*", "compiled/*"):
         for path in cache.glob(pattern):
             if now - path.stat().st_mtime > _KEPT:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()

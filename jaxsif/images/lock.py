@@ -13,7 +13,7 @@ from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images.build import find_uv
 from jaxsif.images.hostsettings import host_variables
-from jaxsif.images.recipe import check_flavour, parse_arguments, read_flavours
+from jaxsif.images.recipe import check_flavour, lock_path, parse_arguments, read_flavours
 
 PLATFORMS = ("x86_64", "aarch64")
 
@@ -32,12 +32,6 @@ class Lock(NamedTuple):
     path: Path
     old: str
     new: str
-
-
-def lock_path(root: Path, flavour: str, platform: str = "x86_64") -> Path:
-    """Where the lock of a flavour is."""
-    suffix = "" if platform == "x86_64" else f"-{platform}"
-    return root / f"containers/locks/{flavour}{suffix}.txt"
 
 
 def select_flavours(root: Path, flavour: str | None) -> list[str]:

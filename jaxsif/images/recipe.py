@@ -29,7 +29,7 @@ class Recipe:
 
     @property
     def lock(self) -> Path:
-        return _find_lock(self.root, self.flavour, self.machine)
+        return lock_path(self.root, self.flavour, self.machine)
 
     @property
     def flavour_file(self) -> Path:
@@ -92,7 +92,8 @@ class Recipe:
         return digest.hexdigest()
 
 
-def _find_lock(root: Path, flavour: str, machine: str) -> Path:
+def lock_path(root: Path, flavour: str, machine: str) -> Path:
+    """Where the lock of a flavour is, for x86_64 or aarch64."""
     suffix = "" if machine == "x86_64" else f"-{machine}"
     return root / f"containers/locks/{flavour}{suffix}.txt"
 
@@ -116,7 +117,7 @@ def read_recipe(root: Path, flavour: str, machine: str = platform.machine()) -> 
     """The recipe of `flavour` for a machine; raises JaxsifError for an unknown flavour or a lock without JAX."""
     check_flavour(root, flavour)
     arguments = parse_arguments(root / f"containers/flavours/{flavour}.args")
-    lock = _find_lock(root, flavour, machine)
+    lock = lock_path(root, flavour, machine)
     version = re.search(r"^jax==(\S+)", lock.read_text() if lock.exists() else "", re.MULTILINE)
     if not version:
         raise JaxsifError(f"no locked version of jax in {lock}", f"flavour {flavour}", f"make lock FLAVOUR={flavour}")

@@ -1,13 +1,14 @@
 """Write a squashfs file system whose files are those of other ones.
 
 The data of a file are copied as they were compressed, so that a file is compressed once for all images that hold it.
+Big ones come first, the biggest before the others: two images that differ in small files alone begin alike.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import BinaryIO
 
@@ -38,6 +39,8 @@ from jaxsif.images.squashfs import (
 _FLAGS = 0x1 | 0x10 | 0x40 | 0x200 | 0x800
 _NONE = 0xFFFFFFFFFFFFFFFF  # the place of a table that is not there
 _ENTRIES = 256  # in one listing
+BIG = 1 << 20  # bytes of data
+_STEP = 16 << 20  # bytes that are copied at once
 
 
 class _Metadata:
@@ -64,11 +67,11 @@ class _Metadata:
 class _Writer:
     """The metadata of the file system that is being written."""
 
-    def __init__(self, root: Node, starts: dict[int, int]) -> None:
+    def __init__(self, root: Node, places: Mapping[Data, int]) -> None:
         self.inodes, self.directories = _Metadata(), _Metadata()
         self.ids = sorted({number for node in root.walk() for number in (node.uid, node.gid)})
         self._numbers = {id(node): number for number, node in enumerate(root.walk(), 1)}
-        self._starts = starts
+        self._places = places
         self.count = len(self._numbers)
         self.root = self._add(root, self.count + 1)
 
@@ -80,7 +83,7 @@ class _Writer:
             body = self._directory(node, parent, entries)
         elif node.type == FILE:
             assert node.data is not None
-            body = LARGE_FILE.pack(self._starts[id(node)], node.size, node.sparse, 1, NO_INDEX, 0, NO_INDEX)
+            body = LARGE_FILE.pack(self._places[node.data], node.size, node.sparse, 1, NO_INDEX, 0, NO_INDEX)
             body += struct.pack(f"<{len(node.data.blocks)}I", *node.data.blocks)
         elif node.type == LINK:
             body = struct.pack("<II", 1, len(node.target)) + node.target
@@ -116,11 +119,17 @@ class _Writer:
             yield ENTRY.pack(offset, difference, child.type, len(name) - 1) + name
 
 
-def write(out: BinaryIO, root: Node, block_size: int, mtime: int) -> int:
-    """Write a file system at the place where `out` is, which must be a multiple of 4096; return its size in bytes."""
+def write(out: BinaryIO, root: Node, block_size: int, mtime: int, ahead: Mapping[Data, int] | None = None) -> int:
+    """Write a file system at the place where `out` is, which must be a multiple of 4096; return its size in bytes.
+
+    `ahead` has the places in `out` of data that are there already.
+    """
     begin = out.tell()
-    out.write(bytes(SUPERBLOCK.size))
-    writer = _Writer(root, _copy_data(out, root, begin))
+    places = place_data(root)
+    missing = {data: begin + at for data, at in places.items() if not ahead or ahead.get(data) != begin + at}
+    copy_data(out, missing)
+    out.seek(begin + SUPERBLOCK.size + sum(data.length for data in places))
+    writer = _Writer(root, places)
     inodes = out.tell() - begin
     out.write(writer.inodes.packed())
     directories = out.tell() - begin
@@ -134,36 +143,38 @@ def write(out: BinaryIO, root: Node, block_size: int, mtime: int) -> int:
     end = out.tell()
     block, offset = writer.root
     shape = (block_size, 0, ZSTD, block_size.bit_length() - 1, _FLAGS, len(writer.ids), 4, 0)
-    places = (block << 16 | offset, used, used - 8, _NONE, inodes, directories, fragments, _NONE)
+    tables = (block << 16 | offset, used, used - 8, _NONE, inodes, directories, fragments, _NONE)
     out.seek(begin)
-    out.write(SUPERBLOCK.pack(MAGIC, writer.count, mtime, *shape, *places))
+    out.write(SUPERBLOCK.pack(MAGIC, writer.count, mtime, *shape, *tables))
     out.seek(end)
     return end - begin
 
 
-def _copy_data(out: BinaryIO, root: Node, begin: int) -> dict[int, int]:
-    """Copy the data of all files, once for those that share them; return where each file's begin, by the node's id."""
-    starts: dict[int, int] = {}
-    copied: dict[Data, int] = {}
+def place_data(root: Node) -> dict[Data, int]:
+    """Where the data of all files go in a file system, once for those that share them."""
+    found = dict.fromkeys(node.data for node in root.walk() if node.data)
+    places, end = {}, SUPERBLOCK.size
+    for data in sorted(found, key=lambda data: -data.length if data.length >= BIG else 0):
+        places[data] = end
+        end += data.length
+    return places
+
+
+def copy_data(out: BinaryIO, places: Mapping[Data, int], wanted: Callable[[], bool] = lambda: True) -> None:
+    """Copy data to their places in `out`, as long as they are wanted."""
     sources: dict[str, BinaryIO] = {}
     with ExitStack() as files:
-        for node in root.walk():
-            if node.data is None:
-                continue
-            if node.data.path not in sources:
-                sources[node.data.path] = files.enter_context(open(node.data.path, "rb"))
-            if node.data not in copied:
-                copied[node.data] = out.tell() - begin
-                _copy(sources[node.data.path], node.data, out)
-            starts[id(node)] = copied[node.data]
-    return starts
+        for data, place in places.items():
+            if data.path not in sources:
+                sources[data.path] = files.enter_context(open(data.path, "rb"))
+            out.seek(place)
+            _copy(sources[data.path], data, out, wanted)
 
 
-def _copy(source: BinaryIO, data: Data, out: BinaryIO) -> None:
-    out.flush()
+def _copy(source: BinaryIO, data: Data, out: BinaryIO, wanted: Callable[[], bool]) -> None:
     position, left = data.start, data.length
-    while left:
-        count = os.sendfile(out.fileno(), source.fileno(), position, left)
+    while left and wanted():
+        count = os.sendfile(out.fileno(), source.fileno(), position, min(left, _STEP))
         if not count:
             raise HostError(f"file ended {left} bytes too early: {data.path}", "", "remove it, and build again")
         position, left = position + count, left - count

@@ -65,6 +65,18 @@ def test_what_a_build_changes_of_its_base(cluster: Cluster, work: Path) -> None:
     assert files[b"GPL-2"].size == files[b"Artistic"].size
 
 
+def test_a_library_that_another_needs_is_missed(cluster: Cluster, work: Path) -> None:
+    """The build ends before it writes an image; the wheel in the cache, where the links point to, still has it."""
+    source = copy_source(work / "source")
+    with (source / "containers/flavours/cpu.args").open("a") as arguments:
+        arguments.write("LEAVE_OUT=numpy.libs/libscipy_openblas*\n")
+    with build(source, work / "images") as process:
+        _, err = process.communicate(timeout=200)
+    assert process.returncode == 125
+    assert re.search(r"numpy/_core/_multiarray_umath\.\S+ needs libscipy_openblas", err), err
+    assert left_behind(work / "images") == []
+
+
 @pytest.fixture
 def index(work: Path) -> Iterator[str]:
     """A package index on this machine with one file; its address."""
@@ -108,7 +120,9 @@ def test_a_wheel_that_cannot_be_trusted(cluster: Cluster, work: Path, index: str
 
 
 @pytest.mark.parametrize(
-    ("full", "size"), [("output", "80m"), ("output", "190m"), ("cache", "90m")], ids=["unpacking", "writing", "cache"]
+    ("full", "size"),
+    [("memory", "4g,nr_inodes=1000"), ("output", "190m"), ("cache", "90m")],
+    ids=["unpacking", "writing", "cache"],
 )
 def test_a_full_disk_is_named_and_nothing_is_left(cluster: Cluster, work: Path, full: str, size: str) -> None:
     """In the cluster's system, where a small file system can be mounted; with the base, which it cannot make."""
@@ -116,14 +130,15 @@ def test_a_full_disk_is_named_and_nothing_is_left(cluster: Cluster, work: Path, 
     base = base_path(recipe.packages, recipe.block, CACHE)
     if not base.exists():
         make_base(base, recipe.packages, recipe.block, os.environ, print)
-    folders = {"output": work / "images", "cache": CACHE, full: work / "small"}
+    small = "/dev/shm" if full == "memory" else work / "small"
+    folders = {"output": work / "images", "cache": CACHE, full: small}
     argv = ["python3", "-m", "jaxsif", "image", "build", "--flavour=cpu", "--force"]
-    argv += [f"--{name}={folder}" for name, folder in folders.items()]
+    argv += [f"--output={folders['output']}", f"--cache={folders['cache']}"]
     script = f"""
-        mkdir {work}/small && mount -t tmpfs -o size={size} tmpfs {work}/small && cd {REPOSITORY} || exit 1
-        [ {full} = output ] || cp {base} {work}/small
+        mkdir -p {small} && mount -t tmpfs -o size={size} tmpfs {small} && cd {REPOSITORY} || exit 1
+        [ {full} != cache ] || cp {base} {small}
         PATH=$PATH:{REPOSITORY}/build/venv/bin {shlex.join(argv)}
-        echo "status $?"; find {work}/small -mindepth 1 -maxdepth 1 ! -name '*.log' -printf 'left %f\\n'
+        echo "status $?"; find {small} -mindepth 1 -maxdepth 1 ! -name '*.log' -printf 'left %f\\n'
     """
     settings = {**os.environ, **host_variables(os.environ)}
     done = subprocess.run(

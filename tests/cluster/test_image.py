@@ -99,6 +99,7 @@ def test_wheels_are_checked_against_the_lock(cluster: Cluster, work: Path) -> No
 def test_interrupted_build_leaves_nothing(cluster: Cluster, work: Path, number: signal.Signals, stage: str) -> None:
     source = copy_source(work / "source")
     (source / "LICENSE").write_text("another input, so another image\n")
+    memory = set(Path("/dev/shm").glob("*.jaxsif"))
     with build(source, work / "images") as process:
         assert process.stdout is not None
         while stage not in process.stdout.readline():
@@ -108,6 +109,7 @@ def test_interrupted_build_leaves_nothing(cluster: Cluster, work: Path, number: 
     assert process.returncode == 128 + number
     assert "Traceback" not in err
     assert [path.name for path in (work / "images").iterdir() if path.suffix != ".log"] == []
+    assert set(Path("/dev/shm").glob("*.jaxsif")) <= memory
     deadline = time.monotonic() + 5
     while left := subprocess.run(["pgrep", "-fa", str(work)], capture_output=True, text=True, check=False).stdout:
         assert time.monotonic() < deadline, left
