@@ -20,7 +20,7 @@ LAUNCHER_LIB := build/launcher-lib
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help image image-all lock install rootfs cluster cluster-install demo test test-unit test-cluster lint golden \
-        bench-launch bench-nodes bench-start bench-image clean
+        bench-launch bench-nodes bench-start bench-bare bench-train bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -74,16 +74,22 @@ golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 	$(VENV)/bin/pytest -q tests/golden --rewrite-golden
 
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
-	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 20' <tests/bench/launch.py
+	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && cd "$$(mktemp -d)" && exec jaxsif bench launch --bound 60'
 
 bench-nodes: cluster-install cluster ## node lists of 10,000 names, beside scontrol
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 15' <tests/bench/nodelist.py
 
 bench-start: $(VENV_READY) cluster-install cluster ## `import jax` in many tasks, beside bare processes and the plain way
-	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/start.py 5
+	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/bare.py start 5
+
+bench-bare: $(VENV_READY) cluster-install cluster ## an all-reduce and a training step, beside bare processes
+	@$(VENV)/bin/python tests/bench/bare.py steps 10
+
+bench-train: cluster-install cluster ## jit + sharding of slurm/train, beside the same in plain JAX by hand
+	@tests/bench/train.sh
 
 bench-image: $(VENV_READY) $(RUNTIME_READY) ## build times and size of FLAVOUR: cold, the plain way, one package changed
-	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/image.py $(FLAVOUR)
+	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/jaxsif bench image --flavour $(FLAVOUR) --output build/bench-image-$(FLAVOUR)-$$(date +%Y%m%d-%H%M%S)
 
 clean: ## stop the cluster and remove build/
 	@$(MINICLUSTER) reset --all

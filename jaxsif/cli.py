@@ -54,6 +54,13 @@ COMMANDS = {
     ("module", "default"): "choose what jax/sif stands for",
     ("module", "list"): "list the modules",
     ("module", "remove"): "remove a module",
+    ("bench", "collectives"): "measure collectives and the links between nodes",
+    ("bench", "launch"): "measure what jaxsif run adds to a bare srun",
+    ("bench", "train"): "measure training steps, on more and more processes",
+    ("bench", "startup"): "tell where the seconds of a start go",
+    ("bench", "image"): "measure how long an image takes to build",
+    ("bench", "compare"): "tell what got worse between two results",
+    ("bench", "plot"): "draw results",
     ("completion",): "print what a shell needs to complete the command line",
     ("manual",): "write the man pages",
 }
@@ -61,6 +68,7 @@ _GROUPS = {
     "image": "build, sign, download images, and look at them",
     "layer": "packages to add to an image",
     "module": "the modules of images",
+    "bench": "measure, compare and draw",
 }
 
 

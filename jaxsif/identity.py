@@ -26,7 +26,8 @@ def identify(rank: int, tasks_per_node: int, nodes: Sequence[str], job: str) -> 
         "SLURM_GTIDS": ",".join(map(str, range(first, first + tasks_per_node))),
         "SLURM_NODEID": str(node),
         "SLURMD_NODENAME": nodes[node],
-        "SLURM_DISTRIBUTION": "block",  # and not that of a job that this is in
+        "SLURM_DISTRIBUTION": "block",  # and not that of a job that this is in, no more than its batch script's process
+        "SLURM_TASK_PID": "",
     }
 
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.packages import find_packages
 from jaxsif.plan import LaunchPlan
 from jaxsif.request import Host, RunOptions
 
@@ -20,14 +20,7 @@ _MARK = "jaxsif"  # in a kernel's metadata: ours to replace
 
 def find_module(names: Sequence[str], host: Host, environ: Mapping[str, str]) -> str:
     """The first of the modules that the image, with its layers, has; raises HostError. Looked for on this host."""
-    assert host.runtime is not None
-    assert host.image is not None
-    program = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]), sep='\\n')"
-    command = ("python3", "-c", program, *names)
-    done = process.captured(host.runtime.run_argv(host.image, (), command, host.layers), environ)
-    if done.returncode:
-        raise HostError(f"cannot look for Jupyter in {host.image}: {done.stderr.strip()}", "python3 in it")
-    found = done.stdout.split()
+    found = find_packages(names, host, environ)
     if not found:
         package = names[0]
         raise HostError(

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from jaxsif.children import Child, run
+from jaxsif.children import Child, Pass, run
 from jaxsif.distributed import PORT_VARIABLE
 from jaxsif.errors import PortTakenError
 from jaxsif.host import coordinator_ports, free_ports, step_name
@@ -21,6 +21,7 @@ from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 
 _MORE_PORTS = 3  # to try when the first is taken
+Reader = Callable[[], Pass]  # makes, for each child, what is shown of its output
 
 
 def launch_until_port_is_free(
@@ -29,6 +30,7 @@ def launch_until_port_is_free(
     environ: Mapping[str, str],
     note: Callable[[str], None],
     verbose: bool = False,
+    stdout: Reader | None = None,
 ) -> int:
     """As `launch`; when the port turns out to be taken on the first task's node, once more with the next of `others`.
 
@@ -37,7 +39,7 @@ def launch_until_port_is_free(
     """
     while True:
         try:
-            return launch(plan, environ, note if verbose else None)
+            return launch(plan, environ, note if verbose else None, stdout)
         except PortTakenError as error:
             following = next(others, None) if _input_is_no_file() else None
             if following is None:
@@ -68,15 +70,21 @@ def _input_is_no_file() -> bool:
         return True  # closed
 
 
-def launch(plan: LaunchPlan, environ: Mapping[str, str], tell: Callable[[str], None] | None = None) -> int:
+def launch(
+    plan: LaunchPlan,
+    environ: Mapping[str, str],
+    tell: Callable[[str], None] | None = None,
+    stdout: Reader | None = None,
+) -> int:
     """Run the plan to its end; return 0 or 128 + N for a signal to us, raise JaxsifError with the cause otherwise.
 
-    `tell` is told what the tasks have reported of themselves.
+    `tell` is told what the tasks have reported of themselves. `stdout` makes what reads their standard output, which
+    is ours without it.
     """
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
     seen = ReportFilter(plan.label)
-    ended = run(_CHILDREN[plan.launcher](plan, base, seen))
+    ended = run(_CHILDREN[plan.launcher](plan, base, seen, stdout))
     told = describe_cache(seen.reports)
     if tell and told:
         tell(told)
@@ -88,11 +96,15 @@ def launch(plan: LaunchPlan, environ: Mapping[str, str], tell: Callable[[str], N
     return 0
 
 
-def _srun_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[Child]:
-    return [Child(plan.argv, environ, seen.feed)]
+def _srun_children(
+    plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
+) -> list[Child]:
+    return [Child(plan.argv, environ, seen.feed, stdout() if stdout else None)]
 
 
-def _mpirun_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[Child]:
+def _mpirun_children(
+    plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
+) -> list[Child]:
     """mpirun, alone in its session: a second Ctrl-C, the terminal's beside ours, would make it leave its tasks."""
     out, err = Output(plan.label), Output(plan.label)
 
@@ -105,10 +117,13 @@ def _mpirun_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportF
             seen.errors.append(f"mpirun: error: {err.complaint}")
         return shown + seen.feed(b"")
 
-    return [Child(plan.argv, environ, stderr, out.feed if plan.label else None, own_group=True)]
+    read = stdout() if stdout else None
+    return [Child(plan.argv, environ, stderr, out.feed if plan.label else read, own_group=True)]
 
 
-def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter) -> list[Child]:
+def _local_children(
+    plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
+) -> list[Child]:
     """One child per process, each with the variables by which Slurm would tell it who it is."""
     count = plan.layout.ntasks_per_node or 1
     gpus = hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), plan.layout.gpus_per_node or 0, 0)
@@ -118,12 +133,13 @@ def _local_children(plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFi
         variables["SLURMD_NODENAME"] = socket.gethostname()
         one = ReportFilter(beside=seen)
         label = _Labeller(index, one) if plan.label else None
+        read = stdout() if stdout else None
         children.append(
             Child(
                 plan.argv,
                 {**environ, **variables},
                 stderr=label.stderr if label else one.feed,
-                stdout=label.stdout if label else None,
+                stdout=label.stdout if label else read,
                 own_group=True,
                 stdin=index == 0,
             )

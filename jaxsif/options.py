@@ -128,11 +128,11 @@ def _add_argument(group: argparse._ArgumentGroup, option: Option) -> None:
     elif option.kind == LIST:
         how["action"] = "append"
     elif option.kind == COUNT:
-        how["type"] = _count
+        how["type"] = count
     group.add_argument(option.flag, dest=option.field, default=None, help=option.help, **how)
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not {COUNT}")
     return int(text)

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-# A shell starts what runs in its background with SIGINT ignored, and all that the tests start would inherit that.
+# A shell starts what runs in its background with SIGINT ignored, nohup ignores SIGHUP, and all that the tests start
+# would inherit that; what a handler catches is not inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

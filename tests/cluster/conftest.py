@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from builds import REPOSITORY
-from harness import PROGRAMS, Cluster
+from examples import LAYER, PACKAGES
+from harness import MINICLUSTER, PROGRAMS, Cluster
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +49,33 @@ def folder(cluster: Cluster) -> Iterator[str]:
         cluster.write(f"{path}/{program.name}", program.read_text())
     yield path
     cluster.check(f"scancel --me && rm -rf {path}")
+
+
+@pytest.fixture
+def programs(cluster: Cluster, folder: str) -> str:
+    """A fresh folder with a copy of slurm/ in it, as users make it."""
+    cluster.check(f'module load jax/sif && cp -r "$JAXSIF_HOME/slurm" {folder}/slurm')
+    return folder
+
+
+@pytest.fixture(scope="session")
+def layer(cluster: Cluster) -> str:
+    """The name of a layer that has what some programs of slurm/ import.
+
+    The cluster has no package index: the layer is made on the host's network, in /sw, and copied.
+    """
+    good = f"jaxsif layer show {LAYER} | grep -q '^status *ok$'"
+    if cluster.run(f"module load jax/sif && {good}").returncode:
+        create = "export XDG_DATA_HOME=/sw/data XDG_CACHE_HOME=/sw/data JAX_IMAGE=$(ls /sw/jaxsif/images/*-cpu.sif); "
+        create += f"rm -rf /sw/data; exec /sw/jaxsif/*/bin/jaxsif layer create {LAYER} {' '.join(PACKAGES)}"
+        made = subprocess.run(
+            [MINICLUSTER, "sandbox", "--", "bash", "-c", create], capture_output=True, text=True, check=False
+        )
+        assert made.returncode == 0, made.stderr
+        cluster.check(
+            "mkdir -p ~/.local/share/jaxsif/layers && cp /sw/data/jaxsif/layers/* ~/.local/share/jaxsif/layers"
+        )
+    return LAYER
 
 
 @pytest.fixture

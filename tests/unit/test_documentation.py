@@ -12,7 +12,7 @@ import pytest
 from jaxsif.cli import COMMANDS, build_parser
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("slurm/*.md")])
+PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("slurm/**/*.md")])
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # The page of a command, by its first word.
 PAGE_OF = {
@@ -21,6 +21,7 @@ PAGE_OF = {
     "image": "image.md",
     "layer": "layers.md",
     "module": "site.md",
+    "bench": "bench.md",
     **dict.fromkeys(("submit", "shell", "jupyter"), "jobs.md"),
     **dict.fromkeys(("completion", "manual"), "site.md"),
 }

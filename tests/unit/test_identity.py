@@ -21,6 +21,7 @@ def test_task_of_the_second_node() -> None:
         "SLURM_NODEID": "1",
         "SLURMD_NODENAME": "b",
         "SLURM_DISTRIBUTION": "block",
+        "SLURM_TASK_PID": "",
     }
 
 

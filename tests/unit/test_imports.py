@@ -20,7 +20,8 @@ ORDER = (
     *("environment", "plan", "render", "reports", "near", "explain"),
     *("describe", "completion", "manual", "config", "fabric", "script", "elf"),
     *("imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch", "images"),
-    *("libraries", "layering", "modulefile", "modules", "policy", "prepare", "jobs", "jupyter", "commands"),
+    *("libraries", "layering", "modulefile", "modules", "policy", "prepare", "jobs", "packages", "jupyter", "bench"),
+    "commands",
     *("cli", "__main__"),
 )
 _PURE_AND_FAST = (
@@ -55,7 +56,7 @@ IMPURE_CALLS = {"print", "open", "input", "exec", "eval"}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
     for path in sorted(PACKAGE.rglob("*.py"))
-    if path.name != "__init__.py" and not {"task", "node"}.intersection(path.relative_to(PACKAGE).parts)
+    if path.name != "__init__.py" and not {"task", "node", "inside"}.intersection(path.relative_to(PACKAGE).parts)
 }
 # What runs on the nodes, by whatever Python is there: in the container, and outside of it.
 TASK_FILES = sorted((PACKAGE / "task").rglob("*.py"))

@@ -1,0 +1,1 @@
+"""`jaxsif bench`: programs that measure, and what is made of what they print."""

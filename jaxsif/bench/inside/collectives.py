@@ -1,0 +1,153 @@
+"""Collectives over all devices, and permutes over the links between neighbouring nodes: their times, checked results.
+
+    python collectives.py OPERATIONS SIZES ITERATIONS SECONDS LINK_SIZE
+
+Process 0 prints a record of each, as a line of JSON; sizes are bytes that each device holds, as nccl-tests counts. A
+time is the median over the iterations, of the slowest process. With 0 ITERATIONS there are as many as take SECONDS.
+"""
+
+import sys
+
+import jax
+import numpy as np
+from common import gather, measure, node_names, room_for_device, tell, tell_memory, tell_system
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from rings import find_rounds
+
+AXIS = "devices"
+PERIOD = 31  # of the data: device i holds (7 i + j) mod 31, so all sums are exact
+CHUNK = 1 << 20  # elements that are checked at once
+COPIES = 4  # of its data, that a device needs room for: input, two outputs, and what the transport keeps
+
+
+def operation(name, n):
+    """What each device does, and the NumPy value of element j of its result on device d, from `size` elements."""
+
+    def value(device, j):
+        return (7 * device + j) % PERIOD
+
+    sums = np.array([sum(value(device, j) for device in range(n)) for j in range(PERIOD)])
+    ring = [(device, (device + 1) % n) for device in range(n)]
+    return {
+        "all-reduce": (lambda x: lax.psum(x, AXIS), lambda d, j, size: sums[j % PERIOD]),
+        "all-gather": (
+            lambda x: lax.all_gather(x, AXIS, tiled=True),
+            lambda d, j, size: value(j // (size // n), j % (size // n)),
+        ),
+        "reduce-scatter": (
+            lambda x: lax.psum_scatter(x, AXIS, tiled=True),
+            lambda d, j, size: sums[(d * (size // n) + j) % PERIOD],
+        ),
+        "all-to-all": (
+            lambda x: lax.all_to_all(x, AXIS, 0, 0, tiled=True),
+            lambda d, j, size: value(j // (size // n), d * (size // n) + j % (size // n)),
+        ),
+        "permute": (lambda x: lax.ppermute(x, AXIS, ring), lambda d, j, size: value((d - 1) % n, j)),
+    }[name]
+
+
+def on_devices(mesh, function):
+    """A program that calls the function on each device, with its part of the input."""
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P(AXIS), out_specs=P(AXIS)))
+
+
+def make_input(mesh, elements):
+    """`elements` numbers on each device."""
+
+    def fill(index):
+        device = (index[0].start or 0) // elements
+        period = (7 * device + np.arange(PERIOD)) % PERIOD
+        return np.tile(period.astype(np.float32), -(-elements // PERIOD))[:elements]
+
+    return jax.make_array_from_callback((mesh.size * elements,), NamedSharding(mesh, P(AXIS)), fill)
+
+
+def check(result, expected, what):
+    """Compare what this process holds of the result with expected(device, indices)."""
+    for shard in result.addressable_shards:
+        data = np.asarray(shard.data)
+        device = (shard.index[0].start or 0) // data.size
+        for begin in range(0, data.size, CHUNK):
+            part = data[begin : begin + CHUNK]
+            right = expected(device, np.arange(begin, begin + part.size))
+            assert np.array_equal(part, right), f"{what}: wrong numbers on device {device}"
+
+
+def round_size(size, n):
+    """So that each of n devices has an equal part, of at least one number."""
+    return max(size // 4 // n, 1) * n * 4
+
+
+def measure_operation(mesh, name, size, iterations, seconds):
+    """One operation with one size."""
+    n = mesh.size
+    elements = size // 4
+    function, expected = operation(name, n)
+    x = make_input(mesh, elements // n if name == "all-gather" else elements)
+    result, times, count = measure(on_devices(mesh, function), x, iterations, seconds)
+    check(result, lambda d, j: expected(d, j, elements), f"{name} of {size} bytes")
+    tell("operation", operation=name, size=4 * elements, time=float(times.max()), iterations=count)
+
+
+def measure_links(mesh, names, size, iterations, seconds):
+    """From each node to its neighbours in a ring, and back: all devices of a node send at once."""
+    nodes = list(dict.fromkeys(names))
+    owners = [names[device.process_index] for device in mesh.devices.flat]
+    devices = {node: [i for i, owner in enumerate(owners) if owner == node] for node in nodes}
+    size = max(size // 4, 1) * 4
+    x, one = make_input(mesh, size // 4), make_input(mesh, 1)
+    for pairs in find_rounds(len(nodes)):
+        links = [(nodes[a], nodes[b]) for a, b in pairs]
+        there = [pair for a, b in links for pair in zip(devices[a], devices[b], strict=False)]
+        back = [(to, source) for source, to in there]
+        _, trips, _ = measure(on_devices(mesh, permutes(there, back)), one, iterations, seconds)
+        for ends, moves in ((links, there), ([(b, a) for a, b in links], back)):
+            result, times, _ = measure(on_devices(mesh, permutes(moves)), x, iterations, seconds)
+            check(result, received(moves), f"permute {ends}")
+            for a, b in ends:
+                both = [process for process, name in enumerate(names) if name in (a, b)]
+                rate = size * min(len(devices[a]), len(devices[b])) / float(times[both].max())
+                latency = float(trips[both].max()) / 2
+                tell("link", **{"from": a, "to": b}, size=size, bandwidth=rate, latency=latency)
+
+
+def permutes(*moves):
+    """One permute after the other."""
+
+    def function(x):
+        for pairs in moves:
+            x = lax.ppermute(x, AXIS, pairs)
+        return x
+
+    return function
+
+
+def received(moves):
+    """What each device has after a permute: numbers of its source, or zeros."""
+    sources = {to: source for source, to in moves}
+    return lambda d, j: (7 * sources[d] + j) % PERIOD if d in sources else 0 * j
+
+
+def main():
+    operations, sizes, iterations, seconds, link_size = sys.argv[1:]
+    jax.distributed.initialize()
+    names = node_names()
+    mesh = Mesh(np.array(jax.devices()), (AXIS,), axis_types=(AxisType.Auto,))
+    tell_system(names)
+    room = float(gather([room_for_device(names)]).min())
+    for name in operations.split(","):
+        for size in dict.fromkeys(round_size(int(size), mesh.size) for size in sizes.split(",")):
+            if COPIES * size > room:
+                tell("note", text=f"{name} of {size} bytes left out: a device has room for {room:.0f} bytes")
+                continue
+            measure_operation(mesh, name, size, int(iterations), float(seconds))
+    if COPIES * int(link_size) > room:
+        tell("note", text=f"links left out: a device has room for {room:.0f} bytes")
+    else:
+        measure_links(mesh, names, int(link_size), int(iterations), float(seconds))
+    tell_memory(names)
+
+
+main()

@@ -1,0 +1,69 @@
+"""How plots look: colours that colour-blind people tell apart (Okabe and Ito), and a marker of its own for each."""
+
+import matplotlib.pyplot as plt
+from cycler import cycler
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "#555555"
+
+
+def apply():
+    """For all figures from here on."""
+    plt.rcParams.update(
+        {
+            "figure.figsize": (7.2, 4.6),
+            "figure.dpi": 150,
+            "figure.constrained_layout.use": True,
+            "axes.prop_cycle": cycler(color=COLOURS) + cycler(marker=MARKERS),
+            "axes.grid": True,
+            "axes.axisbelow": True,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "grid.color": "#DDDDDD",
+            "lines.markersize": 5,
+            "legend.frameon": False,
+            "svg.fonttype": "none",
+        }
+    )
+
+
+def title(header):
+    """What was measured on what."""
+    words = [f"{header[name]} {name}" for name in ("nodes", "processes", "devices") if name in header]
+    words += [f"{label}{header[name]}" for name, label in (("device", ""), ("jax", "JAX ")) if name in header]
+    return f"{header['bench']}: {', '.join([*words, header['created'][:10]])}"
+
+
+def render_seconds(value):
+    """Such as '200 µs', for ticks."""
+    unit, name = next(
+        (unit, name) for unit, name in ((1e-6, "µs"), (1e-3, "ms"), (1, "s")) if value < 999 * unit or name == "s"
+    )
+    return f"{value / unit:g} {name}"
+
+
+def render_bytes(value):
+    """Such as '64 KiB', for ticks."""
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:g} {unit}"
+        value /= 1024
+    return f"{value:g} GiB"
+
+
+def log_axis(axis, render):
+    """Ticks at 1, 2 and 5 times powers of ten, where there is room for them, as `render` writes them."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 500 * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _position: render(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def byte_axis(axis, values):
+    """Ticks at sizes, as people call them."""
+    axis.set_ticks(sorted(set(values)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _position: render_bytes(value)))
+    axis.set_tick_params(labelsize=7.5)
+    axis.set_minor_locator(NullLocator())

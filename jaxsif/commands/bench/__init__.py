@@ -1,0 +1,1 @@
+"""jaxsif bench …: one module a verb."""

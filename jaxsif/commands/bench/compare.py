@@ -1,0 +1,34 @@
+"""jaxsif bench compare: two results of one benchmark."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from jaxsif.bench.results import read_results
+from jaxsif.bench.runner import add_comparison, show_comparison
+
+DESCRIPTION = """\
+Print the figures of two results with their ratios, and what got worse; of links, the node to blame.
+
+example:
+  jaxsif bench compare bench-collectives-20260102-030405 bench-collectives-20260203-040506
+"""
+
+EPILOG = """\
+exit status:
+  0  both were compared; 1 with --fail, when something got worse
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif bench compare`."""
+    parser.add_argument("old", metavar="A", help="older results: their folder, or its results.jsonl")
+    parser.add_argument("new", metavar="B", help="newer ones")
+    add_comparison(parser)
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Compare them."""
+    old, new = read_results(arguments.old, "A"), read_results(arguments.new, "B")
+    return show_comparison(old, new, arguments.tolerance, arguments.fail)

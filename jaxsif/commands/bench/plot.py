@@ -1,0 +1,45 @@
+"""jaxsif bench plot: draw results."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from jaxsif.bench.plots import draw
+from jaxsif.bench.results import read_results
+from jaxsif.bench.runner import note
+from jaxsif.errors import JaxsifError
+from jaxsif.launchers import LOCAL
+from jaxsif.options import OPTIONS, add_arguments
+from jaxsif.prepare import prepare
+
+DESCRIPTION = """\
+Draw results, as PNG and SVG beside them, by the matplotlib of the image or of a layer; on this machine.
+
+examples:
+  jaxsif layer create bench matplotlib
+        once
+  jaxsif bench plot --layer bench bench-collectives-20260102-030405
+"""
+_USED = ("image", "layers")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jaxsif bench plot`."""
+    add_arguments(parser, leave_out={option.key for option in OPTIONS if option.key not in _USED})
+    parser.add_argument("results", metavar="FOLDER", help="a folder of jaxsif bench")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Draw them, and print the names of the files."""
+    said = vars(arguments)
+    results = read_results(said.pop("results"), "FOLDER")
+    fixed = {option.key for option in OPTIONS if option.key not in _USED}
+    host = prepare({**said, "launcher": LOCAL, "compile_cache": False}, ("python",), None, environ, note, fixed).host
+    names = draw(results.file.parent, host, environ)
+    if not names:
+        name = results.header["bench"]
+        raise JaxsifError(f"there are no plots of jaxsif bench {name}", "FOLDER", "see its results.csv")
+    for name in names:
+        print(results.file.parent / name)
+    return 0

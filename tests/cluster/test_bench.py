@@ -1,0 +1,145 @@
+"""jaxsif bench: results of real runs, what is kept of those that end early, and the node behind a slow link."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from harness import Cluster
+
+OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute")
+FEW = ("--iterations=3", "--link-size=64KiB")
+
+
+def bench(*words: str) -> str:
+    """The script of a command `jaxsif bench ...`."""
+    return f"module load jax/sif && exec jaxsif bench {' '.join(words)}"
+
+
+def read(cluster: Cluster, folder: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Header and records."""
+    header, *records = map(json.loads, cluster.check(["cat", f"{folder}/results.jsonl"]).splitlines())
+    return header, records
+
+
+def of_kind(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [record for record in records if record["record"] == kind]
+
+
+def test_collectives_on_two_nodes_are_measured_kept_drawn_and_compared(
+    cluster: Cluster, folder: str, layer: str
+) -> None:
+    output = f"{folder}/results"
+    shape = ("--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=2")
+    run = bench("collectives", *shape, *FEW, "--sizes=1KiB,64KiB", f"--output={output}", f"--layer={layer}")
+    done = cluster.run(f"cd {folder} && {run}")
+    assert done.returncode == 0, done.stderr
+    assert "Gloo" not in done.stdout + done.stderr
+    header, records = read(cluster, output)
+    assert header["complete"] is True
+    assert (header["bench"], header["launcher"], header["platform"]) == ("collectives", "srun", "cpu")
+    assert (header["nodes"], header["processes"], header["devices"]) == (2, 2, 4)
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", header["digest"])
+    measured = [(record["operation"], record["size"]) for record in of_kind(records, "operation")]
+    assert measured == [(name, size) for name in OPERATIONS for size in (1024, 65536)]
+    first = records[0]
+    assert first["bus_bandwidth"] == pytest.approx(1.5 * 1024 / first["time"])
+    rows = [line.split()[:3] for line in done.stdout.splitlines()]
+    assert ["all-reduce", "64", "KiB"] in rows
+    assert {(record["from"], record["to"]) for record in of_kind(records, "link")} == {
+        ("node1", "node2"),
+        ("node2", "node1"),
+    }
+    assert sorted(cluster.check(["ls", output]).split()) == sorted(
+        ["results.jsonl", "results.csv"]
+        + [f"{name}.{ending}" for name in ("bandwidth", "links", "time") for ending in ("png", "svg")]
+    )
+    assert "bus bandwidth in GB/s" in cluster.check(["cat", f"{output}/bandwidth.svg"])
+    figures = len(measured) + 2
+    same = cluster.check(bench("compare", output, f"{output}/results.jsonl", "--fail"))
+    assert same.splitlines()[-1] == f"none of {figures} figures is worse than before by more than 10%"
+    refused = cluster.run(bench("collectives", *shape, f"--output={output}"))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"there is a folder {output} already" in refused.stderr
+    refused = cluster.run(bench("plot", output))
+    assert refused.returncode == 125
+    assert "no matplotlib in the image and its layers" in refused.stderr
+
+
+def test_sixteen_processes_on_four_nodes(cluster: Cluster, folder: str) -> None:
+    shape = ("--nodes=4", "--ntasks-per-node=4", "--gpus-per-node=4")
+    run = bench("collectives", *shape, *FEW, "--sizes=1KiB,256KiB", "--output=results")
+    cluster.check(f"cd {folder} && {run}", timeout=300)
+    header, records = read(cluster, f"{folder}/results")
+    assert (header["complete"], header["nodes"], header["processes"], header["devices"]) == (True, 4, 16, 16)
+    assert len(of_kind(records, "operation")) == 2 * len(OPERATIONS)
+    assert len(of_kind(records, "link")) == 8
+    memory = of_kind(records, "memory")
+    assert [(record["process"], record["node"]) for record in memory] == [(p, f"node{p // 4 + 1}") for p in range(16)]
+    assert all(100e6 < record["host_memory"] < 2e9 for record in memory)
+
+
+@pytest.fixture
+def shaped(cluster: Cluster) -> Iterator[str]:
+    """The script that slows down what node3 sends; undone in the end."""
+    yield "tc qdisc add dev eth0 root tbf rate 1mbit burst 16kb latency 1s"
+    cluster.run("tc qdisc del dev eth0 root", node="node3", user="root")
+
+
+def test_a_node_that_got_slow_is_named(cluster: Cluster, folder: str, shaped: str) -> None:
+    """Before and after traffic shaping of its link: 64 KiB take half a second, and else milliseconds."""
+    shape = ("--nodes=4", "--ntasks-per-node=1", "--gpus-per-node=1", "--iterations=7", "--link-size=64KiB")
+    run = bench("collectives", *shape, "--operations=permute", "--sizes=1KiB")
+    cluster.check(f"cd {folder} && {run} --output=old")
+    cluster.check(shaped, node="node3", user="root")
+    done = cluster.run(f"cd {folder} && {run} --output=new --against=old --tolerance=97 --fail")
+    assert done.returncode == 1, done.stderr
+    named = [line for line in done.stdout.splitlines() if line.startswith("slow node")]
+    assert [re.sub(r", [0-9.e-]+ of the median node.*", "", line) for line in named] == [
+        "slow node: node3, over all its links: sending"
+    ]
+    assert "jaxsif: slow node: node3, over all its links: sending, " in done.stderr  # without older results, too
+    worse = {tuple(line.split()[:2]) for line in done.stdout.splitlines() if line.endswith("worse")}
+    assert {("node3", "node2"), ("node3", "node4")} <= worse
+
+
+@pytest.mark.parametrize(("what", "status"), [("a signal", 130), ("a failure", 137)])
+def test_what_there_was_is_kept(cluster: Cluster, folder: str, what: str, status: int) -> None:
+    """After the first row: Ctrl-C, or the end of a process."""
+    shape = ("--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=1", "--srun-args=--nodelist=node[1-2]")
+    long = ("--operations=all-reduce", "--sizes=1KiB,64MiB", "--iterations=200", "--output=results")
+    with cluster.start(f"cd {folder} && echo $$ >pid && " + bench("collectives", *shape, *long)) as process:
+        assert process.stdout is not None
+        while "all-reduce" not in process.stdout.readline():
+            assert process.poll() is None
+        if what == "a signal":
+            cluster.check(f"kill -INT $(cat {folder}/pid)")
+        else:
+            cluster.check(["pkill", "-KILL", "-f", "^python /opt/jaxsif/bench/"], node="node2")
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == status, errors
+    assert "not complete: 1 records in results" in errors
+    assert cluster.steps() == []
+    header, records = read(cluster, f"{folder}/results")
+    assert header["complete"] is False
+    assert [record["size"] for record in records] == [1024]
+    if what == "a failure":
+        assert "task 1 on node2 was killed by SIGKILL" in errors.splitlines()[-2]
+
+
+def test_the_launcher_is_measured(cluster: Cluster, folder: str, layer: str) -> None:
+    done = cluster.run(f"cd {folder} && " + bench("launch", "--pairs=2", "--output=results", "--bound=0.001"))
+    assert re.search(r"^difference of medians -?\d+ ms, ratio \d\.\d\d$", done.stdout, re.MULTILINE)
+    header, records = read(cluster, f"{folder}/results")
+    ours, bare = (record["median"] for record in records)
+    assert done.returncode == int(ours - bare > 1e-6), done.stderr
+    assert ("more than --bound 0.001 ms" in done.stderr) == (done.returncode == 1)
+    assert header["complete"] is True
+    assert [(record["way"], record["starts"]) for record in records] == [("jaxsif run", 2), ("bare srun", 2)]
+    assert all(0 < record["fastest"] <= record["median"] <= record["slowest"] < 30 for record in records)
+    drawn = cluster.check(bench("plot", f"--layer={layer}", f"{folder}/results")).split()
+    assert drawn == [f"{folder}/results/launch.{ending}" for ending in ("png", "svg")]
+    assert "time in ms" in cluster.check(["cat", drawn[1]])
