@@ -19,7 +19,7 @@ def home_with_a_wrong_jax(cluster: Cluster) -> Iterator[None]:
     site = "~/.local/lib/python3.13/site-packages"
     cluster.check(f"mkdir -p {site}/jax && echo 'raise ImportError(\"the wrong jax\")' >{site}/jax/__init__.py")
     yield
-    cluster.check("rm -rf ~/.local")
+    cluster.check("rm -rf ~/.local/lib")
 
 
 def test_dot_local_does_not_shadow_the_image(cluster: Cluster, folder: str, home_with_a_wrong_jax: None) -> None:
