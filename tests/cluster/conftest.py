@@ -22,6 +22,14 @@ def cluster() -> Cluster:
     return one
 
 
+@pytest.fixture(autouse=True)
+def no_node_is_completing(request: pytest.FixtureRequest) -> None:
+    """Tests expect their job on the first nodes; one that a test before has killed keeps its nodes for a moment."""
+    if "cluster" in request.fixturenames:
+        completing = "sinfo --noheader --states=completing --format=%n | grep -q ."
+        request.getfixturevalue("cluster").check(f"for i in $(seq 100); do {completing} || break; sleep 0.2; done")
+
+
 _KEYS = """\
 mkdir -p -m 700 ~/.ssh && cd ~/.ssh && { [ -e id_ed25519 ] || ssh-keygen -q -t ed25519 -N "" -f id_ed25519; } &&
 cp id_ed25519.pub authorized_keys && printf "StrictHostKeyChecking no\\nLogLevel ERROR\\n" >config
