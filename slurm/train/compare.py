@@ -15,16 +15,18 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # relative; rounding, which gro
 
 def variants(devices, options):
     """What to run: name -> how its options differ."""
+    other = "a message each" if options.one_message else "one message"
+    line, split = {"mode": "sharded", "mesh": (devices, 1)}, {"fsdp": True, "one_message": False}
     found = {
         "single": {"mode": "single"},
-        "jit + sharding": {"mode": "sharded", "mesh": (devices, 1)},
-        "jit, one message": {"mode": "sharded", "mesh": (devices, 1), "one_message": True},
+        "jit + sharding": line,
+        f"jit, {other}": line | {"one_message": not options.one_message},
         "pmap": {"mode": "pmap"},
-        "jit, FSDP, 2 parts": {"mode": "sharded", "mesh": (devices, 1), "fsdp": True, "accumulate": 2},
+        "jit, FSDP, 2 parts": line | split | {"accumulate": 2},
     }
     if devices % 2 == 0:
         data, model = options.mesh if options.mesh[1] > 1 else (devices // 2, 2)
-        found[f"jit, mesh {data}x{model}, FSDP"] = {"mode": "sharded", "mesh": (data, model), "fsdp": True}
+        found[f"jit, mesh {data}x{model}, FSDP"] = {"mode": "sharded", "mesh": (data, model), **split}
     return found
 
 

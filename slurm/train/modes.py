@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -64,7 +65,7 @@ def sharded(options, init, update):
         return NamedSharding(mesh, split_axes(jax.tree_util.keystr(path), x.shape, mesh.shape, options.fsdp))
 
     if options.one_message:
-        update = partial(update, over_devices=partial(in_one_message, mesh))
+        update = partial(update, over_devices=partial(mean_as_one_array, mesh))
     state = jax.tree_util.tree_map_with_path(split, jax.eval_shape(init))
     step = jax.jit(update, donate_argnums=0, out_shardings=(state, whole))
 
@@ -74,7 +75,7 @@ def sharded(options, init, update):
     return jax.jit(init, out_shardings=state)(), step, put
 
 
-def in_one_message(mesh, gradients):
+def mean_as_one_array(mesh, gradients):
     """The gradients of each device's rows by themselves, and then their mean as one array: one all-reduce for all."""
     shards = mesh.shape["data"]
 
@@ -113,7 +114,14 @@ def pmapped(options, init, update):
         return copy(parts[first : first + local])
 
     def over_devices(gradients):
-        return lambda parameters, batch: jax.lax.pmean(gradients(parameters, batch), axis_name="devices")
+        def mean(parameters, batch):
+            mine = gradients(parameters, batch)
+            if not options.one_message:
+                return jax.lax.pmean(mine, axis_name="devices")
+            flat, restore = ravel_pytree(mine)
+            return restore(jax.lax.pmean(flat, axis_name="devices"))
+
+        return mean
 
     step = jax.pmap(partial(update, over_devices=over_devices), axis_name="devices", donate_argnums=0)
     return jax.pmap(lambda _: init())(np.arange(local)), step, put

@@ -116,7 +116,8 @@ def add_options(parser):
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of what is computed")
     parser.add_argument("--accumulate", type=int, default=1, metavar="K", help="add up the gradients of K parts")
     parser.add_argument("--mesh", type=parse_mesh, metavar="DATAxMODEL", help="by default, all devices x 1")
-    parser.add_argument("--one-message", action="store_true", help="without fsdp: one all-reduce for all gradients")
+    one = "one all-reduce for all gradients, where parameters are not split; by default on CPUs"
+    parser.add_argument("--one-message", action=argparse.BooleanOptionalAction, help=one)
     parser.add_argument("--fsdp", action="store_true", help="split parameters and moments over the axis DATA, too")
 
 
@@ -138,8 +139,11 @@ def parse_options(parser):
         parser.error("--steps: must be 2 or more")
     if options.model == "transformer" and options.width % HEAD:
         parser.error(f"--width: must be a multiple of {HEAD} for the transformer")
-    if options.one_message and (options.fsdp or options.mesh[1] > 1):
+    whole = not options.fsdp and options.mesh[1] == 1
+    if options.one_message and not whole:
         parser.error("--one-message: needs the whole parameters on each device: no --fsdp, and a mesh of Nx1")
+    if options.one_message is None:  # for GPUs, XLA itself puts gradients together, and sends while it computes
+        options.one_message = whole and jax.default_backend() == "cpu"
     if options.batch % (devices * options.accumulate):
         parser.error(f"--batch: must be a multiple of {devices} devices x {options.accumulate} parts")
     return options

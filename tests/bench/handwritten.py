@@ -99,7 +99,7 @@ def main():
         Training(argparse.Namespace(**vars(options) | {"mode": "sharded", "one_message": one})) for one in (False, True)
     )
     ways = {
-        "jit + sharding": ours,
+        "jit, a message each": ours,
         "jit, one message": ours_one,
         "by hand, a psum each": Handwritten(ours, mean_of_each),
         "by hand, one psum": Handwritten(ours, mean_of_all),

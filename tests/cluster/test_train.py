@@ -12,7 +12,7 @@ from harness import Cluster, jaxsif_run, program_lines
 # Compiling is most of what these tests do.
 FAST = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 SMALL = ("--width=32", "--depth=1", "--batch=32", "--steps=8")
-MODES = ("jit + sharding", "jit, FSDP, 2 parts", "jit, mesh {}x2, FSDP", "jit, one message", "pmap", "single")
+MODES = ("jit + sharding", "jit, FSDP, 2 parts", "jit, a message each", "jit, mesh {}x2, FSDP", "pmap", "single")
 
 
 def state_of(lines: list[str]) -> dict[str, float]:
