@@ -24,7 +24,7 @@ _PLAIN = "tests/bench/plain.def"
 _WHAT = {"cpu": "jax"}  # flavour -> what pip installs, where that is not jax[FLAVOUR]
 # ext4 without a journal does not take the inodes of deleted files again before a minute is over (recently_deleted in
 # fs/ext4/ialloc.c), and looks for another one so long that each new file takes a millisecond.
-_SETTLE = 65.0  # seconds
+PAUSE = 65  # seconds
 
 
 class Build(NamedTuple):
@@ -45,6 +45,7 @@ class Builds(NamedTuple):
     work: Path  # an empty folder
     environ: Mapping[str, str]
     show: Callable[[str], None]
+    pause: int = PAUSE  # seconds before each build
 
     def run(self) -> Iterator[Build]:
         """Build, one after the other; raises HostError where one fails."""
@@ -83,9 +84,9 @@ class Builds(NamedTuple):
 
     def _timed(self, way: str, argv: Sequence[str], variables: Mapping[str, str]) -> float:
         """Wall time in seconds."""
-        self.show(f"{self.flavour}, {way}: waits {_SETTLE:.0f} s for the disk, then builds")
+        self.show(f"{self.flavour}, {way}: waits {self.pause} s for the disk, then builds")
         os.sync()
-        time.sleep(_SETTLE)
+        time.sleep(self.pause)
         begin = time.perf_counter()
         self._run(way, argv, variables)
         return time.perf_counter() - begin

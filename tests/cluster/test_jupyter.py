@@ -75,7 +75,7 @@ def test_server(cluster: Cluster, layers: str) -> None:
 
 
 def test_kernel(cluster: Cluster, layers: str) -> None:
-    install = f"{layers} && jaxsif jupyter --layer=jupyter --kernel=jax"
+    install = f"{layers} && jaxsif jupyter --layer jupyter --kernel jax"
     path = cluster.check(f"{install} && {install.rpartition('&& ')[2]}").splitlines()  # twice: it replaces its own
     assert path[0] == path[1]
     assert path[0].endswith("/jupyter/kernels/jax/kernel.json")

@@ -10,6 +10,7 @@ from pathlib import Path
 from jaxsif.bench import image
 from jaxsif.bench.runner import Bench, add_result_options, note, run_bench
 from jaxsif.host import require_runtime
+from jaxsif.options import count
 
 DESCRIPTION = """\
 Build an image three times, in a clone of jaxsif: with nothing cached; the plain way (debootstrap, pip, the engine's
@@ -26,13 +27,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--package", default="numpy", metavar="NAME", help="the package that changes (numpy)")
     parser.add_argument("--source", default=".", metavar="FOLDER", help="the clone (.)")
     parser.add_argument("--work", default="build", metavar="FOLDER", help="where a folder is made meanwhile (build)")
+    what = f"seconds before each build, in which the disk may come to rest ({image.PAUSE})"
+    parser.add_argument("--pause", type=count, default=image.PAUSE, metavar="S", help=what)
     add_result_options(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Measure."""
     source, work = Path(arguments.source).resolve(), Path(arguments.work).resolve()
-    flavour, package = arguments.flavour, arguments.package
+    flavour, package, pause = arguments.flavour, arguments.package, arguments.pause
     image.check_source(source, flavour, package)
     runtime = require_runtime(environ).command
     work.mkdir(parents=True, exist_ok=True)
@@ -40,7 +43,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     def measure(bench: Bench) -> int:
         bench.header["flavour"] = flavour
         with tempfile.TemporaryDirectory(prefix="bench-image-", dir=work) as folder:
-            builds = image.Builds(source, flavour, package, runtime, Path(folder), environ, note)
+            builds = image.Builds(source, flavour, package, runtime, Path(folder), environ, note, pause)
             for way, seconds, size in builds.run():
                 bench.add({"record": "build", "flavour": flavour, "way": way, "time": seconds, "size": size})
         print("\n".join(image.summarize(bench.records)))
