@@ -16,7 +16,7 @@ from jaxsif.identity import hand_out_gpus, identify
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.mpirun import Output
 from jaxsif.plan import LaunchPlan, build
-from jaxsif.reports import ReportFilter, describe_cache, find_failure
+from jaxsif.reports import ReportFilter, describe_cache, describe_places, find_failure
 from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 
@@ -39,7 +39,7 @@ def launch_until_port_is_free(
     """
     while True:
         try:
-            return launch(plan, environ, note if verbose else None, stdout)
+            return launch(plan, environ, note, verbose, stdout)
         except PortTakenError as error:
             following = next(others, None) if _input_is_no_file() else None
             if following is None:
@@ -73,24 +73,27 @@ def _input_is_no_file() -> bool:
 def launch(
     plan: LaunchPlan,
     environ: Mapping[str, str],
-    tell: Callable[[str], None] | None = None,
+    note: Callable[[str], None] | None = None,
+    verbose: bool = False,
     stdout: Reader | None = None,
 ) -> int:
     """Run the plan to its end; return 0 or 128 + N for a signal to us, raise JaxsifError with the cause otherwise.
 
-    `tell` is told what the tasks have reported of themselves. `stdout` makes what reads their standard output, which
-    is ours without it.
+    `note` is told where tasks were that a signal to us has ended; with `verbose`, of their compile cache, too. `stdout`
+    makes what reads their standard output, which is ours without it.
     """
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
     seen = ReportFilter(plan.label)
     ended = run(_CHILDREN[plan.launcher](plan, base, seen, stdout))
-    told = describe_cache(seen.reports)
-    if tell and told:
-        tell(told)
+    told = describe_cache(seen.reports) if verbose else ""
+    if ended.interrupted:
+        told = describe_places(seen.reports)
+    if note and told:
+        note(told)
     if ended.interrupted:
         return 128 + ended.interrupted
-    failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher)
+    failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher, seen.barriers)
     if failure:
         raise failure
     return 0

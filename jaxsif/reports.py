@@ -21,8 +21,17 @@ _KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: |Error for
 _UNKNOWN_FLAGS = re.compile(r"F.*Unknown flags? in (XLA_\w+): (.*)")
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
+_KILLED = re.compile(r"srun: error: (\S+): tasks? (\d+).*: Killed$")
+# What JAX says of a barrier that not all processes have reached in time, in three lines or more.
+_BARRIER = re.compile(r".*\bBarrier timed out\. Id: (\S*?)(?:::\d+)*\. ")
+_REACHED = re.compile(r"# of tasks that reached the barrier: (\d+)/(\d+)\.$")
+_FIRST = re.compile(r"The first task at the barrier: (\d+)\. Some timed out task names:$")
+_INIT = "[Init]Wait_for_all_tasks_to_register"
+_AT = {"Shutdown": "the end of the program", _INIT: "jax.distributed.initialize"}
+_IN_VAIN = ("DEADLINE_EXCEEDED", "Timed out waiting")  # of JAX's coordinator, of Gloo
 _ABORTED = 128 + signal.SIGABRT
 _TERMINATED = 128 + signal.SIGTERM
+_MOST_PLACES, _MOST_TASKS = 4, 8  # in one line
 _LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
 
 
@@ -34,7 +43,7 @@ class Report(NamedTuple):
     event: str  # started, warning, refused, port-taken, exception, exit or cache
     status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
     text: str = ""  # of an exception, a refusal or a warning
-    where: str = ""  # FILE:LINE of an exception
+    where: str = ""  # FILE:LINE of an exception, or of what a signal like SIGABRT has ended
     consequence: bool = False  # the exception says that a neighbour is gone
     requests: int = 0  # of JAX to its compile cache
     hits: int = 0
@@ -48,6 +57,16 @@ class Report(NamedTuple):
         return f"task {self.task} on {self.node}" if self.node else f"process {self.task}"
 
 
+class Barrier(NamedTuple):
+    """A place where JAX's processes wait for each other, and which not all of them have reached in time."""
+
+    name: str  # JAX's, such as 'Shutdown'
+    reached: int = 0  # processes
+    processes: int = 0  # all
+    first: int = -1  # the process that came first
+    missing: tuple[int, ...] = ()  # some of those that have not come
+
+
 class ReportFilter:
     """Passes standard error on as it comes, without the reports, which it collects."""
 
@@ -55,6 +74,8 @@ class ReportFilter:
         # Several streams, one order of arrival: a filter adds to the lists of the one that it stands beside.
         self.reports: list[Report] = beside.reports if beside else []
         self.errors: list[str] = beside.errors if beside else []  # what srun, slurmstepd and the runtime complained of
+        self.barriers: list[Barrier] = beside.barriers if beside else []  # the first one is what went wrong
+        self._barrier: Barrier | None = None  # the one whose lines are being read
         self._label = label
         self._pending = b""  # an unfinished line that must wait
         self._begun = b""  # the beginning of a line, as far as it is shown already
@@ -98,7 +119,29 @@ class ReportFilter:
         text = self._begun[label.end() if label else 0 :].decode(errors="replace").rstrip()
         if _KEPT_LINES.match(text):
             self.errors.append(text)
+        self._barrier = _read_barrier(self._barrier, text)
+        if self._barrier and self._barrier.missing:
+            if len(self._barrier.missing) > 1:
+                self.barriers.pop()  # it was there with fewer of them
+            self.barriers.append(self._barrier)
         self._begun = b""
+
+
+def _read_barrier(before: Barrier | None, line: str) -> Barrier | None:
+    """What is known of a barrier after another line; None where the line does not go on with it."""
+    begin = _BARRIER.match(line)
+    if begin:
+        return Barrier(begin[1])
+    if before is None:
+        return None
+    reached, first = _REACHED.match(line), _FIRST.match(line)
+    if reached:
+        return before._replace(reached=int(reached[1]), processes=int(reached[2]))
+    if first:
+        return before._replace(first=int(first[1]))
+    if before.first >= 0 and line.isdecimal():
+        return before._replace(missing=(*before.missing, int(line)))
+    return None
 
 
 def _parse_report(text: bytes) -> Report | None:
@@ -111,7 +154,9 @@ def _parse_report(text: bytes) -> Report | None:
         return None
 
 
-def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], launcher: str) -> JaxsifError | None:
+def find_failure(
+    status: int, reports: Sequence[Report], errors: Sequence[str], launcher: str, barriers: Sequence[Barrier] = ()
+) -> JaxsifError | None:
     """The first cause of a run that ended with `status`, as an error with the exit code to end with; None for 0."""
     if status == 0:
         return None
@@ -125,6 +170,14 @@ def find_failure(status: int, reports: Sequence[Report], errors: Sequence[str], 
         unknown = next(filter(None, map(_UNKNOWN_FLAGS.match, errors)), None)
         if unknown:
             return _describe_unknown_flags(culprit, unknown[1], unknown[2])
+    if culprit and barriers and _is_late(culprit, reports):
+        return _describe_barrier(barriers[0], culprit.status, reports)
+    stuck = _find_stuck(culprit, reports) if culprit else None
+    if culprit and stuck:
+        return _describe_stuck(stuck, culprit, reports)
+    killed = next(filter(None, map(_KILLED.match, errors)), None)
+    if culprit and killed and culprit.status == _TERMINATED:  # its SIGTERM came of that, and nobody else could report
+        culprit = Report(int(killed[2]), killed[1], "exit", 128 + signal.SIGKILL)
     if culprit:
         return _describe_culprit(culprit, reports)
     if not any(report.event == "started" for report in reports):
@@ -152,7 +205,7 @@ def _find_culprit(reports: Sequence[Report]) -> Report | None:
 
 def _describe_culprit(culprit: Report, reports: Sequence[Report]) -> JaxsifError:
     raised = [report for report in reports if report.event == "exception" and report.task == culprit.task]
-    where = raised[-1].where if raised else ""
+    where = raised[-1].where if raised else culprit.where
     if 128 < culprit.status <= 128 + _LAST_SIGNAL:
         what = f"{culprit.place} was killed by {signal_name(culprit.status - 128)}"
     elif raised:
@@ -161,6 +214,57 @@ def _describe_culprit(culprit: Report, reports: Sequence[Report]) -> JaxsifError
         what = f"{culprit.place} ended with exit status {culprit.status}"
     error = JaxsifError(what, where, _hint(culprit, raised[-1].text if raised else ""))
     error.exit_code = culprit.status
+    return error
+
+
+def _is_late(culprit: Report, reports: Sequence[Report]) -> bool:
+    """Whether JAX has ended the process because others did not come."""
+    texts = [report.text for report in reports if report.event == "exception" and report.task == culprit.task]
+    return culprit.status == _ABORTED or any("Barrier" in text for text in texts)
+
+
+def _find_stuck(culprit: Report, reports: Sequence[Report]) -> Report | None:
+    """Of the tasks that others have waited for in vain, the first: srun had to end it, and it was at another line."""
+    texts = [report.text for report in reports if report.event == "exception" and report.task == culprit.task]
+    if culprit.status != _ABORTED and not any(phrase in text for text in texts for phrase in _IN_VAIN):
+        return None
+    exits = [report for report in reports if report.event == "exit"]
+    waited = {report.where for report in (*exits, *reports) if report.status != _TERMINATED}
+    stuck = (one for one in exits if one.status == _TERMINATED and one.where and one.where not in waited)
+    return next(stuck, None)
+
+
+def _describe_stuck(stuck: Report, culprit: Report, reports: Sequence[Report]) -> JaxsifError:
+    raised = next((one for one in reports if one.event == "exception" and one.task == culprit.task), culprit)
+    at = f" at {raised.where}" if raised.where else ""
+    what = f"{stuck.place} did not come, and {culprit.place} has waited in vain{at}"
+    hint = "see what keeps it there; --init-timeout says how long others wait in jax.distributed.initialize"
+    error = JaxsifError(what, f"{stuck.where}, where {stuck.place} was", hint)
+    error.exit_code = culprit.status
+    return error
+
+
+def _describe_barrier(barrier: Barrier, status: int, reports: Sequence[Report]) -> JaxsifError:
+    """Who is not where the others are: the fewer ones, those who came or those who did not."""
+    ends = {report.task: report for report in reports if report.event == "exit"}
+
+    def place(task: int) -> str:
+        return ends[task].place if task in ends else f"task {task}"
+
+    at = _AT.get(barrier.name, f"the barrier {barrier.name}")
+    if 2 * barrier.reached >= barrier.processes:
+        odd = [place(task) for task in barrier.missing]
+        what = f"{', '.join(odd)} did not come to {at}, and {barrier.reached} of {barrier.processes} did"
+    else:
+        what = f"{place(barrier.first)} came to {at}, and {barrier.processes - barrier.reached} of {barrier.processes}"
+        what += " did not" if barrier.reached == 1 else f" did not; it was the first of {barrier.reached}"
+    stuck = [ends[task] for task in barrier.missing if task in ends and ends[task].where]
+    where = f"{stuck[0].where}, where {stuck[0].place} was" if stuck else ""
+    hint = "all processes must compute the same, equally often: see slurm/mistakes"
+    if barrier.name == _INIT:
+        hint = "see what it does before, and whether it can reach task 0; --init-timeout says how long the others wait"
+    error = JaxsifError(what, where, hint)
+    error.exit_code = status
     return error
 
 
@@ -207,6 +311,25 @@ def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> Jax
         who = LAUNCHERS[launcher]
         return HostError(f"{who.refuses} refused the request: {reason}", launcher, who.remedy)
     return HostError(f"no task started (exit status {status})", launcher)
+
+
+def describe_places(reports: Sequence[Report]) -> str:
+    """Where tasks were when a signal to all ended them, the fewest first; '' where all were at one line: no hang."""
+    where = {report.task: report.where for report in reports if report.where}  # of an exception, before the exit
+    places: dict[str, list[int]] = {}
+    for task in sorted(where):
+        places.setdefault(where[task], []).append(task)
+    if len(places) < 2:
+        return ""
+    fewest = sorted(places.items(), key=lambda item: len(item[1]))
+    shown = [f"{place} (task {_few(tasks)})" for place, tasks in fewest[:_MOST_PLACES]]
+    more = f" and {len(fewest) - _MOST_PLACES} other places" if len(fewest) > _MOST_PLACES else ""
+    return f"tasks were at {', '.join(shown)}{more}"
+
+
+def _few(tasks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, tasks[:_MOST_TASKS]))
+    return f"{shown} and {len(tasks) - _MOST_TASKS} more" if len(tasks) > _MOST_TASKS else shown
 
 
 def describe_cache(reports: Sequence[Report]) -> str:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -52,8 +54,9 @@ class _Watch:
         self.exception: BaseException | None = None
 
 
-def install(environ: Mapping[str, str]) -> None:
+def install(environ: MutableMapping[str, str]) -> None:
     """Watch how this process ends. Harmless in programs that do not use JAX."""
+    _watch_crashes(environ.pop("JAXSIF_CRASH", ""))
     watch = _Watch(environ)
     _watch_unwinding(watch)
     original = threading._shutdown  # type: ignore[attr-defined]
@@ -65,6 +68,17 @@ def install(environ: Mapping[str, str]) -> None:
         original()
 
     threading._shutdown = shutdown  # type: ignore[attr-defined]
+
+
+def _watch_crashes(descriptor: str) -> None:
+    """Let Python tell start.sh what its threads are at when a signal ends this process, such as JAX's SIGABRT."""
+    if not descriptor or faulthandler.is_enabled():  # the user's own, on standard error
+        return
+    with contextlib.suppress(OSError):  # a program between start.sh and us has closed it
+        os.set_blocking(int(descriptor), False)  # what is too long for the pipe is lost
+        os.set_inheritable(int(descriptor), False)
+        faulthandler.enable(int(descriptor))
+        faulthandler.register(signal.SIGTERM, int(descriptor), chain=True)
 
 
 def refuse(environ: Mapping[str, str], event: str, text: str, hint: str = "") -> NoReturn:

@@ -59,13 +59,47 @@ if [ -n "${JAXSIF_CACHE-}" ] && ! { [ -O "$JAX_COMPILATION_CACHE_DIR" ] && [ -w 
     warn "the compile cache is not on this node, see --compile-cache-folder"
 fi
 
+# A pipe without a name, that of a short here-document. Into 7, Python writes what its threads were at when a signal like
+# JAX's SIGABRT ends it (jaxsif/task/failure.py), and find_line reads it from 8.
+if [ -n "${JAXSIF_REPORT-}" ]; then
+    exec 8<<END
+begin
+END
+    # `command` keeps the shell alive where there is no /proc
+    if command exec 7>/proc/self/fd/8; then export JAXSIF_CRASH=7; fi
+fi
+
+# Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, or else of the main one, the last.
+find_line() {
+    crashed='' where=''
+    echo end >&7 || return # full
+    exec 7>&- # after half a line, that is no line of its own
+    while read -r line <&8 && [ "$line" != end ]; do
+        case $line in
+            *'(most recent call first):') where='' thread=${line%%thread*} ;;
+            'File "'*'", line '*)
+                file=${line#File \"} number=${line##*\", line }
+                file=${file%%\", line *}
+                case $file in
+                    */site-packages/* | */lib/python3* | '<frozen '* | *[\\\"]*) continue ;;
+                esac
+                where=${where:-$file:${number%% *}}
+                [ "$thread" != 'Current ' ] || crashed=${crashed:-$where}
+                ;;
+        esac
+    done
+    where=${crashed:-$where}
+}
+
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
-(exec "$@" 2>&3 3>&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
+(exec "$@" 2>&3 3>&- 8<&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
 status=$?
 [ "$status" -ne 0 ] || exit 0
 
 # SIGABRT is how JAX ends a process whose neighbour died: let the neighbour speak first.
 [ "$status" -ne 134 ] || sleep 0.5
-report '"event": "exit", "status": '"$status"
+where=''
+[ -z "${JAXSIF_CRASH-}" ] || [ "$status" -le 128 ] || find_line
+report '"event": "exit", "status": '"$status"', "where": "'"$where"'"'
 exit "$status"

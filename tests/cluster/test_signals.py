@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
 
 import pytest
-from harness import MINICLUSTER, Cluster, jaxsif_run
+from harness import MINICLUSTER, PROGRAMS, Cluster, jaxsif_run
 
 OPTIONS = ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2")
 # Seconds from the signal until Slurm has no step any more.
@@ -71,7 +72,8 @@ def test_scancel_of_the_step_ends_jax(cluster: Cluster, folder: str) -> None:
         assert cluster.wait_steps(0) < BOUND
         _, err = launcher.communicate(timeout=10)
     assert launcher.returncode == 128 + signal.SIGTERM
-    assert "was killed by SIGTERM" in err.splitlines()[-1]
+    assert re.fullmatch(r"jaxsif: error: task \d on node\d was killed by SIGTERM", err.splitlines()[-2]), err
+    assert re.fullmatch(rf"  from: {folder}/fail.py:\d+", err.splitlines()[-1]), err
     assert processes_left(cluster) == ""
 
 
@@ -105,3 +107,27 @@ def test_nohup_outlives_the_terminal(cluster: Cluster, folder: str) -> None:
         cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.1; done; kill -HUP $(cat pid)")
         out, _ = launcher.communicate(timeout=20)
     assert (launcher.returncode, out) == (0, "end\n")
+
+
+HANGS = """\
+#!/bin/bash -l
+#SBATCH --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --output=hang.out --time=5
+module load jax/sif
+jaxsif run -- python fail.py stay 2
+"""
+
+
+def test_of_a_program_that_hangs_the_odd_line_is_told(cluster: Cluster, folder: str) -> None:
+    """One process sleeps while the others wait for it in a sum: no failure, until somebody cancels the job."""
+    cluster.write(f"{folder}/hang.sbatch", HANGS)
+    wait = 'until [ "$(grep -c computes hang.out)" = 3 ] && grep -q "fails at" hang.out; do sleep 0.2; done; sleep 1'
+    script = f"job=$(sbatch --parsable hang.sbatch) && touch hang.out && {wait} && scancel $job"
+    end = "while squeue --noheader --jobs=$job | grep -q .; do sleep 0.2; done; tail -n 1 hang.out"
+    told = cluster.check(f"cd {folder} && {script} && {end}")
+    sleeps, sums = (
+        1 + next(i for i, line in enumerate((PROGRAMS / "fail.py").read_text().splitlines()) if text in line)
+        for text in ("time.sleep", "total(jnp.ones")
+    )
+    # srun may drop what the last of the tasks says.
+    line = rf"jaxsif: tasks were at \S+/fail\.py:{sleeps} \(task 2\), \S+/fail\.py:{sums} \(task [013, ]+\)\n"
+    assert re.fullmatch(line, told), told

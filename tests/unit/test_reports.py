@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.reports import Report, ReportFilter, describe_cache, find_failure, signal_name
+from jaxsif.reports import Barrier, Report, ReportFilter, describe_cache, describe_places, find_failure, signal_name
 
 
 def report_line(**fields: object) -> bytes:
@@ -318,6 +318,142 @@ def test_first_cause(status: int, reports: list[Report], errors: list[str], code
     assert failure is not None
     assert failure.render() == f"jaxsif: error: {text}"
     assert failure.exit_code == code
+
+
+def barrier_text(name: str, reached: str, first: int, names: str) -> bytes:
+    """As JAX 0.12 writes it, several times over."""
+    text = f"""E1121 coordination_service.cc:1489] Shutdown barrier in coordination service has failed:
+DEADLINE_EXCEEDED: Barrier timed out. Id: {name}::145846::0. This usually happens because a task triggered it too early.
+# of tasks that reached the barrier: {reached}.
+The first task at the barrier: {first}. Some timed out task names:
+{names}
+ [type.googleapis.com/tensorflow.BarrierError='Shutdown::145846']
+12
+"""
+    return 2 * text.encode()
+
+
+@pytest.mark.parametrize("label", [False, True])
+def test_barriers_are_read(label: bool) -> None:
+    text = barrier_text("Shutdown", "1/4", 3, "1\n0")
+    if label:
+        text = b"".join(b"2: " + line for line in text.splitlines(True))
+    one = ReportFilter(label)
+    assert one.feed(text) + one.feed(b"") == text
+    assert one.barriers == 2 * [Barrier("Shutdown", 1, 4, 3, (1, 0))]
+
+
+ALL_ABORTED = [started(), *(Report(task, f"node{task}", "exit", 134, where=f"train.py:{task}0") for task in range(4))]
+HINT = "\n  try:  all processes must compute the same, equally often: see slurm/mistakes"
+INIT_HINT = (
+    "\n  try:  see what it does before, and whether it can reach task 0; --init-timeout says how long the others wait"
+)
+
+
+@pytest.mark.parametrize(
+    ("barrier", "reports", "text"),
+    [
+        (
+            Barrier("Shutdown", 1, 4, 3, (1, 0)),
+            ALL_ABORTED,
+            "task 3 on node3 came to the end of the program, and 3 of 4 did not\n"
+            "  from: train.py:10, where task 1 on node1 was" + HINT,
+        ),
+        (
+            Barrier("Shutdown", 2, 8, 3, (1, 0)),
+            ALL_ABORTED,
+            "task 3 on node3 came to the end of the program, and 6 of 8 did not; it was the first of 2\n"
+            "  from: train.py:10, where task 1 on node1 was" + HINT,
+        ),
+        (
+            Barrier("Shutdown", 3, 4, 1, (0,)),
+            ALL_ABORTED,
+            "task 0 on node0 did not come to the end of the program, and 3 of 4 did\n"
+            "  from: train.py:00, where task 0 on node0 was" + HINT,
+        ),
+        (
+            Barrier("[Init]Wait_for_all_tasks_to_register", 6, 8, 1, (5, 7)),
+            [started(), raised(1, "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out"), ended(1, 1)],
+            "task 5, task 7 did not come to jax.distributed.initialize, and 6 of 8 did" + INIT_HINT,
+        ),
+        (
+            Barrier("save", 3, 4, 1, (2,)),
+            ALL_ABORTED[:3],
+            "task 2 did not come to the barrier save, and 3 of 4 did" + HINT,
+        ),
+    ],
+    ids=["one came", "two came", "one is missing", "initialize", "another barrier"],
+)
+def test_the_odd_one_at_a_barrier(barrier: Barrier, reports: list[Report], text: str) -> None:
+    failure = find_failure(134, reports, [], "srun", [barrier])
+    assert failure is not None
+    assert failure.render() == f"jaxsif: error: {text}"
+
+
+def test_a_barrier_is_no_cause_where_a_task_failed_by_itself() -> None:
+    reports = [*ALL_ABORTED, raised(2, "ValueError: shapes"), ended(2, 1)]
+    failure = find_failure(134, reports, [], "srun", [Barrier("Shutdown", 3, 4, 1, (2,))])
+    assert failure is not None
+    assert failure.what == "task 2 on node2 failed: ValueError: shapes"
+
+
+def aborted(task: int, where: str) -> Report:
+    return Report(task, f"node{task}", "exit", 134, where=where)
+
+
+def terminated(task: int, where: str) -> Report:
+    return Report(task, f"node{task}", "exit", 143, where=where)
+
+
+TIMED_OUT = raised(0, "JaxRuntimeError: Gloo: Timed out waiting 30000ms")
+
+
+@pytest.mark.parametrize(
+    ("reports", "text"),
+    [
+        (
+            [aborted(1, "a.py:7"), aborted(3, "a.py:7"), terminated(0, "a.py:7"), terminated(2, "a.py:3")],
+            "task 2 on node2 did not come, and task 1 on node1 has waited in vain at a.py:7\n"
+            "  from: a.py:3, where task 2 on node2 was\n",
+        ),
+        (
+            [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4")],
+            "task 1 on node1 did not come, and task 0 on node0 has waited in vain at train.py:00\n"
+            "  from: b.py:4, where task 1 on node1 was\n",
+        ),
+        ([aborted(1, "a.py:7"), terminated(2, "a.py:7")], "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n"),
+        ([raised(0, "ValueError: x"), ended(0, 1), terminated(1, "a.py:3")], "task 0 on node0 failed: ValueError: x\n"),
+    ],
+    ids=["JAX's coordinator", "Gloo", "all at one line", "another failure"],
+)
+def test_the_one_that_others_waited_for(reports: list[Report], text: str) -> None:
+    failure = find_failure(134, [started(), *reports], [], "srun")
+    assert failure is not None
+    assert f"{failure.render()}\n".startswith(f"jaxsif: error: {text}")
+
+
+def test_places_of_tasks() -> None:
+    reports = [Report(task, "", "exit", 143, where="a.py:9") for task in range(12) if task != 5]
+    assert describe_places(reports) == ""
+    interrupted = Report(5, "", "exception", text="KeyboardInterrupt", where="a.py:2")
+    text = "tasks were at a.py:2 (task 5), a.py:9 (task 0, 1, 2, 3, 4, 6, 7, 8 and 3 more)"
+    assert describe_places([*reports, interrupted, ended(5, 130)]) == text
+    many = [Report(task, "", "exit", 143, where=f"a.py:{task}") for task in range(9)]
+    assert describe_places(many).endswith("a.py:3 (task 3) and 5 other places")
+
+
+def test_a_line_where_a_signal_came() -> None:
+    failure = find_failure(139, [started(), Report(1, "node1", "exit", 139, where="train.py:7")], [], "srun")
+    assert failure is not None
+    assert failure.render() == "jaxsif: error: task 1 on node1 was killed by SIGSEGV\n  from: train.py:7"
+
+
+def test_sigkill_of_a_whole_task_is_the_cause_of_the_others_sigterm() -> None:
+    """The parent of the program, which would report, is killed too; Slurm says which one was."""
+    killed = ["srun: error: node2: task 3: Killed", "srun: error: node1: tasks 0-2: Terminated"]
+    failure = find_failure(137, [started(), ended(0, 143)], killed, "srun")
+    assert failure is not None
+    assert failure.render().startswith("jaxsif: error: task 3 on node2 was killed by SIGKILL\n")
 
 
 def test_success_has_no_cause_whatever_was_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -256,3 +257,84 @@ def test_nothing_happens_outside_of_a_task(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"False\n")
     assert b"\x1e" not in ended.stderr
+
+
+CRASH = """\
+import os, signal, sys, threading, time
+def wait():
+    time.sleep(20)
+def crash():
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    wait()
+if sys.argv[2] == "main":
+    threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
+    crash()
+threading.Timer(0.3, os.abort).start()
+wait()
+"""
+SHELLS = [shell for shell in ("dash", "bash", "busybox sh") if shutil.which(shell.split()[0])]
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("signal_name", "thread", "status", "line"),
+    [
+        ("SIGABRT", "main", 134, 5),
+        ("SIGTERM", "main", 143, 5),
+        ("SIGSEGV", "main", 139, 5),
+        ("SIGABRT", "other", 134, 3),
+    ],
+    ids=["abort", "SIGTERM", "SIGSEGV", "abort in a thread of a library"],
+)
+def test_the_line_where_a_signal_came(
+    tmp_path: Path, shell: str, signal_name: str, thread: str, status: int, line: int
+) -> None:
+    """Through start.sh, which reads what Python has written of its threads, and shows nothing more to the user."""
+    script = tmp_path / "train.py"
+    script.write_text(CRASH)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(TASK_FOLDER / "site"),
+        "SLURM_PROCID": "5",
+        "SLURM_STEP_NODELIST": "node[1-2]",
+        "SLURMD_NODENAME": "node2",
+        "JAXSIF_REPORT": "1",
+    }
+    argv = [*shell.split(), TASK_FOLDER / "start.sh", sys.executable, script, signal_name, thread]
+    ended = subprocess.run(argv, env=environ, capture_output=True, check=False, timeout=20)
+    reports = ReportFilter()
+    shown = reports.feed(ended.stderr) + reports.feed(b"")
+    assert (ended.returncode, shown) == (status, b"")
+    assert reports.reports == [Report(5, "node2", "exit", status, where=f"{script}:{line}")]
+
+
+@pytest.mark.starts_processes
+def test_a_trace_that_is_too_long_is_no_hang(tmp_path: Path) -> None:
+    """More than a pipe has room for: 300 threads of 100 frames each."""
+    program = """\
+import os, threading, time
+def deep(n):
+    time.sleep(20) if n == 0 else deep(n - 1)
+for _ in range(300):
+    threading.Thread(target=deep, args=(120,), daemon=True).start()
+os.abort()
+"""
+    script = tmp_path / ("x" * 200 + ".py")
+    script.write_text(program)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(TASK_FOLDER / "site"),
+        "SLURM_PROCID": "5",
+        "SLURM_STEP_NODELIST": "node[1-2]",
+        "JAXSIF_REPORT": "1",
+    }
+    ended = subprocess.run(
+        ["sh", TASK_FOLDER / "start.sh", sys.executable, script],
+        env=environ,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 134
+    assert b'"event": "exit", "status": 134' in ended.stderr
