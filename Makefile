@@ -86,7 +86,7 @@ bench-bare: $(VENV_READY) cluster-install cluster ## an all-reduce and a trainin
 	@$(VENV)/bin/python tests/bench/bare.py steps 10
 
 bench-train: cluster-install cluster ## jit + sharding of slurm/train, beside the same in plain JAX by hand
-	@tests/bench/train.sh
+	@tests/bench/train.sh --width 256 --depth 2 --batch 8192 --steps 41
 
 bench-image: $(VENV_READY) $(RUNTIME_READY) ## build times and size of FLAVOUR: cold, the plain way, one package changed
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/jaxsif bench image --flavour $(FLAVOUR) --output build/bench-image-$(FLAVOUR)-$$(date +%Y%m%d-%H%M%S)

@@ -64,8 +64,12 @@ def sharded(options, init, update):
     def split(path, x):
         return NamedSharding(mesh, split_axes(jax.tree_util.keystr(path), x.shape, mesh.shape, options.fsdp))
 
+    def one_message(gradients):
+        mean = mean_as_one_array(gradients, "data")
+        return jax.shard_map(mean, mesh=mesh, in_specs=(P(), P("data")), out_specs=P(), check_vma=False)
+
     if options.one_message:
-        update = partial(update, over_devices=partial(mean_as_one_array, mesh))
+        update = partial(update, over_devices=one_message)
     state = jax.tree_util.tree_map_with_path(split, jax.eval_shape(init))
     step = jax.jit(update, donate_argnums=0, out_shardings=(state, whole))
 
@@ -75,19 +79,12 @@ def sharded(options, init, update):
     return jax.jit(init, out_shardings=state)(), step, put
 
 
-def mean_as_one_array(mesh, gradients):
-    """The gradients of each device's rows by themselves, and then their mean as one array: one all-reduce for all."""
-    shards = mesh.shape["data"]
+def mean_as_one_array(gradients, axis):
+    """The mean over the devices of an axis, each of which has rows of its own: one all-reduce for all gradients."""
 
     def mean(parameters, batch):
-        parts = jax.tree.map(lambda x: x.reshape(shards, -1, *x.shape[1:]), batch)
-        each = jax.vmap(gradients, (None, 0), spmd_axis_name="data")(parameters, parts)
-        leaves, tree = jax.tree.flatten(each)
-        flat = jnp.concatenate([leaf.reshape(shards, -1) for leaf in leaves], axis=1)
-        flat = jax.lax.with_sharding_constraint(flat, NamedSharding(mesh, P("data"))).mean(axis=0)
-        flat = jax.lax.with_sharding_constraint(flat, NamedSharding(mesh, P()))
-        ends = np.cumsum([leaf[0].size for leaf in leaves])[:-1]
-        return jax.tree.unflatten(tree, [x.reshape(leaf.shape[1:]) for x, leaf in zip(jnp.split(flat, ends), leaves)])
+        flat, restore = ravel_pytree(gradients(parameters, batch))
+        return restore(jax.lax.pmean(flat, axis))
 
     return mean
 
@@ -114,14 +111,9 @@ def pmapped(options, init, update):
         return copy(parts[first : first + local])
 
     def over_devices(gradients):
-        def mean(parameters, batch):
-            mine = gradients(parameters, batch)
-            if not options.one_message:
-                return jax.lax.pmean(mine, axis_name="devices")
-            flat, restore = ravel_pytree(mine)
-            return restore(jax.lax.pmean(flat, axis_name="devices"))
-
-        return mean
+        if options.one_message:
+            return mean_as_one_array(gradients, "devices")
+        return lambda parameters, batch: jax.lax.pmean(gradients(parameters, batch), axis_name="devices")
 
     step = jax.pmap(partial(update, over_devices=over_devices), axis_name="devices", donate_argnums=0)
     return jax.pmap(lambda _: init())(np.arange(local)), step, put
