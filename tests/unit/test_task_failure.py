@@ -129,19 +129,22 @@ def test_location_of_an_exception_that_was_never_raised() -> None:
     assert location(ValueError("x")) == ""
 
 
+# Of task 5 of a step.
+ENVIRON = {
+    "PATH": os.defpath,
+    "PYTHONPATH": str(TASK_FOLDER / "site"),
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NODELIST": "node[1-2]",
+    "SLURMD_NODENAME": "node2",
+    "JAXSIF_REPORT": "1",
+}
+
+
 def run_task(tmp_path: Path, program: str, **variables: str) -> tuple[int, bytes, list[Report], bytes]:
     """Exit status, standard output, reports and standard error of `program` as task 5 of a step."""
     script = tmp_path / "train.py"
     script.write_text(program)
-    environ = {
-        "PATH": os.defpath,
-        "PYTHONPATH": str(TASK_FOLDER / "site"),
-        "SLURM_PROCID": "5",
-        "SLURM_STEP_NODELIST": "node[1-2]",
-        "SLURMD_NODENAME": "node2",
-        "JAXSIF_REPORT": "1",
-        **variables,
-    }
+    environ = {**ENVIRON, **variables}
     ended = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, check=False, timeout=20)
     reports = ReportFilter()
     return ended.returncode, ended.stdout, reports.reports, reports.feed(ended.stderr) + reports.feed(b"")
@@ -293,14 +296,7 @@ def test_the_line_where_a_signal_came(
     """Through start.sh, which reads what Python has written of its threads, and shows nothing more to the user."""
     script = tmp_path / "train.py"
     script.write_text(CRASH)
-    environ = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(TASK_FOLDER / "site"),
-        "SLURM_PROCID": "5",
-        "SLURM_STEP_NODELIST": "node[1-2]",
-        "SLURMD_NODENAME": "node2",
-        "JAXSIF_REPORT": "1",
-    }
+    environ = {**ENVIRON, "PATH": os.environ["PATH"]}
     argv = [*shell.split(), TASK_FOLDER / "start.sh", sys.executable, script, signal_name, thread]
     ended = subprocess.run(argv, env=environ, capture_output=True, check=False, timeout=20)
     reports = ReportFilter()
@@ -322,16 +318,9 @@ os.abort()
 """
     script = tmp_path / ("x" * 200 + ".py")
     script.write_text(program)
-    environ = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(TASK_FOLDER / "site"),
-        "SLURM_PROCID": "5",
-        "SLURM_STEP_NODELIST": "node[1-2]",
-        "JAXSIF_REPORT": "1",
-    }
     ended = subprocess.run(
         ["sh", TASK_FOLDER / "start.sh", sys.executable, script],
-        env=environ,
+        env=ENVIRON,
         capture_output=True,
         timeout=30,
         check=False,
