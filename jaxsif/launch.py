@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -79,18 +80,18 @@ def launch(
 ) -> int:
     """Run the plan to its end; return 0 or 128 + N for a signal to us, raise JaxsifError with the cause otherwise.
 
-    `note` is told where tasks were that a signal to us has ended; with `verbose`, of their compile cache, too. `stdout`
-    makes what reads their standard output, which is ours without it.
+    `note` is told where tasks were that a signal from outside has ended; with `verbose`, of their compile cache, too.
+    `stdout` makes what reads their standard output, which is ours without it.
     """
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
     seen = ReportFilter(plan.label)
     ended = run(_CHILDREN[plan.launcher](plan, base, seen, stdout))
-    told = describe_cache(seen.reports) if verbose else ""
-    if ended.interrupted:
-        told = describe_places(seen.reports)
-    if note and told:
-        note(told)
+    ended_by_signal = ended.interrupted or ended.status == 128 + signal.SIGTERM
+    told = describe_cache(seen.reports) if verbose else "", describe_places(seen.reports) if ended_by_signal else ""
+    for line in filter(None, told):
+        if note:
+            note(line)
     if ended.interrupted:
         return 128 + ended.interrupted
     failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher, seen.barriers)

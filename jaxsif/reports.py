@@ -17,7 +17,12 @@ from jaxsif.launchers import LAUNCHERS
 MARKER = b"\x1ejaxsif "  # as in jaxsif/task/failure.py and start.sh
 _LABEL = re.compile(rb" *\d+: ")  # what srun --label begins lines with
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")  # unlike splitlines, a carriage return ends none
-_KEPT_LINES = re.compile(r"^(srun: error: |slurmstepd: error: |FATAL: |Error for command |F.*Unknown flags? in XLA_)")
+# As JAX says it of itself, when another process did not come to jax.distributed.initialize.
+_GAVE_UP = re.compile(r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED")
+_KEPT_LINES = re.compile(
+    r"^(srun: error: |slurmstepd: error: |slurmstepd-\S+: error: \*\*\* |FATAL: |Error for command |"
+    rf"F.*Unknown flags? in XLA_|{_GAVE_UP.pattern})"
+)
 _UNKNOWN_FLAGS = re.compile(r"F.*Unknown flags? in (XLA_\w+): (.*)")
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
@@ -28,7 +33,7 @@ _REACHED = re.compile(r"# of tasks that reached the barrier: (\d+)/(\d+)\.$")
 _FIRST = re.compile(r"The first task at the barrier: (\d+)\. Some timed out task names:$")
 _INIT = "[Init]Wait_for_all_tasks_to_register"
 _AT = {"Shutdown": "the end of the program", _INIT: "jax.distributed.initialize"}
-_IN_VAIN = ("DEADLINE_EXCEEDED", "Timed out waiting")  # of JAX's coordinator, of Gloo
+_IN_VAIN = re.compile(r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)")  # JAX's coordinator, Gloo
 _ABORTED = 128 + signal.SIGABRT
 _TERMINATED = 128 + signal.SIGTERM
 _MOST_PLACES, _MOST_TASKS = 4, 8  # in one line
@@ -75,7 +80,7 @@ class ReportFilter:
         self.reports: list[Report] = beside.reports if beside else []
         self.errors: list[str] = beside.errors if beside else []  # what srun, slurmstepd and the runtime complained of
         self.barriers: list[Barrier] = beside.barriers if beside else []  # the first one is what went wrong
-        self._barrier: Barrier | None = None  # the one whose lines are being read
+        self._barrier: dict[bytes, Barrier] = {}  # label -> the one whose lines are being read
         self._label = label
         self._pending = b""  # an unfinished line that must wait
         self._begun = b""  # the beginning of a line, as far as it is shown already
@@ -119,29 +124,29 @@ class ReportFilter:
         text = self._begun[label.end() if label else 0 :].decode(errors="replace").rstrip()
         if _KEPT_LINES.match(text):
             self.errors.append(text)
-        self._barrier = _read_barrier(self._barrier, text)
-        if self._barrier and self._barrier.missing:
-            if len(self._barrier.missing) > 1:
-                self.barriers.pop()  # it was there with fewer of them
-            self.barriers.append(self._barrier)
+        self._read_barrier(label[0] if label else b"", text)
         self._begun = b""
 
-
-def _read_barrier(before: Barrier | None, line: str) -> Barrier | None:
-    """What is known of a barrier after another line; None where the line does not go on with it."""
-    begin = _BARRIER.match(line)
-    if begin:
-        return Barrier(begin[1])
-    if before is None:
-        return None
-    reached, first = _REACHED.match(line), _FIRST.match(line)
-    if reached:
-        return before._replace(reached=int(reached[1]), processes=int(reached[2]))
-    if first:
-        return before._replace(first=int(first[1]))
-    if before.first >= 0 and line.isdecimal():
-        return before._replace(missing=(*before.missing, int(line)))
-    return None
+    def _read_barrier(self, label: bytes, line: str) -> None:
+        """Learn of a barrier from one more line; another line ends what is known of it."""
+        begin = _BARRIER.match(line)
+        before = Barrier(begin[1]) if begin else self._barrier.pop(label, None)
+        if before is None:
+            return
+        reached, first = _REACHED.match(line), _FIRST.match(line)
+        if reached:
+            before = before._replace(reached=int(reached[1]), processes=int(reached[2]))
+        elif first:
+            before = before._replace(first=int(first[1]))
+        elif before.first >= 0 and line.isdecimal():
+            if before in self.barriers:
+                self.barriers.remove(before)
+            before = before._replace(missing=tuple(dict.fromkeys((*before.missing, int(line)))))
+            if before not in self.barriers:  # as each task says it
+                self.barriers.append(before)
+        elif not begin:
+            return
+        self._barrier[label] = before
 
 
 def _parse_report(text: bytes) -> Report | None:
@@ -170,16 +175,14 @@ def find_failure(
         unknown = next(filter(None, map(_UNKNOWN_FLAGS.match, errors)), None)
         if unknown:
             return _describe_unknown_flags(culprit, unknown[1], unknown[2])
-    if culprit and barriers and _is_late(culprit, reports):
-        return _describe_barrier(barriers[0], culprit.status, reports)
-    stuck = _find_stuck(culprit, reports) if culprit else None
-    if culprit and stuck:
-        return _describe_stuck(stuck, culprit, reports)
-    killed = next(filter(None, map(_KILLED.match, errors)), None)
-    if culprit and killed and culprit.status == _TERMINATED:  # its SIGTERM came of that, and nobody else could report
-        culprit = Report(int(killed[2]), killed[1], "exit", 128 + signal.SIGKILL)
+    if culprit and _is_consequence(culprit, reports):
+        culprit = _find_killed(errors) or culprit
     if culprit:
-        return _describe_culprit(culprit, reports)
+        barrier = _find_barrier(culprit, reports, barriers)
+        stuck = _find_stuck(culprit, reports, errors)
+        if barrier:
+            return _describe_barrier(barrier, culprit.status, reports)
+        return _describe_stuck(stuck, culprit, reports) if stuck else _describe_culprit(culprit, reports)
     if not any(report.event == "started" for report in reports):
         no_start = _describe_no_start(status, errors, launcher)
         if no_start:
@@ -217,28 +220,58 @@ def _describe_culprit(culprit: Report, reports: Sequence[Report]) -> JaxsifError
     return error
 
 
-def _is_late(culprit: Report, reports: Sequence[Report]) -> bool:
-    """Whether JAX has ended the process because others did not come."""
-    texts = [report.text for report in reports if report.event == "exception" and report.task == culprit.task]
-    return culprit.status == _ABORTED or any("Barrier" in text for text in texts)
+def _exceptions(task: int, reports: Sequence[Report]) -> list[Report]:
+    return [report for report in reports if report.event == "exception" and report.task == task]
 
 
-def _find_stuck(culprit: Report, reports: Sequence[Report]) -> Report | None:
-    """Of the tasks that others have waited for in vain, the first: srun had to end it, and it was at another line."""
-    texts = [report.text for report in reports if report.event == "exception" and report.task == culprit.task]
-    if culprit.status != _ABORTED and not any(phrase in text for text in texts for phrase in _IN_VAIN):
+def _is_consequence(culprit: Report, reports: Sequence[Report]) -> bool:
+    """Whether its end was another's fault, and so nobody has reported the first cause."""
+    gone = any(report.consequence for report in _exceptions(culprit.task, reports))
+    return gone or culprit.status in (_ABORTED, _TERMINATED)
+
+
+def _find_barrier(culprit: Report, reports: Sequence[Report], barriers: Sequence[Barrier]) -> Barrier | None:
+    """The barrier for which JAX has ended the process; a program may go on after one that it has set itself."""
+    texts = "".join(report.text for report in _exceptions(culprit.task, reports))
+    if culprit.status == _ABORTED or "Barrier timed out" in texts:
+        return next((one for one in barriers if one.name in _AT or one.name in texts), None)
+    return None
+
+
+def _find_killed(errors: Sequence[str]) -> Report | None:
+    """A task that was killed with the parent that would have reported it, before Slurm itself ended the step."""
+    for line in errors:
+        killed = _KILLED.match(line)
+        if killed:
+            return Report(int(killed[2]), killed[1], "exit", 128 + signal.SIGKILL)
+        if "CANCELLED" in line:
+            return None
+    return None
+
+
+def _find_stuck(culprit: Report, reports: Sequence[Report], errors: Sequence[str]) -> Report | None:
+    """The task that others have waited for in vain: srun had to end it, and fewest of those were at its line."""
+    gave_up = culprit.status == _ABORTED and any(map(_GAVE_UP.match, errors))
+    if not gave_up and not any(_IN_VAIN.match(report.text) for report in _exceptions(culprit.task, reports)):
         return None
-    exits = [report for report in reports if report.event == "exit"]
-    waited = {report.where for report in (*exits, *reports) if report.status != _TERMINATED}
-    stuck = (one for one in exits if one.status == _TERMINATED and one.where and one.where not in waited)
-    return next(stuck, None)
+    waited = {report.where for report in reports if report.status != _TERMINATED}
+    places: dict[str, list[Report]] = {}
+    for report in reports:
+        if report.event == "exit" and report.where and report.where not in waited:
+            places.setdefault(report.where, []).append(report)
+    fewest = sorted(places.values(), key=len)
+    if not fewest or len({len(one) for one in fewest[:2]}) < len(fewest[:2]):
+        return None  # or it cannot be told which
+    return fewest[0][0]
 
 
 def _describe_stuck(stuck: Report, culprit: Report, reports: Sequence[Report]) -> JaxsifError:
-    raised = next((one for one in reports if one.event == "exception" and one.task == culprit.task), culprit)
-    at = f" at {raised.where}" if raised.where else ""
-    what = f"{stuck.place} did not come, and {culprit.place} has waited in vain{at}"
+    raised = _exceptions(culprit.task, reports)
+    place = raised[-1].where if raised else culprit.where
+    what = f"{stuck.place} did not come, and {culprit.place} has waited in vain" + (f" at {place}" if place else "")
     hint = "see what keeps it there; --init-timeout says how long others wait in jax.distributed.initialize"
+    if raised:
+        hint = f"see what keeps it there; what the other one said: {raised[-1].text}"
     error = JaxsifError(what, f"{stuck.where}, where {stuck.place} was", hint)
     error.exit_code = culprit.status
     return error
@@ -253,8 +286,10 @@ def _describe_barrier(barrier: Barrier, status: int, reports: Sequence[Report]) 
 
     at = _AT.get(barrier.name, f"the barrier {barrier.name}")
     if 2 * barrier.reached >= barrier.processes:
-        odd = [place(task) for task in barrier.missing]
-        what = f"{', '.join(odd)} did not come to {at}, and {barrier.reached} of {barrier.processes} did"
+        odd = ", ".join(map(place, barrier.missing[:_MOST_PLACES]))
+        others = barrier.processes - barrier.reached - len(barrier.missing[:_MOST_PLACES])  # JAX does not tell all
+        odd += f" and {others} more" if others > 0 else ""
+        what = f"{odd} did not come to {at}, and {barrier.reached} of {barrier.processes} did"
     else:
         what = f"{place(barrier.first)} came to {at}, and {barrier.processes - barrier.reached} of {barrier.processes}"
         what += " did not" if barrier.reached == 1 else f" did not; it was the first of {barrier.reached}"

@@ -14,6 +14,7 @@ import faulthandler
 import json
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -74,11 +75,25 @@ def _watch_crashes(descriptor: str) -> None:
     """Let Python tell start.sh what its threads are at when a signal ends this process, such as JAX's SIGABRT."""
     if not descriptor or faulthandler.is_enabled():  # the user's own, on standard error
         return
-    with contextlib.suppress(OSError):  # a program between start.sh and us has closed it
-        os.set_blocking(int(descriptor), False)  # what is too long for the pipe is lost
-        os.set_inheritable(int(descriptor), False)
-        faulthandler.enable(int(descriptor))
-        faulthandler.register(signal.SIGTERM, int(descriptor), chain=True)
+    pipe = int(descriptor)
+    try:
+        found = os.fstat(pipe)
+    except OSError:
+        return  # a program between start.sh and us has closed it
+    if not stat.S_ISFIFO(found.st_mode) and found.st_nlink:
+        return  # or uses the number for a file of its own; an old bash has a nameless file in the pipe's place
+    os.set_blocking(pipe, False)  # what is too long for the pipe is lost
+    os.set_inheritable(pipe, False)
+    c_stack = {"c_stack": False} if sys.version_info >= (3, 14) else {}
+    faulthandler.enable(pipe, **c_stack)
+    faulthandler.register(signal.SIGTERM, pipe, chain=True)
+
+    def forget() -> None:
+        faulthandler.unregister(signal.SIGTERM)
+        faulthandler.disable()
+        os.close(pipe)
+
+    os.register_at_fork(after_in_child=forget)  # a fork is not the task
 
 
 def refuse(environ: Mapping[str, str], event: str, text: str, hint: str = "") -> NoReturn:

@@ -72,11 +72,13 @@ fi
 # Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, or else of the main one, the last.
 find_line() {
     crashed='' where=''
-    echo end >&7 || return # full
-    exec 7>&- # after half a line, that is no line of its own
+    printf ' cut\nend\n' >&7 || return # behind half a line, if it was full
     while read -r line <&8 && [ "$line" != end ]; do
         case $line in
-            *'(most recent call first):') where='' thread=${line%%thread*} ;;
+            'Fatal Python error: '*) crashed='' where='' ;; # what there was before has ended nothing
+            'Thread 0x'*) where='' current= ;;
+            'Current thread 0x'*) crashed='' where='' current=1 ;;
+            ...) where='' ;; # there are more threads, and the main one is not shown
             'File "'*'", line '*)
                 file=${line#File \"} number=${line##*\", line }
                 file=${file%%\", line *}
@@ -84,7 +86,7 @@ find_line() {
                     */site-packages/* | */lib/python3* | '<frozen '* | *[\\\"]*) continue ;;
                 esac
                 where=${where:-$file:${number%% *}}
-                [ "$thread" != 'Current ' ] || crashed=${crashed:-$where}
+                [ -z "$current" ] || crashed=${crashed:-$where}
                 ;;
         esac
     done

@@ -84,7 +84,7 @@ def ours(cluster: Cluster) -> Callable[[str], str]:
         ("jaxsif layer list", r"^my-layer "),
         ("jaxsif layer show my-layer", r"^status +ok$"),
         ("jaxsif layer update my-layer", ""),
-        ("jaxsif layer remove my-layer && jaxsif layer show my-layer || echo none", r"\Anone\n\Z"),
+        ("jaxsif layer remove my-layer && ! jaxsif layer show my-layer && echo none", r"\Anone\n\Z"),
         ("source <(jaxsif completion bash) && complete -p jaxsif", r"\Acomplete .* jaxsif\n\Z"),
         ("jaxsif manual ~/.local/share/man/man1 && ls ~/.local/share/man/man1", r"^jaxsif-run\.1$"),
     ],

@@ -340,7 +340,7 @@ def test_barriers_are_read(label: bool) -> None:
         text = b"".join(b"2: " + line for line in text.splitlines(True))
     one = ReportFilter(label)
     assert one.feed(text) + one.feed(b"") == text
-    assert one.barriers == 2 * [Barrier("Shutdown", 1, 4, 3, (1, 0))]
+    assert one.barriers == [Barrier("Shutdown", 1, 4, 3, (1, 0))]
 
 
 ALL_ABORTED = [started(), *(Report(task, f"node{task}", "exit", 134, where=f"train.py:{task}0") for task in range(4))]
@@ -378,16 +378,28 @@ INIT_HINT = (
         ),
         (
             Barrier("save", 3, 4, 1, (2,)),
-            ALL_ABORTED[:3],
+            [started(), raised(0, "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: save::0."), ended(0, 1)],
             "task 2 did not come to the barrier save, and 3 of 4 did" + HINT,
         ),
+        (
+            Barrier("Shutdown", 60, 64, 1, (1, 2)),
+            ALL_ABORTED,
+            "task 1 on node1, task 2 on node2 and 2 more did not come to the end of the program, and 60 of 64 did\n"
+            "  from: train.py:10, where task 1 on node1 was" + HINT,
+        ),
     ],
-    ids=["one came", "two came", "one is missing", "initialize", "another barrier"],
+    ids=["one came", "two came", "one is missing", "initialize", "another barrier", "many are missing"],
 )
 def test_the_odd_one_at_a_barrier(barrier: Barrier, reports: list[Report], text: str) -> None:
     failure = find_failure(134, reports, [], "srun", [barrier])
     assert failure is not None
     assert failure.render() == f"jaxsif: error: {text}"
+
+
+def test_a_barrier_that_the_program_went_on_from_is_no_cause() -> None:
+    failure = find_failure(134, ALL_ABORTED, [], "srun", [Barrier("save", 3, 4, 1, (2,))])
+    assert failure is not None
+    assert failure.what == "task 0 on node0 was killed by SIGABRT"
 
 
 def test_a_barrier_is_no_cause_where_a_task_failed_by_itself() -> None:
@@ -405,29 +417,72 @@ def terminated(task: int, where: str) -> Report:
     return Report(task, f"node{task}", "exit", 143, where=where)
 
 
+GAVE_UP = "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors. \
+absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded"
 TIMED_OUT = raised(0, "JaxRuntimeError: Gloo: Timed out waiting 30000ms")
 
 
 @pytest.mark.parametrize(
-    ("reports", "text"),
+    ("reports", "errors", "text"),
     [
         (
             [aborted(1, "a.py:7"), aborted(3, "a.py:7"), terminated(0, "a.py:7"), terminated(2, "a.py:3")],
+            [GAVE_UP],
             "task 2 on node2 did not come, and task 1 on node1 has waited in vain at a.py:7\n"
             "  from: a.py:3, where task 2 on node2 was\n",
         ),
         (
             [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4")],
+            [],
             "task 1 on node1 did not come, and task 0 on node0 has waited in vain at train.py:00\n"
-            "  from: b.py:4, where task 1 on node1 was\n",
+            "  from: b.py:4, where task 1 on node1 was\n"
+            "  try:  see what keeps it there; what the other one said: "
+            "JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
         ),
-        ([aborted(1, "a.py:7"), terminated(2, "a.py:7")], "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n"),
-        ([raised(0, "ValueError: x"), ended(0, 1), terminated(1, "a.py:3")], "task 0 on node0 failed: ValueError: x\n"),
+        (
+            [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(2, "b.py:4"), terminated(3, "load.py:3")],
+            [],
+            "task 3 on node3 did not come, and task 0 on node0 has waited in vain at train.py:00\n",
+        ),
+        (
+            [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(3, "load.py:3")],
+            [],
+            "task 0 on node0 failed: JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
+        ),
+        (
+            [raised(0, "RpcError: DEADLINE_EXCEEDED: of the data"), ended(0, 1), terminated(1, "b.py:4")],
+            [],
+            "task 0 on node0 failed: RpcError: DEADLINE_EXCEEDED: of the data\n",
+        ),
+        (
+            [aborted(1, "a.py:7"), terminated(2, "a.py:7")],
+            [GAVE_UP],
+            "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n",
+        ),
+        (
+            [aborted(1, "a.py:7"), terminated(2, "a.py:3")],
+            [],
+            "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n",
+        ),
+        (
+            [raised(0, "ValueError: x"), ended(0, 1), terminated(1, "a.py:3")],
+            [],
+            "task 0 on node0 failed: ValueError: x\n",
+        ),
     ],
-    ids=["JAX's coordinator", "Gloo", "all at one line", "another failure"],
+    ids=[
+        "JAX's coordinator",
+        "Gloo",
+        "others further on",
+        "nobody knows which",
+        "not JAX's timeout",
+        "all at one line",
+        "an abort of another kind",
+        "another failure",
+    ],
 )
-def test_the_one_that_others_waited_for(reports: list[Report], text: str) -> None:
-    failure = find_failure(134, [started(), *reports], [], "srun")
+def test_the_one_that_others_waited_for(reports: list[Report], errors: list[str], text: str) -> None:
+    failure = find_failure(134, [started(), *reports], errors, "srun")
     assert failure is not None
     assert f"{failure.render()}\n".startswith(f"jaxsif: error: {text}")
 
@@ -450,10 +505,17 @@ def test_a_line_where_a_signal_came() -> None:
 
 def test_sigkill_of_a_whole_task_is_the_cause_of_the_others_sigterm() -> None:
     """The parent of the program, which would report, is killed too; Slurm says which one was."""
-    killed = ["srun: error: node2: task 3: Killed", "srun: error: node1: tasks 0-2: Terminated"]
-    failure = find_failure(137, [started(), ended(0, 143)], killed, "srun")
+    killed, cancelled = "srun: error: node2: task 3: Killed", "slurmstepd-node1: error: *** STEP 7.0 CANCELLED AT ***"
+    failure = find_failure(137, [started(), ended(0, 143)], [killed, cancelled], "srun")
     assert failure is not None
     assert failure.render().startswith("jaxsif: error: task 3 on node2 was killed by SIGKILL\n")
+    for reports in ([ended(0, 134)], [raised(0, GONE, True), ended(0, 1)]):
+        failure = find_failure(137, [started(), *reports], [killed, cancelled], "srun")
+        assert failure is not None
+        assert failure.what == "task 3 on node2 was killed by SIGKILL"
+    ended_by_slurm = find_failure(137, [started(), ended(0, 143)], [cancelled, killed], "srun")
+    assert ended_by_slurm is not None
+    assert ended_by_slurm.what == "task 0 on node0 was killed by SIGTERM"
 
 
 def test_success_has_no_cause_whatever_was_said() -> None:

@@ -305,9 +305,47 @@ def test_the_line_where_a_signal_came(
     assert reports.reports == [Report(5, "node2", "exit", status, where=f"{script}:{line}")]
 
 
+POOL = """\
+import multiprocessing, os, signal, sys, time
+def work(_):
+    time.sleep(20)
+def train():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(20)
+with multiprocessing.get_context("fork").Pool(4) as pool:
+    pool.map_async(work, range(4))
+    time.sleep(0.3)
+train()
+"""
+TWO = "import os; os.fork() or os.abort(); os.wait()\n" + POOL
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(("program", "line"), [(POOL, 5), (TWO, 6)], ids=["a pool", "a child that crashed"])
+def test_a_fork_is_not_the_task(tmp_path: Path, program: str, line: int) -> None:
+    """What its processes were at when they were ended is no place of the task."""
+    script = tmp_path / "train.py"
+    script.write_text(program)
+    argv = ["sh", TASK_FOLDER / "start.sh", sys.executable, script]
+    ended = subprocess.run(argv, env=ENVIRON, capture_output=True, check=False, timeout=20)
+    reports = ReportFilter()
+    reports.feed(ended.stderr)
+    assert reports.reports == [Report(5, "node2", "exit", 143, where=f"{script}:{line}")]
+
+
+@pytest.mark.starts_processes
+def test_a_descriptor_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
+    program = f"exec 7>{tmp_path}/results; {sys.executable} -c 'import os; os.abort()'; exit 134"
+    ended = subprocess.run(
+        ["sh", TASK_FOLDER / "start.sh", "sh", "-c", program], env=ENVIRON, capture_output=True, check=False, timeout=20
+    )
+    assert ended.returncode == 134
+    assert (tmp_path / "results").read_text() == ""
+
+
 @pytest.mark.starts_processes
 def test_a_trace_that_is_too_long_is_no_hang(tmp_path: Path) -> None:
-    """More than a pipe has room for: 300 threads of 100 frames each."""
+    """More than a pipe has room for, and more threads than Python shows."""
     program = """\
 import os, threading, time
 def deep(n):
@@ -326,4 +364,4 @@ os.abort()
         check=False,
     )
     assert ended.returncode == 134
-    assert b'"event": "exit", "status": 134' in ended.stderr
+    assert b'"event": "exit", "status": 134, "where": ""' in ended.stderr  # the main thread is not among those shown
