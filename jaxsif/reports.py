@@ -293,7 +293,7 @@ def _describe_barrier(barrier: Barrier, status: int, reports: Sequence[Report]) 
     else:
         what = f"{place(barrier.first)} came to {at}, and {barrier.processes - barrier.reached} of {barrier.processes}"
         what += " did not" if barrier.reached == 1 else f" did not; it was the first of {barrier.reached}"
-    stuck = [ends[task] for task in barrier.missing if task in ends and ends[task].where]
+    stuck = [report for task in barrier.missing for report in reports if report.task == task and report.where]
     where = f"{stuck[0].where}, where {stuck[0].place} was" if stuck else ""
     hint = "all processes must compute the same, equally often: see slurm/mistakes"
     if barrier.name == _INIT:

@@ -377,6 +377,12 @@ INIT_HINT = (
             "task 5, task 7 did not come to jax.distributed.initialize, and 6 of 8 did" + INIT_HINT,
         ),
         (
+            Barrier("Shutdown", 3, 4, 1, (0,)),
+            [started(), ended(1, 134), raised(0, GONE, True), ended(0, 1)],
+            "task 0 on node0 did not come to the end of the program, and 3 of 4 did\n"
+            "  from: train.py:00, where task 0 on node0 was" + HINT,
+        ),
+        (
             Barrier("save", 3, 4, 1, (2,)),
             [started(), raised(0, "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: save::0."), ended(0, 1)],
             "task 2 did not come to the barrier save, and 3 of 4 did" + HINT,
@@ -388,7 +394,15 @@ INIT_HINT = (
             "  from: train.py:10, where task 1 on node1 was" + HINT,
         ),
     ],
-    ids=["one came", "two came", "one is missing", "initialize", "another barrier", "many are missing"],
+    ids=[
+        "one came",
+        "two came",
+        "one is missing",
+        "initialize",
+        "its neighbours were faster",
+        "another barrier",
+        "many are missing",
+    ],
 )
 def test_the_odd_one_at_a_barrier(barrier: Barrier, reports: list[Report], text: str) -> None:
     failure = find_failure(134, reports, [], "srun", [barrier])
