@@ -106,20 +106,21 @@ ports = [socket.create_server(("", port)) for port in range(61231, 61235)]
 open("ready", "w").close()
 
 def steps():
-    return subprocess.run(["squeue", "--steps", "--noheader"], capture_output=True, check=True).stdout
+    return subprocess.run(["squeue", "--steps", "--noheader", "--format=%i"], capture_output=True, check=True).stdout
 
 while not os.path.exists("release"):
     time.sleep(0.02)
 while not steps():
     time.sleep(0.02)
-while steps():
+first = steps()
+while steps() == first:
     time.sleep(0.02)
 """
 
 
 @pytest.fixture
 def taken(cluster: Cluster, folder: str) -> Iterator[str]:
-    """Ports 61231 to 61234 are taken on node1; once there is a file `release`, until the end of the next step."""
+    """Ports 61231 to 61234 are taken on node1; once there is a file `release`, until the next step gives way."""
     with cluster.start(f"cd {folder} && exec python3 -c '{HOLD}'", node="node1") as holder:
         cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.05; done")
         yield folder
