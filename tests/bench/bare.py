@@ -28,6 +28,7 @@ offset=$(apptainer sif list "$JAX_IMAGE" | sed -n 's/.*|\\([0-9]*\\)-[0-9]* *|FS
 unsquashfs -quiet -no-progress -no-xattrs -dest {LOCAL} -offset "$offset" "$JAX_IMAGE"
 rm {LOCAL}/opt/jax/lib/python3.*/site-packages/jaxsif.pth
 for layer in {DATA}/jaxsif/layers/*.sqfs; do
+    [ -e "$layer" ] || continue # none was made
     unsquashfs -quiet -no-progress -no-xattrs -force -dest {LOCAL} "$layer"
 done
 """
