@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from jaxsif.children import Child, Pass, run
+from jaxsif.culprit import describe_cache, describe_places, find_failure
 from jaxsif.distributed import PORT_VARIABLE
 from jaxsif.errors import PortTakenError
 from jaxsif.host import coordinator_ports, free_ports, step_name
@@ -17,7 +18,7 @@ from jaxsif.identity import hand_out_gpus, identify
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.mpirun import Output
 from jaxsif.plan import LaunchPlan, build
-from jaxsif.reports import ReportFilter, describe_cache, describe_places, find_failure
+from jaxsif.reports import ReportFilter
 from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jaxsif"
 ORDER = (
     *("errors", "options", "launchers", "identity", "mpirun"),
     *("hostlist", "sif", "counts", "slurm", "apptainer", "request", "layouts", "distributed"),
-    *("environment", "plan", "render", "reports", "near", "explain"),
+    *("environment", "plan", "render", "reports", "culprit", "near", "explain"),
     *("describe", "completion", "manual", "config", "fabric", "script", "elf"),
     *("imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch", "images"),
     *("libraries", "layering", "modulefile", "modules", "policy", "prepare", "jobs", "packages", "jupyter", "bench"),
@@ -36,7 +36,7 @@ _PURE_AND_FAST = (
         "layouts.step",
         "layouts.srunargs",
     ),
-    *("environment", "plan", "render", "reports", "explain", "fabric", "elf"),
+    *("environment", "plan", "render", "reports", "culprit", "explain", "fabric", "elf"),
 )
 PURE = (
     *_PURE_AND_FAST,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.reports import Barrier, Report, ReportFilter, describe_cache, describe_places, find_failure, signal_name
+from jaxsif.culprit import describe_cache, describe_places, find_failure, signal_name
+from jaxsif.reports import Barrier, Report, ReportFilter
 
 
 def report_line(**fields: object) -> bytes:
