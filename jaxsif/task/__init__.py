@@ -19,7 +19,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast failure."""
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:
         return
-    from . import arguments, coordinator, devices, environment, failure, setup
+    from . import arguments, coordinator, devices, environment, failure, setup, startup
 
     try:
         setup.prepare(environ)
@@ -28,6 +28,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     event, text = coordinator.prepare(environ)
     if event:
         failure.refuse(environ, event, text)
+    startup.install(environ)
     arguments.install(environ)
     failure.install(environ)
     warning = environment.check(environ)

@@ -6,10 +6,11 @@ What a program passes itself stands. JAX is changed when the program has importe
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from . import importing
 from .coordinator import node_address
 
 # Set by `jaxsif run` -> the parameter of jax.distributed.initialize.
@@ -24,36 +25,10 @@ def install(environ: Mapping[str, str]) -> None:
     """Change the defaults as `environ` says; most runs change none."""
     timeouts = {parameter: int(environ[name]) for name, parameter in _TIMEOUTS.items() if environ.get(name)}
     if timeouts:
-        _AfterImport("jax._src.distributed", lambda module: _set_timeouts(module, timeouts, environ))
+        importing.after("jax._src.distributed", lambda module: _set_timeouts(module, timeouts, environ))
     address = node_address(environ, environ.get("SLURMD_NODENAME", ""))
     if address:
-        _AfterImport("jaxlib._jax", lambda module: _set_gloo_address(module, address))
-
-
-class _AfterImport:
-    """A finder of one module (see sys.meta_path): it lets the others find it, and changes it when it is there."""
-
-    def __init__(self, name: str, change: Callable[[ModuleType], None]) -> None:
-        self._name = name
-        self._change = change
-        sys.meta_path.insert(0, self)
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        if name != self._name:
-            return None
-        from importlib.util import find_spec  # here: it takes a while, and JAX has it
-
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
-        if spec and spec.loader:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                self._change(module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+        importing.after("jaxlib._jax", lambda module: _set_gloo_address(module, address))
 
 
 def _set_timeouts(module: ModuleType, timeouts: Mapping[str, int], environ: Mapping[str, str]) -> None:

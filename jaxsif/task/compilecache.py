@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
+
+from . import importing
 
 _EVENTS = "/jax/compilation_cache/"
 # Name of JAX's event -> field of the report, see jaxsif/reports.py.
@@ -34,30 +34,19 @@ def install(emit: Callable[[Mapping[str, Any]], None]) -> None:
         "jax._src.compilation_cache": _remove_broken_entries,
         "jax._src.cache_key": _share_keys,
     }
-    sys.meta_path.insert(0, _Finder(changes))
+    for name, change in changes.items():
+        importing.after(name, _if_alike(change))
     atexit.register(report)
 
 
-class _Finder:
-    """Lets modules be found as ever, and changes some of them when they have been executed."""
+def _if_alike(change: Callable[[Any], None]) -> Callable[[Any], None]:
+    """`change`, where the module has what it would change."""
 
-    def __init__(self, changes: Mapping[str, Callable[[Any], None]]) -> None:
-        self._changes = changes
+    def attempt(module: Any) -> None:
+        with suppress(AttributeError):  # another JAX
+            change(module)
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        change = self._changes.get(name)
-        spec = PathFinder.find_spec(name, path) if change else None
-        if spec is None or spec.loader is None or change is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def execute_and_change(module: Any) -> None:
-            execute(module)
-            with suppress(AttributeError):  # another JAX, without what we would change
-                change(module)
-
-        spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
-        return spec
+    return attempt
 
 
 def _listen(module: Any, counts: dict[str, Any]) -> None:

@@ -182,10 +182,11 @@ def _innermost(exception: BaseException) -> tuple[str, str]:
 def location(exception: BaseException) -> str:
     """'FILE:LINE' of the innermost frame in the user's own code, or of the innermost one at all."""
     found = ""
+    not_theirs = (sys.base_prefix + "/lib/", "<frozen", os.path.dirname(__file__) + os.sep)
     traceback = exception.__traceback__
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
-        installed = f"{os.sep}site-packages{os.sep}" in name or name.startswith((sys.base_prefix + "/lib/", "<frozen"))
+        installed = f"{os.sep}site-packages{os.sep}" in name or name.startswith(not_theirs)
         if not installed or not found:
             found = f"{name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next

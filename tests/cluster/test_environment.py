@@ -67,6 +67,19 @@ def test_users_number_of_cpu_devices_wins(cluster: Cluster, setting: str) -> Non
     assert cluster.check(jaxsif_run(*options, "--", "python", "-c", program)) == "3\n"
 
 
+def test_the_import_of_jax_is_made_cheap(cluster: Cluster) -> None:
+    program = """
+import gc, os
+before = gc.get_stats()[2]["collections"], gc.get_threshold()
+import jax
+print((gc.get_stats()[2]["collections"], gc.get_threshold()) == before, len(gc.get_objects()) > 100_000)
+print(os.environ["OPENBLAS_THREAD_TIMEOUT"])
+"""
+    words = ("--", "python", "-c", program)
+    assert cluster.check(jaxsif_run("--nodes=1", *words)) == "True True\n20\n"
+    assert cluster.check(jaxsif_run("--nodes=1", "--env=OPENBLAS_THREAD_TIMEOUT=28", *words)).endswith("\n28\n")
+
+
 def test_bind_shows_a_folder(cluster: Cluster, folder: str) -> None:
     cluster.check(f"echo content >{folder}/file")
     options = ("--nodes=1", f"--bind={folder}:/data:ro")

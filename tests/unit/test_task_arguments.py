@@ -37,14 +37,11 @@ def write_jax(packages: Path, source: str) -> None:
 
 def test_timeouts_are_those_given_unless_the_program_says_so(packages: Path) -> None:
     write_jax(packages, JAX)
-    finders = list(sys.meta_path)
     arguments.install(TIMEOUTS)
-    assert len(sys.meta_path) == len(finders) + 1
     initialize = importlib.import_module("jax._src.distributed").initialize
     assert initialize() == (600, 20)
     assert initialize("node1:1", 7) == (7, 20)
     assert initialize(heartbeat_timeout_seconds=8) == (600, 8)
-    assert sys.meta_path == finders
 
 
 def test_nothing_is_done_unless_asked(packages: Path) -> None:

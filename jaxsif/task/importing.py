@@ -1,0 +1,54 @@
+"""Do something around a module that the program will import: it is found as ever, and never imported from here."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+# What executes a module, or does something else with it.
+Step = Callable[[ModuleType], None]
+
+
+def around(name: str, step: Callable[[ModuleType, Step], None]) -> None:
+    """When module `name` is imported, call `step` with it and with what executes it."""
+    sys.meta_path.insert(0, _Finder(name, step))
+
+
+def after(name: str, change: Step) -> None:
+    """When module `name` has been imported, call `change` with it."""
+
+    def execute_and_change(module: ModuleType, execute: Step) -> None:
+        execute(module)
+        change(module)
+
+    around(name, execute_and_change)
+
+
+class _Finder:
+    """Finds one module, by the finders behind it in sys.meta_path.
+
+    It stays there: other threads may be going through that list, and programs look for a module, or fail to import it,
+    before they do import it.
+    """
+
+    def __init__(self, name: str, step: Callable[[ModuleType, Step], None]) -> None:
+        self._name = name
+        self._step = step
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != self._name:
+            return None
+        finders = list(sys.meta_path)
+        behind = finders[finders.index(self) + 1 :] if self in finders else []
+        found = (finder.find_spec(name, path, target) for finder in behind if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in found if spec is not None), None)
+        execute = getattr(spec and spec.loader, "exec_module", None)
+        if spec is None or execute is None:
+            return spec
+        loader: Any = copy.copy(spec.loader)  # it may be that of other modules, too
+        loader.exec_module = lambda module: self._step(module, execute)
+        spec.loader = loader
+        return spec

@@ -1,0 +1,110 @@
+"""What is done around modules that a program imports."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from jaxsif.task import importing
+
+FAIL = "import pathlib\nif pathlib.Path(__file__).with_name('fail').exists():\n    raise ImportError('for now')\n"
+
+
+@pytest.fixture
+def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names that `stand_in` had whenever it was changed; its import fails while the file `fail` is there."""
+    (tmp_path / "stand_in.py").write_text(FAIL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    names: list[str] = []
+    importing.after("stand_in", lambda module: names.append(module.__name__))
+    yield names
+    sys.modules.pop("stand_in", None)
+
+
+def test_a_module_is_changed_when_it_is_imported(changed: list[str]) -> None:
+    assert changed == []
+    importlib.import_module("stand_in")
+    importlib.import_module("stand_in")
+    assert changed == ["stand_in"]
+
+
+def test_to_look_for_it_is_not_to_import_it(changed: list[str]) -> None:
+    """As libraries do to know what is installed."""
+    assert importlib.util.find_spec("stand_in") is not None
+    assert changed == []
+    importlib.import_module("stand_in")
+    assert changed == ["stand_in"]
+
+
+def test_an_import_that_failed_may_succeed_later(changed: list[str], tmp_path: Path) -> None:
+    (tmp_path / "fail").touch()
+    with pytest.raises(ImportError, match="for now"):
+        importlib.import_module("stand_in")
+    assert changed == []
+    (tmp_path / "fail").unlink()
+    importlib.import_module("stand_in")
+    assert changed == ["stand_in"]
+
+
+def test_others_of_the_same_loader_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a zip file loads all that is in it."""
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("one_zipped.py", "")
+        archive.writestr("other_zipped.py", "")
+    monkeypatch.syspath_prepend(str(tmp_path / "app.zip"))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    names: list[str] = []
+    importing.after("one_zipped", lambda module: names.append(module.__name__))
+    for name in ("one_zipped", "other_zipped"):
+        importlib.import_module(name)
+        monkeypatch.delitem(sys.modules, name)
+    # Before Python 3.10 the loader of zip files has another way to execute a module, and it is imported as ever.
+    assert names == (["one_zipped"] if sys.version_info >= (3, 10) else [])
+
+
+def test_several_around_one_module(changed: list[str]) -> None:
+    """The last to come is the outermost."""
+    order: list[str] = []
+
+    def step(module: ModuleType, execute: importing.Step) -> None:
+        order.append("begin")
+        execute(module)
+        order.extend([*changed, "end"])
+
+    importing.around("stand_in", step)
+    importlib.import_module("stand_in")
+    assert order == ["begin", "stand_in", "end"]
+
+
+def test_one_thread_imports_while_another_looks(changed: list[str]) -> None:
+    errors: list[Exception] = []
+
+    def look() -> None:
+        try:
+            while not changed:
+                importlib.util.find_spec("stand_in")
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    importlib.import_module("stand_in")
+    for thread in threads:
+        thread.join()
+    assert (changed, errors) == (["stand_in"], [])
+
+
+def test_other_modules_are_found_as_ever(changed: list[str]) -> None:
+    assert importlib.util.find_spec("no_such_module") is None
+    assert isinstance(importlib.import_module("colorsys"), ModuleType)
+    assert changed == []
