@@ -16,15 +16,22 @@ from jaxsif.images.squashfs import SQFSTAR
 _SUITE = "trixie"
 # Documentation and translations: nobody reads them in an image.
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
-_KEPT = "/usr/share/doc/*/copyright"  # whoever passes the image on must pass the licences on
+# Whoever passes the image on must pass the licences on; and apt's own example says where Debian's packages are.
+_KEPT = ("/usr/share/doc/*/copyright", "/usr/share/doc/apt/examples/debian.sources")
 # The same bytes whenever it is made: no time but this one, and so .pyc files that do not hold their source's time.
 _ENVIRON = {"SOURCE_DATE_EPOCH": "0"}
 _COMPILE = 'chroot "$1" sh -c "python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3*"'
 
+# What mmdebstrap copies from this host, and the mirror that it was given; a runtime binds the node's own over the two.
+_FORGET = (
+    'cd "$1/etc" && rm -f hostname resolv.conf apt/sources.list && touch hostname resolv.conf && '
+    "mv ../usr/share/doc/apt/examples/debian.sources apt/sources.list.d/"
+)
+
 
 def base_path(packages: str, block: str, cache: Path) -> Path:
     """Where the cache has the base system with `packages` (Debian names, parted by blanks)."""
-    made_of = [_SUITE, packages, *_LEFT_OUT, _KEPT, _COMPILE, *_ENVIRON.values(), *SQFSTAR, block]
+    made_of = [_SUITE, packages, *_LEFT_OUT, *_KEPT, _COMPILE, _FORGET, *_ENVIRON.values(), *SQFSTAR, block]
     key = hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:16]
     return cache / f"base-{_SUITE}-{key}.sqfs"
 
@@ -63,8 +70,8 @@ def _mmdebstrap_argv(packages: str, scratch: Path) -> list[str]:
     apt_conf.write_text(apt_settings())
     argv = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(packages.split())}"]
     argv += [f"--aptopt={apt_conf}", '--aptopt=Acquire::Languages "none"']
-    argv += [f"--customize-hook={_COMPILE}"]
+    argv += [f"--customize-hook={hook}" for hook in (_COMPILE, _FORGET)]
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
-    argv += [f"--dpkgopt=path-include={_KEPT}"]
+    argv += [f"--dpkgopt=path-include={pattern}" for pattern in _KEPT]
     mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one
     return [*argv, _SUITE, "-", *([mirror] if mirror else [])]

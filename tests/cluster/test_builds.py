@@ -77,6 +77,19 @@ def test_a_library_that_another_needs_is_missed(cluster: Cluster, work: Path) ->
     assert left_behind(work / "images") == []
 
 
+def test_a_library_that_nothing_links_to_is_missed(cluster: Cluster, work: Path) -> None:
+    """Programs load it by its name alone; the list of its wheel has it."""
+    source = copy_source(work / "source")
+    definition = read_recipe(source, "cpu").definition
+    remove = 'rm "$site"/jaxlib/cpu/_sparse.so'
+    definition.write_text(definition.read_text().replace("    # Here, and not", f"    {remove}\n    # Here, and not"))
+    with build(source, work / "images") as process:
+        _, err = process.communicate(timeout=200)
+    assert process.returncode == 125
+    assert re.search(r"jaxlib/cpu/_sparse\.so of jaxlib-[\d.]+dist-info is not there", err), err
+    assert left_behind(work / "images") == []
+
+
 @pytest.fixture
 def index(work: Path) -> Iterator[str]:
     """A package index on this machine with one file; its address."""

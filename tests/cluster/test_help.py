@@ -158,6 +158,16 @@ def test_the_default_image_is_built() -> None:
     assert "is up to date" in on_this_machine("jaxsif image build")
 
 
+def test_cuda_without_one_of_its_libraries(work: Path) -> None:
+    """JAX loads it by its name, and says nothing when it cannot."""
+    image = next((REPOSITORY / "build/images").glob("jax-*-cuda12.sif"))
+    folder = "/opt/jax/lib/python3.13/site-packages/nvidia/cufft/lib"
+    (work / "empty").mkdir()
+    said = on_this_machine(f"! apptainer --quiet test --bind {work}/empty:{folder} {image} 2>&1")
+    assert f"JAX cannot load a library: {folder}/libcufft.so.11: " in said
+    assert re.search(r"nvidia/cufft/lib/libcufft\.so\.11 of nvidia_cufft_cu12-\S+ is not there", said)
+
+
 def test_locks_are_checked() -> None:
     lines = on_this_machine("jaxsif image lock --check").splitlines()
     assert {f"{name.stem}.txt: unchanged" for name in (REPOSITORY / "containers/locks").glob("*.txt")} <= set(lines)

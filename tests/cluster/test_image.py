@@ -16,6 +16,8 @@ import pytest
 from builds import REPOSITORY, build, copy_source
 from harness import Cluster
 
+from jaxsif.images.assemble import read_system
+
 IMAGES = REPOSITORY / "build/images"
 
 
@@ -76,6 +78,11 @@ def test_no_trace_of_the_build_host(cluster: Cluster) -> None:
     assert [path for path in found if path != "/.singularity.d/Singularity"] == []
     definition = cluster.check("module load jax/sif && apptainer exec $JAX_IMAGE cat /.singularity.d/Singularity")
     assert str(REPOSITORY) not in definition
+    # A runtime hides these two behind the node's own; and the mirror may be one of this host's network.
+    etc = read_system(next(IMAGES.glob("jax-*-cpu.sif"))).root.children[b"etc"].children
+    assert (etc[b"hostname"].size, etc[b"resolv.conf"].size) == (0, 0)
+    assert b"sources.list" not in etc[b"apt"].children
+    assert list(etc[b"apt"].children[b"sources.list.d"].children) == [b"debian.sources"]
 
 
 def test_wheels_are_checked_against_the_lock(cluster: Cluster, work: Path) -> None:
