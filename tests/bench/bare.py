@@ -36,6 +36,8 @@ for layer in {DATA}/jaxsif/layers/*.sqfs; do
 done
 """
 PYTHON = f"{LOCAL}/opt/jax/bin/python"
+# Nodes -> what `jaxsif run --stage` may take until the last task has JAX, beside another way.
+START_BOUNDS = {1: (1.10, "no container"), 4: (1 / 2.5, "plain way")}
 BOUND = 1.03
 # Program -> its words, and what it says of its time.
 PROGRAMS: dict[str, tuple[str, Callable[[str], float]]] = {
@@ -88,7 +90,8 @@ def inside(kind: str, rounds: int) -> int:
 
 
 def measure_start(rounds: int) -> int:
-    """`import jax`: how long until it is done in all tasks, and until they have ended, too."""
+    """`import jax`: until it is done in all tasks, and until they have ended, too; returns 1 where it is too slow."""
+    slow = False
     program = ("python", "-c", "import jax, time; print(time.time())")
     for nodes in (1, 4):
         srun = ["srun", f"--nodes={nodes}", f"--ntasks={8 * nodes}"]
@@ -107,7 +110,9 @@ def measure_start(rounds: int) -> int:
             for name, middle in medians.items():
                 bare, plain = middle / medians["no container"], medians["plain way"] / middle
                 print(f"  {name:20} {middle:6.2f} s   {bare:5.2f} x no container   1/{plain:.2f} of plain", flush=True)
-    return 0
+            bound, other = START_BOUNDS[nodes]
+            slow |= number == 0 and medians["jaxsif run --stage"] > bound * medians[other]
+    return slow
 
 
 def start_times(argv: Sequence[str]) -> tuple[float, float]:
