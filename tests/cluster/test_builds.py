@@ -31,6 +31,14 @@ def left_behind(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.suffix != ".log"]
 
 
+def add_to_post(source: Path, before: str, line: str) -> None:
+    """Have a build of `source` do something more, before the line that begins so."""
+    definition = read_recipe(source, "cpu").definition
+    text = definition.read_text()
+    assert text.count(before) == 1
+    definition.write_text(text.replace(before, f"    {line}\n{before}"))
+
+
 def test_two_clones_make_the_same_bytes(cluster: Cluster, work: Path) -> None:
     """Each in its own folder, with its own base system and wheels, under another umask, and then with all cached."""
     images = []
@@ -50,9 +58,8 @@ def test_two_clones_make_the_same_bytes(cluster: Cluster, work: Path) -> None:
 def test_what_a_build_changes_of_its_base(cluster: Cluster, work: Path) -> None:
     """A file that is removed, one of another mode, and one with other content, whose time tells nothing of it."""
     source = copy_source(work / "source")
-    definition = read_recipe(source, "cpu").definition
     change = "cd /usr/share/common-licenses; rm BSD; chmod 600 GPL-1; cat Artistic >GPL-2; touch -d @0 GPL-2; cd /"
-    definition.write_text(definition.read_text().replace("    # Last, so that", f"    {change}\n    # Last, so that"))
+    add_to_post(source, "    # Last, so that", change)
     with build(source, work / "images") as process:
         _, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
@@ -80,9 +87,7 @@ def test_a_library_that_another_needs_is_missed(cluster: Cluster, work: Path) ->
 def test_a_library_that_nothing_links_to_is_missed(cluster: Cluster, work: Path) -> None:
     """Programs load it by its name alone; the list of its wheel has it."""
     source = copy_source(work / "source")
-    definition = read_recipe(source, "cpu").definition
-    remove = 'rm "$site"/jaxlib/cpu/_sparse.so'
-    definition.write_text(definition.read_text().replace("    # Here, and not", f"    {remove}\n    # Here, and not"))
+    add_to_post(source, "    # Here, and not", 'rm "$site"/jaxlib/cpu/_sparse.so')
     with build(source, work / "images") as process:
         _, err = process.communicate(timeout=200)
     assert process.returncode == 125

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts import load_script
 
 from jaxsif.bench import image, startup, train
 from jaxsif.bench.kinds import KINDS, STARTUP_PHASES
@@ -40,13 +40,7 @@ def run(mode: str, batch: int, losses: list[float], devices: int = 1, speed: flo
 
 def startup_program() -> Any:
     """The program of the container; what it imports at first is Python's own."""
-    path = Path(startup.__file__).with_name("inside") / "startup.py"
-    spec = importlib.util.spec_from_file_location("startup_inside", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(Path(startup.__file__).with_name("inside") / "startup.py")
 
 
 def test_scaling_fills_a_node_and_then_takes_whole_ones() -> None:

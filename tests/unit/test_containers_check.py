@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from scripts import load_script
 
-SCRIPT = Path(__file__).resolve().parents[2] / "containers/check.py"
-spec = importlib.util.spec_from_file_location("check", SCRIPT)
-assert spec
-assert spec.loader
-check = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(check)
+check = load_script(Path(__file__).resolve().parents[2] / "containers/check.py")
 
 RECORD = """\
 numpy/core.so,sha256=abc,4

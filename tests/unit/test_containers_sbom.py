@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import platform
 from email.message import Message
@@ -11,13 +10,9 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from scripts import load_script
 
-SCRIPT = Path(__file__).resolve().parents[2] / "containers/sbom.py"
-spec = importlib.util.spec_from_file_location("sbom", SCRIPT)
-assert spec
-assert spec.loader
-sbom = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sbom)
+sbom = load_script(Path(__file__).resolve().parents[2] / "containers/sbom.py")
 
 STATUS = """\
 Package: libc6
