@@ -26,8 +26,7 @@ def cluster() -> Cluster:
 def no_node_is_completing(request: pytest.FixtureRequest) -> None:
     """Tests expect their job on the first nodes; one that a test before has killed keeps its nodes for a moment."""
     if "cluster" in request.fixturenames:
-        completing = "sinfo --noheader --states=completing --format=%n | grep -q ."
-        request.getfixturevalue("cluster").check(f"for i in $(seq 100); do {completing} || break; sleep 0.2; done")
+        request.getfixturevalue("cluster").wait_completed()
 
 
 _KEYS = """\

@@ -73,6 +73,11 @@ class Cluster:
         """The names of the user's steps that run now, such as 12.0."""
         return self.check("squeue --steps --noheader --format=%i").split()
 
+    def wait_completed(self) -> None:
+        """Wait until no node is completing: a job that has ended keeps its nodes for a moment."""
+        completing = "sinfo --noheader --states=completing --format=%n | grep -q ."
+        self.check(f"for i in $(seq 100); do {completing} || break; sleep 0.2; done")
+
     def wait_steps(self, number: int, timeout: float = 20) -> float:
         """Wait until `number` steps run; return the seconds that it took. Raises TimeoutError."""
         begin = time.monotonic()

@@ -71,7 +71,8 @@ def test_server(cluster: Cluster, layers: str) -> None:
         cluster.check("pkill -INT -u user -f 'jaxsif jupyter'")
         server.communicate(timeout=30)
     assert server.returncode == 130
-    assert cluster.check("squeue --noheader --states=PENDING,RUNNING") == ""
+    cluster.wait_completed()
+    assert cluster.check("squeue --noheader") == ""
 
 
 def test_kernel(cluster: Cluster, layers: str) -> None:
