@@ -94,12 +94,13 @@ def jaxsif_run(*argv: str) -> str:
 
 
 def program_lines(text: str) -> list[str]:
-    """The lines that programs printed, sorted, without those of Gloo (which may come in pieces) and of the runtime.
+    """The lines that programs printed, sorted, without those of Gloo and of the runtime.
 
-    Under `srun -u` each task writes to a terminal, so lines may end in CR LF.
+    Two threads of Gloo write their lines in pieces, the last of which is a number: a line of its own where they mix, so
+    lines of digits alone are left out, too. Under `srun -u` each task writes to a terminal, so lines may end in CR LF.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")]
-    return sorted(line for line in lines if line and not re.search(r"Gloo|peer ranks|^INFO: ", line))
+    return sorted(line for line in lines if line and not re.search(r"Gloo|peer ranks|^\d+$|^INFO: ", line))
 
 
 def processes_left(cluster: Cluster, program: str) -> str:
