@@ -27,7 +27,8 @@ def test_list_and_remove(cluster: Cluster) -> None:
 
 
 def test_remove_a_copy(cluster: Cluster, folder: str) -> None:
-    remove = f"module load jax/sif && jaxsif image remove --folder {folder} copy"
+    remove = f"module load jax/sif && jaxsif image remove --folder {folder} copy other"
+    none = f"no other in {folder}: nothing to remove\n"
     cluster.check(f"module load jax/sif && cp $JAX_IMAGE {folder}/copy.sif && touch {folder}/copy.sif.log")
-    assert cluster.check(remove) == f"removed {folder}/copy.sif\nremoved {folder}/copy.sif.log\n"
-    assert cluster.check(remove) == f"no copy in {folder}: nothing to remove\n"
+    assert cluster.check(remove) == f"removed {folder}/copy.sif\nremoved {folder}/copy.sif.log\n{none}"
+    assert cluster.check(remove) == f"no copy in {folder}: nothing to remove\n{none}"

@@ -169,5 +169,5 @@ def test_signers(images: Path, tmp_path: Path) -> None:
 def test_as_a_user_of_the_installed_launcher(cluster: Cluster) -> None:
     facts = json.loads(cluster.check("module load jax/sif && jaxsif image inspect --json"))
     assert (facts["flavour"], facts["path"]) == ("cpu", cluster.check("module load jax/sif && echo $JAX_IMAGE").strip())
-    sbom = json.loads(cluster.check("module load jax/sif && jaxsif image sbom $JAX_IMAGE"))
+    sbom = json.loads(cluster.check("module load jax/sif && jaxsif image sbom"))
     assert f"pkg:pypi/jax@{facts['jax']}" in {one["purl"] for one in sbom["components"]}

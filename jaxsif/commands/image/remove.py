@@ -1,4 +1,4 @@
-"""jaxsif image remove: an image, with what the build left beside it."""
+"""jaxsif image remove: images, with what the build left beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from jaxsif.images.shelf import find_shelf, remove_image
 
 DESCRIPTION = """\
-Remove an image from a folder, with what the build left beside it. An image that a module points to stays, unless
+Remove images from a folder, with what the build left beside them. An image that a module points to stays, unless
 forced.
 
 examples:
@@ -19,17 +19,18 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif image remove`."""
-    parser.add_argument("name", metavar="NAME", help="the image's name, with or without .sif")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="an image's name, with or without .sif")
     parser.add_argument("--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)")
     parser.add_argument("--force", action="store_true", help="also when a module points to it")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Remove it, or say that it is not there."""
+    """Remove each of them, or say that it is not there."""
     shelf = find_shelf(arguments.folder, environ)
-    removed = remove_image(shelf, arguments.name, arguments.force)
-    for path in removed:
-        print(f"removed {path}")
-    if not removed:
-        print(f"no {arguments.name} in {shelf.folder}: nothing to remove")
+    for name in arguments.names:
+        removed = remove_image(shelf, name, arguments.force)
+        for path in removed:
+            print(f"removed {path}")
+        if not removed:
+            print(f"no {name} in {shelf.folder}: nothing to remove")
     return 0

@@ -15,13 +15,15 @@ Print the bill of materials of an image (a SIF file, or an unpacked one) as Cycl
 Python's packages, with versions and licences. It is made by the image's own Python, 3.8 or later.
 
 examples:
+  jaxsif image sbom >sbom.cdx.json
+        of the image of the loaded module
   jaxsif image sbom build/images/jax-0.12.0.1-cuda12.sif >sbom.cdx.json
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif image sbom`."""
-    parser.add_argument("image", metavar="IMAGE", help="the image")
+    parser.add_argument("image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
