@@ -51,7 +51,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output = add_arguments(parser)[OUTPUT]
     output.add_argument("--explain", action="store_true", help="draw which process has which GPUs, and run nothing")
     output.add_argument("--dry-run", action="store_true", help="print the command line, and run nothing")
-    output.add_argument("-v", "--verbose", action="store_true", help="tell on standard error what is started and why")
+    output.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="tell on standard error what is started and why, and what the image is",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
@@ -84,6 +89,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         note(line)
     if verbose:
         print(render.render_summary(launch_plan, prepared.image_source), file=sys.stderr, flush=True)
+        if prepared.host.image:
+            _describe_image(prepared.host.image)
     others = launch.plans_for_other_ports(request, host, allocation, environ)
     return launch.launch_until_port_is_free(launch_plan, others, environ, note, verbose)
 
@@ -94,6 +101,12 @@ def _explain(launch_plan: LaunchPlan, allocation: Allocation | None, environ: Ma
 
     here = launch_plan.launcher == LOCAL or "SLURMD_NODENAME" in environ  # on a node of the job, and not before it
     print(render_map(launch_plan, allocation, find_near() if here else None))
+
+
+def _describe_image(image: str) -> None:
+    from jaxsif.images.labels import describe_image
+
+    note(f"the image: {describe_image(image)}")
 
 
 def note(line: str) -> None:

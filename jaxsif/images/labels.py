@@ -26,6 +26,21 @@ def read_labels(image: str) -> dict[str, str]:
     return {}
 
 
+def describe_image(image: str) -> str:
+    """For `jaxsif run --verbose`: what the image says that it is, or what nobody can know of it."""
+    try:
+        labels = read_labels(image)
+    except OSError as error:
+        return f"cannot read its labels: {error.strerror}"
+    version, flavour, driver = (labels.get(f"io.jaxsif.{key}") for key in ("jax", "flavour", "driver"))
+    if version is None:
+        what = "not known which JAX and which driver (it has no labels of jaxsif; jaxsif image inspect looks into it)"
+    else:
+        what = f"JAX {version}, {flavour or 'of no flavour'}"
+        what += "" if driver in (None, "none") else f", for driver {driver} or newer"
+    return f"{what}; unpacked, so without a digest" if os.path.isdir(image) else what
+
+
 def _parse(text: str, *keys: str) -> dict[str, str]:
     """The object below `keys`; empty for text that is not the runtime's."""
     try:

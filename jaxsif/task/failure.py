@@ -186,7 +186,7 @@ def location(exception: BaseException) -> str:
     traceback = exception.__traceback__
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
-        installed = f"{os.sep}site-packages{os.sep}" in name or name.startswith(not_theirs)
+        installed = "/site-packages/" in name or "/dist-packages/" in name or name.startswith(not_theirs)
         if not installed or not found:
             found = f"{name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next

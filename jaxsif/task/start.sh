@@ -83,7 +83,7 @@ find_line() {
                 file=${line#File \"} number=${line##*\", line }
                 file=${file%%\", line *}
                 case $file in
-                    */site-packages/* | */lib/python3* | "$here"/* | '<frozen '* | *[\\\"]*) continue ;;
+                    */site-packages/* | */dist-packages/* | */lib/python3* | "$here"/* | '<frozen '* | *[\\\"]*) continue ;;
                 esac
                 where=${where:-$file:${number%% *}}
                 [ -z "$current" ] || crashed=${crashed:-$where}

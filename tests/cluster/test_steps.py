@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from harness import Cluster, jaxsif_run, program_lines
@@ -64,12 +65,13 @@ def test_label_names_the_task_of_each_line(cluster: Cluster) -> None:
 def test_verbose_tells_what_is_started(cluster: Cluster) -> None:
     done = cluster.run(jaxsif_run("--verbose", "--nodes=2", "--gpus-per-node=2", "--", "true"))
     assert done.returncode == 0
-    first, second = done.stderr.splitlines()
+    first, second, third = done.stderr.splitlines()
     assert first == (
         "jaxsif: 2 node(s), 2 task(s) a node, 2 GPU(s) a node by srun (one task per GPU); "
         "image from JAX_IMAGE (environment)"
     )
     assert second.startswith("jaxsif: JAXSIF_STEP=")
+    assert re.fullmatch(r"jaxsif: the image: JAX [\d.]+, cpu", third)
 
 
 def test_inside_of_a_step(cluster: Cluster) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from jaxsif.images.inspect import Fact, _from_packages, facts_as_json, inspect_image, render_facts
-from jaxsif.images.labels import read_labels
+from jaxsif.images.labels import describe_image, read_labels
 
 
 def packages(*purls: str) -> list[dict[str, str]]:
@@ -81,3 +82,26 @@ def test_labels_that_are_none(tmp_path: Path, text: str) -> None:
     (tmp_path / ".singularity.d").mkdir()
     (tmp_path / ".singularity.d/labels.json").write_text(text)
     assert read_labels(str(tmp_path)) == ({"a": "1"} if "a" in text else {})
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ({"jax": "0.12.0", "flavour": "cpu", "driver": "none"}, "JAX 0.12.0, cpu"),
+        ({"jax": "0.12.0", "flavour": "cuda12", "driver": "525"}, "JAX 0.12.0, cuda12, for driver 525 or newer"),
+        (
+            {},
+            "not known which JAX and which driver (it has no labels of jaxsif; jaxsif image inspect looks into it)",
+        ),
+    ],
+)
+def test_what_verbose_says_of_an_image(tmp_path: Path, labels: dict[str, str], said: str) -> None:
+    (tmp_path / ".singularity.d").mkdir()
+    named = {f"io.jaxsif.{name}": value for name, value in labels.items()}
+    (tmp_path / ".singularity.d/labels.json").write_text(json.dumps(named))
+    assert describe_image(str(tmp_path)) == f"{said}; unpacked, so without a digest"
+
+
+def test_labels_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / ".singularity.d/labels.json").mkdir(parents=True)
+    assert describe_image(str(tmp_path)) == "cannot read its labels: Is a directory"

@@ -110,10 +110,11 @@ def test_location_is_the_innermost_line_of_the_users_code() -> None:
     "library",
     [
         "/opt/venv/lib/python3.12/site-packages/jax/api.py",
+        "/usr/local/lib/python3.12/dist-packages/jax/api.py",
         f"{sys.base_prefix}/lib/python3/json/decoder.py",
         "<frozen x>",
     ],
-    ids=["site-packages", "the standard library", "frozen"],
+    ids=["site-packages", "Debian's", "the standard library", "frozen"],
 )
 def test_location_passes_libraries_over(library: str) -> None:
     source = f"exec(compile('1/0', {library!r}, 'exec'))"
