@@ -158,8 +158,9 @@ def _task_argv(options: RunOptions, host: Host, layout: Layout) -> tuple[str, ..
         return ("/bin/sh", f"{task_folder}/start.sh", *options.command)
     binds = (f"{task_folder}:{TASK_FOLDER}:ro", *options.binds)
     program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command)
-    if options.containers == TASK or (layout.ntasks_per_node == 1 and not host.staged):
+    alone = options.containers == TASK
+    if not host.staged and (alone or layout.ntasks_per_node == 1):
         return host.runtime.run_argv(host.image, binds, program, host.layers)
     staged = ("--staged", host.image, *host.staged) if host.staged else ()
-    share = (host.python, "-IS", f"{host.package}/node/share.py", *staged)
+    share = (host.python, "-IS", f"{host.package}/node/share.py", *(["--alone"] if alone else []), *staged)
     return (*share, *host.runtime.run_argv(host.image, binds, ("--", *program), host.layers))

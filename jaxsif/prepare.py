@@ -14,7 +14,7 @@ from jaxsif.errors import HostError
 from jaxsif.launchers import LAUNCHERS, MPIRUN, SRUN
 from jaxsif.layouts.srunargs import lift
 from jaxsif.options import split_words
-from jaxsif.request import NODE, Host, RunOptions, choose_launcher
+from jaxsif.request import Host, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation
 
 Show = Callable[[str], None]  # tells the user something
@@ -172,6 +172,5 @@ def stage(
         digest = remembered_digest(host.image, environ)
         path = staged_path(folder, digest)
     else:
-        tasks_look = request.containers == NODE
-        path, digest = staging.stage(host.image, folder, allocation, host.package, environ, show, tasks_look)
+        path, digest = staging.stage(host.image, folder, allocation, host.package, environ, show)
     return host._replace(image=path, staged=(digest, host.image))

@@ -41,16 +41,15 @@ def stage(
     package: str,
     environ: Mapping[str, str],
     show: Callable[[str], None],
-    tasks_look: bool = True,
 ) -> tuple[str, str]:
     """Have `image` on all nodes of the job; return its path there, and its digest.
 
-    Where an earlier run of the job has done that and `tasks_look`, it is left to the tasks (node/share.py) to look
-    whether it is still there. Raises JaxsifError; SystemExit when interrupted.
+    Where an earlier run of the job has done that, it is left to the tasks (node/share.py) to look whether it is still
+    there. Raises JaxsifError; SystemExit when interrupted.
     """
     allocation = check_request(image, allocation)
     digest = remembered_digest(image, environ)
-    if tasks_look and known(image, f"staged below {folder}", environ) == allocation.job_id:
+    if known(image, f"staged below {folder}", environ) == allocation.job_id:
         saved = os.path.getsize(image) * allocation.nodes / 1e6
         show(f"the image is on {allocation.nodes} node(s), by an earlier run of this job: {saved:.0f} MB not copied")
     else:
@@ -73,6 +72,9 @@ def _ensure(
     script = (sys.executable, "-IS", f"{package}/node/stage.py")
     nodes = _on_each_node(allocation, (*script, "check", folder, digest), environ)
     missing = [node for node in nodes if node["damage"]]
+    removed = sum(node["removed"] for node in nodes)
+    if removed:
+        show(f"removed what nobody has used for 30 days: {removed} staged image(s)")
     size = os.path.getsize(image)
     if missing:
         _check_missing(missing, size, folder, show)

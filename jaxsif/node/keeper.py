@@ -10,7 +10,7 @@ import _socket
 import os
 import select
 
-from jaxsif.node.files import find_damage
+from jaxsif.node.files import find_damage, hold
 from jaxsif.node.share import PATIENCE, enter_namespaces, pack, peer
 
 TYPE_CHECKING = False
@@ -31,11 +31,12 @@ def keep(listener: int, container: list[str], expected: int, staged: str) -> Non
     void = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(void, stream)
-    hold, said = _start(container)
+    stdin, said = _start(container)
     # While it starts, and before a program does. Where there is damage each task goes alone, and the first restores it.
-    answer = b"" if staged and find_damage(staged) else _find_entry(said)
+    damage = staged and (hold(staged) is None or find_damage(staged))
+    answer = b"" if damage else _find_entry(said)
     if not answer:
-        os.close(hold)
+        os.close(stdin)
     _serve(_socket.socket(fileno=listener), answer, expected, said)
 
 
@@ -49,13 +50,13 @@ def _leave_core() -> None:
 
 def _start(container: list[str]) -> tuple[int, int]:
     """Start the container; return the ends of the pipes to and from its process."""
-    stdin, hold = os.pipe()
-    said, stdout = os.pipe()
-    actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1)]
+    its_stdin, stdin = os.pipe()
+    said, its_stdout = os.pipe()
+    actions = [(os.POSIX_SPAWN_DUP2, its_stdin, 0), (os.POSIX_SPAWN_DUP2, its_stdout, 1)]
     os.posix_spawnp(container[0], [*container, "/bin/sh", "-c", _HOLD], os.environb, file_actions=actions)
-    os.close(stdin)
-    os.close(stdout)
-    return hold, said
+    os.close(its_stdin)
+    os.close(its_stdout)
+    return stdin, said
 
 
 def _find_entry(said: int) -> bytes:

@@ -1,12 +1,13 @@
 """One container on each node, for all tasks of a step there.
 
-    share.py [--staged PLACE DIGEST FILE] RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
+    share.py [--alone] [--staged PLACE DIGEST FILE] RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
 
 The first task of a node has the runtime start the container, beside itself (keeper.py); then each task enters its
 namespaces and executes the program there. So a node reads and unpacks the image once, and starts the runtime once.
 Where that is not possible (one task, a setuid runtime), each task executes the runtime itself.
 
-With --staged, IMAGE is what stage.py has put into PLACE from FILE: it is looked at before a program runs from it.
+With --alone, each task has a container of its own. With --staged, IMAGE is what stage.py has put into PLACE from FILE:
+it is looked at before a program runs from it.
 
 No file is made: the keeper's socket has an abstract name (unix(7)), and mounts go with the container's namespaces.
 """
@@ -163,10 +164,11 @@ def _find_jaxsif() -> None:
 
 def main(argv: list[str]) -> None:
     """Run the command line."""
+    alone, argv = (True, argv[1:]) if argv[0] == "--alone" else (False, argv)
     staged, argv = (argv[1:4], argv[4:]) if argv[0] == "--staged" else ([], argv)
     end = argv.index("--")
     container, program = argv[:end], argv[end + 1 :]
-    tasks = tasks_here(os.environ)
+    tasks = 1 if alone else tasks_here(os.environ)
     if tasks > 1:
         name = address(os.environ)
         if os.environ.get("SLURM_LOCALID") == "0":

@@ -27,9 +27,10 @@ from typing import NoReturn
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.imagefile import digest, find_root, staged_path
-from jaxsif.node.files import find_damage, is_private, list_files
+from jaxsif.node.files import find_damage, hold, is_private, list_files
 
 _MARGIN = 64 << 20  # bytes to leave free
+_UNUSED = 30 * 24 * 3600  # seconds since its last use after which a copy gives way to another image
 
 
 def own_folder(folder: str) -> str:
@@ -44,9 +45,14 @@ def own_folder(folder: str) -> str:
 
 
 def check(folder: str, name: str) -> dict[str, object]:
-    """What there is, and how much room."""
-    damage = find_damage(staged_path(folder, name))
-    return {"damage": damage, "free": shutil.disk_usage(own_folder(folder)).free}
+    """What there is, and how much room; where the image is to be brought, other ones that nobody uses make room."""
+    target, folder = staged_path(folder, name), own_folder(folder)
+    hold(target)  # before the look, until this process ends
+    damage, removed = find_damage(target), 0
+    if damage:
+        with suppress(BlockingIOError), _alone(folder, fcntl.LOCK_NB):
+            removed = _remove_unused(folder)
+    return {"damage": damage, "free": shutil.disk_usage(folder).free, "removed": removed}
 
 
 def place(folder: str, name: str, image: str, brought: str = "") -> dict[str, object]:
@@ -72,16 +78,39 @@ def clean(folder: str, brought: str) -> dict[str, object]:
 
 
 @contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """Several runs may stage at once; what is half made when nobody else is here, nobody will finish."""
+def _alone(folder: str, how: int = 0) -> Iterator[None]:
+    """Several runs may stage at once; what is half made when nobody else is here, nobody will finish.
+
+    Raises BlockingIOError when another one is here and `how` is fcntl.LOCK_NB.
+    """
     with open(os.path.join(folder, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX | how)
         long_ago = time.time() - 3600  # whoever sent that is gone, with the job
         for entry in os.scandir(folder):
             left = entry.name.endswith(".sif") and entry.stat(follow_symlinks=False).st_mtime < long_ago
             if left or entry.name.endswith(".new"):
                 _remove(entry.path)
         yield
+
+
+def _remove_unused(folder: str) -> int:
+    """Remove the images that no process holds and none has used for long; return their number."""
+    lists = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".list")]
+    return sum(_remove_if_unused(path) for path in lists if os.path.isfile(path) and not os.path.islink(path))
+
+
+def _remove_if_unused(path: str) -> bool:
+    """Whether the image with the list at `path` was removed."""
+    try:
+        with open(path, "r+") as listed:
+            fcntl.flock(listed, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(listed.fileno()).st_mtime > time.time() - _UNUSED:
+                return False
+            _remove(path.removesuffix(".list"))
+            _remove(path)  # last: without it, nobody would know the rest
+    except OSError:
+        return False  # it is held, or has files that cannot be removed: that must not hinder a run of another image
+    return True
 
 
 def _find_source(paths: Sequence[str], name: str) -> str:
@@ -158,6 +187,7 @@ def _remove(path: str) -> None:
 
 def restore(target: str, name: str, image: str) -> None:
     """In a task, before it starts a container: have the image as it was put there, or end the task."""
+    hold(target)  # the runtime inherits that, and stays beside the program
     damage = find_damage(target)
     if not damage:
         return
@@ -167,6 +197,7 @@ def restore(target: str, name: str, image: str) -> None:
     found = _answer(place, os.path.dirname(os.path.dirname(target)), name, image)
     if "error" in found:
         _refuse(f"cannot stage the image on {found['node']}: {found['error']}")
+    hold(target)
     if found["damage"]:  # else another task was faster
         took = time.monotonic() - begin
         print(f"jaxsif: the image on {found['node']} was {damage}; put there anew in {took:.1f} s", file=sys.stderr)

@@ -75,7 +75,7 @@ def test_disks_that_are_too_small(cluster: Cluster, folder: str) -> None:
         if status:
             assert said[0].startswith("jaxsif: error: no room on node1 in /small: ")
             assert said[2] == "  try:  set run.stage-folder in jaxsif.toml to another folder of the nodes"
-            assert left == []
+            assert left == ["lock"]
         else:
             assert "placed as a file where there is no room for more" in said[1]
 
@@ -99,6 +99,23 @@ def test_two_stagings_at_once(cluster: Cluster, folder: str) -> None:
         found = int(cluster.check(f"find {STAGED}/*/ | wc -l", node="node1"))
         assert listed == 2 * found > 10000
         cluster.check(f"rm -rf {STAGED}", node="node1", user="root")
+
+
+def test_copies_that_nobody_uses_give_way(cluster: Cluster, folder: str) -> None:
+    """After 30 days; but not one from which a program runs, in a container of its own or with others."""
+    on_node = "srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 "
+    age = f"{on_node} sh -c 'touch -d \"31 days ago\" {STAGED}/*.list'"
+    look = f"{on_node} sh -c '/usr/bin/python3 -IS /sw/jaxsif/0*/lib/jaxsif/node/stage.py check /tmp sha256:{'0' * 64}'"
+    program = "sh -c 'touch here; while ! test -e go; do sleep 0.1; done; test -e /opt/jax && echo ok'"
+    for options, tasks in (("", 2), ("--containers=task", 2), ("--ntasks-per-node=1", 1)):
+        run = f"jaxsif run --stage {options} -- {program}"
+        during = f"while ! test -e here; do sleep 0.1; done; {age}; {look}; touch go; wait; rm here go"
+        out, said, status = in_job(cluster, folder, f"{run} & {during}; {age}; {look}", nodes=1)
+        assert status == 0, said
+        looked = [json.loads(line) for line in out.splitlines() if line != "ok"]
+        assert out.count("ok\n") == tasks
+        assert [one["removed"] for one in looked] == [0, 1]
+        assert cluster.check(f"ls -A {STAGED}", node="node1") == "lock\n"
 
 
 def test_an_image_that_no_ordinary_user_can_unpack(cluster: Cluster, folder: str) -> None:

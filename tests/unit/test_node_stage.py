@@ -1,16 +1,19 @@
-"""The list of a staged image's files, and what it notices."""
+"""The list of a staged image's files, and what it notices; which copies go."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from jaxsif.errors import HostError
 from jaxsif.imagefile import staged_path
-from jaxsif.node.files import find_damage, list_files
-from jaxsif.node.stage import own_folder
+from jaxsif.node.files import find_damage, hold, list_files
+from jaxsif.node.stage import check, own_folder
 
 
 @pytest.fixture
@@ -90,3 +93,67 @@ def test_folder_that_others_can_write(tmp_path: Path) -> None:
     os.chmod(own_folder(str(tmp_path)), 0o777)
     with pytest.raises(HostError, match="not a folder of this user alone"):
         own_folder(str(tmp_path))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """As `staged`, in this user's folder below tmp_path."""
+    place = Path(own_folder(str(tmp_path))) / "0123"
+    place.mkdir()
+    Path(f"{place}.list").write_bytes(b"".join(list_files(str(place))))
+    return place
+
+
+def age(place: Path, days: float) -> None:
+    os.utime(f"{place}.list", (0, time.time() - days * 24 * 3600))
+
+
+@pytest.mark.parametrize(("days", "removed"), [(29, 0), (31, 1)])
+def test_a_copy_goes_when_it_was_not_used_for_long(tmp_path: Path, place: Path, days: float, removed: int) -> None:
+    age(place, days)
+    assert check(str(tmp_path), "sha256:other")["removed"] == removed
+    assert sorted(os.listdir(place.parent)) == (["lock"] if removed else ["0123", "0123.list", "lock"])
+
+
+def test_a_copy_that_is_held_stays(tmp_path: Path, place: Path) -> None:
+    held = hold(str(place))
+    assert held is not None
+    age(place, 31)
+    assert check(str(tmp_path), "sha256:other")["removed"] == 0
+    os.close(held)
+    assert check(str(tmp_path), "sha256:other")["removed"] == 1
+
+
+def test_what_cannot_be_removed_does_not_hinder(tmp_path: Path, place: Path) -> None:
+    (place.parent / "dangling.list").symlink_to("nothing")
+    (place.parent / "folder.list").mkdir()
+    age(place, 31)
+    assert check(str(tmp_path), "sha256:other")["removed"] == 1
+    assert sorted(os.listdir(place.parent)) == ["dangling.list", "folder.list", "lock"]
+
+
+def test_nobody_waits_for_another_run_to_tidy(tmp_path: Path, place: Path) -> None:
+    age(place, 31)
+    with open(place.parent / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert check(str(tmp_path), "sha256:other")["removed"] == 0
+
+
+def test_a_look_is_a_use(tmp_path: Path, place: Path) -> None:
+    age(place, 31)
+    assert check(str(tmp_path), "sha256:0123") == {"damage": None, "free": ANY, "removed": 0}
+    assert time.time() - os.stat(f"{place}.list").st_mtime < 60
+    assert find_damage(str(place)) is None
+
+
+def test_what_is_not_there_cannot_be_held(tmp_path: Path) -> None:
+    assert hold(str(tmp_path / "0123")) is None
+    assert hold(str(tmp_path / "gone/0123")) is None
+
+
+def test_others_cannot_keep_us_waiting(place: Path) -> None:
+    """In a folder that they can read, they could lock the list."""
+    place.parent.chmod(0o755)
+    with open(f"{place}.list") as listed:
+        fcntl.flock(listed, fcntl.LOCK_EX)
+        assert hold(str(place)) is None

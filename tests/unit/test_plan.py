@@ -274,3 +274,22 @@ def test_no_reports_into_files(word: str) -> None:
 def launch_argv(job: Allocation, options: dict[str, object]) -> tuple[str, ...]:
     """srun and its options, for a program in `job`."""
     return build(RunOptions(("x",), **options), LOGIN_NODE, job, {}).launch_argv  # type: ignore[arg-type]
+
+
+STAGED = LOGIN_NODE._replace(image="/tmp/jaxsif-1/0a", staged=("sha256:0a", "/sw/jax.sif"))
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "words"),
+    [
+        (LOGIN_NODE, {"ntasks_per_node": 2}, ["share.py", "apptainer"]),
+        (LOGIN_NODE, {"ntasks_per_node": 1}, ["apptainer"]),
+        (LOGIN_NODE, {"ntasks_per_node": 2, "containers": "task"}, ["apptainer"]),
+        (STAGED, {"ntasks_per_node": 1}, ["share.py", "--staged", "apptainer"]),
+        (STAGED, {"ntasks_per_node": 2, "containers": "task"}, ["share.py", "--alone", "--staged", "apptainer"]),
+    ],
+)
+def test_what_starts_the_container(host: Host, options: dict[str, object], words: list[str]) -> None:
+    """A staged image is looked at, also where each task has a container of its own."""
+    found = [word.rpartition("/")[2] for word in plan_of(host, JOB, **options).argv]
+    assert [word for word in found if word in ("share.py", "--alone", "--staged", "apptainer")] == words
