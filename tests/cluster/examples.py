@@ -30,7 +30,8 @@ class Layout(NamedTuple):
     @property
     def options(self) -> tuple[str, ...]:
         gpus = self.per_node * self.devices
-        return (f"--nodes={self.nodes}", f"--ntasks-per-node={self.per_node}", f"--gpus-per-node={gpus}")
+        names = f"--srun-args=--nodelist=node[1-{self.nodes}]"  # tests name them; an earlier job of one may be ending
+        return (f"--nodes={self.nodes}", f"--ntasks-per-node={self.per_node}", f"--gpus-per-node={gpus}", names)
 
 
 LAYOUTS = tuple(Layout(nodes, 3 - devices, devices) for devices in (1, 2) for nodes in (1, 2, 4))

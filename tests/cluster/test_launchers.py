@@ -22,13 +22,15 @@ pytestmark = [
 ]
 # As a program that computes: it ends when it is told to.
 BUSY = "echo up; exec sleep 4321"
+# Seconds until all have ended; what goes wrong takes 5 (the launcher's patience) or more.
+BOUND = 4.5
 
 
 def test_label_exit_status_and_standard_input(cluster: Cluster, options: tuple[str, ...]) -> None:
     """One task fails, the others would go on for a minute."""
     program = (
         "echo out $SLURM_PROCID $SLURM_NTASKS; echo err >&2; sleep 0.7; "
-        'if [ $SLURM_PROCID = 0 ]; then echo "$(cat)"; fi; if [ $SLURM_PROCID = 1 ]; then sleep 1; exit 7; fi; sleep 61'
+        'if [ $SLURM_PROCID = 0 ]; then echo "$(cat)"; fi; if [ $SLURM_PROCID = 1 ]; then sleep 3; exit 7; fi; sleep 61'
     )
     begin = time.monotonic()
     done = cluster.run(jaxsif_run(*options, "--label", "--", "sh", "-c", program), stdin="abc\n")
@@ -65,7 +67,7 @@ def test_ctrl_c_on_a_terminal(cluster: Cluster, options: tuple[str, ...]) -> Non
     begin = time.monotonic()
     os.write(terminal, b"\x03")
     assert process.wait(timeout=20) == 130
-    assert time.monotonic() - begin < 4
+    assert time.monotonic() - begin < BOUND
     os.close(terminal)
     assert processes_left(cluster, "[s]leep 4321") == ""
 
@@ -78,7 +80,7 @@ def test_sigterm(cluster: Cluster, options: tuple[str, ...]) -> None:
         begin = time.monotonic()
         cluster.check(["kill", "-TERM", pid])
         launcher.communicate(timeout=20)
-        assert time.monotonic() - begin < 4
+        assert time.monotonic() - begin < BOUND
     assert launcher.returncode == 143
     assert processes_left(cluster, "[s]leep 4321") == ""
 

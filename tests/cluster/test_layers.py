@@ -251,7 +251,7 @@ def test_interrupted(shelf: Shelf, name: str, status: int) -> None:
             assert update.stderr is not None
             while "resolving" not in update.stderr.readline():
                 assert update.poll() is None
-            shelf.cluster.check("while ! pgrep -f 'uv pip install' >/dev/null; do sleep 0.1; done", timeout=10)
+            shelf.cluster.check("while ! pgrep -f '[u]v pip install' >/dev/null; do sleep 0.1; done", timeout=10)
             shelf.cluster.check(f"kill -{name} $(cat {shelf.folder}/pid)")
             _, err = update.communicate(timeout=20)
         shelf.cluster.check(["pkill", "-f", "socket.socket.*time.sleep"])

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from harness import Cluster, jaxsif_run
+from harness import WAITED, Cluster, jaxsif_run
 
 # What differs between any two runs.
 OWN = {"JAX_COORDINATOR_ADDRESS", "JAXSIF_STEP", "JAXSIF_COORDINATOR_PORT", "APPTAINER_COMMAND", "_", "SHLVL"}
@@ -27,7 +31,7 @@ def mounts_and_processes(cluster: Cluster, node: str) -> str:
     return cluster.run(["bash", "-c", script], node=node).stdout
 
 
-def wait_until_as_before(cluster: Cluster, node: str, before: str, timeout: float = 5) -> None:
+def wait_until_as_before(cluster: Cluster, node: str, before: str, timeout: float = 20) -> None:
     """The kernel and Slurm need a moment behind the end of a step."""
     deadline = time.monotonic() + timeout
     while (now := mounts_and_processes(cluster, node)) != before:
@@ -39,6 +43,7 @@ def show(cluster: Cluster, folder: str, containers: str) -> list[dict[str, Any]]
     """What each of 4 tasks on 2 nodes sees, by its number."""
     options = ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2", "--env", "A=x,$y `z`\n", "--bind=/sw:/mnt")
     program = (f"--containers={containers}", "--", "python", "show.py", containers)
+    cluster.wait_completed()
     cluster.check(f"cd {folder} && umask 027 && " + jaxsif_run(*options, *program))
     return [json.loads(cluster.check(f"cat {folder}/{containers}-{task}.json")) for task in range(4)]
 
@@ -54,13 +59,23 @@ def test_each_task_is_as_in_a_container_of_its_own(cluster: Cluster, folder: str
         assert one == other
 
 
+@contextmanager
+def start_tasks(cluster: Cluster, folder: str, tasks: int, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The launcher of `tasks` tasks on one node, all of which are up, and stay until there is `folder`/go."""
+    program = ("sh", "-c", "touch up.$SLURM_PROCID; until [ -e go ]; do sleep 0.1; done")
+    run = jaxsif_run(f"--ntasks-per-node={tasks}", *options, "--", *program)
+    with cluster.start(f"cd {folder} && {run}") as launcher:
+        cluster.check(f"cd {folder} && until [ $(ls up.* 2>/dev/null | wc -l) = {tasks} ]; do sleep 0.1; done")
+        try:
+            yield launcher
+        finally:
+            cluster.check(f"touch {folder}/go")
+
+
 def test_tasks_of_a_node_have_one_mount(cluster: Cluster, folder: str) -> None:
-    script = jaxsif_run("--ntasks-per-node=8", "--srun-args=-wnode2", "--", "sleep", "3")
-    with cluster.start(script) as launcher:
-        cluster.wait_steps(1)
-        time.sleep(1)
+    with start_tasks(cluster, folder, 8, "--srun-args=-wnode2") as launcher:
         assert len(cluster.check(["pgrep", "-f", "^[^ ]*squashfuse_ll"], node="node2").split()) == 1
-        assert len(cluster.check(["pgrep", "-x", "sleep"], node="node2").split()) == 8
+        cluster.check(f"touch {folder}/go")
         launcher.communicate(timeout=20)
     assert launcher.returncode == 0
 
@@ -81,7 +96,6 @@ def test_a_variable_set_for_all_is_the_same_for_all(cluster: Cluster) -> None:
 def test_another_user_learns_nothing_and_holds_nothing(cluster: Cluster, folder: str) -> None:
     """The keeper's socket can be seen by all on the node; who asks is looked at."""
     before = mounts_and_processes(cluster, "node4")
-    run = jaxsif_run("--ntasks-per-node=2", "--srun-args=-wnode4", "--env=KEY=topsecret", "--", "sleep", "4")
     ask = (
         "import re, socket\n"
         "(name,) = set(re.findall(r'@(jaxsif-\\S+)', open('/proc/net/unix').read()))\n"
@@ -90,15 +104,19 @@ def test_another_user_learns_nothing_and_holds_nothing(cluster: Cluster, folder:
         "    held.append(socket.socket(socket.AF_UNIX))\n"
         "    held[-1].connect(chr(0) + name)\n"
         "    print(held[-1].recv(100))\n"
-        "import time; time.sleep(8)\n"
+        "import time; time.sleep(60)\n"
     )
-    with cluster.start(run) as launcher:
-        cluster.wait_steps(1)
-        time.sleep(1.5)
-        spy = cluster.run(["python3", "-c", ask], node="node4", user="other", timeout=30)
-        _, err = launcher.communicate(timeout=30)
-    assert spy.stdout == "b''\n" * 5, spy.stderr
-    assert launcher.returncode == 0, err
+    with (
+        start_tasks(cluster, folder, 2, "--srun-args=-wnode4", "--env=KEY=topsecret") as launcher,
+        cluster.start(["python3", "-u", "-c", ask], node="node4", user="other") as spy,
+    ):
+        assert spy.stdout is not None
+        assert [spy.stdout.readline() for _ in range(5)] == ["b''\n"] * 5
+        cluster.check(f"touch {folder}/go")
+        _, err = launcher.communicate(timeout=20)
+        assert spy.poll() is None  # while it still holds its ends
+        assert launcher.returncode == 0, err
+        cluster.check(["pkill", "-f", "[c]onnect.chr"], node="node4", user="root")
     wait_until_as_before(cluster, "node4", before)
 
 
@@ -153,7 +171,8 @@ def test_many_starts(cluster: Cluster) -> None:
     mixed = "jaxsif run -- sh -c 'if [ $((SLURM_PROCID % 4)) = 3 ]; then sleep SECONDS; fi' || echo failed $?"
     program = "; ".join(mixed.replace("SECONDS", str(chance.choice([0, 0, 0, 5]))) for _ in range(starts))
     done = cluster.run(common + json.dumps(program).replace("$", "\\$"), timeout=60 + 6 * starts)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    said = [line for line in done.stderr.splitlines() if not re.match(WAITED, line)]
+    assert (done.stdout, said, done.returncode) == ("", [], 0)
     wait_until_as_before(cluster, "node3", before)
     for index in range(killed):
         number = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)[index % 3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 from harness import Cluster
 
@@ -19,13 +18,26 @@ def test_in_a_job_of_its_own_without_a_terminal(cluster: Cluster) -> None:
     assert [line for line in done.stderr.splitlines() if not line.startswith("srun: ")] == []
 
 
-def test_on_a_terminal(cluster: Cluster) -> None:
+# What somebody types, who reads the answer before the next line.
+TYPED = r"""
+send() { printf '%s\n' "$1"; }
+seen() { until grep -q "$1" log; do sleep 0.1; done; }
+send 'echo up$((20 + 1))'; seen up21
+send 'sleep 60 &'; send jobs; seen Running
+send 'kill %1'
+send "sh -c 'echo busy\$((20 + 2)); exec sleep 60'"; seen busy22
+printf '\003'
+send 'echo "still $((40 + 2)) in $-"'; seen 'still 42'
+send 'exit 7'; sleep 1
+"""
+
+
+def test_on_a_terminal(cluster: Cluster, folder: str) -> None:
     """Job control works, Ctrl-C reaches the program and not the step, the user's own shell is left alone."""
-    words = ["sleep 60 &", "jobs", "kill %1", "sleep 60", "\x03", 'echo "still $((40 + 2)) in $-"', "exit 7"]
-    typed = "; ".join(f"sleep 0.5; printf '%s\\n' {shlex.quote(word)}" for word in words)
-    shell = "script --quiet --return --echo=never --command 'jaxsif shell' /dev/null"
+    cluster.write(f"{folder}/typed", TYPED)
+    shell = "script --quiet --return --echo=never --flush --command 'jaxsif shell' log"
     done = cluster.run(
-        f"module load jax/sif; echo 'exit 99' >~/.bashrc; ({typed}; sleep 1) | {shell}; status=$?; "
+        f"module load jax/sif; echo 'exit 99' >~/.bashrc; cd {folder} && touch log && bash typed | {shell}; status=$?; "
         "rm ~/.bashrc; exit $status"
     )
     assert done.returncode == 7, done.stdout

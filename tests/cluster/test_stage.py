@@ -22,7 +22,8 @@ def nothing_staged(cluster: Cluster) -> Iterator[None]:
 
 def in_job(cluster: Cluster, folder: str, script: str, nodes: int = 4) -> tuple[str, list[str], int]:
     """Output, jaxsif's own lines, and status of a script in a job."""
-    job = f"salloc --quiet --nodes={nodes} --ntasks-per-node=2 bash -c {json.dumps(script)}".replace("$", "\\$")
+    options = f"--quiet --nodelist=node[1-{nodes}] --nodes={nodes} --ntasks-per-node=2"
+    job = f"salloc {options} bash -c {json.dumps(script)}".replace("$", "\\$")
     done = cluster.run(f"cd {folder} && module load jax/sif && {job}", timeout=200)
     lines = [line for line in done.stderr.splitlines() if not line.startswith(("srun:", "salloc:"))]
     return done.stdout, lines, done.returncode
@@ -82,7 +83,8 @@ def test_disks_that_are_too_small(cluster: Cluster, folder: str) -> None:
 
 def test_interrupted(cluster: Cluster, folder: str) -> None:
     """Nothing half is left, on no node."""
-    script = "jaxsif run --stage -- true & sleep 1.2; kill -TERM $!; wait $!; echo status $?"
+    begun = "until grep -q bringing said 2>/dev/null; do sleep 0.05; done; sleep 0.3"
+    script = f"jaxsif run --stage -- true 2>said & {begun}; kill -TERM $!; wait $!; echo status $?; cat said >&2"
     out, said, _ = in_job(cluster, folder, script)
     assert out == "status 143\n", said
     for node in NODES:
@@ -110,7 +112,9 @@ def test_copies_that_nobody_uses_give_way(cluster: Cluster, folder: str) -> None
     for options, tasks in (("", 2), ("--containers=task", 2), ("--ntasks-per-node=1", 1)):
         run = f"jaxsif run --stage {options} -- {program}"
         during = f"while ! test -e here; do sleep 0.1; done; {age}; {look}; touch go; wait; rm here go"
-        out, said, status = in_job(cluster, folder, f"{run} & {during}; {age}; {look}", nodes=1)
+        # Afterwards, what has held it may be ending still.
+        until_gone = f"for i in $(seq 50); do {look} >found; grep -q 'removed.: 1' found && break; sleep 0.2; done"
+        out, said, status = in_job(cluster, folder, f"{run} & {during}; {age}; {until_gone}; cat found", nodes=1)
         assert status == 0, said
         looked = [json.loads(line) for line in out.splitlines() if line != "ok"]
         assert out.count("ok\n") == tasks
