@@ -93,27 +93,15 @@ def jaxsif_run(*argv: str) -> str:
     return f"module load jax/sif && exec jaxsif run {shlex.join(argv)}"
 
 
-# What srun says when the nodes of a job are not free at once: those of its last step, or of another job, may be ending.
-WAITED = r"srun: (Step created for |Job \d+ step creation |job \d+ (queued|has been allocated))"
-
-
 def program_lines(text: str) -> list[str]:
-    """The lines that programs printed, sorted, without those of Gloo, of the runtime, and of an srun that waited.
+    """The lines that programs printed, sorted, without those of Gloo and of the runtime.
 
-    Two threads of Gloo write their lines in pieces, the last of which is a number: a line of its own where they mix, so
-    lines of digits alone are left out, too. Under `srun -u` each task writes to a terminal, so lines may end in CR LF.
+    Two threads of Gloo write their lines in pieces, the last of which is the number of peers: a line of its own where
+    they mix. Under `srun -u` each task writes to a terminal, so lines may end in CR LF.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")]
-    return sorted(line for line in lines if line and not re.search(rf"Gloo|peer ranks|^\d+$|^INFO: |^{WAITED}", line))
-
-
-def run_until_said(cluster: Cluster, script: str, pattern: str) -> subprocess.CompletedProcess[str]:
-    """Run `script` until its errors match `pattern`, three times at most: srun may drop what a task says last."""
-    for _ in range(3):
-        done = cluster.run(script)
-        if re.search(pattern, done.stderr, re.MULTILINE):
-            return done
-    raise AssertionError(f"no {pattern} in\n{done.stderr}")
+    pieces = {"", *re.findall(r"(?:connected to|ranks is :) (\d+)", text)}
+    return sorted(line for line in lines if line not in pieces and not re.search(r"Gloo|peer ranks|^INFO: ", line))
 
 
 def processes_left(cluster: Cluster, program: str) -> str:
@@ -122,5 +110,5 @@ def processes_left(cluster: Cluster, program: str) -> str:
     Daemons of launchers need a moment to end.
     """
     find = f"pgrep -fa '{program}|[p]rted|[a]pptainer|[s]quashfuse'"
-    script = f"for i in $(seq 100); do found=$({find}) || exit 0; sleep 0.1; done; echo $found"
+    script = f"for i in $(seq 20); do found=$({find}) || exit 0; sleep 0.1; done; echo $found"
     return "".join(cluster.check(["sh", "-c", script], node=node) for node in ("login", "node1", "node2"))

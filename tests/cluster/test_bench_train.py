@@ -56,7 +56,7 @@ def test_where_the_seconds_of_a_start_go(cluster: Cluster, folder: str) -> None:
         "--ntasks-per-node=2",
         "--gpus-per-node=2",
         "--rounds=1",
-        "--depth=40",
+        "--depth=8",
         "--variants=stage,cache",
     )
     done = cluster.run(f"cd {folder} && {bench('startup', *words, '--output=results')}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import MINICLUSTER, Cluster, jaxsif_run, program_lines, run_until_said
+from harness import MINICLUSTER, Cluster, jaxsif_run, program_lines
 
 FIRST = Path(os.environ.get("MINICLUSTER_DIR") or MINICLUSTER.parents[2] / "build/cluster")
 SUM = """\
@@ -202,11 +202,10 @@ def test_timeouts(cluster: Cluster, folder: str) -> None:
     )
     options = ("--ntasks-per-node=2", "--init-timeout=3", "--heartbeat-timeout=20", "--shutdown-timeout=30")
     begin = time.monotonic()
-    run = jaxsif_run("--nodes=1", *options, "--", "python", "late.py")
-    what = f"task 1 on node1 did not come, and task 0 on node1 has waited in vain at {folder}/late.py:5"
-    where = f"  from: {folder}/late.py:6, where task 1 on node1 was"
-    done = run_until_said(cluster, f"cd {folder} && {run}", f"^jaxsif: error: {what}\n{where}$")
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", *options, "--", "python", "late.py"))
     assert done.stdout == "3 20 30\n"
     assert "DEADLINE_EXCEEDED" in done.stderr
     assert done.returncode == 134
+    what = f"task 1 on node1 did not come, and task 0 on node1 has waited in vain at {folder}/late.py:5"
+    assert f"jaxsif: error: {what}\n  from: {folder}/late.py:6, where task 1 on node1 was\n" in done.stderr
     assert time.monotonic() - begin < 60  # JAX alone: 300 s

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import time
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from harness import WAITED, Cluster, jaxsif_run
+from harness import Cluster, jaxsif_run
 
 # What differs between any two runs.
 OWN = {"JAX_COORDINATOR_ADDRESS", "JAXSIF_STEP", "JAXSIF_COORDINATOR_PORT", "APPTAINER_COMMAND", "_", "SHLVL"}
@@ -31,7 +30,7 @@ def mounts_and_processes(cluster: Cluster, node: str) -> str:
     return cluster.run(["bash", "-c", script], node=node).stdout
 
 
-def wait_until_as_before(cluster: Cluster, node: str, before: str, timeout: float = 20) -> None:
+def wait_until_as_before(cluster: Cluster, node: str, before: str, timeout: float = 5) -> None:
     """The kernel and Slurm need a moment behind the end of a step."""
     deadline = time.monotonic() + timeout
     while (now := mounts_and_processes(cluster, node)) != before:
@@ -171,8 +170,7 @@ def test_many_starts(cluster: Cluster) -> None:
     mixed = "jaxsif run -- sh -c 'if [ $((SLURM_PROCID % 4)) = 3 ]; then sleep SECONDS; fi' || echo failed $?"
     program = "; ".join(mixed.replace("SECONDS", str(chance.choice([0, 0, 0, 5]))) for _ in range(starts))
     done = cluster.run(common + json.dumps(program).replace("$", "\\$"), timeout=60 + 6 * starts)
-    said = [line for line in done.stderr.splitlines() if not re.match(WAITED, line)]
-    assert (done.stdout, said, done.returncode) == ("", [], 0)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
     wait_until_as_before(cluster, "node3", before)
     for index in range(killed):
         number = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)[index % 3]

@@ -1,4 +1,4 @@
-"""jaxsif image remove: images, with what the build left beside it."""
+"""jaxsif image remove: images, with what the build left beside them."""
 
 from __future__ import annotations
 
