@@ -19,7 +19,7 @@ LAUNCHER_LIB := build/launcher-lib
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help image image-all lock install rootfs cluster cluster-install demo test test-unit test-cluster lint golden \
+.PHONY: help image image-all lock install rootfs cluster cluster-install demo test test-unit test-long test-cluster lint golden \
         bench-launch bench-nodes bench-start bench-bare bench-train bench-image clean
 
 help: ## this list
@@ -66,6 +66,9 @@ lint: $(VENV_READY) ## ruff, mypy --strict, shellcheck
 
 test-unit: $(VENV_READY) ## tests without processes: seconds
 	$(VENV)/bin/pytest -q tests/unit tests/golden
+
+test-long: $(VENV_READY) ## the unit tests with 10,000 generated cases each: an hour
+	$(VENV)/bin/pytest tests/unit tests/golden --hypothesis-profile=long
 
 test-cluster: $(VENV_READY) cluster-install cluster ## tests in the cluster in a box: minutes
 	$(VENV)/bin/pytest tests/cluster

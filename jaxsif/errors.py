@@ -9,6 +9,11 @@ JaxsifError            2    a bad request: options, layout
 from __future__ import annotations
 
 
+def printable(line: str) -> str:
+    """Return a line that may hold anything, with escapes in place of control characters and unpaired surrogates."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+
+
 class JaxsifError(Exception):
     """A failure with its origin and its remedy; caught once, in `cli.main`."""
 
@@ -21,13 +26,13 @@ class JaxsifError(Exception):
         self.hint = hint  # what to do next
 
     def render(self) -> str:
-        """The message, up to three lines."""
+        """The message, up to three lines; a name or a text of others in it moves no cursor and adds no line."""
         lines = [f"jaxsif: error: {self.what}"]
         if self.where:
             lines.append(f"  from: {self.where}")
         if self.hint:
             lines.append(f"  try:  {self.hint}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 class SignatureError(JaxsifError):

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jaxsif.config import TABLES, Config, Setting, candidates, nearest, read_config, read_profiles, resolve
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, printable
 from jaxsif.fabric import resolve_fabric
-from jaxsif.images.lines import printable
 from jaxsif.options import OPTIONS
 from jaxsif.slurm import Allocation
 

@@ -17,9 +17,9 @@ _STARTS += ("execl", "execle", "execlp", "execlpe", "execv", "execve", "execvp",
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "starts_processes: a unit test that may start processes")
     set_hypothesis_home_dir(config.rootpath / "build/hypothesis")
-    hypothesis.settings.register_profile("unit", deadline=None, database=None, derandomize=True)
-    # Long searches by hand: pytest --hypothesis-profile=search
-    hypothesis.settings.register_profile("search", deadline=None, database=None, max_examples=20_000)
+    hypothesis.settings.register_profile("unit", deadline=None, database=None, derandomize=True, max_examples=200)
+    # `make test-long`; other examples on every run.
+    hypothesis.settings.register_profile("long", deadline=None, database=None, max_examples=10_000)
     if not config.getoption("--hypothesis-profile"):
         hypothesis.settings.load_profile("unit")
 

@@ -36,3 +36,10 @@ def test_exit_codes_are_those_that_the_help_promises(kind: type[JaxsifError], co
 
 def test_the_message_alone_is_what_a_traceback_shows() -> None:
     assert str(HostError("no srun", "PATH", "load Slurm")) == "no srun"
+
+
+def test_texts_of_others_move_no_cursor_and_add_no_line() -> None:
+    error = JaxsifError("not found: \x1b[2J\x07\njaxsif: error: forged", "a\rb", "\udc80 é")
+    assert error.render() == (
+        "jaxsif: error: not found: \\x1b[2J\\x07\\njaxsif: error: forged\n  from: a\\rb\n  try:  \\udc80 é"
+    )

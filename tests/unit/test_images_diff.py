@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from jaxsif.errors import printable
 from jaxsif.images.diff import (
     SECTIONS,
     Comparison,
@@ -13,7 +14,6 @@ from jaxsif.images.diff import (
     render_comparison,
 )
 from jaxsif.images.files import Entry
-from jaxsif.images.lines import printable
 
 FOLDER = Entry("folder", "755", "0:0", 0, "")
 FILE = Entry("file", "644", "0:0", 10, "00")

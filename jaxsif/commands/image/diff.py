@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif.config import Setting
+from jaxsif.errors import printable
 from jaxsif.host import find_image, require_runtime
 from jaxsif.images.diff import compare_images, comparison_as_json, render_comparison
-from jaxsif.images.lines import printable
 
 DESCRIPTION = """\
 Tell what differs between two images: packages, labels, environment, files (kind, mode, owner, size, content). Each may

@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 
 from jaxsif.config import resolve_image
+from jaxsif.errors import printable
 from jaxsif.host import find_image
 from jaxsif.images.inspect import facts_as_json, inspect_image, render_facts
-from jaxsif.images.lines import printable
 
 DESCRIPTION = """\
 Tell what an image is: versions, driver, digest, who signed it, where it comes from. It may be a SIF file or an unpacked

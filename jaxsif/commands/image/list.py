@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 
-from jaxsif.images.lines import printable
+from jaxsif.errors import printable
 from jaxsif.images.shelf import find_shelf, list_images, render_items
 
 DESCRIPTION = """\

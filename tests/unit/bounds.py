@@ -1,0 +1,34 @@
+"""What every reader of input that jaxsif did not write must keep to: an error that people see, in bounded resources."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from jaxsif.errors import JaxsifError
+
+_MOST_CPU = 1.0  # seconds
+_MOST_MEMORY = 200 << 10  # kB, beyond what the process had
+
+
+def read_bounded(read: Callable[[], object]) -> JaxsifError | None:
+    """Return the JaxsifError of `read`, which may raise nothing else, or None; fail where it takes too much."""
+    Path("/proc/self/clear_refs").write_text("5")  # proc(5): the peak begins anew
+    before, begin = _peak_memory(), time.process_time()
+    try:
+        read()
+    except JaxsifError as error:
+        found: JaxsifError | None = error
+    else:
+        found = None
+    took, more = time.process_time() - begin, _peak_memory() - before
+    assert took <= _MOST_CPU, f"{took:.1f} s of processor time"
+    assert more <= _MOST_MEMORY, f"{more >> 10} MB of memory"
+    return found
+
+
+def _peak_memory() -> int:
+    """The largest resident memory of this process since the last reset, in kB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
