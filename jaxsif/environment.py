@@ -160,6 +160,7 @@ class Caution(NamedTuple):
     name: str
     when: Callable[[str, Request], bool]  # looks at the value of `name`
     what: str  # the warning; '{}' is the value
+    condition: str  # `when`, in words
 
 
 def _is_true(value: str) -> bool:
@@ -171,34 +172,45 @@ CAUTIONS = (
         "JAX_PLATFORMS",
         lambda value, asked: bool(asked.gpus and value and not re.search("cuda|gpu|rocm", value)),
         "JAX_PLATFORMS={}: JAX will not use the GPUs that are asked for",
+        "GPUs are asked for, and it names none of `cuda`, `gpu` and `rocm`",
     ),
     Caution(
         OLD_MEMORY,
         lambda value, asked: bool(value and asked.values.get(MEMORY)),
         "XLA_CLIENT_MEM_FRACTION and XLA_PYTHON_CLIENT_MEM_FRACTION are both set: JAX refuses that on GPUs",
+        "both are set",
     ),
     Caution(
         "JAX_ENABLE_RECOVERABILITY",
         lambda value, _: _is_true(value),
         "JAX_ENABLE_RECOVERABILITY={}: runs that succeed end with SIGABRT",
+        "it is true",
     ),
     Caution(
         "JAX_LOCAL_DEVICE_IDS",
         lambda _, asked: bool(asked.gpus and (asked.tasks or 1) > 1),
         "JAX_LOCAL_DEVICE_IDS={}: all tasks of a node take the same GPUs",
+        "GPUs are asked for, and several tasks on a node",
     ),
     Caution(
         "LD_LIBRARY_PATH",
         lambda value, _: bool(value),
         "LD_LIBRARY_PATH={}: libraries there may take the place of those that JAX brings",
+        "set by `--env`; that of the host stays outside",
     ),
     Caution(
         "PYTHONPATH",
         lambda value, _: bool(re.search("(site|dist)-packages", value)),
         "PYTHONPATH={}: packages for another Python may hide those of the image",
+        "it has `site-packages` or `dist-packages`",
     ),
     *(
-        Caution(name, lambda value, _: bool(value), f"{name}={{}}: JAX's processes would connect through it")
+        Caution(
+            name,
+            lambda value, _: bool(value),
+            f"{name}={{}}: JAX's processes would connect through it",
+            "set by `--env`; that of the host is moved or taken away",
+        )
         for name in ("http_proxy", "https_proxy", "grpc_proxy")
     ),
 )

@@ -59,7 +59,7 @@ def _write(path: str, data: bytes) -> bool:
         os.makedirs(folder, exist_ok=True)
     new = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.new")
     try:
-        with open(new, "wb") as file:
+        with open(new, "wb", opener=_open_private) as file:
             file.write(data)
         os.link(new, path)  # whole, and never over what somebody else has written there, as a rename would be
     except FileExistsError:
@@ -68,6 +68,11 @@ def _write(path: str, data: bytes) -> bool:
         if os.path.lexists(new):
             os.unlink(new)
     return True
+
+
+def _open_private(path: str, flags: int) -> int:
+    """For this user alone: the values of --env stand in a script, and some are secrets."""
+    return os.open(path, flags, 0o600)
 
 
 def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) -> str:

@@ -15,6 +15,7 @@ from jaxsif.launchers import LAUNCHERS, MPIRUN, SRUN
 from jaxsif.layouts.srunargs import lift
 from jaxsif.options import split_words
 from jaxsif.request import Host, RunOptions, choose_launcher
+from jaxsif.secret import find_secrets
 from jaxsif.slurm import Allocation
 
 Show = Callable[[str], None]  # tells the user something
@@ -45,6 +46,7 @@ def prepare(
     config = read_config(environ, os.getcwd())
     settings = resolve(said, environ, config, in_job=allocation is not None, fixed=fixed)
     request = RunOptions(tuple(command), **_read_options(settings, environ))
+    warn_of_secrets(settings, show)
     host, image_source = hosts.probe(request, settings.get("image"), allocation, environ)
     facts = _check_policies(config, host, image_source, environ)
     if "fabric" in settings and _crosses_nodes(settings["fabric"], request, host, allocation, show):
@@ -79,6 +81,19 @@ def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -
         options.update(lifted)
         options["sources"].update({field.replace("_", "-"): source for field in lifted})
     return options
+
+
+def warn_of_secrets(settings: Mapping[str, Setting], show: Show) -> None:
+    """Name the secrets that others can read: those of --env, and of files. JAXSIF_ENV is seen by the user alone."""
+    env = settings.get("env")
+    if env is None or env.source == "JAXSIF_ENV (environment)":
+        return
+    place = "the list of processes" if env.source == "--env" else env.source
+    for name in find_secrets(env.value):
+        show(
+            f"warning: {name} looks like a secret, and others may read its value in {place}:"
+            f" export {name}, and name it alone, as in --env {name}"
+        )
 
 
 def _check_policies(config: Config, host: Host, image_source: str, environ: Mapping[str, str]) -> tuple[str, ...]:

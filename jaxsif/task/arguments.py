@@ -1,4 +1,4 @@
-"""Arguments of JAX's functions for which JAX has no variable: other defaults for them, where the options ask for it.
+"""Arguments and settings of JAX for which JAX has no variable: other defaults for them, where that is asked for.
 
 What a program passes itself stands. JAX is changed when the program has imported it, and never imported from here.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -20,15 +21,31 @@ _TIMEOUTS = {
     "JAXSIF_SHUTDOWN_TIMEOUT": "shutdown_timeout_seconds",
 }
 
+_PROXIES_OF_GRPC = ("http_proxy", "https_proxy", "grpc_proxy")
+
 
 def install(environ: Mapping[str, str]) -> None:
     """Change the defaults as `environ` says; most runs change none."""
     timeouts = {parameter: int(environ[name]) for name, parameter in _TIMEOUTS.items() if environ.get(name)}
     if timeouts:
         importing.after("jax._src.distributed", lambda module: _set_timeouts(module, timeouts, environ))
+    if _may_hide_proxies(environ):
+        importing.after("jax._src.distributed", _hide_proxy_notice)
     address = node_address(environ, environ.get("SLURMD_NODENAME", ""))
     if address:
         importing.after("jaxlib._jax", lambda module: _set_gloo_address(module, address))
+
+
+def _may_hide_proxies(environ: Mapping[str, str]) -> bool:
+    """Whether there are proxies, but none that gRPC, and so JAX, would connect through: it reads lower case alone."""
+    proxies = [name for name in environ if "_proxy" in name.lower()]
+    return bool(proxies) and not any(environ.get(name) for name in _PROXIES_OF_GRPC)
+
+
+def _hide_proxy_notice(module: ModuleType) -> None:
+    """JAX would advise to unset every variable with _proxy in its name, and the program would lose its downloads."""
+    with suppress(AttributeError):  # another JAX
+        module.config.config.update("jax_check_proxy_envs", False)
 
 
 def _set_timeouts(module: ModuleType, timeouts: Mapping[str, int], environ: Mapping[str, str]) -> None:

@@ -98,10 +98,16 @@ def _remove_broken_entries(module: Any) -> None:
 
 
 def _share_keys(module: Any) -> None:
-    """On CPUs the key has the numbers of the process's own devices, so that what process 0 writes nobody else finds.
+    """Compute the same key in all processes of a program.
 
-    They would compile while process 0 waits for them, and Gloo waits no longer than 30 seconds. JAX's own remedy for
-    GPUs (strip_device_assignment) does for CPUs, too. Processors must be alike, instead.
+    On CPUs, JAX's key has the numbers of the process's own devices, so nobody finds what process 0 writes. The others
+    would compile while process 0 waits for them, and Gloo waits no longer than 30 seconds. JAX's own remedy for GPUs
+    (strip_device_assignment) does for CPUs, too. Processors must be alike, instead.
+
+    On GPUs, JAX's key has a fingerprint of the links between the GPUs that the process itself sees. Where nodes differ,
+    some processes find an entry, and the others compile and wait for the share of the first ones in XLA's autotuning:
+    for ever (jax-ml/jax#40940). Such a program's key has the kind of each device instead; JAX adds the platform's
+    version, of CUDA and driver. A program of one process keeps the fingerprint.
     """
     options, accelerators, devices = (
         module._hash_serialized_compile_options,
@@ -113,11 +119,13 @@ def _share_keys(module: Any) -> None:
         options(found, compile_options, strip_device_assignment=True)
 
     def hash_accelerators(found: Any, used: Any) -> None:
-        if used.flat[0].platform != "cpu":
+        if used.flat[0].platform == "cpu":
+            devices(found, used)
+            found.update(_processor())
+        elif len({device.process_index for device in used.flat}) > 1:
+            devices(found, used)
+        else:
             accelerators(found, used)
-            return
-        devices(found, used)
-        found.update(_processor())
 
     module._hash_serialized_compile_options = hash_options
     module._hash_accelerator_config = hash_accelerators

@@ -62,3 +62,27 @@ def test_where_it_is_and_who_decides(cluster: Cluster) -> None:
     assert (done.returncode, done.stdout) == (0, "none\nnone\n")
     warning = "jaxsif: warning: the compile cache is not on this node, see --compile-cache-folder"
     assert done.stderr.count(warning) == 1, done.stderr
+
+
+# JAX's own functions for the key, for GPUs whose links each process sees otherwise.
+KEYS = """
+import hashlib, os, types
+import jax
+from jax._src import cache_key
+fingerprint = int(os.environ["SLURM_PROCID"])
+topology = types.SimpleNamespace(fingerprint=lambda: fingerprint)
+cache_key.xla_client = types.SimpleNamespace(get_topology_for_devices=lambda _: topology)
+def key(*processes):
+    devices = [types.SimpleNamespace(platform="gpu", process_index=p, device_kind="H100") for p in processes]
+    found = hashlib.sha256()
+    cache_key._hash_accelerator_config(found, types.SimpleNamespace(flat=devices))
+    return found.hexdigest()
+print(key(0, 0), key(0, 1), key(0, 0, 1, 1))
+"""
+
+
+def test_processes_with_other_links_between_gpus_have_one_key(cluster: Cluster) -> None:
+    out = cluster.check(jaxsif_run("--nodes=2", "--ntasks-per-node=1", "--", "python", "-c", KEYS))
+    alone, two, four = zip(*map(str.split, out.splitlines()))
+    assert (len(set(alone)), len(set(two)), len(set(four))) == (2, 1, 1)
+    assert two[0] != four[0]

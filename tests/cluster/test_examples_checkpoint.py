@@ -92,6 +92,26 @@ def test_a_folder_that_nodes_do_not_share_is_refused(cluster: Cluster, programs:
     assert "SystemExit: the nodes do not share the folder /tmp/checkpoints" in done.stderr
 
 
+MANAGED = """
+import pathlib, sys, jax, numpy
+jax.distributed.initialize()
+import orbax.checkpoint as ocp
+options = ocp.CheckpointManagerOptions(save_interval_steps=2)
+with ocp.CheckpointManager(pathlib.Path(sys.argv[1]), options=options) as manager:
+    for step in range(3):
+        manager.save(step, args=ocp.args.StandardSave({"a": numpy.arange(4)}))
+        manager.reached_preemption(step)
+"""
+
+
+def test_orbax_that_gets_no_notice_of_preemption_is_warned_of(cluster: Cluster, folder: str, layer: str) -> None:
+    """By itself Orbax takes JAX's error for "no preemption", and saves nothing."""
+    options = ("--nodes=1", "--ntasks-per-node=2", f"--layer={layer}")
+    done = cluster.run(jaxsif_run(*options, "--", "python", "-c", MANAGED, f"{folder}/new"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("jaxsif: warning: the program asks JAX for a notice of preemption and gets none: ") == 1
+
+
 def test_job_script(cluster: Cluster, programs: str, layer: str) -> None:
     script = f"--time=5 train_and_resume.sbatch {shlex.join(OPTIONS)}"
     lines = program_lines(cluster.submit(f"{programs}/slurm/checkpoint", script, "train_and_resume-*.out"))

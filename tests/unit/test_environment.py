@@ -35,7 +35,7 @@ def row_of_rule(rule: Rule) -> str:
 
 
 def row_of_caution(caution: Caution) -> str:
-    return f"| `{caution.name}` | `{caution.what.format('VALUE')}` |"
+    return f"| `{caution.name}` | {caution.condition} | `{caution.what.format('VALUE')}` |"
 
 
 def test_the_page_shows_every_rule_and_no_other() -> None:

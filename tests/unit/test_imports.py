@@ -16,7 +16,7 @@ PACKAGE = ROOT / "jaxsif"
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
     *("errors", "options", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "counts", "slurm", "apptainer", "request", "layouts", "distributed"),
+    *("hostlist", "sif", "counts", "slurm", "apptainer", "secret", "request", "layouts", "distributed"),
     *("environment", "plan", "render", "reports", "culprit", "near", "explain"),
     *("describe", "completion", "manual", "config", "fabric", "script", "elf"),
     *("imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch", "images"),
@@ -26,7 +26,7 @@ ORDER = (
 )
 _PURE_AND_FAST = (
     *("errors", "options", "launchers", "identity", "mpirun"),
-    *("hostlist", "sif", "counts", "slurm", "apptainer", "request", "distributed"),
+    *("hostlist", "sif", "counts", "slurm", "apptainer", "secret", "request", "distributed"),
     *(
         "layouts.choose",
         "layouts.binding",

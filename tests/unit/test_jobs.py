@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from pathlib import Path
 
@@ -47,6 +48,17 @@ def test_a_named_script_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(JaxsifError, match=r"job\.sh is there already, with another text"):
         keep_script("two\n", "", "job.sh")
     assert [path.name for path in tmp_path.iterdir()] == ["job.sh"]
+
+
+@pytest.mark.parametrize("path", [None, "job.sh"])
+def test_a_script_is_for_its_user_alone(path: str | None) -> None:
+    """The values of --env stand in it."""
+    previous = os.umask(0)
+    try:
+        written = keep_script("export TOKEN=s3cret\n", "train", path)
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(os.stat(written).st_mode) == 0o600
 
 
 def record(job: str, state: str, code: str) -> str:

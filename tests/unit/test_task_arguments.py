@@ -91,3 +91,24 @@ def test_set_default() -> None:
     assert function(1) == (1, 2, 7)
     assert not any(set_default(function, name, 9) for name in ("a", "local", "d"))
     assert function(1) == (1, 2, 7)
+
+
+@pytest.mark.parametrize(
+    ("variables", "checks"),
+    [
+        ({}, True),
+        ({"HTTP_PROXY": "http://proxy:1"}, False),
+        ({"HTTPS_PROXY": "http://proxy:1", "no_proxy": "localhost", "http_proxy": ""}, False),
+        ({"HTTP_PROXY": "http://proxy:1", "https_proxy": "http://proxy:1"}, True),
+    ],
+    ids=["no proxy", "upper case", "upper case and an empty one", "one that gRPC reads"],
+)
+def test_jax_warns_of_proxies_that_it_would_connect_through(
+    packages: Path, variables: dict[str, str], checks: bool
+) -> None:
+    config = "found = {'jax_check_proxy_envs': True}\nclass config:\n    update = staticmethod(found.__setitem__)\n"
+    write_jax(packages, "from jax._src import config\n")
+    (packages / "jax/_src/config.py").write_text(config)
+    arguments.install({"SLURM_PROCID": "0", "SLURMD_NODENAME": "node1", **variables})
+    module = importlib.import_module("jax._src.distributed")
+    assert module.config.found == {"jax_check_proxy_envs": checks}

@@ -118,22 +118,35 @@ except OSError as error:
     assert run(jax, program) == "27 ['jax']\n"
 
 
-@pytest.mark.starts_processes
-def test_on_cpus_the_key_is_not_that_of_one_process(jax: Path) -> None:
-    program = """
+HASH = """
 import types
 from jax._src import cache_key
 class Hash:
     def __init__(self): self.seen = []
     def update(self, data): self.seen.append(data)
-for platform in ("cpu", "gpu"):
+def accelerators(platform, *processes):
+    devices = [types.SimpleNamespace(platform=platform, process_index=process) for process in processes]
     found = Hash()
-    cache_key._hash_serialized_compile_options(found, None, strip_device_assignment=False)
-    devices = types.SimpleNamespace(flat=[types.SimpleNamespace(platform=platform)])
-    cache_key._hash_accelerator_config(found, devices)
-    print(found.seen[:2], len(found.seen))
+    cache_key._hash_accelerator_config(found, types.SimpleNamespace(flat=devices))
+    return found.seen
 """
-    assert run(jax, program) == "[b'stripped', b'kind'] 3\n[b'stripped', b'topology'] 2\n"
+
+
+@pytest.mark.starts_processes
+def test_on_cpus_the_key_is_not_that_of_one_process(jax: Path) -> None:
+    program = """
+found = Hash()
+cache_key._hash_serialized_compile_options(found, None, strip_device_assignment=False)
+print(found.seen, accelerators("cpu", 0)[0], len(accelerators("cpu", 0)))
+"""
+    assert run(jax, HASH + program) == "[b'stripped'] b'kind' 2\n"
+
+
+@pytest.mark.starts_processes
+def test_on_gpus_of_several_processes_the_key_has_no_fingerprint_of_one(jax: Path) -> None:
+    """Nodes whose GPUs are linked in other ways would have other keys, and some processes would compile alone."""
+    program = 'print(accelerators("gpu", 0, 1), accelerators("gpu", 1, 1))'
+    assert run(jax, HASH + program) == "[b'kind'] [b'topology']\n"
 
 
 @pytest.mark.starts_processes
