@@ -14,13 +14,13 @@ RUNTIME_PATH := $(CURDIR)/tests/cluster/bin:
 endif
 # Byte-compiled for the Python that will run it.
 INSTALL_PYTHON ?= /usr/bin/python3
-# What the launcher's commands need besides Python's own library.
+# Below it, for each version of Python, what the launcher's commands need besides Python's own library.
 LAUNCHER_LIB := build/launcher-lib
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help image image-all lock install rootfs cluster cluster-install demo test test-unit test-long test-cluster lint golden \
-        bench-launch bench-nodes bench-start bench-bare bench-train bench-image clean
+.PHONY: help image image-all lock lock-launcher install audit rootfs cluster cluster-install demo test test-unit test-long \
+        test-cluster lint golden bench-beside bench-launch bench-nodes bench-start bench-bare bench-train bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -34,12 +34,20 @@ image-all: ## build the images of all flavours
 	@for file in containers/flavours/*.args; do \
 	    $(MAKE) --no-print-directory image FLAVOUR=$$(basename $$file .args) || exit; done
 
-# All flavours, unless FLAVOUR is given here or in the environment.
-lock: $(VENV_READY) ## resolve containers/locks/*.in, or FLAVOUR's, to the newest versions, with hashes
+# All flavours and the launcher, unless FLAVOUR is given here or in the environment.
+lock: $(VENV_READY) $(if $(filter-out file,$(origin FLAVOUR)),,lock-launcher) ## resolve containers/locks/*.in, or FLAVOUR's, to the newest versions, with hashes
 	@$(VENV)/bin/jaxsif image lock --upgrade $(if $(filter-out file,$(origin FLAVOUR)),--flavour $(FLAVOUR))
 
-install: $(LAUNCHER_LIB) ## install launcher, image and modules for a site below PREFIX; DEFAULT=1 makes it the default
+# One lock for all Pythons. Neither paths nor indexes of this host stand in it.
+lock-launcher: $(VENV_READY) ## resolve the launcher's own libraries to the newest versions, with hashes
+	@$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.9 --generate-hashes --only-binary :all: --upgrade \
+	    --no-emit-index-url --custom-compile-command 'make lock-launcher' --output-file containers/locks/launcher.txt pyproject.toml
+
+install: $(VENV_READY) ## install launcher, image and modules for a site below PREFIX; DEFAULT=1 makes it the default
 	@modulefiles/install $(PREFIX) $(FLAVOUR) $(INSTALL_PYTHON) $(DEFAULT)
+
+audit: $(VENV_READY) ## known vulnerabilities of all that the locks name; needs a source of advisories
+	@$(VENV)/bin/python containers/audit.py
 
 rootfs:
 	@$(MINICLUSTER) build
@@ -48,8 +56,10 @@ cluster: ## bring the cluster in a box up
 	@$(MINICLUSTER) up
 
 # The same install that a site makes, in the cluster's own system, as its /sw; no flavour but cpu computes there.
-cluster-install: rootfs $(LAUNCHER_LIB)
+cluster-install: rootfs $(VENV_READY)
 	@$(MAKE) --no-print-directory image FLAVOUR=cpu
+	@$(MAKE) --silent $(LAUNCHER_LIB)/$$($(MINICLUSTER) sandbox -- \
+	    $(INSTALL_PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 	@$(MINICLUSTER) sandbox -- make --no-print-directory install PREFIX=/sw FLAVOUR=cpu DEFAULT=1
 
 demo: cluster-install cluster ## the whole path: image, cluster, module, an 8-task JAX all-reduce on 2 nodes as an ordinary user
@@ -106,13 +116,11 @@ $(VENV_READY): pyproject.toml
 	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --editable '.[test,bench]'
 	@touch $@
 
-# As pure Python for 3.9 and later, whichever Python runs the launcher. In two steps, because `pip install` looks at the
-# Python that runs pip when it chooses versions.
-$(LAUNCHER_LIB): pyproject.toml | $(VENV_READY)
+# As pure Python, for all machines that see PREFIX. pip must not compare the wheels with the Python that runs pip.
+$(LAUNCHER_LIB)/%: containers/locks/launcher.txt containers/for_python.py | $(VENV_READY)
 	@rm -rf $@.new
-	@$(VENV)/bin/python -m pip download -qq --disable-pip-version-check --dest $@.new/wheels --only-binary=:all: \
-	    --python-version 3.9 --implementation py --abi none --platform any 'requests>=2' 'tomli>=2'
-	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-index --no-deps --no-compile \
-	    --target $@.new/lib $@.new/wheels/*.whl
-	@rm -rf $@ $@.new/lib/bin
-	@mv $@.new/lib $@ && rm -r $@.new && touch $@
+	@$(VENV)/bin/python containers/for_python.py $< $* $@.new
+	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-compile --target $@.new/lib --require-hashes --no-deps \
+	    --only-binary=:all: --implementation py --abi none --platform any --python-version $* --ignore-requires-python \
+	    --requirement $@.new/requirements.txt
+	@rm -rf $@ $@.new/lib/bin && mv $@.new $@

@@ -104,9 +104,14 @@ def write_locks(locks: Sequence[Lock]) -> None:
             path.unlink(missing_ok=True)
 
 
+def read_pins(text: str) -> list[tuple[str, str]]:
+    """Each package with its version; a package whose version depends on the Python has several."""
+    return re.findall(r"^([A-Za-z0-9][\w.-]*)==(\S+)", text, re.MULTILINE)
+
+
 def parse_lock(text: str) -> dict[str, str]:
     """Package -> version."""
-    return dict(re.findall(r"^([A-Za-z0-9][\w.-]*)==(\S+)", text, re.MULTILINE))
+    return dict(read_pins(text))
 
 
 def render_changes(lock: Lock) -> Iterator[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 from harness import HERE, MINICLUSTER, Cluster
+from scripts import load_script
 
+CONTAINERS = HERE.parents[1] / "containers"
 # Without a network: what an install needs from elsewhere is below build/ before.
 INSTALL = "unshare --net make --no-print-directory install PREFIX=/mnt FLAVOUR=cpu"
 LIST = "find /mnt ! -path '*/.0*' \\( -type f -printf '%P %m %s\\n' -o -printf '%P %m\\n' \\) | sort"
@@ -77,7 +80,7 @@ def test_two_versions_of_the_launcher(cluster: Cluster) -> None:
     """The image's module takes the one that added it last; the other one stays and can take it back."""
     script = f"""{INSTALL} >&2
         mkdir /tmp/next
-        cp -R jaxsif containers modulefiles slurm LICENSE /tmp/next
+        cp -a Makefile pyproject.toml jaxsif containers modulefiles slurm LICENSE /tmp/next
         ln -s $PWD/build /tmp/next/build
         sed -i 's/^__version__ = .*/__version__ = "99.0"/' /tmp/next/jaxsif/__init__.py
         first=$(ls /mnt/jaxsif | grep '^[0-9]')
@@ -94,13 +97,23 @@ def test_two_versions_of_the_launcher(cluster: Cluster) -> None:
     assert after.split()[:2] == ["*", name]
 
 
-def test_launcher_has_its_libraries(cluster: Cluster) -> None:
-    """Those of the machine's Python are not seen: it runs as python -IS."""
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import requests, tomli; "
-    program += "print(requests.__file__, tomli.__file__, requests.certs.where())"
-    found = cluster.check(
-        f'module load jax/sif && /usr/bin/python3 -IS -c "{program}" $JAXSIF_HOME/lib; echo $JAXSIF_HOME'
+def test_launcher_has_the_libraries_of_the_lock_for_its_python(cluster: Cluster) -> None:
+    """Those of the machine's Python are not seen: it runs as python -IS. An older Python is refused, and named."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import requests, urllib3; "
+    program += "print(sys.version_info[1], requests.__version__, urllib3.__version__); "
+    program += "print(requests.__file__, urllib3.__file__, requests.certs.where())"
+    script = f"""module load jax/sif && /usr/bin/python3 -IS -c "{program}" $JAXSIF_HOME/lib && echo $JAXSIF_HOME
+        sed 's/sys.version_info < (3, [0-9]*)/sys.version_info < (3, 99)/' $JAXSIF_HOME/bin/jaxsif >~/for-newer
+        chmod +x ~/for-newer && ~/for-newer --version; status=$?; rm ~/for-newer; exit $status"""
+    done = cluster.run(script)
+    versions, paths, home = done.stdout.splitlines()
+    minor, *installed = versions.split()
+    assert all(path.startswith(f"{home}/lib/") for path in paths.split())
+    lock = (CONTAINERS / "locks/launcher.txt").read_text()
+    chosen = load_script(CONTAINERS / "for_python.py").select(lock, f"3.{minor}")
+    assert re.findall(r"^(?:requests|urllib3)==(\S+)", chosen, re.MULTILINE) == installed
+    assert done.returncode == 125
+    assert (
+        f"jaxsif: error: /usr/bin/python3 is Python 3.{minor} on this host, the installed jaxsif needs" in done.stderr
     )
-    *paths, home = found.split()
-    assert len(paths) == 3
-    assert all(path.startswith(f"{home}/lib/") for path in paths)
+    assert "  try:  make install on the host that has the oldest Python\n" in done.stderr

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from scripts import load_script
 
 from jaxsif.errors import JaxsifError
-from jaxsif.images.lock import Lock, render_changes, render_drivers, select_flavours, write_locks
+from jaxsif.images.lock import Lock, read_pins, render_changes, render_drivers, select_flavours, write_locks
 
 LOCKS = Path(__file__).resolve().parents[2] / "containers/locks"
+for_python = load_script(LOCKS.parent / "for_python.py")
 FLAVOURS = ("cpu", "cuda12", "cuda13")
 NAMES = tuple(f"{flavour}{suffix}" for flavour in FLAVOURS for suffix in ("", "-aarch64"))
 
@@ -27,7 +31,7 @@ def packages(name: str) -> dict[str, tuple[str, int]]:
 def test_every_flavour_has_a_lock_and_every_lock_a_flavour() -> None:
     flavours = sorted(path.stem for path in (LOCKS.parent / "flavours").glob("*.args"))
     assert flavours == sorted(FLAVOURS)
-    assert sorted(path.stem for path in LOCKS.glob("*.txt")) == sorted(NAMES)
+    assert sorted(path.stem for path in LOCKS.glob("*.txt")) == sorted((*NAMES, "launcher"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -104,3 +108,27 @@ def test_flavours_to_resolve(tmp_path: Path) -> None:
         select_flavours(tmp_path, None)
     with pytest.raises(JaxsifError, match="no flavour gpu"):
         select_flavours(tmp_path, "gpu")
+
+
+def test_the_launcher_lock_has_what_the_launcher_wants() -> None:
+    """For each Python from 3.9 on: each package once, with hashes, in a version that pyproject.toml allows."""
+    wanted = [Requirement(line) for line in metadata.requires("jaxsif") or () if "extra ==" not in line]
+    assert wanted
+    lock = (LOCKS / "launcher.txt").read_text()
+    for minor in range(9, 20):
+        chosen = for_python.select(lock, f"3.{minor}")
+        locked = dict(re.findall(r"^(\S+)==(\S+) \\\n +--hash=sha256:[0-9a-f]{64}", chosen, re.MULTILINE))
+        assert len(locked) == len(re.findall(r"^\S", chosen, re.MULTILINE))
+        python = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"}
+        needed = [one for one in wanted if one.marker is None or one.marker.evaluate(python)]
+        assert all(locked[one.name] in one.specifier for one in needed)
+
+
+@pytest.mark.parametrize(("version", "oldest"), [("3.9", "3.9"), ("3.10", "3.10"), ("3.11", "3.11"), ("3.14", "3.11")])
+def test_the_oldest_python_that_gets_the_same_libraries(version: str, oldest: str) -> None:
+    assert for_python.find_oldest((LOCKS / "launcher.txt").read_text(), version) == oldest
+
+
+def test_both_versions_of_a_package_are_read() -> None:
+    pins = read_pins((LOCKS / "launcher.txt").read_text())
+    assert [version for name, version in pins if name == "urllib3"] == ["2.6.3", "2.8.0"]
