@@ -191,8 +191,6 @@ def _hint(culprit: Report, text: str) -> str:
             "SIGUSR1 or SIGUSR2 to the step ends what serves the image's files (SIGURG does not);"
             " otherwise a full /dev/shm or a file cut short"
         )
-    if culprit.status == 127:
-        return "the program must be in the image or below a folder that is bound into it"
     return ""
 
 

@@ -15,10 +15,11 @@ from jaxsif.apptainer import Runtime
 from jaxsif.config import Setting
 from jaxsif.counts import Counts
 from jaxsif.distributed import parse_ports
-from jaxsif.errors import HostError, JaxsifError, ProgramError
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.hostlist import expand
 from jaxsif.identity import visible_gpus
 from jaxsif.launchers import LAUNCHERS, LOCAL, MPIRUN, SRUN
+from jaxsif.program import check_program
 from jaxsif.request import Host, RunOptions, choose_launcher
 from jaxsif.sif import HEADER_SIZE, check_sif
 from jaxsif.slurm import Allocation, gpus_of, parse_job_gpus
@@ -49,7 +50,7 @@ def probe(
     hosts, hosts_source = _find_hosts(options, allocation, environ) if launcher == MPIRUN else ((), "")
     image = find_image(named) if runtime else None
     if not any(word.startswith(("--chdir", "-D")) for word in options.srun_args):
-        _check_program(options.command)
+        check_program(options.command)
     host = Host(
         srun=has_srun,
         runtime=runtime,
@@ -164,20 +165,6 @@ def _check_file(image: str, source: str) -> None:
     except OSError as error:
         raise _unreadable(image, source, error) from error
     check_sif(header, size, image, source)
-
-
-def _check_program(command: tuple[str, ...]) -> None:
-    """Raise ProgramError for a script that is looked for here and is not here.
-
-    Only relative paths are certain: an absolute one may exist in the image alone.
-    """
-    program, *arguments = command
-    looked_for = [program] if "/" in program else []
-    if os.path.basename(program).startswith("python") and arguments and not arguments[0].startswith("-"):
-        looked_for.append(arguments[0])
-    for path in looked_for:
-        if not os.path.isabs(path) and not os.path.exists(path):
-            raise ProgramError(f"script not found: {path}", f"looked for in {os.getcwd()}", "check its path")
 
 
 def step_name() -> str:

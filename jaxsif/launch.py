@@ -18,6 +18,7 @@ from jaxsif.identity import hand_out_gpus, identify
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.mpirun import Output
 from jaxsif.plan import LaunchPlan, build
+from jaxsif.program import suggest
 from jaxsif.reports import ReportFilter
 from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
@@ -96,6 +97,8 @@ def launch(
     if ended.interrupted:
         return 128 + ended.interrupted
     failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher, seen.barriers)
+    if failure and not failure.hint and failure.exit_code in (126, 127):
+        failure.hint = suggest(plan.command, failure.exit_code)
     if failure:
         raise failure
     return 0

@@ -32,6 +32,7 @@ class LaunchPlan(NamedTuple):
     label: bool  # output lines begin with the task's number
     cautions: tuple[str, ...] = ()  # what the user's variables are known to break
     components: tuple[tuple[str, ...], ...] = ()  # srun's options for the other components of a heterogeneous job
+    command: tuple[str, ...] = ()  # the program in each task, and its arguments
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -65,6 +66,7 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
             *(environ, dict(options.env), options.cleanenv), gpus=layout.gpus_per_node, tasks=layout.ntasks_per_node
         ),
         components=tuple(components),
+        command=options.command,
     )
 
 

@@ -62,6 +62,20 @@ REFUSED = {
         127,
         "jaxsif: error: script not found: missing.py\n  from: looked for in @FOLDER@\n  try:  check its path\n",
     ),
+    "python forgotten": (
+        "touch q.py",
+        ["--", "q.py"],
+        127,
+        "jaxsif: error: q.py is not on the PATH: it is a file of this folder\n  from: looked for in @FOLDER@\n"
+        "  try:  python q.py\n",
+    ),
+    "a job script": (
+        "touch job.sbatch",
+        ["--", "job.sbatch"],
+        2,
+        "jaxsif: error: job.sbatch is a job script, and no program\n  from: looked for in @FOLDER@\n"
+        "  try:  sbatch job.sbatch\n",
+    ),
     "more tasks than GPUs": (
         "",
         ["--nodes=1", "--ntasks-per-node=3", "--gpus-per-node=2", "--", "true"],
@@ -125,13 +139,34 @@ def test_slurm_refuses(cluster: Cluster, argv: list[str], reason: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_program_not_in_the_image(cluster: Cluster) -> None:
-    done = cluster.run(jaxsif_run("--nodes=1", "--", "no-such-program"))
-    assert done.returncode == 127
-    assert done.stderr.endswith(
-        "jaxsif: error: task 0 on node1 ended with exit status 127\n"
-        "  try:  the program must be in the image or below a folder that is bound into it\n"
+@pytest.mark.parametrize(
+    ("command", "status", "hint"),
+    [
+        (["no-such-program"], 127, "the program must be in the image or below a folder that is bound into it"),
+        (["pyhton", "q.py"], 127, "python?"),
+        (["pip", "install", "x"], 127, "packages go into a layer: jaxsif layer create NAME x, then --layer NAME"),
+        (
+            ["/etc/hosts"],
+            126,
+            "see its permissions: chmod +x /etc/hosts; or name its interpreter, as in python /etc/hosts",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_program_that_a_node_cannot_execute(cluster: Cluster, command: list[str], status: int, hint: str) -> None:
+    done = cluster.run(jaxsif_run("--nodes=1", "--", *command))
+    assert done.returncode == status
+    assert done.stderr.endswith(f"jaxsif: error: task 0 on node1 ended with exit status {status}\n  try:  {hint}\n"), (
+        done.stderr
     )
+
+
+def test_submit_takes_no_job_script(cluster: Cluster, folder: str) -> None:
+    lines = "#!/bin/bash\n#SBATCH --nodes=1\nhostname\n"
+    cluster.write(f"{folder}/job.sh", lines)
+    done = cluster.run(f"cd {folder} && module load jax/sif && jaxsif submit ./job.sh; ls jaxsif-jobs")
+    assert done.stderr.startswith("jaxsif: error: ./job.sh is a job script, and no program\n"), done.stderr
+    assert done.stdout == ""
 
 
 def test_image_that_the_runtime_cannot_open(cluster: Cluster, folder: str) -> None:

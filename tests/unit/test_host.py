@@ -275,7 +275,7 @@ def test_gpus_of_this_machine_that_are_visible(folder: Path, value: str, gpus: i
 def test_programs_that_may_exist(folder: Path, command: tuple[str, ...]) -> None:
     (folder / "src").mkdir()
     for name in ("train.py", "src/train.py", "run.sh"):
-        (folder / name).write_text("")
+        executable(folder / name)
     host, _ = probe(RunOptions(command), None, None, {"PATH": str(folder)})
     assert host.image is None
 

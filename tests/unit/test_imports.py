@@ -19,7 +19,7 @@ ORDER = (
     *("hostlist", "sif", "counts", "slurm", "apptainer", "secret", "request", "layouts", "distributed"),
     *("environment", "plan", "render", "reports", "culprit", "near", "explain"),
     *("describe", "completion", "manual", "config", "fabric", "script", "elf"),
-    *("imagefile", "compilecache", "layers", "process", "children", "host", "staging", "launch", "images"),
+    *("imagefile", "compilecache", "layers", "process", "children", "program", "host", "staging", "launch", "images"),
     *("libraries", "layering", "modulefile", "modules", "policy", "prepare", "jobs", "packages", "jupyter", "bench"),
     "commands",
     *("cli", "__main__"),
@@ -47,6 +47,7 @@ PURE = (
 FAST = (
     *_PURE_AND_FAST,
     *("cli", "near", "config", "imagefile", "compilecache", "layers", "host", "process", "children", "launch"),
+    "program",
     *("libraries", "prepare", "commands.run"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}

@@ -226,8 +226,7 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
             [started(), ended(0, 127)],
             [],
             127,
-            "task 0 on node0 ended with exit status 127\n"
-            "  try:  the program must be in the image or below a folder that is bound into it",
+            "task 0 on node0 ended with exit status 127",
         ),
         (
             1,
