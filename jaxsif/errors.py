@@ -19,15 +19,19 @@ class JaxsifError(Exception):
 
     exit_code = 2
 
-    def __init__(self, what: str, where: str = "", hint: str = "") -> None:
+    def __init__(self, what: str, where: str = "", hint: str = "", said: str = "") -> None:
         super().__init__(what)
         self.what = what  # one line, names the thing at fault
         self.where = where  # the option, variable, file or process that it came from
         self.hint = hint  # what to do next
+        self.said = said  # the message of another program, in any number of lines
 
     def render(self) -> str:
-        """The message, up to three lines; a name or a text of others in it moves no cursor and adds no line."""
-        lines = [f"jaxsif: error: {self.what}"]
+        """The message, up to three lines; a name or a text of others in it moves no cursor and adds no line.
+
+        The message of another program comes behind the first line, indented: so none of its lines passes for ours.
+        """
+        lines = [f"jaxsif: error: {self.what}", *(f"    {line}" for line in self.said.splitlines())]
         if self.where:
             lines.append(f"  from: {self.where}")
         if self.hint:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.host import find_executable
 from jaxsif.slurm import outside_of_job
 
 FOLDER = "jaxsif-jobs"  # below the folder where the job is submitted
@@ -75,12 +76,15 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def check_slurm(program: str, environ: Mapping[str, str]) -> None:
+    """Raise HostError where a program of Slurm's is missing."""
+    if not find_executable(program, environ):
+        raise HostError(f"{program} is not on the PATH", "PATH", "load Slurm's module, or submit where Slurm is")
+
+
 def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
     """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take it."""
-    try:
-        done = process.captured(("sbatch", "--parsable", path), outside_of_job(environ))
-    except FileNotFoundError as error:
-        raise HostError("sbatch is not on the PATH", "PATH", "submit where Slurm is") from error
+    done = process.captured(("sbatch", "--parsable", path), outside_of_job(environ))
     said = done.stderr.strip().splitlines()
     if done.returncode:
         reason = said[-1].replace("sbatch: error: ", "") if said else f"exit status {done.returncode}"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jaxsif import mpirun
 from jaxsif.apptainer import Runtime
 from jaxsif.counts import Counts
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError
 from jaxsif.launchers import LOCAL, SRUN
 from jaxsif.slurm import Allocation
 
@@ -77,8 +77,8 @@ class Host(NamedTuple):
 
 
 def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None) -> str:
-    """The one asked for, else srun where there is one; raises JaxsifError where srun is needed and missing."""
+    """The one asked for, else srun where there is one; raises HostError where srun is needed and missing."""
     chosen = asked or (SRUN if has_srun or allocation else LOCAL)
     if chosen == SRUN and not has_srun:
-        raise JaxsifError("srun is not on the PATH", "--launcher srun" if asked else "SLURM_JOB_ID", "load Slurm")
+        raise HostError("srun is not on the PATH", "--launcher srun" if asked else "SLURM_JOB_ID", "load Slurm")
     return chosen

@@ -96,7 +96,8 @@ class Builds(NamedTuple):
         log = str(self.work / "log")
         environ = {**self.environ, **variables}
         if process.run_logged(argv, environ, log, str(self.source), lines.append):
-            raise HostError(f"{what} of {self.flavour} failed:\n" + "\n".join(lines[-12:]), argv[0], "see its messages")
+            end = "\n".join(lines[-12:])
+            raise HostError(f"{what} of {self.flavour} failed:", argv[0], "see its messages", end)
 
 
 def summarize(records: Sequence[Record]) -> list[str]:

@@ -80,6 +80,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise JaxsifError(
             "no command", "jaxsif submit", "jaxsif submit [OPTIONS] -- COMMAND, such as -- python train.py"
         )
+    jobs.check_slurm("srun" if said["dry_run"] else "sbatch", environ)  # a script may be made without sbatch
     job = _job_options(said)
     script, wait, dry_run = said.pop("script"), said.pop("wait"), said.pop("dry_run")
     text = _render(said, job, environ)

@@ -51,7 +51,7 @@ def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
             status = process.run_plain([*argv, "-b", block], stdout=messages, stderr=messages)
         if status:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-            raise HostError(f"mksquashfs failed:\n{tail}", str(log), "see its messages")
+            raise HostError("mksquashfs failed:", str(log), "see its messages", tail)
         packed = _packed(cache, part, block)
         packed.parent.mkdir(exist_ok=True)
         partial.replace(packed)

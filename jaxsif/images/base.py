@@ -55,7 +55,7 @@ def make_base(base: Path, packages: str, block: str, environ: Mapping[str, str],
             status = process.run_plain(argv, stdout=tar, stderr=messages, environ=settings)
         if status:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-            raise HostError(f"mmdebstrap failed:\n{tail}", str(log), "see its messages; --base takes another base")
+            raise HostError("mmdebstrap failed:", str(log), "see its messages; --base takes another base", tail)
         with open(tarball, "rb") as tar, open(log, "ab") as messages:
             # Device nodes left out: a user namespace cannot make them, and every container gets its own.
             compress = ["sqfstar", "-quiet", "-no-progress", *SQFSTAR, "-b", block, str(partial), "dev/*"]

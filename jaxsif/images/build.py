@@ -188,7 +188,7 @@ class _Build:
         if status:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
             name = self.recipe.name
-            raise HostError(f"the build of {name} failed:\n{tail}", str(log), "mend what it names, and run it again")
+            raise HostError(f"the build of {name} failed:", str(log), "correct what it names, and run it again", tail)
 
     @contextmanager
     def _wheels_beside(self, host: Mapping[str, str]) -> Iterator[None]:

@@ -76,7 +76,7 @@ def _resolve(
     if status:
         said = (scratch / "log").read_text(errors="replace").strip()
         wanted = str(path.parent / f"{flavour}.in")
-        raise HostError(f"cannot resolve {path.name}:\n{said}", wanted, "mend what it names; no lock was changed")
+        raise HostError(f"cannot resolve {path.name}:", wanted, "correct what it names; no lock was changed", said)
     return Lock(path, path.read_text() if path.exists() else "", copy.read_text())
 
 

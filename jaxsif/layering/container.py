@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class Container:
         """As `run`, for a command that must succeed."""
         status, lines = self.run(*argv)
         if status:
-            raise HostError(f"{what} failed:\n{tail(lines)}", "in the container", "see its messages")
+            raise HostError(f"{what} failed:", "in the container", "see its messages", tail(lines))
         return lines
 
     def ask(self, *argv: str, python: str = "python3") -> dict[str, Any]:
@@ -68,7 +68,7 @@ def no_space(folder: Path, hint: str) -> HostError:
     return HostError(f"no space left in {folder}", "making the layer", hint)
 
 
-def tail(lines: list[str]) -> str:
+def tail(lines: Sequence[str]) -> str:
     """The last lines that say something, of a program's error if it has one."""
     said = [line for line in lines if line.strip()]
     begin = next((index for index, line in enumerate(said) if line.startswith("error:")), 0)

@@ -43,4 +43,4 @@ def pack(mksquashfs: str, tree: Path, hidden: Sequence[str], target: Path, envir
     if status and any(word in line for word in NO_SPACE for line in lines):
         raise no_space(target.parents[1], "remove what is not needed there")
     if status:
-        raise HostError(f"mksquashfs failed:\n{tail(lines)}", mksquashfs, "see its messages")
+        raise HostError("mksquashfs failed:", mksquashfs, "see its messages", tail(lines))

@@ -10,6 +10,10 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.layering.container import SEEN_AS, Container, tail
 
 _LINE = re.compile(r" ([+-]) (([\w.-]+)(?:==\S+| @ \S+))(?: \(from (\S+)\))?$")
+# As uv says it of a server that does not answer, or answers that it cannot serve now; a 404 is the request's fault.
+_NO_NETWORK = re.compile(
+    r"client error \(Connect\)|dns error|operation timed out|HTTP status (server error|client error \(429)"
+)
 _PIN = re.compile(r"(?<![\w.-])([\w.-]+)==([^\s,]*[^\s,.])")
 
 
@@ -28,7 +32,7 @@ def parse_plan(lines: Sequence[str]) -> Plan:
     told = re.search(r"^Would install (\d+) package", "\n".join(lines), re.MULTILINE)
     nothing = any(line.startswith("Would make no changes") for line in lines)
     if len(plan.install) != (int(told[1]) if told else 0) or not (told or nothing):
-        raise HostError(f"cannot read what uv said:\n{tail(list(lines))}", "uv", "use another version of uv")
+        raise HostError("cannot read what uv said:", "uv", "use another version of uv", tail(lines))
     return plan
 
 
@@ -47,15 +51,23 @@ def resolve(container: Container, image: dict[str, Any], allow_replace: Sequence
 def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
     """uv's reason for no plan, as an error that names the packages of the image which are in the way."""
     named = dict.fromkeys(name for name, version in _PIN.findall("\n".join(lines)) if kept.get(name) == version)
-    reason = tail(list(lines))
+    reason = tail(lines)
+    if not named and _NO_NETWORK.search(reason):
+        return HostError(
+            "the package index cannot be reached:",
+            "requirements",
+            "run it where the network is; for a proxy or an index of your own, see docs/image.md",
+            reason,
+        )
     if not named:
-        return JaxsifError(f"uv cannot resolve the requirements:\n{reason}", "requirements", "mend what it names")
+        return JaxsifError("uv cannot resolve the requirements:", "requirements", "correct what it names", reason)
     packages = ", ".join(f"{name} {kept[name]}" for name in named)
     remedy = " ".join(f"--allow-replace {name}" for name in named)
     return JaxsifError(
-        f"the requirements do not go with {packages} of the image:\n{reason}",
+        f"the requirements do not go with {packages} of the image:",
         "requirements",
         f"ask for other versions, or let the layer have its own: {remedy}",
+        reason,
     )
 
 

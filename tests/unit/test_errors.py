@@ -43,3 +43,11 @@ def test_texts_of_others_move_no_cursor_and_add_no_line() -> None:
     assert error.render() == (
         "jaxsif: error: not found: \\x1b[2J\\x07\\njaxsif: error: forged\n  from: a\\rb\n  try:  \\udc80 é"
     )
+
+
+def test_the_message_of_another_program_is_shown_line_by_line() -> None:
+    error = HostError("uv failed:", "in the container", "see its messages", "error: no\n  cause: \x1b[2J\n")
+    assert error.render() == (
+        "jaxsif: error: uv failed:\n    error: no\n      cause: \\x1b[2J\n"
+        "  from: in the container\n  try:  see its messages"
+    )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.errors import JaxsifError
-from jaxsif.jobs import Ended, keep_script, parse_ends, submit, wait_job
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.jobs import Ended, check_slurm, keep_script, parse_ends, submit, wait_job
 
 
 @pytest.fixture(autouse=True)
@@ -114,3 +114,10 @@ def test_a_job_from_within_a_job_takes_nothing_of_it(monkeypatch: pytest.MonkeyP
     job = {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "8", "SRUN_CPUS_PER_TASK": "8", "SLURMD_NODENAME": "n1"}
     assert submit("job.sh", {**ours, **job}, print) == "4712"
     assert seen == ours
+
+
+def test_where_there_is_no_slurm(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"^sbatch is not on the PATH$"):
+        check_slurm("sbatch", {"PATH": str(tmp_path)})
+    (tmp_path / "sbatch").touch(0o755)
+    check_slurm("sbatch", {"PATH": str(tmp_path)})

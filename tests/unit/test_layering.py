@@ -53,11 +53,35 @@ def test_packages_of_the_image_in_the_way_are_named() -> None:
         "         And because you require needy and old-jax==0.1, your requirements are unsatisfiable.",
     ]
     error = explain(lines, {"jax": "0.12.0.1", "numpy": "2.5.5", "old-jax": "0.2"})
-    first, *text = error.what.splitlines()
-    assert first == "the requirements do not go with jax 0.12.0.1 of the image:"
-    assert text == lines[1:]
+    assert error.what == "the requirements do not go with jax 0.12.0.1 of the image:"
+    assert error.said.splitlines() == lines[1:]
     assert error.hint.endswith("--allow-replace jax")
-    assert explain(lines, {"numpy": "2.5.5"}).what.startswith("uv cannot resolve the requirements:\nerror: No solution")
+    other = explain(lines, {"numpy": "2.5.5"})
+    assert (other.exit_code, other.what) == (2, "uv cannot resolve the requirements:")
+    assert other.said.startswith("error: No solution")
+
+
+@pytest.mark.parametrize(
+    ("causes", "status"),
+    [
+        (("client error (Connect)", "dns error", "error resolving DNS"), 125),
+        (("client error (Connect)", "tcp connect error", "Connection refused (os error 111)"), 125),
+        (("HTTP status server error (503 Service Unavailable) for url (https://pypi.org/simple/flax/)",), 125),
+        (("operation timed out",), 125),
+        (("HTTP status client error (403 Forbidden) for url (https://pypi.org/simple/flax/)",), 2),
+    ],
+    ids=["no name service", "nobody listens", "out of order", "too slow", "forbidden"],
+)
+def test_an_index_that_cannot_be_reached_is_no_fault_of_the_request(causes: tuple[str, ...], status: int) -> None:
+    lines = [
+        "error: Request failed after 3 retries in 6.7s",
+        "  cause: Failed to fetch: https://pypi.org/simple/flax/",
+        *(f"  cause: {cause}" for cause in causes),
+    ]
+    error = explain(lines, {"jax": "0.12.0.1"})
+    assert error.exit_code == status
+    assert (error.what == "the package index cannot be reached:") == (status == 125)
+    assert error.said.splitlines() == lines
 
 
 def test_requirements_of_files_and_of_the_command_line(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxsif.apptainer import Runtime
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.launchers import LOCAL, SRUN
 from jaxsif.plan import LaunchPlan, build
 from jaxsif.request import Host, RunOptions, choose_launcher
@@ -45,7 +45,7 @@ def test_launcher(asked: str | None, has_srun: bool, allocation: Allocation | No
     ids=["asked for", "asked for in a job", "in a job"],
 )
 def test_srun_missing(asked: str | None, allocation: Allocation | None, origin: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
+    with pytest.raises(HostError) as caught:
         choose_launcher(asked, False, allocation)
     assert caught.value.render() == (f"jaxsif: error: srun is not on the PATH\n  from: {origin}\n  try:  load Slurm")
 
