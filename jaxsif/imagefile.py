@@ -73,6 +73,17 @@ def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") 
     return remembered(image, "digest", environ, lambda: digest(image, source))
 
 
+def checksum(path: str) -> str:
+    """SHA-256 of a whole file, in hexadecimal digits; raises OSError."""
+    import hashlib
+
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        for data in iter(lambda: file.read(_CHUNK), b""):
+            found.update(data)
+    return found.hexdigest()
+
+
 def known_digest(image: str, environ: Mapping[str, str]) -> str | None:
     """The digest, if it was computed before and the file has not changed since; raises OSError."""
     return known(image, "digest", environ)
@@ -110,6 +121,12 @@ def _state(image: str) -> list[int]:
     """What changes when the file's content does."""
     status = os.stat(image)
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def find_state(image: str) -> str:
+    """INODE:SIZE:TIME of the image's file, by which a node knows it (jaxsif/node/allowed.py); raises OSError."""
+    _, inode, size, _, changed = _state(image)
+    return f"{inode}:{size}:{changed}"
 
 
 def _memory(environ: Mapping[str, str]) -> str:

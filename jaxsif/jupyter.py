@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.packages import find_packages
-from jaxsif.plan import LaunchPlan
+from jaxsif.plan import LaunchPlan, share_argv
 from jaxsif.request import Host, RunOptions
 
 SERVERS = ("jupyterlab", "notebook", "jupyter_server")  # the first that is there
@@ -48,7 +48,11 @@ def install_kernel(
         raise JaxsifError(f"there is a kernel {name} already, and jaxsif did not make it", str(path), "another name")
     prefix = host.runtime.prefix
     command = ("python3", "-m", "ipykernel_launcher", "-f", "{connection_file}")
-    argv = host.runtime._replace(command=runtime).run_argv(host.image, options.binds, command, host.layers)
+    engine = host.runtime._replace(command=runtime)
+    if host.allowed:  # the kernel starts later, when the image may be another
+        argv = share_argv(host, engine, alone=True, binds=options.binds, program=command)
+    else:
+        argv = engine.run_argv(host.image, options.binds, command, host.layers)
     text = {
         "argv": argv,
         "display_name": name,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxsif import mpirun
-from jaxsif.apptainer import TASK_FOLDER
+from jaxsif.apptainer import TASK_FOLDER, Runtime
 from jaxsif.distributed import PORT_VARIABLE, check_node_address
 from jaxsif.environment import CACHE, MEMORY, OLD_MEMORY, find_cautions, settle
 from jaxsif.errors import JaxsifError
@@ -161,8 +161,18 @@ def _task_argv(options: RunOptions, host: Host, layout: Layout) -> tuple[str, ..
     binds = (f"{task_folder}:{TASK_FOLDER}:ro", *options.binds)
     program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command)
     alone = options.containers == TASK
-    if not host.staged and (alone or layout.ntasks_per_node == 1):
+    if not host.staged and not host.allowed and (alone or layout.ntasks_per_node == 1):
         return host.runtime.run_argv(host.image, binds, program, host.layers)
-    staged = ("--staged", host.image, *host.staged) if host.staged else ()
-    share = (host.python, "-IS", f"{host.package}/node/share.py", *(["--alone"] if alone else []), *staged)
-    return (*share, *host.runtime.run_argv(host.image, binds, ("--", *program), host.layers))
+    return share_argv(host, host.runtime, alone, binds, program)
+
+
+def share_argv(
+    host: Host, runtime: Runtime, alone: bool, binds: tuple[str, ...], program: tuple[str, ...]
+) -> tuple[str, ...]:
+    """`program` in a container that jaxsif/node/share.py starts, which looks at a staged image, or an allowed one."""
+    assert host.image is not None
+    image = ("--staged", host.image, *host.staged) if host.staged else ()
+    if host.allowed:
+        image = ("--allowed", *host.allowed, host.image)
+    share = (host.python, "-IS", f"{host.package}/node/share.py", *(["--alone"] if alone else []), *image)
+    return (*share, *runtime.run_argv(host.image, binds, ("--", *program), host.layers))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jaxsif.config import Config, Setting
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import remembered, remembered_digest
+from jaxsif.imagefile import checksum, find_state, remembered, remembered_digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
 
 _DIGESTS = "policy.digests"
@@ -23,12 +23,39 @@ class Subject(NamedTuple):
     runtime: str | None
 
 
-def check_policies(config: Config, subject: Subject, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Raise HostError unless the image is what the policy of every file asks for; say why it is.
+class Allowed(NamedTuple):
+    """The image that the policies allow."""
 
-    What was found of a file is remembered, since its gigabytes take seconds to read.
+    digest: str
+    state: str  # of the file that has it, as `find_state` tells
+    reasons: tuple[str, ...]  # for people: why each policy allows it
+
+
+def check_policies(config: Config, subject: Subject, environ: Mapping[str, str]) -> Allowed:
+    """Raise HostError unless the policies of all files allow the image; say which image that is.
+
+    What was found of a file is remembered, since its gigabytes take seconds to read. The image's folder may be another
+    user's, and the image another one when a node mounts it: the node compares the digest and the state.
     """
-    return tuple(_check(name, policy, subject, environ) for name, policy in config.policies)
+    image = subject.image
+    state = find_state(image) if image else ""
+    reasons = tuple(_check(name, policy, subject, environ) for name, policy in config.policies)
+    assert image is not None  # no policy allows that
+    digest = remembered_digest(image, environ)
+    _check_state(image, state, subject.source)
+    return Allowed(digest, state, reasons)
+
+
+def find_checksum(image: str, state: str, source: str, environ: Mapping[str, str]) -> str:
+    """SHA-256 of the file of an image that is allowed; raises HostError where it is another one by now."""
+    found = remembered(image, "checksum", environ, lambda: checksum(image))
+    _check_state(image, state, source)
+    return found
+
+
+def _check_state(image: str, state: str, source: str) -> None:
+    if find_state(image) != state:
+        raise HostError(f"the image changed while the policy looked at it: {image}", source, "run it again")
 
 
 def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, str]) -> str:

@@ -48,7 +48,7 @@ def prepare(
     request = RunOptions(tuple(command), **_read_options(settings, environ))
     warn_of_secrets(settings, show)
     host, image_source = hosts.probe(request, settings.get("image"), allocation, environ)
-    facts = _check_policies(config, host, image_source, environ)
+    host, facts = _obey_policies(config, host, image_source, environ)
     if "fabric" in settings and _crosses_nodes(settings["fabric"], request, host, allocation, show):
         request = _add_fabric(request, settings["fabric"], config, host, environ, show)
     if "layers" in settings:
@@ -96,13 +96,17 @@ def warn_of_secrets(settings: Mapping[str, Setting], show: Show) -> None:
         )
 
 
-def _check_policies(config: Config, host: Host, image_source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _obey_policies(
+    config: Config, host: Host, image_source: str, environ: Mapping[str, str]
+) -> tuple[Host, tuple[str, ...]]:
+    """The host, with the image that the policies allow, and why they do."""
     if not config.policies:  # as most runs have none, spare them the import
-        return ()
+        return host, ()
     from jaxsif.policy import Subject, check_policies
 
     subject = Subject(host.image, image_source, host.runtime.command if host.runtime else None)
-    return check_policies(config, subject, environ)
+    allowed = check_policies(config, subject, environ)
+    return host._replace(allowed=(allowed.digest, allowed.state)), allowed.reasons
 
 
 def _find_layers(names: Setting, image: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -181,11 +185,11 @@ def stage(
         return host
     if allocation is None and prepared.settings["stage"].source != "--stage":
         return host  # a setting for all runs; of this one, there are no nodes yet
+    allocation = staging.check_request(host.image, allocation)
+    # Under a policy it is the digest that was allowed, though the file may be another by now.
+    digest = host.allowed[0] if host.allowed else remembered_digest(host.image, environ)
     if dry_run:
-        staging.check_request(host.image, allocation)
         show("with --dry-run, nothing is staged")
-        digest = remembered_digest(host.image, environ)
-        path = staged_path(folder, digest)
     else:
-        path, digest = staging.stage(host.image, folder, allocation, host.package, environ, show)
-    return host._replace(image=path, staged=(digest, host.image))
+        staging.stage(host.image, digest, folder, allocation, host.package, environ, show)
+    return host._replace(image=staged_path(folder, digest), staged=(digest, host.image), allowed=())

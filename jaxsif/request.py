@@ -71,6 +71,7 @@ class Host(NamedTuple):
     job_gpus: Counts | None  # GPUs on each node of the job, where Slurm had to be asked
     layers: tuple[str, ...] = ()  # files to mount over the image
     staged: tuple[str, ...] = ()  # for an image on the nodes' disks: its digest, and the file that it comes from
+    allowed: tuple[str, ...] = ()  # under a policy: the image's digest, and the state of the file that has it
     hosts: tuple[mpirun.Host, ...] = ()  # where mpirun may start tasks
     hosts_source: str = ""  # what named them
     cache: str | None = None  # the folder of JAX's compile cache, which all nodes have; None for none

@@ -42,6 +42,45 @@ class Foreign(NamedTuple):
     local_device_ids: str | None = None  # JAX_LOCAL_DEVICE_IDS
 
 
+class AllowedFile(NamedTuple):
+    """The image's file that a policy allows, as the job knows it again."""
+
+    state: str  # INODE:SIZE:TIME, as `find_state` of jaxsif/imagefile.py tells
+    checksum: str  # SHA-256 of the whole file: to find the root file system in it takes more than a shell
+
+
+# Stands before the program in the container: tells that the image is mounted, and waits for the second look.
+_WAIT = 'echo mounted >&8; read -r go <&9 || exit 125; exec "$@" 8>&- 9<&-'
+_LOOKS = r"""
+# A policy allowed the image as it was when this script was written. Each task compares the file's inode, size and time
+# of change, or else its SHA-256, before the container starts. It looks again once the image is mounted, and lets the
+# program begin: between the two looks nothing may change.
+image={image}
+state={state}
+checksum={checksum}
+look() {{ [ -f "$image" ] && stat --format=%i:%s:%.9Z - <"$image"; }}
+refuse() {{ # WHY
+    echo "jaxsif: error: this is not the image that the policy allowed: $image on $SLURMD_NODENAME: $1" >&2
+    exit 125
+}}
+look_again() {{ # FIRST LOOK
+    read -r # until the image is mounted
+    [ "$(look)" = "$1" ] || refuse "it changed while the container started"
+    echo go
+}}
+start() {{ # RUNTIME OPTION... IMAGE PROGRAM...
+    before=$(look) || refuse "cannot read it"
+    if [ "$before" != "$state" ]; then
+        found=$(sha256sum <"$image")
+        [ "${{found%% *}}" = "$checksum" ] || refuse "its file has SHA-256 ${{found%% *}} instead of $checksum"
+    fi
+    coproc look_again "$before"
+    exec "$@" 8>"/proc/self/fd/${{COPROC[1]}}" 9<"/proc/self/fd/${{COPROC[0]}}" # exec closes copies made by >&
+}}"""
+# What each task executes: the functions, and then the command.
+_START = r'"$(declare -p image state checksum; declare -f look refuse look_again start); start \"\$@\""'
+
+
 def name_job(command: Sequence[str]) -> str:
     """A name after the program: 'train' for `python -u train.py`; fit for a file's name too."""
     program, *arguments = command
@@ -67,10 +106,19 @@ def judge_image(flavour: str | None, layout: Layout) -> Foreign:
 
 
 def render_script(
-    run: RunOptions, job: JobOptions, plan: LaunchPlan, host: Host, foreign: Foreign, inherited: Sequence[str] = ()
+    run: RunOptions,
+    job: JobOptions,
+    plan: LaunchPlan,
+    host: Host,
+    foreign: Foreign,
+    inherited: Sequence[str] = (),
+    allowed: AllowedFile | None = None,
 ) -> str:
-    """The script; of the variables `inherited`, it takes the values that the job finds."""
-    variables, step = list(_variables(run, plan, host, foreign, inherited)), list(_step(run, job, host))
+    """The script; of the variables `inherited`, it takes the values that the job finds.
+
+    `allowed` is the image's file where there is a policy.
+    """
+    variables, step = list(_variables(run, plan, host, foreign, inherited)), list(_step(run, job, host, allowed))
     quoted = any("'" in line and re.search(r"[$`\\]", line) for line in (*variables, *step))
     # In single quotes, shellcheck takes '$' and '\\' for mistakes.
     remark = ["# shellcheck disable=SC1003,SC2016"] if quoted else []
@@ -182,9 +230,18 @@ def _devices(prefix: str, wanted: dict[str, str], variables: dict[str, str]) -> 
         yield f"export {prefix}JAX_LOCAL_DEVICE_IDS={wanted['local_device_ids']}"
 
 
-def _step(run: RunOptions, job: JobOptions, host: Host) -> Iterator[str]:
+def _looks(image: str, allowed: AllowedFile) -> str:
+    """The shell's functions by which each task looks at the image."""
+    inode, size, time = allowed.state.split(":")
+    state = f"{inode}:{size}:{time[:-9]}.{time[-9:]}"  # as stat writes nanoseconds
+    return _LOOKS.format(image=shlex.quote(image), state=state, checksum=allowed.checksum)
+
+
+def _step(run: RunOptions, job: JobOptions, host: Host, allowed: AllowedFile | None) -> Iterator[str]:
     assert host.runtime is not None
     assert host.image is not None
+    if allowed:
+        yield _looks(host.image, allowed)
     yield ""
     yield "# The one thing of the job that its steps do not take over."
     yield 'if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi'
@@ -193,11 +250,14 @@ def _step(run: RunOptions, job: JobOptions, host: Host) -> Iterator[str]:
     srun = ["srun", "--export=ALL", "--kill-on-bad-exit=1", *(["--label"] if run.label else []), *run.srun_args]
     if job.task_output is not None:
         srun.insert(3, f"--output={job.task_output}")
-    argv = host.runtime.run_argv(host.image, run.binds, run.command, host.layers)
     # One option a line, with its value; the image; the program with its arguments.
-    end = len(argv) - len(run.command) - 1
-    lines = [srun, *_option_lines(argv[:end]), argv[end : end + 1], run.command]
-    yield " \\\n    ".join(" ".join(map(shlex.quote, line)) for line in lines)
+    options = host.runtime.run_argv(host.image, run.binds, (), host.layers)[:-1]
+    wait = ("sh", "-c", _WAIT, "sh") if allowed else ()
+    words = [srun, *_option_lines(options), (host.image,), *([wait] if wait else []), run.command]
+    lines = [" ".join(map(shlex.quote, line)) for line in words]
+    if allowed:
+        lines.insert(1, f"bash -c {_START} bash")
+    yield " \\\n    ".join(lines)
 
 
 def _option_lines(words: Sequence[str]) -> list[Sequence[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxsif.children import Child, Pass, run
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import known, remember, remembered_digest, staged_path
+from jaxsif.imagefile import known, remember, staged_path
 from jaxsif.slurm import Allocation
 
 # What the job asked for its own steps, and srun would inherit: one task on each node wants none of it.
@@ -36,26 +36,24 @@ def check_request(image: str, allocation: Allocation | None) -> Allocation:
 
 def stage(
     image: str,
+    digest: str,
     folder: str,
-    allocation: Allocation | None,
+    allocation: Allocation,
     package: str,
     environ: Mapping[str, str],
     show: Callable[[str], None],
-) -> tuple[str, str]:
-    """Have `image` on all nodes of the job; return its path there, and its digest.
+) -> None:
+    """Have `image`, which has `digest`, on all nodes of the job.
 
     Where an earlier run of the job has done that, it is left to the tasks (node/share.py) to look whether it is still
     there. Raises JaxsifError; SystemExit when interrupted.
     """
-    allocation = check_request(image, allocation)
-    digest = remembered_digest(image, environ)
     if known(image, f"staged below {folder}", environ) == allocation.job_id:
         saved = os.path.getsize(image) * allocation.nodes / 1e6
         show(f"the image is on {allocation.nodes} node(s), by an earlier run of this job: {saved:.0f} MB not copied")
     else:
         _ensure(image, digest, folder, allocation, package, environ, show)
         remember(image, f"staged below {folder}", allocation.job_id, environ)
-    return staged_path(folder, digest), digest
 
 
 def _ensure(

@@ -12,10 +12,11 @@ from jaxsif.errors import JaxsifError
 from jaxsif.images.labels import read_labels
 from jaxsif.launchers import SRUN
 from jaxsif.options import add_arguments, split_words
+from jaxsif.policy import find_checksum
 from jaxsif.prepare import prepare
 from jaxsif.render import render_notes
 from jaxsif.request import TASK
-from jaxsif.script import JobOptions, judge_image, name_job, render_script
+from jaxsif.script import AllowedFile, JobOptions, judge_image, name_job, render_script
 
 DESCRIPTION = """\
 Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The script stays: it is plain #SBATCH, srun
@@ -120,11 +121,15 @@ def _job_options(said: dict[str, Any]) -> JobOptions:
 def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -> str:
     command = said.pop("command")
     # Whatever job we are in, the script is for another one.
-    request, host, _, settings, _ = prepare({**said, **_FIXED}, command, None, environ, run.note)
+    request, host, image_source, settings, _ = prepare({**said, **_FIXED}, command, None, environ, run.note)
     assert host.image is not None  # where srun is required, so are a runtime and an image
     inherited = [pair for pair in settings["env"].value if "=" not in pair] if "env" in settings else []
     launch_plan = plan.build(request, host, None, environ)
     for line in render_notes(request, launch_plan, host, None):
         run.note(line)
     foreign = judge_image(read_labels(host.image).get("io.jaxsif.flavour"), launch_plan.layout)
-    return render_script(request, job, launch_plan, host, foreign, inherited)
+    allowed = None
+    if host.allowed:
+        state = host.allowed[1]
+        allowed = AllowedFile(state, find_checksum(host.image, state, image_source, environ))
+    return render_script(request, job, launch_plan, host, foreign, inherited, allowed)

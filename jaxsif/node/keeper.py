@@ -15,15 +15,19 @@ from jaxsif.node.share import PATIENCE, enter_namespaces, pack, peer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _BEGIN, _END = b"\x1ejaxsif ", b"\0jaxsif end\n"
 # The container's one process: its number and its variables, then nothing until the pipe is closed.
 _HOLD = r"""printf '\036jaxsif %s\n' "$$"; cat /proc/self/environ; printf 'jaxsif end\n'; exec cat >/dev/null"""
 
 
-def keep(listener: int, container: list[str], expected: int, staged: str) -> None:
-    """Keep a container for `expected` tasks, which connect to the descriptor `listener`; `staged` is its image."""
+def keep(listener: int, container: list[str], expected: int, staged: str, allowed: list[str]) -> None:
+    """Keep a container for `expected` tasks, which connect to the descriptor `listener`.
+
+    `staged` is its image, if that is on the node's disk; `allowed` what a policy allows. Where the image is another,
+    each task goes alone, and finds that itself.
+    """
     # Slurm sends a step's signals to every process of it; what ends the keeper is the end of the tasks.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     os.setsid()
@@ -31,12 +35,7 @@ def keep(listener: int, container: list[str], expected: int, staged: str) -> Non
     void = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(void, stream)
-    stdin, said = _start(container)
-    # While it starts, and before a program does. Where there is damage each task goes alone, and the first restores it.
-    damage = staged and (hold(staged) is None or find_damage(staged))
-    answer = b"" if damage else _find_entry(said)
-    if not answer:
-        os.close(stdin)
+    answer, said = _open_allowed(container, allowed) if allowed else _open(container, staged)
     _serve(_socket.socket(fileno=listener), answer, expected, said)
 
 
@@ -46,6 +45,27 @@ def _leave_core() -> None:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     except OSError:
         return  # it may not
+
+
+def _open_allowed(container: list[str], allowed: list[str]) -> tuple[bytes, int]:
+    """As `_open`, unless the image is not the one that was allowed."""
+    from jaxsif.node.allowed import examine, find_change
+
+    here, problem = examine(*allowed)
+    return (b"", -1) if problem else _open(container, "", lambda: find_change(allowed[-1], here))
+
+
+def _open(container: list[str], staged: str, find_problem: "Callable[[], str]" = str) -> tuple[bytes, int]:
+    """Start the container; return what to tell the tasks, b"" where they cannot use it, and the pipe from it."""
+    stdin, said = _start(container)
+    # While it starts, and before a program does. Where there is damage each task goes alone, and the first restores it.
+    damage = staged and (hold(staged) is None or find_damage(staged))
+    answer = b"" if damage else _find_entry(said)
+    if answer and find_problem():
+        answer = b""
+    if not answer:
+        os.close(stdin)
+    return answer, said
 
 
 def _start(container: list[str]) -> tuple[int, int]:

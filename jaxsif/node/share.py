@@ -1,13 +1,14 @@
 """One container on each node, for all tasks of a step there.
 
-    share.py [--alone] [--staged PLACE DIGEST FILE] RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
+    share.py [--alone] [--staged PLACE DIGEST FILE | --allowed DIGEST STATE FILE] \
+        RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
 
 The first task of a node has the runtime start the container, beside itself (keeper.py); then each task enters its
 namespaces and executes the program there. So a node reads and unpacks the image once, and starts the runtime once.
 Where that is not possible (one task, a setuid runtime), each task executes the runtime itself.
 
 With --alone, each task has a container of its own. With --staged, IMAGE is what stage.py has put into PLACE from FILE:
-it is looked at before a program runs from it.
+it is looked at before a program runs from it. With --allowed, a policy allows the image for what FILE was (allowed.py).
 
 No file is made: the keeper's socket has an abstract name (unix(7)), and mounts go with the container's namespaces.
 """
@@ -139,7 +140,7 @@ def _forget_python() -> None:
         _signal.signal(number, _signal.SIG_DFL)
 
 
-def _start_keeper(name: str, container: list[str], tasks: int, staged: str) -> None:
+def _start_keeper(name: str, container: list[str], tasks: int, staged: str, allowed: list[str]) -> None:
     listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         listener.bind(name)
@@ -153,7 +154,7 @@ def _start_keeper(name: str, container: list[str], tasks: int, staged: str) -> N
         _find_jaxsif()
         from jaxsif.node.keeper import keep
 
-        keep(listener.detach(), container, tasks, staged)
+        keep(listener.detach(), container, tasks, staged, allowed)
     finally:
         os._exit(0)
 
@@ -162,17 +163,23 @@ def _find_jaxsif() -> None:
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 
 
+def _take(option: str, argv: list[str]) -> tuple[list[str], list[str]]:
+    """The three words behind an option, if it stands here, and what follows."""
+    return (argv[1:4], argv[4:]) if argv[0] == option else ([], argv)
+
+
 def main(argv: list[str]) -> None:
     """Run the command line."""
     alone, argv = (True, argv[1:]) if argv[0] == "--alone" else (False, argv)
-    staged, argv = (argv[1:4], argv[4:]) if argv[0] == "--staged" else ([], argv)
+    staged, argv = _take("--staged", argv)
+    allowed, argv = _take("--allowed", argv)
     end = argv.index("--")
     container, program = argv[:end], argv[end + 1 :]
     tasks = 1 if alone else tasks_here(os.environ)
     if tasks > 1:
         name = address(os.environ)
         if os.environ.get("SLURM_LOCALID") == "0":
-            _start_keeper(name, container, tasks, staged[0] if staged else "")
+            _start_keeper(name, container, tasks, staged[0] if staged else "", allowed)
         found = ask(name)
         if found:
             execute(*found, program)
@@ -181,6 +188,11 @@ def main(argv: list[str]) -> None:
         from jaxsif.node.stage import restore
 
         restore(*staged)
+    if allowed:
+        _find_jaxsif()
+        from jaxsif.node.allowed import admit, guard
+
+        program = guard(allowed[-1], admit(*allowed), program)
     _forget_python()
     os.execvp(container[0], [*container, *program])
 

@@ -196,14 +196,14 @@ def restore(target: str, name: str, image: str) -> None:
         signal.signal(number, lambda number, _: sys.exit(128 + number))  # leaving nothing half
     found = _answer(place, os.path.dirname(os.path.dirname(target)), name, image)
     if "error" in found:
-        _refuse(f"cannot stage the image on {found['node']}: {found['error']}")
+        refuse(f"cannot stage the image on {found['node']}: {found['error']}")
     hold(target)
     if found["damage"]:  # else another task was faster
         took = time.monotonic() - begin
         print(f"jaxsif: the image on {found['node']} was {damage}; put there anew in {took:.1f} s", file=sys.stderr)
 
 
-def _refuse(problem: str) -> NoReturn:
+def refuse(problem: str) -> NoReturn:
     """End this task as jaxsif/task/failure.py does."""
     if any(f"{runtime}ENV_JAXSIF_REPORT" in os.environ for runtime in ("APPTAINER", "SINGULARITY")):
         task, node = int(os.environ["SLURM_PROCID"]), os.environ["SLURMD_NODENAME"]

@@ -164,6 +164,10 @@ CASES = {
         job(SLURM_GPUS_PER_NODE="4"),
     ),
     "layers": Case(RunOptions(TRAIN), LOGIN_NODE._replace(layers=("/home/a/my layers/a.0.sqfs", "/home/a/b.1.sqfs"))),
+    "under-a-policy": Case(
+        RunOptions(TRAIN, ntasks_per_node=1),
+        LOGIN_NODE._replace(allowed=("sha256:0123", "4711:2800000000:1795344762464")),
+    ),
     "mpirun": Case(
         RunOptions(TRAIN, launcher="mpirun", hosts="n1:4,n2:4", label=True, env=(("SEED", "1"),)),
         WORKSTATION._replace(gpus=8, hosts=(mpirun.Host("n1", 4), mpirun.Host("n2", 4)), hosts_source="--hosts"),

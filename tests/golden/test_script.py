@@ -15,7 +15,7 @@ from hosts import LOGIN_NODE
 from jaxsif.apptainer import Runtime
 from jaxsif.plan import build
 from jaxsif.request import Host, RunOptions
-from jaxsif.script import JobOptions, judge_image, render_script
+from jaxsif.script import AllowedFile, JobOptions, judge_image, render_script
 
 EXPECTED = Path(__file__).parent / "script"
 TRAINING = JobOptions("train", output="%x-%j.out")
@@ -32,6 +32,7 @@ class Case:
     host: Host = HOST
     flavour: str | None = "cuda12"
     inherited: tuple[str, ...] = ()
+    allowed: AllowedFile | None = None
 
 
 CASES = {
@@ -102,6 +103,11 @@ CASES = {
         ),
         host=HOST._replace(cache="/home/a/.cache/jaxsif/compiled/0123456789abcdef"),
     ),
+    "under-a-policy": Case(
+        RunOptions(TRAIN, nodes=1, binds=("/scratch",)),
+        host=HOST._replace(image="/sw/my images/jax.sif"),
+        allowed=AllowedFile("4711:2800000000:1795344762464341680", "0123456789abcdef" * 4),
+    ),
     "singularityce": Case(
         RunOptions(TRAIN, nodes=1), host=HOST._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_"))
     ),
@@ -110,7 +116,8 @@ CASES = {
 
 def render(case: Case) -> str:
     plan = build(case.run, case.host, None, {})
-    text = render_script(case.run, case.job, plan, case.host, judge_image(case.flavour, plan.layout), case.inherited)
+    foreign = judge_image(case.flavour, plan.layout)
+    text = render_script(case.run, case.job, plan, case.host, foreign, case.inherited, case.allowed)
     return text.replace("\udcff", "ÿ")  # what a file of text can hold
 
 

@@ -212,6 +212,7 @@ def test_what_starts_each_task_imports_little() -> None:
     assert set(imported((PACKAGE / "node/share.py").read_text())) == {
         *("_signal", "_socket", "ctypes", "os", "sys", "time"),
         "collections.abc",  # for the checker of types only
+        "jaxsif.node.allowed",  # under a policy
         "jaxsif.node.keeper",  # in the first task of a node, in a process of its own
         "jaxsif.node.stage",  # in a task that goes alone
     }

@@ -9,12 +9,13 @@ from test_imagefile import sha256, write_image
 
 from jaxsif.config import Config, Setting
 from jaxsif.errors import HostError
-from jaxsif.policy import Subject, check_policies
+from jaxsif.imagefile import find_state
+from jaxsif.policy import Allowed, Subject, check_policies, find_checksum
 
 GOOD, BAD = sha256(b"good"), sha256(b"bad")
 
 
-def check(folder: Path, image: str | None, *policies: tuple[str, object]) -> tuple[str, ...]:
+def check(folder: Path, image: str | None, *policies: tuple[str, object]) -> Allowed:
     """`check_policies` for these (key, value), each of a file of its own."""
     config = Config({}, tuple((key, Setting(value, f"/{n}.toml")) for n, (key, value) in enumerate(policies)))
     subject = Subject(image, "--image", "apptainer" if image else None)
@@ -30,7 +31,18 @@ def refusal(folder: Path, image: str | None, *policies: tuple[str, object]) -> s
 def test_digests_of_all_files_hold(tmp_path: Path) -> None:
     image = write_image(tmp_path / "a.sif", b"good")
     held = check(tmp_path, image, ("policy.digests", [BAD, GOOD]), ("policy.digests", [GOOD]))
-    assert held == tuple(f"policy.digests of /{n}.toml holds: {GOOD}" for n in (0, 1))
+    reasons = tuple(f"policy.digests of /{n}.toml holds: {GOOD}" for n in (0, 1))
+    assert held == Allowed(GOOD, find_state(image), reasons)
+
+
+def test_an_image_that_changes_after_the_policy_allowed_it(tmp_path: Path) -> None:
+    image = write_image(tmp_path / "a.sif", b"good")
+    allowed = check(tmp_path, image, ("policy.digests", [GOOD]))
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    assert len(find_checksum(image, allowed.state, "--image", environ)) == 64
+    write_image(tmp_path / "a.sif", b"bad")
+    with pytest.raises(HostError, match=r"the image changed while the policy looked at it: .*/a\.sif"):
+        find_checksum(image, allowed.state, "--image", environ)
 
 
 def test_digest_of_one_file_does_not_hold(tmp_path: Path) -> None:
