@@ -12,7 +12,12 @@ from jaxsif.reports import GAVE_UP, Barrier, Report
 
 _UNKNOWN_FLAGS = re.compile(r"F.*Unknown flags? in (XLA_\w+): (.*)")
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
+_EXITED = re.compile(r"srun: error: (\S+): tasks? (\d{1,9})[-,\d]*: Exited with exit code (\d{1,3})$")
 _KILLED = re.compile(r"srun: error: (\S+): tasks? (\d+).*: Killed$")
+# As Apptainer and SingularityCE say it of what the launcher's host has.
+_NOT_ON_NODE = re.compile(
+    r"could not open image (?P<image>.+?): .*no such file or directory|mount source (?P<bind>.+?) doesn't exist"
+)
 _INIT = "[Init]Wait_for_all_tasks_to_register"
 _AT = {"Shutdown": "the end of the program", _INIT: "jax.distributed.initialize"}
 _IN_VAIN = re.compile(r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)")  # JAX's coordinator, Gloo
@@ -50,6 +55,9 @@ def find_failure(
         no_start = _describe_no_start(status, errors, launcher)
         if no_start:
             return no_start
+    ended = _find_ended(errors)
+    if ended:
+        return _describe_culprit(ended, reports)
     error = HostError(
         f"the step ended with exit status {status}, and no task said why",
         errors[-1] if errors else launcher,
@@ -110,6 +118,12 @@ def _find_killed(errors: Sequence[str]) -> Report | None:
         if "CANCELLED" in line:
             return None
     return None
+
+
+def _find_ended(errors: Sequence[str]) -> Report | None:
+    """The first task that failed, by srun's words: all that is known where standard error goes to files."""
+    ends = [Report(int(end[2]), end[1], "exit", int(end[3])) for end in map(_EXITED.match, errors) if end]
+    return next((end for end in ends if end.status != _TERMINATED), None)
 
 
 def _find_stuck(culprit: Report, reports: Sequence[Report], errors: Sequence[str]) -> Report | None:
@@ -199,6 +213,9 @@ def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> Jax
     fatal = [line for line in errors if line.startswith(("FATAL: ", "Error for command "))]
     if fatal:
         reason = fatal[0].partition(":")[2].strip()
+        missing = _NOT_ON_NODE.search(reason)
+        if missing:
+            return _describe_missing(missing, errors)
         return HostError(f"the container did not start: {reason}", "the runtime, on a node", "run it there by hand")
     if any(map(_TASK_ENDED.match, errors)):
         return None
@@ -207,6 +224,18 @@ def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> Jax
         who = LAUNCHERS[launcher]
         return HostError(f"{who.refuses} refused the request: {reason}", launcher, who.remedy)
     return HostError(f"no task started (exit status {status})", launcher)
+
+
+def _describe_missing(missing: re.Match[str], errors: Sequence[str]) -> JaxsifError:
+    """The error of an image, or of a folder to bind, that a node does not have."""
+    nodes = [end[1] for end in map(_EXITED.match, errors) if end]
+    node = nodes[0] if nodes else "the node"
+    if missing["image"]:
+        what, hint = f"the image is not on {node}: {missing['image']}", "put it on a disk that all nodes see"
+    else:
+        what = f"what is to be bound is not on {node}: {missing['bind']}"
+        hint = "put it on a disk that all nodes see, or leave out --bind"
+    return HostError(what, "the runtime, on a node", hint)
 
 
 def describe_places(reports: Sequence[Report]) -> str:

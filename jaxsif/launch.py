@@ -97,9 +97,10 @@ def launch(
     if ended.interrupted:
         return 128 + ended.interrupted
     failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher, seen.barriers)
-    if failure and not failure.hint and failure.exit_code in (126, 127):
-        failure.hint = suggest(plan.command, failure.exit_code)
     if failure:
+        if plan.redirected and not seen.reports:
+            failure.hint = "see the files of --output and --error in --srun-args, to which the tasks have written"
+        failure.hint = failure.hint or suggest(plan.command, failure, seen.errors)
         raise failure
     return 0
 

@@ -106,11 +106,18 @@ def remove_module(prefix: Path, name: str) -> Module:
     modulerc = modules_folder(prefix) / ".modulerc"
     if others:
         _write({modulerc: render_default(others, next((one for one in others if one.name == default), others[0]))})
-    else:
-        modulerc.unlink(missing_ok=True)
-    for path in (modules_folder(prefix) / f"{module.name}.lua", modules_folder(prefix) / module.name):
-        path.unlink(missing_ok=True)
+    files = [modules_folder(prefix) / f"{module.name}.lua", modules_folder(prefix) / module.name]
+    for path in files if others else [modulerc, *files]:
+        _remove(path)
     return module
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        hint = "correct the permissions of its folder"
+        raise HostError(f"cannot remove {path}: {error.strerror}", "jaxsif module", hint) from error
 
 
 def _not_ours(path: Path) -> JaxsifError:

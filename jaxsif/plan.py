@@ -33,6 +33,7 @@ class LaunchPlan(NamedTuple):
     cautions: tuple[str, ...] = ()  # what the user's variables are known to break
     components: tuple[tuple[str, ...], ...] = ()  # srun's options for the other components of a heterogeneous job
     command: tuple[str, ...] = ()  # the program in each task, and its arguments
+    redirected: bool = False  # srun writes standard error into files, so that no report arrives
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -67,6 +68,7 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         ),
         components=tuple(components),
         command=options.command,
+        redirected=_redirects_errors(options.srun_args),
     )
 
 

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from jaxsif.errors import JaxsifError, ProgramError
 
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
-_CANNOT_EXECUTE = 126  # as a shell's exit status
+_CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
+_NO_SCRIPT = 2  # exit status of Python
+_GENERAL = "the program must be in the image or below a folder that is bound into it"
+_NO_FOLDER = re.compile(r"slurmstepd(?:-(\S+))?: error: couldn't chdir to `(.+?)': No such file or directory")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 # What a shell does itself. A few are on the PATH, too, but change nothing outside of their own process.
 _OF_THE_SHELL = frozenset(
@@ -105,8 +108,34 @@ def _is_job_script(path: str) -> bool:
     return False
 
 
-def suggest(command: Sequence[str], status: int) -> str:
-    """What to try where a task ended with 126, it could not execute the program, or with 127, it found none."""
+def suggest(command: Sequence[str], error: JaxsifError, errors: Sequence[str]) -> str:
+    """What to try when a task failed with `error`, which has no hint; '' where nothing is known.
+
+    `errors` is what srun and the runtime complained of.
+    """
+    for line in errors:
+        missing = _NO_FOLDER.match(line)
+        if missing:
+            return f"work in a folder that all nodes see: {missing[2]} is not on {missing[1] or 'the node'}"
+    if error.where:
+        return ""  # it failed at a line of its own
+    if error.exit_code == _NO_SCRIPT:
+        return _suggest_for_script(command)
+    if error.exit_code in (_CANNOT_EXECUTE, _NOT_FOUND):
+        return _suggest_for_program(command, error.exit_code)
+    return ""
+
+
+def _suggest_for_script(command: Sequence[str]) -> str:
+    """Of a Python that has executed nothing: it could not open the script, or does not know an option."""
+    if not os.path.basename(command[0]).startswith("python") or len(command) == 1 or command[1].startswith("-"):
+        return ""
+    if os.path.isfile(command[1]):
+        return f"put {command[1]} on a disk that all nodes see, if the node does not find it"
+    return _GENERAL
+
+
+def _suggest_for_program(command: Sequence[str], status: int) -> str:
     program, name = command[0], os.path.basename(command[0])
     if name in _SHELLS:
         return "see above which command of the script the shell could not execute or find in the image"
@@ -126,4 +155,4 @@ def suggest(command: Sequence[str], status: int) -> str:
     near = difflib.get_close_matches(program, _WELL_KNOWN, n=1, cutoff=0.8)
     if near and near[0] != program:
         return f"{near[0]}?"
-    return "the program must be in the image or below a folder that is bound into it"
+    return _GENERAL

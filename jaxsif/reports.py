@@ -15,7 +15,7 @@ _LINES = re.compile(rb"[^\n]*\n|[^\n]+")  # unlike splitlines, a carriage return
 # As JAX says it of itself, when another process did not come to jax.distributed.initialize.
 GAVE_UP = re.compile(r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED")
 _KEPT_LINES = re.compile(
-    r"^(srun: error: |slurmstepd: error: |slurmstepd-\S+: error: \*\*\* |FATAL: |Error for command |"
+    r"^(srun: error: |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) |FATAL: |Error for command |"
     rf"F.*Unknown flags? in XLA_|{GAVE_UP.pattern})"
 )
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line

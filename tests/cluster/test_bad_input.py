@@ -176,3 +176,44 @@ def test_image_that_the_runtime_cannot_open(cluster: Cluster, folder: str) -> No
     done = cluster.run(f"cd {folder} && module load jax/sif && {spoil} && exec jaxsif run --image bad.sif -- true")
     assert done.returncode == 125
     assert "jaxsif: error: the container did not start: " in done.stderr
+
+
+ON_LOGIN = "mkdir -p /tmp/here && cd /tmp/here && echo 'print(1)' >q.py && module load jax/sif && "
+
+
+def test_what_the_node_does_not_have(cluster: Cluster) -> None:
+    """Below the login node's /tmp: the working folder, the image, a folder to bind."""
+
+    def error(*argv: str) -> str:
+        done = cluster.run(ON_LOGIN + jaxsif_run("--nodes=1", *argv))
+        assert done.returncode == (2 if argv == ("--", "python", "q.py") else 125), done.stderr
+        return done.stderr.partition("jaxsif: error: ")[2]
+
+    try:
+        assert error("--", "python", "q.py") == (
+            "task 0 on node1 ended with exit status 2\n"
+            "  try:  work in a folder that all nodes see: /tmp/here is not on node1\n"
+        )
+        cluster.check("cp $(ls /sw/jaxsif/images/*-cpu.sif) /tmp/here/x.sif")
+        assert error("--image=x.sif", "--", "true") == (
+            "the image is not on node1: /tmp/here/x.sif\n"
+            "  from: the runtime, on a node\n  try:  put it on a disk that all nodes see\n"
+        )
+        assert error("--bind=/tmp/here", "--", "true") == (
+            "what is to be bound is not on node1: /tmp/here\n"
+            "  from: the runtime, on a node\n  try:  put it on a disk that all nodes see, or leave out --bind\n"
+        )
+    finally:
+        cluster.check("rm -rf /tmp/here")
+
+
+def test_output_of_the_tasks_in_files(cluster: Cluster, folder: str) -> None:
+    """The task that failed first, and its status, by srun's words."""
+    program = "if [ $SLURM_PROCID = 1 ]; then exit 3; else sleep 60; fi"
+    options = ("--nodes=2", "--ntasks-per-node=1", "--srun-args=--output=o-%t.txt --nodelist=node[1-2]")
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*options, "--", "sh", "-c", program))
+    assert done.returncode == 3
+    assert done.stderr.endswith(
+        "jaxsif: error: task 1 on node2 ended with exit status 3\n"
+        "  try:  see the files of --output and --error in --srun-args, to which the tasks have written\n"
+    ), done.stderr

@@ -541,14 +541,6 @@ def test_signal_name(number: int, name: str) -> None:
     assert signal_name(number) == name
 
 
-def test_tasks_that_report_into_files_have_run() -> None:
-    """srun --output=log-%t.txt takes the reports along; srun's own message says that the task ran."""
-    failure = find_failure(3, [], ["srun: error: node1: task 0: Exited with exit code 3"], "srun")
-    assert failure is not None
-    assert failure.exit_code == 3
-    assert failure.what == "the step ended with exit status 3, and no task said why"
-
-
 WARNING = report_line(event="warning", text="/dev/shm is small")
 SHOWN_WARNING = b"jaxsif: warning: /dev/shm is small (task 0 on node1)\n"
 
