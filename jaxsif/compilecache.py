@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from zlib import crc32  # and not hashlib, which takes 3 ms to import
 
 from jaxsif.errors import HostError
-from jaxsif.imagefile import cache_folder, read_objects
+from jaxsif.imagefile import cache_folder, open_image, read_objects
 
 _HEAD, _TAIL = 4096, 65536  # bytes
 
@@ -23,7 +23,7 @@ def identify(image: str) -> str:
     HostError for a file that is no image.
     """
     head = tail = 0
-    with open(image, "rb") as file:
+    with open_image(image) as file:
         for part in read_objects(image):
             if part.type == "partition":
                 file.seek(part.offset)

@@ -18,10 +18,10 @@ from jaxsif.distributed import parse_ports
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.hostlist import expand
 from jaxsif.identity import visible_gpus
+from jaxsif.imagefile import open_image, read_header
 from jaxsif.launchers import LAUNCHERS, LOCAL, MPIRUN, SRUN
 from jaxsif.program import check_program
 from jaxsif.request import Host, RunOptions, choose_launcher
-from jaxsif.sif import HEADER_SIZE, check_sif
 from jaxsif.slurm import Allocation, gpus_of, parse_job_gpus
 
 _RUNTIMES = ("apptainer", "singularity")
@@ -159,12 +159,10 @@ def _unreadable(image: str, source: str, error: OSError) -> HostError:
 
 def _check_file(image: str, source: str) -> None:
     try:
-        with open(image, "rb") as file:
-            header = file.read(HEADER_SIZE)
-            size = os.fstat(file.fileno()).st_size
+        with open_image(image, source) as file:
+            read_header(file, image, source)
     except OSError as error:
         raise _unreadable(image, source, error) from error
-    check_sif(header, size, image, source)
 
 
 def step_name() -> str:

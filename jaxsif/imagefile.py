@@ -5,28 +5,57 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from jaxsif.errors import HostError
-from jaxsif.sif import HEADER_SIZE, DataObject, check_sif, creation_time, find_descriptors, parse_descriptors
+from jaxsif.foreign import MOST_TEXT, open_file, parse_json, read_text
+from jaxsif.sif import HEADER_SIZE, DataObject, Header, check_field, check_sif, check_time, parse_descriptors
 
 _CHUNK = 1 << 20  # bytes read at once
+_MOST_REMEMBERED = 4 << 20  # bytes: hundreds of images, each with the names of its libraries
+
+
+def open_image(image: str, source: str = "") -> BinaryIO:
+    """Open an image's file. Raise HostError for what is no file, such as a FIFO, and OSError."""
+    return open_file(image, "image", source)
+
+
+def read_header(file: BinaryIO, image: str, source: str = "") -> Header:
+    """What a SIF file says of itself; raise HostError for one that is none or is cut short, and OSError."""
+    file.seek(0)
+    return check_sif(file.read(HEADER_SIZE), _size(file), image, source)
 
 
 def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
-    """The parts of a SIF file; raises HostError for one that is none or is cut short, and OSError."""
-    with open(image, "rb") as file:
-        header = file.read(HEADER_SIZE)
-        check_sif(header, os.fstat(file.fileno()).st_size, image, source)
-        offset, size = find_descriptors(header)
-        file.seek(offset)
-        return parse_descriptors(file.read(size))
+    """The parts of a SIF file; raise HostError as `read_header`, and for parts that are not in it; and OSError."""
+    with open_image(image, source) as file:
+        header = read_header(file, image, source)
+        file.seek(header.table)
+        return parse_descriptors(file.read(header.table_size), _size(file), image, source)
+
+
+def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
+    """The parts of one kind, such as 'signature', and their bytes; raise HostError for large ones, and OSError."""
+    parts = [part for part in read_objects(image) if part.type == kind]
+    size = sum(part.size for part in parts)
+    check_field(size <= MOST_TEXT, f"size of its {kind} parts", size, image, "")
+    with open_image(image) as file:
+        return [(part, _read_at(file, part)) for part in parts]
+
+
+def _read_at(file: BinaryIO, part: DataObject) -> bytes:
+    file.seek(part.offset)
+    return file.read(part.size)
 
 
 def read_created(image: str) -> int:
-    """When the image was made, in seconds since 1970; raises OSError."""
-    with open(image, "rb") as file:
-        return creation_time(file.read(HEADER_SIZE))
+    """When the image was made, in seconds since 1970; raise HostError where it does not tell, and OSError."""
+    with open_image(image) as file:
+        return check_time(read_header(file, image), image)
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def find_root(image: str, source: str = "") -> DataObject:
@@ -54,7 +83,7 @@ def digest(image: str, source: str = "", progress: Callable[[int], None] | None 
 
     root = find_root(image, source)
     found = hashlib.sha256()
-    with open(image, "rb") as file:
+    with open_image(image, source) as file:
         file.seek(root.offset)
         left = root.size
         while left:
@@ -93,13 +122,13 @@ def remembered(image: str, what: str, environ: Mapping[str, str], find: Callable
     """What `find` returned when it was last asked for `what` about `image`; found again when the file has changed."""
     state = _state(image)  # before: the file may change while it is read
     found = _entry(image, state, environ).get(what)
-    return str(found) if found else remember(image, what, find(), environ, state)
+    return found if isinstance(found, str) and found else remember(image, what, find(), environ, state)
 
 
 def known(image: str, what: str, environ: Mapping[str, str]) -> str | None:
     """What is remembered of `what` about the image as it is now; raises OSError."""
     found = _entry(image, _state(image), environ).get(what)
-    return str(found) if found else None
+    return found if isinstance(found, str) and found else None
 
 
 def remember(image: str, what: str, value: str, environ: Mapping[str, str], state: list[int] | None = None) -> str:
@@ -134,13 +163,10 @@ def _memory(environ: Mapping[str, str]) -> str:
 
 
 def _recall(memory: str) -> dict[str, Any]:
-    import json
-
     try:
-        with open(memory) as file:
-            known = json.load(file)
-    except (OSError, ValueError):
-        return {}  # the first time, or cut short by a full disk
+        known = parse_json(read_text(memory, "what is remembered of images", most=_MOST_REMEMBERED))
+    except (OSError, ValueError, HostError):
+        return {}  # the first time, or cut short by a full disk; it is written anew
     return known if isinstance(known, dict) else {}
 
 

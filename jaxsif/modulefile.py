@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxsif import __version__
+from jaxsif.foreign import parse_json, read_text
 
 _RECORD = re.compile(r"^(?:--|#) jaxsif: (\{.*\})$", re.MULTILINE)
 
@@ -36,12 +37,13 @@ def modules_folder(prefix: Path) -> Path:
 
 def read_module(path: Path) -> Module | None:
     """What a modulefile says of itself, whichever version of jaxsif wrote it; None for one that none did."""
-    found = _RECORD.search(path.read_text(errors="replace"))
+    found = _RECORD.search(read_text(str(path), "modulefile"))
     try:
-        record = json.loads(found[1]) if found else {}
-        return Module(*(record[field] for field in Module._fields))
-    except (ValueError, KeyError):
+        record = parse_json(found[1]) if found else {}
+    except ValueError:
         return None
+    values = [value for value in map(record.get, Module._fields) if isinstance(value, str)]
+    return Module(*values) if len(values) == len(Module._fields) else None
 
 
 def render_default(modules: Sequence[Module], default: Module) -> str:

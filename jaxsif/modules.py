@@ -59,7 +59,7 @@ def find_default(prefix: Path) -> str | None:
         if os.path.lexists(folder / other):
             raise _not_ours(folder / other)
     try:
-        found = _DEFAULT.search((folder / ".modulerc").read_text())
+        found = _DEFAULT.search((folder / ".modulerc").read_text(errors="replace"))
     except FileNotFoundError:
         return None
     if not found:
@@ -77,10 +77,12 @@ def set_default(prefix: Path, name: str) -> Module:
 
 def add_module(prefix: Path, image: str, name: str | None, default: bool, show: Callable[[str], None]) -> Module:
     """Write the modulefiles of an image, named after its labels unless `name` is given; the first is the default."""
+    image = os.path.abspath(image)
+    _check_path(image, "IMAGE")
+    _check_path(str(prefix), "--prefix")
     home = prefix / "jaxsif" / __version__
     if not (home / "modulefiles").is_dir():
         raise HostError(f"no launcher in {home}", "--prefix", f"make install PREFIX={prefix}")
-    image = os.path.abspath(image)
     if not os.path.isfile(image):
         raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
     version, flavour = _read_version(image)
@@ -118,6 +120,12 @@ def _remove(path: Path) -> None:
     except OSError as error:
         hint = "correct the permissions of its folder"
         raise HostError(f"cannot remove {path}: {error.strerror}", "jaxsif module", hint) from error
+
+
+def _check_path(path: str, source: str) -> None:
+    """Raise JaxsifError for a path that no modulefile can name: a line of it ends where the path has a new line."""
+    if any(ord(letter) < ord(" ") or letter == "\x7f" for letter in path):
+        raise JaxsifError(f"path has control characters: {path}", source, "rename the file or the folder")
 
 
 def _not_ours(path: Path) -> JaxsifError:

@@ -21,6 +21,8 @@ _PARTITION = struct.Struct("<ii3s")  # the extra of a partition: file system, ki
 _SIGNATURE = struct.Struct("<i20s")  # the extra of a signature: algorithm of its digests, fingerprint
 _TYPES = {0x4001: "definition", 0x4003: "labels", 0x4004: "partition", 0x4005: "signature", 0x4006: "json"}
 _FILE_SYSTEMS = {1: "squashfs", 2: "ext3", 5: "encrypted squashfs"}
+_MOST_ROWS = 4096  # of a table; the runtime makes tables of 48
+_LATEST = 253402300799  # the last second of the year 9999
 _SYSTEM = 2  # the kind of the partition that becomes the container's root
 _ARCHITECTURES = {b"02": "x86_64", b"04": "aarch64"}
 
@@ -37,37 +39,62 @@ class DataObject(NamedTuple):
     fingerprint: str = ""  # of a signature: of the PGP key that made it, in capitals; zeros for a key of another kind
 
 
-def check_sif(header: bytes, size: int, image: str, source: str) -> None:
-    """Raise HostError unless `header`, the first bytes of a file of `size` bytes, is that of a whole SIF image."""
+class Header(NamedTuple):
+    """What is needed of a header; numbers of bytes, but for the time."""
+
+    created: int  # seconds since 1970
+    table: int  # where the table of the parts begins
+    table_size: int
+    end: int  # of the last part
+
+
+def parse_header(header: bytes, image: str, source: str = "") -> Header:
+    """What `header`, the first bytes of an image, says. Raise HostError where it is none, or makes no sense."""
     if len(header) < HEADER_SIZE or header[32:42] != _MAGIC:
         raise HostError(f"not a SIF image: {image}", source, "make image, or pass --image PATH to a .sif file")
-    data_offset, data_size = _HEADER.unpack(header[:HEADER_SIZE])[-2:]
-    if size < data_offset + data_size:
-        missing = data_offset + data_size - size
+    created, _, _, rows, table, table_size, data, data_size = _HEADER.unpack(header[:HEADER_SIZE])[5:]
+    check_field(data >= 0, "offset of its data", data, image, source)
+    check_field(data_size >= 0, "size of its data", data_size, image, source)
+    check_field(table >= 0, "offset of its table", table, image, source)
+    check_field(0 <= rows <= _MOST_ROWS, "number of its parts", rows, image, source)
+    # The runtime reads as many rows as there are parts: what a digest speaks of must be what the runtime mounts.
+    check_field(table_size == rows * _DESCRIPTOR.size, "size of its table", table_size, image, source)
+    return Header(created, table, table_size, data + data_size)
+
+
+def check_field(holds: bool, field: str, value: int, image: str, source: str) -> None:
+    """Raise HostError that names a field of an image's file, unless what is asked of its value holds."""
+    if not holds:
+        raise HostError(f"image is damaged, the {field} is {value}: {image}", source, "copy or build it again")
+
+
+def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
+    """Raise HostError unless `header`, the first bytes of a file of `size` bytes, is that of a whole SIF image."""
+    found = parse_header(header, image, source)
+    if size < found.end:
         raise HostError(
-            f"image is truncated, {missing} of {data_offset + data_size} bytes are missing: {image}",
+            f"image is truncated, {found.end - size} of {found.end} bytes are missing: {image}",
             source,
             "copy or build it again",
         )
+    check_field(found.table + found.table_size <= size, "offset of its table", found.table, image, source)
+    return found
 
 
-def creation_time(header: bytes) -> int:
-    """When the image was made, in seconds since 1970; 0 where it does not tell."""
-    created: int = _HEADER.unpack(header[:HEADER_SIZE])[5]
-    return created
+def check_time(header: Header, image: str) -> int:
+    """When the image was made, in seconds since 1970; raise HostError for a time that no calendar has."""
+    check_field(0 <= header.created <= _LATEST, "time of its creation", header.created, image, "")
+    return header.created
 
 
-def find_descriptors(header: bytes) -> tuple[int, int]:
-    """Offset and size, in bytes, of the table of descriptors, which `parse_descriptors` reads."""
-    offset, size = _HEADER.unpack(header[:HEADER_SIZE])[9:11]
-    return offset, size
-
-
-def parse_descriptors(table: bytes) -> tuple[DataObject, ...]:
-    """The parts that a table of descriptors lists; a table that is cut short lists fewer."""
-    whole = len(table) // _DESCRIPTOR.size * _DESCRIPTOR.size
-    rows = _DESCRIPTOR.iter_unpack(table[:whole])
-    return tuple(_parse_object(row[0], row[5], row[6], row[-1]) for row in rows if row[1])
+def parse_descriptors(table: bytes, size: int, image: str, source: str = "") -> tuple[DataObject, ...]:
+    """The parts that a table lists; raise HostError for one that does not lie in the file, which has `size` bytes."""
+    rows = enumerate(_DESCRIPTOR.iter_unpack(table), 1)
+    parts = [(number, _parse_object(row[0], row[5], row[6], row[-1])) for number, row in rows if row[1]]
+    for number, part in parts:
+        check_field(0 <= part.offset <= size, f"offset of part {number}", part.offset, image, source)
+        check_field(0 <= part.size <= size - part.offset, f"size of part {number}", part.size, image, source)
+    return tuple(part for _, part in parts)
 
 
 def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObject:
@@ -87,13 +114,15 @@ def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObje
     )
 
 
-def replace_partition(head: bytes, size: int, created: int) -> bytes:
-    """The bytes before the last part of a file, a partition, for another one of `size` bytes in its place.
+def replace_partition(head: bytes, size: int, created: int, image: str) -> bytes:
+    """The bytes before the last part of `image`, a partition, for another one of `size` bytes in its place.
 
-    The id and all times become the same for the same `created`, seconds since 1970.
+    The id and all times become the same for the same `created`, seconds since 1970. Raise HostError where the table is
+    not in `head`.
     """
+    _, table, table_size, _ = parse_header(head, image)
+    check_field(table + table_size <= len(head), "offset of its table", table, image, "")
     header = list(_HEADER.unpack_from(head))
-    table, table_size = find_descriptors(head)
     changed = bytearray(head)
     for at in range(table, table + table_size, _DESCRIPTOR.size):
         row = list(_DESCRIPTOR.unpack_from(head, at))

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, printable
 from jaxsif.launchers import LOCAL
 from jaxsif.options import OUTPUT, add_arguments
 from jaxsif.plan import LaunchPlan
@@ -111,7 +111,7 @@ def _describe_image(image: str) -> None:
 
 def note(line: str) -> None:
     """Tell the user something, on standard error."""
-    print(f"jaxsif: {line}", file=sys.stderr, flush=True)
+    print(printable(f"jaxsif: {line}"), file=sys.stderr, flush=True)
 
 
 def print_bytes(line: str) -> None:

@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from typing import Any
 
+from jaxsif.foreign import parse_json
 from jaxsif.imagefile import find_root
 from jaxsif.images.squashfs import Data, Node
 from jaxsif.images.squashfs_writer import BIG, copy_data, place_data
@@ -42,9 +44,22 @@ def written_ahead(image: Path, note: Path) -> Iterator[Callable[[], Places]]:
 
 
 def _read(note: Path) -> Places:
-    if not note.exists():
+    """What the note of the last build says; nothing where there is none, or one that was cut short."""
+    try:
+        entries = parse_json(note.read_text(errors="replace"))
+    except (FileNotFoundError, ValueError):
         return {}
-    return {Data(path, start, tuple(blocks)): place for path, start, blocks, place in json.loads(note.read_text())}
+    if not isinstance(entries, list) or not all(map(_is_entry, entries)):
+        return {}
+    return {Data(path, start, tuple(blocks)): place for path, start, blocks, place in entries}
+
+
+def _is_entry(entry: Any) -> bool:
+    kinds = [type(value) for value in entry] if isinstance(entry, list) else []
+    if kinds != [str, int, list, int]:
+        return False
+    _, start, blocks, place = entry
+    return min(start, place) >= 0 and all(isinstance(block, int) and block >= 0 for block in blocks)
 
 
 def write_note(note: Path, image: Path, root: Node, scratch: Path) -> None:

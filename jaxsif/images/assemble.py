@@ -13,13 +13,14 @@ from pathlib import Path
 
 from jaxsif import process
 from jaxsif.errors import HostError
-from jaxsif.imagefile import find_root
+from jaxsif.imagefile import find_root, open_image
 from jaxsif.images import squashfs
 from jaxsif.images.hostsettings import CACHE_FOLDER
 from jaxsif.images.squashfs import LINK, MKSQUASHFS, Data, FileSystem, Node
 from jaxsif.images.squashfs_writer import write
-from jaxsif.sif import replace_partition
+from jaxsif.sif import check_field, replace_partition
 
+_MOST_HEAD = 16 << 20  # bytes: definition, labels and bill of materials stand before the file system
 _PREFIX = f"{CACHE_FOLDER}/".encode()
 
 
@@ -85,14 +86,16 @@ def write_image(target: Path, system: FileSystem, image: Path, created: int, ahe
     """
     for node in system.root.walk():
         node.mtime = min(node.mtime, created)  # what the base system brings is older
-    with open(image, "rb") as file:
-        head = file.read(find_root(str(image)).offset)
+    begin = find_root(str(image)).offset
+    check_field(begin <= _MOST_HEAD, "offset of its file system", begin, str(image), "")
+    with open_image(str(image)) as file:
+        head = file.read(begin)
     with open(target, "wb", opener=lambda path, flags: os.open(path, flags & ~os.O_TRUNC, 0o666)) as out:
         out.write(head)
         size = write(out, system.root, system.block_size, created, ahead)
         out.truncate()
         out.seek(0)
-        out.write(replace_partition(head, size, created))
+        out.write(replace_partition(head, size, created, str(image)))
     shutil.copymode(image, target)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +9,11 @@ from typing import Any
 
 from jaxsif import process
 from jaxsif.errors import HostError
+from jaxsif.foreign import find, parse_json
 
 # What the runtime sets for itself and for the one who runs it.
 _RUNTIMES_OWN = ("APPTAINER_", "SINGULARITY_")
+_MOST_OUTPUT = 32 << 20  # bytes of what a program in an image prints: a bill of materials of ours has 0.3 million
 
 
 def read_sbom(runtime: str, image: str) -> str:
@@ -29,8 +30,22 @@ def read_sbom(runtime: str, image: str) -> str:
 
 def read_components(runtime: str, image: str) -> list[dict[str, Any]]:
     """The components of its bill of materials; raises HostError."""
-    components: list[dict[str, Any]] = json.loads(read_sbom(runtime, image))["components"]
+    try:
+        components = find(parse_json(read_sbom(runtime, image)), "components")
+    except ValueError as error:
+        raise _strange(image, str(error)) from error
+    if not isinstance(components, list) or not all(map(_is_component, components)):
+        raise _strange(image, "it has no list of components")
     return components
+
+
+def _is_component(one: object) -> bool:
+    version = find(one, "version")  # null for a Python package that was removed by halves
+    return all(isinstance(find(one, key), str) for key in ("name", "purl")) and isinstance(version, (str, type(None)))
+
+
+def _strange(image: str, reason: str) -> HostError:
+    return HostError(f"cannot parse the bill of materials of {image}: {reason}", "python3 in it", "jaxsif image sbom")
 
 
 def read_environment(runtime: str, image: str) -> dict[str, str]:
@@ -74,8 +89,15 @@ def _capture(runtime: str, image: str, command: Sequence[str], given: bytes = b"
         for file in (stdout, stderr):
             file.seek(0)
         if status:
-            said = (stderr.read().decode(errors="replace").strip().splitlines() or [f"exit status {status}"])[-1]
+            said = (
+                stderr.read(_MOST_OUTPUT).decode(errors="replace").strip().splitlines() or [f"exit status {status}"]
+            )[-1]
             raise HostError(
                 f"cannot run {command[0]} in {image}: {said}", runtime, "apptainer exec IMAGE " + command[0]
             )
-        return stdout.read()
+        printed = stdout.read(_MOST_OUTPUT + 1)
+        if len(printed) > _MOST_OUTPUT:
+            raise HostError(
+                f"{command[0]} in {image} prints more than {_MOST_OUTPUT} bytes", runtime, f"look at {command[0]} there"
+            )
+        return printed

@@ -93,8 +93,7 @@ def _file_facts(image: str, labels: Mapping[str, str], environ: Mapping[str, str
     yield Fact("signers", "signed by", signers)
     yield Fact("size", "size", os.path.getsize(image))
     created = labels.get("org.opencontainers.image.created")
-    moment = datetime.fromtimestamp(read_created(image), timezone.utc).isoformat(timespec="seconds")
-    yield Fact("created", "created", created or moment, "" if created else "no label; by its file")
+    yield Fact("created", "created", created) if created else _created_fact(image)
     yield Fact("file_system", "file system", root and root.file_system)
 
 
@@ -103,6 +102,14 @@ def _digest_fact(image: str, environ: Mapping[str, str]) -> Fact:
         return Fact("digest", "digest", remembered_digest(image, environ))
     except HostError as error:
         return Fact("digest", "digest", None, error.what)  # it has an overlay, say
+
+
+def _created_fact(image: str) -> Fact:
+    try:
+        moment = datetime.fromtimestamp(read_created(image), timezone.utc).isoformat(timespec="seconds")
+    except HostError as error:
+        return Fact("created", "created", None, error.what)
+    return Fact("created", "created", moment, "no label; by its file")
 
 
 def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:

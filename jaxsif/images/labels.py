@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 
-from jaxsif.imagefile import read_objects
+from jaxsif.errors import HostError
+from jaxsif.foreign import find, parse_json, read_text
+from jaxsif.imagefile import read_parts
 
 
 def read_labels(image: str) -> dict[str, str]:
-    """Name -> value; empty where the image has none. Raises HostError for a file that is no image, and OSError."""
+    """Name -> value; empty where the image has none. Raise HostError where they cannot be parsed, and OSError."""
     if os.path.isdir(image):
         try:
-            with open(os.path.join(image, ".singularity.d/labels.json"), errors="replace") as file:
-                return _parse(file.read())
+            return _parse(read_text(os.path.join(image, ".singularity.d/labels.json"), "file of labels"), image)
         except FileNotFoundError:
             return {}
-    for part in read_objects(image):
-        if part.type == "json":  # what the runtime keeps for its own `inspect`; there may be others
-            with open(image, "rb") as file:
-                file.seek(part.offset)
-                labels = _parse(file.read(part.size).decode(errors="replace"), "data", "attributes", "labels")
-            if labels:
-                return labels
+    for _, data in read_parts(image, "json"):  # what the runtime keeps for its own `inspect`; there may be others
+        labels = _parse(data.decode(errors="replace"), image, "data", "attributes", "labels")
+        if labels:
+            return labels
     return {}
 
 
@@ -32,6 +29,8 @@ def describe_image(image: str) -> str:
         labels = read_labels(image)
     except OSError as error:
         return f"cannot read its labels: {error.strerror}"
+    except HostError as error:
+        return error.what
     version, flavour, driver = (labels.get(f"io.jaxsif.{key}") for key in ("jax", "flavour", "driver"))
     if version is None:
         what = "not known which JAX and which driver (it has no labels of jaxsif; jaxsif image inspect looks into it)"
@@ -41,12 +40,12 @@ def describe_image(image: str) -> str:
     return f"{what}; unpacked, so without a digest" if os.path.isdir(image) else what
 
 
-def _parse(text: str, *keys: str) -> dict[str, str]:
-    """The object below `keys`; empty for text that is not the runtime's."""
+def _parse(text: str, image: str, *keys: str) -> dict[str, str]:
+    """The texts and numbers of the object below `keys`; empty for an object that is not the runtime's."""
     try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        found = parse_json(text) if text else {}
+    except ValueError as error:
+        raise HostError(f"cannot parse the labels of {image}: {error}", "", "copy or build it again") from error
+    labels = find(found, *keys)
+    values = labels.items() if isinstance(labels, dict) else ()
+    return {name: str(value) for name, value in values if isinstance(value, (str, int, float))}

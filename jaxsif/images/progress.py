@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
+from jaxsif.errors import printable
+
 _TERMINAL_SECONDS, _LOG_SECONDS = 0.2, 5.0  # between two reports
 _MEGABYTE = 1e6
 
@@ -35,7 +37,7 @@ class Progress:
     def note(self, text: str) -> None:
         """A line of text, beside what is reported."""
         self.close()
-        self._stream.write(f"{self._what}: {text}\n")
+        self._stream.write(printable(f"{self._what}: {text}") + "\n")
         self._stream.flush()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import digest
+from jaxsif.imagefile import digest, open_image
 from jaxsif.images.download import Count, Partial, Show, download, only_one, without_password
 
 _BY_RUNTIME = ("oras", "docker")
@@ -120,7 +120,7 @@ def _take(partial: str, target: str, wanted: Wanted, url: str) -> str:
 def hash_file(path: str) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     found = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_image(path) as file:
         while data := file.read(_CHUNK):
             found.update(data)
     return found.hexdigest()

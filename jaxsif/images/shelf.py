@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.foreign import MOST_TEXT, open_file
 from jaxsif.imagefile import known_digest, read_created
 from jaxsif.images.labels import read_labels
 
@@ -47,32 +48,34 @@ def find_shelf(option: str | None, environ: Mapping[str, str]) -> Shelf:
 
 
 def list_images(shelf: Shelf, environ: Mapping[str, str]) -> list[Item]:
-    """Every SIF file of the folder, by name; raises OSError."""
-    paths = sorted(path for path in shelf.folder.glob("*.sif") if path.is_file() and not path.name.startswith("."))
+    """Every SIF file of the folder, by name, and what only has the name of one; raises OSError."""
+    paths = sorted(path for path in shelf.folder.glob("*.sif") if not path.is_dir() and not path.name.startswith("."))
     return [_describe(path, environ) for path in paths]
 
 
 def _describe(path: Path, environ: Mapping[str, str]) -> Item:
     modules = tuple(find_modules(path))
-    size = path.stat().st_size
+    item = Item(path.name, None, None, os.lstat(path).st_size, None, None, modules, None)
     try:
-        labels = read_labels(str(path))
+        return _read(path, item, environ)
     except HostError as error:
-        return Item(path.name, None, None, size, None, None, modules, error.what)
+        return item._replace(problem=error.what)
     except OSError as error:
-        return Item(path.name, None, None, size, None, None, modules, f"cannot read image {path}: {error.strerror}")
+        return item._replace(problem=f"cannot read image {path}: {error.strerror}")
+
+
+def _read(path: Path, item: Item, environ: Mapping[str, str]) -> Item:
+    """The item, with what the image's file says; raises HostError and OSError."""
+    labels = read_labels(str(path))
     named = _NAME.fullmatch(path.name)
     jax, flavour = named.groups() if named else (None, None)
     created = datetime.fromtimestamp(read_created(str(path)), timezone.utc).isoformat(timespec="seconds")
-    return Item(
-        path.name,
-        labels.get("io.jaxsif.flavour", flavour),
-        labels.get("io.jaxsif.jax", jax),
-        size,
-        labels.get("org.opencontainers.image.created", created),
-        known_digest(str(path), environ),
-        modules,
-        None,
+    return item._replace(
+        flavour=labels.get("io.jaxsif.flavour", flavour),
+        jax=labels.get("io.jaxsif.jax", jax),
+        size=path.stat().st_size,
+        created=labels.get("org.opencontainers.image.created", created),
+        digest=known_digest(str(path), environ),
     )
 
 
@@ -86,8 +89,13 @@ def find_modules(image: Path) -> dict[str, Path]:
 
 def _points_to(modulefile: Path, image: Path) -> bool:
     """Whether a file that sets JAX_IMAGE, in Lua or Tcl, has the image's path, or the end of it, in its text."""
-    text = modulefile.read_text(errors="replace")
-    words = re.findall(r"[^\s\"'{}\[\]]+\.sif", text) if "JAX_IMAGE" in text else []
+    try:
+        with open_file(str(modulefile), "modulefile") as file:
+            text = file.read(MOST_TEXT).decode(errors="replace")
+    except PermissionError:
+        return False  # who cannot read it cannot load it
+    pieces = re.split(r"[\s\"'{}\[\]]+", text) if "JAX_IMAGE" in text else []
+    words = [piece[: piece.rindex(".sif") + len(".sif")] for piece in pieces if ".sif" in piece[1:]]
     # Behind a variable or in pathJoin() stands the end of the path alone; a whole one may go through links.
     ends = any(str(image).endswith("/" + word.lstrip("/")) for word in words)
     return ends or any(word[0] == "/" and os.path.realpath(word) == os.path.realpath(image) for word in words)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError, SignatureError
-from jaxsif.imagefile import find_root, read_objects
+from jaxsif.foreign import find, parse_json
+from jaxsif.imagefile import find_root, read_parts
 from jaxsif.images.disk import check_space
 
 # The runtime's words for a key that is not the signer's; of a PEM key, of a PGP key, of a key of the other kind.
@@ -37,23 +38,22 @@ def is_fingerprint(key: str) -> bool:
 
 def read_signatures(image: str) -> tuple[Signature, ...]:
     """The signatures in an image, in the order in which they were made."""
-    with open(image, "rb") as file:
-        found = []
-        for part in read_objects(image):
-            if part.type == "signature":
-                file.seek(part.offset)
-                found.append(_parse_signature(file.read(part.size), part.fingerprint))
-    return tuple(found)
+    return tuple(_parse_signature(image, data, part.fingerprint) for part, data in read_parts(image, "signature"))
 
 
-def _parse_signature(data: bytes, fingerprint: str) -> Signature:
+def _parse_signature(image: str, data: bytes, fingerprint: str) -> Signature:
     """A signature of either kind: a JSON envelope, or PGP's signed message."""
+    text = data.decode(errors="replace")
+    if not text.startswith("{"):
+        return Signature(fingerprint, text.partition("\n\n")[2].partition("-----BEGIN PGP SIGNATURE")[0])
     try:
-        envelope = json.loads(data)
-        return Signature(envelope["signatures"][0]["keyid"], envelope["payload"])
-    except ValueError:
-        message = data.decode(errors="replace").partition("\n\n")[2]
-        return Signature(fingerprint, message.partition("-----BEGIN PGP SIGNATURE")[0])
+        envelope = parse_json(text)
+    except ValueError as error:
+        raise HostError(f"cannot parse a signature in {image}: {error}", "", _ANOTHER_COPY) from error
+    signer, signed = find(envelope, "signatures", 0, "keyid"), find(envelope, "payload")
+    if not (isinstance(signer, str) and isinstance(signed, str)):
+        raise HostError(f"cannot parse a signature in {image}: it names no key", "", _ANOTHER_COPY)
+    return Signature(signer, signed)
 
 
 def find_signer(image: str, keys: Sequence[str], verify_by: Callable[[str], str]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 
-def sif_header(data_offset: int, data_size: int, magic: bytes = b"SIF_MAGIC\x00") -> bytes:
+def sif_header(data_offset: int, data_size: int, magic: bytes = b"SIF_MAGIC\x00", rows: int = 1) -> bytes:
     """A header as the SIF format's specification lays it out."""
     launch = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0")
-    ends = struct.pack("<8q", 1, 1, 40, 48, 128, 40 * 585, data_offset, data_size)
+    ends = struct.pack("<8q", 1, 1, 0, rows, 128, 585 * rows, data_offset, data_size)
     return launch + magic + b"01\x00" + b"02\x00" + b"\x07" * 16 + ends
 
 

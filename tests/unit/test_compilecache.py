@@ -18,7 +18,7 @@ ROOT = struct.pack("<ii3s", 1, 2, b"02\0")
 def write_image(path: Path, content: bytes, *more: bytes) -> str:
     """A SIF file with `content` as its root file system, and `more` rows in its table."""
     table = descriptor(0x4004, 8192, len(content), ROOT) + b"".join(more)
-    ends = struct.pack("<8q", 0, 0, 0, 0, 128, len(table), 8192, len(content))
+    ends = struct.pack("<8q", 0, 0, 0, len(table) // 585, 128, len(table), 8192, len(content))
     path.write_bytes((bytes(32) + b"SIF_MAGIC\0" + bytes(22) + ends + table).ljust(8192, b"\0") + content)
     return str(path)
 

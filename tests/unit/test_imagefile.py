@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -20,9 +21,8 @@ OVERLAY = struct.pack("<ii3s", 1, 4, b"02\0")
 def write_image(path: Path, content: bytes, *more: bytes) -> str:
     """A SIF file with `content` as its root file system, and `more` rows in its table."""
     table = descriptor(0x4004, 8192, len(content), ROOT) + b"".join(more)
-    header = (
-        bytes(32) + b"SIF_MAGIC\0" + bytes(22) + struct.pack("<8q", 0, 0, 0, 0, 128, len(table), 8192, len(content))
-    )
+    numbers = struct.pack("<8q", 0, 0, 0, len(table) // 585, 128, len(table), 8192, len(content))
+    header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
     path.write_bytes((header + table).ljust(8192, b"\0") + content)
     return str(path)
 
@@ -41,7 +41,7 @@ def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
 
 
 def test_image_tells_when_it_was_made(tmp_path: Path) -> None:
-    (tmp_path / "a.sif").write_bytes(sif_header(4096, 100))
+    (tmp_path / "a.sif").write_bytes(sif_header(100, 28, rows=0))
     assert read_created(str(tmp_path / "a.sif")) == 1
 
 
@@ -54,7 +54,7 @@ def test_image_that_is_cut_short(tmp_path: Path) -> None:
 
 def test_image_with_an_overlay_in_it(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="image has 2 partitions, 1 of them with a system"):
-        find_root(write_image(tmp_path / "a.sif", b"x", descriptor(0x4004, 9000, 1, OVERLAY)))
+        find_root(write_image(tmp_path / "a.sif", b"x", descriptor(0x4004, 8192, 1, OVERLAY)))
 
 
 def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
@@ -72,12 +72,38 @@ def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
     assert remembered_digest(image, environ) == sha256(b"two")
 
 
-@pytest.mark.parametrize("text", ["", "[", "{}", "[]"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "{}", "[]", "[" * 200_000, "9" * 10_000, '{"a": ' + "9" * 10_000 + "}", "\ud800", "1" * 5_000_000],
+    ids=range(9),
+)
 def test_memory_that_was_cut_short(tmp_path: Path, text: str) -> None:
     (tmp_path / "jaxsif").mkdir()
-    (tmp_path / "jaxsif/images.json").write_text(text)
+    (tmp_path / "jaxsif/images.json").write_text(text, errors="surrogatepass")
     image = write_image(tmp_path / "a.sif", b"one")
     assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path)}) == sha256(b"one")
+
+
+@pytest.mark.parametrize("value", ["[" * 300 + "]" * 300, "5", "null", '{"digest": "x"}', '""'])
+def test_memory_of_another_shape(tmp_path: Path, value: str) -> None:
+    """What is remembered is found again where it is no text."""
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert remembered_digest(image, environ) == sha256(b"one")
+    memory = tmp_path / "jaxsif/images.json"
+    memory.write_text(memory.read_text().replace(f'"{sha256(b"one")}"', value))
+    assert known_digest(image, environ) is None
+    assert remembered_digest(image, environ) == sha256(b"one")
+    memory.write_text(f'{{"{image}": {value}}}')
+    assert remembered_digest(image, environ) == sha256(b"one")
+
+
+def test_memory_that_is_a_fifo(tmp_path: Path) -> None:
+    (tmp_path / "jaxsif").mkdir()
+    os.mkfifo(tmp_path / "jaxsif/images.json")
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert remembered_digest(image, environ) == known_digest(image, environ) == sha256(b"one")
 
 
 def test_each_thing_is_remembered_for_itself(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_unpacked_image_without_a_runtime(tmp_path: Path) -> None:
     assert facts["size"].value == 5 + (tmp_path / ".singularity.d/labels.json").stat().st_size
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"a": 1}'])
 def test_labels_that_are_none(tmp_path: Path, text: str) -> None:
     assert read_labels(str(tmp_path)) == {}
     (tmp_path / ".singularity.d").mkdir()
@@ -104,4 +105,8 @@ def test_what_verbose_says_of_an_image(tmp_path: Path, labels: dict[str, str], s
 
 def test_labels_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / ".singularity.d/labels.json").mkdir(parents=True)
-    assert describe_image(str(tmp_path)) == "cannot read its labels: Is a directory"
+    place = f"{tmp_path}/.singularity.d/labels.json"
+    assert describe_image(str(tmp_path)) == f"file of labels is a folder, not a file: {place}"
+    os.rmdir(place)
+    Path(place).write_text("{")
+    assert describe_image(str(tmp_path)).startswith(f"cannot parse the labels of {tmp_path}: ")

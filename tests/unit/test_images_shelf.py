@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from bounds import read_bounded
 from siffile import descriptor
 
+import jaxsif.commands.image.list as list_command
 from jaxsif.errors import JaxsifError
 from jaxsif.imagefile import remembered_digest
 from jaxsif.images.shelf import Shelf, find_modules, find_shelf, list_images, remove_image, render_items
@@ -20,7 +24,7 @@ def write_image(path: Path, labels: dict[str, str] | None) -> None:
     """A SIF file with labels, as the runtime keeps them, and two bytes for a file system."""
     text = json.dumps({"data": {"attributes": {"labels": labels}}}).encode() if labels is not None else b"{}"
     table = descriptor(0x4006, 4096, len(text)) + descriptor(0x4004, 8192, 2, struct.pack("<ii3s", 1, 2, b"02\0"))
-    numbers = struct.pack("<8q", 86400, 0, 0, 0, 128, len(table), 4096, 4098)
+    numbers = struct.pack("<8q", 86400, 0, 0, len(table) // 585, 128, len(table), 4096, 4098)
     header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
     path.write_bytes(((header + table).ljust(4096, b"\0") + text).ljust(8192, b"\0") + b"fs")
 
@@ -66,6 +70,49 @@ def test_list(shelf: Shelf, tmp_path: Path) -> None:
     assert lines[3].endswith(
         f"0 MB  2026-11-20                 {digest[:19]}  jax/0.12.0-cuda12-sif, jax/1.0-tcl, jax/b"
     )
+
+
+def test_odd_files_spoil_no_list(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no image is listed with its problem, in one line each, whatever its name is."""
+    os.mkfifo(shelf.folder / "fifo.sif")
+    (shelf.folder / "gone.sif").symlink_to("nowhere")
+    (shelf.folder / "round.sif").symlink_to("round.sif")
+    (shelf.folder / "zero.sif").symlink_to("/dev/zero")
+    (shelf.folder / "folder.sif").mkdir()
+    for name in (b"two\nlines.sif", b"\x1b[2J.sif", b"\xff.sif"):
+        Path(os.fsdecode(bytes(shelf.folder) + b"/" + name)).write_bytes(b"x" * 200)
+    write_image(shelf.folder / "jax-0.10.0-cpu.sif", {"io.jaxsif.jax": "0.10\n\x1b[2J", "io.jaxsif.flavour": "\ud800"})
+    content = bytearray((shelf.folder / "other.sif").read_bytes())
+    struct.pack_into("<q", content, 64, 2**62)  # the time of its creation
+    (shelf.folder / "future.sif").write_bytes(content)
+    assert list_command.call(Namespace(folder=str(shelf.folder), json=False), {"HOME": "/nowhere"}) == 0
+    said, complaints = capsys.readouterr()
+    assert all(line.isprintable() for line in (said + complaints).splitlines())
+    names = [line.split()[0] for line in said.splitlines()[1:]]
+    assert names == [
+        *("\\x1b[2J.sif", "broken.sif", "fifo.sif", "future.sif", "gone.sif", "jax-0.10.0-cpu.sif"),
+        *("jax-0.11.0-cpu.sif", "jax-0.12.0-cuda12.sif", "other.sif", "round.sif", "two\\nlines.sif", "zero.sif"),
+        "\\udcff.sif",
+    ]
+    assert sorted(complaints.replace(f"{shelf.folder}/", "").splitlines()) == [
+        "jaxsif: cannot read image gone.sif: No such file or directory",
+        "jaxsif: cannot read image round.sif: Too many levels of symbolic links",
+        "jaxsif: image is a FIFO, not a file: fifo.sif",
+        "jaxsif: image is a device, not a file: zero.sif",
+        f"jaxsif: image is damaged, the time of its creation is {2**62}: future.sif",
+        *(f"jaxsif: not a SIF image: {name}.sif" for name in ("\\udcff", "\\x1b[2J", "broken", "two\\nlines")),
+    ]
+    assert list_command.call(Namespace(folder=str(shelf.folder), json=True), {"HOME": "/nowhere"}) == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(names)
+
+
+def test_modulefile_that_is_no_text(shelf: Shelf) -> None:
+    """It is read in linear time, and only its beginning."""
+    folder = shelf.folder.parent.parent / "modulefiles/jax"
+    for name, text in (("e", b"x" * 3_000_000), ("f", b"a.s" * 300_000), ("g", b"\xff.sif " * 9)):
+        (folder / name).write_bytes(b"JAX_IMAGE " + text)
+    os.mkfifo(folder / "h")
+    assert read_bounded(lambda: find_modules(shelf.folder / "other.sif")) is None
 
 
 def test_module_that_names_the_image_in_another_way(shelf: Shelf, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ ORDER = (
     *("errors", "options", "launchers", "identity", "mpirun"),
     *("hostlist", "sif", "counts", "slurm", "apptainer", "secret", "request", "layouts", "distributed"),
     *("environment", "plan", "render", "reports", "culprit", "near", "explain"),
+    "foreign",
     *("describe", "completion", "manual", "config", "fabric", "script", "elf"),
     *("imagefile", "compilecache", "layers", "process", "children", "program", "host", "staging", "launch", "images"),
     *("libraries", "layering", "modulefile", "modules", "policy", "prepare", "jobs", "packages", "jupyter", "bench"),
@@ -47,7 +48,7 @@ PURE = (
 FAST = (
     *_PURE_AND_FAST,
     *("cli", "near", "config", "imagefile", "compilecache", "layers", "host", "process", "children", "launch"),
-    "program",
+    *("foreign", "program"),
     *("libraries", "prepare", "commands.run"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}

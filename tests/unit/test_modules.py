@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import struct
 from pathlib import Path
 
@@ -25,7 +27,8 @@ def write_image(path: Path, labels: object = None) -> str:
     if labels is not None:
         metadata = json.dumps({"data": {"attributes": {"labels": labels}}}).encode()
         table += descriptor(0x4006, 4096, len(metadata))
-    header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + struct.pack("<8q", 0, 0, 0, 0, 128, len(table), 4096, 4100)
+    numbers = struct.pack("<8q", 0, 0, 0, len(table) // 585, 128, len(table), 4096, 4100)
+    header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
     path.write_bytes((header + table).ljust(4096, b"\0") + metadata.ljust(4096, b"\0") + b"root")
     return str(path)
 
@@ -80,6 +83,48 @@ def test_paths_are_quoted(prefix: Path, tmp_path: Path) -> None:
     lua, tcl = (f'{tmp_path}/a {q}"b{q}" {d}$c {d}[d{d}]/jaxsif' for q, d in (("\\", ""), ("\\", "\\")))
     assert f'local home = "{lua}/{__version__}"' in files[f"jax/{NAME}.lua"]
     assert f"set home {tcl.replace(' ', chr(92) + ' ')}/{__version__}" in files[f"jax/{NAME}"]
+
+
+@pytest.mark.parametrize("letter", ["\n", "\r", "\x1b", "\0", "\x7f"])
+def test_path_that_no_modulefile_can_name(prefix: Path, tmp_path: Path, letter: str) -> None:
+    """In the image's path, and in the prefix: nothing is written."""
+    path = f"{tmp_path}/a{letter}b"
+    for where, place, image in (("IMAGE", prefix, path), ("--prefix", Path(path), str(tmp_path / "a.sif"))):
+        with pytest.raises(JaxsifError) as caught:
+            add(place, image)
+        assert (caught.value.what, caught.value.where) == (f"path has control characters: {path}", where)
+    assert contents(prefix) == {}
+
+
+RECORD = '{"name": "a", "image": "/a.sif", "digest": "", "home": "/", "version": "", "flavour": ""}'
+
+
+@pytest.mark.parametrize(
+    ("record", "names"),
+    [
+        (RECORD, ["a"]),
+        (RECORD.replace('"a"', "1"), []),
+        (RECORD.replace('"a"', "9" * 5000), []),
+        (RECORD.replace('"a"', "[" * 100_000), []),
+        (RECORD.replace('"image"', '"imago"'), []),
+        ("{}", []),
+        ("{,}", []),
+    ],
+    ids=["whole", "number", "digits", "nested", "another key", "empty", "no JSON"],
+)
+def test_record_that_is_none(prefix: Path, record: str, names: list[str]) -> None:
+    folder = prefix / "modulefiles/jax"
+    folder.mkdir(parents=True)
+    (folder / "a.lua").write_text(f"-- jaxsif: {record}\n")
+    assert [module.name for module in modules.list_modules(prefix)] == names
+
+
+def test_modulefile_that_is_a_fifo(prefix: Path) -> None:
+    folder = prefix / "modulefiles/jax"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "a.lua")
+    with pytest.raises(HostError, match=f"^modulefile is a FIFO, not a file: {re.escape(str(folder))}/a.lua$"):
+        modules.list_modules(prefix)
 
 
 def test_default_stays_until_it_is_moved(prefix: Path, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from jaxsif.errors import HostError
 from jaxsif.sif import (
     HEADER_SIZE,
     DataObject,
+    Header,
     check_sif,
-    creation_time,
-    find_descriptors,
+    check_time,
     parse_descriptors,
     replace_partition,
 )
@@ -62,7 +62,7 @@ def test_parts_of_an_image() -> None:
         descriptor(0x4006, 0, 0, used=False),
         descriptor(0x4999, 500000000, 9),
     ]
-    assert parse_descriptors(b"".join(rows)) == (
+    assert parse_descriptors(b"".join(rows), 500000009, IMAGE) == (
         DataObject("definition", 32176, 3831),
         DataObject("partition", 45056, 196947968, "squashfs", True, "x86_64"),
         DataObject("partition", 300000000, 7, "ext3", False, "aarch64"),
@@ -71,25 +71,22 @@ def test_parts_of_an_image() -> None:
     )
 
 
-def test_creation_time() -> None:
-    assert creation_time(sif_header(4096, 100)) == 1
-
-
-def test_table_of_parts() -> None:
-    assert find_descriptors(sif_header(4096, 100)) == (128, 40 * 585)
-    assert parse_descriptors(descriptor(0x4001, 1, 2)[:-1]) == ()
+def test_what_a_header_says() -> None:
+    header = check_sif(sif_header(4096, 100, rows=2), 4196, IMAGE, SOURCE)
+    assert header == Header(created=1, table=128, table_size=2 * 585, end=4196)
+    assert check_time(header, IMAGE) == 1
 
 
 def test_another_partition_in_the_place_of_the_last_part() -> None:
     extra = struct.pack("<ii3s", 1, 2, b"02\0")
     table = descriptor(0x4001, 4000, 90) + descriptor(0x4004, 8192, 100, extra) + descriptor(0, 0, 0, used=False)
-    header = sif_header(4000, 8192 - 4000 + 100)[:-40] + struct.pack("<5q", 48, 128, len(table), 4000, 4292)
-    head = replace_partition((header + table).ljust(8192, b"\0"), 5000, 77)
+    header = sif_header(4000, 8192 - 4000 + 100, rows=3)
+    head = replace_partition((header + table).ljust(8192, b"\0"), 5000, 77, IMAGE)
     assert len(head) == 8192
     check_sif(head, 8192 + 5000, IMAGE, SOURCE)
     with pytest.raises(HostError, match="1 of 13192 bytes are missing"):
         check_sif(head, 8192 + 4999, IMAGE, SOURCE)
-    definition, partition = parse_descriptors(head[128 : 128 + len(table)])
+    definition, partition = parse_descriptors(head[128 : 128 + len(table)], 8192 + 5000, IMAGE)
     assert (definition.offset, definition.size) == (4000, 90)
     assert partition == DataObject("partition", 8192, 5000, "squashfs", True, "x86_64")
     assert head[48:64] == bytes(16)  # the id, which the engine draws by chance

@@ -49,4 +49,4 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _show(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)

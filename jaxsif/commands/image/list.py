@@ -31,7 +31,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     items = list_images(find_shelf(arguments.folder, environ), environ)
     for item in items:
         if item.problem:
-            print(f"jaxsif: {item.problem}", file=sys.stderr)
+            print(printable(f"jaxsif: {item.problem}"), file=sys.stderr)
     if arguments.json:
         print(json.dumps([item._asdict() for item in items], indent=1))
     else:

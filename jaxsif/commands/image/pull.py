@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from urllib.parse import urlsplit
 
+from jaxsif.errors import printable
 from jaxsif.host import require_runtime
 from jaxsif.images.progress import Progress
 from jaxsif.images.pull import Wanted, find_target, find_there, pull_by_http, pull_by_runtime
@@ -62,7 +63,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     target = find_target(url, arguments.output)
     found = None if arguments.force else find_there(target, wanted)
     if found:
-        print(f"{target} is there already, digest {found}")
+        print(printable(f"{target} is there already, digest {found}"))
         return 0
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and wanted == Wanted(None, None):
@@ -72,5 +73,5 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     else:
         with closing(Progress(sys.stderr, "jaxsif")) as progress:
             found = pull_by_http(url, target, wanted, arguments.timeout, progress.note, progress.update)
-    print(f"{target} is pulled, digest {found}")
+    print(printable(f"{target} is pulled, digest {found}"))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
+from jaxsif.errors import printable
 from jaxsif.images.shelf import find_shelf, remove_image
 
 DESCRIPTION = """\
@@ -30,7 +31,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for name in arguments.names:
         removed = remove_image(shelf, name, arguments.force)
         for path in removed:
-            print(f"removed {path}")
+            print(printable(f"removed {path}"))
         if not removed:
-            print(f"no {name} in {shelf.folder}: nothing to remove")
+            print(printable(f"no {name} in {shelf.folder}: nothing to remove"))
     return 0

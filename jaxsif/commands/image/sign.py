@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, printable
 from jaxsif.host import require_runtime
 from jaxsif.images.signing import sign
 
@@ -35,5 +35,5 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise JaxsifError("--keyidx without --pgp", "--keyidx", "pass --pgp, or --key FILE alone")
     with_key = ["--key", arguments.key] if arguments.key else ["--keyidx", arguments.keyidx] if arguments.keyidx else []
     signer, already = sign(require_runtime(environ).command, arguments.image, with_key)
-    print(f"{arguments.image} {'was signed already' if already else 'is signed'} by {signer}")
+    print(printable(f"{arguments.image} {'was signed already' if already else 'is signed'} by {signer}"))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
+from jaxsif.errors import printable
 from jaxsif.host import require_runtime
 from jaxsif.imagefile import digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
@@ -48,6 +49,6 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Verify the image."""
     runtime, image = require_runtime(environ).command, arguments.image
     keys = [arguments.key] if arguments.key else arguments.pgp
-    print(f"signed by {find_signer(image, keys, lambda key: verify(runtime, image, key, environ))}")
+    print(printable(f"signed by {find_signer(image, keys, lambda key: verify(runtime, image, key, environ))}"))
     print(f"digest    {digest(image)}")
     return 0

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 
+from jaxsif.errors import printable
 from jaxsif.modulefile import Module
 from jaxsif.modules import find_default, find_prefix, list_modules
 
@@ -36,7 +37,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     width = max((len(str(row["name"])) for row in rows), default=0)
     for row in rows:
         mark, missing = "*" if row["default"] else " ", "" if row["exists"] else "  (missing)"
-        print(f"{mark} {row['name']:{width}}  jaxsif {row['launcher']}  {row['image']}{missing}")
+        print(printable(f"{mark} {row['name']:{width}}  jaxsif {row['launcher']}  {row['image']}{missing}"))
     return 0
 
 

@@ -1,0 +1,73 @@
+"""Files and texts that jaxsif did not write, read without waiting and in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, BinaryIO
+
+from jaxsif.errors import HostError
+
+MOST_TEXT = 1 << 20  # bytes of a text that is read as a whole
+_MOST_DIGITS = 300  # of a number in JSON: more than any float has; Python needs quadratic time for long ones
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_file(path: str, what: str, source: str = "") -> BinaryIO:
+    """Open a file to read. Raise HostError for a FIFO, a device, a socket or a folder, and OSError; never wait.
+
+    `what` is for the error, such as 'image'.
+    """
+    _check_kind(os.stat(path).st_mode, path, what, source)  # before: to open some devices changes their state
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_kind(os.fstat(descriptor).st_mode, path, what, source)  # another file may have come meanwhile
+    except HostError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def _check_kind(mode: int, path: str, what: str, source: str) -> None:
+    kind = _KINDS.get(stat.S_IFMT(mode))
+    if kind:
+        raise HostError(f"{what} is {kind}, not a file: {path}", source, "give the path of a file")
+
+
+def read_text(path: str, what: str, source: str = "", most: int = MOST_TEXT) -> str:
+    """The text of a small file. Raise HostError for a large one and for what `open_file` refuses, and OSError."""
+    with open_file(path, what, source) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise HostError(f"{what} has more than {most} bytes: {path}", source, "look at it, or remove it")
+    return data.decode(errors="replace")
+
+
+def parse_json(text: str) -> Any:
+    """The value that a JSON text stands for; raises ValueError also for what json would raise another error for."""
+    import json
+
+    try:
+        return json.loads(text, parse_int=_parse_integer)
+    except RecursionError:
+        raise ValueError("brackets are nested too deeply") from None
+
+
+def find(value: Any, *keys: str | int) -> Any:
+    """What lies below these keys and indexes of a parsed JSON; None where nothing does."""
+    for key in keys:
+        fits = isinstance(value, dict) if isinstance(key, str) else isinstance(value, list) and key < len(value)
+        value = (value.get(key) if isinstance(value, dict) else value[key]) if fits else None
+    return value
+
+
+def _parse_integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits")
+    return int(digits)
