@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.foreign import find, parse_json, read_text
 from jaxsif.packages import find_packages
 from jaxsif.plan import LaunchPlan, share_argv
 from jaxsif.request import Host, RunOptions
@@ -75,7 +76,7 @@ def install_kernel(
 
 def _is_ours(path: Path) -> bool:
     try:
-        return _MARK in json.loads(path.read_text()).get("metadata", {})
+        return isinstance(find(parse_json(read_text(str(path), "kernel")), "metadata", _MARK), dict)
     except ValueError:
         return False  # not even a kernel
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import glob
 import mmap
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from jaxsif.config import Setting
 from jaxsif.elf import Needs, read_needs
 from jaxsif.errors import HostError
+from jaxsif.foreign import MOST_TEXT
 from jaxsif.imagefile import remembered
 
 FOLDER = "/opt/jaxsif/fabric"  # in the container, where single files go
 _LIBC = "libc.so.6"
+_GLIBC = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?=[.\s]|$)")
 _CUDA = "libcudart.so."
 # They come with the driver, or are loaded already when NCCL loads its plugin: names begin so.
 _COME_LATER = ("libcuda.so", _CUDA, "libnvidia-ml.so", "libnccl.so", "ld-linux")
@@ -135,15 +138,20 @@ def _system(runtime: str, image: str, environ: Mapping[str, str]) -> tuple[tuple
         told = _ask(runtime, image)
     else:
         told = remembered(image, "system", environ, lambda: _ask(runtime, image))
-    version, *names = told.split()
-    major, minor = version.split(".")[:2]
-    return (int(major), int(minor)), names
+    version = _GLIBC.match(told)
+    if not version:
+        raise HostError(
+            f"{image} does not tell the version of its glibc: {told[:40]!r}",
+            "a fabric's libraries",
+            "apptainer exec IMAGE getconf GNU_LIBC_VERSION",
+        )
+    return (int(version[1]), int(version[2])), told.split()[1:]
 
 
 def _ask(runtime: str, image: str) -> str:
     from jaxsif.images.inside import read_system  # here: it takes 10 ms to import, and the answer is mostly known
 
-    return read_system(runtime, image)
+    return read_system(runtime, image)[:MOST_TEXT]
 
 
 def _version(glibc: tuple[int, int]) -> str:

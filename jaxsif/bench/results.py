@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from jaxsif.bench.kinds import HIGHER, KINDS, LOWER, Field, Kind
 from jaxsif.errors import JaxsifError
+from jaxsif.foreign import parse_json
 
 LINES, TABLE = "results.jsonl", "results.csv"
 Record = dict[str, Any]
@@ -65,7 +66,7 @@ def _fits(value: object, field: Field) -> bool:
 
 def _parse_line(line: str, number: int, file: Path, source: str) -> Record:
     try:
-        parsed = json.loads(line)
+        parsed = parse_json(line)
     except ValueError as error:
         raise _broken(file, f"line {number} is no JSON", source) from error
     if not isinstance(parsed, dict):

@@ -96,6 +96,17 @@ def test_a_build_that_fails_does_not_wait_for_all_of_it(
     assert len(calls) <= 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[" * 100_000, "[1]", "[[]]", '[["a", 1, [2], "b"]]', '[["a", -1, [2], 3]]', '[["a", 1, [-2], 3]]'],
+    ids=range(8),
+)
+def test_note_that_was_cut_short(tmp_path: Path, text: str) -> None:
+    (tmp_path / "note").write_text(text)
+    with written_ahead(tmp_path / "image", tmp_path / "note") as ahead:
+        assert ahead() == {}
+
+
 def test_nothing_is_noted_at_first(tmp_path: Path) -> None:
     with written_ahead(tmp_path / "image", tmp_path / "note") as ahead:
         assert ahead() == {}

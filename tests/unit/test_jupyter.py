@@ -58,7 +58,7 @@ def test_what_is_no_name_for_a_kernel(tmp_path: Path, name: str) -> None:
 def test_a_kernel_of_others_stays(tmp_path: Path) -> None:
     path = install(HOME=str(tmp_path))
     assert install(HOME=str(tmp_path)) == path  # its own, it replaces
-    for theirs in ("{}", "no JSON"):
+    for theirs in ("{}", "[]", "no JSON", "[" * 100_000):
         path.write_text(theirs)
         with pytest.raises(JaxsifError, match="there is a kernel jax already"):
             install(HOME=str(tmp_path))

@@ -105,6 +105,17 @@ def test_a_library_for_the_same_cuda_fits(tmp_path: Path, image: str, cuda: str)
     assert check_libraries(find(str(path)), "apptainer", image, {}) == ()
 
 
+@pytest.mark.parametrize("told", ["", "musl", "9" * 5000, "2", "x.y", "\x1b[2J"])
+def test_image_that_tells_no_glibc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str) -> None:
+    """Whether it says so now, or so it is remembered."""
+    monkeypatch.setattr(inside, "read_system", lambda *_: told)
+    (tmp_path / "jax.sif").write_bytes(b"image")
+    found = find(str(write(tmp_path / "lib/liba.so.1")))
+    for _ in range(2):
+        with pytest.raises(HostError, match="does not tell the version of its glibc"):
+            check_libraries(found, "apptainer", str(tmp_path / "jax.sif"), {"HOME": str(tmp_path)})
+
+
 def test_of_a_file_the_system_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(inside, "read_system", lambda *_: asked.append(1) or "2.36\nlibc.so.6\n")
