@@ -86,8 +86,13 @@ test-cluster: $(VENV_READY) cluster-install cluster ## tests in the cluster in a
 golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 	$(VENV)/bin/pytest -q tests/golden --rewrite-golden
 
+# REF=COMMIT; exit status 1 when the working tree is slower.
+bench-beside: $(VENV_READY) cluster-install cluster ## the working tree beside the commit REF: launches, starts, training
+	@$(if $(REF),,echo 'make: error: no REF'; echo '  try:  make bench-beside REF=HEAD'; exit 2)
+	@$(VENV)/bin/python tests/bench/beside.py $(REF)
+
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
-	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && cd "$$(mktemp -d)" && exec jaxsif bench launch --bound 60'
+	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && cd "$$(mktemp -d)" && exec jaxsif bench launch --bound-ratio 1.45'
 
 bench-nodes: cluster-install cluster ## node lists of 10,000 names, beside scontrol
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 15' <tests/bench/nodelist.py
