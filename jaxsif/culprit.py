@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError, PortTakenError
-from jaxsif.launchers import LAUNCHERS
+from jaxsif.launchers import LAUNCHERS, LOCAL
 from jaxsif.reports import GAVE_UP, Barrier, Report
 
 _UNKNOWN_FLAGS = re.compile(r"F.*Unknown flags? in (XLA_\w+): (.*)")
@@ -18,58 +19,188 @@ _KILLED = re.compile(r"srun: error: (\S+): tasks? (\d+).*: Killed$")
 _NOT_ON_NODE = re.compile(
     r"could not open image (?P<image>.+?): .*no such file or directory|mount source (?P<bind>.+?) doesn't exist"
 )
+# As slurmstepd says it of a step or a job, see _kill_all_active_steps and its like in Slurm's sources.
+_CANCELLED = re.compile(
+    r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) (\S+) ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*"
+)
+# Slurm's own reasons to end a job: what to say of the job, and what to do.
+_REASONS = {
+    "TIME LIMIT": (
+        "reached its time limit",
+        "pass a longer --time, or go on from a checkpoint: see slurm/checkpoint",
+    ),
+    "PREEMPTION": ("was preempted", "run it again, or let Slurm do it: `jaxsif submit --requeue`"),
+    "NODE FAILURE": ("lost a node", "run it again, or let Slurm do it: `jaxsif submit --requeue`"),
+    "JOB REQUEUE": ("was requeued", "Slurm starts it again"),
+}
 _INIT = "[Init]Wait_for_all_tasks_to_register"
 _AT = {"Shutdown": "the end of the program", _INIT: "jax.distributed.initialize"}
 _IN_VAIN = re.compile(r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)")  # JAX's coordinator, Gloo
 _ABORTED = 128 + signal.SIGABRT
+_KILLED_STATUS = 128 + signal.SIGKILL
 _TERMINATED = 128 + signal.SIGTERM
 _MOST_PLACES, _MOST_TASKS = 4, 8  # in one line
 _LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
 
 
+class End(NamedTuple):
+    """How a run ended, as far as the launcher knows without its tasks."""
+
+    status: int  # exit status of srun or its like
+    launcher: str
+    tasks: int | None = None  # in all; None where Slurm alone decides
+    interrupted: int | None = None  # the signal to `jaxsif run` that ended the run
+    killed: bool = False  # srun itself was ended by a signal
+    changed_image: str = ""  # the image's path, where its file was written to during the run
+
+
 def find_failure(
-    status: int, reports: Sequence[Report], errors: Sequence[str], launcher: str, barriers: Sequence[Barrier] = ()
+    end: End, reports: Sequence[Report], errors: Sequence[str], barriers: Sequence[Barrier] = ()
 ) -> JaxsifError | None:
-    """The first cause of a run that ended with `status`, as an error with the exit code to end with; None for 0."""
-    if status == 0:
+    """The first cause of a run's end, as an error with the exit code to end with; None where nothing failed."""
+    if end.status == 0 and not end.interrupted:
         return None
+    cancelled = _find_cancellation(reports, errors, end)
+    if end.interrupted:
+        found = _describe_outside(cancelled, reports, end)
+        if found:
+            found.exit_code = 128 + end.interrupted
+        return found
     for report in reports:
         if report.event == "refused":
             return HostError(report.text, report.place, report.hint)
         if report.event == "port-taken":
             return PortTakenError(report.text, report.place, "run it again for another port, or --coordinator-ports")
+    found = _describe_outside(cancelled, reports, end) if cancelled else None
+    if end.killed and end.launcher != LOCAL:
+        found = JaxsifError(
+            f"{end.launcher} was killed by {signal_name(end.status - 128)}",
+            "this host",
+            "the kernel's log tells of processes that it killed; `squeue --me --steps` shows what is left",
+        )
+    if found:
+        found.exit_code = end.status
+        return found
     culprit = _find_culprit(reports)
-    if culprit and culprit.status == 1:
-        unknown = next(filter(None, map(_UNKNOWN_FLAGS.match, errors)), None)
-        if unknown:
-            return _describe_unknown_flags(culprit, unknown[1], unknown[2])
-    if culprit and _is_consequence(culprit, reports):
-        culprit = _find_killed(errors) or culprit
     if culprit:
-        barrier = _find_barrier(culprit, reports, barriers)
-        stuck = _find_stuck(culprit, reports, errors)
-        if barrier:
-            return _describe_barrier(barrier, culprit.status, reports)
-        return _describe_stuck(stuck, culprit, reports) if stuck else _describe_culprit(culprit, reports)
+        return _explain(culprit, end, reports, errors, barriers)
     if not any(report.event == "started" for report in reports):
-        no_start = _describe_no_start(status, errors, launcher)
+        no_start = _describe_no_start(end.status, errors, end.launcher)
         if no_start:
             return no_start
     ended = _find_ended(errors)
     if ended:
         return _describe_culprit(ended, reports)
     error = HostError(
-        f"the step ended with exit status {status}, and no task said why",
-        errors[-1] if errors else launcher,
-        LAUNCHERS[launcher].look,
+        f"the step ended with exit status {end.status}, and no task said why",
+        errors[-1] if errors else end.launcher,
+        LAUNCHERS[end.launcher].look,
     )
-    error.exit_code = status
+    error.exit_code = end.status
     return error
+
+
+def _explain(
+    culprit: Report, end: End, reports: Sequence[Report], errors: Sequence[str], barriers: Sequence[Barrier]
+) -> JaxsifError:
+    """The error of a run whose first report of a failure is `culprit`'s, which may be the consequence of another."""
+    if culprit.status == 1:
+        unknown = next(filter(None, map(_UNKNOWN_FLAGS.match, errors)), None)
+        if unknown:
+            return _describe_unknown_flags(culprit, unknown[1], unknown[2])
+    waited = _is_consequence(culprit, reports) or _waited_in_vain(culprit, reports, errors)
+    killed = _find_killed(errors) if _is_consequence(culprit, reports) else None
+    barrier = _find_barrier(killed or culprit, reports, barriers)
+    early = _find_early(reports, end) if waited and not killed else None
+    if early and (barrier is None or barrier.name == _INIT):
+        error = _describe_early(early, culprit, reports, _gave_up(errors) or barrier is not None)
+        error.exit_code = culprit.status
+        return error
+    culprit = killed or culprit
+    stuck = _find_stuck(culprit, reports, errors)
+    if barrier:
+        return _describe_barrier(barrier, culprit.status, reports)
+    return _describe_stuck(stuck, culprit, reports) if stuck else _describe_culprit(culprit, reports, end.changed_image)
+
+
+class _Cancellation(NamedTuple):
+    """What Slurm says of a step that it ended for another reason than a failed task."""
+
+    what: str
+    hint: str
+
+
+def _find_cancellation(reports: Sequence[Report], errors: Sequence[str], end: End) -> _Cancellation | None:
+    """Why Slurm ended the step before any task had failed.
+
+    slurmstepd says CANCELLED of a step whose task has failed, too. srun says that the step was aborted only when
+    something outside of it has ended it. When a signal ended `jaxsif run`, only a reason of Slurm's own counts: it is
+    jaxsif that has cancelled the step.
+    """
+    events = [report.event for report in reports]
+    aborted = "cancelled" in events
+    before = reports[: events.index("cancelled")] if aborted else reports
+    failed = any(one.event == "exit" and one.status not in (0, _TERMINATED, _KILLED_STATUS) for one in before)
+    told = next(filter(None, map(_CANCELLED.match, errors)), None)
+    if told is None or failed or not (aborted or end.interrupted):
+        return None
+    step, reason = told.groups()
+    job = step.partition(".")[0]
+    for name, (what, hint) in _REASONS.items():
+        if reason and reason.startswith(name):
+            return _Cancellation(f"job {job} {what}", hint)
+    if end.interrupted:
+        return None
+    return _Cancellation(f"the run was cancelled: step {step}", f"sacct --jobs={job} tells by whom")
+
+
+def _describe_outside(cancelled: _Cancellation | None, reports: Sequence[Report], end: End) -> JaxsifError | None:
+    """The error of a run that something outside of it has ended; None where there is nothing more to say."""
+    places = describe_places(reports)
+    early = _find_early(reports, end) if any(report.event == "end" for report in reports) else None
+    if early:
+        error = _describe_early(early, None, reports, False)
+        error.where = "; ".join(filter(None, (cancelled.what if cancelled else "", error.where)))
+        return error
+    return JaxsifError(cancelled.what, places, cancelled.hint) if cancelled else None
+
+
+class _Early(NamedTuple):
+    """The tasks that came to their end, without an error, while others had not."""
+
+    reports: tuple[Report, ...]  # one of each
+    others: int
+    tasks: int  # in all
+
+
+def _find_early(reports: Sequence[Report], end: End) -> _Early | None:
+    """The tasks that ended early; None where there are none, or more than of those that did not."""
+    ended = {report.task: report for report in reports if report.event == "exit" and report.status == 0}
+    ended.update((report.task, report) for report in reports if report.event == "end" and report.task not in ended)
+    tasks = max([end.tasks or 0, *(report.task + 1 for report in reports)])
+    others = tasks - len(ended)
+    return _Early(tuple(ended.values()), others, tasks) if 0 < len(ended) <= others else None
+
+
+def _describe_early(early: _Early, culprit: Report | None, reports: Sequence[Report], at_init: bool) -> JaxsifError:
+    who = ", ".join(report.place for report in early.reports[:_MOST_PLACES])
+    who += f" and {len(early.reports) - _MOST_PLACES} more" if len(early.reports) > _MOST_PLACES else ""
+    exited = all(report.event == "exit" for report in early.reports)
+    what = f"{who} {'ended with exit status 0' if exited else 'came to the end of the program'}"
+    names = {report.task for report in early.reports}
+    rest = [report for report in reports if report.task not in names]
+    if at_init:
+        what += " and never came to jax.distributed.initialize, where the others waited"
+        hint = "let every task call jax.distributed.initialize() before it can end"
+    else:
+        what += f", and {early.others} of {early.tasks} tasks did not"
+        hint = "all processes must compute the same, equally often: see slurm/mistakes"
+    return JaxsifError(what, describe_places(rest).replace("tasks were", "the others were"), hint)
 
 
 def _find_culprit(reports: Sequence[Report]) -> Report | None:
     """The first exit that is not the consequence of another: a neighbour's exception, JAX's SIGABRT, srun's SIGTERM."""
-    exits = [report for report in reports if report.event == "exit"]
+    exits = [report for report in reports if report.event == "exit" and report.status]
     followers = {report.task for report in reports if report.consequence}
     first_causes = [report for report in exits if report.task not in followers and report.status != _ABORTED]
     # SIGTERM behind another exit is srun's, which ends the step.
@@ -77,16 +208,20 @@ def _find_culprit(reports: Sequence[Report]) -> Report | None:
     return next(iter(first_causes or exits), None)
 
 
-def _describe_culprit(culprit: Report, reports: Sequence[Report]) -> JaxsifError:
+def _describe_culprit(culprit: Report, reports: Sequence[Report], changed_image: str = "") -> JaxsifError:
     raised = _exceptions(culprit.task, reports)
     where = raised[-1].where if raised else culprit.where
+    hint = _hint(culprit, raised[-1].text if raised else "")
+    if changed_image:
+        where = " and ".join(filter(None, (where, f"{changed_image}, which was written to during the run")))
+        hint = "copy a new image beside the old one and rename it: programs that run keep the old one"
     if 128 < culprit.status <= 128 + _LAST_SIGNAL:
         what = f"{culprit.place} was killed by {signal_name(culprit.status - 128)}"
     elif raised:
         what = f"{culprit.place} failed: {raised[-1].text}"
     else:
         what = f"{culprit.place} ended with exit status {culprit.status}"
-    error = JaxsifError(what, where, _hint(culprit, raised[-1].text if raised else ""))
+    error = JaxsifError(what, where, hint)
     error.exit_code = culprit.status
     return error
 
@@ -114,7 +249,7 @@ def _find_killed(errors: Sequence[str]) -> Report | None:
     for line in errors:
         killed = _KILLED.match(line)
         if killed:
-            return Report(int(killed[2]), killed[1], "exit", 128 + signal.SIGKILL)
+            return Report(int(killed[2]), killed[1], "exit", _KILLED_STATUS)
         if "CANCELLED" in line:
             return None
     return None
@@ -126,10 +261,19 @@ def _find_ended(errors: Sequence[str]) -> Report | None:
     return next((end for end in ends if end.status != _TERMINATED), None)
 
 
+def _gave_up(errors: Sequence[str]) -> bool:
+    """Whether JAX ended processes because another did not come to jax.distributed.initialize."""
+    return any(map(GAVE_UP.match, errors))
+
+
+def _waited_in_vain(culprit: Report, reports: Sequence[Report], errors: Sequence[str]) -> bool:
+    gave_up = culprit.status == _ABORTED and _gave_up(errors)
+    return gave_up or any(_IN_VAIN.match(report.text) for report in _exceptions(culprit.task, reports))
+
+
 def _find_stuck(culprit: Report, reports: Sequence[Report], errors: Sequence[str]) -> Report | None:
     """The task that others have waited for in vain: srun had to end it, and fewest of those were at its line."""
-    gave_up = culprit.status == _ABORTED and any(map(GAVE_UP.match, errors))
-    if not gave_up and not any(_IN_VAIN.match(report.text) for report in _exceptions(culprit.task, reports)):
+    if not _waited_in_vain(culprit, reports, errors):
         return None
     waited = {report.where for report in reports if report.status != _TERMINATED}
     places: dict[str, list[Report]] = {}
@@ -239,13 +383,14 @@ def _describe_missing(missing: re.Match[str], errors: Sequence[str]) -> JaxsifEr
 
 
 def describe_places(reports: Sequence[Report]) -> str:
-    """Where tasks were when a signal to all ended them, the fewest first; '' where all were at one line: no hang."""
+    """Where tasks were when something outside ended them, the fewest first; '' where no task has said it."""
     where = {report.task: report.where for report in reports if report.where}  # of an exception, before the exit
+    if not where:
+        return ""
+    where.update((report.task, "the end of the program") for report in reports if report.event == "end")
     places: dict[str, list[int]] = {}
     for task in sorted(where):
         places.setdefault(where[task], []).append(task)
-    if len(places) < 2:
-        return ""
     fewest = sorted(places.items(), key=lambda item: len(item[1]))
     shown = [f"{place} (task {_few(tasks)})" for place, tasks in fewest[:_MOST_PLACES]]
     more = f" and {len(fewest) - _MOST_PLACES} other places" if len(fewest) > _MOST_PLACES else ""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from jaxsif.children import Child, Pass, run
-from jaxsif.culprit import describe_cache, describe_places, find_failure
+from jaxsif.children import INSIST, INSIST_ONCE, Child, Pass, Remote, run
+from jaxsif.culprit import End, describe_cache, describe_places, find_failure
 from jaxsif.distributed import PORT_VARIABLE
 from jaxsif.errors import PortTakenError
 from jaxsif.host import coordinator_ports, free_ports, step_name
@@ -19,7 +18,7 @@ from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.mpirun import Output
 from jaxsif.plan import LaunchPlan, build
 from jaxsif.program import suggest
-from jaxsif.reports import ReportFilter
+from jaxsif.reports import ReportFilter, find_step
 from jaxsif.request import Host, RunOptions
 from jaxsif.slurm import Allocation
 
@@ -82,33 +81,59 @@ def launch(
 ) -> int:
     """Run the plan to its end; return 0 or 128 + N for a signal to us, raise JaxsifError with the cause otherwise.
 
-    `note` is told where tasks were that a signal from outside has ended; with `verbose`, of their compile cache, too.
+    `note` is told where tasks were that a signal to us has ended; with `verbose`, of their compile cache, too.
     `stdout` makes what reads their standard output, which is ours without it.
     """
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
     seen = ReportFilter(plan.label)
+    image = _content_of(plan.image)
     ended = run(_CHILDREN[plan.launcher](plan, base, seen, stdout))
-    ended_by_signal = ended.interrupted or ended.status == 128 + signal.SIGTERM
-    told = describe_cache(seen.reports) if verbose else "", describe_places(seen.reports) if ended_by_signal else ""
-    for line in filter(None, told):
+    changed = plan.image if plan.image and _is_rewritten(image, _content_of(plan.image)) else ""
+    end = End(ended.status, plan.launcher, plan.layout.ntasks, ended.interrupted, ended.killed, changed)
+    failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
+    places = describe_places(seen.reports) if ended.interrupted and not failure else ""
+    for line in filter(None, (describe_cache(seen.reports) if verbose else "", places)):
         if note:
             note(line)
-    if ended.interrupted:
-        return 128 + ended.interrupted
-    failure = find_failure(ended.status, seen.reports, seen.errors, plan.launcher, seen.barriers)
     if failure:
         if plan.redirected and not seen.reports:
             failure.hint = "see the files of --output and --error in --srun-args, to which the tasks have written"
         failure.hint = failure.hint or suggest(plan.command, failure, seen.errors)
         raise failure
-    return 0
+    return 128 + ended.interrupted if ended.interrupted else 0
+
+
+def _content_of(image: str | None) -> tuple[int, ...] | None:
+    """The number of an image's file, and what changes when it is written to; None where there is none."""
+    try:
+        found = os.stat(image) if image else None
+    except OSError:
+        return None  # it is gone, and programs that have it open go on
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if found else None
+
+
+def _is_rewritten(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> bool:
+    """Whether it is the same file with another content; a new file of that name leaves running programs the old one."""
+    return bool(before and after and before[0] == after[0] and before != after)
 
 
 def _srun_children(
     plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
 ) -> list[Child]:
-    return [Child(plan.argv, environ, seen.feed, stdout() if stdout else None)]
+    read = stdout() if stdout else None
+    has_job = "SLURM_JOB_ID" in environ or any(word.startswith("--jobid") for word in plan.launch_argv)
+
+    def end() -> tuple[str, ...]:
+        step = find_step(seen.reports)
+        return ("scancel", "--signal=TERM", step) if step else ()
+
+    def clear() -> tuple[str, ...]:
+        step = find_step(seen.reports)
+        job = step.partition(".")[0]
+        return ("scancel", step, *([] if has_job else [job])) if step else ()
+
+    return [Child(plan.argv, environ, seen.feed, read, insist=INSIST[:1], remote=Remote(end, clear))]
 
 
 def _mpirun_children(
@@ -127,7 +152,7 @@ def _mpirun_children(
         return shown + seen.feed(b"")
 
     read = stdout() if stdout else None
-    return [Child(plan.argv, environ, stderr, out.feed if plan.label else read, own_group=True)]
+    return [Child(plan.argv, environ, stderr, out.feed if plan.label else read, own_group=True, insist=INSIST_ONCE)]
 
 
 def _local_children(

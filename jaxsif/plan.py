@@ -34,6 +34,7 @@ class LaunchPlan(NamedTuple):
     components: tuple[tuple[str, ...], ...] = ()  # srun's options for the other components of a heterogeneous job
     command: tuple[str, ...] = ()  # the program in each task, and its arguments
     redirected: bool = False  # srun writes standard error into files, so that no report arrives
+    image: str | None = None  # the file or folder that the tasks run from; None without a container
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -69,6 +70,7 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         components=tuple(components),
         command=options.command,
         redirected=_redirects_errors(options.srun_args),
+        image=host.image,
     )
 
 
@@ -139,7 +141,6 @@ def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | Non
         SRUN,
         "--export=ALL",  # a job submitted with --export=NONE would hand that on to its steps
         "--kill-on-bad-exit=1",  # one failed process ends the step
-        "--quit-on-interrupt",  # one Ctrl-C ends it
     ]
     if options.label:
         argv.append("--label")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -21,15 +22,45 @@ Running = subprocess.Popen[bytes]
 
 
 def start_process(argv: Sequence[str], environ: Mapping[str, str], stdin: bool, stdout: bool, alone: bool) -> Running:
-    """A command whose standard error is a pipe; raises HostError if it cannot start.
+    """A command whose standard error is a pipe; it gets SIGTERM when we are killed. Raises HostError.
 
-    With `stdin` it inherits ours; with `stdout`, that is a pipe too; `alone`, it is the leader of a session.
+    With `stdin` it inherits ours; with `stdout`, that is a pipe too; `alone`, it is the leader of a session, and the
+    signal is for all its group.
     """
     read, write = None if stdin else subprocess.DEVNULL, subprocess.PIPE if stdout else None
+    with _lifeline() as line:
+        streams: dict[str, Any] = {"stdin": read, "stdout": write, "stderr": subprocess.PIPE}
+        try:
+            started = subprocess.Popen(argv, env=environ, pass_fds=(line,), start_new_session=alone, **streams)
+        except OSError as error:
+            raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
+        fcntl.fcntl(line, fcntl.F_SETOWN, -started.pid if alone else started.pid)
+    return started
+
+
+@contextmanager
+def _lifeline() -> Iterator[int]:
+    """The read end of a pipe whose write end we keep: at our end, however it comes, the kernel signals its owner.
+
+    As prctl(PR_SET_PDEATHSIG) would in the child; Python has no prctl, and to import ctypes takes longer than to start
+    srun. See fcntl(2), F_SETSIG. The number is above those that scripts use.
+    """
+    read, _write = os.pipe()  # nobody else inherits the write end, and nothing closes it
+    high = fcntl.fcntl(read, fcntl.F_DUPFD_CLOEXEC, 100)
+    os.close(read)
+    fcntl.fcntl(high, fcntl.F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(high, fcntl.F_SETFL, fcntl.fcntl(high, fcntl.F_GETFL) | os.O_ASYNC)
     try:
-        return subprocess.Popen(
-            argv, env=environ, stdin=read, stdout=write, stderr=subprocess.PIPE, start_new_session=alone
-        )
+        yield high
+    finally:
+        os.close(high)
+
+
+def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
+    """A command in a session of its own that reads nothing and says nothing; raises HostError if it cannot start."""
+    void = subprocess.DEVNULL
+    try:
+        return subprocess.Popen(argv, env=environ, stdin=void, stdout=void, stderr=void, start_new_session=True)
     except OSError as error:
         raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
 

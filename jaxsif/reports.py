@@ -7,6 +7,7 @@ that is the one channel which exists wherever srun works: no port, no shared fol
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 MARKER = b"\x1ejaxsif "  # as in jaxsif/task/failure.py and start.sh
@@ -18,6 +19,7 @@ _KEPT_LINES = re.compile(
     r"^(srun: error: |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) |FATAL: |Error for command |"
     rf"F.*Unknown flags? in XLA_|{GAVE_UP.pattern})"
 )
+_ABORTED = "srun: Job step aborted: "  # of a step that is cancelled, and not of one whose task has failed
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
 # What JAX says of a barrier that not all processes have reached in time, in three lines or more.
 _BARRIER = re.compile(r".*\bBarrier timed out\. Id: (\S*?)(?:::\d+)*\. ")
@@ -30,7 +32,7 @@ class Report(NamedTuple):
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME; empty without Slurm
-    event: str  # started, warning, refused, port-taken, exception, exit or cache
+    event: str  # started, warning, refused, port-taken, exception, end, exit or cache; and Slurm's cancelled
     status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
     text: str = ""  # of an exception, a refusal or a warning
     where: str = ""  # FILE:LINE of an exception, or of what a signal like SIGABRT has ended
@@ -40,6 +42,7 @@ class Report(NamedTuple):
     written: int = 0  # entries
     saved: float = 0.0  # seconds of compiling
     hint: str = ""  # what to do about a refusal
+    step: str = ""  # of the first task's start: Slurm's number of the step, such as 12.0
 
     @property
     def place(self) -> str:
@@ -109,6 +112,8 @@ class ReportFilter:
         text = self._begun[label.end() if label else 0 :].decode(errors="replace").rstrip()
         if _KEPT_LINES.match(text):
             self.errors.append(text)
+        if text.startswith(_ABORTED):  # among the reports, because what has failed before it counts
+            self.reports.append(Report(-1, "", "cancelled"))
         self._read_barrier(label[0] if label else b"", text)
         self._begun = b""
 
@@ -132,6 +137,11 @@ class ReportFilter:
         elif not begin:
             return
         self._barrier[label] = before
+
+
+def find_step(reports: Sequence[Report]) -> str:
+    """Slurm's number of the step, such as '12.0'; '' until its first task has started."""
+    return next((report.step for report in reports if re.fullmatch(r"\d+\.\d+", report.step)), "")
 
 
 def _parse_report(text: bytes) -> Report | None:

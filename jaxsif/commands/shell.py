@@ -68,7 +68,9 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     allocation = Allocation.from_environ(environ)
     said = {**said, **ONE_TASK, **choose_launcher(environ)}
     prepared = prepare(said, _SHELL, allocation, environ, run.note, fixed)
-    srun_args = [*(["--pty"] if sys.stdin.isatty() else ["--unbuffered"]), *([f"--jobid={job}"] if job else [])]
+    # Without a terminal of its own, the shell is ended by one Ctrl-C.
+    how = ["--pty"] if sys.stdin.isatty() else ["--unbuffered", "--quit-on-interrupt"]
+    srun_args = [*how, *([f"--jobid={job}"] if job else [])]
     if job or (allocation and not allocation.in_step):
         srun_args.append("--overlap")  # with the job's other steps
     request = prepared.request._replace(srun_args=(*srun_args, *prepared.request.srun_args))

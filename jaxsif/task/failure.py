@@ -13,6 +13,7 @@ import contextlib
 import faulthandler
 import json
 import os
+import re
 import signal
 import stat
 import sys
@@ -20,11 +21,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from types import CodeType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 # `jaxsif run` reads lines that begin so from the tasks' standard error and does not show them.
 MARKER = "\x1ejaxsif "
 
+_LONGEST_TEXT = 300  # characters of an exception
 _GRACE = 1.0  # seconds for the program's own exit handlers
 # What the neighbours of a dead process raise. They wait a little, so that the first to be heard is the culprit.
 _CONSEQUENCES = (
@@ -86,10 +88,14 @@ def _watch_crashes(descriptor: str) -> None:
     os.set_inheritable(pipe, False)
     c_stack = {"c_stack": False} if sys.version_info >= (3, 14) else {}
     faulthandler.enable(pipe, **c_stack)
-    faulthandler.register(signal.SIGTERM, pipe, chain=True)
+    # nohup has SIGHUP ignored, and so it stays.
+    told = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    for number in told:
+        faulthandler.register(number, pipe, chain=True)
 
     def forget() -> None:
-        faulthandler.unregister(signal.SIGTERM)
+        for number in told:
+            faulthandler.unregister(number)
         faulthandler.disable()
         os.close(pipe)
 
@@ -129,6 +135,8 @@ def _on_shutdown(watch: _Watch) -> None:
     exception = watch.exception or getattr(sys, "last_value", None)
     status = exit_status(exception)
     if exception is None or status == 0:
+        if watch.report and _connected():
+            _emit({**watch.origin, "event": "end"})  # from here on, JAX waits for the other processes
         return
     text = describe(exception)
     consequence = any(phrase in text for phrase in _CONSEQUENCES)
@@ -161,13 +169,42 @@ def describe(exception: BaseException) -> str:
     if isinstance(exception, AssertionError) and _innermost(exception) == ("xla_bridge.py", "backends"):
         # All that JAX says is 'AssertionError'.
         return f"JAX cannot use any platform of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
-    try:
-        message = str(exception)
-    except Exception:  # as in tracebacks: an exception that cannot be shown must not hide where it came from
-        message = "<exception str() failed>"
+    message = _message(exception)
+    inner = _find_callback(message)
+    if inner:
+        return f"{inner.text} (in a callback of JAX)"[:_LONGEST_TEXT]
     lines = message.strip().splitlines() or [""]
     name = type(exception).__qualname__
-    return (f"{name}: {lines[0]}" if lines[0] else name)[:300]
+    return (f"{name}: {lines[0]}" if lines[0] else name)[:_LONGEST_TEXT]
+
+
+def _message(exception: BaseException) -> str:
+    try:
+        return str(exception)
+    except Exception:  # as in tracebacks: an exception that cannot be shown must not hide where it came from
+        return "<exception str() failed>"
+
+
+class _Callback(NamedTuple):
+    """What has failed in a callback that XLA called, such as that of io_callback."""
+
+    text: str  # 'ValueError: boom'
+    where: str  # FILE:LINE, as of `location`
+
+
+def _find_callback(message: str) -> _Callback | None:
+    """The exception in a callback, of whose traceback XLA makes the text of its own; None where there is none."""
+    _, found, traceback = message.partition("CpuCallback error calling callback: Traceback (most recent call last):\n")
+    if not found:
+        return None
+    where, text = "", ""
+    for line in traceback.splitlines():
+        frame = re.match(r'  File "(.+)", line (\d+)', line)
+        if frame and (not where or not _is_installed(frame[1])):
+            where = f"{frame[1]}:{frame[2]}"
+        elif re.match(r"[^\W\d][\w.]*(: |$)", line):
+            text = line
+    return _Callback(text or "an exception", where)
 
 
 def _innermost(exception: BaseException) -> tuple[str, str]:
@@ -181,16 +218,23 @@ def _innermost(exception: BaseException) -> tuple[str, str]:
 
 def location(exception: BaseException) -> str:
     """'FILE:LINE' of the innermost frame in the user's own code, or of the innermost one at all."""
+    callback = _find_callback(_message(exception))
+    if callback and callback.where:
+        return callback.where
     found = ""
-    not_theirs = (sys.base_prefix + "/lib/", "<frozen", os.path.dirname(__file__) + os.sep)
     traceback = exception.__traceback__
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
-        installed = "/site-packages/" in name or "/dist-packages/" in name or name.startswith(not_theirs)
-        if not installed or not found:
+        if not found or not _is_installed(name):
             found = f"{name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return found
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a frame's file is not the user's own code."""
+    not_theirs = (sys.base_prefix + "/lib/", "<frozen", os.path.dirname(__file__) + os.sep)
+    return "/site-packages/" in name or "/dist-packages/" in name or name.startswith(not_theirs)
 
 
 def _origin(environ: Mapping[str, str]) -> dict[str, Any]:

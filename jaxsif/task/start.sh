@@ -37,7 +37,8 @@ if [ ! -e /opt/jaxsif/image ]; then
     export PYTHONPATH="$here/site${PYTHONPATH:+:$PYTHONPATH}"
 fi
 
-if [ "$task" = 0 ]; then report '"event": "started"'; fi
+# The step's number: `jaxsif run` may have to end it by scancel.
+if [ "$task" = 0 ]; then report '"event": "started", "step": "'"${SLURM_JOB_ID-}.${SLURM_STEP_ID-}"'"'; fi
 
 warn() { # TEXT, without quotes; once on each node, and `jaxsif run` shows it once
     [ "${SLURM_LOCALID:-0}" != 0 ] || report '"event": "warning", "text": "'"$1"'"'
@@ -97,7 +98,6 @@ find_line() {
 trap : HUP INT QUIT TERM USR1 USR2
 (exec "$@" 2>&3 3>&- 8<&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
 status=$?
-[ "$status" -ne 0 ] || exit 0
 
 # SIGABRT is how JAX ends a process whose neighbour died: let the neighbour speak first.
 [ "$status" -ne 134 ] || sleep 0.5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -51,9 +53,10 @@ def ssh(cluster: Cluster) -> Iterator[None]:
 @pytest.fixture
 def folder(cluster: Cluster) -> Iterator[str]:
     """A fresh folder in the user's home, on the shared file system, with tests/cluster/programs in it."""
-    path = cluster.check("mktemp -d ~/test.XXXXXX").strip()
-    for program in PROGRAMS.glob("*.py"):
-        cluster.write(f"{path}/{program.name}", program.read_text())
+    unpack = "import json, sys\nfor name, text in json.load(sys.stdin).items(): open(name, 'w').write(text)"
+    programs = json.dumps({program.name: program.read_text() for program in PROGRAMS.glob("*.py")})
+    make = f"cd $(mktemp -d ~/test.XXXXXX) && python3 -c {shlex.quote(unpack)} && pwd"
+    path = cluster.check(make, stdin=programs).strip()
     yield path
     cluster.check(f"scancel --me && rm -rf {path}")
 

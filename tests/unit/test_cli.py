@@ -18,7 +18,7 @@ from jaxsif.options import OPTIONS
 from jaxsif.request import RunOptions
 
 ROOT = Path(__file__).parents[2]
-ALWAYS = "srun --export=ALL --kill-on-bad-exit=1 --quit-on-interrupt"
+ALWAYS = "srun --export=ALL --kill-on-bad-exit=1"
 SHARE = f"{sys.executable} -IS {ROOT}/jaxsif/node/share.py"
 Jaxsif = Callable[..., tuple[int, str, str]]
 
@@ -392,7 +392,9 @@ def test_a_shell_is_one_task_whatever_settings_say_of_runs(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     (host / "jaxsif.toml").write_text(f"[run]\n{setting}\n")
     jaxsif("shell")
-    assert " ".join(started).startswith(f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --unbuffered apptainer ")
+    assert " ".join(started).startswith(
+        f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --unbuffered --quit-on-interrupt apptainer "
+    )
 
 
 def test_a_setting_that_stages_is_for_jobs(jaxsif: Jaxsif, host: Path) -> None:
@@ -433,6 +435,8 @@ def test_a_shell_in_another_job_asks_nothing_of_the_one_that_it_is_called_in(
     argv, environ = started
     assert isinstance(argv, tuple)
     assert isinstance(environ, dict)
-    assert " ".join(argv).startswith(f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --unbuffered --jobid=77 --overlap apptai")
+    assert " ".join(argv).startswith(
+        f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --unbuffered --quit-on-interrupt --jobid=77 --overlap apptai"
+    )
     assert environ["APPTAINERENV_JAXSIF_LAYOUT"] == "1:-"
     assert not [name for name in environ if name.startswith("SLURM")]

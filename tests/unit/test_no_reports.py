@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxsif.culprit import find_failure
+from jaxsif.culprit import End, find_failure
 from jaxsif.errors import JaxsifError
 
 ENDED = "srun: error: node1: task 0: Exited with exit code 255"
@@ -20,7 +20,7 @@ NO_BIND = (
 
 def find(status: int, *errors: str) -> JaxsifError:
     """The error of a run by srun that ended with `status`."""
-    failure = find_failure(status, [], errors, "srun")
+    failure = find_failure(End(status, "srun"), [], errors)
     assert failure is not None
     return failure
 

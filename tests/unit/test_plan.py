@@ -50,7 +50,7 @@ def test_srun_missing(asked: str | None, allocation: Allocation | None, origin: 
     assert caught.value.render() == (f"jaxsif: error: srun is not on the PATH\n  from: {origin}\n  try:  load Slurm")
 
 
-ALWAYS = ("srun", "--export=ALL", "--kill-on-bad-exit=1", "--quit-on-interrupt")
+ALWAYS = ("srun", "--export=ALL", "--kill-on-bad-exit=1")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.culprit import describe_cache, describe_places, find_failure, signal_name
+from jaxsif.culprit import End, describe_cache, describe_places, find_failure, signal_name
 from jaxsif.reports import Barrier, Report, ReportFilter
 
 
@@ -314,7 +314,7 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
     ],
 )
 def test_first_cause(status: int, reports: list[Report], errors: list[str], code: int, text: str) -> None:
-    failure = find_failure(status, reports, errors, "srun")
+    failure = find_failure(End(status, "srun"), reports, errors)
     assert failure is not None
     assert failure.render() == f"jaxsif: error: {text}"
     assert failure.exit_code == code
@@ -405,20 +405,20 @@ INIT_HINT = (
     ],
 )
 def test_the_odd_one_at_a_barrier(barrier: Barrier, reports: list[Report], text: str) -> None:
-    failure = find_failure(134, reports, [], "srun", [barrier])
+    failure = find_failure(End(134, "srun"), reports, [], [barrier])
     assert failure is not None
     assert failure.render() == f"jaxsif: error: {text}"
 
 
 def test_a_barrier_that_the_program_went_on_from_is_no_cause() -> None:
-    failure = find_failure(134, ALL_ABORTED, [], "srun", [Barrier("save", 3, 4, 1, (2,))])
+    failure = find_failure(End(134, "srun"), ALL_ABORTED, [], [Barrier("save", 3, 4, 1, (2,))])
     assert failure is not None
     assert failure.what == "task 0 on node0 was killed by SIGABRT"
 
 
 def test_a_barrier_is_no_cause_where_a_task_failed_by_itself() -> None:
     reports = [*ALL_ABORTED, raised(2, "ValueError: shapes"), ended(2, 1)]
-    failure = find_failure(134, reports, [], "srun", [Barrier("Shutdown", 3, 4, 1, (2,))])
+    failure = find_failure(End(134, "srun"), reports, [], [Barrier("Shutdown", 3, 4, 1, (2,))])
     assert failure is not None
     assert failure.what == "task 2 on node2 failed: ValueError: shapes"
 
@@ -496,14 +496,15 @@ TIMED_OUT = raised(0, "JaxRuntimeError: Gloo: Timed out waiting 30000ms")
     ],
 )
 def test_the_one_that_others_waited_for(reports: list[Report], errors: list[str], text: str) -> None:
-    failure = find_failure(134, [started(), *reports], errors, "srun")
+    failure = find_failure(End(134, "srun"), [started(), *reports], errors)
     assert failure is not None
     assert f"{failure.render()}\n".startswith(f"jaxsif: error: {text}")
 
 
 def test_places_of_tasks() -> None:
     reports = [Report(task, "", "exit", 143, where="a.py:9") for task in range(12) if task != 5]
-    assert describe_places(reports) == ""
+    assert describe_places(reports) == "tasks were at a.py:9 (task 0, 1, 2, 3, 4, 6, 7, 8 and 3 more)"
+    assert describe_places([ended(5, 137)]) == ""
     interrupted = Report(5, "", "exception", text="KeyboardInterrupt", where="a.py:2")
     text = "tasks were at a.py:2 (task 5), a.py:9 (task 0, 1, 2, 3, 4, 6, 7, 8 and 3 more)"
     assert describe_places([*reports, interrupted, ended(5, 130)]) == text
@@ -512,7 +513,7 @@ def test_places_of_tasks() -> None:
 
 
 def test_a_line_where_a_signal_came() -> None:
-    failure = find_failure(139, [started(), Report(1, "node1", "exit", 139, where="train.py:7")], [], "srun")
+    failure = find_failure(End(139, "srun"), [started(), Report(1, "node1", "exit", 139, where="train.py:7")], [])
     assert failure is not None
     assert failure.render() == "jaxsif: error: task 1 on node1 was killed by SIGSEGV\n  from: train.py:7"
 
@@ -520,20 +521,20 @@ def test_a_line_where_a_signal_came() -> None:
 def test_sigkill_of_a_whole_task_is_the_cause_of_the_others_sigterm() -> None:
     """The parent of the program, which would report, is killed too; Slurm says which one was."""
     killed, cancelled = "srun: error: node2: task 3: Killed", "slurmstepd-node1: error: *** STEP 7.0 CANCELLED AT ***"
-    failure = find_failure(137, [started(), ended(0, 143)], [killed, cancelled], "srun")
+    failure = find_failure(End(137, "srun"), [started(), ended(0, 143)], [killed, cancelled])
     assert failure is not None
     assert failure.render().startswith("jaxsif: error: task 3 on node2 was killed by SIGKILL\n")
     for reports in ([ended(0, 134)], [raised(0, GONE, True), ended(0, 1)]):
-        failure = find_failure(137, [started(), *reports], [killed, cancelled], "srun")
+        failure = find_failure(End(137, "srun"), [started(), *reports], [killed, cancelled])
         assert failure is not None
         assert failure.what == "task 3 on node2 was killed by SIGKILL"
-    ended_by_slurm = find_failure(137, [started(), ended(0, 143)], [cancelled, killed], "srun")
+    ended_by_slurm = find_failure(End(137, "srun"), [started(), ended(0, 143)], [cancelled, killed])
     assert ended_by_slurm is not None
     assert ended_by_slurm.what == "task 0 on node0 was killed by SIGTERM"
 
 
 def test_success_has_no_cause_whatever_was_said() -> None:
-    assert find_failure(0, [started(), ended(1, 3)], ["srun: error: x"], "srun") is None
+    assert find_failure(End(0, "srun"), [started(), ended(1, 3)], ["srun: error: x"]) is None
 
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (33, "signal 33"), (70, "signal 70")])
@@ -572,7 +573,7 @@ def test_an_unknown_flag_of_xla_is_named(line: str, flags: str, label: bool) -> 
     ended = report_line(event="exit", status=1)
     shown, reports, errors = feed_all([STARTED, said, b"0: " * label + ended], label)
     assert said in shown
-    error = find_failure(1, reports, errors, "srun")
+    error = find_failure(End(1, "srun"), reports, errors)
     assert error is not None
     assert (error.what, error.where) == (f"XLA does not know {flags}", "XLA_FLAGS, in task 0 on node1")
     assert error.exit_code == 1

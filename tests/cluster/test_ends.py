@@ -1,0 +1,161 @@
+"""Runs that end otherwise than by a crash: what the last error says, and that nothing is left."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+
+import pytest
+from harness import PROGRAMS, Cluster, jaxsif_run
+
+OPTIONS = ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2", "--srun-args=--nodelist=node[1-2]")
+# Ignores what asks it to end, so that only SIGKILL ends it.
+STUBBORN = ("sh", "-c", "trap '' TERM INT; echo computes; sleep 1234; sleep 1234")
+
+
+def line_of(text: str) -> int:
+    """The number of the line of fail.py that has `text`."""
+    lines = (PROGRAMS / "fail.py").read_text().splitlines()
+    return 1 + next(index for index, line in enumerate(lines) if text in line)
+
+
+SUMS, SLEEPS = line_of("total(jnp.ones"), line_of("time.sleep")
+
+
+def start(cluster: Cluster, folder: str, *program: str, computing: int = 4) -> subprocess.Popen[str]:
+    """A run in the folder, whose number is in the file `pid`, once so many tasks compute."""
+    run = jaxsif_run(*OPTIONS, "--", *program)
+    launcher = cluster.start(f"cd {folder} && echo $$ >pid && {run}")
+    assert launcher.stdout is not None
+    for _ in range(computing):
+        while "computes" not in launcher.stdout.readline():
+            assert launcher.poll() is None
+    return launcher
+
+
+def tasks_left(cluster: Cluster) -> str:
+    """What runs of these tests on the nodes."""
+    find = ["pgrep", "-fa", "fail.py|start.sh|sleep 1234|apptainer|squashfuse"]
+    return "".join(cluster.run(find, node=node).stdout for node in ("node1", "node2"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "said"),
+    [
+        ("leave", 1, "ended with exit status 0, and 3 of 4 tasks did not"),
+        ("absent", 134, "ended with exit status 0 and never came to jax.distributed.initialize, where the others "),
+    ],
+)
+def test_a_task_that_leaves_is_named(cluster: Cluster, folder: str, kind: str, status: int, said: str) -> None:
+    script = jaxsif_run(*OPTIONS, "--init-timeout=5", "--", "python", "fail.py", kind, "2")
+    done = cluster.run(f"cd {folder} && {script}")
+    assert done.returncode == status
+    error, where, hint = done.stderr.splitlines()[-3:]
+    assert error.startswith(f"jaxsif: error: task 2 on node2 {said}"), done.stderr
+    assert re.match(r"  from: the others were at \S+/fail\.py:\d+ \(task [013, ]+\)$", where), done.stderr
+    assert hint.startswith("  try:  ")
+
+
+@pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143)])
+def test_a_signal_tells_where_tasks_hang(cluster: Cluster, folder: str, name: str, status: int) -> None:
+    launcher = start(cluster, folder, "python", "fail.py", "stay", "2", computing=3)
+    time.sleep(1)  # the fourth comes to its line
+    begin = time.monotonic()
+    cluster.check(f"kill -{name} $(cat {folder}/pid)")
+    _, err = launcher.communicate(timeout=20)
+    assert time.monotonic() - begin < 5
+    assert launcher.returncode == status
+    # srun may drop what the last of the tasks says.
+    line = rf"jaxsif: tasks were at \S+/fail\.py:{SLEEPS} \(task 2\), \S+/fail\.py:{SUMS} \(task [013, ]+\)"
+    assert re.fullmatch(line, err.splitlines()[-1]), err
+    assert tasks_left(cluster) == ""
+
+
+def test_a_second_ctrl_c_ends_what_ignores_the_first(cluster: Cluster, folder: str) -> None:
+    launcher = start(cluster, folder, *STUBBORN)
+    cluster.check(f"kill -INT $(cat {folder}/pid); sleep 0.2; kill -INT $(cat {folder}/pid)")
+    launcher.communicate(timeout=10)
+    assert launcher.returncode == 130
+    cluster.wait_steps(0)
+    assert tasks_left(cluster) == ""
+
+
+@pytest.mark.parametrize("end", ["kill -INT $(cat pid)", "scancel --me"])
+def test_a_task_that_came_to_its_end_is_named_when_somebody_ends_the_run(
+    cluster: Cluster, folder: str, end: str
+) -> None:
+    """Its neighbours wait for it in a sum, and it for them in JAX's barrier."""
+    launcher = start(cluster, folder, "python", "fail.py", "end", "2", computing=3)
+    time.sleep(1)
+    cluster.check(f"cd {folder} && {end}")
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode == (130 if "INT" in end else 143)
+    error, where, _ = err.splitlines()[-3:]
+    assert error == "jaxsif: error: task 2 on node2 came to the end of the program, and 3 of 4 tasks did not", err
+    assert re.search(rf"the others were at \S+/fail\.py:{SUMS} \(task [013, ]+\)$", where), err
+    assert ("the run was cancelled: step " in where) == ("scancel" in end)
+
+
+def test_nobody_is_blamed_for_a_cancelled_run(cluster: Cluster, folder: str) -> None:
+    launcher = start(cluster, folder, "python", "fail.py", "none", "0")
+    cluster.check("scancel --me")
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode == 143
+    error, where, hint = err.splitlines()[-3:]
+    assert re.fullmatch(r"jaxsif: error: the run was cancelled: step \d+\.0", error), err
+    assert re.match(rf"  from: tasks were at .*/fail\.py:{SUMS} \(task ", where), err
+    assert hint.startswith("  try:  sacct --jobs=")
+
+
+def test_nobody_is_blamed_for_the_time_limit(cluster: Cluster, folder: str) -> None:
+    launcher = start(cluster, folder, "sh", "-c", "echo computes; sleep 1234")
+    cluster.check("scontrol update JobId=$(squeue --me --noheader --format=%i) EndTime=now+1")
+    _, err = launcher.communicate(timeout=90)  # Slurm looks every few seconds
+    assert launcher.returncode == 143
+    assert re.search(r"\njaxsif: error: job \d+ reached its time limit\n  try:  pass a longer --time", err), err
+
+
+def test_when_srun_is_killed_its_tasks_end(cluster: Cluster, folder: str) -> None:
+    launcher = start(cluster, folder, *STUBBORN)
+    begin = time.monotonic()
+    cluster.check(f"pkill -KILL -x -P $(cat {folder}/pid) srun")
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode == 137
+    assert "jaxsif: error: srun was killed by SIGKILL\n  from: this host\n" in err
+    cluster.wait_steps(0)
+    assert time.monotonic() - begin < 10
+    assert tasks_left(cluster) == ""
+    cluster.wait_completed()
+    assert cluster.check("squeue --me --noheader") == ""
+
+
+def test_when_the_launcher_is_killed_its_tasks_end(cluster: Cluster, folder: str) -> None:
+    launcher = start(cluster, folder, *STUBBORN)
+    begin = time.monotonic()
+    cluster.check(f"kill -KILL $(cat {folder}/pid)")
+    launcher.communicate(timeout=20)
+    cluster.wait_steps(0)
+    assert time.monotonic() - begin < 10
+    assert tasks_left(cluster) == ""
+
+
+@pytest.mark.parametrize("kind", ["io", "pure"])
+def test_the_exception_of_a_callback_is_told(cluster: Cluster, folder: str, kind: str) -> None:
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "python", "callback.py", kind))
+    assert done.returncode == 1
+    line = 1 + (PROGRAMS / "callback.py").read_text().splitlines().index('    raise ValueError("in the callback")')
+    said = r"jaxsif: error: task 0 on node1 failed: ValueError: in the callback \(in a callback of JAX\)"
+    assert re.search(rf"{said}\n  from: {folder}/callback\.py:{line}\n$", done.stderr), done.stderr
+
+
+def test_an_image_that_is_written_to_under_a_run_is_named(cluster: Cluster, folder: str) -> None:
+    program = "import os, time; open('ready', 'w')\nwhile os.path.exists('ready'): time.sleep(0.1)\n"
+    program += "import decimal, xml.dom.minidom, asyncio, sqlite3, jax"
+    cluster.check(f"module load jax/sif && cp $JAX_IMAGE {folder}/mine.sif")
+    run = jaxsif_run("--nodes=1", "--image=mine.sif", "--", "python", "-c", program)
+    launcher = cluster.start(f"cd {folder} && {run}")
+    cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.1; done; truncate -s 20M mine.sif; rm ready")
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode not in (0, 125)
+    assert f" and {folder}/mine.sif, which was written to during the run\n  try:  copy a new image beside" in err
