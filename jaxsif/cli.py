@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.limits import read_number
 
 if TYPE_CHECKING:
     from jaxsif.describe import Program
@@ -82,7 +83,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 def _width() -> int:
     """As shutil.get_terminal_size."""
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns):
+    if read_number(columns):
         return int(columns)
     try:
         return os.get_terminal_size(1).columns or 80

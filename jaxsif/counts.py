@@ -10,8 +10,11 @@ Counts = tuple[tuple[int, int], ...]
 
 
 def parse_counts(text: str) -> Counts:
-    """The form of SLURM_TASKS_PER_NODE and SLURM_JOB_CPUS_PER_NODE; () for anything else."""
-    parts = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in text.split(",")]
+    """The form of SLURM_TASKS_PER_NODE and SLURM_JOB_CPUS_PER_NODE; () for anything else.
+
+    Slurm's numbers of tasks and of nodes have at most ten digits.
+    """
+    parts = [re.fullmatch(r"(\d{1,10})(?:\(x(\d{1,10})\))?", part) for part in text.split(",")]
     return fold((int(part[1]), int(part[2] or 1)) for part in parts if part) if all(parts) else ()
 
 

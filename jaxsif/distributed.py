@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import read_number, shorten
 
 # Above Linux's ephemeral ports (32768 to 60999), so that no outgoing connection holds one.
 COORDINATOR_PORTS = range(61000, 65500)
@@ -14,10 +15,10 @@ def parse_ports(text: str | None, source: str) -> range:
     if text is None:
         return COORDINATOR_PORTS
     first, dash, last = text.partition("-")
-    ends = [first, last if dash else first]
-    if not all(end.isdecimal() for end in ends) or not 1024 <= int(ends[0]) <= int(ends[1]) <= 65535:
-        raise JaxsifError(f"not a range of ports: {text!r}", source, "give FIRST-LAST, from 1024 to 65535")
-    return range(int(ends[0]), int(ends[1]) + 1)
+    begin, end = read_number(first) or 0, read_number(last if dash else first) or 0
+    if not 1024 <= begin <= end <= 65535:
+        raise JaxsifError(f"not a range of ports: {shorten(text)!r}", source, "give FIRST-LAST, from 1024 to 65535")
+    return range(begin, end + 1)
 
 
 def check_node_address(pattern: str, source: str) -> str:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import re
 
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import MOST_NODES, read_number, shorten
 
 # Compiled when they are used: most runs read no node list.
 _TEXT = r"[^,\[\]]*"
 _ENTRY = rf"(?=[^,\]]){_TEXT}(?:\[[^\[\]]*\]{_TEXT})*"  # one name of the list, with its groups
 _LIST = rf"{_ENTRY}(?:,{_ENTRY})*"
 _GROUP = r"\[([^\]]*)\]"
+_LONGEST_NAME = 255  # of a host, see gethostname(2) and DNS
 
 
 def expand(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> tuple[str, ...]:
-    """All names, in Slurm's order; raises JaxsifError for what is no node list. An empty text has none."""
+    """All names, in Slurm's order; raises JaxsifError for what is no node list, or too long. An empty text has none."""
+    number = count(nodelist, source)
     if "[" not in nodelist:  # plain names, as most lists of few nodes are
-        return tuple(nodelist.split(",")) if _entries(nodelist, source) else ()
+        return tuple(nodelist.split(",")) if number else ()
     names: list[str] = []
     for entry in _entries(nodelist, source):
         names += _expand_entry(entry, nodelist, source)
@@ -29,7 +32,10 @@ def expand(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> tuple[str, ...]
 
 def count(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> int:
     """How many names `expand` gives, without making them."""
-    return sum(_count_entry(entry, nodelist, source) for entry in _entries(nodelist, source))
+    number = sum(_count_entry(entry, nodelist, source) for entry in _entries(nodelist, source))
+    if number > MOST_NODES:
+        raise JaxsifError(f"a list of more than {MOST_NODES} nodes: {shorten(nodelist)!r}", source, "name fewer nodes")
+    return number
 
 
 def _entries(nodelist: str, source: str) -> list[str]:
@@ -39,9 +45,13 @@ def _entries(nodelist: str, source: str) -> list[str]:
 
 
 def _count_entry(entry: str, nodelist: str, source: str) -> int:
+    groups = [group.split(",") for group in re.findall(_GROUP, entry)] if "[" in entry else []
+    longest = len(re.sub(_GROUP, "", entry)) + sum(max(map(len, parts)) for parts in groups)
+    if groups and longest > _LONGEST_NAME:
+        raise _error(nodelist, source)
     product = 1
-    for group in re.findall(_GROUP, entry) if "[" in entry else ():
-        product *= sum(_count_part(part, nodelist, source) for part in group.split(","))
+    for parts in groups:
+        product *= sum(_count_part(part, nodelist, source) for part in parts)
     return product
 
 
@@ -51,10 +61,10 @@ def _count_part(part: str, nodelist: str, source: str) -> int:
 
 def _range(part: str, nodelist: str, source: str) -> range:
     """The numbers of a part of a group such as '001-015'."""
-    first, _, last = part.partition("-")
-    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+    begin, end = (read_number(number) for number in part.partition("-")[::2])
+    if begin is None or end is None or begin > end:
         raise _error(nodelist, source)
-    return range(int(first), int(last) + 1)
+    return range(begin, end + 1)
 
 
 def _numbers(group: str, nodelist: str, source: str) -> list[str]:
@@ -83,4 +93,6 @@ def _expand_entry(entry: str, nodelist: str, source: str) -> list[str]:
 
 
 def _error(nodelist: str, source: str) -> JaxsifError:
-    return JaxsifError(f"not a node list: {nodelist!r}", source, "scontrol show hostnames shows how Slurm reads it")
+    return JaxsifError(
+        f"not a node list: {shorten(nodelist)!r}", source, "scontrol show hostnames shows how Slurm reads it"
+    )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import MOST_NODES, read_number, shorten
 
 # Variables by which resource managers name a file of hosts, one line for each slot: PBS, LSF.
 HOSTFILE_VARIABLES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE")
@@ -24,14 +25,14 @@ class Host(NamedTuple):
 
 def parse_hosts(text: str, source: str) -> tuple[Host, ...]:
     """'node1:4,node2:4', 'node1,node2'; a name that stands twice has two slots. Raises JaxsifError."""
-    pairs = [part.strip().partition(":") for part in text.split(",")]
+    pairs = [part.strip().partition(":") for part in _few(text.split(","), source)]
     return _fold(((name, slots if colon else None) for name, colon, slots in pairs), source)
 
 
 def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
     """Lines such as 'node1 slots=4', 'node2', 'node1:4', '# text'; raises JaxsifError."""
     pairs: list[tuple[str, str | None]] = []
-    for line in text.splitlines():
+    for line in _few(text.splitlines(), source):
         name, *words = line.partition("#")[0].split() or [""]
         name, colon, count = name.partition(":")
         slots = [word[len("slots=") :] for word in words if word.startswith("slots=")]
@@ -40,15 +41,21 @@ def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
     return _fold(pairs, source)
 
 
+def _few(hosts: list[str], source: str) -> list[str]:
+    """The hosts of a list, one for each slot in some; raises JaxsifError for more than any cluster has."""
+    if len(hosts) > MOST_NODES:
+        raise JaxsifError(f"a list of more than {MOST_NODES} hosts", source, "name fewer hosts, each as NAME:SLOTS")
+    return hosts
+
+
 def _fold(pairs: Iterable[tuple[str, str | None]], source: str) -> tuple[Host, ...]:
     found: dict[str, int | None] = {}
     for name, slots in pairs:
-        if not re.fullmatch(r"\w[\w.-]*", name) or not (slots is None or (slots.isdecimal() and int(slots))):
-            raise JaxsifError(
-                f"not a host: {name + (f':{slots}' if slots is not None else '')!r}", source, "NAME:SLOTS"
-            )
-        known = name in found
-        found[name] = (found[name] or 1) + int(slots or 1) if known else int(slots) if slots else None
+        number = None if slots is None else read_number(slots)
+        if not re.fullmatch(r"\w[\w.-]*", name) or not (slots is None or number):
+            said = name if slots is None else f"{name}:{slots}"
+            raise JaxsifError(f"not a host: {shorten(said)!r}", source, "NAME:SLOTS")
+        found[name] = (found[name] or 1) + (number or 1) if name in found else number
     if not found:
         raise JaxsifError("a list of hosts without a host", source, "NAME:SLOTS,...")
     return tuple(Host(name, slots) for name, slots in found.items())
@@ -58,7 +65,9 @@ def choose_slots(hosts: Sequence[Host], source: str) -> int | None:
     """The number of slots that all hosts have, None where none is given; raises JaxsifError where they differ."""
     if len({host.slots for host in hosts}) > 1:
         shown = ", ".join(host.name if host.slots is None else f"{host.name}:{host.slots}" for host in hosts)
-        raise JaxsifError(f"the hosts have different numbers of slots: {shown}", source, "pass --ntasks-per-node=N")
+        raise JaxsifError(
+            f"the hosts have different numbers of slots: {shorten(shown)}", source, "pass --ntasks-per-node=N"
+        )
     return hosts[0].slots
 
 

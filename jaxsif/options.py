@@ -7,9 +7,10 @@ from collections.abc import Container
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import MOST_COUNT, read_number, shorten
 
 # What an option's value is, in words for people; in jaxsif.toml, of that type.
-COUNT = "a number from 1"
+COUNT = f"a number from 1 to {MOST_COUNT}"
 TEXT = "a string"
 PATH = "a path"  # in jaxsif.toml: as from the folder of the file
 LIST = "a list of strings"  # on the command line: the option, repeated; in a variable: words as for a shell
@@ -133,17 +134,19 @@ def _add_argument(group: argparse._ArgumentGroup, option: Option) -> None:
 
 
 def count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {COUNT}")
-    return int(text)
+    number = read_number(text)
+    if not is_a(number, COUNT):
+        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not {COUNT}")
+    assert number is not None
+    return number
 
 
 def read_variable(option: Option, text: str) -> Any:
     """The value that the option's variable gives; raises JaxsifError for one that is not of its kind."""
     where = f"{option.variable} (environment)"
     value: Any = text
-    if option.kind == COUNT and text.isdecimal():
-        value = int(text)
+    if option.kind == COUNT:
+        value = read_number(text)
     elif option.kind == SWITCH:
         value = _SWITCHES.get(text.lower())
     elif option.kind == LIST:
@@ -156,13 +159,15 @@ _SWITCHES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "fals
 
 def check_value(option: Option, value: object, name: str, where: str) -> Any:
     """The value, if it is of the option's kind; raises JaxsifError, which calls it `name`, otherwise."""
-    if option.kind == TEXT and isinstance(value, int) and not isinstance(value, bool):
+    if option.kind == TEXT and (value == 0 or is_a(value, COUNT)) and not isinstance(value, (bool, float)):
         value = str(value)  # gpus-per-node = 4
     if not is_a(value, option.kind):
         raise JaxsifError(f"{name} is not {option.kind}", where, f"{name} = …, {option.kind}")
+    if any("\0" in text for text in (value if isinstance(value, list) else [str(value)])):
+        raise JaxsifError(f"{name} has a NUL character", where, "no path, argument or variable can have one")
     if option.choices and value not in option.choices:
         choices = " or ".join(option.choices)
-        raise JaxsifError(f"{name} is not {choices}: {value!r}", where, f"{name} = {option.choices[0]}")
+        raise JaxsifError(f"{name} is not {choices}: {shorten(str(value))!r}", where, f"{name} = {option.choices[0]}")
     return value
 
 
@@ -171,7 +176,7 @@ def is_a(value: object, kind: str) -> bool:
     if kind == LIST:
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
     if kind == COUNT:
-        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+        return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_COUNT
     return isinstance(value, bool if kind == SWITCH else str)
 
 
@@ -182,4 +187,4 @@ def split_words(text: str, where: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise JaxsifError(f"cannot read {text!r}: {error}", where, "quote it as for a shell") from error
+        raise JaxsifError(f"cannot read {shorten(text)!r}: {error}", where, "quote it as for a shell") from error

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from jaxsif import hostlist
 from jaxsif.counts import Counts, fold, parse_counts
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import MOST_NODES, read_number, shorten
 
 
 class Allocation(NamedTuple):
@@ -42,7 +43,7 @@ class Allocation(NamedTuple):
         """The allocation, or None outside of one; raises JaxsifError for values that Slurm does not write."""
         if not environ.get("SLURM_JOB_ID"):
             return None
-        components = _optional_int(environ, "SLURM_HET_SIZE") or 1
+        components = _number_of_components(environ)
         if components == 1 or _is_in_step(environ):
             return cls._of_one(environ)
         parts = tuple(cls._of_one(_component(environ, index)) for index in range(components))
@@ -77,6 +78,7 @@ class Allocation(NamedTuple):
         )
 
 
+_MOST_COMPONENTS = 128  # of a heterogeneous job, Slurm's MAX_HET_JOB_COMPS
 _OF_A_JOB = "SLURMD?_|SRUN_CPUS_PER_TASK$"  # variables
 _OF_THE_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")  # but for these
 
@@ -103,18 +105,35 @@ def _is_in_step(environ: Mapping[str, str]) -> bool:
 
 def _number_of_nodes(environ: Mapping[str, str]) -> int:
     value = environ.get("SLURM_JOB_NUM_NODES") or "1"
-    if not value.isdecimal() or int(value) < 1:
+    nodes = read_number(value)
+    if not nodes or nodes > MOST_NODES:
         raise JaxsifError(
-            f"not a number of nodes: {value!r}",
+            f"not a number of nodes: {shorten(value)!r}",
             "SLURM_JOB_NUM_NODES (environment)",
             "unset SLURM_JOB_ID when this is not inside of a job",
         )
-    return int(value)
+    return nodes
+
+
+def _number_of_components(environ: Mapping[str, str]) -> int:
+    """Of a heterogeneous job; 1 of any other."""
+    components = _optional_int(environ, "SLURM_HET_SIZE") or 1
+    if components > _MOST_COMPONENTS:
+        raise JaxsifError(
+            f"a heterogeneous job of {components} components, more than {_MOST_COMPONENTS}",
+            "SLURM_HET_SIZE (environment)",
+            "unset SLURM_JOB_ID when this is not inside of a job",
+        )
+    return components
 
 
 def _optional_int(environ: Mapping[str, str], name: str) -> int | None:
+    """The number that a variable has; None where it has none. Raises JaxsifError for one that no number of Slurm is."""
     value = environ.get(name, "")
-    return int(value) if value.isdecimal() else None
+    number = read_number(value)
+    if number is None and value.isdecimal():
+        raise JaxsifError(f"too long for a number: {shorten(value)!r}", f"{name} (environment)", f"unset {name}")
+    return number
 
 
 def _gpus_per_node(environ: Mapping[str, str], nodes: int) -> int | None:
@@ -131,7 +150,9 @@ def _optional_gpus(environ: Mapping[str, str], name: str) -> int | None:
 def _gpus_per_task(environ: Mapping[str, str]) -> int | None:
     """From 'cpu=4,gres/gpu:a100=2' of Slurm 24.05 and later, or from the variable of older ones."""
     found = re.search(r"gres/gpu(?::[^=,]+)?[=:](\d+)", environ.get("SLURM_TRES_PER_TASK", ""))
-    return int(found[1]) if found else _optional_gpus(environ, "SLURM_GPUS_PER_TASK")
+    if found:
+        return parse_gpu_count(found[1], "SLURM_TRES_PER_TASK (environment)")
+    return _optional_gpus(environ, "SLURM_GPUS_PER_TASK")
 
 
 def _gpu_bind(environ: Mapping[str, str]) -> str:
@@ -153,10 +174,11 @@ def gpus_of(job: Allocation) -> Counts:
 
 def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
     """The number in an option's value: '4', 'a100:4', 'a100:2,v100:2'; raises JaxsifError for anything else."""
-    counts = [part.rsplit(":", 1)[-1] for part in text.split(",")]
-    if not all(count.isdecimal() for count in counts):
-        raise JaxsifError(f"not a number of GPUs: {text!r}", source, "give N or TYPE:N, as for srun")
-    return sum(map(int, counts))
+    counts = [read_number(part.rsplit(":", 1)[-1]) for part in text.split(",")]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        raise JaxsifError(f"not a number of GPUs: {shorten(text)!r}", source, "give N or TYPE:N, as for srun")
+    return sum(known)
 
 
 def parse_job_gpus(details: str) -> Counts:

@@ -6,6 +6,7 @@ from jaxsif.counts import Counts, align, fold, size, take
 from jaxsif.errors import JaxsifError
 from jaxsif.layouts.fitting import check_layout, count_sharers, render_gpus
 from jaxsif.layouts.layout import Group, Layout
+from jaxsif.limits import MOST_GPUS, MOST_TASKS
 from jaxsif.request import RunOptions
 from jaxsif.slurm import Allocation, gpus_of, parse_gpu_count
 
@@ -20,6 +21,7 @@ def plan_layout(asked: RunOptions, allocation: Allocation | None, job_gpus: Coun
     groups = _available(asked, allocation, job_gpus)
     groups, why = _choose_tasks(asked, allocation, groups)
     groups = [_choose_gpus(asked, group, allocation) for group in groups if group.tasks != 0]
+    _check_size(groups, why)
     bind = _binding(asked, allocation)
     # Where Slurm binds, it decides how many each has; and who gives the number leaves the rest idle on purpose.
     each = None if bind else asked.gpus_per_task
@@ -43,6 +45,15 @@ def _refuse_contradictions(asked: RunOptions) -> None:
         raise JaxsifError(
             f"{given[0]} and {given[1]} contradict each other", asked.source(given[1][2:]), f"leave out {given[1]}"
         )
+
+
+def _check_size(groups: list[Group], why: str) -> None:
+    """Raise JaxsifError for more tasks or GPUs on a node than can be: what follows goes through them one by one."""
+    for group in groups:
+        if (group.tasks or 0) > MOST_TASKS:
+            raise JaxsifError(f"{group.tasks} tasks on a node, more than {MOST_TASKS}", why, "ask for less")
+        if (group.gpus or 0) > MOST_GPUS:
+            raise JaxsifError(f"{group.gpus} GPUs on a node, more than {MOST_GPUS}", why, "ask for less")
 
 
 def _available(asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None) -> list[Group]:

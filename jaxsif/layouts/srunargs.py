@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import read_number
 
 # srun's option, long and short -> the attribute of RunOptions that means the same.
 _LONG = {
@@ -35,11 +36,12 @@ def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any]
         word = rest.pop(0)
         name, value, used = _read(word, rest)
         field = _LONG.get(name)
-        if field is None or not (value.isdecimal() or field in _TEXTS):
+        said = value if field in _TEXTS else read_number(value)
+        if field is None or said is None:
             left.append(word)
             continue
         del rest[:used]
-        found[field] = value if field in _TEXTS else int(value)
+        found[field] = said
         if given.get(field) not in (None, found[field]):
             raise JaxsifError(f"{name}={given[field]} and {name}={value} contradict each other", "--srun-args")
     return found, tuple(left)

@@ -91,17 +91,11 @@ def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> It
 
 def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Iterable[str]:
     """Name the node of each task: by itself srun spreads tasks as the CPUs are, and never as the GPUs are."""
-    hosts = iter(expand(allocation.nodelist))
-    names = ",".join(
-        name for group in layout.groups for _ in range(group.nodes or 0) for name in [next(hosts)] * (group.tasks or 0)
+    yield from (
+        "--distribution=arbitrary",
+        f"--nodelist={_name_nodes(layout, allocation)}",
+        f"--ntasks={layout.ntasks}",
     )
-    if len(names) > _LONGEST_WORD:
-        raise JaxsifError(
-            f"{layout.ntasks} tasks are too many to be placed one by one",
-            layout.why,
-            "allocate the same number of GPUs and CPUs on each node",
-        )
-    yield from ("--distribution=arbitrary", f"--nodelist={names}", f"--ntasks={layout.ntasks}")
     most = max(group.tasks or 0 for group in layout.groups)
     if allocation.ntasks_per_node and allocation.ntasks_per_node < most:
         yield f"--ntasks-per-node={most}"
@@ -113,6 +107,28 @@ def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Iterab
         yield "--overcommit"
     if allocation.in_step:
         yield "--overlap"
+
+
+def _name_nodes(layout: Layout, allocation: Allocation) -> str:
+    """The name of each task's node."""
+    hosts = expand(allocation.nodelist)
+    if len(hosts) < (layout.nodes or 0):
+        raise JaxsifError(
+            f"a list of {len(hosts)} nodes, and the job has {layout.nodes}",
+            "SLURM_JOB_NODELIST (environment)",
+            "unset SLURM_JOB_ID when this is not inside of a job",
+        )
+    names = ""
+    if (layout.ntasks or 0) <= _LONGEST_WORD:
+        tasks = [group.tasks or 0 for group in layout.groups for _ in range(group.nodes or 0)]
+        names = ",".join(name for name, count in zip(hosts, tasks) for _ in range(count))
+    if not 0 < len(names) <= _LONGEST_WORD:
+        raise JaxsifError(
+            f"{layout.ntasks} tasks are too many to be placed one by one",
+            layout.why,
+            "allocate the same number of GPUs and CPUs on each node",
+        )
+    return names
 
 
 def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> tuple[str, ...]:

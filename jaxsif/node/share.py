@@ -35,14 +35,16 @@ def tasks_here(environ: "Mapping[str, str]") -> int:
     """Tasks of this step on this node, as jaxsif/task/devices.py counts them. 1 where nothing tells."""
     if environ.get("SLURM_GTIDS"):
         return len(environ["SLURM_GTIDS"].split(","))
-    counts: list[int] = []
     try:
+        before = int(environ["SLURM_NODEID"])  # nodes before this one, in what is left of the list
         for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):
-            count, _, times = part.rstrip(")").partition("(x")
-            counts += [int(count)] * int(times or 1)
-        return counts[int(environ["SLURM_NODEID"])]
-    except (KeyError, ValueError, IndexError):
+            count, _, nodes = part.rstrip(")").partition("(x")
+            before -= int(nodes or 1)
+            if before < 0:
+                return int(count)
+    except (KeyError, ValueError):
         return 1
+    return 1
 
 
 def address(environ: "Mapping[str, str]") -> str:

@@ -124,7 +124,7 @@ def first_host(nodelist: str) -> str:
     rest = nodelist
     while rest and rest[0] != ",":
         if rest[0] == "[":
-            group, rest = rest[1:].split("]", 1)
+            group, _, rest = rest[1:].partition("]")
             name += group.split(",")[0].split("-")[0]
         else:
             name, rest = name + rest[0], rest[1:]

@@ -30,9 +30,11 @@ class MisfitError(Exception):
 
 def find_device_ids(environ: Mapping[str, str]) -> tuple[int, ...]:
     """The indices into the task's visible GPUs that its process uses, () without GPUs; raises MisfitError."""
-    gpus, tasks, local_id = len(visible_gpus(environ)), tasks_on_node(environ), int(environ.get("SLURM_LOCALID", "0"))
+    gpus, tasks = len(visible_gpus(environ)), tasks_on_node(environ)
+    local_id = _number(environ.get("SLURM_LOCALID", "0"), "SLURM_LOCALID")
     private = has_private_gpus(environ)
-    planned = parse_layout(environ[_LAYOUT], int(environ.get("SLURM_NODEID", "0"))) if environ.get(_LAYOUT) else None
+    node = _number(environ.get("SLURM_NODEID", "0"), "SLURM_NODEID")
+    planned = parse_layout(environ[_LAYOUT], node) if environ.get(_LAYOUT) else None
     if planned:
         _check(planned, tasks, gpus, private)
     if not gpus:
@@ -40,6 +42,13 @@ def find_device_ids(environ: Mapping[str, str]) -> tuple[int, ...]:
     if planned and planned.each and not private:
         return tuple(range(local_id * planned.each, (local_id + 1) * planned.each))
     return local_device_ids(local_id, tasks, gpus, private, uneven=bool(planned and planned.uneven))
+
+
+def _number(text: str, name: str) -> int:
+    """A number of nodes, tasks or GPUs, which is short; raises MisfitError."""
+    if not text.isdecimal() or len(text) > 10:
+        raise MisfitError(f"{name} has no number of Slurm: {text[:40]!r}", f"leave {name} as it is")
+    return int(text)
 
 
 def _check(planned: Planned, tasks: int, gpus: int, private: bool) -> None:
@@ -77,14 +86,14 @@ def parse_layout(text: str, node: int) -> Planned:
     for group in groups.split(","):
         counts, _, times = group.rstrip(")").partition("(x")
         tasks, _, gpus = counts.partition(":")
-        node -= int(times or 1)
+        node -= _number(times or "1", _LAYOUT)
         if node < 0:
             break
     each = [word[len("per-task=") :] for word in words if word.startswith("per-task=")]
     return Planned(
-        None if tasks == "-" else int(tasks),
-        None if gpus == "-" else int(gpus),
-        int(each[0]) if each else None,
+        None if tasks == "-" else _number(tasks, _LAYOUT),
+        None if gpus == "-" else _number(gpus, _LAYOUT),
+        _number(each[0], _LAYOUT) if each else None,
         *(word in words for word in ("bound", "uneven", "share")),
     )
 
@@ -107,7 +116,7 @@ def has_private_gpus(environ: Mapping[str, str]) -> bool:
     visible = len(visible_gpus(environ))
     of_step = len(list(filter(None, environ.get("SLURM_STEP_GPUS", "").split(","))))
     on_node = environ.get("SLURM_GPUS_ON_NODE", "")
-    return 0 < visible < max(of_step, int(on_node) if on_node.isdecimal() else 0)
+    return 0 < visible < max(of_step, _number(on_node, "SLURM_GPUS_ON_NODE") if on_node.isdecimal() else 0)
 
 
 def tasks_on_node(environ: Mapping[str, str]) -> int:
@@ -118,11 +127,14 @@ def tasks_on_node(environ: Mapping[str, str]) -> int:
     """
     if environ.get("SLURM_GTIDS"):
         return len(environ["SLURM_GTIDS"].split(","))
-    counts: list[int] = []
-    for part in environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
-        count, _, repeat = part.rstrip(")").partition("(x")
-        counts += [int(count)] * int(repeat or 1)
-    return counts[int(environ.get("SLURM_NODEID", "0"))]
+    name = "SLURM_STEP_TASKS_PER_NODE"
+    before = _number(environ.get("SLURM_NODEID", "0"), "SLURM_NODEID")  # nodes before this one, in the rest of the list
+    for part in environ.get(name, "1").split(","):
+        count, _, nodes = part.rstrip(")").partition("(x")
+        before -= _number(nodes or "1", name)
+        if before < 0:
+            return _number(count, name)
+    raise MisfitError(f"{name} has nothing of this node: {environ[name][:40]!r}", f"leave {name} as it is")
 
 
 def local_device_ids(local_id: int, tasks: int, gpus: int, private: bool, uneven: bool = False) -> tuple[int, ...]:

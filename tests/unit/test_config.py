@@ -73,8 +73,8 @@ def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> 
         ("[run]\nstage = 1", "run.stage is not true or false\n  from: {path}\n  try:  run.stage = …, true or"),
         ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),
         ("[policy]\ndigests = [1]", "policy.digests is not a list of strings\n  from: {path}"),
-        ("[run]\nnodes = 0", "run.nodes is not a number from 1\n  from: {path}"),
-        ("[run]\nnodes = true", "run.nodes is not a number from 1\n  from: {path}"),
+        ("[run]\nnodes = 0", "run.nodes is not a number from 1 to 2147483647\n  from: {path}"),
+        ("[run]\nnodes = true", "run.nodes is not a number from 1 to 2147483647\n  from: {path}"),
         ("[run]\ntime = true", "run.time is not a string\n  from: {path}"),
         (
             "[run]\nlauncher = 'ssh'",
@@ -163,8 +163,8 @@ def test_variables(variable: str, text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("variable", "text", "message"),
     [
-        ("JAXSIF_NODES", "0", "JAXSIF_NODES is not a number from 1"),
-        ("JAXSIF_NODES", "two", "JAXSIF_NODES is not a number from 1"),
+        ("JAXSIF_NODES", "0", "JAXSIF_NODES is not a number from 1 to 2147483647"),
+        ("JAXSIF_NODES", "two", "JAXSIF_NODES is not a number from 1 to 2147483647"),
         ("JAXSIF_STAGE", "maybe", "JAXSIF_STAGE is not true or false"),
         ("JAXSIF_BINDS", "'", 'cannot read "\'": No closing quotation'),
         ("JAXSIF_CONTAINERS", "pod", "JAXSIF_CONTAINERS is not node or task: 'pod'"),

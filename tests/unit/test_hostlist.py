@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,10 +52,35 @@ def test_what_is_no_node_list_is_refused(function: Callable[[str, str], object],
 
 
 def test_many_names() -> None:
-    names = expand("rack[001-100]n[0001-1000]")
-    assert (len(names), names[0], names[-1]) == (100_000, "rack001n0001", "rack100n1000")
-    assert count("rack[001-100]n[0001-1000]") == 100_000
-    assert count("n[1-1000000000]") == 10**9
+    names = expand("rack[001-064]n[0001-1024]")
+    assert (len(names), names[0], names[-1]) == (65_536, "rack001n0001", "rack064n1024")
+    assert count("rack[001-064]n[0001-1024]") == 65_536
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("n[1-99999999999]", "a list of more than 65536 nodes: 'n[1-99999999999]'"),
+        ("n[0-99999999999999999999]", "not a node list: 'n[0-99999999999999999999]'"),
+        ("r[1-1000]n[1-1000]", "a list of more than 65536 nodes: 'r[1-1000]n[1-1000]'"),
+        ("n[1-65536],m", "a list of more than 65536 nodes: 'n[1-65536],m'"),
+        (f"n[{'9' * 5000}-{'9' * 5001}]", "not a node list: 'n[999999"),
+        (f"n[1-65536]{'x' * 60000}", "not a node list: 'n[1-65536]xxx"),
+        (f"n{'[1-9]' * 30000}", "not a node list: 'n[1-9][1-9]"),
+        (",".join(["n"] * 65537), "a list of more than 65536 nodes: 'n,n,n"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_lists_without_a_bound_are_refused_at_once(text: str, what: str) -> None:
+    for error in (read_bounded(lambda: expand(text)), read_bounded(lambda: count(text))):
+        assert error is not None
+        assert error.what.startswith(what)
+        assert error.where == "SLURM_JOB_NODELIST"
+
+
+@given(st.lists(st.sampled_from([*"[]-,0019nm", "[1-9]", "[0-65535]", "9" * 19, "x" * 300, "n,"]), max_size=40))
+def test_any_list_is_read_or_refused_in_bounds(parts: list[str]) -> None:
+    read_bounded(lambda: expand("".join(parts)))
 
 
 @st.composite

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from bounds import read_bounded
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jaxsif.errors import JaxsifError
 from jaxsif.mpirun import Host, Output, build_argv, choose_slots, choose_variables, parse_hostfile, parse_hosts
@@ -114,3 +117,21 @@ def test_complaint(said: bytes, complaint: str) -> None:
     out = Output(label=False)
     out.feed(said)
     assert out.complaint == complaint
+
+
+@pytest.mark.parametrize("text", [f"a:{'9' * 5000}", "a," * 100_000 + "a", "a:0", f"{'a:' * 50_000}"])
+def test_lists_without_a_bound_are_refused_at_once(text: str) -> None:
+    error = read_bounded(lambda: parse_hosts(text, "--hosts"))
+    assert error is not None
+    assert error.where == "--hosts"
+    assert len(error.what) < 200
+
+
+PIECES = st.sampled_from(["a", "b1", ":", "4", " slots=", "9" * 19, ",", "\n", "#", "\0", "\u2028", " ", "x" * 300])
+
+
+@given(st.lists(st.tuples(PIECES, st.sampled_from([1, 2, 70_000])), max_size=12))
+def test_any_list_is_read_or_refused_in_bounds(pieces: list[tuple[str, int]]) -> None:
+    text = "".join(piece * times for piece, times in pieces)[: 1 << 22]
+    read_bounded(lambda: choose_slots(parse_hosts(text, "--hosts"), "--hosts"))
+    read_bounded(lambda: choose_slots(parse_hostfile(text, "--hostfile"), "--hostfile"))

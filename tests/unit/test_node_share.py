@@ -19,6 +19,11 @@ def test_tasks_of_this_node(counts: str, node: str, tasks: int) -> None:
 @pytest.mark.parametrize("environ", [{}, {"SLURM_STEP_TASKS_PER_NODE": "x"}, {"SLURM_STEP_TASKS_PER_NODE": "2"}])
 def test_where_nothing_tells_there_is_one_task(environ: dict[str, str]) -> None:
     assert tasks_here(environ) == 1
+    assert tasks_here({**environ, "SLURM_NODEID": "1"}) == 1
+
+
+def test_a_list_of_many_nodes_takes_no_room() -> None:
+    assert tasks_here({"SLURM_STEP_TASKS_PER_NODE": "2(x99999999999),1", "SLURM_NODEID": "99999999998"}) == 2
 
 
 def test_each_step_and_node_has_a_name() -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.counts import Counts
 from jaxsif.errors import JaxsifError
+from jaxsif.layouts.planner import plan_layout
+from jaxsif.layouts.step import layout_options
+from jaxsif.request import RunOptions
 from jaxsif.slurm import Allocation, parse_gpu_count, parse_job_gpus
 
 SBATCH = {
@@ -211,3 +215,52 @@ def test_gpus_of_tasks(variables: dict[str, str], gpus_per_task: int | None, gpu
     job = Allocation.from_environ({**SBATCH, **variables})
     assert job is not None
     assert (job.gpus_per_task, job.gpu_bind) == (gpus_per_task, gpu_bind)
+
+
+LONG = "9" * 5000
+NUMBERS = ("SLURM_HET_SIZE", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_MEM_PER_NODE")
+NUMBERS += ("SLURM_STEP_ID", "SLURM_GPUS_ON_NODE", "SLURM_NTASKS_PER_GPU")
+GPUS = ("SLURM_GPUS_PER_NODE", "SLURM_GPUS", "SLURM_GPUS_PER_TASK")
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, *GPUS, "SLURM_JOB_NUM_NODES"])
+def test_a_number_that_is_too_long_is_refused_with_its_variable(name: str) -> None:
+    error = read_bounded(lambda: Allocation.from_environ({"SLURM_JOB_ID": "1", name: LONG}))
+    assert error is not None
+    assert error.where == f"{name} (environment)"
+    assert len(error.what) < 200
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("SLURM_JOB_NUM_NODES", "65537", "not a number of nodes: '65537'"),
+        ("SLURM_HET_SIZE", "129", "a heterogeneous job of 129 components, more than 128"),
+        ("SLURM_TRES_PER_TASK", f"cpu=4,gres/gpu:a100={LONG}", "not a number of GPUs: '9999"),
+    ],
+)
+def test_more_than_slurm_has(name: str, value: str, what: str) -> None:
+    error = read_bounded(lambda: Allocation.from_environ({"SLURM_JOB_ID": "1", name: value}))
+    assert error is not None
+    assert error.what.startswith(what)
+    assert error.where == f"{name} (environment)"
+
+
+NODES = ("node[1-2]", "node[1-99999999999]")
+COUNTS = ("1(x99999999999)", "2(x2)", "2,1", "1(x4294967295)", "a100:4", f"a:{LONG}", "gres/gpu=2")
+BINDINGS = ("single:0", "single:1", "map_gpu:0*99999999999", f"mask_gpu:{'f' * 5000}", "per_task:99999999999")
+PLAIN = ("", "0", "1", "2", "4", "65535", "65536", "4294967295", "9" * 18, "9" * 19, LONG, "-1", "x")
+TEXTS = st.sampled_from((*PLAIN, *NODES, *COUNTS, *BINDINGS))
+VARIABLES = (*NUMBERS, *GPUS, "SLURM_JOB_NUM_NODES", "SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE")
+VARIABLES += ("SLURM_JOB_NODELIST", "SLURM_TRES_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_BIND", "SLURM_DISTRIBUTION")
+ASKED = st.fixed_dictionaries({}, optional={"share_gpus": st.booleans(), "per_gpu": st.booleans(), "nodes": st.just(1)})
+
+
+@given(st.dictionaries(st.sampled_from(VARIABLES), TEXTS, max_size=6), ASKED)
+def test_any_variables_are_planned_for_or_refused_in_bounds(environ: dict[str, str], asked: dict[str, bool]) -> None:
+    def read() -> None:
+        allocation = Allocation.from_environ({"SLURM_JOB_ID": "1", **environ})
+        options = RunOptions(("true",), **asked)
+        layout_options(options, plan_layout(options, allocation, None), allocation)
+
+    read_bounded(read)

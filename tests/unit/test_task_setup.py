@@ -200,6 +200,32 @@ def test_tasks_on_node(value: str | None, node: str | None, tasks: int) -> None:
     assert tasks_on_node({name: text for name, text in pairs if text is not None}) == tasks
 
 
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLURM_STEP_TASKS_PER_NODE", "2(x99999999999)"),
+        ("SLURM_STEP_TASKS_PER_NODE", LONG),
+        ("SLURM_STEP_TASKS_PER_NODE", "2"),
+        ("SLURM_STEP_TASKS_PER_NODE", "x"),
+        ("SLURM_LOCALID", LONG),
+        ("SLURM_NODEID", "-1"),
+        ("SLURM_GPUS_ON_NODE", LONG),
+        ("JAXSIF_LAYOUT", f"2:{LONG}(x2)"),
+        ("JAXSIF_LAYOUT", f"2:4(x{LONG})"),
+        ("JAXSIF_LAYOUT", "2"),
+    ],
+)
+def test_a_variable_that_slurm_does_not_write_so_ends_the_task_and_is_named(name: str, value: str) -> None:
+    with pytest.raises(MisfitError) as caught:
+        prepare({**TASK, name: value})
+    assert str(caught.value).startswith(f"{name} has ")
+    assert len(str(caught.value)) < 120
+    assert caught.value.hint == f"leave {name} as it is"
+
+
 @pytest.mark.parametrize(
     ("local_id", "tasks", "gpus", "private", "ids"),
     [

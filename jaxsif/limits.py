@@ -1,0 +1,26 @@
+"""How much is read of a text that jaxsif did not write: the length of a number, of a list of nodes, of a quotation."""
+
+from __future__ import annotations
+
+# Numbers of nodes, tasks, CPUs and seconds are 32-bit integers in Slurm and JAX.
+MOST_COUNT = 2**31 - 1
+# The most nodes that a cluster of Slurm has, and names that a range of its node lists may have.
+MOST_NODES = 65_536
+# Of one node: Slurm's own bound for tasks, and far more GPUs than any node has.
+MOST_TASKS = 65_535
+MOST_GPUS = 1_024
+_MOST_DIGITS = 18  # those of any number that Slurm holds, with 64 bits
+_QUOTED = 120  # characters of a text that an error quotes
+
+
+def read_number(text: str) -> int | None:
+    """Return the number that decimal digits make; None for another text, and for more digits than a number has.
+
+    Python needs quadratic time for long numbers, or raises a ValueError from some version on.
+    """
+    return int(text) if len(text) <= _MOST_DIGITS and text.isdecimal() else None
+
+
+def shorten(text: str) -> str:
+    """Return a text as an error quotes it: a long one without its middle."""
+    return text if len(text) <= _QUOTED else f"{text[: _QUOTED // 2]}…{text[-_QUOTED // 2 + 1 :]}"
