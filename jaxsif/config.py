@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping
-from importlib import import_module
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jaxsif.errors import JaxsifError
+from jaxsif import trust
+from jaxsif.errors import JaxsifError, printable
+from jaxsif.limits import shorten
 from jaxsif.options import LIST, OPTIONS, PATH, TEXT, Option, check_value, read_variable
+from jaxsif.trust import Candidate
 
 NAME = "jaxsif.toml"
 _POLICY = (Option("--signed-by", LIST, "", ""), Option("--digests", LIST, "", ""))
@@ -33,55 +35,98 @@ class Setting(NamedTuple):
     source: str
 
 
+class Files(NamedTuple):
+    """The files that may count, in order; a later one has more weight."""
+
+    own: tuple[Candidate, ...]  # of this installation, of the host, of the user
+    above: tuple[Candidate, ...]  # in the current folder and above: those that are ignored, then the project's
+
+
 class Config(NamedTuple):
     """What the files say."""
 
     settings: Mapping[str, Setting]  # 'run.stage' -> the last file's
     policies: tuple[tuple[str, Setting], ...]  # ('policy.digests', …) of every file, in order
     profiles: Mapping[str, Setting] = MappingProxyType({})  # of fabrics, by name: key -> value, and the file
+    project: str = ""  # the path of the project's file
+    notes: tuple[str, ...] = ()  # on files that do not count
+
+    def of_project(self, settings: Mapping[str, Setting], profiles: Iterable[str]) -> list[str]:
+        """What the project's file sets, of the options in `settings`, the policies, and these profiles."""
+        of_runs = {f"run.{key}": setting.source for key, setting in settings.items()}
+        return [
+            *(name for name, source in of_runs.items() if source == f"{name} in {self.project}"),
+            *(name for name, policy in self.policies if policy.source == self.project),
+            *(f"profile.{name}" for name in profiles if self.profiles[name].source == self.project),
+        ]
 
 
-def candidates(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
-    """The files that count if they are there: of this installation, of the host, of the user, of the project.
+def personal_folder(environ: Mapping[str, str]) -> str:
+    """The folder of the user's own settings."""
+    above = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
+    return os.path.join(above, "jaxsif")
 
-    The project's is the nearest one in `folder` or above it.
+
+def allowed_list(environ: Mapping[str, str]) -> str:
+    """The file that has the projects' files that the user allows."""
+    return os.path.join(personal_folder(environ), "allowed.json")
+
+
+def find_files(environ: Mapping[str, str], folder: str) -> Files:
+    """The files of settings for a command in `folder`; raises JaxsifError for one that is no file.
+
+    The project's is the nearest one in `folder` or above it, unless that is one of the others.
     """
     here = os.path.dirname(os.path.realpath(__file__))
     site = os.path.normpath(os.path.join(here, "../../..", NAME))  # PREFIX/jaxsif/VERSION/lib/jaxsif
-    personal = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
-    project, above = os.path.join(folder, NAME), folder
-    while not os.path.isfile(os.path.join(above, NAME)) and above != os.path.dirname(above):
-        above = os.path.dirname(above)
-    if os.path.isfile(os.path.join(above, NAME)):
-        project = os.path.join(above, NAME)
-    return tuple(dict.fromkeys([site, f"/etc/jaxsif/{NAME}", os.path.join(personal, "jaxsif", NAME), project]))
-
-
-def find_files(environ: Mapping[str, str], folder: str) -> tuple[str, ...]:
-    """Those of `candidates` that there are."""
-    return tuple(path for path in candidates(environ, folder) if os.path.isfile(path))
+    own = dict.fromkeys([site, f"/etc/jaxsif/{NAME}", os.path.join(personal_folder(environ), NAME)])
+    known = {os.path.realpath(path) for path in own}
+    above = list(trust.find_project(NAME, folder, allowed_list(environ)))
+    above = above or [Candidate(os.path.join(folder, NAME), trust.ABSENT)]
+    return Files(
+        tuple(trust.read_own(path) for path in own),
+        tuple(one for one in above if os.path.realpath(one.path) not in known),
+    )
 
 
 def read_config(environ: Mapping[str, str], folder: str) -> Config:
-    """All settings for a command in `folder`; raises JaxsifError for what is no setting."""
+    """All settings for a command in `folder`; raises JaxsifError for what is no setting, and for a file of others."""
+    files = find_files(environ, folder)
+    for file in files.above:
+        if file.state == trust.REFUSED and file.error:
+            raise file.error
+    return parse_files(files)
+
+
+def parse_files(files: Files) -> Config:
+    """What the files that were read say; raises JaxsifError for what is no setting."""
     settings: dict[str, Setting] = {}
     policies: list[tuple[str, Setting]] = []
     profiles: dict[str, Setting] = {}
-    for path in find_files(environ, folder):
-        for name, value in _read_file(path).items():
+    for path, _, content, _ in (*files.own, *files.above):
+        for name, value in parse_settings(content, path).items():
             if name.startswith("policy."):
                 policies.append((name, Setting(value, path)))
             elif name.startswith("profile."):
                 profiles[name.partition(".")[2]] = Setting(value, path)
             else:
                 settings[name] = Setting(value, f"{name} in {path}")
-    return Config(settings, tuple(policies), profiles)
+    project = "".join(file.path for file in files.above if file.state == trust.READ)
+    notes = (
+        f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}"
+        for file in files.above
+        if file.state == trust.IGNORED
+    )
+    return Config(settings, tuple(policies), profiles, project, tuple(notes))
 
 
 def read_profiles(config: Config) -> dict[str, Setting]:
     """The profiles of the files, and those that come with jaxsif."""
     path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "fabrics.toml")
-    ours = {name.partition(".")[2]: Setting(value, path) for name, value in _read_file(path).items()}
+    ours = {
+        name.partition(".")[2]: Setting(value, path)
+        for name, value in parse_settings(trust.read_own(path).content, path).items()
+    }
     return {**ours, **config.profiles}
 
 
@@ -115,12 +160,17 @@ def _is_overruled(option: Option, said: Mapping[str, Any], environ: Mapping[str,
     return in_variable or any(said.get(way.field) for way in ways)
 
 
-def resolve_image(said: str | None, environ: Mapping[str, str], named_by: str = "--image") -> Setting | None:
+def resolve_image(
+    said: str | None, environ: Mapping[str, str], show: Callable[[str], None], named_by: str = "--image"
+) -> Setting | None:
     """The image's path as for `jaxsif run`, for the commands that have no other of its options."""
     if said is not None:
         return Setting(said, named_by)
     image = next(option for option in OPTIONS if option.key == "image")
-    return _find_setting(image, environ, read_config(environ, os.getcwd()))
+    config = read_config(environ, os.getcwd())
+    for line in config.notes:
+        show(printable(line))
+    return _find_setting(image, environ, config)
 
 
 def _find_setting(option: Option, environ: Mapping[str, str], config: Config) -> Setting | None:
@@ -130,18 +180,16 @@ def _find_setting(option: Option, environ: Mapping[str, str], config: Config) ->
     return config.settings.get(f"run.{option.key}", default)
 
 
-def _read_file(path: str) -> dict[str, Any]:
-    """'table.key' -> value."""
-    toml = _toml()
-    with open(path, "rb") as file:
-        try:
-            tables = toml.load(file)
-        except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise JaxsifError(f"cannot read {path}: {error}", path, "see https://toml.io") from error
+def parse_settings(content: bytes, path: str) -> dict[str, Any]:
+    """'table.key' -> value, of a file; raises JaxsifError for what is no setting."""
+    if not content:
+        return {}
+    from jaxsif.tomlfile import parse_toml
+
     found: dict[str, Any] = {}
-    for table, keys in tables.items():
+    for table, keys in parse_toml(content, path).items():
         if table not in TABLES or not isinstance(keys, dict):
-            raise JaxsifError(f"no table [{table}] in {path}", path, nearest(table, TABLES))
+            raise JaxsifError(f"no table [{shorten(table)}] in {path}", path, nearest(table, TABLES))
         if table == "profile":
             found.update((f"profile.{name}", _read_profile(name, its, path)) for name, its in keys.items())
         else:
@@ -151,29 +199,21 @@ def _read_file(path: str) -> dict[str, Any]:
 
 def _read_profile(name: str, keys: object, path: str) -> dict[str, Any]:
     """A table of [profile]: key -> value."""
-    title = f"profile.{name}"
+    title = f"profile.{shorten(name)}"
     if not isinstance(keys, dict):
         raise JaxsifError(f"no setting {title} in {path}", path, f"a table [{title}]")
     if not name.replace("-", "_").isidentifier():
-        raise JaxsifError(f"not a name for a profile: {name!r}", path, "letters, digits, - and _")
+        raise JaxsifError(f"not a name for a profile: {shorten(name)!r}", path, "letters, digits, - and _")
     return {key: _check("profile", title, key, value, path) for key, value in keys.items()}
 
 
 def _check(table: str, title: str, key: str, value: object, path: str) -> Any:
     """The value of a key, which must be one of the table's."""
     if key not in TABLES[table]:
-        raise JaxsifError(f"no setting {title}.{key} in {path}", path, nearest(key, TABLES[table]))
+        raise JaxsifError(f"no setting {title}.{shorten(key)} in {path}", path, nearest(key, TABLES[table]))
     option = TABLES[table][key]
     checked = check_value(option, value, f"{title}.{key}", path)
     return os.path.join(os.path.dirname(path), checked) if option.kind == PATH else checked
-
-
-def _toml() -> Any:
-    """Python's own reader from 3.11 on, tomli before; imported here, since most runs have no file to read."""
-    try:
-        return import_module("tomllib")
-    except ImportError:
-        return import_module("tomli")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

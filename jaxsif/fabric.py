@@ -9,6 +9,7 @@ from typing import NamedTuple
 from jaxsif.apptainer import parse_env
 from jaxsif.config import Setting, nearest
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import shorten
 
 # The variables by which jaxsif/task/start.sh knows of it.
 NAME = "JAXSIF_FABRIC"
@@ -42,7 +43,7 @@ def resolve_fabric(chosen: Setting, profiles: Mapping[str, Setting]) -> Fabric:
     """The profile that was chosen; raises JaxsifError for one that is not there, or that is not whole."""
     lists: dict[str, Setting] = {}
     env: dict[str, Setting] = {}
-    for name in reversed(_lineage(chosen, profiles)):
+    for name in reversed(find_lineage(chosen, profiles)):
         keys, path = profiles[name]
         for key, value in keys.items():
             setting = Setting(value, f"profile.{name}.{key} in {path}")
@@ -55,16 +56,18 @@ def resolve_fabric(chosen: Setting, profiles: Mapping[str, Setting]) -> Fabric:
     return Fabric(chosen.value, lists, env)
 
 
-def _lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
-    """The names of a profile, of the one that it inherits, and so on."""
+def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
+    """The names of a profile, of the one that it inherits, and so on; raises JaxsifError for one that is not there."""
     names: list[str] = []
     name, source = chosen
     while name is not None:
         if name not in profiles:
-            raise JaxsifError(f"no fabric profile {name!r}", source, nearest(name, profiles))
+            raise JaxsifError(f"no fabric profile {shorten(name)!r}", source, nearest(name, profiles))
         if name in names:
             circle = " -> ".join([*names[names.index(name) :], name])
-            raise JaxsifError(f"a fabric profile inherits itself: {circle}", source, "give one of them another name")
+            raise JaxsifError(
+                f"a fabric profile inherits itself: {shorten(circle)}", source, "give one of them another name"
+            )
         names.append(name)
         keys, path = profiles[name]
         name, source = keys.get("inherits"), f"profile.{name}.inherits in {path}"
@@ -76,7 +79,7 @@ def _check_patterns(pattern: re.Pattern[str], setting: Setting) -> None:
         if not pattern.fullmatch(one):
             kind = "an absolute path" if pattern is _PATH else "the name of an interface"
             raise JaxsifError(
-                f"not {kind}: {one!r}", setting.source, "* and ? stand for others; no blank, comma or colon"
+                f"not {kind}: {shorten(one)!r}", setting.source, "* and ? stand for others; no blank, comma or colon"
             )
 
 

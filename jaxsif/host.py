@@ -23,9 +23,11 @@ from jaxsif.launchers import LAUNCHERS, LOCAL, MPIRUN, SRUN
 from jaxsif.program import check_program
 from jaxsif.request import Host, RunOptions, choose_launcher
 from jaxsif.slurm import Allocation, gpus_of, parse_job_gpus
+from jaxsif.trust import find_writers
 
 _RUNTIMES = ("apptainer", "singularity")
 _DEFAULT_IMAGE = "jax.sif"
+_LONGEST_HOSTFILE = 1 << 22  # characters, for as many hosts as there can be
 
 
 class Image(NamedTuple):
@@ -88,9 +90,13 @@ def _find_hosts(
 def _read_hostfile(path: str, source: str) -> tuple[tuple[mpirun.Host, ...], str]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return mpirun.parse_hostfile(file.read(), f"{path}, of {source}"), source
+            text = file.read(_LONGEST_HOSTFILE + 1)
     except OSError as error:
         raise JaxsifError(f"cannot read the hosts of {path}: {error.strerror}", source, "correct the path") from error
+    if len(text) > _LONGEST_HOSTFILE:
+        reason = f"more than {_LONGEST_HOSTFILE} characters"
+        raise JaxsifError(f"cannot read the hosts of {path}: {reason}", source, "name fewer hosts, each as NAME:SLOTS")
+    return mpirun.parse_hostfile(text, f"{path}, of {source}"), source
 
 
 def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
@@ -135,6 +141,9 @@ def find_image(setting: Setting | None) -> Image:
                 hint="module load jax/sif, make image, or pass --image PATH",
             )
         raise HostError(f"image not found: {named}", source, "make image, module load jax/sif, or pass --image PATH")
+    writers = "" if source else find_writers(named)
+    if writers:
+        raise HostError("others may have written ./jax.sif, and nothing names it", writers, "--image ./jax.sif")
     source = source or "./jax.sif"
     if not stat.S_ISDIR(mode):
         _check_file(named, source)

@@ -10,7 +10,7 @@ from jaxsif import host as hosts
 from jaxsif.apptainer import parse_env
 from jaxsif.config import Config, Setting, read_config, resolve
 from jaxsif.environment import CACHE, find_rule
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, printable
 from jaxsif.launchers import LAUNCHERS, MPIRUN, SRUN
 from jaxsif.layouts.srunargs import lift
 from jaxsif.options import split_words
@@ -46,10 +46,15 @@ def prepare(
     config = read_config(environ, os.getcwd())
     settings = resolve(said, environ, config, in_job=allocation is not None, fixed=fixed)
     request = RunOptions(tuple(command), **_read_options(settings, environ))
+    for line in config.notes:
+        show(printable(line))
     warn_of_secrets(settings, show)
     host, image_source = hosts.probe(request, settings.get("image"), allocation, environ)
+    has_fabric = "fabric" in settings and _crosses_nodes(settings["fabric"], request, host, allocation, show)
+    # Before anything runs that the project's file names.
+    _tell_project(config, settings, settings["fabric"] if has_fabric else None, show)
     host, facts = _obey_policies(config, host, image_source, environ)
-    if "fabric" in settings and _crosses_nodes(settings["fabric"], request, host, allocation, show):
+    if has_fabric:
         request = _add_fabric(request, settings["fabric"], config, host, environ, show)
     if "layers" in settings:
         host = host._replace(layers=_find_layers(settings["layers"], host.image, environ))
@@ -81,6 +86,19 @@ def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -
         options.update(lifted)
         options["sources"].update({field.replace("_", "-"): source for field in lifted})
     return options
+
+
+def _tell_project(config: Config, settings: Mapping[str, Setting], fabric: Setting | None, show: Show) -> None:
+    """Say what the project's file sets of this run: nobody named it."""
+    if not config.project:
+        return
+    from jaxsif.config import read_profiles
+    from jaxsif.fabric import find_lineage
+
+    lineage = find_lineage(fabric, read_profiles(config)) if fabric else []
+    keys = config.of_project(settings, [name for name in lineage if name in config.profiles])
+    if keys:
+        show(f"{printable(config.project)} sets {', '.join(keys)}")
 
 
 def warn_of_secrets(settings: Mapping[str, Setting], show: Show) -> None:

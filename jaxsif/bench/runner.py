@@ -80,6 +80,7 @@ class Bench:
         self.host: Host | None = None  # has the image that draws the plots
         self.records = results.records
         self._kind = ""
+        self._told: set[str] = set()
 
     def run(
         self,
@@ -97,7 +98,7 @@ class Bench:
         those said. Raises JaxsifError when the program fails.
         """
         said = {**self.said, "label": False, **changes}
-        start = prepare_program(said, (program, *arguments), self.environ, note, modules)
+        start = prepare_program(said, (program, *arguments), self.environ, self.note, modules)
         self.use(start.host, start.plan.launcher)
 
         def take(record: Record) -> None:
@@ -110,6 +111,12 @@ class Bench:
                 self.add(refine(record), show)
 
         return run_program(start, self.environ, take, note)
+
+    def note(self, line: str) -> None:
+        """Tell the user something about a run; once, for the next one has it, too."""
+        if line not in self._told:
+            self._told.add(line)
+            note(line)
 
     def use(self, host: Host, launcher: str) -> None:
         """Say in the header what is measured with."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jaxsif import plan
 from jaxsif.bench.peaks import find_peak
 from jaxsif.bench.results import Record
-from jaxsif.bench.runner import Bench, note
+from jaxsif.bench.runner import Bench
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.layouts.layout import Layout
 from jaxsif.packages import find_packages
@@ -62,7 +62,7 @@ def find_program() -> Path:
 def find_processes(bench: Bench) -> Processes:
     """What all options together ask for; raises JaxsifError where that is not known before, or packages are missing."""
     allocation = Allocation.from_environ(bench.environ)
-    prepared = prepare(bench.said, ("python",), allocation, bench.environ, note)
+    prepared = prepare(bench.said, ("python",), allocation, bench.environ, bench.note)
     host = prepared.host
     if host.image:
         missing = [name for name in _NEEDED if name not in find_packages(_NEEDED, host, bench.environ)]

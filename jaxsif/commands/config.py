@@ -5,11 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jaxsif.config import TABLES, Config, Setting, candidates, nearest, read_config, read_profiles, resolve
+from jaxsif import trust
+from jaxsif.commands.run import note
+from jaxsif.config import (
+    NAME,
+    TABLES,
+    Config,
+    Setting,
+    allowed_list,
+    find_files,
+    nearest,
+    parse_files,
+    parse_settings,
+    read_profiles,
+    resolve,
+)
 from jaxsif.errors import JaxsifError, printable
 from jaxsif.fabric import resolve_fabric
 from jaxsif.options import OPTIONS
@@ -18,12 +31,14 @@ from jaxsif.slurm import Allocation
 DESCRIPTION = """\
 Show what `jaxsif run` would take here from variables and files: key, value, and what set it.
 
-Values are written as in a jaxsif.toml. Standard error names the files that were read, and those that would be.
+Values are written as in a jaxsif.toml. Standard error names the files that were read, and those that would be. A
+project's file that others may have written counts only once you allow what is in it.
 
 examples:
   jaxsif config                   all settings
   jaxsif config run.stage         one of them, or a table: run, policy, profile
   jaxsif config profile.ib        a profile of a fabric, with what it inherits
+  jaxsif config --allow FILE      show what a project's file sets, and have it count from now on
 """
 
 
@@ -39,23 +54,69 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif config`."""
     parser.add_argument("key", nargs="?", metavar="KEY", help="this one only, or those of this table")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--allow", metavar="FILE", help="show what a jaxsif.toml sets, and have it count as it is now")
+    which.add_argument("--disallow", metavar="FILE", help="take that back")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Print the table."""
+    """Print the table, or change what is allowed."""
+    if arguments.allow or arguments.disallow:
+        if arguments.key or arguments.json:
+            raise JaxsifError("KEY or --json beside --allow or --disallow", "jaxsif config", "give one of them alone")
+        (_allow if arguments.allow else _disallow)(arguments.allow or arguments.disallow, environ)
+        return 0
     folder = os.getcwd()
-    config = read_config(environ, folder)
+    files = find_files(environ, folder)
+    config = parse_files(files)
     rows = _choose(arguments.key, list(_rows(config, environ)), config)
-    files = {path: os.path.isfile(path) for path in candidates(environ, folder)}
+    allowed = trust.read_allowed(allowed_list(environ))
     if arguments.json:
-        told = [{"path": path, "read": there} for path, there in files.items()]
-        print(json.dumps({"settings": [row._asdict() for row in rows], "files": told}, indent=1))
+        told = [{"path": path, "read": state == trust.READ, "state": state} for path, state, *_ in sum(files, ())]
+        print(json.dumps({"settings": [row._asdict() for row in rows], "files": told, "allowed": allowed}, indent=1))
         return 0
     for line in render(rows):
         print(printable(line))
-    for path, there in files.items() if not arguments.key else ():
-        print(f"jaxsif: {'read' if there else 'not there:'} {printable(path)}", file=sys.stderr)
+    for file in sum(files, ()):
+        if file.error or not arguments.key:
+            note(printable(_describe(file)))
+    for path, digest in allowed.items() if not arguments.key else ():
+        note(printable(f"allowed: {path} {digest}"))
     return 0
+
+
+def _describe(file: trust.Candidate) -> str:
+    """What became of a file, and why."""
+    if file.error:
+        return f"{file.state}: {file.error.what} ({file.error.where}); {file.error.hint}"
+    return f"read {file.path}" if file.state == trust.READ else f"{file.state}: {file.path}"
+
+
+def _allow(file: str, environ: Mapping[str, str]) -> None:
+    path = _find_path(file)
+    found = trust.read_own(path)
+    if found.state == trust.ABSENT:
+        raise JaxsifError(f"no such file: {path}", "--allow", "correct the path")
+    # First, for what cannot be read is not allowed; and these very settings, should the file change meanwhile.
+    settings = parse_settings(found.content, path)
+    trust.allow(path, found.content, allowed_list(environ))
+    for line in render([Row(key, value, "") for key, value in settings.items()]):
+        print(printable(line))
+    note(printable(f"{path} counts now, until it changes; to take that back: jaxsif config --disallow {path}"))
+
+
+def _disallow(file: str, environ: Mapping[str, str]) -> None:
+    path = _find_path(file)
+    trust.disallow(path, allowed_list(environ))
+    note(printable(f"{path} is allowed no more"))
+
+
+def _find_path(file: str) -> str:
+    """The path by which runs find a file; a folder stands for the file in it."""
+    path = os.path.abspath(os.path.join(file, NAME) if os.path.isdir(file) else file)
+    if os.path.basename(path) != NAME:
+        raise JaxsifError(f"not a {NAME}: {file}", "--allow or --disallow", f"name a file {NAME}, or its folder")
+    return os.path.join(os.path.realpath(os.path.dirname(path)), NAME)
 
 
 def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:

@@ -404,11 +404,41 @@ def test_a_shell_is_one_task_whatever_settings_say_of_runs(
 def test_a_setting_that_stages_is_for_jobs(jaxsif: Jaxsif, host: Path) -> None:
     (host / "jaxsif.toml").write_text("[run]\nstage = true\n")
     code, out, err = jaxsif("run", "--dry-run", "--nodes=1", "--", "true")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"jaxsif: {host}/jaxsif.toml sets run.stage\n")
     assert f" {host}/jax.sif " in out
     for options in (["--stage"], ["--stage", "--dry-run"]):
         code, _, err = jaxsif("run", *options, "--nodes=1", "--", "true")
         assert (code, err.splitlines()[0]) == (2, "jaxsif: error: there are no nodes yet to stage the image on")
+
+
+def test_what_a_projects_file_sets_of_a_run_is_told(jaxsif: Jaxsif, host: Path) -> None:
+    (host / "jaxsif.toml").write_text(
+        '[run]\ntime = "5"\nlabel = true\nfabric = "ours"\n[profile.ours]\ninherits = "tcp"\n[profile.other]\n'
+    )
+    for command, told in (
+        (["run", "--no-label"], "run.time, run.fabric, profile.ours"),
+        (["submit", "--time=6"], "run.fabric, run.label, profile.ours"),
+    ):
+        err = jaxsif(*command, "--dry-run", "--", "true")[2]
+        assert err == f"jaxsif: {host}/jaxsif.toml sets {told}\n"
+    (host / "jaxsif.toml").write_text("[run]\nlabel = true\n")
+    assert jaxsif("run", "--dry-run", "--label", "--", "true")[2] == ""
+
+
+def test_others_may_not_have_written_an_image_that_nothing_names(jaxsif: Jaxsif, host: Path) -> None:
+    (host / "jax.sif").chmod(0o666)
+    for command in (["run", "--dry-run", "--", "true"], ["submit", "--dry-run", "--", "true"], ["image", "inspect"]):
+        code, out, err = jaxsif(*command)
+        assert (code, out) == (125, "")
+        assert err.startswith("jaxsif: error: others may have written ./jax.sif, and nothing names it\n  from: owner ")
+        assert f", mode 0666; folder {host}: owner " in err
+        assert err.endswith(", mode 0700\n  try:  --image ./jax.sif\n")
+    assert jaxsif("run", "--dry-run", "--image=jax.sif", "--", "true")[0] == 0
+    (host / "jax.sif").chmod(0o644)
+    host.chmod(0o770)
+    assert jaxsif("run", "--dry-run", "--", "true")[0] == 125
+    host.chmod(0o700)
+    assert jaxsif("run", "--dry-run", "--", "true")[0] == 0
 
 
 def test_hosts_on_the_command_line_want_mpirun_whatever_a_file_says(jaxsif: Jaxsif, host: Path) -> None:

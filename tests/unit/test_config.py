@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.config import Config, Setting, find_files, read_config, read_profiles, resolve
+from jaxsif.config import Config, Setting, read_config, read_profiles, resolve
 from jaxsif.errors import JaxsifError
 from jaxsif.options import OPTIONS
 
@@ -60,7 +60,17 @@ def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> 
     write(tmp_path / "jaxsif.toml", "")
     near = write(tmp_path / "a/jaxsif.toml", "")
     (tmp_path / "a/b").mkdir()
-    assert find_files(environ, str(tmp_path / "a/b")) == (near,)
+    assert read_config(environ, str(tmp_path / "a/b")).project == near
+
+
+def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str, str]) -> None:
+    own = Path(write(tmp_path / "home/.config/jaxsif/jaxsif.toml", "[run]\nstage = true\n[policy]\ndigests = []\n"))
+    (tmp_path / "link").symlink_to(own.parent)
+    own.chmod(0o666)  # which is the user's affair
+    for folder in (own.parent, tmp_path / "link", own.parent / "below"):
+        config = read_config(environ, str(folder))
+        assert (config.project, len(config.policies)) == ("", 1)
+        assert config.settings == {"run.stage": Setting(True, f"run.stage in {own}")}
 
 
 @pytest.mark.parametrize(
@@ -85,6 +95,12 @@ def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> 
         ("[profile.ib]\nenv = 'A=1'", "profile.ib.env is not a list of strings\n  from: {path}"),
         ("[profile.'i b']", "not a name for a profile: 'i b'\n  from: {path}\n  try:  letters, digits, - and _"),
         ("[run", "cannot read {path}: "),
+        ("[run]\nnodes = 2147483648", "run.nodes is not a number from 1 to 2147483647\n  from: {path}"),
+        (f"[run]\nnodes = 0x{'f' * 5000}", "run.nodes is not a number from 1 to 2147483647\n  from: {path}"),
+        (f"[run]\ngpus-per-node = 0x{'f' * 5000}", "run.gpus-per-node is not a string\n  from: {path}"),
+        ('[policy]\nsigned-by = ["a\\u0000b"]', "policy.signed-by has a NUL character\n  from: {path}"),
+        ('[run]\nimage = "a\\u0000b"', "run.image has a NUL character\n  from: {path}"),
+        (f"[run]\n{'x' * 60000} = 1", f"no setting run.{'x' * 60}…{'x' * 59} in {{path}}\n  from: {{path}}"),
         ("[run]\nimage = '\udcff'", "cannot read {path}: "),
     ],
 )

@@ -19,7 +19,7 @@ ORDER = (
     *("hostlist", "sif", "counts", "slurm", "apptainer", "secret", "request", "layouts", "distributed"),
     *("environment", "plan", "render", "reports", "culprit", "near", "explain"),
     "foreign",
-    *("describe", "completion", "manual", "config", "fabric", "script", "elf"),
+    *("describe", "completion", "manual", "tomlfile", "trust", "config", "fabric", "script", "elf"),
     *("imagefile", "compilecache", "layers", "process", "children", "program", "host", "staging", "launch", "images"),
     *("libraries", "layering", "modulefile", "modules", "policy", "prepare", "jobs", "packages", "jupyter", "bench"),
     "commands",
@@ -47,7 +47,7 @@ PURE = (
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
     *_PURE_AND_FAST,
-    *("cli", "near", "config", "imagefile", "compilecache", "layers", "host", "process", "children", "launch"),
+    *("cli", "near", "trust", "config", "imagefile", "compilecache", "layers", "host", "process", "children", "launch"),
     *("foreign", "program"),
     *("libraries", "prepare", "commands.run"),
 )

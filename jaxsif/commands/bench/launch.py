@@ -68,7 +68,7 @@ def _find_ways(bench: Bench) -> dict[str, tuple[str, ...]]:
     """The two commands."""
     said = {**bench.said, "nodes": bench.said["nodes"] or 1, "ntasks_per_node": bench.said["ntasks_per_node"] or 1}
     allocation = Allocation.from_environ(bench.environ)
-    prepared = prepare({**said, "launcher": SRUN}, ("true",), allocation, bench.environ, note)
+    prepared = prepare({**said, "launcher": SRUN}, ("true",), allocation, bench.environ, bench.note)
     settings, host = prepared.settings, prepared.host  # also those of a jaxsif.toml
     bench.use(host, SRUN)
     bench.header.update(nodes=said["nodes"], processes=said["nodes"] * said["ntasks_per_node"])

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping
 
+from jaxsif.commands.run import note
 from jaxsif.config import resolve_image
 from jaxsif.errors import printable
 from jaxsif.host import find_image
@@ -30,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the facts."""
-    facts = inspect_image(find_image(resolve_image(arguments.image, environ, "IMAGE")).path, environ)
+    facts = inspect_image(find_image(resolve_image(arguments.image, environ, note, "IMAGE")).path, environ)
     if arguments.json:
         print(json.dumps(facts_as_json(facts), indent=1))
     else:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 
+from jaxsif.commands.run import note
 from jaxsif.config import resolve_image
 from jaxsif.host import find_image, require_runtime
 from jaxsif.images.inside import read_sbom
@@ -28,6 +29,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print it."""
-    image = find_image(resolve_image(arguments.image, environ, "IMAGE"))
+    image = find_image(resolve_image(arguments.image, environ, note, "IMAGE"))
     sys.stdout.write(read_sbom(require_runtime(environ).command, image.path))
     return 0

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 
+from jaxsif.commands.run import note
 from jaxsif.config import resolve_image
 from jaxsif.errors import JaxsifError
 from jaxsif.host import find_image, require_runtime
@@ -49,7 +50,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     name = check_name(arguments.name, "NAME")
     requirements = read_requirements(arguments.requirements, arguments.packages)
     wanted = Wanted(name, requirements, tuple(map(normalize, arguments.allow_replace)))
-    runtime, image = require_runtime(environ), find_image(resolve_image(arguments.image, environ)).path
+    runtime, image = require_runtime(environ), find_image(resolve_image(arguments.image, environ, note)).path
     if name in list_names(environ):
         old = read_layer(name, environ, "NAME")
         if not _is_same(old, wanted) or find_damage(old, environ) or not is_made_for(old, image, environ):

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from jaxsif.commands.layer.create import show
+from jaxsif.commands.run import note
 from jaxsif.config import resolve_image
 from jaxsif.host import find_image, require_runtime
 from jaxsif.layering.make import Wanted, make_layer
@@ -30,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Make it anew."""
     old = read_layer(arguments.name, environ, "NAME")
-    image = find_image(resolve_image(arguments.image, environ)).path
+    image = find_image(resolve_image(arguments.image, environ, note)).path
     wanted = Wanted(old.name, old.requirements, old.allow_replace)
     make_layer(wanted, image, require_runtime(environ), environ, show)
     return 0

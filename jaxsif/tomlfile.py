@@ -1,0 +1,61 @@
+"""A TOML file, whatever is in it: its tables, or an error with file and line, in bounded time and memory."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from jaxsif.errors import JaxsifError
+from jaxsif.limits import shorten
+
+MOST_BYTES = 1 << 16  # a page of settings has 2 kB; the readers take a second for a few hundred
+_MOST_DOTS = 16  # outside of strings, in a line: of keys, for which the readers take quadratic time
+_MOST_DIGITS = 100  # one after another outside of strings: for long integers Python takes quadratic time
+# Strings and comments, as the readers see them from left to right; one without an end goes on to where they complain.
+_QUOTED = (
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\\?\Z)' + r"|'''.*?(?:'{3,5}|\Z)" + r'|"(?:\\.|[^"\\\n])*"?' + r"|'[^'\n]*'?|#[^\n]*"
+)
+
+
+def parse_toml(content: bytes, path: str) -> dict[str, Any]:
+    """Return the tables of a file; raises JaxsifError for what is no TOML, and for more than anybody writes."""
+    if len(content) > MOST_BYTES:
+        raise _error(path, f"it has more than {MOST_BYTES} bytes")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _error(path, f"line {line} is not UTF-8") from error
+    _check_lines(text, path)
+    toml = _find_reader()
+    try:
+        tables: dict[str, Any] = toml.loads(text)
+    except toml.TOMLDecodeError as error:
+        raise _error(path, shorten(str(error))) from error
+    except RecursionError as error:
+        raise _error(path, "too many brackets in one another") from error
+    return tables
+
+
+def _check_lines(text: str, path: str) -> None:
+    """Raise JaxsifError for a line that would take the readers, Python's and tomli, more than linear time."""
+    import re
+
+    bare = re.sub(_QUOTED, lambda found: "s" + "\n" * found[0].count("\n"), text, flags=re.DOTALL)
+    for number, line in enumerate(bare.split("\n"), 1):
+        if line.count(".") > _MOST_DOTS:
+            raise _error(path, f"line {number} has a key of more than {_MOST_DOTS} parts")
+        if re.search(rf"[\d_]{{{_MOST_DIGITS + 1}}}", line):
+            raise _error(path, f"line {number} has a number of more than {_MOST_DIGITS} digits")
+
+
+def _error(path: str, reason: str) -> JaxsifError:
+    return JaxsifError(f"cannot read {path}: {reason}", path, "see https://toml.io")
+
+
+def _find_reader() -> Any:
+    """Python's own reader from 3.11 on, tomli before; imported here, since most runs have no file to read."""
+    try:
+        return import_module("tomllib")
+    except ImportError:
+        return import_module("tomli")

@@ -1,0 +1,212 @@
+"""Whether others may have written a file that is taken without being named: a project's jaxsif.toml, or ./jax.sif.
+
+As git's safe.directory: a file counts if it and its folder belong to the user or to root, and nobody else may write
+them. Any other jaxsif.toml counts only if the user has allowed its very content, by `jaxsif config --allow`.
+
+What the mode does not show is not seen: an NFSv4 ACL. (A POSIX ACL shows: its mask is the mode of the group.) As in
+git, the folders above are not looked at. Who may rename one of them can put another folder in its place, but none that
+belongs to the user with content of his own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from jaxsif.errors import JaxsifError
+
+# What becomes of a file.
+READ = "read"
+ABSENT = "not there"
+IGNORED = "ignored"
+REFUSED = "not allowed"
+_MOST_BYTES = 1 << 20  # read of a file
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Candidate(NamedTuple):
+    """A file of settings that may count."""
+
+    path: str
+    state: str  # READ, ABSENT, IGNORED or REFUSED
+    content: bytes = b""  # of one that was READ: what was judged is what is parsed
+    error: JaxsifError | None = None  # why it is REFUSED or IGNORED
+
+
+class _File(NamedTuple):
+    """A file as it was opened, with the folders whose writers can put another one in its place."""
+
+    path: str
+    status: os.stat_result
+    folders: Mapping[str, os.stat_result]  # the one of its path, and that of the file where its path is a link
+    content: bytes
+
+
+def read_own(path: str) -> Candidate:
+    """Read a file that counts whoever wrote it: the site's, the host's, the user's; raises JaxsifError."""
+    try:
+        return Candidate(path, READ, _read(path).content)
+    except (FileNotFoundError, NotADirectoryError):
+        return Candidate(path, ABSENT)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def find_project(name: str, folder: str, list_path: str) -> Iterator[Candidate]:
+    """The files of this name in `folder` and above it: those that are ignored, and the first that is not.
+
+    `list_path` is the file of what the user allows. A file in a folder such as /tmp is as good as not there, or anybody
+    could stop all runs below it; the search goes on above.
+    """
+    while True:
+        found = _judge(os.path.join(folder, name), list_path)
+        if found.state != ABSENT:
+            yield found
+        if found.state in (READ, REFUSED) or folder == os.path.dirname(folder):
+            return
+        folder = os.path.dirname(folder)
+
+
+def _judge(path: str, list_path: str) -> Candidate:
+    folder = os.path.dirname(path)
+    try:
+        file = _read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Candidate(path, ABSENT)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG or not os.access(folder, os.X_OK):
+            return Candidate(path, ABSENT)  # a file there has no name that can be used
+        return _turn_away(path, os.stat(folder), _unreadable(path, error))
+    except JaxsifError as error:
+        return _turn_away(path, os.stat(folder), error)
+    if not has_other_writers((file.status, *file.folders.values()), os.geteuid()):
+        return Candidate(path, READ, file.content)
+    known = read_allowed(list_path).get(path)
+    if known == digest(file.content):
+        return Candidate(path, READ, file.content)
+    what = f"{path} has changed since you allowed it" if known else f"others may have written {path}"
+    return _turn_away(path, file.folders[folder], JaxsifError(what, _describe(file), _advise(file)))
+
+
+def _turn_away(path: str, folder: os.stat_result, error: JaxsifError) -> Candidate:
+    """What becomes of a file that does not count: anybody can put one into a folder such as /tmp."""
+    open_to_all = folder.st_mode & (stat.S_ISVTX | stat.S_IWOTH)
+    return Candidate(path, IGNORED if open_to_all else REFUSED, error=error)
+
+
+def has_other_writers(file_and_folders: Iterable[os.stat_result], user: int) -> bool:
+    """Whether others than `user` and root may write one of these."""
+    return any(one.st_uid not in (0, user) or one.st_mode & _OTHERS for one in file_and_folders)
+
+
+def find_writers(path: str) -> str:
+    """Who else may have written a file, or put it where it is: owners and modes; '' where nobody may."""
+    file = _File(path, os.stat(path), _find_folders(path), b"")
+    return _describe(file) if has_other_writers((file.status, *file.folders.values()), os.geteuid()) else ""
+
+
+def _find_folders(path: str) -> dict[str, os.stat_result]:
+    folders = (os.path.dirname(os.path.abspath(path)), os.path.dirname(os.path.realpath(path)))
+    return {folder: os.stat(folder) for folder in folders}
+
+
+def _read(path: str) -> _File:
+    """Open and read a file; raises OSError, and JaxsifError for what is no file, such as a FIFO, on which to wait."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened, which does something to some devices
+        raise JaxsifError(f"not a regular file: {path}", path, "remove it, or write settings into a file")
+    folders = _find_folders(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not os.path.samestat(status, os.stat(os.path.realpath(path))):  # the folders are another file's
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        return _File(path, status, folders, file.read(_MOST_BYTES + 1))
+
+
+def _unreadable(path: str, error: OSError) -> JaxsifError:
+    return JaxsifError(f"cannot read {path}: {error.strerror}", path, "correct its permissions, or remove it")
+
+
+def _describe(file: _File) -> str:
+    """'owner other, mode 0644; folder /tmp: owner root, mode 1777'."""
+    folders = (f"folder {name}: {_owner_and_mode(status)}" for name, status in file.folders.items())
+    return "; ".join([_owner_and_mode(file.status), *folders])
+
+
+def _owner_and_mode(status: os.stat_result) -> str:
+    import pwd
+
+    owner = str(status.st_uid)
+    with suppress(KeyError):  # a user that this host does not know
+        owner = pwd.getpwuid(status.st_uid).pw_name
+    return f"owner {owner}, mode {stat.S_IMODE(status.st_mode):04o}"
+
+
+def _advise(file: _File) -> str:
+    """The command that lets the file count."""
+    import shlex
+
+    allow = shlex.join(["jaxsif", "config", "--allow", file.path])
+    every = {file.path: file.status, **file.folders}
+    if any(one.st_uid != os.geteuid() for one in every.values()):
+        return f"read it, then {allow}"
+    writable = [name for name, one in every.items() if one.st_mode & _OTHERS]
+    return f"{shlex.join(['chmod', 'go-w', *writable])}, or {allow}" if writable else allow
+
+
+def digest(content: bytes) -> str:
+    """'sha256:…' of a file's content."""
+    import hashlib  # here: it takes 3 ms, and most runs compute none
+
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def read_allowed(list_path: str) -> dict[str, str]:
+    """What the user allows, path -> digest of the content; raises JaxsifError for a list that cannot be read."""
+    import json
+
+    content = read_own(list_path).content
+    if not content:
+        return {}
+    try:
+        allowed = json.loads(content, parse_int=str)
+    except (ValueError, RecursionError) as error:
+        raise _no_list(list_path) from error
+    if not isinstance(allowed, dict) or not all(isinstance(value, str) for value in allowed.values()):
+        raise _no_list(list_path)
+    return allowed
+
+
+def _no_list(list_path: str) -> JaxsifError:
+    return JaxsifError(f"not a list of allowed files: {list_path}", list_path, "remove it, and allow the files again")
+
+
+def allow(path: str, content: bytes, list_path: str) -> None:
+    """Have a file count for as long as this is its content; raises JaxsifError."""
+    _write_allowed({**read_allowed(list_path), path: digest(content)}, list_path)
+
+
+def disallow(path: str, list_path: str) -> None:
+    """Take back what `allow` did; raises JaxsifError for a file that is not allowed."""
+    allowed = read_allowed(list_path)
+    if path not in allowed:
+        raise JaxsifError(f"not in the list of allowed files: {path}", "--disallow", "jaxsif config shows the list")
+    _write_allowed({one: content for one, content in allowed.items() if one != path}, list_path)
+
+
+def _write_allowed(allowed: Mapping[str, str], list_path: str) -> None:
+    import json
+
+    os.makedirs(os.path.dirname(list_path), mode=0o700, exist_ok=True)
+    partial = f"{list_path}.{os.getpid()}"
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(allowed, file, indent=1)
+        os.replace(partial, list_path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(partial)
