@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.imagefile import digest, open_image
-from jaxsif.images.download import Count, Partial, Show, download, only_one, without_password
+from jaxsif.images.download import Count, Partial, Show, download, not_wanted, only_one, without_password
 
 _BY_RUNTIME = ("oras", "docker")
 _BY_HTTP = ("https", "http")
@@ -110,9 +110,7 @@ def _take(partial: str, target: str, wanted: Wanted, url: str) -> str:
     except HostError as error:  # no image at all: a page that asks for a password, say
         found, problem = "", error.what
     if problem:
-        raise HostError(
-            f"what {without_password(url)} has is not what was asked for: {problem}", "", "ask who publishes it"
-        )
+        raise not_wanted(url, problem)
     os.replace(partial, target)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -19,7 +20,8 @@ from pathlib import Path
 import pytest
 from harness import HERE, Cluster
 from registry import registry
-from webserver import Served, serve
+from siffile import sif_header
+from webserver import Served, Write, serve
 
 from jaxsif.imagefile import digest
 
@@ -112,9 +114,11 @@ def test_ended_and_called_again(served: Served, work: Path, image: Path, number:
     assert names(work) == ["jax.sif"]
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["size is told", "size is not told"])
-def test_disk_without_room(served: Served, work: Path, told: bool) -> None:
-    served.tells_length = told
+@pytest.mark.parametrize("size", ["told", "not told", "told too small"])
+def test_disk_without_room(served: Served, work: Path, size: str) -> None:
+    served.tells_length = size == "told"
+    if size == "told too small":  # by the image's header, behind whose end more comes
+        served.content = sif_header(4096, 20_800_000 - 4096, rows=0) + bytes(25_000_000)
     small = work / "small"
     small.mkdir()
     script = f"""
@@ -126,10 +130,39 @@ def test_disk_without_room(served: Served, work: Path, told: bool) -> None:
     """
     status, out, err = ended(start("unshare", "--map-root-user", "--mount", "sh", "-c", script))
     assert (status, out) == (125, "jax.sif\nold\n")
-    if told:
-        assert re.match(rf"jaxsif: error: no room for \d+ MB in {small}: \d+ MB are free\n", err)
-    else:
+    if size == "told too small":
         assert err.startswith(f"jaxsif: error: cannot write {small}/.jax.sif.part: No space left on device\n")
+    else:
+        assert re.match(rf"jaxsif: error: no room for \d+ MB in {small}: \d+ MB are free\n", err)
+
+
+def test_server_that_lies(served: Served, work: Path) -> None:
+    """A body that would become 64 times as long, and a part that nobody asked for, which used to come for ever."""
+    bomb = gzip.compress(bytes(64 << 20), 1)
+    answers = {
+        "Content-Encoding: gzip": ("200 OK", bomb, "the server sends it encoded, by gzip"),
+        "Content-Range: bytes 0-9/10": (
+            "206 Partial Content",
+            bytes(1 << 20),
+            "the server sends a part of the file, and was asked for all of it",
+        ),
+    }
+    for line, (status, body, reason) in answers.items():
+
+        def lie(
+            write: Write, _wanted: str, head: str = f"HTTP/1.1 {status}\r\n{line}\r\n\r\n", body: bytes = body
+        ) -> None:
+            write(head.encode())
+            while True:
+                write(body)
+
+        served.lie = lie
+        begin = time.monotonic()
+        code, out, err = ended(pull(served.address, "--output", work))
+        assert (code, out, names(work)) == (125, "", [])
+        assert err.startswith(f"jaxsif: error: cannot download {served.address}: {reason}\n")
+        assert time.monotonic() - begin < 3
+    assert len(served.requests) == 2
 
 
 def test_progress_in_a_log(served: Served, work: Path) -> None:

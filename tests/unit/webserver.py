@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+Write = Callable[[bytes], object]
 
 
 class Served:
@@ -28,6 +30,10 @@ class Served:
         self.redirect = ""
         self.stall = threading.Event()  # set: it answers, and then says nothing
         self.requests: list[str] = []  # the Range of each, or ''
+        self.paths: list[str] = []
+        self.cookies: list[str] = []
+        self.authorizations: list[str] = []
+        self.lie: Callable[[Write, str], object] | None = None  # writes the whole answer to a Range, or ''
 
     @property
     def version(self) -> str:
@@ -66,6 +72,14 @@ class _Handler(BaseHTTPRequestHandler):
         served = self.served
         wanted = self.headers.get("Range", "")
         served.requests.append(wanted)
+        served.paths.append(self.path)
+        served.cookies.append(self.headers.get("Cookie", ""))
+        served.authorizations.append(self.headers.get("Authorization", ""))
+        if served.lie:
+            with suppress(OSError):  # whoever asked has had enough
+                served.lie(self.wfile.write, wanted)
+            self.close_connection = True
+            return
         if served.statuses:
             self.send_error(served.statuses.pop(0))
             return
