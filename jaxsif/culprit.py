@@ -211,7 +211,7 @@ def _find_culprit(reports: Sequence[Report]) -> Report | None:
 def _describe_culprit(culprit: Report, reports: Sequence[Report], changed_image: str = "") -> JaxsifError:
     raised = _exceptions(culprit.task, reports)
     where = raised[-1].where if raised else culprit.where
-    hint = _hint(culprit, raised[-1].text if raised else "")
+    hint = (raised and raised[-1].hint) or _hint(culprit, raised[-1].text if raised else "")
     if changed_image:
         where = " and ".join(filter(None, (where, f"{changed_image}, which was written to during the run")))
         hint = "copy a new image beside the old one and rename it: programs that run keep the old one"
@@ -413,6 +413,17 @@ def describe_cache(reports: Sequence[Report]) -> str:
         f"compile cache: {hits} of {requests} programs from it, in {tasks} of {len(found)} task(s),"
         f" {sum(report.saved for report in found):.0f} s of compiling saved;"
         f" {sum(report.written for report in found)} new"
+    )
+
+
+def describe_alone(reports: Sequence[Report]) -> str:
+    """The warning that several tasks computed with JAX, and none was connected to another; '' where one was."""
+    alone = {report.task for report in reports if report.event == "alone"}
+    if len(alone) < 2 or any(report.event == "end" for report in reports):
+        return ""
+    return (
+        f"warning: {len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each computed on its own;"
+        " if that is meant, pass --env JAXSIF_INDEPENDENT=1"
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from jaxsif.children import INSIST, INSIST_ONCE, Child, Pass, Remote, run
-from jaxsif.culprit import End, describe_cache, describe_places, find_failure
+from jaxsif.culprit import End, describe_alone, describe_cache, describe_places, find_failure
 from jaxsif.distributed import PORT_VARIABLE
 from jaxsif.errors import PortTakenError
 from jaxsif.host import coordinator_ports, free_ports, step_name
@@ -101,7 +101,12 @@ def launch(
             failure.hint = "see the files of --output and --error in --srun-args, to which the tasks have written"
         failure.hint = failure.hint or suggest(plan.command, failure, seen.errors)
         raise failure
-    return 128 + ended.interrupted if ended.interrupted else 0
+    if ended.interrupted:
+        return 128 + ended.interrupted
+    warning = describe_alone(seen.reports)
+    if warning and note:
+        note(warning)
+    return 0
 
 
 def _content_of(image: str | None) -> tuple[int, ...] | None:

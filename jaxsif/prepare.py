@@ -127,6 +127,27 @@ def _obey_policies(
     return host._replace(allowed=(allowed.digest, allowed.state)), allowed.reasons
 
 
+_ASK_FOR_GPUS = ("--gpus", "--gres", "--tres-per-task", "-G")  # words of srun's and sbatch's
+_VARIABLES_FOR_GPUS = ("SLURM_GPUS", "SLURM_GRES", "SLURM_TRES_PER_TASK", "SBATCH_GPUS", "SBATCH_GRES")
+
+
+def note_missing_gpus(
+    request: RunOptions, image: str, words: Sequence[str], environ: Mapping[str, str], show: Show
+) -> None:
+    """Say that a new job has no GPUs, where the image is for CUDA and nothing asks for any.
+
+    `words` are those of srun or sbatch.
+    """
+    asked = [word for word in words if word.startswith(_ASK_FOR_GPUS)]
+    asked += [name for name in environ if name.startswith(_VARIABLES_FOR_GPUS)]
+    if asked or {**environ, **dict(request.env)}.get("JAX_PLATFORMS"):
+        return
+    from jaxsif.images.labels import read_labels  # 2 ms, and only before a job without GPUs
+
+    if read_labels(image).get("io.jaxsif.flavour", "").startswith("cuda"):
+        show("no GPUs asked for, and so the job has none: --gpus-per-node=N; or JAX_PLATFORMS=cpu if that is meant")
+
+
 def _find_layers(names: Setting, image: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The files of the layers."""
     from jaxsif.layers import find_layers

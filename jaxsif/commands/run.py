@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif.errors import JaxsifError, printable
-from jaxsif.launchers import LOCAL
+from jaxsif.launchers import LOCAL, SRUN
 from jaxsif.options import OUTPUT, add_arguments
 from jaxsif.plan import LaunchPlan
 from jaxsif.slurm import Allocation
@@ -87,6 +87,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return 0
     for line in render.render_notes(request, launch_plan, host, allocation):
         note(line)
+    if launch_plan.launcher == SRUN and allocation is None and prepared.host.image:
+        preparing.note_missing_gpus(request, prepared.host.image, launch_plan.launch_argv, environ, note)
     if verbose:
         print(render.render_summary(launch_plan, prepared.image_source), file=sys.stderr, flush=True)
         if prepared.host.image:

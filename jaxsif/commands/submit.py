@@ -13,7 +13,7 @@ from jaxsif.images.labels import read_labels
 from jaxsif.launchers import SRUN
 from jaxsif.options import add_arguments, split_words
 from jaxsif.policy import find_checksum
-from jaxsif.prepare import prepare
+from jaxsif.prepare import note_missing_gpus, prepare
 from jaxsif.render import render_notes
 from jaxsif.request import TASK
 from jaxsif.script import AllowedFile, JobOptions, judge_image, name_job, render_script
@@ -127,6 +127,8 @@ def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -
     launch_plan = plan.build(request, host, None, environ)
     for line in render_notes(request, launch_plan, host, None):
         run.note(line)
+    words = [*launch_plan.launch_argv, *(word for line in job.sbatch_args for word in line)]
+    note_missing_gpus(request, host.image, words, environ, run.note)
     foreign = judge_image(read_labels(host.image).get("io.jaxsif.flavour"), launch_plan.layout)
     allowed = None
     if host.allowed:

@@ -19,7 +19,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast failure."""
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:
         return
-    from . import arguments, coordinator, devices, environment, failure, preemption, setup, startup
+    from . import alone, arguments, coordinator, devices, environment, failure, preemption, setup, startup
 
     try:
         setup.prepare(environ)
@@ -32,6 +32,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     arguments.install(environ)
     preemption.install(environ)
     failure.install(environ)
+    alone.install(environ, failure.reporter(environ))
     warning = environment.check(environ)
     if warning:
         failure.reporter(environ)({"event": "warning", "text": warning})

@@ -143,8 +143,8 @@ def _on_shutdown(watch: _Watch) -> None:
     if consequence:
         time.sleep(_CONSEQUENCE_DELAY)
     if watch.report:
-        where = location(exception)
-        _emit({**watch.origin, "event": "exception", "text": text, "where": where, "consequence": consequence})
+        found = {"text": text, "where": location(exception), "consequence": consequence, "hint": _suggest(text)}
+        _emit({**watch.origin, "event": "exception", **found})
     if _connected():
         _leave(status)
 
@@ -205,6 +205,18 @@ def _find_callback(message: str) -> _Callback | None:
         elif re.match(r"[^\W\d][\w.]*(: |$)", line):
             text = line
     return _Callback(text or "an exception", where)
+
+
+def _suggest(text: str) -> str:
+    """What to try where a module was not found; '' otherwise."""
+    if "No module named" not in text:
+        return ""
+    from . import missing
+
+    folders = [os.path.dirname(os.path.abspath(sys.argv[0]))]
+    with contextlib.suppress(OSError):  # the current folder is gone
+        folders.append(os.getcwd())
+    return missing.suggest(text, folders)
 
 
 def _innermost(exception: BaseException) -> tuple[str, str]:

@@ -102,3 +102,31 @@ def test_a_process_that_does_not_come_is_named(cluster: Cluster, folder: str, la
     )
     where = rf"  from: \S*/late.py:3, where task {late} on node\d was"
     assert re.search(rf"^jaxsif: error: {what}\n{where}$", done.stderr, re.MULTILINE), done.stderr
+
+
+def test_a_package_that_the_image_lacks(cluster: Cluster, folder: str) -> None:
+    """The package has another name than the module; a module of the program's own is no package."""
+    cluster.check(f"cd {folder} && mkdir lib && touch lib/mine.py && echo 'import mine' >own.py")
+
+    def hint(*program: str) -> str:
+        done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "python", *program))
+        assert done.returncode == 1
+        assert "failed: ModuleNotFoundError: No module named '" in done.stderr
+        return done.stderr.splitlines()[-1]
+
+    assert hint("-c", "import PIL") == "  try:  jaxsif layer create NAME pillow, then --layer NAME"
+    assert hint("own.py") == f"  try:  pass --env PYTHONPATH={folder}/lib: mine is there"
+
+
+def test_a_forgotten_initialize_is_warned_of(cluster: Cluster) -> None:
+    two = ("--nodes=1", "--ntasks-per-node=2", "--gpus-per-node=2")
+    program = ("--", "python", "-c", "import jax; jax.devices()")
+    done = cluster.run(jaxsif_run(*two, *program))
+    assert (done.returncode, done.stderr) == (
+        0,
+        "jaxsif: warning: 2 tasks ran JAX, and none called jax.distributed.initialize(): each computed on its own;"
+        " if that is meant, pass --env JAXSIF_INDEPENDENT=1\n",
+    )
+    for argv in ((*two, "--env=JAXSIF_INDEPENDENT=1", *program), ("--nodes=1", *program), (*two, "--", "true")):
+        done = cluster.run(jaxsif_run(*argv))
+        assert (done.returncode, done.stderr) == (0, "")

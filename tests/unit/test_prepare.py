@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from jaxsif.config import Setting
-from jaxsif.prepare import warn_of_secrets
+from jaxsif.prepare import note_missing_gpus, warn_of_secrets
+from jaxsif.request import RunOptions
 
 FILE = "run.env in /home/user/jaxsif.toml"
 
@@ -25,3 +29,39 @@ def test_no_variables() -> None:
     lines: list[str] = []
     warn_of_secrets({}, lines.append)
     assert lines == []
+
+
+@pytest.fixture(params=["cuda12", "cpu", ""])
+def image(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """An unpacked image, and its flavour."""
+    (tmp_path / ".singularity.d").mkdir()
+    labels = {"io.jaxsif.flavour": request.param} if request.param else {}
+    (tmp_path / ".singularity.d/labels.json").write_text(json.dumps(labels))
+    return str(tmp_path), request.param
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "env", "silent"),
+    [
+        ((), {}, (), False),
+        (("srun", "--nodes=1"), {"SLURM_CONF": "x"}, (("SEED", "1"),), False),
+        (("--gpus-per-node=4",), {}, (), True),
+        (("--gpus-per-node=0",), {}, (), True),
+        (("--gres=gpu:2",), {}, (), True),
+        ((), {"SLURM_GPUS_PER_NODE": "4"}, (), True),
+        ((), {"JAX_PLATFORMS": "cpu"}, (), True),
+        ((), {}, (("JAX_PLATFORMS", "cpu"),), True),
+    ],
+)
+def test_a_job_without_gpus_for_an_image_that_wants_them(
+    image: tuple[str, str],
+    words: tuple[str, ...],
+    environ: dict[str, str],
+    env: tuple[tuple[str, str], ...],
+    silent: bool,
+) -> None:
+    path, flavour = image
+    lines: list[str] = []
+    note_missing_gpus(RunOptions(("python",), env=env), path, words, environ, lines.append)
+    assert len(lines) == (0 if silent or flavour != "cuda12" else 1)
+    assert all(line.startswith("no GPUs asked for, and so the job has none: ") for line in lines)

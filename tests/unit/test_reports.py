@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.culprit import End, describe_cache, describe_places, find_failure, signal_name
+from jaxsif.culprit import End, describe_alone, describe_cache, describe_places, find_failure, signal_name
 from jaxsif.reports import Barrier, Report, ReportFilter
 
 
@@ -589,3 +589,20 @@ def test_what_the_compile_cache_was_good_for() -> None:
     text = "compile cache: 5 of 30 programs from it, in 2 of 3 task(s), 6 s of compiling saved; 1 new"
     assert describe_cache(reports) == text
     assert describe_cache([STARTED_REPORT, EXIT_REPORT]) == ""
+
+
+@pytest.mark.parametrize(
+    ("events", "tasks"),
+    [
+        ([(0, "alone"), (1, "alone"), (1, "alone")], 2),
+        ([(task, "alone") for task in range(8)], 8),
+        ([(0, "alone")], 0),
+        ([(0, "alone"), (1, "alone"), (2, "end")], 0),
+        ([(0, "started")], 0),
+    ],
+    ids=["two", "eight", "one", "others were connected", "no JAX"],
+)
+def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) -> None:
+    warning = describe_alone([Report(task, "node1", event) for task, event in events])
+    assert warning.startswith(f"warning: {tasks} tasks ran JAX, and none called ") == bool(tasks)
+    assert bool(warning) == bool(tasks)

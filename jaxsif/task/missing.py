@@ -1,0 +1,91 @@
+"""A module that was not found -> what to try: a layer with its package, or the folder in which it is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+# Modules whose packages have other names.
+_PACKAGES = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu",
+    "fitz": "pymupdf",
+    "git": "GitPython",
+    "haiku": "dm-haiku",
+    "hydra": "hydra-core",
+    "IPython": "ipython",
+    "ml_collections": "ml-collections",
+    "mpl_toolkits": "matplotlib",
+    "msgpack": "msgpack",
+    "OpenSSL": "pyopenssl",
+    "orbax": "orbax-checkpoint",
+    "PIL": "pillow",
+    "pkg_resources": "setuptools",
+    "pytorch_lightning": "pytorch-lightning",
+    "reverb": "dm-reverb",
+    "sentence_transformers": "sentence-transformers",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "skopt": "scikit-optimize",
+    "tensorflow_datasets": "tensorflow-datasets",
+    "tensorflow_probability": "tensorflow-probability",
+    "tree": "dm-tree",
+    "umap": "umap-learn",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
+_NO_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+(?:\.\w+)*)'$")
+_NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+)$")  # python -m NAME
+_MOST_FOLDERS = 200  # to look into
+_INSTALLERS = ("pip", "conda", "uv")
+
+
+def suggest(text: str, folders: Sequence[str]) -> str:
+    """What to try for an exception of this text; '' where it is no such one.
+
+    `folders` are those of the script and of the current one: a module in one of them, or above, is no package.
+    """
+    found = _NO_PACKAGE.match(text) or _NO_PROGRAM.match(text)
+    if not found:
+        return ""
+    name, dot, _ = found[1].partition(".")
+    if dot:
+        return f"see the version and the place of {name}: it has no {found[1]}"
+    if name in _INSTALLERS:
+        return "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"
+    folder = _find_module(name, folders)
+    if folder:
+        return f"pass --env PYTHONPATH={folder}: {name} is there"
+    return f"jaxsif layer create NAME {_PACKAGES.get(name, name)}, then --layer NAME"
+
+
+def _find_module(name: str, folders: Sequence[str]) -> str:
+    """The folder that has the module, of these, those above and those below; '' for none."""
+    for folder in folders:
+        for place in (folder, os.path.dirname(folder), *_below(folder)):
+            if os.path.isfile(f"{place}/{name}.py") or _has_python(f"{place}/{name}"):
+                return place
+    return ""
+
+
+def _below(folder: str) -> list[str]:
+    try:
+        names = sorted(os.listdir(folder))[:_MOST_FOLDERS]
+    except OSError:
+        return []
+    return [f"{folder}/{name}" for name in names]
+
+
+def _has_python(folder: str) -> bool:
+    """A folder of that name alone means nothing: wandb, say, keeps its logs in ./wandb."""
+    try:
+        return any(name.endswith(".py") for name in os.listdir(folder))
+    except OSError:
+        return False

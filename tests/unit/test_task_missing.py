@@ -1,0 +1,53 @@
+"""What is tried where a module was not found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxsif.task.missing import suggest
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("No module named 'matplotlib'", "jaxsif layer create NAME matplotlib, then --layer NAME"),
+        ("No module named 'PIL'", "jaxsif layer create NAME pillow, then --layer NAME"),
+        ("No module named 'yaml'", "jaxsif layer create NAME pyyaml, then --layer NAME"),
+        ("No module named 'sklearn'", "jaxsif layer create NAME scikit-learn, then --layer NAME"),
+        ("No module named 'cv2'", "jaxsif layer create NAME opencv-python-headless, then --layer NAME"),
+        ("No module named 'orbax'", "jaxsif layer create NAME orbax-checkpoint, then --layer NAME"),
+        ("No module named 'jax.nowhere'", "see the version and the place of jax: it has no jax.nowhere"),
+        ("No module named 'pip'", "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"),
+        ("No module named 'a b'", ""),
+        ("jax", ""),
+    ],
+)
+def test_packages(tmp_path: Path, text: str, hint: str) -> None:
+    assert suggest(f"ModuleNotFoundError: {text}", [str(tmp_path)]) == hint
+
+
+def test_a_program_of_a_package(tmp_path: Path) -> None:
+    """As `python -m pip install flax`."""
+    text = "SystemExit: /opt/jax/bin/python3.13: No module named pip"
+    assert suggest(text, [str(tmp_path)]).startswith("packages go into a layer: ")
+
+
+def test_other_errors(tmp_path: Path) -> None:
+    assert suggest("ValueError: No module named 'PIL'", [str(tmp_path)]) == ""
+
+
+@pytest.mark.parametrize("place", ["", "src", "src/inner"])
+def test_a_module_of_the_program(tmp_path: Path, place: str) -> None:
+    """It is no package, and a layer would not help."""
+    (tmp_path / "src/model").mkdir(parents=True)
+    (tmp_path / "src/model/layers.py").touch()
+    (tmp_path / "src/inner").mkdir()
+    (tmp_path / "wandb").mkdir()  # logs, and no module
+    folders = [str(tmp_path / place), str(tmp_path)]
+    src = tmp_path / "src"
+    assert suggest("ModuleNotFoundError: No module named 'model'", folders) == (
+        f"pass --env PYTHONPATH={src}: model is there"
+    )
+    assert "layer create" in suggest("ModuleNotFoundError: No module named 'wandb'", folders)
