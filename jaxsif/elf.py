@@ -6,14 +6,18 @@ import re
 import struct
 from collections.abc import Iterator
 from mmap import mmap
-from typing import NamedTuple, Union
+from typing import Any, NamedTuple, Union
 
 # See elf(5), and the generic ABI for the tags.
 _LOAD, _DYNAMIC = 1, 2  # kinds of segments
+_LAST = 0  # tag
 _NEEDED, _STRTAB, _VERNEED, _VERNEEDNUM = 1, 5, 0x6FFFFFFE, 0x6FFFFFFF  # tags
-_GLIBC = re.compile(rb"GLIBC_(\d+)\.(\d+)")
+_GLIBC = re.compile(rb"GLIBC_(\d{1,4})\.(\d{1,4})")
 _RELR = b"GLIBC_ABI_DT_RELR"  # relative relocations packed, which glibc reads from 2.36 on
 
+
+_MOST = 10_000  # tags, and versions, of one file; real libraries have hundreds
+_LONGEST = 4096  # bytes of a name
 
 _Bytes = Union[bytes, mmap]
 
@@ -28,38 +32,46 @@ class Needs(NamedTuple):
 def read_needs(data: _Bytes) -> Needs | None:
     """The needs of a 64-bit little-endian ELF file (of x86_64 and aarch64, say); None for anything else.
 
-    Files that are cut short give None, too.
+    Files that are cut short give None, too, and those whose tables lead in circles or have absurd sizes.
     """
     if data[:6] != b"\x7fELF\x02\x01":
         return None
     try:
         segments = list(_segments(data))
-        tags = [tag for kind, offset, _, size in segments if kind == _DYNAMIC for tag in _tags(data, offset, size)]
+        places = [(offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC]
+        tags = list(_tags(data, *places[0])) if places else []  # the loader looks at one, too
         values = dict(tags)
         if _STRTAB not in values:
             return Needs((), (0, 0))  # linked statically
         texts = _place(segments, values[_STRTAB])
         needed = [_text(data, texts + value).decode(errors="replace") for tag, value in tags if tag == _NEEDED]
-        versions = []
+        newest = (0, 0)
         if _VERNEED in values:
-            versions = list(_versions(data, _place(segments, values[_VERNEED]), values[_VERNEEDNUM], texts))
-    except (struct.error, LookupError, ValueError):
+            versions = _versions(data, _place(segments, values[_VERNEED]), values[_VERNEEDNUM], texts)
+            newest = max(map(_parse_version, versions), default=newest)
+    except (struct.error, LookupError):
         return None
-    return Needs(tuple(needed), max(map(_parse_version, versions), default=(0, 0)))
+    return Needs(tuple(needed), newest)
 
 
 def _segments(data: _Bytes) -> Iterator[tuple[int, int, int, int]]:
     """Kind, offset in the file, address, size in the file."""
-    (table,) = struct.unpack_from("<Q", data, 32)
-    size, count = struct.unpack_from("<HH", data, 54)
+    (table,) = _unpack("<Q", data, 32)
+    size, count = _unpack("<HH", data, 54)
     for number in range(count):
-        kind, _, offset, address, _, length = struct.unpack_from("<IIQQQQ", data, table + number * size)
+        kind, _, offset, address, _, length = _unpack("<IIQQQQ", data, table + number * size)
         yield kind, offset, address, length
 
 
 def _tags(data: _Bytes, offset: int, size: int) -> Iterator[tuple[int, int]]:
-    for place in range(offset, offset + size, 16):
-        yield struct.unpack_from("<QQ", data, place)
+    """Up to the one that says that it is the last."""
+    for number in range(size // 16):
+        if number == _MOST:
+            raise LookupError(size)
+        tag, value = _unpack("<QQ", data, offset + 16 * number)
+        if tag == _LAST:
+            return
+        yield tag, value
 
 
 def _place(segments: list[tuple[int, int, int, int]], address: int) -> int:
@@ -72,21 +84,39 @@ def _place(segments: list[tuple[int, int, int, int]], address: int) -> int:
 
 def _versions(data: _Bytes, place: int, count: int, texts: int) -> Iterator[bytes]:
     """The names of versions that are needed, such as GLIBC_2.38, of all libraries."""
-    for _ in range(count):
-        _, entries, _, first, following = struct.unpack_from("<HHIII", data, place)
+    left = _MOST
+    for _ in range(min(count, _MOST)):
+        _, entries, _, first, following = _unpack("<HHIII", data, place)
         entry = place + first
         for _ in range(entries):
-            _, _, _, name, step = struct.unpack_from("<IHHII", data, entry)
+            left -= 1
+            if left < 0:
+                raise LookupError(count)
+            _, _, _, name, step = _unpack("<IHHII", data, entry)
             yield _text(data, texts + name)
             entry += step
+        if not following:
+            return  # the last one
         place += following
 
 
 def _text(data: _Bytes, place: int) -> bytes:
-    end = data.find(b"\0", place)
+    _check(data, place)
+    end = data.find(b"\0", place, place + _LONGEST)
     if end < 0:
         raise LookupError(place)
     return data[place:end]
+
+
+def _unpack(layout: str, data: _Bytes, place: int) -> tuple[Any, ...]:
+    _check(data, place)
+    return struct.unpack_from(layout, data, place)
+
+
+def _check(data: _Bytes, place: int) -> None:
+    """Raise LookupError for a place that is not in the file, and may be too large for struct and mmap."""
+    if not 0 <= place <= len(data):
+        raise LookupError(place)
 
 
 def _parse_version(name: bytes) -> tuple[int, int]:

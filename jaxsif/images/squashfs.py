@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jaxsif.errors import HostError
+from jaxsif.foreign import open_file
 
 # Level 3 packs in about a third of level 6's time. The others are for `read`: metadata as they are, a file's data in
 # blocks of its own, one name a file.
@@ -36,6 +37,10 @@ ENTRY = struct.Struct("<HhHH")  # offset number-first type length-1
 
 CHUNK = 8192  # bytes of metadata in a block
 STORED = 0x8000  # in the header of a block of metadata: not compressed
+_BLOCK_SIZES = [1 << power for power in range(12, 21)]  # of a file system
+_MOST_TABLE = 64 << 20  # bytes of a table; 100,000 files have about 5 million
+_DEEPEST = 200  # folders within each other
+_MOST_FILE = 1 << 60  # bytes: a place that any file may have
 
 
 class Data(NamedTuple):
@@ -79,17 +84,22 @@ class _Tree:
 
     def __init__(self, path: str, offset: int) -> None:
         self.path, self.offset = path, offset
-        with open(path, "rb") as file:
+        with open_file(path, "file system") as file:
             file.seek(offset)
             head = SUPERBLOCK.unpack(file.read(SUPERBLOCK.size))
-            if head[0] != MAGIC or head[4] or head[5] != ZSTD:
+            if head[0] != MAGIC or head[4] or head[5] != ZSTD or head[3] not in _BLOCK_SIZES:
                 raise _foreign(path)
             self.block_size, self.root = head[3], head[11]
             ids, inodes, directories, fragments = head[13], *head[15:18]
+            ends = (inodes, directories, fragments, ids)
+            if any(not 0 <= end - begin <= _MOST_TABLE for begin, end in zip(ends, ends[1:])) or inodes > _MOST_FILE:
+                raise _foreign(path)
             file.seek(offset + inodes)
             self._inodes = self._unpack(file.read(directories - inodes))
             self._directories = self._unpack(file.read(fragments - directories))
             # One block has 2048 ids; the table of blocks follows it.
+            # Each inode has one name, with our options, and a few where they were others: no tree grows without an end.
+            self._left = 4 * len(self._inodes)
             self._ids = struct.unpack(f"<{head[8]}I", self._unpack(file.read(ids - fragments))[: 4 * head[8]])
 
     def _unpack(self, table: bytes) -> bytes:
@@ -103,19 +113,29 @@ class _Tree:
             position += 2 + size
         return b"".join(blocks)
 
-    def node(self, block: int, offset: int) -> Node:
+    def _take(self, size: int) -> None:
+        """Count bytes of inodes that are read."""
+        self._left -= size
+        if self._left < 0:
+            raise _foreign(self.path)
+
+    def node(self, block: int, offset: int, depth: int = 0) -> Node:
         """The node whose inode is there, with all below it."""
+        if depth > _DEEPEST:
+            raise _foreign(self.path)
+        self._take(INODE.size)
         position = block // (CHUNK + 2) * CHUNK + offset
         type_, mode, uid, gid, mtime, _ = INODE.unpack_from(self._inodes, position)
         kind = type_ - LARGE if type_ > LARGE else type_
         node = Node(kind, mode, self._ids[uid], self._ids[gid], mtime)
         body = position + INODE.size
         if kind == DIRECTORY:
-            node.children = dict(self._children(type_, body))
+            node.children = dict(self._children(type_, body, depth + 1))
         elif kind == FILE:
             self._read_file(node, type_, body)
         elif kind == LINK:
             (size,) = struct.unpack_from("<I", self._inodes, body + 4)
+            self._take(size)
             node.target = self._inodes[body + 8 : body + 8 + size]
         elif kind in (BLOCK_DEVICE, CHARACTER_DEVICE):
             (node.device,) = struct.unpack_from("<I", self._inodes, body + 4)
@@ -128,10 +148,12 @@ class _Tree:
         else:
             start, node.size, node.sparse, *_ = LARGE_FILE.unpack_from(self._inodes, body)
             body += LARGE_FILE.size
-        blocks = struct.unpack_from(f"<{-(-node.size // self.block_size)}I", self._inodes, body)
+        count = -(-node.size // self.block_size)
+        self._take(4 * count)
+        blocks = struct.unpack_from(f"<{count}I", self._inodes, body)
         node.data = Data(self.path, self.offset + start, blocks)
 
-    def _children(self, type_: int, body: int) -> Iterator[tuple[bytes, Node]]:
+    def _children(self, type_: int, body: int, depth: int) -> Iterator[tuple[bytes, Node]]:
         if type_ == DIRECTORY:
             block, _, size, offset, _ = _SMALL_DIRECTORY.unpack_from(self._inodes, body)
         else:
@@ -144,7 +166,7 @@ class _Tree:
             for _ in range(more + 1):
                 offset, _, _, length = ENTRY.unpack_from(self._directories, position)
                 position += ENTRY.size + length + 1
-                yield self._directories[position - length - 1 : position], self.node(block, offset)
+                yield self._directories[position - length - 1 : position], self.node(block, offset, depth)
 
 
 def _foreign(path: str) -> HostError:
@@ -160,5 +182,8 @@ class FileSystem(NamedTuple):
 
 def read(path: str, offset: int = 0) -> FileSystem:
     """The file system that begins at `offset` of a file; raises HostError for one made with other options."""
-    tree = _Tree(path, offset)
-    return FileSystem(tree.node(tree.root >> 16, tree.root & 0xFFFF), tree.block_size)
+    try:
+        tree = _Tree(path, offset)
+        return FileSystem(tree.node(tree.root >> 16, tree.root & 0xFFFF), tree.block_size)
+    except (struct.error, IndexError) as error:  # a number leads out of its table
+        raise _foreign(path) from error

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
+from bounds import read_bounded
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jaxsif.errors import HostError
 from jaxsif.images.squashfs import BLOCK_DEVICE, CHARACTER_DEVICE, DIRECTORY, FIFO, FILE, LINK, Data, Node, read
@@ -101,6 +105,63 @@ def test_another_file_system_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"hsqs" + bytes(200))
     with pytest.raises(HostError, match="not a file system as jaxsif packs it"):
         read(str(path))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
+    """A place for file systems, and a whole one with each kind of node."""
+    folder_ = tmp_path_factory.mktemp("small")
+    (folder_ / "source").write_bytes(b"a" * 50)
+    file = Node(FILE, 0o644, size=BLOCK + 20, data=Data(str(folder_ / "source"), 0, (30, STORED | 20)))
+    nodes = {"a": folder(), "b": folder(file=file, pipe=Node(FIFO, 0o600)), "link": Node(LINK, 0o777, target=b"/x")}
+    path = written(folder_, folder(**nodes, null=Node(CHARACTER_DEVICE, 0o666, device=0x103)))
+    return path, Path(path).read_bytes()
+
+
+def read_changed(small: tuple[str, bytes], content: bytes) -> None:
+    """Either it is a file system, or the error names the file."""
+    path, _ = small
+    Path(path).write_bytes(content)
+    error = read_bounded(lambda: list(read(path).root.walk()))
+    assert error is None or error.what == f"not a file system as jaxsif packs it: {path}"
+
+
+@given(st.dictionaries(st.integers(0, 11), st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 600)), min_size=1))
+def test_any_superblock(small: tuple[str, bytes], fields: dict[int, int]) -> None:
+    """Numbers of 32 bits, then of 64."""
+    content = bytearray(small[1])
+    for field, value in fields.items():
+        layout, place = ("<I", 4 + 4 * field) if field < 4 else ("<Q", 32 + 8 * (field - 4))
+        struct.pack_into(layout, content, place, value & (0xFFFFFFFF if field < 4 else 0xFFFFFFFFFFFFFFFF))
+    read_changed(small, content)
+
+
+@given(st.lists(st.tuples(st.integers(0, 600), st.binary(min_size=1, max_size=4)), min_size=1), st.integers(0, 8192))
+def test_any_bytes(small: tuple[str, bytes], changes: list[tuple[int, bytes]], size: int) -> None:
+    content = bytearray(small[1])
+    for place, data in changes:
+        content[place : place + len(data)] = data
+    read_changed(small, content[: max(size, 300)])
+
+
+def test_folder_within_itself(small: tuple[str, bytes]) -> None:
+    """And, with two entries for the one below it, a tree that doubles at each step."""
+    path, content = small
+    entry = content.index(struct.pack("<HH", DIRECTORY, 0) + b"a") - 4
+    changed = bytearray(content)
+    struct.pack_into("<H", changed, entry, struct.unpack_from("<Q", content, 32)[0] & 0xFFFF)
+    read_changed(small, changed)
+    with pytest.raises(HostError, match="not a file system as jaxsif packs it"):
+        read(path)
+
+
+def test_file_of_absurd_size(small: tuple[str, bytes]) -> None:
+    path, content = small
+    changed = content.replace(struct.pack("<I", BLOCK + 20), struct.pack("<I", 2**32 - 1))
+    assert changed != content
+    read_changed(small, changed)
+    with pytest.raises(HostError, match="not a file system as jaxsif packs it"):
+        read(path)
 
 
 def test_data_that_are_cut_short(tmp_path: Path) -> None:
