@@ -107,7 +107,7 @@ def checksum(path: str) -> str:
     import hashlib
 
     found = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_image(path) as file:
         for data in iter(lambda: file.read(_CHUNK), b""):
             found.update(data)
     return found.hexdigest()

@@ -83,7 +83,7 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, show: 
     home = prefix / "jaxsif" / __version__
     if not (home / "modulefiles").is_dir():
         raise HostError(f"no launcher in {home}", "--prefix", f"make install PREFIX={prefix}")
-    if not os.path.isfile(image):
+    if not os.path.exists(image) or os.path.isdir(image):
         raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
     version, flavour = _read_version(image)
     name = _choose_name(image, name, version, flavour)

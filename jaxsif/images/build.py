@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from jaxsif import process
 from jaxsif.errors import HostError
+from jaxsif.imagefile import open_image
 from jaxsif.images.ahead import write_note, written_ahead
 from jaxsif.images.assemble import add_base, add_parts, pack_parts, read_system, write_image
 from jaxsif.images.base import base_path, make_base
@@ -213,6 +214,8 @@ class _Build:
         if separator:
             return agent, source
         image = Path(agent).resolve()
+        if not image.is_dir():
+            open_image(str(image), "--base").close()  # the engine would wait for a FIFO
         (self.scratch / image.name).symlink_to(image)
         return "localimage", image.name
 

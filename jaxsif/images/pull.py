@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import tempfile
@@ -12,12 +11,11 @@ from urllib.parse import unquote, urlsplit
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import digest, open_image
+from jaxsif.imagefile import checksum, digest
 from jaxsif.images.download import Count, Partial, Show, download, not_wanted, only_one, without_password
 
 _BY_RUNTIME = ("oras", "docker")
 _BY_HTTP = ("https", "http")
-_CHUNK = 1 << 20  # bytes
 
 
 class Wanted(NamedTuple):
@@ -34,7 +32,7 @@ class Wanted(NamedTuple):
         found = digest(image)
         if self.digest not in (None, found):
             return found, f"its digest is {found}"
-        whole = hash_file(image) if self.sha256 else None
+        whole = checksum(image) if self.sha256 else None
         return found, "" if whole == self.sha256 else f"the file has sha256 {whole}"
 
 
@@ -113,12 +111,3 @@ def _take(partial: str, target: str, wanted: Wanted, url: str) -> str:
         raise not_wanted(url, problem)
     os.replace(partial, target)
     return found
-
-
-def hash_file(path: str) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    found = hashlib.sha256()
-    with open_image(path) as file:
-        while data := file.read(_CHUNK):
-            found.update(data)
-    return found.hexdigest()

@@ -169,6 +169,27 @@ def test_submit_takes_no_job_script(cluster: Cluster, folder: str) -> None:
     assert done.stdout == ""
 
 
+TAKE_AN_IMAGE = (
+    *("run --image f.sif -- true", "run --launcher local --image f.sif -- true", "submit --image f.sif -- true"),
+    *("shell --image f.sif", "jupyter --image f.sif", "bench launch --image f.sif", "module add f.sif --prefix /sw"),
+    *("image inspect f.sif", "image sbom f.sif", "image diff f.sif $JAX_IMAGE", "image diff $JAX_IMAGE f.sif"),
+    *("image verify f.sif --key key.pem", "image sign f.sif --key key.pem", "layer create x --image f.sif wheel"),
+)
+
+
+def test_image_that_is_no_file(cluster: Cluster, folder: str) -> None:
+    """Every command that takes an image names it, and none waits for somebody to write into it."""
+    tell = 'echo "$? $(head -n 1 err)"'
+    lines = [f"timeout 10 jaxsif {words} </dev/null >out 2>err; {tell}" for words in TAKE_AN_IMAGE]
+    lines += [f"ln -sf /dev/zero z.sif; timeout 10 jaxsif run --image z.sif -- true 2>err; {tell}"]
+    done = cluster.run(f"cd {folder} && module load jax/sif && mkfifo f.sif\n" + "\n".join(lines))
+    said = [line.replace(f"{folder}/", "") for line in done.stdout.splitlines()]
+    assert said == [
+        *["125 jaxsif: error: image is a FIFO, not a file: f.sif"] * len(TAKE_AN_IMAGE),
+        "125 jaxsif: error: image is a device, not a file: z.sif",
+    ]
+
+
 def test_image_that_the_runtime_cannot_open(cluster: Cluster, folder: str) -> None:
     """A header that promises the right size over bytes that are no file system: only the runtime can tell."""
     spoil = "cp $JAX_IMAGE bad.sif && chmod u+w bad.sif && dd if=/dev/zero of=bad.sif bs=1M seek=0 count=1 conv=notrunc"

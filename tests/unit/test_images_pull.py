@@ -13,9 +13,10 @@ from test_imagefile import sha256, write_image
 from webserver import Served, serve
 
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.imagefile import checksum
 from jaxsif.images import download as downloads
 from jaxsif.images.progress import Progress, render
-from jaxsif.images.pull import Wanted, find_target, find_there, hash_file, pull_by_http
+from jaxsif.images.pull import Wanted, find_target, find_there, pull_by_http
 
 ROOT = bytes(range(256)) * 12_000  # 3 MB: more than one piece
 ANY = Wanted(None, None)
@@ -252,7 +253,7 @@ def test_what_is_there_already(tmp_path: Path, image: bytes) -> None:
     target = tmp_path / "jax.sif"
     assert find_there(str(target), ANY) is None
     target.write_bytes(image)
-    assert find_there(str(target), Wanted(sha256(ROOT), hash_file(str(target)))) == sha256(ROOT)
+    assert find_there(str(target), Wanted(sha256(ROOT), checksum(str(target)))) == sha256(ROOT)
     with pytest.raises(JaxsifError, match=r"jax\.sif is there already$"):
         find_there(str(target), ANY)
     with pytest.raises(HostError, match=r"jax\.sif is there, and is not what was asked for: its digest is "):
