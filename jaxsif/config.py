@@ -61,6 +61,18 @@ class Config(NamedTuple):
         ]
 
 
+def staff_files() -> tuple[str, str]:
+    """The files that the staff of a site write: of this installation, and of the host."""
+    here = os.path.dirname(os.path.realpath(__file__))
+    site = os.path.normpath(os.path.join(here, "../../..", NAME))  # PREFIX/jaxsif/VERSION/lib/jaxsif
+    return site, f"/etc/jaxsif/{NAME}"
+
+
+def builtin_profiles() -> str:
+    """The file of the fabric profiles that come with jaxsif."""
+    return os.path.join(os.path.dirname(os.path.realpath(__file__)), "fabrics.toml")
+
+
 def personal_folder(environ: Mapping[str, str]) -> str:
     """The folder of the user's own settings."""
     above = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
@@ -77,9 +89,7 @@ def find_files(environ: Mapping[str, str], folder: str) -> Files:
 
     The project's is the nearest one in `folder` or above it, unless that is one of the others.
     """
-    here = os.path.dirname(os.path.realpath(__file__))
-    site = os.path.normpath(os.path.join(here, "../../..", NAME))  # PREFIX/jaxsif/VERSION/lib/jaxsif
-    own = dict.fromkeys([site, f"/etc/jaxsif/{NAME}", os.path.join(personal_folder(environ), NAME)])
+    own = dict.fromkeys([*staff_files(), os.path.join(personal_folder(environ), NAME)])
     known = {os.path.realpath(path) for path in own}
     above = list(trust.find_project(NAME, folder, allowed_list(environ)))
     above = above or [Candidate(os.path.join(folder, NAME), trust.ABSENT)]
@@ -122,7 +132,7 @@ def parse_files(files: Files) -> Config:
 
 def read_profiles(config: Config) -> dict[str, Setting]:
     """The profiles of the files, and those that come with jaxsif."""
-    path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "fabrics.toml")
+    path = builtin_profiles()
     ours = {
         name.partition(".")[2]: Setting(value, path)
         for name, value in parse_settings(trust.read_own(path).content, path).items()

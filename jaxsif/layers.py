@@ -145,6 +145,12 @@ def find_layers(names: Sequence[str], source: str, image: str | None, environ: M
     return tuple(os.path.join(layers_folder(environ), layer.file) for layer in layers)
 
 
+def describe_layers(files: Sequence[str]) -> str:
+    """The names of layers by their files, each with the part of its digest that is in the file's name."""
+    parts = (os.path.basename(file).split(".") for file in files)
+    return ", ".join(f"{name} (sha256:{digest})" for name, digest, _ in parts)
+
+
 def _check_together(layers: Sequence[Layer], source: str) -> None:
     """Two versions of one package, mounted over each other, would be a mixture of both."""
     seen: dict[str, tuple[str, str]] = {}

@@ -1,16 +1,20 @@
-"""The policies of the settings files: which images `jaxsif run` may start, by their digest or by who signed them."""
+"""The policies of the settings files: which images may run, by digest or signature, and what may lie over them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from jaxsif.config import Config, Setting
+from jaxsif.config import Config, Setting, builtin_profiles, staff_files
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.fabric import Fabric
+from jaxsif.host import find_executable
 from jaxsif.imagefile import checksum, find_state, remembered, remembered_digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
+from jaxsif.libraries import FOLDER
 
 _DIGESTS = "policy.digests"
 
@@ -102,3 +106,83 @@ def _read_key(path: str) -> str:
             return hashlib.sha256(file.read()).hexdigest()
     except OSError as error:
         raise HostError(f"cannot read the key {path}: {error.strerror}") from error
+
+
+# The folders of an image's own system. The others of an image are for data: /home, /mnt, /scratch, /tmp and so on.
+_SYSTEM = frozenset(
+    (
+        *("bin", "boot", "dev", "environment", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run"),
+        *("sbin", "singularity", "sys", "usr", "var", ".exec", ".run", ".shell", ".singularity.d"),
+    )
+)
+# What the runtime takes from a variable APPTAINER_NAME or SINGULARITY_NAME as if it were an option: paths to show, and
+# what may lie anywhere. Apptainer's documentation has them, below the options of `apptainer run`.
+_PATHS = ("BIND", "BINDPATH", "HOME", "SCRATCH", "SCRATCHDIR")
+_ANYWHERE = ("CONFIG_FILE", "CONTAINLIBS", "FUSESPEC", "MOUNT", "OVERLAY", "OVERLAYIMAGE")
+
+
+def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -> None:
+    """Raise HostError for a bind over the image's system, unless a file of the staff asks for it.
+
+    It guards against what is laid over by mistake, or by a file of somebody else: links are not followed.
+    """
+    if source.partition(" in ")[2] in (*staff_files(), builtin_profiles()):
+        return
+    for bind in binds:
+        for destination in find_destinations(bind):
+            if _is_of_system(destination, environ):
+                raise _refuse_overlay(f"{destination} of the image would be hidden by {bind}", source)
+
+
+def check_fabric(fabric: Fabric, environ: Mapping[str, str]) -> None:
+    """As `check_binds`, for what a fabric's profile lays over the image."""
+    libraries = [f"{path}:{FOLDER}" for path in fabric.items("libraries")]
+    for key, binds in (("binds", fabric.items("binds")), ("libraries", libraries)):
+        if binds:
+            check_binds(binds, fabric.lists[key].source, environ)
+
+
+def find_destinations(bind: str) -> Iterator[str]:
+    """Where a value of --bind lies in the container: of SRC[:DEST[:OPTS]], and of more of them behind commas."""
+    for one in bind.split(","):
+        source, _, rest = one.partition(":")
+        yield "/" + os.path.abspath(rest.partition(":")[0] or source).lstrip("/")
+
+
+def _is_of_system(path: str, environ: Mapping[str, str]) -> bool:
+    """Whether the image has its own files at `path`; the runtime shows the home folder by itself."""
+    home = environ.get("HOME", "")
+    own = ["/var/tmp", *([home] if home.strip("/") else [])]
+    if any(f"{path}/".startswith(f"{folder}/") for folder in own):
+        return False
+    first = path.strip("/").partition("/")[0]
+    return not first or first in _SYSTEM
+
+
+def check_environment(environ: Mapping[str, str]) -> None:
+    """Raise HostError for a variable that lays something over the image, or that names a runtime of the user's own."""
+    for prefix in ("APPTAINER_", "SINGULARITY_"):
+        for name in filter(environ.get, (prefix + name for name in _PATHS)):
+            check_binds([environ[name]], f"{name} (environment)", environ)
+        for name in filter(environ.get, (prefix + name for name in _ANYWHERE)):
+            raise _refuse_overlay(f"the image would be hidden by {environ[name]}", f"{name} (environment)")
+    runtime = environ.get("JAXSIF_RUNTIME")
+    if runtime and not _is_of_staff(find_executable(runtime, environ) or runtime):
+        raise HostError(
+            f"the policy refuses this run: {runtime} is no runtime of the staff",
+            "JAXSIF_RUNTIME (environment)",
+            "unset JAXSIF_RUNTIME, or ask who set the policy to install that runtime",
+        )
+
+
+def _is_of_staff(path: str) -> bool:
+    """Whether root, or the owner of this launcher, and nobody else can change the file."""
+    status = os.stat(path)
+    owners = (0, os.stat(__file__).st_uid)
+    return status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _refuse_overlay(problem: str, source: str) -> HostError:
+    return HostError(
+        f"the policy refuses this run: {problem}", source, "leave it out, or ask who set the policy to show it to all"
+    )

@@ -53,11 +53,11 @@ def prepare(
     has_fabric = "fabric" in settings and _crosses_nodes(settings["fabric"], request, host, allocation, show)
     # Before anything runs that the project's file names.
     _tell_project(config, settings, settings["fabric"] if has_fabric else None, show)
-    host, facts = _obey_policies(config, host, image_source, environ)
+    host, facts = _obey_policies(config, host, image_source, settings, environ)
     if has_fabric:
         request = _add_fabric(request, settings["fabric"], config, host, environ, show)
     if "layers" in settings:
-        host = host._replace(layers=_find_layers(settings["layers"], host.image, environ))
+        host = host._replace(layers=_find_layers(settings["layers"], host, environ, show))
     request, host = _find_cache(request, host, settings, environ, show)
     return Prepared(request, host, image_source, settings, facts)
 
@@ -115,13 +115,16 @@ def warn_of_secrets(settings: Mapping[str, Setting], show: Show) -> None:
 
 
 def _obey_policies(
-    config: Config, host: Host, image_source: str, environ: Mapping[str, str]
+    config: Config, host: Host, image_source: str, settings: Mapping[str, Setting], environ: Mapping[str, str]
 ) -> tuple[Host, tuple[str, ...]]:
     """The host, with the image that the policies allow, and why they do."""
     if not config.policies:  # as most runs have none, spare them the import
         return host, ()
-    from jaxsif.policy import Subject, check_policies
+    from jaxsif.policy import Subject, check_binds, check_environment, check_policies
 
+    check_environment(environ)
+    if "binds" in settings:
+        check_binds(settings["binds"].value, settings["binds"].source, environ)
     subject = Subject(host.image, image_source, host.runtime.command if host.runtime else None)
     allowed = check_policies(config, subject, environ)
     return host._replace(allowed=(allowed.digest, allowed.state)), allowed.reasons
@@ -148,11 +151,14 @@ def note_missing_gpus(
         show("no GPUs asked for, and so the job has none: --gpus-per-node=N; or JAX_PLATFORMS=cpu if that is meant")
 
 
-def _find_layers(names: Setting, image: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The files of the layers."""
-    from jaxsif.layers import find_layers
+def _find_layers(names: Setting, host: Host, environ: Mapping[str, str], show: Show) -> tuple[str, ...]:
+    """The files of the layers. Under a policy, which speaks of the image alone, they are named."""
+    from jaxsif.layers import describe_layers, find_layers
 
-    return find_layers(names.value, names.source, image, environ)
+    layers = find_layers(names.value, names.source, host.image, environ)
+    if host.allowed and layers:
+        show(f"layers over the image: {describe_layers(layers)}")
+    return layers
 
 
 def _find_cache(
@@ -199,6 +205,10 @@ def _add_fabric(
     variables, notes = find_variables(fabric, dict(request.env), passed)
     binds = fabric.items("binds")
     folders: tuple[str, ...] = ()
+    if host.allowed:
+        from jaxsif.policy import check_fabric
+
+        check_fabric(fabric, environ)
     if fabric.items("libraries") and host.image and host.runtime:
         from jaxsif.libraries import check_libraries, find_libraries
 

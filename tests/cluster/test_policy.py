@@ -149,3 +149,36 @@ def test_a_node_that_sees_the_image_on_another_device(site: Site) -> None:
     assert status == 125, err
     assert out in ("", "ran\n")  # that of the first node
     assert re.search(r"there/image\.sif: it has sha256:.*\n  from: task 1 on node2\n", err), err
+
+
+PROFILE = """
+[profile.own]
+inherits = "tcp"
+libraries = ["{}/libown.so"]
+"""
+
+
+def test_what_would_hide_the_image_is_refused(site: Site) -> None:
+    """Nothing of it runs, and no job is asked for."""
+    run = f"{RUN} --nodes=1 --bind /sw -- sh -c 'echo ran'"
+    site.cluster.check(
+        f"cd {site.folder} && cp good.sif image.sif && printf '#!/bin/sh\necho fake' >fake && chmod +x fake"
+    )
+    site.bash(f"touch libown.so; printf '%s' '{PROFILE.format(site.folder)}' >>jaxsif.toml")
+    hidden = "of the image would be hidden by"
+    refused = {
+        run.replace("--bind", "--bind $PWD/fake:/usr/bin/python3 --bind"): f"/usr/bin/python3 {hidden} ",
+        f"APPTAINER_BIND=$PWD/fake:/bin/sh {run}": f"/bin/sh {hidden} ",
+        f"SINGULARITY_OVERLAY=$PWD/over {run}": "the image would be hidden by ",
+        f"JAXSIF_RUNTIME=./fake {run}": "./fake is no runtime of the staff\n  from: JAXSIF_RUNTIME",
+        run.replace("--nodes", "--fabric own --nodes"): f"/opt/jaxsif/fabric {hidden} {site.folder}/libown.so",
+    }
+    newest = "scontrol show jobs --oneliner | grep -o 'JobId=[0-9]*' | sort -V | tail -1"
+    before = site.bash(newest)[1]
+    for script, problem in refused.items():
+        status, out, err = site.bash(script)
+        assert (status, out) == (125, ""), err
+        assert err.startswith(f"jaxsif: error: the policy refuses this run: {problem}"), err
+    assert site.bash(newest)[1] == before
+    status, out, err = site.bash(f"APPTAINER_BIND=/sw:/data {run}")
+    assert (status, out) == (0, "ran\n"), err

@@ -7,10 +7,19 @@ from pathlib import Path
 import pytest
 from test_imagefile import sha256, write_image
 
-from jaxsif.config import Config, Setting
+from jaxsif.config import Config, Setting, staff_files
 from jaxsif.errors import HostError
+from jaxsif.fabric import Fabric
 from jaxsif.imagefile import find_state
-from jaxsif.policy import Allowed, Subject, check_policies, find_checksum
+from jaxsif.policy import (
+    Allowed,
+    Subject,
+    check_binds,
+    check_environment,
+    check_fabric,
+    check_policies,
+    find_checksum,
+)
 
 GOOD, BAD = sha256(b"good"), sha256(b"bad")
 
@@ -79,3 +88,88 @@ def test_no_folder_and_no_run_without_a_container(tmp_path: Path, key: str) -> N
     said = refusal(tmp_path, str(tmp_path), (key, [GOOD]))
     assert f"this run: {tmp_path} is a folder, and has neither digest nor signature\n" in said
     assert "this run: there is no container here\n" in refusal(tmp_path, None, (key, [GOOD]))
+
+
+ENVIRON = {"HOME": "/root", "PATH": "/usr/bin"}
+
+
+@pytest.mark.parametrize(
+    ("bind", "hidden"),
+    [
+        ("/scratch", None),
+        ("/data/my set:/data:ro", None),
+        ("/root/x:/root/y", None),
+        ("/lustre:/home/a,/x:/mnt/y", None),
+        ("/lustre:/var/tmp/x", None),
+        ("/usr", "/usr"),
+        ("/root/python:/usr/bin/python3", "/usr/bin/python3"),
+        ("/x:/scratch/../usr/bin:ro", "/usr/bin"),
+        ("/x://usr", "/usr"),
+        ("/x:/data,/y:/lib64:ro", "/lib64"),
+        ("/root/x:/", "/"),
+        ("/root/x:/.singularity.d/env", "/.singularity.d/env"),
+        ("/x:/opt/jaxsif/task", "/opt/jaxsif/task"),
+        ("/x:/rootless", None),
+        ("/x:/root", None),
+        ("/x:/var/tmpfiles", "/var/tmpfiles"),
+    ],
+)
+def test_binds_over_the_system_of_the_image(bind: str, hidden: str | None) -> None:
+    variables = {"APPTAINER_BIND": bind}
+    if hidden is None:
+        check_binds([bind], "--bind", ENVIRON)
+        check_environment({**ENVIRON, **variables})
+        return
+    for source, call in (
+        ("--bind", lambda: check_binds(["/scratch", bind], "--bind", ENVIRON)),
+        ("APPTAINER_BIND (environment)", lambda: check_environment({**ENVIRON, **variables})),
+    ):
+        with pytest.raises(HostError) as caught:
+            call()
+        assert caught.value.what == f"the policy refuses this run: {hidden} of the image would be hidden by {bind}"
+        assert caught.value.where == source
+
+
+def test_relative_binds_are_below_this_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/usr")
+    with pytest.raises(HostError, match="/usr/lib of the image would be hidden by lib"):
+        check_binds(["lib"], "--bind", ENVIRON)
+
+
+def test_a_home_that_is_the_root_allows_nothing() -> None:
+    with pytest.raises(HostError):
+        check_binds(["/usr"], "--bind", {"HOME": "/"})
+
+
+@pytest.mark.parametrize("prefix", ["APPTAINER_", "SINGULARITY_"])
+@pytest.mark.parametrize("name", ["MOUNT", "OVERLAY", "OVERLAYIMAGE", "CONTAINLIBS", "FUSESPEC", "CONFIG_FILE"])
+def test_variables_of_the_runtime_that_lay_something_over_the_image(prefix: str, name: str) -> None:
+    check_environment({**ENVIRON, prefix + name: ""})
+    with pytest.raises(HostError) as caught:
+        check_environment({**ENVIRON, prefix + name: "x"})
+    assert caught.value.what == "the policy refuses this run: the image would be hidden by x"
+    assert caught.value.where == f"{prefix}{name} (environment)"
+
+
+def test_what_the_staff_asks_for_is_allowed() -> None:
+    site, host = staff_files()
+    for file in (site, host):
+        check_binds(["/usr"], f"run.binds in {file}", ENVIRON)
+    fabric = Fabric("hdr", {"libraries": Setting(["/usr/lib/libx.so"], f"profile.hdr.libraries in {site}")}, {})
+    check_fabric(fabric, ENVIRON)
+    for other in ("/home/a/jaxsif.toml", f"/home/a/x in {site}"):
+        with pytest.raises(HostError):
+            check_binds(["/usr"], f"run.binds in {other}", ENVIRON)
+        setting = Setting(["/usr/lib/libx.so"], f"profile.hdr.libraries in {other}")
+        with pytest.raises(HostError, match="/opt/jaxsif/fabric of the image would be hidden by "):
+            check_fabric(Fabric("hdr", {"libraries": setting}, {}), ENVIRON)
+
+
+def test_a_runtime_that_others_can_change(tmp_path: Path) -> None:
+    runtime = tmp_path / "fake"
+    runtime.touch(mode=0o755)
+    environ = {**ENVIRON, "JAXSIF_RUNTIME": str(runtime)}
+    check_environment(environ)  # of the owner of this launcher
+    runtime.chmod(0o775)
+    with pytest.raises(HostError, match=f"the policy refuses this run: {runtime} is no runtime of the staff"):
+        check_environment(environ)
