@@ -55,6 +55,10 @@ class PortTakenError(HostError):
     """The port for JAX's coordinator is taken on the first task's node; another one will do."""
 
 
+class FolderTakenError(HostError):
+    """The folder for this user's staged images is open to others, or somebody else's; a run can do without."""
+
+
 class ProgramError(JaxsifError):
     """The program to run does not exist."""
 

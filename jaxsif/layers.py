@@ -7,13 +7,18 @@ last, so a layer is there whole or not at all. `jaxsif.layering` makes them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import re
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import remembered_digest
+from jaxsif.imagefile import remembered, remembered_digest
 
 _MAGIC = b"hsqs"  # the first bytes of a squashfs file
+_LONGEST_NAME = 100  # letters; a file's name may have 255 bytes, with what is put behind it
+_LARGEST_JSON = 1 << 20  # bytes; that of a layer of a thousand packages has 0.1 MB
+_MOST, _LONGEST = 10_000, 4096  # entries of a field, and characters of a text
 
 
 class Layer(NamedTuple):
@@ -40,34 +45,107 @@ def layers_folder(environ: Mapping[str, str]) -> str:
 
 def check_name(name: str, source: str) -> str:
     """`name`, unless it would be a bad name of a file; raises JaxsifError."""
-    if not (name[:1].isalnum() and name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
-        raise JaxsifError(f"not a name of a layer: {name!r}", source, "letters, digits, - and _, such as my-layer")
+    if not _is_name(name):
+        hint = f"use up to {_LONGEST_NAME} letters, digits, - and _, such as my-layer"
+        raise JaxsifError(f"not a name of a layer: {name[:_LONGEST_NAME]!r}", source, hint)
     return name
+
+
+def _is_name(name: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)) and len(name) <= _LONGEST_NAME
 
 
 def list_names(environ: Mapping[str, str]) -> list[str]:
     """The names of this user's layers, sorted."""
     folder = layers_folder(environ)
     files = os.listdir(folder) if os.path.isdir(folder) else []
-    return sorted(name[: -len(".json")] for name in files if name.endswith(".json"))
+    names = (name[: -len(".json")] for name in files if name.endswith(".json"))
+    return sorted(filter(_is_name, names))
 
 
 def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
     """The layer called `name`; raises JaxsifError where there is none, and HostError where its JSON is damaged."""
-    import json
-
     path = os.path.join(layers_folder(environ), f"{check_name(name, source)}.json")
     try:
-        with open(path) as file:
-            entry = json.load(file)
-        sequences = {field: tuple(entry[field]) for field in ("image_state", "requirements", "allow_replace")}
-        return Layer(**{**entry, **sequences})
+        return _parse_layer(name, _read_json(path))
     except FileNotFoundError:
         known = ", ".join(list_names(environ))
         hint = f"one of {known}" if known else f"jaxsif layer create {name} PACKAGE..."
         raise JaxsifError(f"no layer {name}", f"{source}, {os.path.dirname(path)}", hint) from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise HostError(f"cannot read layer {name}: {error}", path, f"jaxsif layer remove {name}") from error
+
+
+def _read_json(path: str) -> Any:
+    """What a JSON file holds; raises OSError, ValueError, and RecursionError for more levels than any layer has."""
+    import json
+
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would not return
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no file")
+        if status.st_size > _LARGEST_JSON:
+            raise ValueError(f"it has {status.st_size} bytes, and may have {_LARGEST_JSON}")
+        data = os.read(file, _LARGEST_JSON)
+    finally:
+        os.close(file)
+    return json.loads(data, parse_int=_parse_integer)
+
+
+def _parse_integer(text: str) -> int | None:
+    """As int(), which takes minutes for a million digits before Python 3.11; None, which no field may be, for those."""
+    return int(text) if len(text) <= 20 else None
+
+
+def _parse_layer(name: str, entry: Any) -> Layer:
+    """The layer of a JSON object; raises ValueError that names the field which is not as it must be."""
+    if not isinstance(entry, dict):
+        raise ValueError("it holds no object")
+    for field in Layer._fields:
+        if field not in entry:
+            raise ValueError(f"it has no {field}")
+        if not _KINDS[field](entry[field]):
+            raise ValueError(f"its {field} is not what it must be")
+    for field in entry:
+        if field not in Layer._fields:
+            raise ValueError(f"it has a field {field[:_LONGEST_NAME]!r}, which no layer has")
+    if entry["name"] != name or not re.fullmatch(rf"{name}\.[0-9a-f]+\.sqfs", entry["file"]):
+        raise ValueError(f"its name or file is not that of {name}")
+    sequences = {field: tuple(entry[field]) for field in ("image_state", "requirements", "allow_replace")}
+    return Layer(**{**entry, **sequences})
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is a text that can be a path: without NUL, and as bytes without a part of a character."""
+    if not isinstance(value, str) or len(value) > _LONGEST or "\0" in value:
+        return False
+    return not re.search("[\ud800-\udc7f\udd00-\udfff]", value)  # the others stand for bytes that are no UTF-8
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_size, value))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= _MOST and all(map(_is_text, value))
+
+
+def _are_versions(value: Any) -> bool:
+    return isinstance(value, dict) and _are_texts([*value, *value.values()])
+
+
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("name", "file", "image", "image_key", "python", "created"), _is_text),
+    **dict.fromkeys(("requirements", "allow_replace"), _are_texts),
+    "size": _is_size,
+    "image_state": _is_state,
+    "packages": _are_versions,
+}
 
 
 def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> str:
@@ -92,23 +170,24 @@ def is_made_for(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
 
 
 def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
-    """What is wrong with a layer's file, by its beginning and its size; '' where nothing is."""
+    """What is wrong with a layer's file; '' where nothing is.
+
+    The file's name has a part of its digest, which is remembered for as long as the file does not change.
+    """
     path = os.path.join(layers_folder(environ), layer.file)
     try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return f"{path} is no file"
+        if status.st_size != layer.size:
+            return f"{path} has {status.st_size} bytes instead of {layer.size}"
         with open(path, "rb") as file:
-            start, size = file.read(len(_MAGIC)), os.fstat(file.fileno()).st_size
+            if file.read(len(_MAGIC)) != _MAGIC:
+                return f"{path} is no squashfs file"
+        named = remembered(path, "layer", environ, lambda: name_file(layer.name, path))
     except OSError as error:
         return f"{path}: {error.strerror}"
-    if size != layer.size:
-        return f"{path} has {size} bytes instead of {layer.size}"
-    return "" if start == _MAGIC else f"{path} is no squashfs file"
-
-
-def find_inner_damage(layer: Layer, environ: Mapping[str, str]) -> str:
-    """As `find_damage`, by all of the file: its name has a part of its digest."""
-    damage = find_damage(layer, environ)
-    path = os.path.join(layers_folder(environ), layer.file)
-    return damage or ("" if layer.file == name_file(layer.name, path) else f"{path} has changed")
+    return "" if layer.file == named else f"{path} has changed"
 
 
 def name_file(name: str, path: str) -> str:

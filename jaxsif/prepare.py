@@ -10,7 +10,7 @@ from jaxsif import host as hosts
 from jaxsif.apptainer import parse_env
 from jaxsif.config import Config, Setting, read_config, resolve
 from jaxsif.environment import CACHE, find_rule
-from jaxsif.errors import HostError, printable
+from jaxsif.errors import FolderTakenError, HostError, printable
 from jaxsif.launchers import LAUNCHERS, MPIRUN, SRUN
 from jaxsif.layouts.srunargs import lift
 from jaxsif.options import split_words
@@ -224,7 +224,10 @@ def _add_fabric(
 def stage(
     prepared: Prepared, allocation: Allocation | None, dry_run: bool, environ: Mapping[str, str], show: Show
 ) -> Host:
-    """The host, with the image on each node's own disk."""
+    """The host, with the image on each node's own disk.
+
+    Unchanged where a setting for all runs asks for it and a node has the folder of somebody else: anybody can make it.
+    """
     from jaxsif import staging
     from jaxsif.imagefile import remembered_digest, staged_path
 
@@ -240,5 +243,11 @@ def stage(
     if dry_run:
         show("with --dry-run, nothing is staged")
     else:
-        staging.stage(host.image, digest, folder, allocation, host.package, environ, show)
+        try:
+            staging.stage(host.image, digest, folder, allocation, host.package, environ, show)
+        except FolderTakenError as error:
+            if prepared.settings["stage"].source == "--stage":
+                raise
+            show(f"warning: {printable(error.what)}; the nodes read the image where it is")
+            return host
     return host._replace(image=staged_path(folder, digest), staged=(digest, host.image), allowed=())

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from jaxsif.children import Child, Pass, run
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import FolderTakenError, HostError, JaxsifError
 from jaxsif.imagefile import known, remember, staged_path
 from jaxsif.slurm import Allocation
 
@@ -134,9 +134,8 @@ def _on_each_node(allocation: Allocation, script: tuple[str, ...], environ: Mapp
     nodes.sort(key=lambda node: str(node["node"]))
     for node in nodes:
         if "error" in node:
-            raise HostError(
-                f"cannot stage the image on {node['node']}: {node['error']}", "--stage", "leave --stage out"
-            )
+            kind = FolderTakenError if node.get("taken") else HostError
+            raise kind(f"cannot stage the image on {node['node']}: {node['error']}", "--stage", "leave --stage out")
     if status or len(nodes) != allocation.nodes:
         last = err.strip().rpartition("\n")[2] or f"exit status {status}"
         raise HostError(f"cannot stage the image: {last}", "srun", "leave --stage out")

@@ -14,9 +14,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -25,7 +27,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import FolderTakenError, HostError, JaxsifError
 from jaxsif.imagefile import digest, find_root, staged_path
 from jaxsif.node.files import find_damage, hold, is_private, list_files
 
@@ -34,14 +36,29 @@ _UNUSED = 30 * 24 * 3600  # seconds since its last use after which a copy gives 
 
 
 def own_folder(folder: str) -> str:
-    """This user's folder below `folder`, made if it is not there; raises HostError for one that others can change."""
+    """This user's folder below `folder`, made if it is not there.
+
+    Raises HostError where others may put another folder in its place, and FolderTakenError for one that is theirs.
+    """
     path = os.path.dirname(staged_path(folder, ""))
+    mode = os.stat(folder).st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise HostError(f"others may replace what is in {folder}: it has no sticky bit", folder, f"chmod +t {folder}")
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         if not is_private(path):
-            raise HostError(f"not a folder of this user alone: {path}", folder, "remove it") from None
+            status = os.lstat(path)
+            kind = f"{stat.filemode(status.st_mode)} {_name_user(status.st_uid)}"
+            raise FolderTakenError(f"not a folder of this user alone: {path} ({kind})", folder, "remove it") from None
     return path
+
+
+def _name_user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def check(folder: str, name: str) -> dict[str, object]:
@@ -216,6 +233,8 @@ def _answer(verb: Callable[..., Mapping[str, object]], folder: str, *arguments: 
     begin = time.monotonic()
     try:
         found = verb(folder, *arguments)
+    except FolderTakenError as error:
+        found = {"error": error.what, "taken": True}
     except JaxsifError as error:
         found = {"error": error.what}
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping, MutableMapping
 
 TYPE_CHECKING = False  # a tool that checks types takes it for true; most tasks start without what is imported so
@@ -81,18 +82,43 @@ def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> t
 def _claim(environ: Mapping[str, str], port: int) -> socket.socket | None:
     """The right to take the port for this task; None while another Python of the task has it, as in `python | python`.
 
-    An abstract name (unix(7)), with a part that nobody outside of the step can guess.
+    An abstract name (unix(7)), which other users can read in /proc/net/unix and take. A name that this user does not
+    hold says nothing about the port.
     """
     import socket
 
     name = "-".join(environ.get(part, "") for part in ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID"))
+    address = f"\0jaxsif-port-{name}-{port}"
     one = socket.socket(socket.AF_UNIX)
     try:
-        one.bind(f"\0jaxsif-port-{name}-{port}")
+        one.bind(address)
+        one.listen()  # so that others see whose it is
     except OSError:
-        one.close()
-        return None
+        if _is_own(address):
+            one.close()
+            return None
     return one
+
+
+def _is_own(address: str) -> bool:
+    """Whether a process of this user listens at an abstract name."""
+    import socket
+    import sys
+    import time
+
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.setblocking(False)  # somebody else's queue may be full
+            try:
+                one.connect(address)
+            except ConnectionRefusedError:
+                time.sleep(0.005)  # it does not listen yet
+                continue
+            except OSError:
+                return False
+            credentials = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            return int.from_bytes(credentials[4:8], sys.byteorder) == os.getuid()
+    return False
 
 
 def hold(address: str, port: int) -> int:

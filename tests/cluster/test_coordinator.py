@@ -147,6 +147,46 @@ def test_a_taken_port(cluster: Cluster, taken: str) -> None:
     assert f"{text} (task 0 on node1): starting again with another\n" in done.stderr
 
 
+# As another user: read the step's secret from the name of its keeper's socket, and take all names for its ports.
+TAKE_NAMES = r"""
+import re, socket, sys, time
+found = None
+while not found:
+    time.sleep(0.02)
+    found = re.search(r"@jaxsif-([0-9a-f]+-\d+-\d+)-0\n", open("/proc/net/unix").read())
+taken = []
+for port in range(61231, 61241):
+    taken.append(socket.socket(socket.AF_UNIX))
+    taken[-1].bind(f"\0jaxsif-port-{found[1]}-{port}")
+    if port % 2:
+        taken[-1].listen()
+print("taken", flush=True)
+sys.stdin.read()
+"""
+IS_HELD = """import os, socket
+try:
+    socket.socket().bind(("", int(os.environ["JAXSIF_COORDINATOR_PORT"])))
+    print("free")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_names_that_another_user_has_taken(cluster: Cluster, folder: str) -> None:
+    """The port is held all the same: nobody else can listen there before JAX's coordinator does."""
+    program = f"until [ -e taken ]; do sleep 0.05; done; [ $SLURM_PROCID != 0 ] || python -c '{IS_HELD}'"
+    options = ("--nodes=1", "--ntasks-per-node=2", "--coordinator-ports=61231-61240")
+    run = jaxsif_run("--srun-args=--nodelist=node1", *options, "--", "sh", "-c", program)
+    with cluster.start(["python3", "-c", TAKE_NAMES], node="node1", user="other") as other:
+        with cluster.start(f"cd {folder} && {run}") as started:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "taken\n"
+            cluster.check(f"touch {folder}/taken")
+            out, err = started.communicate(timeout=60)
+        other.communicate("")
+    assert (out, started.returncode) == ("Address already in use\n", 0), err
+
+
 def test_two_jobs_whose_numbers_are_4096_apart(cluster: Cluster, folder: str) -> None:
     """To both of them JAX by itself would give one port on their common first node, and the first one would die."""
     options = ("--nodes=2", "--ntasks-per-node=1", "--srun-args=--nodelist=node[1-2]")

@@ -25,7 +25,7 @@ def in_job(cluster: Cluster, folder: str, script: str, nodes: int = 4) -> tuple[
     options = f"--quiet --nodelist=node[1-{nodes}] --nodes={nodes} --ntasks-per-node=2"
     job = f"salloc {options} bash -c {json.dumps(script)}".replace("$", "\\$")
     done = cluster.run(f"cd {folder} && module load jax/sif && {job}", timeout=200)
-    lines = [line for line in done.stderr.splitlines() if not line.startswith(("srun:", "salloc:"))]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("srun:", "salloc:", "slurmstepd"))]
     return done.stdout, lines, done.returncode
 
 
@@ -146,7 +146,24 @@ def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
     cluster.check(f"mkdir -m 777 {STAGED}", node="node1", user="root")
     _, said, status = in_job(cluster, folder, "jaxsif run --stage -- true", nodes=1)
     assert status == 125
-    assert said[0] == f"jaxsif: error: cannot stage the image on node1: not a folder of this user alone: {STAGED}"
+    problem = f"cannot stage the image on node1: not a folder of this user alone: {STAGED} (drwxrwxrwx root)"
+    assert said[0] == f"jaxsif: error: {problem}"
+    cluster.write(f"{folder}/jaxsif.toml", "[run]\nstage = true\n")
+    out, said, status = in_job(cluster, folder, "jaxsif run -- printenv APPTAINER_CONTAINER", nodes=1)
+    assert (status, said) == (0, [f"jaxsif: warning: {problem}; the nodes read the image where it is"])
+    assert set(out.split()) == {cluster.check("module load jax/sif; echo $JAX_IMAGE").strip()}
+
+
+def test_a_folder_in_which_others_can_replace_ours(cluster: Cluster, folder: str) -> None:
+    cluster.check("mkdir -m 777 /open", node="node1", user="root")
+    try:
+        _, said, status = in_job(cluster, folder, "jaxsif run --stage --stage-folder /open -- true", nodes=1)
+        left = cluster.check("ls -A /open", node="node1")
+    finally:
+        cluster.check("rm -r /open", node="node1", user="root")
+    assert (status, left) == (125, "")
+    problem = "others may replace what is in /open: it has no sticky bit"
+    assert said[0] == f"jaxsif: error: cannot stage the image on node1: {problem}"
 
 
 def test_what_a_later_run_of_a_job_finds(cluster: Cluster, folder: str) -> None:
@@ -162,7 +179,8 @@ def test_what_a_later_run_of_a_job_finds(cluster: Cluster, folder: str) -> None:
     assert places[2] == "125"
     later = said[2]
     assert later.startswith("jaxsif: the image is on 1 node(s), by an earlier run of this job: ")
-    assert said[3] == f"jaxsif: error: cannot stage the image on node1: not a folder of this user alone: {STAGED}"
+    problem = f"not a folder of this user alone: {STAGED} (drwxr-xr-x user)"
+    assert said[3] == f"jaxsif: error: cannot stage the image on node1: {problem}"
     assert re.fullmatch(r"  from: task [01] on node1", said[4])
     assert said[5] == later
     assert said[6].startswith("jaxsif: the image on node1 was absent; put there anew in ")

@@ -10,7 +10,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from jaxsif.errors import HostError
+from jaxsif.errors import FolderTakenError, HostError
 from jaxsif.imagefile import staged_path
 from jaxsif.node.files import find_damage, hold, list_files
 from jaxsif.node.stage import check, own_folder
@@ -91,8 +91,17 @@ def test_launcher_and_nodes_mean_the_same_place(tmp_path: Path) -> None:
 def test_folder_that_others_can_write(tmp_path: Path) -> None:
     own_folder(str(tmp_path))
     os.chmod(own_folder(str(tmp_path)), 0o777)
-    with pytest.raises(HostError, match="not a folder of this user alone"):
+    with pytest.raises(FolderTakenError, match=r"not a folder of this user alone: .*/jaxsif-\d+ \(drwxrwxrwx \w+\)"):
         own_folder(str(tmp_path))
+
+
+def test_a_folder_in_which_others_can_replace_ours(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(HostError, match=f"others may replace what is in {tmp_path}: it has no sticky bit"):
+        own_folder(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    tmp_path.chmod(0o1777)
+    assert own_folder(str(tmp_path)).startswith(str(tmp_path))
 
 
 @pytest.fixture

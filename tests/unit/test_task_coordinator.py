@@ -99,6 +99,18 @@ def test_another_python_of_the_first_task_goes_on_beside_the_first(listener: soc
     assert prepare(other_step)[0] == "port-taken"
 
 
+def test_a_name_that_somebody_else_has_taken(listener: socket.socket) -> None:
+    """It says nothing about the port, which is held all the same. Only who listens can be told from others."""
+    port = free_port(listener)
+    environ = first_task(port)
+    name = "-".join(environ.get(part, "") for part in ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID"))
+    with socket.socket(socket.AF_UNIX) as one, socket.socket() as other:
+        one.bind(f"\0jaxsif-port-{name}-{port}")
+        assert prepare(environ) == FINE
+        with pytest.raises(OSError, match="Address already in use"):
+            other.bind(("", port))
+
+
 @pytest.mark.parametrize(("task", "bound"), [("0", {"JAX_COORDINATOR_BIND_ADDRESS": "127.0.0.1:PORT"}), ("1", {})])
 def test_another_network(listener: socket.socket, task: str, bound: dict[str, str]) -> None:
     """Every task goes to the first node's name there; the first one listens there and nowhere else."""

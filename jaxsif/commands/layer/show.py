@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 from jaxsif.commands.layer.list import find_status
+from jaxsif.errors import printable
 from jaxsif.layers import layers_folder, read_layer
 
 DESCRIPTION = """\
@@ -39,5 +40,5 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     ]
     for name, value in rows:
         for index, line in enumerate(value.splitlines()):
-            print(f"{name if not index else '':<13} {line}")
+            print(f"{name if not index else '':<13} {printable(line)}")
     return 0
