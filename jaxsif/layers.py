@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.foreign import parse_json, read_text
 from jaxsif.imagefile import remembered, remembered_digest
 
 _MAGIC = b"hsqs"  # the first bytes of a squashfs file
 _LONGEST_NAME = 100  # letters; a file's name may have 255 bytes, with what is put behind it
-_LARGEST_JSON = 1 << 20  # bytes; that of a layer of a thousand packages has 0.1 MB
 _MOST, _LONGEST = 10_000, 4096  # entries of a field, and characters of a text
 
 
@@ -67,35 +67,13 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
     """The layer called `name`; raises JaxsifError where there is none, and HostError where its JSON is damaged."""
     path = os.path.join(layers_folder(environ), f"{check_name(name, source)}.json")
     try:
-        return _parse_layer(name, _read_json(path))
+        return _parse_layer(name, parse_json(read_text(path, "its JSON")))
     except FileNotFoundError:
         known = ", ".join(list_names(environ))
         hint = f"one of {known}" if known else f"jaxsif layer create {name} PACKAGE..."
         raise JaxsifError(f"no layer {name}", f"{source}, {os.path.dirname(path)}", hint) from None
-    except (ValueError, RecursionError, OSError) as error:
+    except (ValueError, OSError, HostError) as error:
         raise HostError(f"cannot read layer {name}: {error}", path, f"jaxsif layer remove {name}") from error
-
-
-def _read_json(path: str) -> Any:
-    """What a JSON file holds; raises OSError, ValueError, and RecursionError for more levels than any layer has."""
-    import json
-
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would not return
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no file")
-        if status.st_size > _LARGEST_JSON:
-            raise ValueError(f"it has {status.st_size} bytes, and may have {_LARGEST_JSON}")
-        data = os.read(file, _LARGEST_JSON)
-    finally:
-        os.close(file)
-    return json.loads(data, parse_int=_parse_integer)
-
-
-def _parse_integer(text: str) -> int | None:
-    """As int(), which takes minutes for a million digits before Python 3.11; None, which no field may be, for those."""
-    return int(text) if len(text) <= 20 else None
 
 
 def _parse_layer(name: str, entry: Any) -> Layer:

@@ -150,7 +150,8 @@ def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
     assert said[0] == f"jaxsif: error: {problem}"
     cluster.write(f"{folder}/jaxsif.toml", "[run]\nstage = true\n")
     out, said, status = in_job(cluster, folder, "jaxsif run -- printenv APPTAINER_CONTAINER", nodes=1)
-    assert (status, said) == (0, [f"jaxsif: warning: {problem}; the nodes read the image where it is"])
+    warning = f"jaxsif: warning: {problem}; the nodes read the image where it is"
+    assert (status, said) == (0, [f"jaxsif: {folder}/jaxsif.toml sets run.stage", warning])
     assert set(out.split()) == {cluster.check("module load jax/sif; echo $JAX_IMAGE").strip()}
 
 

@@ -160,7 +160,10 @@ def test_what_is_no_file(
         path.mkdir()
     else:
         path.symlink_to("/dev/zero")
-    with pytest.raises(HostError, match=r"layer a.*: .* ?(is no file|has [0-9]+ bytes)"):
+    with pytest.raises(
+        HostError,
+        match=r"layer a.*: .* is (no file$|a FIFO, not a file: |a folder, not a file: |a device, not a file: )",
+    ):
         find_layers(["a"], "--layer", image, environ)
 
 
@@ -237,7 +240,7 @@ def test_a_json_that_is_too_large(environ: dict[str, str], make: Make) -> None:
         file.truncate(3 << 30)
     error = read_bounded(lambda: read_layer("a", environ, "--layer"))
     assert error is not None
-    assert error.what == f"cannot read layer a: it has {3 << 30} bytes, and may have {1 << 20}"
+    assert error.what == f"cannot read layer a: its JSON has more than {1 << 20} bytes: {path}"
 
 
 def test_one_bad_layer_does_not_hide_the_others(
