@@ -7,6 +7,7 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bounds import read_bounded
@@ -18,11 +19,13 @@ from jaxsif.compilecache import identify
 from jaxsif.config import Setting
 from jaxsif.errors import JaxsifError
 from jaxsif.host import find_image
-from jaxsif.imagefile import digest, find_root, read_created, read_objects
-from jaxsif.images.inspect import inspect_image, render_facts
+from jaxsif.imagefile import digest, find_root, read_created, read_objects, remembered_digest
+from jaxsif.images import inside
+from jaxsif.images.inspect import Fact, _from_packages, inspect_image, render_facts
 from jaxsif.images.labels import describe_image, read_labels
 from jaxsif.images.shelf import Shelf, list_images, render_items
 from jaxsif.images.signing import read_signatures
+from jaxsif.modulefile import Module, read_module
 
 LABELS = json.dumps({"data": {"attributes": {"labels": {"io.jaxsif.jax": "0.12.0"}}}}).encode()
 ENVELOPE = json.dumps({"payload": "e30=", "signatures": [{"keyid": "SHA256:abc"}]}).encode()
@@ -182,6 +185,54 @@ def test_labels_of_absurd_nesting(image: str, labels: bytes) -> None:
     error = read_bounded(lambda: read_labels(image))
     assert error
     assert error.what.startswith(f"cannot parse the labels of {image}: ")
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=9)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["components", "name", "version", "purl", "state", "digest", "image"]), inner),
+    ),
+    max_leaves=9,
+)
+
+
+@given(VALUES)
+def test_bill_of_materials(image: str, value: object) -> None:
+    """What the image's own Python prints is the list of components, or an error."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inside, "read_sbom", lambda *_: json.dumps(value))
+        error = read_bounded(lambda: facts_of(inside.read_components("apptainer", image)))
+    assert error is None or error.what.startswith(f"cannot parse the bill of materials of {image}: ")
+
+
+def facts_of(components: list[dict[str, Any]]) -> list[Fact]:
+    """As `jaxsif image inspect` and `diff` look at them."""
+    assert all(isinstance(one["name"], str) for one in components)
+    return [_from_packages(key, {}, components, "") for key in ("jax", "cuda")]
+
+
+@given(VALUES)
+def test_what_is_remembered(image: str, value: object) -> None:
+    """Anything may stand in ~/.cache/jaxsif/images.json; what is no digest is computed anew."""
+    Path(image).write_bytes(small_image())
+    home = Path(image).parent
+    (home / ".cache/jaxsif").mkdir(parents=True, exist_ok=True)
+    for text in (json.dumps(value), json.dumps({image: value})):
+        (home / ".cache/jaxsif/images.json").write_text(text)
+        found: list[str] = []
+        assert read_bounded(lambda found=found: found.append(remembered_digest(image, {"HOME": str(home)}))) is None
+        assert found == [digest(image)]
+
+
+@given(VALUES)
+def test_what_a_modulefile_says_of_itself(image: str, value: object) -> None:
+    path = Path(image).with_suffix(".lua")
+    for record in (value, {**dict.fromkeys(Module._fields, "a"), "image": value}):
+        path.write_text(f"-- jaxsif: {json.dumps(record)}\n")
+        found: list[Module | None] = []
+        assert read_bounded(lambda found=found: found.append(read_module(path))) is None
+        assert found[0] is None or all(isinstance(field, str) for field in found[0])
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -272,6 +272,12 @@ def test_progress(numbers: tuple[int, int | None, float], text: str) -> None:
     assert render(*numbers) == text
 
 
+def test_note_moves_no_cursor() -> None:
+    stream = io.StringIO()
+    Progress(stream, "jaxsif").note("the server says 503 \x1b[2J\nforged")
+    assert stream.getvalue() == "jaxsif: the server says 503 \\x1b[2J\\nforged\n"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
