@@ -6,6 +6,7 @@ nobody would learn that it does not save at the end of a job.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Mapping
 from functools import wraps
@@ -15,6 +16,7 @@ from typing import Any
 from . import importing
 
 _SERVICE = "JAX_ENABLE_PREEMPTION_SERVICE"
+_NOTICES = (signal.SIGTERM, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
 _WARNING = (
     f"the program asks JAX for a notice of preemption and gets none: {_SERVICE} is 0."
     f" Orbax saves no checkpoint at a preemption; --env {_SERVICE}=1 turns the notice on"
@@ -38,9 +40,14 @@ def _watch(module: ModuleType) -> None:
         try:
             return original(*arguments, **more)
         except RuntimeError:
-            if not told:
+            if not told and not _listens():
                 told.append(True)
                 sys.stderr.write(f"jaxsif: warning: {_WARNING}\n")
             raise
 
     module.reached_preemption_sync_point = reached_preemption_sync_point  # type: ignore[attr-defined]
+
+
+def _listens() -> bool:
+    """Whether the program has another way to learn of its end: a handler of its own for a signal."""
+    return any(callable(signal.getsignal(number)) for number in _NOTICES)

@@ -606,3 +606,11 @@ def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) ->
     warning = describe_alone([Report(task, "node1", event) for task, event in events])
     assert warning.startswith(f"warning: {tasks} tasks ran JAX, and none called ") == bool(tasks)
     assert bool(warning) == bool(tasks)
+
+
+def test_a_task_says_that_it_computed_alone_and_what_to_try() -> None:
+    """As task/alone.py and task/failure.py do."""
+    seen = ReportFilter()
+    seen.feed(report_line(event="alone"))
+    seen.feed(report_line(event="exception", text="E", where="a.py:1", consequence=False, hint="try this"))
+    assert [(report.event, report.hint) for report in seen.reports] == [("alone", ""), ("exception", "try this")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from jaxsif.task import preemption
 
+SIGNALS = (signal.SIGTERM, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
 SERVICE_OFF = """
 def reached_preemption_sync_point(step_id):
     raise RuntimeError("Preemption sync manager has not been initialized.")
@@ -24,7 +26,10 @@ def multihost_utils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     modules = set(sys.modules)
+    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}  # other tests leave some
     yield tmp_path / "jax/experimental/multihost_utils.py"
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     for name in set(sys.modules) - modules:
         del sys.modules[name]
 
@@ -45,6 +50,19 @@ def test_the_question_is_warned_of(
             module.reached_preemption_sync_point(step)
     warning = "jaxsif: warning: the program asks JAX for a notice of preemption and gets none: "
     assert capsys.readouterr().err.count(warning) == times
+
+
+def test_a_program_that_listens_to_a_signal_has_its_own_notice(
+    multihost_utils: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As slurm/checkpoint does."""
+    multihost_utils.write_text(SERVICE_OFF)
+    preemption.install({"JAX_ENABLE_PREEMPTION_SERVICE": "0", "SLURM_PROCID": "0"})
+    module = importlib.import_module("jax.experimental.multihost_utils")
+    signal.signal(signal.SIGURG, lambda *_: None)
+    with pytest.raises(RuntimeError):
+        module.reached_preemption_sync_point(1)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_answer_is_passed_on(multihost_utils: Path, capsys: pytest.CaptureFixture[str]) -> None:
