@@ -96,7 +96,9 @@ def test_libraries_of_the_host_are_loaded(cluster: Cluster, project: str) -> Non
 def test_a_library_for_a_newer_system_is_refused_before_the_step(cluster: Cluster, project: str) -> None:
     done = cluster.run(run(project, "--fabric=newer", "--nodes=1", "--", "true"))
     assert done.returncode == 125
-    assert done.stderr.startswith(f"jaxsif: error: {project}/lib/libhwloc.so.15 needs glibc 2.99, and the image has 2.")
+    told, error, *_ = done.stderr.splitlines()
+    assert told == f"jaxsif: {project}/jaxsif.toml sets profile.newer"
+    assert error.startswith(f"jaxsif: error: {project}/lib/libhwloc.so.15 needs glibc 2.99, and the image has 2.")
     assert f"  from: profile.newer.libraries in {project}/jaxsif.toml; the image is /sw/" in done.stderr
     without = cluster.run(
         run(

@@ -40,6 +40,7 @@ class Site:
         assert (status, out) == (125, "")
         assert self.bash(newest)[1] == before
         found = re.fullmatch(
+            rf"jaxsif: {self.folder}/jaxsif\.toml sets policy\.{key}\n"
             rf"jaxsif: error: the policy refuses this run: (.*)\n  from: policy\.{key} in {self.folder}/jaxsif\.toml; "
             r"the image is from --image\n  try:  run an image that the policy allows, or ask who set it\n",
             err,
@@ -196,7 +197,8 @@ def test_policy_lets_the_signed_image_run(site: Site) -> None:
     for option in ("--dry-run", "--verbose"):
         status, _, err = site.bash(RUN.format("signed.sif").replace("--nodes", f"{option} --nodes"))
         assert status == 0
-        assert re.match(rf"jaxsif: policy\.signed-by of {site.folder}/jaxsif\.toml holds: signed by {SIGNER}\n", err)
+        assert err.startswith(f"jaxsif: {site.folder}/jaxsif.toml sets policy.signed-by\n")
+        assert re.search(rf"jaxsif: policy\.signed-by of {site.folder}/jaxsif\.toml holds: signed by {SIGNER}\n", err)
 
 
 def test_policy_before_the_image_is_staged(site: Site) -> None:

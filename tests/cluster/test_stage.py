@@ -74,11 +74,12 @@ def test_disks_that_are_too_small(cluster: Cluster, folder: str) -> None:
                 cluster.check("umount /small && rmdir /small", node=node, user="root")
         assert (out, status) == expected, said
         if status:
-            assert said[0].startswith("jaxsif: error: no room on node1 in /small: ")
-            assert said[2] == "  try:  set run.stage-folder in jaxsif.toml to another folder of the nodes"
+            assert said[0] == f"jaxsif: {folder}/jaxsif.toml sets run.stage, run.stage-folder"
+            assert said[1].startswith("jaxsif: error: no room on node1 in /small: ")
+            assert said[3] == "  try:  set run.stage-folder in jaxsif.toml to another folder of the nodes"
             assert left == ["lock"]
         else:
-            assert "placed as a file where there is no room for more" in said[1]
+            assert "placed as a file where there is no room for more" in said[2]
 
 
 def test_interrupted(cluster: Cluster, folder: str) -> None:
