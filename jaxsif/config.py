@@ -90,13 +90,11 @@ def find_files(environ: Mapping[str, str], folder: str) -> Files:
     The project's is the nearest one in `folder` or above it, unless that is one of the others.
     """
     own = dict.fromkeys([*staff_files(), os.path.join(personal_folder(environ), NAME)])
-    known = {os.path.realpath(path) for path in own}
-    above = list(trust.find_project(NAME, folder, allowed_list(environ)))
-    above = above or [Candidate(os.path.join(folder, NAME), trust.ABSENT)]
-    return Files(
-        tuple(trust.read_own(path) for path in own),
-        tuple(one for one in above if os.path.realpath(one.path) not in known),
-    )
+    found = list(trust.find_project(NAME, folder, allowed_list(environ)))
+    above = [one for one in found if os.path.realpath(one.path) not in map(os.path.realpath, own)]
+    if not found:
+        above.append(Candidate(os.path.join(folder, NAME), trust.ABSENT))
+    return Files(tuple(trust.read_own(path) for path in own), tuple(above))
 
 
 def read_config(environ: Mapping[str, str], folder: str) -> Config:

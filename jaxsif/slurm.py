@@ -188,6 +188,6 @@ def parse_job_gpus(details: str) -> Counts:
     """
     found: list[tuple[int, int]] = []
     for nodelist, gres in re.findall(r"^\s+Nodes=(\S+) .*?GRES=(\S*)", details, re.MULTILINE):
-        gpus = sum(int(count) for count in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", gres))
+        gpus = sum(read_number(count) or 0 for count in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", gres))
         found.append((gpus, hostlist.count(nodelist, "scontrol show job")))
     return fold(found)

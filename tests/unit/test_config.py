@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bounds import read_bounded
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jaxsif.config import Config, Setting, read_config, read_profiles, resolve
 from jaxsif.errors import JaxsifError
-from jaxsif.options import OPTIONS
+from jaxsif.options import OPTIONS, Option, read_variable
 
 
 @pytest.fixture
@@ -194,3 +197,16 @@ def test_variables_refused(variable: str, text: str, message: str) -> None:
 
 def test_every_option_is_found_by_its_key() -> None:
     assert len({option.key for option in OPTIONS}) == len({option.variable for option in OPTIONS}) == len(OPTIONS)
+
+
+VALUES = st.sampled_from(
+    ["", "0", "1", "2147483648", "9" * 5000, "9" * 120_000, "-1", "x", "true", "'", "'a b' " * 9000, "\\"]
+)
+
+
+@given(st.sampled_from(OPTIONS), VALUES)
+def test_any_variable_is_read_or_refused_in_bounds(option: Option, text: str) -> None:
+    error = read_bounded(lambda: read_variable(option, text))
+    if error:
+        assert error.where == f"{option.variable} (environment)"
+        assert len(error.what) < 300
