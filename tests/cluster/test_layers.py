@@ -217,7 +217,9 @@ def test_damage(shelf: Shelf) -> None:
         file = f"{shelf.folder}/data/jaxsif/layers/" + shelf.left()[0]
         assert shelf.run(*hello).stdout == "hello\n"
     shelf.cluster.check(f"head -c 500 /dev/urandom | dd of={file} seek=96 bs=1 conv=notrunc")
-    assert shelf.run(*hello).returncode != 0
+    done = shelf.run(*hello)
+    assert done.returncode == 125
+    assert f"error: layer greeting is damaged: {file} has changed\n" in done.stderr
     assert shelf.layer("list").stdout.splitlines()[1].split()[:2] == ["greeting", "damaged"]
 
 

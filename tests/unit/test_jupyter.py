@@ -12,7 +12,7 @@ from jaxsif.apptainer import Runtime
 from jaxsif.errors import JaxsifError
 from jaxsif.jupyter import install_kernel
 from jaxsif.plan import build
-from jaxsif.request import RunOptions
+from jaxsif.request import Host, RunOptions
 from jaxsif.task.jupyter import find_port, listens, tell
 
 HOST = LOGIN_NODE._replace(
@@ -25,9 +25,9 @@ HOST = LOGIN_NODE._replace(
 RUN = RunOptions(("python3",), binds=("/scratch",), env=(("XLA_FLAGS", "--a --b=c,d"),))
 
 
-def install(name: str = "jax", **environ: str) -> Path:
-    plan = build(RUN, HOST, None, environ)
-    return install_kernel(name, RUN, HOST, plan, "/opt/bin/singularity", environ)
+def install(name: str = "jax", host: Host = HOST, **environ: str) -> Path:
+    plan = build(RUN, host, None, environ)
+    return install_kernel(name, RUN, host, plan, "/opt/bin/singularity", environ)
 
 
 def test_a_kernel_is_the_image_with_its_layers(tmp_path: Path) -> None:
@@ -40,6 +40,15 @@ def test_a_kernel_is_the_image_with_its_layers(tmp_path: Path) -> None:
     assert kernel["env"]["SINGULARITYENV_XLA_FLAGS"] == "--a --b=c,d"
     assert not [name for name in kernel["env"] if "JAXSIF" in name]
     assert [one.name for one in path.parent.iterdir()] == ["kernel.json"]
+
+
+def test_under_a_policy_a_kernel_compares_the_image_at_each_start(tmp_path: Path) -> None:
+    path = install(host=HOST._replace(allowed=("sha256:0123", "1:2:3")), HOME=str(tmp_path))
+    argv = json.loads(path.read_text())["argv"]
+    share = ["/usr/bin/python3", "-IS", "/sw/lib/jaxsif/node/share.py", "--alone"]
+    assert argv[:8] == [*share, "--allowed", "sha256:0123", "1:2:3", "/sw/jax.sif"]
+    assert argv[8] == "/opt/bin/singularity"
+    assert argv[-6:] == ["--", "python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 
 
 @pytest.mark.parametrize("variable", ["JUPYTER_DATA_DIR", "XDG_DATA_HOME"])
