@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError, PortTakenError
 from jaxsif.launchers import LAUNCHERS, LOCAL
-from jaxsif.reports import GAVE_UP, Barrier, Report
+from jaxsif.reports import GAVE_UP, REFUSALS, Barrier, Report
 
 _UNKNOWN_FLAGS = re.compile(r"F.*Unknown flags? in (XLA_\w+): (.*)")
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
 _EXITED = re.compile(r"srun: error: (\S+): tasks? (\d{1,9})[-,\d]*: Exited with exit code (\d{1,3})$")
-_KILLED = re.compile(r"srun: error: (\S+): tasks? (\d+).*: Killed$")
+_KILLED = re.compile(r"srun: error: (\S+): tasks? (\d{1,9})\b.*: Killed$")
 # As Apptainer and SingularityCE say it of what the launcher's host has.
 _NOT_ON_NODE = re.compile(
     r"could not open image (?P<image>.+?): .*no such file or directory|mount source (?P<bind>.+?) doesn't exist"
@@ -39,6 +39,7 @@ _IN_VAIN = re.compile(r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out wa
 _ABORTED = 128 + signal.SIGABRT
 _KILLED_STATUS = 128 + signal.SIGKILL
 _TERMINATED = 128 + signal.SIGTERM
+_REFUSED = HostError.exit_code
 _MOST_PLACES, _MOST_TASKS = 4, 8  # in one line
 _LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
 
@@ -66,11 +67,11 @@ def find_failure(
         if found:
             found.exit_code = 128 + end.interrupted
         return found
-    for report in reports:
-        if report.event == "refused":
-            return HostError(report.text, report.place, report.hint)
-        if report.event == "port-taken":
-            return PortTakenError(report.text, report.place, "run it again for another port, or --coordinator-ports")
+    refusal = _find_refusal(reports)
+    if refusal and refusal.event == "port-taken":
+        return PortTakenError(refusal.text, refusal.place, "run it again for another port, or --coordinator-ports")
+    if refusal:
+        return HostError(refusal.text, refusal.place, refusal.hint)
     found = _describe_outside(cancelled, reports, end) if cancelled else None
     if end.killed and end.launcher != LOCAL:
         found = JaxsifError(
@@ -98,6 +99,13 @@ def find_failure(
     )
     error.exit_code = end.status
     return error
+
+
+def _find_refusal(reports: Sequence[Report]) -> Report | None:
+    """The first task that did not start its program; it ends with 125, and so one that ended otherwise did start it."""
+    started = {report.task for report in reports if report.event == "exit" and report.status != _REFUSED}
+    refusals = (report for report in reports if report.event in REFUSALS and report.task not in started)
+    return next(refusals, None)
 
 
 def _explain(

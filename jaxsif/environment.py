@@ -15,6 +15,7 @@ PASS = "passed"  # as it is, with --cleanenv too
 PATH = "if there"  # passed; each task drops it where it names no file of the container (jaxsif/task/start.sh)
 RUNTIME = "replaced"  # by the runtime: the host's value is for programs outside of the container
 
+REPORT = "JAXSIF_REPORT"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 MEMORY, OLD_MEMORY = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
@@ -30,7 +31,7 @@ class Rule(NamedTuple):
 
 
 RULES = (
-    Rule(SET, ("JAXSIF_REPORT",), "tasks report how they end", "1"),
+    Rule(SET, (REPORT,), "tasks report how they end, in lines that begin with it", "..."),
     Rule(SET, ("JAXSIF_COORDINATOR_PORT",), "JAX's own choice would be the same for all steps of a job", "..."),
     Rule(SET, ("JAXSIF_NODE_ADDRESS",), "`--node-address`, for each task", "..."),
     Rule(

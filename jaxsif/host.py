@@ -61,6 +61,7 @@ def probe(
         package=os.path.dirname(os.path.realpath(__file__)),
         port=find_port(coordinator_ports(options)),
         step=step_name(),
+        nonces=draw_nonces(),
         gpus=_count_gpus(environ) if launcher != SRUN else 0,
         job_gpus=_job_gpus(options, allocation) if launcher != LOCAL else None,
         hosts=hosts,
@@ -177,6 +178,11 @@ def _check_file(image: str, source: str) -> None:
 def step_name() -> str:
     """A name for a step that nobody can guess."""
     return os.urandom(8).hex()
+
+
+def draw_nonces() -> tuple[str, str]:
+    """Two words that no program can guess, for the reports of one run."""
+    return os.urandom(8).hex(), os.urandom(8).hex()
 
 
 def coordinator_ports(options: RunOptions) -> range:

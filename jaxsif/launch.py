@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from jaxsif.children import INSIST, INSIST_ONCE, Child, Pass, Remote, run
@@ -15,6 +15,7 @@ from jaxsif.errors import PortTakenError
 from jaxsif.host import coordinator_ports, free_ports, step_name
 from jaxsif.identity import hand_out_gpus, identify
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
+from jaxsif.lines import Lines
 from jaxsif.mpirun import Output
 from jaxsif.plan import LaunchPlan, build
 from jaxsif.program import suggest
@@ -86,7 +87,7 @@ def launch(
     """
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
-    seen = ReportFilter(plan.label)
+    seen = ReportFilter(plan.nonces, plan.layout.ntasks, plan.label)
     image = _content_of(plan.image)
     ended = run(_CHILDREN[plan.launcher](plan, base, seen, stdout))
     changed = plan.image if plan.image and _is_rewritten(image, _content_of(plan.image)) else ""
@@ -170,7 +171,7 @@ def _local_children(
     for index in range(count):
         variables = {**identify(index, count, ["localhost"], str(os.getpid())), **gpus}
         variables["SLURMD_NODENAME"] = socket.gethostname()
-        one = ReportFilter(beside=seen)
+        one = ReportFilter(plan.nonces, count, beside=seen)
         label = _Labeller(index, one) if plan.label else None
         read = stdout() if stdout else None
         children.append(
@@ -190,22 +191,20 @@ _CHILDREN = {SRUN: _srun_children, LOCAL: _local_children, MPIRUN: _mpirun_child
 
 
 class _Labeller:
-    """Prefixes whole lines with the process's number, as srun --label does."""
+    """Prefixes whole lines with the process's number, and cuts long ones into several, as srun --label does."""
 
     def __init__(self, index: int, reports: ReportFilter) -> None:
         self._prefix = f"{index}: ".encode()
         self._reports = reports
-        self._pending = {1: b"", 2: b""}
+        self._stdout, self._stderr = Lines(), Lines()
 
     def stdout(self, data: bytes) -> bytes:
-        return self._label(1, data, end=not data)
+        return self._label(self._stdout.feed(data))
 
     def stderr(self, data: bytes) -> bytes:
-        return self._label(2, self._reports.feed(data), end=not data)
+        shown = self._reports.feed(data)
+        lines = self._stderr.feed(shown) if shown else []
+        return self._label(lines if data else [*lines, *self._stderr.feed(b"")])
 
-    def _label(self, stream: int, data: bytes, end: bool) -> bytes:
-        *lines, rest = (self._pending[stream] + data).split(b"\n")
-        if end and rest:
-            lines, rest = [*lines, rest], b""
-        self._pending[stream] = rest
+    def _label(self, lines: Iterable[bytes]) -> bytes:
         return b"".join(self._prefix + line + b"\n" for line in lines)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import MOST_NODES, read_number, shorten
+from jaxsif.lines import LONGEST_LINE
 
 # Variables by which resource managers name a file of hosts, one line for each slot: PBS, LSF.
 HOSTFILE_VARIABLES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE")
@@ -116,8 +117,11 @@ class Output:
         return re.sub(_NOISE, b"", data)
 
     def _whole_lines(self, data: bytes) -> tuple[bytes, bytes]:
+        """The lines that are whole, and the rest; a long line comes in pieces."""
         whole = self._pending + data
-        end = whole.rfind(b"\n") + 1 if data else len(whole)
+        end = whole.rfind(b"\n") + 1
+        if not data or len(whole) - end > LONGEST_LINE:
+            end = len(whole)
         return whole[:end], whole[end:]
 
     @property

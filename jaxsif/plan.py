@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jaxsif import mpirun
 from jaxsif.apptainer import TASK_FOLDER, Runtime
 from jaxsif.distributed import PORT_VARIABLE, check_node_address
-from jaxsif.environment import CACHE, MEMORY, OLD_MEMORY, find_cautions, settle
+from jaxsif.environment import CACHE, MEMORY, OLD_MEMORY, REPORT, find_cautions, settle
 from jaxsif.errors import JaxsifError
 from jaxsif.launchers import LOCAL, MPIRUN, SRUN
 from jaxsif.layouts.choose import LAYOUTS
@@ -35,6 +35,7 @@ class LaunchPlan(NamedTuple):
     command: tuple[str, ...] = ()  # the program in each task, and its arguments
     redirected: bool = False  # srun writes standard error into files, so that no report arrives
     image: str | None = None  # the file or folder that the tasks run from; None without a container
+    nonces: tuple[str, ...] = ()  # by which the reports of the tasks are known; none where the tasks report nothing
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -47,6 +48,10 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
     """The plan for `options` on `host`; raises JaxsifError for a request that cannot work."""
     launcher = choose_launcher(options.launcher, host.srun, allocation)
     layout = LAYOUTS[launcher](options, host, allocation)
+    redirected = _redirects_errors(options.srun_args)
+    if redirected or any(re.match(r"--pty\b", word) for word in options.srun_args):
+        # Into files and onto a terminal: nobody takes reports out.
+        host = host._replace(nonces=())
     set_environ, unset_environ = _environ(options, host, launcher, layout, environ)
     launch_argv: tuple[str, ...] = ()
     components: list[tuple[str, ...]] = []
@@ -69,8 +74,9 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         ),
         components=tuple(components),
         command=options.command,
-        redirected=_redirects_errors(options.srun_args),
+        redirected=redirected,
         image=host.image,
+        nonces=host.nonces,
     )
 
 
@@ -78,16 +84,16 @@ def _environ(
     options: RunOptions, host: Host, launcher: str, layout: Layout, environ: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Variables for this process to set and to take away before it starts the tasks."""
-    values = {PORT_VARIABLE: str(host.port), **_coordinator_values(options, launcher)}
+    reports = {REPORT: ":".join(host.nonces)}
+    values = {**reports, PORT_VARIABLE: str(host.port), **_coordinator_values(options, launcher)}
     values["JAXSIF_LAYOUT"] = _expectation(options, launcher, layout)
     if layout.sharers > 1 and OLD_MEMORY not in {**environ, **dict(options.env)}:  # JAX refuses both
         values[MEMORY] = f"{0.75 / layout.sharers:.3f}"
     if host.cache:
         values.update({CACHE: host.cache, "JAXSIF_CACHE": "1"})
-    settled = settle(environ, dict(options.env), values, options.cleanenv, host.runtime is not None)
+    asked = {**dict(options.env), **reports}  # whatever --env says, the reader knows no other nonces
+    settled = settle(environ, asked, values, options.cleanenv, host.runtime is not None)
     variables, set_environ = settled.container, settled.host
-    if _redirects_errors(options.srun_args):
-        variables.pop("JAXSIF_REPORT", None)  # nobody would take the reports out of the files
     if host.runtime:
         set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
         variables = host.runtime.environ(variables.items())

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn
 
 from jaxsif.errors import HostError
+from jaxsif.lines import LONGEST_LINE
 
 
 def output(*argv: str) -> str:
@@ -164,8 +165,9 @@ def run_logged(
         open(log, mode) as log_file,
         _started(argv, env=environ, cwd=folder, text=True, errors="replace", **options) as process,
     ):
-        assert process.stdout is not None
-        for line in process.stdout:
+        said = process.stdout
+        assert said is not None
+        for line in iter(lambda: said.readline(LONGEST_LINE), ""):  # a longer one comes in pieces
             log_file.write(line)
             on_line(line.rstrip())
         return process.wait()

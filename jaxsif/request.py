@@ -75,6 +75,7 @@ class Host(NamedTuple):
     hosts: tuple[mpirun.Host, ...] = ()  # where mpirun may start tasks
     hosts_source: str = ""  # what named them
     cache: str | None = None  # the folder of JAX's compile cache, which all nodes have; None for none
+    nonces: tuple[str, ...] = ()  # the two of reports.py, by which reports are known; none where nobody reads them
 
 
 def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None) -> str:

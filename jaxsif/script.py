@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from jaxsif.distributed import PORT_VARIABLE, parse_ports
-from jaxsif.environment import DEFAULT, SET, find_rule
+from jaxsif.environment import DEFAULT, REPORT, SET, find_rule
 from jaxsif.errors import JaxsifError
 from jaxsif.fabric import LIBRARIES, NEEDS
 from jaxsif.fabric import NAME as FABRIC
@@ -19,7 +19,7 @@ from jaxsif.plan import LaunchPlan
 from jaxsif.request import Host, RunOptions
 
 # Between the launcher and the tasks, who are alone here.
-_OF_THE_LAUNCHER = ("JAXSIF_REPORT", PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES, "JAXSIF_CACHE")
+_OF_THE_LAUNCHER = (REPORT, PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES, "JAXSIF_CACHE")
 
 
 class JobOptions(NamedTuple):

@@ -13,6 +13,7 @@ from jaxsif import launch, plan, prepare, render
 from jaxsif.bench.results import Record
 from jaxsif.children import Pass
 from jaxsif.errors import HostError
+from jaxsif.lines import Lines
 from jaxsif.request import Host
 from jaxsif.slurm import Allocation
 
@@ -20,6 +21,7 @@ INSIDE = Path(__file__).with_name("inside")
 FOLDER = "/opt/jaxsif/bench"  # where the container sees it
 _MODULES = "/opt/jaxsif/modules"
 _MARK = b'{"record": '  # how a record begins
+_LONGEST_RECORD = 1 << 22  # bytes; one may have the links of all nodes
 # What Gloo says when it starts, once for each process.
 _GREETING = re.compile(rb"\[Gloo\] Rank|peer ranks")
 
@@ -82,14 +84,10 @@ def find_command(host: Host, program: Sequence[str]) -> tuple[str, ...]:
 
 def read_records(take: Callable[[Record], None], other: Callable[[str], object]) -> Pass:
     """What reads the output of processes: `take` gets the records, and `other` the other lines."""
-    rest = b""
+    lines = Lines(_LONGEST_RECORD)
 
     def feed(data: bytes) -> bytes:
-        nonlocal rest
-        *lines, rest = (rest + data).split(b"\n")
-        if not data and rest:
-            lines.append(rest)
-        for line in lines:
+        for line in lines.feed(data):
             before, mark, after = line.partition(_MARK)  # of processes side by side, lines may have run together
             if mark:
                 take(_parse(mark + after))
@@ -105,5 +103,5 @@ def _parse(line: bytes) -> Record:
     try:
         record: Record = json.JSONDecoder().raw_decode(text)[0]
     except ValueError as error:
-        raise HostError(f"cannot read what the benchmark prints: {text}", "its output", "run it again") from error
+        raise HostError(f"cannot read what the benchmark prints: {text[:300]}", "its output", "run it again") from error
     return record

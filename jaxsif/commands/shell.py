@@ -74,8 +74,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if job or (allocation and not allocation.in_step):
         srun_args.append("--overlap")  # with the job's other steps
     request = prepared.request._replace(srun_args=(*srun_args, *prepared.request.srun_args))
-    launch_plan = plan.build(request, prepared.host, allocation, environ)
+    silent = prepared.host._replace(nonces=())  # nobody reads the reports of the task
+    launch_plan = plan.build(request, silent, allocation, environ)
     kept = {name: value for name, value in environ.items() if name not in launch_plan.unset_environ}
-    # Nobody reads the reports of the task.
-    added = {name: value for name, value in launch_plan.set_environ if not name.endswith("JAXSIF_REPORT")}
-    process.become(launch_plan.argv, {**kept, **added})
+    process.become(launch_plan.argv, {**kept, **dict(launch_plan.set_environ)})

@@ -222,9 +222,11 @@ def restore(target: str, name: str, image: str) -> None:
 
 def refuse(problem: str) -> NoReturn:
     """End this task as jaxsif/task/failure.py does."""
-    if any(f"{runtime}ENV_JAXSIF_REPORT" in os.environ for runtime in ("APPTAINER", "SINGULARITY")):
+    told = (os.environ.get(f"{runtime}ENV_JAXSIF_REPORT", "") for runtime in ("APPTAINER", "SINGULARITY"))
+    nonce = next(filter(None, told), "").partition(":")[0]
+    if nonce:
         task, node = int(os.environ["SLURM_PROCID"]), os.environ["SLURMD_NODENAME"]
-        problem = "\x1ejaxsif " + json.dumps({"task": task, "node": node, "event": "refused", "text": problem})
+        problem = f"\x1ejaxsif {nonce} " + json.dumps({"task": task, "node": node, "event": "refused", "text": problem})
     print(problem, file=sys.stderr, flush=True)
     os._exit(125)
 

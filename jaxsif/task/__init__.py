@@ -25,9 +25,12 @@ def install(environ: MutableMapping[str, str]) -> None:
         setup.prepare(environ)
     except devices.MisfitError as misfit:
         failure.refuse(environ, "refused", str(misfit), misfit.hint)
+    inherited = coordinator.PORT_HELD in environ
     event, text = coordinator.prepare(environ)
     if event:
         failure.refuse(environ, event, text)
+    if coordinator.PORT_HELD in environ and not inherited:
+        failure.reporter(environ)({"event": "port-held"})  # nothing that the program says of the port counts now
     startup.install(environ)
     arguments.install(environ)
     preemption.install(environ)

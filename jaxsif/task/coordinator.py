@@ -16,7 +16,7 @@ _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
 
 _PORT = "JAXSIF_COORDINATOR_PORT"  # set by `jaxsif run`; absent under a bare srun
 _NODE_ADDRESS = "JAXSIF_NODE_ADDRESS"  # set by --node-address
-_PORT_HELD = "JAXSIF_PORT_HELD"
+PORT_HELD = "JAXSIF_PORT_HELD"
 
 
 def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
@@ -28,7 +28,7 @@ def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
     if not port or _ADDRESS in environ:
         return "", ""
     first = first_host(nodes_of_step(environ))
-    if environ["SLURM_PROCID"] == "0" and _PORT_HELD not in environ:
+    if environ["SLURM_PROCID"] == "0" and PORT_HELD not in environ:
         refusal = _find_misplacement(environ, first) or _prepare_first(environ, node_address(environ, first), int(port))
         if refusal[0]:
             return refusal
@@ -73,7 +73,7 @@ def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> t
         return "port-taken", f"port {port}, chosen for JAX's coordinator, is taken on this node"
     if held == errno.EADDRNOTAVAIL:
         return "refused", f"{name} is not a name of this node: its address {address} is not here"
-    environ[_PORT_HELD] = "1"  # inherited: a child process would find its parent
+    environ[PORT_HELD] = "1"  # inherited: a child process would find its parent
     if address:
         environ.setdefault(_BIND_ADDRESS, f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
     return "", ""

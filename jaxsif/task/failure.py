@@ -23,9 +23,6 @@ from collections.abc import Callable, Mapping, MutableMapping
 from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
-# `jaxsif run` reads lines that begin so from the tasks' standard error and does not show them.
-MARKER = "\x1ejaxsif "
-
 _LONGEST_TEXT = 300  # characters of an exception
 _GRACE = 1.0  # seconds for the program's own exit handlers
 # What the neighbours of a dead process raise. They wait a little, so that the first to be heard is the culprit.
@@ -50,8 +47,7 @@ class _Watch:
     """How this process is about to end, as far as is known; filled in by the interpreter's unwinding."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.report = bool(environ.get("JAXSIF_REPORT"))  # whether `jaxsif run` listens
-        self.origin = _origin(environ)  # kept, because programs remove Slurm's variables to start srun or mpirun
+        self.emit = reporter(environ)
         self.pid = os.getpid()  # a fork is not the task
         self.main_thread = threading.get_ident()
         self.exception: BaseException | None = None
@@ -104,9 +100,8 @@ def _watch_crashes(descriptor: str) -> None:
 
 def refuse(environ: Mapping[str, str], event: str, text: str, hint: str = "") -> NoReturn:
     """End this task before its program starts."""
-    if environ.get("JAXSIF_REPORT"):
-        _emit({**_origin(environ), "event": event, "text": text, "hint": hint})
-    else:
+    reporter(environ)({"event": event, "text": text, "hint": hint})
+    if not environ.get("JAXSIF_REPORT"):
         print(f"jaxsif: error: {text}" + (f"\n  try:  {hint}" if hint else ""), file=sys.stderr, flush=True)
     os._exit(125)
 
@@ -135,16 +130,15 @@ def _on_shutdown(watch: _Watch) -> None:
     exception = watch.exception or getattr(sys, "last_value", None)
     status = exit_status(exception)
     if exception is None or status == 0:
-        if watch.report and _connected():
-            _emit({**watch.origin, "event": "end"})  # from here on, JAX waits for the other processes
+        if _connected():
+            watch.emit({"event": "end"})  # from here on, JAX waits for the other processes
         return
     text = describe(exception)
     consequence = any(phrase in text for phrase in _CONSEQUENCES)
     if consequence:
         time.sleep(_CONSEQUENCE_DELAY)
-    if watch.report:
-        found = {"text": text, "where": location(exception), "consequence": consequence, "hint": _suggest(text)}
-        _emit({**watch.origin, "event": "exception", **found})
+    found = {"text": text, "where": location(exception), "consequence": consequence, "hint": _suggest(text)}
+    watch.emit({"event": "exception", **found})
     if _connected():
         _leave(status)
 
@@ -249,21 +243,20 @@ def _is_installed(name: str) -> bool:
     return "/site-packages/" in name or "/dist-packages/" in name or name.startswith(not_theirs)
 
 
-def _origin(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a report that name this task."""
-    return {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
-
-
 def reporter(environ: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
-    """What tells `jaxsif run`, if it listens, of this task."""
-    origin = _origin(environ)  # kept, as in _Watch
-    listens = bool(environ.get("JAXSIF_REPORT"))
-    return lambda record: _emit({**origin, **record}) if listens else None
+    """What tells `jaxsif run`, if it listens, of this task, in lines as jaxsif/reports.py describes them.
 
+    It keeps what it needs of `environ`: programs remove Slurm's variables to start srun or mpirun.
+    """
+    origin = {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
+    nonce = environ.get("JAXSIF_REPORT")
 
-def _emit(record: Mapping[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # nobody can be told that standard error is closed
-        os.write(2, f"{MARKER}{json.dumps(record)}\n".encode())
+    def emit(record: Mapping[str, Any]) -> None:
+        if nonce:
+            with contextlib.suppress(OSError):  # nobody can be told that standard error is closed
+                os.write(2, f"\x1ejaxsif {nonce} {json.dumps({**origin, **record})}\n".encode())
+
+    return emit
 
 
 def _connected() -> bool:

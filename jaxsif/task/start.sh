@@ -4,22 +4,25 @@
 #   start.sh COMMAND [ARGUMENT...]
 #
 # A shell, because it starts in a millisecond and every image has one. It speaks to `jaxsif run` in lines on standard
-# error that begin with an ASCII record separator; without JAXSIF_REPORT it is silent.
+# error (jaxsif/reports.py) that begin with a nonce; without JAXSIF_REPORT it is silent.
 
 here=${0%/*}
 task=${SLURM_PROCID:-0}
+# NONCE:NONCE. The first one is of this script alone, which tells how the program ended; the program gets the second.
+nonce=${JAXSIF_REPORT%%:*}
+[ -z "$nonce" ] || JAXSIF_REPORT=${JAXSIF_REPORT#*:}
 
 # 3 is the program's standard error; the shell's own is closed, lest it says 'Terminated' in every task of a step that ends.
 exec 3>&2 2>/dev/null
 
 report() { # JSON fields
-    [ -n "${JAXSIF_REPORT-}" ] || return 0
-    printf '\036jaxsif {"task": %s, "node": "%s", %s}\n' "$task" "${SLURMD_NODENAME-}" "$1" >&3
+    [ -n "$nonce" ] || return 0
+    printf '\036jaxsif %s {"task": %s, "node": "%s", %s}\n' "$nonce" "$task" "${SLURMD_NODENAME-}" "$1" >&3
 }
 
 refuse() { # TEXT
     report '"event": "refused", "text": "'"$1"'"'
-    [ -n "${JAXSIF_REPORT-}" ] || echo "jaxsif: error: $1" >&3
+    [ -n "$nonce" ] || echo "jaxsif: error: $1" >&3
     exit 125
 }
 
@@ -62,7 +65,7 @@ fi
 
 # A pipe without a name, that of a short here-document. Into 7, Python writes what its threads were at when a signal like
 # JAX's SIGABRT ends it (jaxsif/task/failure.py), and find_line reads it from 8.
-if [ -n "${JAXSIF_REPORT-}" ]; then
+if [ -n "$nonce" ]; then
     exec 8<<END
 begin
 END

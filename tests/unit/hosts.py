@@ -15,4 +15,5 @@ LOGIN_NODE = Host(
     step="0a1b",
     gpus=0,
     job_gpus=None,
+    nonces=("2c3d", "4e5f"),
 )

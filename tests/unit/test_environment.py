@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/environment.md").read_text()
 VALUES = {"JAXSIF_COORDINATOR_PORT": "61234", "JAX_COMPILATION_CACHE_DIR": "/home/u/.cache/c", "JAXSIF_CACHE": "1"}
 IN_CONTAINER = {
-    "JAXSIF_REPORT": "1",
     "JAX_ENABLE_PREEMPTION_SERVICE": "0",
     "PYTHONNOUSERSITE": "1",
     "LC_ALL": "C.UTF-8",

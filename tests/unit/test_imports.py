@@ -15,7 +15,7 @@ PACKAGE = ROOT / "jaxsif"
 
 # A module imports from those before it, never from those behind it. A folder is one place.
 ORDER = (
-    *("errors", "limits", "options", "launchers", "identity", "mpirun"),
+    *("errors", "limits", "lines", "options", "launchers", "identity", "mpirun"),
     *("hostlist", "sif", "counts", "slurm", "apptainer", "secret", "request", "layouts", "distributed"),
     *("environment", "plan", "render", "reports", "culprit", "near", "explain"),
     "foreign",
@@ -26,7 +26,7 @@ ORDER = (
     *("cli", "__main__"),
 )
 _PURE_AND_FAST = (
-    *("errors", "limits", "options", "launchers", "identity", "mpirun"),
+    *("errors", "limits", "lines", "options", "launchers", "identity", "mpirun"),
     *("hostlist", "sif", "counts", "slurm", "apptainer", "secret", "request", "distributed"),
     *(
         "layouts.choose",

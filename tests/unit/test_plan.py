@@ -15,6 +15,7 @@ JOB = Allocation("4711", 2, None, None, 4)
 ITS_OWN_TASKS = JOB._replace(ntasks=8, ntasks_per_node=4)
 APPTAINER = Runtime("apptainer", "APPTAINERENV_")
 LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, "0a1b", 0, None)
+LOGIN_NODE = LOGIN_NODE._replace(nonces=("2c3d", "4e5f"))
 WORKSTATION = Host(False, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, "0a1b", 2, None)
 LAPTOP = Host(False, None, None, "/usr/bin/python3", "/home/a/jaxsif", 61234, "0a1b", 0, None)
 PROGRAM = RunOptions(("python", "train.py"))
@@ -239,7 +240,7 @@ def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> N
         "HTTPS_PROXY": "http://p:3128",
         "APPTAINERENV_PYTHONNOUSERSITE": "1",
         "APPTAINERENV_LC_ALL": "C.UTF-8",
-        "APPTAINERENV_JAXSIF_REPORT": "1",
+        "APPTAINERENV_JAXSIF_REPORT": "2c3d:4e5f",
         "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234",
         "APPTAINERENV_JAXSIF_LAYOUT": "-:-",
     }
@@ -263,12 +264,20 @@ def test_in_a_step_others_are_overlapped() -> None:
     assert argv[-2:] == ("--ntasks=8", "--overlap")
 
 
-@pytest.mark.parametrize("word", ["--output=log-%t.txt", "--error", "-o", "-elog"])
-def test_no_reports_into_files(word: str) -> None:
+@pytest.mark.parametrize("word", ["--output=log-%t.txt", "--error", "-o", "-elog", "--pty"])
+def test_no_reports_into_files_and_terminals(word: str) -> None:
     """Nobody would take them out there."""
     plan = build(RunOptions(("x",), srun_args=(word,)), LOGIN_NODE, JOB, {})
-    assert "JAXSIF_REPORT" not in str(plan.set_environ)
-    assert "JAXSIF_REPORT" in str(build(RunOptions(("x",), srun_args=("--overlap",)), LOGIN_NODE, JOB, {}).set_environ)
+    assert dict(plan.set_environ)["APPTAINERENV_JAXSIF_REPORT"] == ""
+    assert plan.nonces == ()
+
+
+@pytest.mark.parametrize("environ", [{}, {"APPTAINERENV_JAXSIF_REPORT": "0:1"}, {"JAXSIF_REPORT": "1"}])
+def test_tasks_get_the_nonces_that_the_reader_knows(environ: dict[str, str]) -> None:
+    """A run in a run has its own; --env does not change them."""
+    options = RunOptions(("x",), srun_args=("--overlap",), env=(("JAXSIF_REPORT", "1"),))
+    plan = build(options, LOGIN_NODE, JOB, environ)
+    assert dict(plan.set_environ)["APPTAINERENV_JAXSIF_REPORT"] == ":".join(plan.nonces) == "2c3d:4e5f"
 
 
 def launch_argv(job: Allocation, options: dict[str, object]) -> tuple[str, ...]:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
+import string
+import time
+from typing import Any
 
 import pytest
+from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.culprit import End, describe_alone, describe_cache, describe_places, find_failure, signal_name
-from jaxsif.reports import Barrier, Report, ReportFilter
+from jaxsif.reports import Barrier, Report, ReportFilter, find_step
+
+NONCES = START, PROGRAM = "2c3d", "4e5f"
+TASKS = 10_000
 
 
-def report_line(**fields: object) -> bytes:
+def marked(text: str | bytes, nonce: str = PROGRAM) -> bytes:
+    """A line that begins as a report does."""
+    return f"\x1ejaxsif {nonce} ".encode() + (text.encode() if isinstance(text, str) else text) + b"\n"
+
+
+def report_line(nonce: str = START, **fields: object) -> bytes:
     """As jaxsif/task writes it."""
-    return b"\x1ejaxsif " + json.dumps({"task": 0, "node": "node1", **fields}).encode() + b"\n"
+    return marked(json.dumps({"task": 0, "node": "node1", **fields}), nonce)
 
 
 STARTED = report_line(event="started")
@@ -23,9 +36,11 @@ STARTED_REPORT = Report(0, "node1", "started")
 EXIT_REPORT = Report(0, "node1", "exit", 3)
 
 
-def feed_all(chunks: list[bytes], label: bool = False) -> tuple[bytes, list[Report], list[str]]:
+def feed_all(
+    chunks: list[bytes], label: bool = False, tasks: int | None = None
+) -> tuple[bytes, list[Report], list[str]]:
     """What is shown, the reports and the errors kept, after all `chunks` and the end of the stream."""
-    one = ReportFilter(label)
+    one = ReportFilter(NONCES, tasks, label)
     shown = b"".join([*map(one.feed, chunks), one.feed(b"")])
     return shown, one.reports, one.errors
 
@@ -38,9 +53,9 @@ def feed_all(chunks: list[bytes], label: bool = False) -> tuple[bytes, list[Repo
         (b"no newline" + EXIT + b"more\n", b"no newlinemore\n", [EXIT_REPORT]),
         (b"12: " + EXIT, b"12: ", [EXIT_REPORT]),
         (EXIT.rstrip(), b"", [EXIT_REPORT]),
-        (b"\x1ejaxsif {broken\n", b"\x1ejaxsif {broken\n", []),
-        (b'\x1ejaxsif {"task": 0}\n', b'\x1ejaxsif {"task": 0}\n', []),
-        (b"\x1ejaxsif [1]\n", b"\x1ejaxsif [1]\n", []),
+        (EXIT.replace(b"2c3d", b"0000"), EXIT.replace(b"2c3d", b"0000"), []),
+        (EXIT.replace(b" 2c3d", b""), EXIT.replace(b" 2c3d", b""), []),
+        (EXIT.rstrip() + b" " + EXIT, EXIT.rstrip() + b" ", [EXIT_REPORT]),
         (b"\x1e[1mbold\n", b"\x1e[1mbold\n", []),
         (b"\xff\xfe\x00\r\n\n", b"\xff\xfe\x00\r\n\n", []),
     ],
@@ -50,9 +65,9 @@ def feed_all(chunks: list[bytes], label: bool = False) -> tuple[bytes, list[Repo
         "behind an unfinished line",
         "behind a number that is no label",
         "without its newline",
-        "no JSON",
-        "no report",
-        "JSON of another kind",
+        "of another run",
+        "without a nonce",
+        "behind half of one",
         "another use of the separator",
         "no text",
     ],
@@ -67,15 +82,29 @@ def test_filter_takes_labelled_reports_out() -> None:
 
 
 def test_unfinished_line_is_shown_at_once() -> None:
-    one = ReportFilter()
+    one = ReportFilter(NONCES)
     assert one.feed(b"epoch 1\r 10 %") == b"epoch 1\r 10 %"
     assert one.feed(b"\r 20 %") == b"\r 20 %"
 
 
 def test_unfinished_line_that_may_become_a_report_waits() -> None:
+    one = ReportFilter(NONCES)
+    assert one.feed(b"loss\nepoch\x1ejax") == b"loss\nepoch"
+    assert one.feed(b"sif 2c3d {") == b""
+    assert one.feed(b"}") == b""
+    assert one.feed(b"\n") == b"\x1ejaxsif 2c3d {}\n"
+    assert one.feed(b"\x1ejax") == b""
+    assert one.feed(b"on's") == b"\x1ejaxon's"
+
+
+def test_labelled_line_that_cannot_become_a_report_is_shown_at_once() -> None:
+    one = ReportFilter(NONCES, label=True)
+    assert [one.feed(data) for data in (b" 1", b"2: ", b"10 %", b"\r20 %")] == [b"", b"", b" 12: 10 %", b"\r20 %"]
+
+
+def test_without_nonces_nothing_is_a_report() -> None:
     one = ReportFilter()
-    assert one.feed(b"loss\n\x1ejax") == b"loss\n"
-    assert one.feed(b"on's\n") == b"\x1ejaxon's\n"
+    assert (one.feed(EXIT) + one.feed(b"\x1e"), one.reports) == (EXIT + b"\x1e", [])
 
 
 @pytest.mark.parametrize(
@@ -94,18 +123,44 @@ def test_errors_are_kept_and_shown(data: bytes, label: bool, errors: list[str]) 
     assert feed_all([data], label) == (data, [], errors)
 
 
-REPORTS = st.builds(
-    Report,
-    task=st.integers(0, 9999),
-    node=st.sampled_from(["", "node1", "cn01-ib"]),
-    event=st.sampled_from(["started", "refused", "port-taken", "exception", "exit"]),
-    status=st.integers(0, 255),
-    text=st.text(max_size=20),
-    where=st.sampled_from(["", "train.py:12"]),
-    consequence=st.booleans(),
-)
+PLAIN = st.text(string.ascii_letters + string.digits + " .:'äß", max_size=20)
+EVENTS = {
+    START: {
+        "started": {"step": st.sampled_from([".", "12.0", "7.extern"])},
+        "refused": {"text": PLAIN},
+        "warning": {"text": PLAIN},
+        "exit": {"status": st.integers(0, 255), "where": st.sampled_from(["", "train.py:12"])},
+    },
+    PROGRAM: {
+        "exception": {
+            "text": PLAIN,
+            "where": st.just("train.py:12"),
+            "consequence": st.booleans(),
+            "hint": st.just("a layer"),
+        },
+        "alone": {},
+        "end": {},
+        "cache": {"requests": st.integers(0, 99), "saved": st.floats(0, 9), "hits": st.just(1), "written": st.just(2)},
+    },
+}
+
+
+@st.composite
+def reports_of_tasks(draw: st.DrawFn) -> tuple[str, Report]:
+    """A nonce, and what a task may say with it."""
+    nonce, event = draw(st.sampled_from([(nonce, event) for nonce, events in EVENTS.items() for event in events]))
+    fields: dict[str, Any] = {name: draw(values) for name, values in EVENTS[nonce][event].items()}
+    return nonce, Report(draw(st.integers(0, 99)), draw(st.sampled_from(["", "node1", "cn01-ib.x"])), event, **fields)
+
+
+def line_of(nonce: str, report: Report) -> bytes:
+    """The line that a task writes: the fields of the event."""
+    names = ("task", "node", "event", *EVENTS[nonce][report.event])
+    return report_line(nonce, **{name: getattr(report, name) for name in names})
+
+
 TEXTS = st.binary(max_size=12).map(lambda data: data.replace(b"\x1e", b"")) | st.sampled_from(
-    [b"\n", b"12: ", b"loss\r", b"\x1ejaxsif nonsense\n", b"\x1e\n", b"srun: error: x\n", b"FATAL: y", b"jaxsif "]
+    [b"\n", b"12: ", b"loss\r", marked("nonsense"), b"\x1e\n", b"srun: error: x\n", b"FATAL: y", b"jaxsif "]
 )
 
 
@@ -115,15 +170,23 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[begin:end] for begin, end in zip(ends, ends[1:])]
 
 
-@given(st.lists(TEXTS | REPORTS, max_size=8), st.lists(st.integers(0), max_size=12))
-def test_what_is_shown_is_the_input_without_reports(pieces: list[bytes | Report], places: list[int]) -> None:
-    data = b"".join(piece if isinstance(piece, bytes) else report_line(**piece._asdict()) for piece in pieces)
+@given(st.lists(TEXTS | reports_of_tasks(), max_size=8), st.lists(st.integers(0), max_size=12))
+def test_what_is_shown_is_the_input_without_reports(
+    pieces: list[bytes | tuple[str, Report]], places: list[int]
+) -> None:
+    """But for warnings, which are shown in words."""
+    data = b"".join(piece if isinstance(piece, bytes) else line_of(*piece) for piece in pieces)
     shown, reports, _ = feed_all(cut(data, places))
+    assert reports == [piece[1] for piece in pieces if not isinstance(piece, bytes)]
+    for report in reports:
+        shown = shown.replace(f"jaxsif: warning: {report.text} ({report.place})\n".encode(), b"")
     assert shown == b"".join(piece for piece in pieces if isinstance(piece, bytes))
-    assert reports == [piece for piece in pieces if isinstance(piece, Report)]
 
 
-SNIPPETS = st.sampled_from([STARTED, EXIT, b"\x1e", b"jaxsif ", b"3: ", b"\n", b"srun: error: x", b"FATAL: y", b"{}"])
+BEGUN = STARTED.rstrip()[:-1]
+SNIPPETS = st.sampled_from(
+    [STARTED, EXIT, BEGUN, b"\x1e", b"jaxsif ", b"3: ", b"\n", b"srun: error: x", b"FATAL: y", b"{}", b"x" * 5000]
+)
 
 
 @given(st.lists(SNIPPETS | st.binary(max_size=6), max_size=10), st.lists(st.integers(0), max_size=12), st.booleans())
@@ -338,7 +401,7 @@ def test_barriers_are_read(label: bool) -> None:
     text = barrier_text("Shutdown", "1/4", 3, "1\n0")
     if label:
         text = b"".join(b"2: " + line for line in text.splitlines(True))
-    one = ReportFilter(label)
+    one = ReportFilter(NONCES, label=label)
     assert one.feed(text) + one.feed(b"") == text
     assert one.barriers == [Barrier("Shutdown", 1, 4, 3, (1, 0))]
 
@@ -610,7 +673,201 @@ def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) ->
 
 def test_a_task_says_that_it_computed_alone_and_what_to_try() -> None:
     """As task/alone.py and task/failure.py do."""
-    seen = ReportFilter()
-    seen.feed(report_line(event="alone"))
-    seen.feed(report_line(event="exception", text="E", where="a.py:1", consequence=False, hint="try this"))
+    seen = ReportFilter(NONCES)
+    seen.feed(report_line(PROGRAM, event="alone"))
+    seen.feed(report_line(PROGRAM, event="exception", text="E", where="a.py:1", consequence=False, hint="try this"))
     assert [(report.event, report.hint) for report in seen.reports] == [("alone", ""), ("exception", "try this")]
+
+
+def test_a_barriers_name_is_without_its_numbers() -> None:
+    one = ReportFilter()
+    one.feed(barrier_text("a::b::x::12", "1/4", 3, "1"))
+    assert [barrier.name for barrier in one.barriers] == ["a::b::x"]
+
+
+# What a program may do that knows the nonces. Before, each of these lines ended the launcher with a traceback, or was
+# believed, or reached the terminal.
+FORGED = {
+    "an exit of a task that is not there": marked('{"task": 99, "node": "x", "event": "exit", "status": 7}', START),
+    "an exit": marked('{"task": 0, "node": "x", "event": "exit", "status": 7}'),
+    "a thousand brackets": marked("[" * 8000),
+    "brackets without an end": b"\x1ejaxsif 4e5f " + b"[" * 200_000 + b"\n",
+    "a cache that counts letters": marked('{"task": 0, "node": "x", "event": "cache", "requests": "x"}'),
+    "a cache that counts truths": marked('{"task": 0, "node": "x", "event": "cache", "hits": true}'),
+    "a cache that saves for ever": marked('{"task": 0, "node": "x", "event": "cache", "saved": 1e400}'),
+    "a cache that saves no number": marked('{"task": 0, "node": "x", "event": "cache", "saved": NaN}'),
+    "a task that is an object": marked('{"task": {}, "node": "x", "event": "exit", "status": 7}', START),
+    "a task below 0": marked('{"task": -5, "node": "x", "event": "exit", "status": 7}', START),
+    "a task of 5,000 digits": marked('{"task": %s, "node": "x", "event": "started"}' % ("9" * 5000), START),
+    "a status that is a text": marked('{"task": 0, "node": "x", "event": "exit", "status": "x"}', START),
+    "a status without end": marked('{"task": 0, "node": "x", "event": "exit", "status": 1e400}', START),
+    "a status below 0": marked('{"task": 0, "node": "x", "event": "exit", "status": -3}', START),
+    "a status above 255": marked('{"task": 0, "node": "x", "event": "exit", "status": 256}', START),
+    "an exception that is a number": marked('{"task": 0, "node": "x", "event": "exception", "text": 5}'),
+    "a node that is a sentence": marked('{"task": 0, "node": "x\\u001b[2J", "event": "started"}', START),
+    "no node": marked('{"task": 0, "event": "started"}', START),
+    "no event": marked('{"task": 0, "node": "x"}', START),
+    "an unknown event": marked('{"task": 0, "node": "x", "event": "ended"}', START),
+    "an event that is a list": marked('{"task": 0, "node": "x", "event": []}', START),
+    "a step that is an option": marked('{"task": 0, "node": "x", "event": "started", "step": "--me 7.0"}', START),
+    "a step of the program": marked('{"task": 0, "node": "x", "event": "started", "step": "7.0"}'),
+    "an unknown field": marked('{"task": 0, "node": "x", "event": "started", "place": "x"}', START),
+    "a field of another event": marked('{"task": 0, "node": "x", "event": "started", "status": 1}', START),
+    "a list": marked("[1]"),
+    "null": marked("null"),
+    "half": marked('{"task": 0'),
+    "no text": marked(b"\xff\x00"),
+}
+
+
+@pytest.mark.parametrize("line", FORGED.values(), ids=FORGED)
+def test_what_is_no_report_is_shown_and_changes_nothing(line: bytes) -> None:
+    """The run succeeds, or fails as it failed."""
+    shown, reports, _ = feed_all([STARTED, line, EXIT], tasks=4)
+    assert shown == line
+    assert reports == [STARTED_REPORT, EXIT_REPORT]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\ud800", b"\\ud800"),
+        ("\x1b]0;owned\x07\x1b[2J\r\njaxsif: error: forged", rb"\x1b]0;owned\x07\x1b[2J\r\njaxsif: error: forged"),
+        ("é" * 1000, "é".encode() * 300),
+    ],
+    ids=["half a letter", "escape sequences", "long"],
+)
+def test_a_warning_is_one_line_of_printable_text(text: str, shown: bytes) -> None:
+    line = report_line(PROGRAM, event="warning", text=text)
+    assert feed_all([line])[0] == b"jaxsif: warning: " + shown + b" (task 0 on node1)\n"
+
+
+HELD = report_line(PROGRAM, event="port-held")
+TAKEN = report_line(PROGRAM, event="port-taken", text="port 61234 is taken")
+REFUSED = report_line(PROGRAM, event="refused", text="a GPU short", hint="--share-gpus")
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "what"),
+    [
+        ([STARTED, TAKEN], 125, "port 61234 is taken"),
+        ([STARTED, HELD, TAKEN], 3, "task 0 on node1 ended with exit status 3"),
+        ([STARTED, HELD, TAKEN], 125, "task 0 on node1 ended with exit status 125"),
+        ([STARTED, TAKEN], 3, "task 0 on node1 ended with exit status 3"),
+        ([STARTED, REFUSED], 125, "a GPU short"),
+        ([STARTED, HELD, REFUSED], 125, "task 0 on node1 ended with exit status 125"),
+        ([STARTED, REFUSED], 3, "task 0 on node1 ended with exit status 3"),
+        ([report_line(START, event="refused", text="no /dev/nvidiactl")], None, "no /dev/nvidiactl"),
+    ],
+    ids=[
+        "the port is taken",
+        "said by the program",
+        "with the status of a refusal",
+        "with another status",
+        "refused",
+        "refused by the program",
+        "refused with another status",
+        "refused by start.sh",
+    ],
+)
+def test_a_refusal_counts_before_the_programs_first_line(lines: list[bytes], status: int | None, what: str) -> None:
+    ends = [] if status is None else [report_line(event="exit", status=status)]
+    shown, reports, errors = feed_all([*lines, *ends])
+    assert b"\x1e" not in shown
+    failure = find_failure(End(status or 125, "srun"), reports, errors)
+    assert failure is not None
+    assert (failure.what, failure.exit_code) == (what, status or 125)
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-1, 256),
+    st.floats(),
+    st.text(),
+    st.sampled_from(["\x1b[2J", "\ud800", "a" * 9000, "node1", 10**400, [], [[[]]], {}, {"a": 1}]),
+)
+NAMES = st.sampled_from(sorted(Report._fields)) | st.text(max_size=5)
+NAMED = st.sampled_from(
+    ["started", "refused", "warning", "exit", "port-held", "port-taken", "exception", "end", "alone", "cache"]
+)
+OBJECTS = st.dictionaries(NAMES, VALUES, max_size=6)
+LIKELY = st.fixed_dictionaries({"task": st.integers(0, 5) | VALUES, "node": st.just("n1") | VALUES, "event": NAMED})
+RECORDS = st.builds(lambda likely, fields: {**likely, **fields}, LIKELY, OBJECTS) | OBJECTS
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(NONCES), RECORDS), min_size=1, max_size=4),
+    st.sampled_from([1, 3, 125, 134, 137, 143]),
+    st.booleans(),
+)
+def test_whatever_a_program_reports_the_end_is_told_as_it_was(
+    forged: list[tuple[str, dict[str, Any]]], status: int, label: bool
+) -> None:
+    """With the nonces of the run: success is success, and nothing but printable text is shown of a report."""
+    one = ReportFilter(NONCES, 6, label)
+    prefix = b"3: " if label else b""
+    lines = [prefix + marked(json.dumps(record), nonce) for nonce, record in forged]
+
+    def tell() -> None:
+        shown = b"".join(map(one.feed, [prefix + STARTED, *lines, prefix + EXIT, b""]))
+        for line in shown.splitlines(True):
+            assert line in lines or line[:-1].decode().isprintable()
+        for text in (describe_places(one.reports), describe_cache(one.reports), describe_alone(one.reports)):
+            assert text.isprintable()
+        assert re.fullmatch(r"(\d+\.\d+)?", find_step(one.reports))
+        assert find_failure(End(0, "srun"), one.reports, one.errors, one.barriers) is None
+        for end in (End(status, "srun", 6), End(143, "srun", 6, interrupted=15), End(137, "srun", killed=True)):
+            failure = find_failure(end, one.reports, one.errors, one.barriers)
+            assert failure or end.interrupted
+            if failure:
+                assert 0 < failure.exit_code <= 255
+                assert all(line.isprintable() for line in failure.render().split("\n"))
+
+    assert read_bounded(tell) is None
+
+
+ENDLESS = {
+    "one separator": (b"\x1e", b"x"),
+    "separators": (b"", b"\x1e"),
+    "a marker": (marked("")[:-1], b"x"),
+    "markers": (b"", marked("")[:-1]),
+    "a label": (b"12: ", b"x"),
+    "blanks": (b"", b" "),
+    "reports without a newline": (b"", EXIT.rstrip()),
+    "reports": (b"", EXIT),
+    "warnings": (b"", report_line(PROGRAM, event="warning", text="x" * 200)),
+    "brackets": (marked("")[:-1], b"["),
+    "errors of srun": (b"", b"srun: error: x\n"),
+    "barriers": (b"", barrier_text("x" + "::1" * 1300, "1/4", 3, "1")),
+    "tasks at a barrier": (barrier_text("x", "1/4", 3, "1").partition(b"1\n [")[0], b"1\n"),
+}
+
+
+def feed_endless(begin: bytes, repeated: bytes, size: int, label: bool) -> float:
+    """Seconds of processor time that a stream of about `size` bytes takes, as it comes from a pipe."""
+    one = ReportFilter(NONCES, TASKS, label)
+    chunk = repeated * max(1, 65536 // len(repeated))
+    before = time.process_time()
+    one.feed(begin or chunk)
+    for _ in range(size // len(chunk)):
+        one.feed(chunk)
+    one.feed(b"")
+    return time.process_time() - before
+
+
+@pytest.mark.parametrize("label", [False, True])
+@pytest.mark.parametrize("stream", ENDLESS)
+def test_an_endless_line_takes_linear_time_and_bounded_memory(stream: str, label: bool) -> None:
+    """Four times as much takes four times as long, and sixteen times where time is quadratic."""
+    begin, repeated = ENDLESS[stream]
+    size = 1 << 18 if b"\n" in repeated else 1 << 20
+    assert read_bounded(lambda: feed_endless(begin, repeated, size, label)) is None
+    short = min(feed_endless(begin, repeated, size, label) for _ in range(3))
+    assert feed_endless(begin, repeated, 4 * size, label) < 8 * short + 0.02
+
+
+def test_a_hundred_megabytes_behind_one_separator() -> None:
+    short, long = (feed_endless(b"\x1e", b"x", size << 20, label=False) for size in (25, 100))
+    assert long < 6 * short + 0.02

@@ -15,6 +15,7 @@ from jaxsif.reports import Report, ReportFilter
 from jaxsif.task.failure import describe, exit_status, location
 
 TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
+NONCES = START, PROGRAM = "2c3d", "4e5f"
 
 
 @pytest.mark.parametrize(
@@ -137,8 +138,9 @@ ENVIRON = {
     "SLURM_PROCID": "5",
     "SLURM_STEP_NODELIST": "node[1-2]",
     "SLURMD_NODENAME": "node2",
-    "JAXSIF_REPORT": "1",
+    "JAXSIF_REPORT": PROGRAM,
 }
+STARTED_BY_SHELL = {**ENVIRON, "JAXSIF_REPORT": f"{START}:{PROGRAM}"}  # by start.sh
 
 
 def run_task(tmp_path: Path, program: str, **variables: str) -> tuple[int, bytes, list[Report], bytes]:
@@ -147,7 +149,7 @@ def run_task(tmp_path: Path, program: str, **variables: str) -> tuple[int, bytes
     script.write_text(program)
     environ = {**ENVIRON, **variables}
     ended = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, check=False, timeout=20)
-    reports = ReportFilter()
+    reports = ReportFilter(NONCES)
     return ended.returncode, ended.stdout, reports.reports, reports.feed(ended.stderr) + reports.feed(b"")
 
 
@@ -297,10 +299,10 @@ def test_the_line_where_a_signal_came(
     """Through start.sh, which reads what Python has written of its threads, and shows nothing more to the user."""
     script = tmp_path / "train.py"
     script.write_text(CRASH)
-    environ = {**ENVIRON, "PATH": os.environ["PATH"]}
+    environ = {**STARTED_BY_SHELL, "PATH": os.environ["PATH"]}
     argv = [*shell.split(), TASK_FOLDER / "start.sh", sys.executable, script, signal_name, thread]
     ended = subprocess.run(argv, env=environ, capture_output=True, check=False, timeout=20)
-    reports = ReportFilter()
+    reports = ReportFilter(NONCES)
     shown = reports.feed(ended.stderr) + reports.feed(b"")
     assert (ended.returncode, shown) == (status, b"")
     assert reports.reports == [Report(5, "node2", "exit", status, where=f"{script}:{line}")]
@@ -328,8 +330,8 @@ def test_a_fork_is_not_the_task(tmp_path: Path, program: str, line: int) -> None
     script = tmp_path / "train.py"
     script.write_text(program)
     argv = ["sh", TASK_FOLDER / "start.sh", sys.executable, script]
-    ended = subprocess.run(argv, env=ENVIRON, capture_output=True, check=False, timeout=20)
-    reports = ReportFilter()
+    ended = subprocess.run(argv, env=STARTED_BY_SHELL, capture_output=True, check=False, timeout=20)
+    reports = ReportFilter(NONCES)
     reports.feed(ended.stderr)
     assert reports.reports == [Report(5, "node2", "exit", 143, where=f"{script}:{line}")]
 
@@ -338,7 +340,11 @@ def test_a_fork_is_not_the_task(tmp_path: Path, program: str, line: int) -> None
 def test_a_descriptor_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
     program = f"exec 7>{tmp_path}/results; {sys.executable} -c 'import os; os.abort()'; exit 134"
     ended = subprocess.run(
-        ["sh", TASK_FOLDER / "start.sh", "sh", "-c", program], env=ENVIRON, capture_output=True, check=False, timeout=20
+        ["sh", TASK_FOLDER / "start.sh", "sh", "-c", program],
+        env=STARTED_BY_SHELL,
+        capture_output=True,
+        check=False,
+        timeout=20,
     )
     assert ended.returncode == 134
     assert (tmp_path / "results").read_text() == ""
@@ -359,7 +365,7 @@ os.abort()
     script.write_text(program)
     ended = subprocess.run(
         ["sh", TASK_FOLDER / "start.sh", sys.executable, script],
-        env=ENVIRON,
+        env=STARTED_BY_SHELL,
         capture_output=True,
         timeout=30,
         check=False,
