@@ -24,6 +24,7 @@ from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
 _LONGEST_TEXT = 300  # characters of an exception
+_LONGEST_LINE = 1000  # bytes; srun --label makes several lines of one with more than 1024
 _GRACE = 1.0  # seconds for the program's own exit handlers
 # What the neighbours of a dead process raise. They wait a little, so that the first to be heard is the culprit.
 _CONSEQUENCES = (
@@ -254,9 +255,24 @@ def reporter(environ: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
     def emit(record: Mapping[str, Any]) -> None:
         if nonce:
             with contextlib.suppress(OSError):  # nobody can be told that standard error is closed
-                os.write(2, f"\x1ejaxsif {nonce} {json.dumps({**origin, **record})}\n".encode())
+                os.write(2, _render(nonce, {**origin, **record}))
 
     return emit
+
+
+def _render(nonce: str, record: dict[str, Any]) -> bytes:
+    """The line of a report, with as much of its texts as srun leaves in one line."""
+    while True:
+        # What is no text, in a file's name say, becomes an escape of JSON.
+        fields = json.dumps(record, ensure_ascii=False).encode(errors="backslashreplace")
+        line = b"\x1ejaxsif %s %s\n" % (nonce.encode(), fields)
+        text, where = record.get("text", ""), record.get("where", "")
+        if len(line) <= _LONGEST_LINE or not (text or where):
+            return line
+        if len(text) > len(where):
+            record["text"] = text[:-5]
+        else:
+            record["where"] = where[5:]
 
 
 def _connected() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +173,22 @@ def test_exception_is_reported(tmp_path: Path, program: str, status: int, text: 
 
 
 @pytest.mark.starts_processes
+def test_a_report_fits_into_a_line_of_srun(tmp_path: Path) -> None:
+    """srun --label makes several lines of one that is longer than 1024 bytes."""
+    folder = tmp_path / ("ä" * 120) / ("漢" * 80) / ("y" * 250) / ("z" * 250)
+    folder.mkdir(parents=True)
+    (folder / "train.py").write_text("raise ValueError('\\ud800' + 299 * '\\U0001f600')")
+    ended = subprocess.run([sys.executable, folder / "train.py"], env=ENVIRON, capture_output=True, check=False)
+    (line,) = [line for line in ended.stderr.splitlines(True) if line.startswith(b"\x1e")]
+    assert 900 < len(line) <= 1000
+    reports = ReportFilter(NONCES)
+    reports.feed(line)
+    (report,) = reports.reports
+    assert report.text.startswith("ValueError: \\ud800\U0001f600")
+    assert report.where.endswith("train.py:1")
+
+
+@pytest.mark.starts_processes
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python tells of an uncaught SystemExit from 3.12 on")
 def test_sys_exit_is_reported(tmp_path: Path) -> None:
     ended, _, reports, stderr = run_task(tmp_path, "import sys\nsys.exit(3)")
@@ -230,6 +247,27 @@ def test_only_a_failed_and_connected_process_skips_jaxs_barrier(
     tmp_path: Path, client: str, end: str, status: int, out: bytes
 ) -> None:
     assert run_task(tmp_path, CONNECTED.replace("CLIENT", client) + end)[:2] == (status, out)
+
+
+@pytest.mark.starts_processes
+def test_the_first_python_of_task_0_says_once_that_it_holds_the_port(tmp_path: Path) -> None:
+    """Before the program's first line; a child has nothing to add."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        port = str(one.getsockname()[1])
+    variables = {"SLURM_PROCID": "0", "JAXSIF_COORDINATOR_PORT": port, "JAXSIF_LAYOUT": "-:-"}
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)"
+    assert run_task(tmp_path, program, **variables) == (0, b"", [Report(0, "node2", "port-held")], b"")
+
+
+@pytest.mark.starts_processes
+def test_start_sh_keeps_its_nonce(tmp_path: Path) -> None:
+    """The program learns the other one, and reports nothing of how it ends."""
+    argv = ["sh", TASK_FOLDER / "start.sh", "sh", "-c", "env | grep REPORT; exit 3"]
+    ended = subprocess.run(argv, env=STARTED_BY_SHELL, capture_output=True, check=False, timeout=20)
+    reports = ReportFilter(NONCES)
+    assert reports.feed(ended.stderr) == b""
+    assert (ended.stdout, reports.reports) == (b"JAXSIF_REPORT=4e5f\n", [Report(5, "node2", "exit", 3)])
 
 
 @pytest.mark.starts_processes

@@ -1,0 +1,99 @@
+"""Lines of bounded length, and what reads the output of programs through them: in linear time, in bounded memory."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bounds import read_bounded
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxsif.bench.program import read_records
+from jaxsif.launch import _Labeller
+from jaxsif.lines import LONGEST_LINE, Lines
+from jaxsif.mpirun import Output
+from jaxsif.process import run_logged
+from jaxsif.reports import ReportFilter
+
+Feed = Callable[[bytes], object]
+
+
+def all_lines(lines: Lines, chunks: list[bytes]) -> list[bytes]:
+    return [line for chunk in [*chunks, b""] for line in lines.feed(chunk)]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([], []),
+        ([b"a\n\nb"], [b"a", b"", b"b"]),
+        ([b"a", b"b\nc\n"], [b"ab", b"c"]),
+        ([b"12345678\n"], [b"12345678"]),
+        ([b"12345678", b"\n"], [b"12345678"]),
+        ([b"123456789\n"], [b"12345678", b"9"]),
+        ([b"1234567", b"89", b"\n"], [b"12345678", b"9"]),
+        ([b"1" * 20], [b"1" * 8, b"1" * 8, b"1" * 4]),
+    ],
+)
+def test_lines(chunks: list[bytes], lines: list[bytes]) -> None:
+    assert all_lines(Lines(8), chunks) == lines
+
+
+@given(st.text("a\n", max_size=40), st.integers(1, 40))
+def test_the_cut_of_chunks_changes_no_line(text: str, size: int) -> None:
+    data = text.encode()
+    chunks = [data[begin : begin + size] for begin in range(0, len(data), size)]
+    assert all_lines(Lines(8), chunks) == all_lines(Lines(8), [data] if data else [])
+
+
+READERS: dict[str, Callable[[], Feed]] = {
+    "--label": lambda: _Labeller(3, ReportFilter()).stdout,
+    "--label, standard error": lambda: _Labeller(3, ReportFilter()).stderr,
+    "mpirun --label": lambda: Output(label=True).feed,
+    "mpirun": lambda: Output(label=False).feed,
+    "records": lambda: read_records(lambda _: None, lambda _: None),
+}
+
+
+def feed_endless(reader: Callable[[], Feed], size: int) -> float:
+    """Seconds of processor time that a line of `size` bytes takes, as it comes from a pipe."""
+    feed, chunk = reader(), b"x" * 65536
+    begin = time.process_time()
+    for _ in range(size // len(chunk)):
+        feed(chunk)
+    feed(b"")
+    return time.process_time() - begin
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_an_endless_line_takes_linear_time_and_bounded_memory(name: str) -> None:
+    """A line that a reader keeps until its end takes quadratic time."""
+    size = 8 << 20
+    assert read_bounded(lambda: feed_endless(READERS[name], size)) is None
+    short = min(feed_endless(READERS[name], size) for _ in range(3))
+    assert feed_endless(READERS[name], 4 * size) < 8 * short + 0.02
+
+
+def test_a_long_line_has_its_label_at_each_piece() -> None:
+    label = _Labeller(3, ReportFilter())
+    shown = [label.stderr(b"x" * LONGEST_LINE + b"yy"), label.stderr(b"y\nz"), label.stderr(b"")]
+    assert shown == [b"3: " + b"x" * LONGEST_LINE + b"\n", b"3: yyy\n", b"3: z\n"]
+
+
+def test_a_long_line_of_mpirun_stays_one() -> None:
+    out = Output(label=True)
+    data = b"[prterun-a-1@1,10]<stdout>: " + b"x" * LONGEST_LINE
+    assert [out.feed(data), out.feed(b"y\n")] == [b"10: " + b"x" * LONGEST_LINE, b"y\n"]
+
+
+@pytest.mark.starts_processes
+def test_a_long_line_of_a_command_comes_in_pieces(tmp_path: Path) -> None:
+    pieces: list[str] = []
+    argv = [sys.executable, "-c", f"print('x' * {2 * LONGEST_LINE + 5}); print('end')"]
+    assert run_logged(argv, {}, str(tmp_path / "log"), str(tmp_path), pieces.append) == 0
+    assert pieces == ["x" * LONGEST_LINE, "x" * LONGEST_LINE, "x" * 5, "end"]
+    assert (tmp_path / "log").read_text() == "".join(pieces[:3]) + "\nend\n"
