@@ -266,13 +266,10 @@ def _render(nonce: str, record: dict[str, Any]) -> bytes:
         # What is no text, in a file's name say, becomes an escape of JSON.
         fields = json.dumps(record, ensure_ascii=False).encode(errors="backslashreplace")
         line = b"\x1ejaxsif %s %s\n" % (nonce.encode(), fields)
-        text, where = record.get("text", ""), record.get("where", "")
-        if len(line) <= _LONGEST_LINE or not (text or where):
+        longest = max(("text", "where", "hint"), key=lambda name: len(record.get(name, "")))
+        if len(line) <= _LONGEST_LINE or not record.get(longest):
             return line
-        if len(text) > len(where):
-            record["text"] = text[:-5]
-        else:
-            record["where"] = where[5:]
+        record[longest] = record[longest][5:] if longest == "where" else record[longest][:-5]
 
 
 def _connected() -> bool:
