@@ -58,15 +58,25 @@ class Ended(NamedTuple):
     killed: bool = False  # the first process that failed was itself ended by a signal
 
 
-def run(children: Sequence[Child]) -> Ended:
-    """Run all `children` to their ends; when one fails, end the others. Raises HostError if one cannot start."""
-    running = _Run()
+def _nothing() -> None:
+    """For who need not be told."""
+
+
+def run(
+    children: Sequence[Child], begun: Callable[[], None] = _nothing, interrupted: Callable[[], None] = _nothing
+) -> Ended:
+    """Run all `children` to their ends; when one fails, end the others. Raises HostError if one cannot start.
+
+    `begun` is called when all have been started, and `interrupted`, in a signal handler, when a signal ends us.
+    """
+    running = _Run(interrupted)
     # nohup has SIGHUP ignored, for us and for what we start.
     heard = [number for number in _FORWARDED if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]
     previous = {number: signal.signal(number, running.forward) for number in heard}
     try:
         for child in children:
             running.start(child)
+        begun()
         running.wait()
     finally:
         running.end()
@@ -78,7 +88,8 @@ def run(children: Sequence[Child]) -> Ended:
 class _Run:
     """The state of one `run`."""
 
-    def __init__(self) -> None:
+    def __init__(self, interrupted: Callable[[], None]) -> None:
+        self._interrupted = interrupted
         self.status = 0
         self.killed = False
         self.signalled: int | None = None
@@ -87,7 +98,8 @@ class _Run:
         self._ended: set[int] = set()
         self._due: list[tuple[float, int]] = []  # when to send which signal
         self._must_ask = False
-        self._commands: list[Running] = []  # of Remote
+        self._asking: list[Running] = []  # commands of Remote.end
+        self._clearing: list[Running] = []  # and of Remote.clear
 
     def start(self, child: Child) -> None:
         has_stdout = child.stdout is not None
@@ -110,6 +122,8 @@ class _Run:
         if again:
             self._due = [(0, child.insist[-1][1]) for _, child in self._processes[:1]]
             return
+        if number in _ENDING:
+            self._interrupted()
         if number in _ENDING and self._processes:
             now = time.monotonic()
             self._due = [(now + after, following) for after, following in self._processes[0][1].insist]
@@ -149,7 +163,7 @@ class _Run:
             command = child.remote.end() if child.remote else ()
             try:
                 if command:
-                    self._commands.append(start_silent(command, child.environ))
+                    self._asking.append(start_silent(command, child.environ))
                     continue
             except HostError:  # it is not on the PATH: the child ends them, in its own way
                 pass
@@ -186,7 +200,7 @@ class _Run:
         command = child.remote.clear() if child.remote else ()
         if command:
             with suppress(HostError):  # it is not on the PATH, and whoever reads the error has to do it
-                self._commands.append(start_silent(command, child.environ))
+                self._clearing.append(start_silent(command, child.environ))
 
     def end(self) -> None:
         """Leave nothing behind, however we got here: after all has ended, or by an exception such as a closed pipe."""
@@ -198,8 +212,8 @@ class _Run:
         for index, (process, child) in enumerate(self._processes):
             if process.wait() < 0 and index not in self._ended:
                 self._clear(child)
-        self._await(self._commands, _CLEAR_PATIENCE)
-        for command in self._commands:
+        self._await(self._clearing, _CLEAR_PATIENCE)
+        for command in (*self._asking, *self._clearing):
             command.kill()
             command.wait()
         for key in list(self._selector.get_map().values()):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError, PortTakenError
 from jaxsif.launchers import LAUNCHERS, LOCAL
-from jaxsif.reports import GAVE_UP, REFUSALS, Barrier, Report
+from jaxsif.reports import GAVE_UP, REFUSALS, Barrier, Report, find_step
 
 _UNKNOWN_FLAGS = re.compile(r"F.*Unknown flags? in (XLA_\w+): (.*)")
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
@@ -19,10 +19,15 @@ _KILLED = re.compile(r"srun: error: (\S+): tasks? (\d{1,9})\b.*: Killed$")
 _NOT_ON_NODE = re.compile(
     r"could not open image (?P<image>.+?): .*no such file or directory|mount source (?P<bind>.+?) doesn't exist"
 )
-# As slurmstepd says it of a step or a job, see _kill_all_active_steps and its like in Slurm's sources.
+# As slurmstepd says it of a step or a job: its number, and from Slurm 25.05 on always a reason: SIGNAL Terminated, say.
 _CANCELLED = re.compile(
-    r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) (\S+) ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*"
+    r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) (\d+)(\S*) ON \S+ CANCELLED AT \S+(?: DUE [Tt][Oo] (.+?))? \*\*\*"
 )
+# srun's own reasons to end a step, see launch_abort and its like in src/api/step_launch.c.
+_SRUN_GAVE_UP = re.compile(
+    r"srun: error: (.*(?:io error with|Cannot communicate with node|Timed out waiting).*|Aborting, .*)"
+)
+_TASK_FAILURE = "TASK FAILURE"  # how Slurm from 25.05 on calls --kill-on-bad-exit
 # Slurm's own reasons to end a job: what to say of the job, and what to do.
 _REASONS = {
     "TIME LIMIT": (
@@ -33,6 +38,8 @@ _REASONS = {
     "NODE FAILURE": ("lost a node", "run it again, or let Slurm do it: `jaxsif submit --requeue`"),
     "JOB REQUEUE": ("was requeued", "Slurm starts it again"),
 }
+# What Python raises when files of the image have other bytes than before.
+_READS_IMAGE = re.compile(r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b")
 _INIT = "[Init]Wait_for_all_tasks_to_register"
 _AT = {"Shutdown": "the end of the program", _INIT: "jax.distributed.initialize"}
 _IN_VAIN = re.compile(r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)")  # JAX's coordinator, Gloo
@@ -117,7 +124,7 @@ def _explain(
         if unknown:
             return _describe_unknown_flags(culprit, unknown[1], unknown[2])
     waited = _is_consequence(culprit, reports) or _waited_in_vain(culprit, reports, errors)
-    killed = _find_killed(errors) if _is_consequence(culprit, reports) else None
+    killed = _find_killed(errors, reports) if _is_consequence(culprit, reports) else None
     barrier = _find_barrier(killed or culprit, reports, barriers)
     early = _find_early(reports, end) if waited and not killed else None
     if early and (barrier is None or barrier.name == _INIT):
@@ -143,29 +150,44 @@ def _find_cancellation(reports: Sequence[Report], errors: Sequence[str], end: En
 
     slurmstepd says CANCELLED of a step whose task has failed, too. srun says that the step was aborted only when
     something outside of it has ended it. When a signal ended `jaxsif run`, only a reason of Slurm's own counts: it is
-    jaxsif that has cancelled the step.
+    jaxsif that has cancelled the step. What a program prints of another job counts for nothing.
     """
-    events = [report.event for report in reports]
-    aborted = "cancelled" in events
-    before = reports[: events.index("cancelled")] if aborted else reports
+    before = _before_outside(reports)
     failed = any(one.event == "exit" and one.status not in (0, _TERMINATED, _KILLED_STATUS) for one in before)
-    told = next(filter(None, map(_CANCELLED.match, errors)), None)
-    if told is None or failed or not (aborted or end.interrupted):
+    aborted = any(report.event == "cancelled" for report in reports)
+    found = next(filter(None, (_match_cancelled(line, find_step(reports)) for line in errors)), None)
+    if found is None or failed or not (aborted or end.interrupted):
         return None
-    step, reason = told.groups()
-    job = step.partition(".")[0]
+    job, rest, reason = found.groups(default="")
     for name, (what, hint) in _REASONS.items():
-        if reason and reason.startswith(name):
+        if reason.startswith(name):
             return _Cancellation(f"job {job} {what}", hint)
-    if end.interrupted:
+    if end.interrupted or reason.startswith(_TASK_FAILURE):
         return None
-    return _Cancellation(f"the run was cancelled: step {step}", f"sacct --jobs={job} tells by whom")
+    gave_up = next(filter(None, map(_SRUN_GAVE_UP.match, errors)), None)
+    if gave_up:
+        return _Cancellation(f"srun ended the step: {gave_up[1]}", "sinfo --list-reasons tells of lost nodes")
+    return _Cancellation(f"the run was cancelled: step {job}{rest}", f"sacct --jobs={job} tells by whom")
+
+
+def _match_cancelled(line: str, step: str) -> re.Match[str] | None:
+    """What slurmstepd says of our own step, '12.0', or of its job; of any where ours is not known."""
+    found = _CANCELLED.match(line)
+    ours = found and (not step or found[1] == step.partition(".")[0])
+    return found if ours else None
+
+
+def _before_outside(reports: Sequence[Report]) -> Sequence[Report]:
+    """The reports until something outside ended the run: what tasks say behind that is its consequence."""
+    marks = [index for index, report in enumerate(reports) if report.event in ("cancelled", "interrupted")]
+    return reports[: marks[0]] if marks else reports
 
 
 def _describe_outside(cancelled: _Cancellation | None, reports: Sequence[Report], end: End) -> JaxsifError | None:
     """The error of a run that something outside of it has ended; None where there is nothing more to say."""
     places = describe_places(reports)
-    early = _find_early(reports, end) if any(report.event == "end" for report in reports) else None
+    connected = any(report.event == "end" for report in _before_outside(reports))
+    early = _find_early(reports, end) if connected else None
     if early:
         error = _describe_early(early, None, reports, False)
         error.where = "; ".join(filter(None, (cancelled.what if cancelled else "", error.where)))
@@ -183,8 +205,9 @@ class _Early(NamedTuple):
 
 def _find_early(reports: Sequence[Report], end: End) -> _Early | None:
     """The tasks that ended early; None where there are none, or more than of those that did not."""
-    ended = {report.task: report for report in reports if report.event == "exit" and report.status == 0}
-    ended.update((report.task, report) for report in reports if report.event == "end" and report.task not in ended)
+    before = _before_outside(reports)
+    ended = {report.task: report for report in before if report.event == "exit" and report.status == 0}
+    ended.update((report.task, report) for report in before if report.event == "end" and report.task not in ended)
     tasks = max([end.tasks or 0, *(report.task + 1 for report in reports)])
     others = tasks - len(ended)
     return _Early(tuple(ended.values()), others, tasks) if 0 < len(ended) <= others else None
@@ -220,7 +243,7 @@ def _describe_culprit(culprit: Report, reports: Sequence[Report], changed_image:
     raised = _exceptions(culprit.task, reports)
     where = raised[-1].where if raised else culprit.where
     hint = (raised and raised[-1].hint) or _hint(culprit, raised[-1].text if raised else "")
-    if changed_image:
+    if changed_image and (culprit.status > 128 or _READS_IMAGE.match(raised[-1].text if raised else "")):
         where = " and ".join(filter(None, (where, f"{changed_image}, which was written to during the run")))
         hint = "copy a new image beside the old one and rename it: programs that run keep the old one"
     if 128 < culprit.status <= 128 + _LAST_SIGNAL:
@@ -252,11 +275,12 @@ def _find_barrier(culprit: Report, reports: Sequence[Report], barriers: Sequence
     return None
 
 
-def _find_killed(errors: Sequence[str]) -> Report | None:
+def _find_killed(errors: Sequence[str], reports: Sequence[Report]) -> Report | None:
     """A task that was killed with the parent that would have reported it, before Slurm itself ended the step."""
+    reported = {report.task for report in reports if report.event == "exit"}
     for line in errors:
         killed = _KILLED.match(line)
-        if killed:
+        if killed and int(killed[2]) not in reported:
             return Report(int(killed[2]), killed[1], "exit", _KILLED_STATUS)
         if "CANCELLED" in line:
             return None
@@ -385,17 +409,25 @@ def _describe_missing(missing: re.Match[str], errors: Sequence[str]) -> JaxsifEr
     if missing["image"]:
         what, hint = f"the image is not on {node}: {missing['image']}", "put it on a disk that all nodes see"
     else:
-        what = f"what is to be bound is not on {node}: {missing['bind']}"
+        what = f"{node} has no {missing['bind']}, which --bind asks for"
         hint = "put it on a disk that all nodes see, or leave out --bind"
     return HostError(what, "the runtime, on a node", hint)
 
 
 def describe_places(reports: Sequence[Report]) -> str:
     """Where tasks were when something outside ended them, the fewest first; '' where no task has said it."""
+    before = _before_outside(reports)
     where = {report.task: report.where for report in reports if report.where}  # of an exception, before the exit
+    where.update((report.task, "the end of the program") for report in before if report.event == "end")
+    ended = sorted({report.task for report in before if report.event == "exit" and not report.status} - where.keys())
+    said = f"task {_few(ended)} had ended with exit status 0" if ended else ""
+    return "; ".join(filter(None, (_describe_where(where), said)))
+
+
+def _describe_where(where: Mapping[int, str]) -> str:
+    """'tasks were at ...', by the place of each task; '' for none."""
     if not where:
         return ""
-    where.update((report.task, "the end of the program") for report in reports if report.event == "end")
     places: dict[str, list[int]] = {}
     for task in sorted(where):
         places.setdefault(where[task], []).append(task)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from jaxsif.children import INSIST, INSIST_ONCE, Child, Pass, Remote, run
-from jaxsif.culprit import End, describe_alone, describe_cache, describe_places, find_failure
 from jaxsif.distributed import PORT_VARIABLE
 from jaxsif.errors import PortTakenError
 from jaxsif.host import coordinator_ports, free_ports, step_name
@@ -89,7 +88,9 @@ def launch(
     base.update(plan.set_environ)
     seen = ReportFilter(plan.nonces, plan.layout.ntasks, plan.label)
     image = _content_of(plan.image)
-    ended = run(_CHILDREN[plan.launcher](plan, base, seen, stdout))
+    ended = run(_CHILDREN[plan.launcher](plan, base, seen, stdout), _import_culprit, seen.interrupt)
+    from jaxsif.culprit import End, describe_alone, describe_cache, describe_places, find_failure
+
     changed = plan.image if plan.image and _is_rewritten(image, _content_of(plan.image)) else ""
     end = End(ended.status, plan.launcher, plan.layout.ntasks, ended.interrupted, ended.killed, changed)
     failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
@@ -110,6 +111,11 @@ def launch(
     return 0
 
 
+def _import_culprit() -> None:
+    """While the tasks start: its patterns take milliseconds."""
+    import jaxsif.culprit  # noqa: F401
+
+
 def _content_of(image: str | None) -> tuple[int, ...] | None:
     """The number of an image's file, and what changes when it is written to; None where there is none."""
     try:
@@ -128,7 +134,8 @@ def _srun_children(
     plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
 ) -> list[Child]:
     read = stdout() if stdout else None
-    has_job = "SLURM_JOB_ID" in environ or any(word.startswith("--jobid") for word in plan.launch_argv)
+    in_job = "SLURM_JOB_ID" in environ or "SLURM_JOBID" in environ
+    has_job = in_job or any(word.startswith("--jobid") for word in plan.launch_argv)
 
     def end() -> tuple[str, ...]:
         step = find_step(seen.reports)

@@ -62,7 +62,7 @@ class Report(NamedTuple):
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME; empty without Slurm
-    event: str  # of _FIELDS; and Slurm's cancelled
+    event: str  # of _FIELDS; and two of the launcher's own: cancelled, by Slurm, and interrupted, by a signal to us
     status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
     text: str = ""  # of an exception, a refusal or a warning
     where: str = ""  # FILE:LINE of an exception, or of what a signal like SIGABRT has ended
@@ -164,22 +164,24 @@ class _Intake:
         self._alike: dict[tuple[int, str], int] = {}
         self._begun: set[int] = set()  # tasks whose programs may have begun
         self._warnings: set[str] = set()
+        self._of_program = 0
 
     def take(self, report: Report, by_program: bool) -> bytes:
         """Return what is seen of it: a warning, when the first task says it."""
         if by_program:
             report = self._judge(report)
-        self.keep(report)
+        self.keep(report, by_program)
         if report.event != "warning" or report.text in self._warnings or len(self._warnings) == _MOST_WARNINGS:
             return b""
         self._warnings.add(report.text)
         return f"jaxsif: warning: {report.text} ({report.place})\n".encode()
 
-    def keep(self, report: Report) -> None:
-        """Add it to the reports, unless there are many like it."""
+    def keep(self, report: Report, by_program: bool = False) -> None:
+        """Add it to the reports, unless there are many like it, or the program has made too many."""
         alike = self._alike.get((report.task, report.event), 0)
-        if alike < _MOST_ALIKE and len(self.reports) < _MOST_REPORTS:
+        if alike < _MOST_ALIKE and not (by_program and self._of_program == _MOST_REPORTS):
             self._alike[report.task, report.event] = alike + 1
+            self._of_program += by_program
             self.reports.append(report)
 
     def _judge(self, report: Report) -> Report:
@@ -248,6 +250,10 @@ class ReportFilter:
         if not data:
             self._end_line()
         return b"".join(shown)
+
+    def interrupt(self) -> None:
+        """Note that a signal to us ends the run: what tasks say from here on is its consequence."""
+        self._intake.keep(Report(-1, "", "interrupted"))
 
     def _find_marker(self, line: bytes) -> tuple[int, int]:
         """Where the last marker of the line begins, and of which nonce it is; -1 where there is none."""

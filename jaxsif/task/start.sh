@@ -106,5 +106,6 @@ status=$?
 [ "$status" -ne 134 ] || sleep 0.5
 where=''
 [ -z "${JAXSIF_CRASH-}" ] || [ "$status" -le 128 ] || find_line
+[ "${#where}" -le 600 ] || where='' # srun --label cuts longer lines
 report '"event": "exit", "status": '"$status"', "where": "'"$where"'"'
 exit "$status"

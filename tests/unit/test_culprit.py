@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxsif.culprit import End, find_failure
+from jaxsif.culprit import End, describe_places, find_failure
 from jaxsif.errors import JaxsifError
 from jaxsif.reports import Barrier, Report
 
@@ -84,6 +84,7 @@ TERMINATED = tuple(exit_of(task, 143) for task in range(4))
     ("reason", "said"),
     [
         ("", "the run was cancelled: step 7.0"),
+        (" DUE to SIGNAL Terminated", "the run was cancelled: step 7.0"),
         (" DUE TO TIME LIMIT", "job 7 reached its time limit"),
         (" DUE TO PREEMPTION", "job 7 was preempted"),
         (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "job 7 lost a node"),
@@ -144,3 +145,48 @@ def test_a_killed_srun_is_named() -> None:
 def test_an_image_that_was_written_to() -> None:
     said = find(End(135, "srun", 1, changed_image="/sw/jax.sif"), exit_of(0, 135, ""))
     assert "from: /sw/jax.sif, which was written to during the run\n  try:  copy a new image" in said
+
+
+def test_slurm_calls_a_failed_task_a_reason() -> None:
+    """From 25.05 on, with --kill-on-bad-exit."""
+    errors = (f"{CANCELLED[:-4]} DUE TO TASK FAILURE ***",)
+    said = find(End(143, "srun", tasks=4), ABORTED, *TERMINATED, errors=errors)
+    assert said.startswith("jaxsif: error: task 0 on node1 was killed by SIGTERM\n")
+
+
+def test_the_log_of_another_job_counts_for_nothing() -> None:
+    printed = f"{CANCELLED[:-4].replace('7.0', '6.0')} DUE TO TIME LIMIT ***"
+    failed = Report(1, "node1", "exception", text="ValueError: boom", where="train.py:4")
+    said = find(End(1, "srun", tasks=4), ABORTED, failed, exit_of(1, 1), errors=(printed,))
+    assert said.startswith("jaxsif: error: task 1 on node1 failed: ValueError: boom\n")
+    assert find_failure(End(143, "srun", 4, interrupted=2), [STARTED, *TERMINATED], [printed]) is None
+    killed = "srun: error: node9: task 3: Killed"  # but task 3 has reported its end itself
+    assert "task 3 on node2 failed: ValueError: reset" in find(
+        End(1, "srun", tasks=4), gone(3), exit_of(3, 1), exit_of(0, 143), errors=(killed,)
+    )
+
+
+@pytest.mark.parametrize("reason", ["aborting, io error with slurmstepd on node 1", "Aborting, slurmstepd is gone"])
+def test_a_step_that_srun_gave_up_was_not_cancelled(reason: str) -> None:
+    said = find(End(137, "srun", tasks=4), ABORTED, errors=(f"srun: error: {reason}", CANCELLED))
+    assert said.startswith(f"jaxsif: error: srun ended the step: {reason}\n")
+
+
+def test_who_ends_because_of_a_signal_did_not_end_early() -> None:
+    interrupted = Report(-1, "", "interrupted")
+    reports = [STARTED, interrupted, end_of(1), exit_of(1, 0, ""), exit_of(0, 143)]
+    assert find_failure(End(143, "srun", 2, interrupted=15), reports, [CANCELLED]) is None
+    assert describe_places(reports) == "tasks were at train.py:9 (task 0)"
+
+
+def test_who_had_ended_before_a_signal_is_told() -> None:
+    reports = [STARTED, exit_of(2, 0, ""), Report(-1, "", "interrupted"), *TERMINATED[:2]]
+    assert describe_places(reports) == "tasks were at train.py:9 (task 0, 1); task 2 had ended with exit status 0"
+    said = find(End(143, "srun", 4), exit_of(2, 0, ""), ABORTED, *TERMINATED[:2], errors=(CANCELLED,))
+    assert "; task 2 had ended with exit status 0\n" in said
+
+
+def test_an_image_that_was_written_to_is_no_cause_of_other_errors() -> None:
+    failed = Report(0, "node1", "exception", text="ValueError: boom", where="train.py:4")
+    said = find(End(1, "srun", 1, changed_image="/sw/jax.sif"), failed, exit_of(0, 1))
+    assert "/sw/jax.sif" not in said

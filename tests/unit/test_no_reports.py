@@ -32,7 +32,7 @@ def find(status: int, *errors: str) -> JaxsifError:
         ((NO_IMAGE,), "the image is not on the node: /tmp/my x.sif", "put it on a disk that all nodes see"),
         (
             (NO_BIND, ENDED),
-            "what is to be bound is not on node1: /tmp/x",
+            "node1 has no /tmp/x, which --bind asks for",
             "put it on a disk that all nodes see, or leave out --bind",
         ),
     ],
