@@ -1,7 +1,8 @@
 """Whether others may have written a file that is taken without being named: a project's jaxsif.toml, or ./jax.sif.
 
 As git's safe.directory: a file counts if it and its folder belong to the user or to root, and nobody else may write
-them. Any other jaxsif.toml counts only if the user has allowed its very content, by `jaxsif config --allow`.
+them. A group may, if it is the user's private group: systems such as RHEL give each user one, with a umask of 002. Any
+other jaxsif.toml counts only if the user has allowed its very content, by `jaxsif config --allow`.
 
 What the mode does not show is not seen: an NFSv4 ACL. (A POSIX ACL shows: its mask is the mode of the group.) As in
 git, the folders above are not looked at. Who may rename one of them can put another folder in its place, but none that
@@ -13,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ ABSENT = "not there"
 IGNORED = "ignored"
 REFUSED = "not allowed"
 _MOST_BYTES = 1 << 20  # read of a file
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_ACL = "system.posix_acl_access"  # the attribute of a POSIX ACL
 
 
 class Candidate(NamedTuple):
@@ -45,6 +46,11 @@ class _File(NamedTuple):
     folders: Mapping[str, os.stat_result]  # the one of its path, and that of the file where its path is a link
     content: bytes
 
+    @property
+    def places(self) -> dict[str, os.stat_result]:
+        """All that nobody else may write: the file and the folders, by path."""
+        return {self.path: self.status, **self.folders}
+
 
 def read_own(path: str) -> Candidate:
     """Read a file that counts whoever wrote it: the site's, the host's, the user's; raises JaxsifError."""
@@ -60,7 +66,7 @@ def find_project(name: str, folder: str, list_path: str) -> Iterator[Candidate]:
     """The files of this name in `folder` and above it: those that are ignored, and the first that is not.
 
     `list_path` is the file of what the user allows. A file in a folder such as /tmp is as good as not there, or anybody
-    could stop all runs below it; the search goes on above.
+    could stop all runs below it; the folders above are searched then.
     """
     while True:
         found = _judge(os.path.join(folder, name), list_path)
@@ -83,7 +89,7 @@ def _judge(path: str, list_path: str) -> Candidate:
         return _turn_away(path, os.stat(folder), _unreadable(path, error))
     except JaxsifError as error:
         return _turn_away(path, os.stat(folder), error)
-    if not has_other_writers((file.status, *file.folders.values()), os.geteuid()):
+    if not find_places_of_others(file.places, os.geteuid()):
         return Candidate(path, READ, file.content)
     known = read_allowed(list_path).get(path)
     if known == digest(file.content):
@@ -98,15 +104,42 @@ def _turn_away(path: str, folder: os.stat_result, error: JaxsifError) -> Candida
     return Candidate(path, IGNORED if open_to_all else REFUSED, error=error)
 
 
-def has_other_writers(file_and_folders: Iterable[os.stat_result], user: int) -> bool:
-    """Whether others than `user` and root may write one of these."""
-    return any(one.st_uid not in (0, user) or one.st_mode & _OTHERS for one in file_and_folders)
+def find_places_of_others(places: Mapping[str, os.stat_result], user: int) -> list[str]:
+    """The paths among these that others than `user` and root may write."""
+    return [path for path, status in places.items() if _is_of_others(path, status, user)]
+
+
+def _is_of_others(path: str, status: os.stat_result, user: int) -> bool:
+    if status.st_uid not in (0, user) or status.st_mode & stat.S_IWOTH:
+        return True
+    return bool(status.st_mode & stat.S_IWGRP) and (not _is_private_group(status.st_gid, user) or _has_acl(path))
+
+
+def _is_private_group(group: int, user: int) -> bool:
+    """Whether it is the user's own group, by number and name, and has no other member."""
+    import grp
+    import pwd  # here: with a directory service, a look takes milliseconds, and few files need one
+
+    try:
+        account, found = pwd.getpwuid(user), grp.getgrgid(group)
+    except KeyError:  # a user or a group that this host does not know
+        return False
+    own = (account.pw_gid, account.pw_name) == (group, found.gr_name)
+    return own and not set(found.gr_mem) - {account.pw_name}
+
+
+def _has_acl(path: str) -> bool:
+    """Whether a file has a POSIX ACL, by which others may write what the mode gives to the group."""
+    try:
+        return bool(os.getxattr(path, _ACL))
+    except OSError as error:
+        return error.errno not in (errno.ENODATA, errno.ENOTSUP)
 
 
 def find_writers(path: str) -> str:
     """Who else may have written a file, or put it where it is: owners and modes; '' where nobody may."""
     file = _File(path, os.stat(path), _find_folders(path), b"")
-    return _describe(file) if has_other_writers((file.status, *file.folders.values()), os.geteuid()) else ""
+    return _describe(file) if find_places_of_others(file.places, os.geteuid()) else ""
 
 
 def _find_folders(path: str) -> dict[str, os.stat_result]:
@@ -151,10 +184,9 @@ def _advise(file: _File) -> str:
     import shlex
 
     allow = shlex.join(["jaxsif", "config", "--allow", file.path])
-    every = {file.path: file.status, **file.folders}
-    if any(one.st_uid != os.geteuid() for one in every.values()):
+    if any(status.st_uid != os.geteuid() for status in file.places.values()):
         return f"read it, then {allow}"
-    writable = [name for name, one in every.items() if one.st_mode & _OTHERS]
+    writable = find_places_of_others(file.places, os.geteuid())
     return f"{shlex.join(['chmod', 'go-w', *writable])}, or {allow}" if writable else allow
 
 

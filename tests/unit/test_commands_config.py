@@ -107,7 +107,7 @@ def test_refused(jaxsif: Jaxsif, key: str, message: str) -> None:
 
 def test_a_file_of_others_is_shown_as_such_until_it_is_allowed(jaxsif: Jaxsif, tmp_path: Path) -> None:
     file, list_path = tmp_path / "jaxsif.toml", tmp_path / "personal/jaxsif/allowed.json"
-    file.chmod(0o664)
+    file.chmod(0o666)
     remedy = f"chmod go-w {file}, or jaxsif config --allow {file}\n"
     status, out, err = jaxsif()
     assert (status, "sha256:00" in out) == (0, False)

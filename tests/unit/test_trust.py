@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import grp
 import os
+import pwd
 import stat
+import struct
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from bounds import read_bounded
@@ -13,7 +19,7 @@ from hypothesis import strategies as st
 
 from jaxsif import trust
 from jaxsif.errors import JaxsifError
-from jaxsif.trust import IGNORED, READ, REFUSED, allow, disallow, find_project, find_writers, has_other_writers
+from jaxsif.trust import IGNORED, READ, REFUSED, allow, disallow, find_places_of_others, find_project, find_writers
 
 NAME = "jaxsif.toml"
 
@@ -23,35 +29,114 @@ def status(owner: int, mode: int) -> os.stat_result:
 
 
 @pytest.mark.parametrize(
-    ("owner", "mode", "folder_owner", "folder_mode", "others"),
+    ("owner", "mode", "folder_owner", "folder_mode", "of_file", "of_folder"),
     [
-        (1000, 0o644, 1000, 0o755, False),
-        (0, 0o644, 1000, 0o755, False),
-        (1000, 0o644, 0, 0o755, False),
-        (1000, 0o600, 1000, 0o1700, False),
-        (1001, 0o644, 1000, 0o755, True),
-        (1000, 0o644, 1001, 0o755, True),
-        (65534, 0o644, 1000, 0o755, True),
-        (1000, 0o664, 1000, 0o755, True),
-        (1000, 0o646, 1000, 0o755, True),
-        (1000, 0o644, 1000, 0o775, True),
-        (1000, 0o644, 0, 0o1777, True),
-        (1000, 0o644, 0, 0o2775, True),
+        (1000, 0o644, 1000, 0o755, False, False),
+        (0, 0o644, 1000, 0o755, False, False),
+        (1000, 0o644, 0, 0o755, False, False),
+        (1000, 0o600, 1000, 0o1700, False, False),
+        (1001, 0o644, 1000, 0o755, True, False),
+        (1000, 0o644, 1001, 0o755, False, True),
+        (65534, 0o644, 1000, 0o755, True, False),
+        (1000, 0o664, 1000, 0o755, True, False),
+        (1000, 0o646, 1000, 0o755, True, False),
+        (1000, 0o644, 1000, 0o775, False, True),
+        (1000, 0o644, 0, 0o1777, False, True),
+        (1000, 0o644, 0, 0o2775, False, True),
     ],
 )
-def test_who_may_write(owner: int, mode: int, folder_owner: int, folder_mode: int, others: bool) -> None:
+def test_who_may_write(
+    owner: int, mode: int, folder_owner: int, folder_mode: int, of_file: bool, of_folder: bool
+) -> None:
     file, folder = status(owner, stat.S_IFREG | mode), status(folder_owner, stat.S_IFDIR | folder_mode)
-    assert has_other_writers((file, folder), 1000) is others
+    found = find_places_of_others({"file": file, "folder": folder}, 1000)
+    assert found == [name for name, other in (("file", of_file), ("folder", of_folder)) if other]
 
 
 def test_for_root_a_users_file_is_of_others() -> None:
-    assert has_other_writers((status(1000, 0o644), status(0, 0o755)), 0)
-    assert not has_other_writers((status(0, 0o644), status(0, 0o755)), 0)
+    assert find_places_of_others({"file": status(1000, 0o644), "folder": status(0, 0o755)}, 0) == ["file"]
+    assert find_places_of_others({"file": status(0, 0o644), "folder": status(0, 0o755)}, 0) == []
+
+
+def give_group(monkeypatch: pytest.MonkeyPatch, path: Path, name: str, members: Sequence[str], *, own: bool) -> None:
+    """Have the system tell of the group of `path` that it is called `name`, and whether it is that of user `me`."""
+    group = path.stat().st_gid
+    account = pwd.struct_passwd(("me", "x", os.geteuid(), group if own else group + 1, "", "/home/me", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _user: account)
+    monkeypatch.setattr(grp, "getgrgid", lambda number: grp.struct_group((name, "x", number, list(members))))
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "own", "private"),
+    [
+        ("me", [], True, True),
+        ("me", ["me"], True, True),
+        ("me", ["me", "other"], True, False),
+        ("me", ["other"], True, False),
+        ("users", [], True, False),
+        ("me", [], False, False),
+    ],
+)
+def test_a_private_group_is_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: list[str], own: bool, private: bool
+) -> None:
+    """As on systems with a umask of 002, where each user has a group."""
+    give_group(monkeypatch, tmp_path, name, members, own=own)
+    folder, file = tmp_path / "project", tmp_path / "project" / NAME
+    folder.mkdir()
+    file.write_text("[run]\n")
+    folder.chmod(0o775)
+    file.chmod(0o664)
+    (found,) = find_project(NAME, str(folder), str(tmp_path / "list"))
+    assert found.state == (READ if private else REFUSED)
+    assert (find_writers(str(file)) == "") is private
+    file.chmod(0o666)
+    assert find_writers(str(file)) != ""
+    (found,) = find_project(NAME, str(folder), str(tmp_path / "list"))
+    assert found.error is not None
+    assert found.error.hint.startswith(f"chmod go-w {file}{'' if private else f' {folder}'}, or jaxsif config --allow ")
+
+
+@pytest.mark.parametrize("module", [pwd, grp])
+def test_a_group_of_unknown_members_is_not_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    give_group(monkeypatch, tmp_path, "me", [], own=True)
+    tmp_path.chmod(0o775)
+    assert find_places_of_others({str(tmp_path): tmp_path.stat()}, os.geteuid()) == []
+
+    def fail(_number: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(module, "getpwuid" if module is pwd else "getgrgid", fail)
+    assert find_places_of_others({str(tmp_path): tmp_path.stat()}, os.geteuid()) == [str(tmp_path)]
+
+
+def test_an_access_list_gives_what_a_private_group_may_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_group(monkeypatch, tmp_path, "me", [], own=True)
+    file = tmp_path / "file"
+    file.write_text("")
+    file.chmod(0o664)
+    assert find_places_of_others({str(file): file.stat()}, os.geteuid()) == []
+    # Version 2; then tag, permissions and number: owner, user 12345, group, mask, others.
+    entries = [(1, 6, -1), (2, 6, 12345), (4, 4, -1), (16, 6, -1), (32, 4, -1)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(file, "system.posix_acl_access", acl)
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            pytest.skip("no access lists on this file system")
+        raise
+    assert stat.S_IMODE(file.stat().st_mode) == 0o664
+    assert find_places_of_others({str(file): file.stat()}, os.geteuid()) == [str(file)]
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A folder that is the user's, and a project's file in it that a group may write."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is the user's, and a project's file in it that a group of several users may write."""
+    give_group(monkeypatch, tmp_path, "climate", [], own=True)
     folder = tmp_path / "project"
     folder.mkdir(mode=0o755)
     (folder / NAME).write_text("[run]\nlabel = true\n")
