@@ -15,7 +15,6 @@ from jaxsif.launchers import LAUNCHERS, MPIRUN, SRUN
 from jaxsif.layouts.srunargs import lift
 from jaxsif.options import split_words
 from jaxsif.request import Host, RunOptions, choose_launcher
-from jaxsif.secret import find_secrets
 from jaxsif.slurm import Allocation
 
 Show = Callable[[str], None]  # tells the user something
@@ -106,6 +105,8 @@ def warn_of_secrets(settings: Mapping[str, Setting], show: Show) -> None:
     env = settings.get("env")
     if env is None or env.source == "JAXSIF_ENV (environment)":
         return
+    from jaxsif.secret import find_secrets  # here: its patterns take a millisecond to compile
+
     place = "the list of processes" if env.source == "--env" else env.source
     for name in find_secrets(env.value):
         show(

@@ -129,17 +129,31 @@ def test_fast_modules_import_nothing_slow(module: str) -> None:
     assert slow_imports(MODULES[module].read_text()) == []
 
 
-@pytest.mark.starts_processes
-def test_nothing_slow_is_imported_by_what_they_import() -> None:
-    program = f"import sys\n{''.join(f'import jaxsif.{name}' + chr(10) for name in FAST)}print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-ISc", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}"],
+def loaded_by(*names: str) -> set[str]:
+    """The names of all modules that Python has once it has imported these."""
+    imports = "".join(f"import jaxsif.{name}\n" for name in names)
+    done = subprocess.run(
+        [sys.executable, "-ISc", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{imports}print(*sys.modules)"],
         stdout=subprocess.PIPE,
         check=True,
         text=True,
-    ).stdout.split()
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.starts_processes
+def test_nothing_slow_is_imported_by_what_they_import() -> None:
+    loaded = loaded_by(*FAST)
     assert "jaxsif.launch" in loaded
-    assert SLOW_MODULES.intersection(loaded) == set()
+    assert SLOW_MODULES & loaded == set()
+
+
+@pytest.mark.starts_processes
+def test_what_few_runs_need_is_imported_by_those() -> None:
+    """A run without --env has no secrets to look for; one without files of settings reads no TOML, nor groups."""
+    loaded = loaded_by("prepare", "commands.run")
+    assert "jaxsif.trust" in loaded
+    assert {"jaxsif.secret", "jaxsif.tomlfile", "jaxsif.policy", "grp", "pwd", "hashlib"} & loaded == set()
 
 
 def test_only_process_starts_processes() -> None:
