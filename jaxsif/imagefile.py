@@ -147,14 +147,14 @@ def _entry(image: str, state: list[int], environ: Mapping[str, str]) -> dict[str
 
 
 def _state(image: str) -> list[int]:
-    """What changes when the file's content does."""
+    """What changes when the file's content does, and is the same on all hosts: on NFS and Lustre, st_dev is not."""
     status = os.stat(image)
-    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def find_state(image: str) -> str:
     """INODE:SIZE:TIME of the image's file, by which a node knows it (jaxsif/node/allowed.py); raises OSError."""
-    _, inode, size, _, changed = _state(image)
+    inode, size, _, changed = _state(image)
     return f"{inode}:{size}:{changed}"
 
 

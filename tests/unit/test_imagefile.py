@@ -12,7 +12,7 @@ import pytest
 from siffile import descriptor, sif_header
 
 from jaxsif.errors import HostError
-from jaxsif.imagefile import digest, find_root, known_digest, read_created, remembered, remembered_digest
+from jaxsif.imagefile import digest, find_root, find_state, known_digest, read_created, remembered, remembered_digest
 
 ROOT = struct.pack("<ii3s", 1, 2, b"02\0")
 OVERLAY = struct.pack("<ii3s", 1, 4, b"02\0")
@@ -70,6 +70,22 @@ def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
     write_image(tmp_path / "a.sif", b"two")
     assert known_digest(image, environ) is None
     assert remembered_digest(image, environ) == sha256(b"two")
+
+
+def test_another_host_remembers_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of a network's file system is each host's own."""
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    image = write_image(tmp_path / "a.sif", b"one")
+    remembered_digest(image, environ)
+    here, stat_here = find_state(image), os.stat
+
+    def stat_elsewhere(path: str, **options: bool) -> os.stat_result:
+        status = stat_here(path, **options)
+        times = {name: getattr(status, name) for name in ("st_mtime_ns", "st_ctime_ns")}
+        return os.stat_result((*status[:2], status.st_dev + 1, *status[3:]), times)
+
+    monkeypatch.setattr(os, "stat", stat_elsewhere)
+    assert (known_digest(image, environ), find_state(image)) == (sha256(b"one"), here)
 
 
 @pytest.mark.parametrize(
