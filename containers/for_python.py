@@ -30,9 +30,7 @@ def select(lock: str, version: str) -> str:
     """Return the requirements of `lock` that hold for Python `version`, such as 3.11, with hashes, without markers."""
     python = {"python_version": version, "python_full_version": f"{version}.0"}
     requirements = []
-    for pin, marker, hashes in re.findall(
-        r"^(\w\S*==\S+)(?: ; (.+?))? \\\n((?: +--hash=\S+.*\n)+)", lock, re.MULTILINE
-    ):
+    for pin, marker, hashes in _REQUIREMENT.findall(lock):
         if not marker or Marker(marker).evaluate(python):
             requirements.append(f"{pin} \\\n{hashes}")
     return "".join(requirements)
