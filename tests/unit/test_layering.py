@@ -66,16 +66,16 @@ def test_packages_of_the_image_in_the_way_are_named() -> None:
     [
         (("client error (Connect)", "dns error", "error resolving DNS"), 125),
         (("client error (Connect)", "tcp connect error", "Connection refused (os error 111)"), 125),
-        (("HTTP status server error (503 Service Unavailable) for url (https://pypi.org/simple/flax/)",), 125),
+        (("HTTP status server error (503 Service Unavailable) for url (https://index.example/simple/flax/)",), 125),
         (("operation timed out",), 125),
-        (("HTTP status client error (403 Forbidden) for url (https://pypi.org/simple/flax/)",), 2),
+        (("HTTP status client error (403 Forbidden) for url (https://index.example/simple/flax/)",), 2),
     ],
     ids=["no name service", "nobody listens", "out of order", "too slow", "forbidden"],
 )
 def test_an_index_that_cannot_be_reached_is_no_fault_of_the_request(causes: tuple[str, ...], status: int) -> None:
     lines = [
         "error: Request failed after 3 retries in 6.7s",
-        "  cause: Failed to fetch: https://pypi.org/simple/flax/",
+        "  cause: Failed to fetch: https://index.example/simple/flax/",
         *(f"  cause: {cause}" for cause in causes),
     ]
     error = explain(lines, {"jax": "0.12.0.1"})
