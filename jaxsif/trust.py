@@ -4,9 +4,9 @@ As git's safe.directory: a file counts if it and its folder belong to the user o
 them. A group may, if it is the user's private group: systems such as RHEL give each user one, with a umask of 002. Any
 other jaxsif.toml counts only if the user has allowed its very content, by `jaxsif config --allow`.
 
-What the mode does not show is not seen: an NFSv4 ACL. (A POSIX ACL shows: its mask is the mode of the group.) As in
-git, the folders above are not looked at. Who may rename one of them can put another folder in its place, but none that
-belongs to the user with content of his own.
+What the mode does not show is not seen: an NFSv4 ACL. (A POSIX ACL shows: its mask is the mode of the group, and so a
+private group counts only without one.) As in git, the folders above are not looked at. Who may rename one of them can
+put another folder in its place, but none that belongs to the user with content of his own.
 """
 
 from __future__ import annotations
