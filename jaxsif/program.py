@@ -30,7 +30,7 @@ def check_program(command: Sequence[str]) -> None:
     """
     program, *arguments = command
     if os.path.isfile(program) and _is_job_script(program):
-        raise JaxsifError(f"{program} is a job script, and no program", _here(), f"sbatch {program}")
+        raise JaxsifError(f"{program} is a job script, not a program", _here(), f"sbatch {program}")
     _check_word(command)
     if "/" in program:
         _check_file(program)
@@ -55,7 +55,7 @@ def _check_word(command: Sequence[str]) -> None:
         raise ProgramError(f"a program's name with a blank: {program!r}", "the first word behind --", remedy)
     if program in _OF_THE_SHELL:
         remedy = f"do it before jaxsif, or in a shell: sh -c {shlex.quote(shlex.join(command) + ' && COMMAND')}"
-        raise ProgramError(f"{program} is a part of the shell, and no program", "the first word behind --", remedy)
+        raise ProgramError(f"{program} is a part of the shell, not a program", "the first word behind --", remedy)
 
 
 def _check_file(path: str) -> None:
@@ -64,7 +64,7 @@ def _check_file(path: str) -> None:
         return
     _check_exists(path)
     if os.path.isdir(path):
-        error = ProgramError(f"{path} is a folder, and no program", _here(), "name a program in it")
+        error = ProgramError(f"{path} is a folder, not a program", _here(), "name a program in it")
     elif not os.access(path, os.X_OK):
         error = ProgramError(f"no permission to execute {path}", _here(), f"chmod +x {path}, or {_call(path)}")
     else:

@@ -56,14 +56,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--allow", metavar="FILE", help="show what a jaxsif.toml sets, and have it count as it is now")
-    which.add_argument("--disallow", metavar="FILE", help="take that back")
+    which.add_argument("--disallow", metavar="FILE", help="no longer allow FILE")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the table, or change what is allowed."""
     if arguments.allow or arguments.disallow:
         if arguments.key or arguments.json:
-            raise JaxsifError("KEY or --json beside --allow or --disallow", "jaxsif config", "give one of them alone")
+            raise JaxsifError("--allow and --disallow take neither KEY nor --json", "jaxsif config", "leave them out")
         (_allow if arguments.allow else _disallow)(arguments.allow or arguments.disallow, environ)
         return 0
     folder = os.getcwd()
@@ -102,13 +102,13 @@ def _allow(file: str, environ: Mapping[str, str]) -> None:
     trust.allow(path, found.content, allowed_list(environ))
     for line in render([Row(key, value, "") for key, value in settings.items()]):
         print(printable(line))
-    note(printable(f"{path} counts now, until it changes; to take that back: jaxsif config --disallow {path}"))
+    note(printable(f"{path} counts now, until it changes; to no longer allow it: jaxsif config --disallow {path}"))
 
 
 def _disallow(file: str, environ: Mapping[str, str]) -> None:
     path = _find_path(file)
     trust.disallow(path, allowed_list(environ))
-    note(printable(f"{path} is allowed no more"))
+    note(printable(f"{path} is no longer allowed"))
 
 
 def _find_path(file: str) -> str:

@@ -227,7 +227,9 @@ def _get(session: requests.Session, url: str, headers: dict[str, str], timeout: 
             following = urljoin(response.url, requests.utils.requote_uri(target)) if target else ""
         except ValueError as error:  # no UTF-8, or a bracket without its other one
             response.close()
-            raise _failed(url, "the server leads to no address", "the server", "check the address") from error
+            raise _failed(
+                url, "the server redirects to an invalid address", "the server", "check the address"
+            ) from error
         if not following:
             return response
         session.cookies.update(response.cookies)

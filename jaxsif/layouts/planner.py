@@ -51,9 +51,9 @@ def _check_size(groups: list[Group], why: str) -> None:
     """Raise JaxsifError for more tasks or GPUs on a node than can be: what follows goes through them one by one."""
     for group in groups:
         if (group.tasks or 0) > MOST_TASKS:
-            raise JaxsifError(f"{group.tasks} tasks on a node, more than {MOST_TASKS}", why, "ask for less")
+            raise JaxsifError(f"{group.tasks} tasks on one node; the most is {MOST_TASKS}", why, "ask for fewer tasks")
         if (group.gpus or 0) > MOST_GPUS:
-            raise JaxsifError(f"{group.gpus} GPUs on a node, more than {MOST_GPUS}", why, "ask for less")
+            raise JaxsifError(f"{group.gpus} GPUs on one node; the most is {MOST_GPUS}", why, "ask for fewer GPUs")
 
 
 def _available(asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None) -> list[Group]:

@@ -47,8 +47,12 @@ def find_device_ids(environ: Mapping[str, str]) -> tuple[int, ...]:
 def _number(text: str, name: str) -> int:
     """A number of nodes, tasks or GPUs, which is short; raises MisfitError."""
     if not text.isdecimal() or len(text) > 10:
-        raise MisfitError(f"{name} has no number of Slurm: {text[:40]!r}", f"leave {name} as it is")
+        raise MisfitError(f"{name} is not a number: {text[:40]!r}", _tell_who_sets(name))
     return int(text)
+
+
+def _tell_who_sets(name: str) -> str:
+    return f"do not set {name}; {'jaxsif' if name == _LAYOUT else 'Slurm'} sets it"
 
 
 def _check(planned: Planned, tasks: int, gpus: int, private: bool) -> None:
@@ -134,7 +138,7 @@ def tasks_on_node(environ: Mapping[str, str]) -> int:
         before -= _number(nodes or "1", name)
         if before < 0:
             return _number(count, name)
-    raise MisfitError(f"{name} has nothing of this node: {environ[name][:40]!r}", f"leave {name} as it is")
+    raise MisfitError(f"{name} has nothing of this node: {environ[name][:40]!r}", _tell_who_sets(name))
 
 
 def local_device_ids(local_id: int, tasks: int, gpus: int, private: bool, uneven: bool = False) -> tuple[int, ...]:

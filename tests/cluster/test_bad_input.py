@@ -73,7 +73,7 @@ REFUSED = {
         "touch job.sbatch",
         ["--", "job.sbatch"],
         2,
-        "jaxsif: error: job.sbatch is a job script, and no program\n  from: looked for in @FOLDER@\n"
+        "jaxsif: error: job.sbatch is a job script, not a program\n  from: looked for in @FOLDER@\n"
         "  try:  sbatch job.sbatch\n",
     ),
     "more tasks than GPUs": (
@@ -165,7 +165,7 @@ def test_submit_takes_no_job_script(cluster: Cluster, folder: str) -> None:
     lines = "#!/bin/bash\n#SBATCH --nodes=1\nhostname\n"
     cluster.write(f"{folder}/job.sh", lines)
     done = cluster.run(f"cd {folder} && module load jax/sif && jaxsif submit ./job.sh; ls jaxsif-jobs")
-    assert done.stderr.startswith("jaxsif: error: ./job.sh is a job script, and no program\n"), done.stderr
+    assert done.stderr.startswith("jaxsif: error: ./job.sh is a job script, not a program\n"), done.stderr
     assert done.stdout == ""
 
 

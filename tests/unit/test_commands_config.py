@@ -119,12 +119,12 @@ def test_a_file_of_others_is_shown_as_such_until_it_is_allowed(jaxsif: Jaxsif, t
 
     status, out, err = jaxsif("--allow", str(tmp_path))
     assert (status, out.splitlines()[0].split()) == (0, ["run.stage", "true"])
-    assert err.endswith(f" to take that back: jaxsif config --disallow {file}\n")
+    assert err.endswith(f" to no longer allow it: jaxsif config --disallow {file}\n")
     assert list(json.loads(list_path.read_text())) == [str(file)]
     assert jaxsif("run.stage")[1:] == (f"run.stage  true  run.stage in {file}\n", "")
     assert f"jaxsif: allowed: {file} sha256:" in jaxsif()[2]
     assert list(json.loads(jaxsif("--json")[1])["allowed"]) == [str(file)]
-    assert jaxsif("--disallow", str(file)) == (0, "", f"jaxsif: {file} is allowed no more\n")
+    assert jaxsif("--disallow", str(file)) == (0, "", f"jaxsif: {file} is no longer allowed\n")
     assert jaxsif("run.stage")[1] == "run.stage  false  default\n"
 
 
@@ -140,8 +140,8 @@ def test_what_cannot_be_read_is_not_allowed(jaxsif: Jaxsif, tmp_path: Path) -> N
         (("--allow", "gone"), "not a jaxsif.toml: gone"),
         (("--allow", "gone/jaxsif.toml"), "no such file: {tmp_path}/gone/jaxsif.toml"),
         (("--disallow", "jaxsif.toml"), "not in the list of allowed files: {tmp_path}/jaxsif.toml"),
-        (("--allow", "jaxsif.toml", "--json"), "KEY or --json beside --allow or --disallow"),
-        (("--disallow", "jaxsif.toml", "run"), "KEY or --json beside --allow or --disallow"),
+        (("--allow", "jaxsif.toml", "--json"), "--allow and --disallow take neither KEY nor --json"),
+        (("--disallow", "jaxsif.toml", "run"), "--allow and --disallow take neither KEY nor --json"),
         (("--allow", "a", "--disallow", "b"), "argument --disallow: not allowed with argument --allow"),
     ],
 )

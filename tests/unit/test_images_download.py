@@ -323,8 +323,8 @@ def test_body_of_a_redirect_is_not_read(served: Served, tmp_path: Path, image: b
     [
         ("/images/jax.sif", "more than 10 redirects"),
         ("file:///etc/passwd", "No connection adapters were found for 'file:///etc/passwd'"),
-        ("http://[1/", "the server leads to no address"),
-        ("\xff\xfe", "the server leads to no address"),
+        ("http://[1/", "the server redirects to an invalid address"),
+        ("\xff\xfe", "the server redirects to an invalid address"),
     ],
     ids=["circle", "file", "bracket", "no UTF-8"],
 )

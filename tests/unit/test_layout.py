@@ -144,6 +144,8 @@ REFUSED = [
     (asking(), job(ntasks_per_node=4, gpus_per_node=2), None, "4 tasks on a node with 2 GPU(s)", "--share-gpus"),
     (asking(), job(ntasks=8, gpus_per_node=2), None, "4 tasks on a node with 2 GPU(s)", "--ntasks-per-node=2"),
     (asking(gpus_per_node="8"), job(gpus_per_node=4), None, "8 GPUs on a node, but the job has 4", "--gpus-per-node=4"),
+    (asking(2, None, 65_536), None, None, "65536 tasks on one node; the most is 65535", "ask for fewer tasks"),
+    (asking(gpus_per_node="1025"), None, None, "1025 GPUs on one node; the most is 1024", "ask for fewer GPUs"),
     (asking(nodes=3), job(), None, "3 nodes asked for, but the job has 2", "--nodes=2"),
     (asking(gpus_per_node=""), None, None, "not a number of GPUs: ''", "TYPE:N"),
     (asking(per_gpu=True), None, None, "how many GPUs a node has is not known", "--gpus-per-node=N"),

@@ -51,13 +51,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("train.sh", 127, "train.sh is not on the PATH: it is a file of this folder", "./train.sh"),
         ("plain.sh", 127, "plain.sh is not on the PATH: it is a file of this folder", "bash plain.sh"),
         ("./q.py", 126, "no permission to execute ./q.py", "chmod +x ./q.py, or python ./q.py"),
-        ("./folder", 126, "./folder is a folder, and no program", "name a program in it"),
+        ("./folder", 126, "./folder is a folder, not a program", "name a program in it"),
         ("./nowhere", 127, "script not found: ./nowhere", "check its path"),
         ("./q", 127, "script not found: ./q", "./q.py"),
-        ("job.sbatch", 2, "job.sbatch is a job script, and no program", "sbatch job.sbatch"),
-        ("./job.slurm", 2, "./job.slurm is a job script, and no program", "sbatch ./job.slurm"),
-        ("job", 2, "job is a job script, and no program", "sbatch job"),
-        ("./job.sh", 2, "./job.sh is a job script, and no program", "sbatch ./job.sh"),
+        ("job.sbatch", 2, "job.sbatch is a job script, not a program", "sbatch job.sbatch"),
+        ("./job.slurm", 2, "./job.slurm is a job script, not a program", "sbatch ./job.slurm"),
+        ("job", 2, "job is a job script, not a program", "sbatch job"),
+        ("./job.sh", 2, "./job.sh is a job script, not a program", "sbatch ./job.sh"),
     ],
 )
 def test_files(folder: Path, command: str, status: int, what: str, hint: str) -> None:
@@ -75,12 +75,12 @@ def test_files(folder: Path, command: str, status: int, what: str, hint: str) ->
         (("a && b",), "a program's name with a blank: 'a && b'", "sh -c 'a && b'"),
         (
             ("cd", "/tmp"),
-            "cd is a part of the shell, and no program",
+            "cd is a part of the shell, not a program",
             "do it before jaxsif, or in a shell: sh -c 'cd /tmp && COMMAND'",
         ),
         (
             ("module", "load", "cuda"),
-            "module is a part of the shell, and no program",
+            "module is a part of the shell, not a program",
             "do it before jaxsif, or in a shell: sh -c 'module load cuda && COMMAND'",
         ),
     ],
