@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.foreign import open_file
 from jaxsif.host import find_executable
 from jaxsif.slurm import outside_of_job
 
@@ -42,38 +43,47 @@ def keep_script(text: str, name: str, path: str | None) -> str:
         number += 1
 
 
-def _content(path: str) -> bytes | None:
+def _is_there(path: str, data: bytes) -> bool:
+    """Whether the file is this user's and has this text; it is then for this user alone.
+
+    A file of another user counts as another text, whatever is in it: its owner can change it before Slurm reads it.
+    """
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
+        if os.lstat(path).st_uid != os.geteuid():  # before it is opened: perhaps it cannot be, or is a FIFO
+            return False
+        with open_file(path, "job script", path) as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid() or file.read(len(data) + 1) != data:
+                return False
+            os.fchmod(file.fileno(), 0o600)
+    except FileNotFoundError:  # a link to nothing, or removed meanwhile
+        return False
+    return True
 
 
 def _write(path: str, data: bytes) -> bool:
     """False when another text is there, or has come there meanwhile."""
-    found = _content(path)
-    if found is not None:
-        return found == data
+    if os.path.lexists(path):
+        return _is_there(path, data)
     folder = os.path.dirname(path)
     if folder:
         os.makedirs(folder, exist_ok=True)
-    new = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.new")
-    try:
-        with open(new, "wb", opener=_open_private) as file:
+    new = os.path.join(folder, f".{os.path.basename(path)}.{os.urandom(8).hex()}.new")
+    with open(new, "wb", opener=_open_private) as file:
+        try:
             file.write(data)
-        os.link(new, path)  # whole, and never over what somebody else has written there, as a rename would be
-    except FileExistsError:
-        return _content(path) == data
-    finally:
-        if os.path.lexists(new):
+            file.flush()
+            os.fsync(file.fileno())  # some disks of a network tell only now that they are full
+            os.link(new, path)  # whole, and never over what somebody else has written there, as a rename would be
+        except FileExistsError:
+            return _is_there(path, data)
+        finally:
             os.unlink(new)
     return True
 
 
 def _open_private(path: str, flags: int) -> int:
-    """For this user alone: the values of --env stand in a script, and some are secrets."""
-    return os.open(path, flags, 0o600)
+    """For this user alone: the values of --env stand in a script, and some are secrets. Never what is there already."""
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
 
 def check_slurm(program: str, environ: Mapping[str, str]) -> None:

@@ -61,6 +61,66 @@ def test_a_script_is_for_its_user_alone(path: str | None) -> None:
     assert stat.S_IMODE(os.stat(written).st_mode) == 0o600
 
 
+def test_a_script_that_others_can_read_is_so_no_more() -> None:
+    path = Path("job.sh")
+    path.write_text("export TOKEN=s3cret\n")
+    path.chmod(0o644)
+    assert keep_script("export TOKEN=s3cret\n", "train", "job.sh") == "job.sh"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_script_of_another_user_is_another_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner could change it before Slurm reads it, and perhaps it cannot even be opened."""
+    folder = tmp_path / "jaxsif-jobs"
+    folder.mkdir()
+    (folder / "train.sbatch").write_text("one\n")
+    os.mkfifo(folder / "train-2.sbatch")
+    us = os.geteuid() + 1
+    monkeypatch.setattr("os.geteuid", lambda: us)
+    assert keep_script("one\n", "train", None) == "jaxsif-jobs/train-3.sbatch"
+    with pytest.raises(JaxsifError, match="another text"):
+        keep_script("one\n", "", "jaxsif-jobs/train.sbatch")
+
+
+def test_a_link_to_a_script_of_another_user_is_another_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("theirs").write_text("one\n")
+    Path("job.sh").symlink_to("theirs")
+    status = os.fstat
+    monkeypatch.setattr(
+        "os.fstat", lambda file: os.stat_result((*status(file)[:4], os.geteuid() + 1, *status(file)[5:]))
+    )
+    with pytest.raises(JaxsifError, match="another text"):
+        keep_script("one\n", "", "job.sh")
+
+
+def test_a_link_to_nothing_is_another_text() -> None:
+    Path("job.sh").symlink_to("nothing")
+    with pytest.raises(JaxsifError, match="another text"):
+        keep_script("one\n", "", "job.sh")
+    assert not os.path.lexists("nothing")
+
+
+def test_a_fifo_of_our_own_is_named() -> None:
+    os.mkfifo("job.sh")
+    with pytest.raises(HostError, match=r"job script is a FIFO, not a file: job\.sh"):
+        keep_script("one\n", "", "job.sh")
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_nobody_can_make_the_new_file_before_us(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where somebody guesses its name."""
+    monkeypatch.setattr("os.urandom", bytes)
+    planted = Path(f".job.sh.{bytes(8).hex()}.new")
+    Path("target").write_text("")
+    if kind == "link":
+        planted.symlink_to("target")
+    else:
+        planted.write_text("")
+    with pytest.raises(OSError, match="File exists"):
+        keep_script("export TOKEN=s3cret\n", "", "job.sh")
+    assert [path.read_text() for path in (planted, Path("target"))] == ["", ""]
+
+
 def record(job: str, state: str, code: str) -> str:
     return f"JobId={job} JobName=a UserId=u(1) JobState={state} Reason=None ExitCode={code} RunTime=0 Comment=x\n"
 
