@@ -142,6 +142,29 @@ def find_writers(path: str) -> str:
     return _describe(file) if find_places_of_others(file.places, os.geteuid()) else ""
 
 
+def find_replacers(folder: str) -> str:
+    """Why others may put something else in the place of what is in `folder`; '' where only the user and root may."""
+    status = os.stat(folder)
+    if status.st_uid not in (0, os.geteuid()):
+        return f"it belongs to {name_user(status.st_uid)}"
+    by_group = status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
+    if (status.st_mode & stat.S_IWOTH or by_group) and not status.st_mode & stat.S_ISVTX:
+        return "it has no sticky bit"
+    return ""
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether it is the group that many systems make for each user, and nobody else is in it."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return (user.pw_gid, user.pw_name) == (gid, group.gr_name) and not set(group.gr_mem) - {user.pw_name}
+
+
 def _find_folders(path: str) -> dict[str, os.stat_result]:
     folders = (os.path.dirname(os.path.abspath(path)), os.path.dirname(os.path.realpath(path)))
     return {folder: os.stat(folder) for folder in folders}
@@ -171,12 +194,17 @@ def _describe(file: _File) -> str:
 
 
 def _owner_and_mode(status: os.stat_result) -> str:
+    return f"owner {name_user(status.st_uid)}, mode {stat.S_IMODE(status.st_mode):04o}"
+
+
+def name_user(uid: int) -> str:
+    """The name of a user, or the number where this host knows no name."""
     import pwd
 
-    owner = str(status.st_uid)
-    with suppress(KeyError):  # a user that this host does not know
-        owner = pwd.getpwuid(status.st_uid).pw_name
-    return f"owner {owner}, mode {stat.S_IMODE(status.st_mode):04o}"
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _advise(file: _File) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -30,6 +29,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 from jaxsif.errors import FolderTakenError, HostError, JaxsifError
 from jaxsif.imagefile import digest, find_root, staged_path
 from jaxsif.node.files import find_damage, hold, is_private, list_files
+from jaxsif.trust import find_replacers, name_user
 
 _MARGIN = 64 << 20  # bytes to leave free
 _UNUSED = 30 * 24 * 3600  # seconds since its last use after which a copy gives way to another image
@@ -41,24 +41,19 @@ def own_folder(folder: str) -> str:
     Raises HostError where others may put another folder in its place, and FolderTakenError for one that is theirs.
     """
     path = os.path.dirname(staged_path(folder, ""))
-    mode = os.stat(folder).st_mode
-    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        raise HostError(f"others may replace what is in {folder}: it has no sticky bit", folder, f"chmod +t {folder}")
+    why = find_replacers(folder)
+    if why:
+        raise HostError(
+            f"others may replace what is in {folder}: {why}", folder, "set run.stage-folder to another folder"
+        )
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         if not is_private(path):
             status = os.lstat(path)
-            kind = f"{stat.filemode(status.st_mode)} {_name_user(status.st_uid)}"
+            kind = f"{stat.filemode(status.st_mode)} {name_user(status.st_uid)}"
             raise FolderTakenError(f"not a folder of this user alone: {path} ({kind})", folder, "remove it") from None
     return path
-
-
-def _name_user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def check(folder: str, name: str) -> dict[str, object]:

@@ -269,3 +269,46 @@ def test_a_list_that_cannot_be_read_is_refused_in_bounds(
     error = read_bounded(lambda: trust.read_allowed(str(path)))
     assert error is not None
     assert error.what == f"not a list of allowed files: {path}"
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "primary", "own"),
+    [
+        ("me", [], 7, True),
+        ("me", ["me"], 7, True),
+        ("me", ["other"], 7, False),
+        ("users", [], 7, False),
+        ("me", [], 8, False),
+    ],
+)
+def test_a_group_of_one_user(
+    monkeypatch: pytest.MonkeyPatch, name: str, members: list[str], primary: int, own: bool
+) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: pwd.struct_passwd(("me", "x", uid, primary, "", "/", "")))
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, members)))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.stat", lambda _path: os.stat_result((0o40775, 1, 1, 1, 0, 7, 0, 0, 0, 0)))
+        why = trust.find_replacers("/folder")
+    assert why == ("" if own else "it has no sticky bit")
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "why"),
+    [
+        (0, 0o40755, ""),
+        (0, 0o41777, ""),
+        (0, 0o41775, ""),
+        (1000, 0o40700, ""),
+        (0, 0o40777, "it has no sticky bit"),
+        (1000, 0o40757, "it has no sticky bit"),
+        (1000, 0o42775, "it has no sticky bit"),
+        (4000000001, 0o41777, "it belongs to 4000000001"),
+    ],
+)
+def test_who_may_replace_what_is_in_a_folder(monkeypatch: pytest.MonkeyPatch, owner: int, mode: int, why: str) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("os.stat", lambda _path: status(owner, mode))
+        patch.setattr("os.geteuid", lambda: 1000)
+        patch.setattr("jaxsif.trust._is_own_group", lambda _gid: False)
+        found = trust.find_replacers("/folder")
+    assert found == why
