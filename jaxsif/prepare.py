@@ -148,8 +148,15 @@ def note_missing_gpus(
         return
     from jaxsif.images.labels import read_labels  # 2 ms, and only before a job without GPUs
 
-    if read_labels(image).get("io.jaxsif.flavour", "").startswith("cuda"):
-        show("no GPUs asked for, and so the job has none: --gpus-per-node=N; or JAX_PLATFORMS=cpu if that is meant")
+    try:
+        flavour = read_labels(image).get("io.jaxsif.flavour", "")
+    except (OSError, HostError):
+        return  # the job needs no labels
+    if flavour.startswith("cuda"):
+        show(
+            "the job gets no GPUs, because nothing asks for any:"
+            " pass --gpus-per-node=N, or --env JAX_PLATFORMS=cpu to silence this"
+        )
 
 
 def _find_layers(names: Setting, host: Host, environ: Mapping[str, str], show: Show) -> tuple[str, ...]:

@@ -64,4 +64,15 @@ def test_a_job_without_gpus_for_an_image_that_wants_them(
     lines: list[str] = []
     note_missing_gpus(RunOptions(("python",), env=env), path, words, environ, lines.append)
     assert len(lines) == (0 if silent or flavour != "cuda12" else 1)
-    assert all(line.startswith("no GPUs asked for, and so the job has none: ") for line in lines)
+    assert all(line.startswith("the job gets no GPUs, because nothing asks for any: pass ") for line in lines)
+
+
+@pytest.mark.parametrize("labels", ["{", None], ids=["broken", "gone"])
+def test_labels_that_cannot_be_read_end_no_run(tmp_path: Path, labels: str | None) -> None:
+    """The note is left out then."""
+    (tmp_path / ".singularity.d").mkdir()
+    (tmp_path / ".singularity.d/labels.json").write_text(labels or "{}")
+    image = tmp_path if labels else tmp_path / "gone.sif"
+    lines: list[str] = []
+    note_missing_gpus(RunOptions(("python",)), str(image), (), {}, lines.append)
+    assert lines == []
