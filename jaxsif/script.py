@@ -58,7 +58,7 @@ _LOOKS = r"""
 image={image}
 state={state}
 checksum={checksum}
-look() {{ [ -f "$image" ] && stat --format=%i:%s:%.9Z - <"$image"; }}
+look() {{ [ -f "$image" ] && LC_ALL=C stat --format=%i:%s:%.9Z - <"$image"; }}
 refuse() {{ # WHY
     echo "jaxsif: error: this is not the image that the policy allowed: $image on $SLURMD_NODENAME: $1" >&2
     exit 125
