@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from jaxsif import mpirun, process
@@ -18,7 +19,7 @@ from jaxsif.distributed import parse_ports
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.hostlist import expand
 from jaxsif.identity import visible_gpus
-from jaxsif.imagefile import open_image, read_header
+from jaxsif.imagefile import find_state, open_image, read_header
 from jaxsif.launchers import LAUNCHERS, LOCAL, MPIRUN, SRUN
 from jaxsif.program import check_program
 from jaxsif.request import Host, RunOptions, choose_launcher
@@ -173,6 +174,27 @@ def _check_file(image: str, source: str) -> None:
             read_header(file, image, source)
     except OSError as error:
         raise _unreadable(image, source, error) from error
+
+
+def check_state(image: str, state: str, source: str) -> None:
+    """Raise HostError unless the file of an image is as `find_state` told when a policy looked at it."""
+    try:
+        found = find_state(image)
+    except OSError as error:
+        raise _unreadable(image, source, error) from error
+    if found != state:
+        raise HostError(f"the image changed while the policy looked at it: {image}", source, "run it again")
+
+
+@contextmanager
+def unchanged_image(host: Host) -> Iterator[None]:
+    """Raise HostError where a policy allowed the image, and its file changes before what runs it here has ended."""
+    states = [(host.image, host.allowed[1])] if host.image and host.allowed else []
+    for image, state in states:
+        check_state(image, state, "this host")
+    yield
+    for image, state in states:
+        check_state(image, state, "this host")
 
 
 def step_name() -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jaxsif import process
 from jaxsif.errors import HostError
+from jaxsif.host import unchanged_image
 from jaxsif.request import Host
 
 _PROGRAM = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]), sep='\\n')"
@@ -16,7 +17,8 @@ def find_packages(names: Sequence[str], host: Host, environ: Mapping[str, str]) 
     assert host.runtime is not None
     assert host.image is not None
     command = ("python3", "-c", _PROGRAM, *names)
-    done = process.captured(host.runtime.run_argv(host.image, (), command, host.layers), environ)
+    with unchanged_image(host):
+        done = process.captured(host.runtime.run_argv(host.image, (), command, host.layers), environ)
     if done.returncode:
         raise HostError(f"cannot look for packages in {host.image}: {done.stderr.strip()}", "python3 in it")
     return done.stdout.split()

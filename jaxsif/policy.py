@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from jaxsif.config import Config, Setting, builtin_profiles, staff_files
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.fabric import Fabric
-from jaxsif.host import find_executable
+from jaxsif.host import check_state, find_executable
 from jaxsif.imagefile import checksum, find_state, remembered, remembered_digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.libraries import FOLDER
@@ -46,20 +47,15 @@ def check_policies(config: Config, subject: Subject, environ: Mapping[str, str])
     reasons = tuple(_check(name, policy, subject, environ) for name, policy in config.policies)
     assert image is not None  # no policy allows that
     digest = remembered_digest(image, environ)
-    _check_state(image, state, subject.source)
+    check_state(image, state, subject.source)
     return Allowed(digest, state, reasons)
 
 
 def find_checksum(image: str, state: str, source: str, environ: Mapping[str, str]) -> str:
     """SHA-256 of the file of an image that is allowed; raises HostError where it is another one by now."""
     found = remembered(image, "checksum", environ, lambda: checksum(image))
-    _check_state(image, state, source)
+    check_state(image, state, source)
     return found
-
-
-def _check_state(image: str, state: str, source: str) -> None:
-    if find_state(image) != state:
-        raise HostError(f"the image changed while the policy looked at it: {image}", source, "run it again")
 
 
 def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, str]) -> str:
@@ -115,6 +111,7 @@ _SYSTEM = frozenset(
         *("sbin", "singularity", "sys", "usr", "var", ".exec", ".run", ".shell", ".singularity.d"),
     )
 )
+_BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # they stand behind commas, too
 # What the runtime takes from a variable APPTAINER_NAME or SINGULARITY_NAME as if it were an option: paths to show, and
 # what may lie anywhere. Apptainer's documentation has them, below the options of `apptainer run`.
 _PATHS = ("BIND", "BINDPATH", "HOME", "SCRATCH", "SCRATCHDIR")
@@ -129,7 +126,12 @@ def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -
     if source.partition(" in ")[2] in (*staff_files(), builtin_profiles()):
         return
     for bind in binds:
-        for destination in find_destinations(bind):
+        if "\\" in bind:  # the runtime takes the comma or colon behind it for a part of a path
+            raise _refuse_overlay(f"a bind has a backslash: {bind}", source)
+        for path in find_destinations(bind):
+            if not path.startswith("/"):
+                raise _refuse_overlay(f"a bind has the relative destination {path}: {bind}", source)
+            destination = "/" + os.path.abspath(path).lstrip("/")
             if _is_of_system(destination, environ):
                 raise _refuse_overlay(f"{destination} of the image would be hidden by {bind}", source)
 
@@ -143,10 +145,12 @@ def check_fabric(fabric: Fabric, environ: Mapping[str, str]) -> None:
 
 
 def find_destinations(bind: str) -> Iterator[str]:
-    """Where a value of --bind lies in the container: of SRC[:DEST[:OPTS]], and of more of them behind commas."""
+    """The destinations in a value of --bind: of SRC[:DEST[:OPTS]], and of more of them behind commas."""
     for one in bind.split(","):
         source, _, rest = one.partition(":")
-        yield "/" + os.path.abspath(rest.partition(":")[0] or source).lstrip("/")
+        destination = (rest.partition(":")[0] or source).strip()  # as the runtime does
+        if destination and not _BIND_OPTION.fullmatch(destination):
+            yield destination
 
 
 def _is_of_system(path: str, environ: Mapping[str, str]) -> bool:
@@ -168,8 +172,8 @@ def check_environment(environ: Mapping[str, str]) -> None:
             raise _refuse_overlay(f"the image would be hidden by {environ[name]}", f"{name} (environment)")
     runtime = environ.get("JAXSIF_RUNTIME")
     if runtime and not _is_of_staff(find_executable(runtime, environ) or runtime):
-        raise HostError(
-            f"the policy refuses this run: {runtime} is no runtime of the staff",
+        raise _refuse(
+            f"JAXSIF_RUNTIME must name a runtime that only root or the owner of jaxsif can change: {runtime}",
             "JAXSIF_RUNTIME (environment)",
             "unset JAXSIF_RUNTIME, or ask who set the policy to install that runtime",
         )
@@ -182,7 +186,9 @@ def _is_of_staff(path: str) -> bool:
     return status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
+def _refuse(problem: str, source: str, hint: str) -> HostError:
+    return HostError(f"the policy refuses this run: {problem}", source, hint)
+
+
 def _refuse_overlay(problem: str, source: str) -> HostError:
-    return HostError(
-        f"the policy refuses this run: {problem}", source, "leave it out, or ask who set the policy to show it to all"
-    )
+    return _refuse(problem, source, "leave it out; the site's staff can allow it in the site's jaxsif.toml")

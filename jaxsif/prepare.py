@@ -126,9 +126,11 @@ def _obey_policies(
     check_environment(environ)
     if "binds" in settings:
         check_binds(settings["binds"].value, settings["binds"].source, environ)
-    subject = Subject(host.image, image_source, host.runtime.command if host.runtime else None)
+    # A link could lead to the allowed file when the nodes look, and to another one when the runtime mounts it.
+    image = os.path.realpath(host.image) if host.image else None
+    subject = Subject(image, image_source, host.runtime.command if host.runtime else None)
     allowed = check_policies(config, subject, environ)
-    return host._replace(allowed=(allowed.digest, allowed.state)), allowed.reasons
+    return host._replace(image=image, allowed=(allowed.digest, allowed.state)), allowed.reasons
 
 
 _ASK_FOR_GPUS = ("--gpus", "--gres", "--tres-per-task", "-G")  # words of srun's and sbatch's
@@ -221,7 +223,8 @@ def _add_fabric(
         from jaxsif.libraries import check_libraries, find_libraries
 
         libraries = find_libraries(fabric.lists["libraries"])
-        notes += check_libraries(libraries, host.runtime.command, host.image, environ)
+        with hosts.unchanged_image(host):
+            notes += check_libraries(libraries, host.runtime.command, host.image, environ)
         binds, folders = (*binds, *libraries.binds), libraries.folders
     for line in notes:
         show(line)

@@ -6,8 +6,10 @@ decides: some network file systems give each host another time of change.
 
 The image is looked at twice: before the runtime starts, and once the runtime has mounted it, before the program's
 first line. Between the two looks nothing may differ: a file that gives way to another and comes back has been renamed,
-which changes its time. Two looks cannot see a folder above the image that is exchanged and put back in the tenth of a
-second between them. Only a copy in a private folder (--stage) is safe from that.
+which changes its time. A link in the image's path could lead to another file between the two looks, so the launcher
+follows all links before, and hands over a path without them. Two looks cannot see a folder above the image that is
+exchanged, for another one or for a link, and put back in the tenth of a second between them. Only a copy in a private
+folder (--stage) is safe from that.
 """
 
 # As little as possible, as in share.py.

@@ -166,11 +166,12 @@ def test_what_would_hide_the_image_is_refused(site: Site) -> None:
     )
     site.bash(f"touch libown.so; printf '%s' '{PROFILE.format(site.folder)}' >>jaxsif.toml")
     hidden = "of the image would be hidden by"
+    runtime = "JAXSIF_RUNTIME must name a runtime that only root or the owner of jaxsif can change:"
     refused = {
         run.replace("--bind", "--bind $PWD/fake:/usr/bin/python3 --bind"): f"/usr/bin/python3 {hidden} ",
         f"APPTAINER_BIND=$PWD/fake:/bin/sh {run}": f"/bin/sh {hidden} ",
         f"SINGULARITY_OVERLAY=$PWD/over {run}": "the image would be hidden by ",
-        f"JAXSIF_RUNTIME=./fake {run}": "./fake is no runtime of the staff\n  from: JAXSIF_RUNTIME",
+        f"JAXSIF_RUNTIME=./fake {run}": f"{runtime} ./fake\n  from: JAXSIF_RUNTIME",
         run.replace("--nodes", "--fabric own --nodes"): f"/opt/jaxsif/fabric {hidden} {site.folder}/libown.so",
     }
     newest = "scontrol show jobs --oneliner | grep -o 'JobId=[0-9]*' | sort -V | tail -1"

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from hosts import LOGIN_NODE
 
 from jaxsif.apptainer import Runtime
 from jaxsif.config import Setting
@@ -22,7 +23,9 @@ from jaxsif.host import (
     probe,
     require_runtime,
     step_name,
+    unchanged_image,
 )
+from jaxsif.imagefile import find_state
 from jaxsif.request import RunOptions
 from jaxsif.slurm import Allocation
 
@@ -347,3 +350,42 @@ def test_gpus_of_the_job_that_slurm_does_not_tell(in_job: Path, scontrol: str | 
         "  from: SLURM_JOB_ID (environment)\n"
         "  try:  pass --gpus-per-node=N or --ntasks-per-node=N, or unset SLURM_JOB_ID when that job is over",
     )
+
+
+@pytest.mark.parametrize("moment", ["before", "during", "never"])
+def test_an_image_under_a_policy_that_changes_around_a_run_here(folder: Path, moment: str) -> None:
+    image = folder / "a.sif"
+    image.write_text("good")
+    host = LOGIN_NODE._replace(image=str(image), allowed=("sha256:0123", find_state(str(image))))
+    ran: list[str] = []
+
+    def run() -> None:
+        with unchanged_image(host):
+            ran.append("ran")
+            if moment == "during":
+                image.write_text("other")
+
+    if moment == "before":
+        image.write_text("other")
+    if moment == "never":
+        run()
+    else:
+        with pytest.raises(HostError, match=f"^the image changed while the policy looked at it: {image}$"):
+            run()
+    assert ran == ([] if moment == "before" else ["ran"])
+
+
+def test_without_a_policy_an_image_may_change(folder: Path) -> None:
+    image = folder / "a.sif"
+    image.write_text("good")
+    with unchanged_image(LOGIN_NODE._replace(image=str(image))):
+        image.unlink()
+
+
+def test_an_image_under_a_policy_that_is_gone(folder: Path) -> None:
+    host = LOGIN_NODE._replace(image=str(folder / "a.sif"), allowed=("sha256:0123", "1:2:3"))
+    with (
+        pytest.raises(HostError, match=r"^cannot read image .*/a\.sif: No such file or directory$"),
+        unchanged_image(host),
+    ):
+        pass

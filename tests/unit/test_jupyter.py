@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from hosts import LOGIN_NODE
 
 from jaxsif.apptainer import Runtime
-from jaxsif.errors import JaxsifError
-from jaxsif.jupyter import install_kernel
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.imagefile import find_state
+from jaxsif.jupyter import find_module, install_kernel
 from jaxsif.plan import build
 from jaxsif.request import Host, RunOptions
 from jaxsif.task.jupyter import find_port, listens, tell
@@ -49,6 +51,25 @@ def test_under_a_policy_a_kernel_compares_the_image_at_each_start(tmp_path: Path
     assert argv[:8] == [*share, "--allowed", "sha256:0123", "1:2:3", "/sw/jax.sif"]
     assert argv[8] == "/opt/bin/singularity"
     assert argv[-6:] == ["--", "python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+
+
+def test_under_a_policy_jupyter_is_looked_for_in_the_image_that_was_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found by a program in the image, on this host."""
+    image = tmp_path / "jax.sif"
+    image.write_text("good")
+
+    def captured(_argv: object, _environ: object) -> subprocess.CompletedProcess[str]:
+        image.write_text("other")
+        return subprocess.CompletedProcess((), 0, "notebook\n", "")
+
+    monkeypatch.setattr("jaxsif.process.captured", captured)
+    host = HOST._replace(image=str(image))
+    assert find_module(("jupyterlab", "notebook"), host, {}) == "notebook"
+    allowed = host._replace(allowed=("sha256:0123", find_state(str(image))))
+    with pytest.raises(HostError, match="the image changed while the policy looked at it"):
+        find_module(("jupyterlab", "notebook"), allowed, {})
 
 
 @pytest.mark.parametrize("variable", ["JUPYTER_DATA_DIR", "XDG_DATA_HOME"])

@@ -6,8 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from hosts import LOGIN_NODE
+from test_imagefile import sha256, write_image
 
-from jaxsif.config import Setting
+from jaxsif import prepare
+from jaxsif.config import Config, Setting, staff_files
+from jaxsif.errors import HostError
+from jaxsif.imagefile import find_state
 from jaxsif.prepare import note_missing_gpus, warn_of_secrets
 from jaxsif.request import RunOptions
 
@@ -76,3 +81,34 @@ def test_labels_that_cannot_be_read_end_no_run(tmp_path: Path, labels: str | Non
     lines: list[str] = []
     note_missing_gpus(RunOptions(("python",)), str(image), (), {}, lines.append)
     assert lines == []
+
+
+def test_under_a_policy_no_link_to_the_image_is_left(tmp_path: Path) -> None:
+    """It could lead elsewhere later."""
+    image = write_image(tmp_path / "a.sif", b"good")
+    (tmp_path / "link.sif").symlink_to(image)
+    host = LOGIN_NODE._replace(image=str(tmp_path / "link.sif"))
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    config = Config({}, (("policy.digests", Setting([sha256(b"good")], "/0.toml")),))
+    found, _ = prepare._obey_policies(config, host, "--image", {}, environ)
+    assert (found.image, found.allowed) == (image, (sha256(b"good"), find_state(image)))
+    assert prepare._obey_policies(Config({}, ()), host, "--image", {}, environ) == (host, ())
+
+
+def test_under_a_policy_libraries_are_compared_with_the_image_that_was_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in the image tells its system, on this host."""
+    image, library = tmp_path / "a.sif", tmp_path / "libx.so"
+    image.write_text("good")
+    library.touch()
+
+    def check_libraries(*_: object) -> tuple[str, ...]:
+        image.write_text("other")
+        return ()
+
+    monkeypatch.setattr("jaxsif.libraries.check_libraries", check_libraries)
+    config = Config({}, (), {"own": Setting({"libraries": [str(library)]}, staff_files()[0])})
+    host = LOGIN_NODE._replace(image=str(image), allowed=(sha256(b"good"), find_state(str(image))))
+    with pytest.raises(HostError, match="the image changed while the policy looked at it"):
+        prepare._add_fabric(RunOptions(("true",)), Setting("own", "--fabric"), config, host, {}, print)
