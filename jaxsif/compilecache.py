@@ -12,7 +12,6 @@ from zlib import crc32  # and not hashlib, which takes 3 ms to import
 
 from jaxsif.errors import HostError
 from jaxsif.imagefile import cache_folder, open_image, read_objects
-from jaxsif.trust import find_replacers
 
 _HEAD, _TAIL = 4096, 65536  # bytes
 
@@ -46,10 +45,9 @@ def make_private(path: str, source: str) -> None:
     mine = os.path.dirname(path)
     above = os.path.dirname(mine)
     os.makedirs(above, mode=0o700, exist_ok=True)
-    why = find_replacers(above)
-    if why:
-        hint = "pass --compile-cache-folder with a folder of your own, or --no-compile-cache"
-        raise HostError(f"others may replace what is in {above}: {why}", source, hint)
+    mode = os.stat(above).st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise _open_to_others(above, source)  # they could put another folder in its place
     for folder in (mine, path):
         try:
             os.mkdir(folder, 0o700)

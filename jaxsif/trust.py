@@ -147,22 +147,10 @@ def find_replacers(folder: str) -> str:
     status = os.stat(folder)
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to {name_user(status.st_uid)}"
-    by_group = status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
+    by_group = status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, os.geteuid())
     if (status.st_mode & stat.S_IWOTH or by_group) and not status.st_mode & stat.S_ISVTX:
         return "it has no sticky bit"
     return ""
-
-
-def _is_own_group(gid: int) -> bool:
-    """Whether it is the group that many systems make for each user, and nobody else is in it."""
-    import grp
-    import pwd
-
-    try:
-        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
-    except KeyError:
-        return False
-    return (user.pw_gid, user.pw_name) == (gid, group.gr_name) and not set(group.gr_mem) - {user.pw_name}
 
 
 def _find_folders(path: str) -> dict[str, os.stat_result]:

@@ -112,11 +112,11 @@ def test_a_folder_of_somebody_else_or_of_a_group(tmp_path: Path, monkeypatch: py
             own_folder(str(tmp_path))
     os.chown(tmp_path, -1, os.getegid())
     tmp_path.chmod(0o775)
-    monkeypatch.setattr("jaxsif.trust._is_own_group", lambda _gid: False)
+    monkeypatch.setattr("jaxsif.trust._is_private_group", lambda _gid, _user: False)
     with pytest.raises(HostError, match=f"others may replace what is in {tmp_path}: it has no sticky bit"):
         own_folder(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr("jaxsif.trust._is_own_group", lambda _gid: True)
+    monkeypatch.setattr("jaxsif.trust._is_private_group", lambda _gid, _user: True)
     assert own_folder(str(tmp_path)).startswith(str(tmp_path))
 
 

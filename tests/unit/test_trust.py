@@ -309,6 +309,6 @@ def test_who_may_replace_what_is_in_a_folder(monkeypatch: pytest.MonkeyPatch, ow
     with monkeypatch.context() as patch:
         patch.setattr("os.stat", lambda _path: status(owner, mode))
         patch.setattr("os.geteuid", lambda: 1000)
-        patch.setattr("jaxsif.trust._is_own_group", lambda _gid: False)
+        patch.setattr("jaxsif.trust._is_private_group", lambda _gid, _user: False)
         found = trust.find_replacers("/folder")
     assert found == why
