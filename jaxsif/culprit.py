@@ -243,9 +243,10 @@ def _describe_culprit(culprit: Report, reports: Sequence[Report], changed_image:
     raised = _exceptions(culprit.task, reports)
     where = raised[-1].where if raised else culprit.where
     hint = (raised and raised[-1].hint) or _hint(culprit, raised[-1].text if raised else "")
-    if changed_image and (culprit.status > 128 or _READS_IMAGE.match(raised[-1].text if raised else "")):
+    if changed_image:
         where = " and ".join(filter(None, (where, f"{changed_image}, which was written to during the run")))
-        hint = "copy a new image beside the old one and rename it: programs that run keep the old one"
+        if not hint or culprit.status > 128 or _READS_IMAGE.match(raised[-1].text if raised else ""):
+            hint = "copy a new image beside the old one and rename it: programs that run keep the old one"
     if 128 < culprit.status <= 128 + _LAST_SIGNAL:
         what = f"{culprit.place} was killed by {signal_name(culprit.status - 128)}"
     elif raised:

@@ -158,4 +158,4 @@ def test_an_image_that_is_written_to_under_a_run_is_named(cluster: Cluster, fold
     cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.1; done; truncate -s 20M mine.sif; rm ready")
     _, err = launcher.communicate(timeout=20)
     assert launcher.returncode not in (0, 125)
-    assert f" and {folder}/mine.sif, which was written to during the run\n  try:  copy a new image beside" in err
+    assert f"{folder}/mine.sif, which was written to during the run\n  try:  copy a new image beside" in err

@@ -186,7 +186,7 @@ def test_who_had_ended_before_a_signal_is_told() -> None:
     assert "; task 2 had ended with exit status 0\n" in said
 
 
-def test_an_image_that_was_written_to_is_no_cause_of_other_errors() -> None:
-    failed = Report(0, "node1", "exception", text="ValueError: boom", where="train.py:4")
+def test_an_image_that_was_written_to_leaves_another_error_its_own_hint() -> None:
+    failed = Report(0, "node1", "exception", text="ValueError: boom", where="train.py:4", hint="see there")
     said = find(End(1, "srun", 1, changed_image="/sw/jax.sif"), failed, exit_of(0, 1))
-    assert "/sw/jax.sif" not in said
+    assert "from: train.py:4 and /sw/jax.sif, which was written to during the run\n  try:  see there" in said
