@@ -16,7 +16,15 @@ import pytest
 from harness import Cluster, jaxsif_run
 
 # What differs between any two runs.
-OWN = {"JAX_COORDINATOR_ADDRESS", "JAXSIF_STEP", "JAXSIF_COORDINATOR_PORT", "APPTAINER_COMMAND", "_", "SHLVL"}
+OWN = {
+    "JAX_COORDINATOR_ADDRESS",
+    "JAXSIF_STEP",
+    "JAXSIF_REPORT",
+    "JAXSIF_COORDINATOR_PORT",
+    "APPTAINER_COMMAND",
+    "_",
+    "SHLVL",
+}
 OWN |= {"SLURM_JOBID", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME", "SLURM_TASK_PID"}
 OWN |= {"SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT"}
 
@@ -140,7 +148,7 @@ def test_a_runtime_that_is_not_on_the_node(cluster: Cluster, folder: str) -> Non
 
 @pytest.mark.parametrize(
     ("image", "message"),
-    [("/etc/hostname", "not a SIF image"), ("/var/tmp/only-here.sif", "the container did not start")],
+    [("/etc/hostname", "not a SIF image"), ("/var/tmp/only-here.sif", "the image is not on node")],
 )
 def test_a_container_that_does_not_start_is_explained_as_ever(cluster: Cluster, image: str, message: str) -> None:
     cluster.run("module load jax/sif && cp -n $JAX_IMAGE /var/tmp/only-here.sif")  # on the login node's own disk
