@@ -128,7 +128,7 @@ def _explain(
     barrier = _find_barrier(killed or culprit, reports, barriers)
     early = _find_early(reports, end) if waited and not killed else None
     if early and (barrier is None or barrier.name == _INIT):
-        error = _describe_early(early, culprit, reports, _gave_up(errors) or barrier is not None)
+        error = _describe_early(early, reports, _gave_up(errors) or barrier is not None)
         error.exit_code = culprit.status
         return error
     culprit = killed or culprit
@@ -189,7 +189,7 @@ def _describe_outside(cancelled: _Cancellation | None, reports: Sequence[Report]
     connected = any(report.event == "end" for report in _before_outside(reports))
     early = _find_early(reports, end) if connected else None
     if early:
-        error = _describe_early(early, None, reports, False)
+        error = _describe_early(early, reports, at_init=False)
         error.where = "; ".join(filter(None, (cancelled.what if cancelled else "", error.where)))
         return error
     return JaxsifError(cancelled.what, places, cancelled.hint) if cancelled else None
@@ -213,7 +213,7 @@ def _find_early(reports: Sequence[Report], end: End) -> _Early | None:
     return _Early(tuple(ended.values()), others, tasks) if 0 < len(ended) <= others else None
 
 
-def _describe_early(early: _Early, culprit: Report | None, reports: Sequence[Report], at_init: bool) -> JaxsifError:
+def _describe_early(early: _Early, reports: Sequence[Report], at_init: bool) -> JaxsifError:
     who = ", ".join(report.place for report in early.reports[:_MOST_PLACES])
     who += f" and {len(early.reports) - _MOST_PLACES} more" if len(early.reports) > _MOST_PLACES else ""
     exited = all(report.event == "exit" for report in early.reports)
@@ -226,7 +226,7 @@ def _describe_early(early: _Early, culprit: Report | None, reports: Sequence[Rep
     else:
         what += f", and {early.others} of {early.tasks} tasks did not"
         hint = "all processes must compute the same, equally often: see slurm/mistakes"
-    return JaxsifError(what, describe_places(rest).replace("tasks were", "the others were"), hint)
+    return JaxsifError(what, describe_places(rest, who="the others"), hint)
 
 
 def _find_culprit(reports: Sequence[Report]) -> Report | None:
@@ -415,18 +415,18 @@ def _describe_missing(missing: re.Match[str], errors: Sequence[str]) -> JaxsifEr
     return HostError(what, "the runtime, on a node", hint)
 
 
-def describe_places(reports: Sequence[Report]) -> str:
-    """Where tasks were when something outside ended them, the fewest first; '' where no task has said it."""
+def describe_places(reports: Sequence[Report], who: str = "tasks") -> str:
+    """Where tasks, called `who`, were when something ended them, the fewest first; '' where none has said it."""
     before = _before_outside(reports)
     where = {report.task: report.where for report in reports if report.where}  # of an exception, before the exit
     where.update((report.task, "the end of the program") for report in before if report.event == "end")
     ended = sorted({report.task for report in before if report.event == "exit" and not report.status} - where.keys())
     said = f"task {_few(ended)} had ended with exit status 0" if ended else ""
-    return "; ".join(filter(None, (_describe_where(where), said)))
+    return "; ".join(filter(None, (_describe_where(where, who), said)))
 
 
-def _describe_where(where: Mapping[int, str]) -> str:
-    """'tasks were at ...', by the place of each task; '' for none."""
+def _describe_where(where: Mapping[int, str], who: str) -> str:
+    """'WHO were at ...', by the place of each task; '' for none."""
     if not where:
         return ""
     places: dict[str, list[int]] = {}
@@ -435,7 +435,7 @@ def _describe_where(where: Mapping[int, str]) -> str:
     fewest = sorted(places.items(), key=lambda item: len(item[1]))
     shown = [f"{place} (task {_few(tasks)})" for place, tasks in fewest[:_MOST_PLACES]]
     more = f" and {len(fewest) - _MOST_PLACES} other places" if len(fewest) > _MOST_PLACES else ""
-    return f"tasks were at {', '.join(shown)}{more}"
+    return f"{who} were at {', '.join(shown)}{more}"
 
 
 def _few(tasks: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.foreign import parse_json, read_text
-from jaxsif.imagefile import remembered, remembered_digest
+from jaxsif.imagefile import checksum, remembered, remembered_digest
 
 _MAGIC = b"hsqs"  # the first bytes of a squashfs file
 _LONGEST_NAME = 100  # letters; a file's name may have 255 bytes, with what is put behind it
@@ -170,13 +170,7 @@ def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
 
 def name_file(name: str, path: str) -> str:
     """The name of a layer's squashfs file: what has other content has another name. No name of a layer has a dot."""
-    import hashlib
-
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        for data in iter(lambda: file.read(1 << 20), b""):
-            found.update(data)
-    return f"{name}.{found.hexdigest()[:12]}.sqfs"
+    return f"{name}.{checksum(path)[:12]}.sqfs"
 
 
 def find_layers(names: Sequence[str], source: str, image: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
