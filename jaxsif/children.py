@@ -19,11 +19,13 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 _POLL = 0.1  # seconds between looks at processes whose output is silent
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
-_SRUN_PATIENCE = 10.0  # seconds for srun to end its step after SIGTERM; SIGKILL would leave the step alone
+# Seconds for srun to end its step after SIGTERM; SIGKILL would leave the step alone.
+_SRUN_PATIENCE = 10.0
 _CLEAR_PATIENCE = 10.0  # seconds for the command that ends what a killed srun has left
 
-# What follows the signal that ends us, while processes live: seconds after it, and the next signal. A second signal
-# brings the last one at once. SIGTERM has a process that hangs say where it is (jaxsif/task/failure.py).
+# What follows the signal that ends us, while processes live: seconds after it, and the next signal.
+# A second signal brings the last one at once. SIGTERM has a process that hangs say where it is
+# (jaxsif/task/failure.py).
 INSIST = ((1.0, signal.SIGTERM), (5.0, signal.SIGKILL))
 INSIST_ONCE = ((5.0, signal.SIGKILL),)
 
@@ -31,7 +33,9 @@ Pass = Callable[[bytes], bytes]  # what to show of a chunk of output; b'' is the
 
 
 class Remote(NamedTuple):
-    """The tasks that a child has started elsewhere, as srun does: commands, which are empty while there are none."""
+    """The tasks that a child has started elsewhere, as srun does: commands, which are empty while
+    there are none.
+    """
 
     end: Callable[[], tuple[str, ...]]  # sends them SIGTERM, and lets them say where they are
     clear: Callable[[], tuple[str, ...]]  # ends them when the child itself was killed
@@ -63,15 +67,23 @@ def _nothing() -> None:
 
 
 def run(
-    children: Sequence[Child], begun: Callable[[], None] = _nothing, interrupted: Callable[[], None] = _nothing
+    children: Sequence[Child],
+    begun: Callable[[], None] = _nothing,
+    interrupted: Callable[[], None] = _nothing,
 ) -> Ended:
-    """Run all `children` to their ends; when one fails, end the others. Raises HostError if one cannot start.
+    """Run all `children` to their ends; when one fails, end the others. Raises HostError if one
+    cannot start.
 
-    `begun` is called when all have been started, and `interrupted`, in a signal handler, when a signal ends us.
+    `begun` is called when all have been started, and `interrupted`, in a signal handler, when a
+    signal ends us.
     """
     running = _Run(interrupted)
     # nohup has SIGHUP ignored, for us and for what we start.
-    heard = [number for number in _FORWARDED if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]
+    heard = [
+        number
+        for number in _FORWARDED
+        if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)
+    ]
     previous = {number: signal.signal(number, running.forward) for number in heard}
     try:
         for child in children:
@@ -82,7 +94,9 @@ def run(
         running.end()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    return Ended(running.status, running.signalled if running.signalled in _ENDING else None, running.killed)
+    return Ended(
+        running.status, running.signalled if running.signalled in _ENDING else None, running.killed
+    )
 
 
 class _Run:
@@ -126,7 +140,9 @@ class _Run:
             self._interrupted()
         if number in _ENDING and self._processes:
             now = time.monotonic()
-            self._due = [(now + after, following) for after, following in self._processes[0][1].insist]
+            self._due = [
+                (now + after, following) for after, following in self._processes[0][1].insist
+            ]
         for process, child in self._processes:
             self._pass_on(number, process, child)
 
@@ -158,7 +174,9 @@ class _Run:
             self._signal(self._due.pop(0)[1])
 
     def _ask(self) -> None:
-        """Have remote tasks end; where none has started yet, or they cannot be asked, end their child at once."""
+        """Have remote tasks end; where none has started yet, or they cannot be asked, end their
+        child at once.
+        """
         for process, child in self._processes:
             command = child.remote.end() if child.remote else ()
             try:
@@ -199,14 +217,19 @@ class _Run:
         """End what a child has left that could not end it any more."""
         command = child.remote.clear() if child.remote else ()
         if command:
-            with suppress(HostError):  # it is not on the PATH, and whoever reads the error has to do it
+            # It is not on the PATH, and whoever reads the error has to do it.
+            with suppress(HostError):
                 self._clearing.append(start_silent(command, child.environ))
 
     def end(self) -> None:
-        """Leave nothing behind, however we got here: after all has ended, or by an exception such as a closed pipe."""
+        """Leave nothing behind, however we got here: after all has ended, or by an exception such
+        as a closed pipe.
+        """
         if len(self._ended) < len(self._processes):
             self._signal(signal.SIGTERM)
-            patience = max(_KILL_AFTER if child.own_group else _SRUN_PATIENCE for _, child in self._processes)
+            patience = max(
+                _KILL_AFTER if child.own_group else _SRUN_PATIENCE for _, child in self._processes
+            )
             self._await([process for process, _ in self._processes], patience)
         self._signal(signal.SIGKILL)  # descendants that outlived their leaders, too
         for index, (process, child) in enumerate(self._processes):
@@ -241,7 +264,8 @@ def _send(number: int, process: Running, child: Child) -> None:
 def _kill_session(leader: int) -> None:
     """SIGKILL for every process of a session, see proc_pid_stat(5).
 
-    The runtime puts what serves the image's files into a group of its own, and cannot end it when it is killed itself.
+    The runtime puts what serves the image's files into a group of its own, and cannot end it when
+    it is killed itself.
     """
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended while we looked

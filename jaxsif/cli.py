@@ -1,7 +1,7 @@
 """The command jaxsif: parse, dispatch, print errors once, return the exit code.
 
-argparse, because a run must start fast and the alternatives take 20 ms more to import. Each command is a module below
-`jaxsif.commands`, which is imported when the command is called.
+argparse, because a run must start fast and the alternatives take 20 ms more to import. Each command
+is a module below `jaxsif.commands`, which is imported when the command is called.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ _GROUPS = {
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """argparse makes one for each parser; to find the terminal's width, it would import shutil, which takes 2 ms."""
+    """argparse makes one for each parser; to find the terminal's width, it would import shutil,
+    which takes 2 ms.
+    """
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_width() - 2)
@@ -99,8 +101,8 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)  # type: ignore[arg-type]
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        # argparse would hand what a command does not know up to the program's own parser, which then complains in its
-        # own name and points to its own help.
+        # argparse would hand what a command does not know up to the program's own parser, which
+        # then complains in its own name and points to its own help.
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -117,7 +119,9 @@ def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
-    """The parser of `command` with its options, or else of all commands, without: to make all would take time."""
+    """The parser of `command` with its options, or else of all commands, without: to make all would
+    take time.
+    """
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"jaxsif {__version__}")
     # prog given, because argparse would import a formatter of help texts to find it out.
@@ -127,8 +131,12 @@ def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
         if command and name[0] != command[0]:
             continue  # words that were not said
         if len(name) == 2 and name[0] not in groups:
-            group = top.add_parser(name[0], help=_GROUPS[name[0]], description=f"{_GROUPS[name[0]].capitalize()}.")
-            groups[name[0]] = group.add_subparsers(metavar="VERB", required=True, prog=f"jaxsif {name[0]}")
+            group = top.add_parser(
+                name[0], help=_GROUPS[name[0]], description=f"{_GROUPS[name[0]].capitalize()}."
+            )
+            groups[name[0]] = group.add_subparsers(
+                metavar="VERB", required=True, prog=f"jaxsif {name[0]}"
+            )
         one = (groups[name[0]] if len(name) == 2 else top).add_parser(name[-1], help=text)
         if name == command:
             module = import_module("jaxsif.commands." + ".".join(name))
@@ -142,7 +150,9 @@ def find_parser(command: tuple[str, ...]) -> argparse.ArgumentParser:
     """The parser of one command itself."""
     parser = build_parser(command)
     for word in command:
-        parser = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction)).choices[word]
+        parser = next(
+            one for one in parser._actions if isinstance(one, argparse._SubParsersAction)
+        ).choices[word]
     return parser
 
 
@@ -150,19 +160,24 @@ def describe_all() -> Program:
     """For the commands that are about all commands."""
     from jaxsif.describe import Program, describe_command
 
-    commands = tuple(describe_command(name, text, find_parser(name)) for name, text in COMMANDS.items())
+    commands = tuple(
+        describe_command(name, text, find_parser(name)) for name, text in COMMANDS.items()
+    )
     return Program(_DESCRIPTION, _GROUPS, commands)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Options up to the first '--', the program behind it, untouched: argparse would drop any '--' of the program's."""
+    """Options up to the first '--', the program behind it, untouched: argparse would drop any '--'
+    of the program's.
+    """
     end = list(argv).index("--") if "--" in argv else len(argv)
     parser = build_parser(find_command(argv))
     arguments = parser.parse_args(argv[:end])
     if hasattr(arguments, "command"):
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
     elif end < len(argv):
-        parser.parse_args(argv)  # there is no program here: let it refuse what stands behind the '--'
+        # There is no program here: let it refuse what stands behind the '--'.
+        parser.parse_args(argv)
     return arguments
 
 

@@ -1,4 +1,5 @@
-"""The folder of JAX's compile cache: of this user alone, one for each image, on a disk that the nodes share.
+"""The folder of JAX's compile cache: of this user alone, one for each image, on a disk that the
+nodes share.
 
 JAX executes what it finds there, so nobody else may write it.
 """
@@ -17,10 +18,11 @@ _HEAD, _TAIL = 4096, 65536  # bytes
 
 
 def identify(image: str) -> str:
-    """A name for what is in an image's file, from a few of its bytes, since all of them take seconds to read.
+    """A name for what is in an image's file, from a few of its bytes, since all of them take
+    seconds to read.
 
-    The ends of a squashfs hold its sizes, and the table of its files; a signature changes neither. Raises OSError, and
-    HostError for a file that is no image.
+    The ends of a squashfs hold its sizes, and the table of its files; a signature changes neither.
+    Raises OSError, and HostError for a file that is no image.
     """
     head = tail = 0
     with open_image(image) as file:
@@ -41,7 +43,9 @@ def cache_of(image: str, folder: str | None, environ: Mapping[str, str]) -> str:
 
 
 def make_private(path: str, source: str) -> None:
-    """Make a folder of `cache_of`, for this user alone; raises OSError, and HostError where others may write."""
+    """Make a folder of `cache_of`, for this user alone; raises OSError, and HostError where others
+    may write.
+    """
     mine = os.path.dirname(path)
     above = os.path.dirname(mine)
     os.makedirs(above, mode=0o700, exist_ok=True)
@@ -53,7 +57,11 @@ def make_private(path: str, source: str) -> None:
             os.mkdir(folder, 0o700)
         except FileExistsError:
             status = os.lstat(folder)
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+            if (
+                not stat.S_ISDIR(status.st_mode)
+                or status.st_uid != os.getuid()
+                or status.st_mode & 0o077
+            ):
                 raise _open_to_others(folder, source) from None
 
 

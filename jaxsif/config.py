@@ -1,4 +1,6 @@
-"""What is set where: files of site, user and project, variables, the command line; each value with its source."""
+"""What is set where: files of site, user and project, variables, the command line; each value with
+its source.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,15 @@ NAME = "jaxsif.toml"
 _POLICY = (Option("--signed-by", LIST, "", ""), Option("--digests", LIST, "", ""))
 _PROFILE = (
     Option("--inherits", TEXT, "", ""),
-    *(Option(f"--{name}", LIST, "", "") for name in ("env", "binds", "libraries", "devices", "interfaces")),
+    *(
+        Option(f"--{name}", LIST, "", "")
+        for name in ("env", "binds", "libraries", "devices", "interfaces")
+    ),
 )
-_TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")  # the ways to say how many tasks there are
-# A later file's value replaces an earlier one's, and so does a whole profile; of [policy], all files are obeyed.
+# The ways to say how many tasks there are.
+_TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")
+# A later file's value replaces an earlier one's, and so does a whole profile; of [policy], all
+# files are obeyed.
 TABLES = {
     "policy": {option.key: option for option in _POLICY},
     "profile": {option.key: option for option in _PROFILE},
@@ -39,7 +46,8 @@ class Files(NamedTuple):
     """The files that may count, in order; a later one has more weight."""
 
     own: tuple[Candidate, ...]  # of this installation, of the host, of the user
-    above: tuple[Candidate, ...]  # in the current folder and above: those that are ignored, then the project's
+    # In the current folder and above: those that are ignored, then the project's.
+    above: tuple[Candidate, ...]
 
 
 class Config(NamedTuple):
@@ -47,12 +55,15 @@ class Config(NamedTuple):
 
     settings: Mapping[str, Setting]  # 'run.stage' -> the last file's
     policies: tuple[tuple[str, Setting], ...]  # ('policy.digests', …) of every file, in order
-    profiles: Mapping[str, Setting] = MappingProxyType({})  # of fabrics, by name: key -> value, and the file
+    # Of fabrics, by name: key -> value, and the file.
+    profiles: Mapping[str, Setting] = MappingProxyType({})
     project: str = ""  # the path of the project's file
     notes: tuple[str, ...] = ()  # on files that do not count
 
     def of_project(self, settings: Mapping[str, Setting], profiles: Iterable[str]) -> list[str]:
-        """What the project's file sets, of the options in `settings`, the policies, and these profiles."""
+        """What the project's file sets, of the options in `settings`, the policies, and these
+        profiles.
+        """
         of_runs = {f"run.{key}": setting.source for key, setting in settings.items()}
         return [
             *(name for name, source in of_runs.items() if source == f"{name} in {self.project}"),
@@ -64,7 +75,8 @@ class Config(NamedTuple):
 def staff_files() -> tuple[str, str]:
     """The files that the staff of a site write: of this installation, and of the host."""
     here = os.path.dirname(os.path.realpath(__file__))
-    site = os.path.normpath(os.path.join(here, "../../..", NAME))  # PREFIX/jaxsif/VERSION/lib/jaxsif
+    # PREFIX/jaxsif/VERSION/lib/jaxsif.
+    site = os.path.normpath(os.path.join(here, "../../..", NAME))
     return site, f"/etc/jaxsif/{NAME}"
 
 
@@ -98,7 +110,9 @@ def find_files(environ: Mapping[str, str], folder: str) -> Files:
 
 
 def read_config(environ: Mapping[str, str], folder: str) -> Config:
-    """All settings for a command in `folder`; raises JaxsifError for what is no setting, and for a file of others."""
+    """All settings for a command in `folder`; raises JaxsifError for what is no setting, and for a
+    file of others.
+    """
     files = find_files(environ, folder)
     for file in files.above:
         if file.state == trust.REFUSED and file.error:
@@ -139,37 +153,59 @@ def read_profiles(config: Config) -> dict[str, Setting]:
 
 
 def resolve(
-    said: Mapping[str, Any], environ: Mapping[str, str], config: Config, in_job: bool, fixed: Container[str] = ()
+    said: Mapping[str, Any],
+    environ: Mapping[str, str],
+    config: Config,
+    in_job: bool,
+    fixed: Container[str] = (),
 ) -> dict[str, Setting]:
-    """Each option of `jaxsif run` that something sets, by its key: the command line, else a variable, else a file.
+    """Each option of `jaxsif run` that something sets, by its key: the command line, else a
+    variable, else a file.
 
-    `said` has what the command line says, by field; None where it says nothing. What asks for a job counts in a job
-    only when the command line says it, and so do the options `fixed`, by their keys. Of the ways to say how many
-    tasks there are, only those of the strongest source count. Raises JaxsifError for a variable that is not of the
-    option's kind.
+    `said` has what the command line says, by field; None where it says nothing. What asks for a job
+    counts in a job only when the command line says it, and so do the options `fixed`, by their
+    keys. Of the ways to say how many tasks there are, only those of the strongest source count.
+    Raises JaxsifError for a variable that is not of the option's kind.
     """
     found = {}
     for option in OPTIONS:
         value = said.get(option.field)
-        passed_over = option.key in fixed or (in_job and option.of_job) or _is_overruled(option, said, environ)
+        passed_over = (
+            option.key in fixed
+            or (in_job and option.of_job)
+            or _is_overruled(option, said, environ)
+        )
         if value is None and passed_over:
             continue
-        setting = Setting(value, option.flag) if value is not None else _find_setting(option, environ, config)
+        setting = (
+            Setting(value, option.flag)
+            if value is not None
+            else _find_setting(option, environ, config)
+        )
         if setting:
             found[option.key] = setting
     return found
 
 
 def _is_overruled(option: Option, said: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
-    """Whether something stronger says in another way how many tasks there are, or what GPUs each has."""
-    others = _TASKS if option.key in _TASKS else ("per-gpu",) if option.key == "gpus-per-task" else ()
+    """Whether something stronger says in another way how many tasks there are, or what GPUs each
+    has.
+    """
+    others = (
+        _TASKS if option.key in _TASKS else ("per-gpu",) if option.key == "gpus-per-task" else ()
+    )
     ways = [other for other in OPTIONS if other.key in others]
-    in_variable = any(environ.get(way.variable) for way in ways) and not environ.get(option.variable)
+    in_variable = any(environ.get(way.variable) for way in ways) and not environ.get(
+        option.variable
+    )
     return in_variable or any(said.get(way.field) for way in ways)
 
 
 def resolve_image(
-    said: str | None, environ: Mapping[str, str], show: Callable[[str], None], named_by: str = "--image"
+    said: str | None,
+    environ: Mapping[str, str],
+    show: Callable[[str], None],
+    named_by: str = "--image",
 ) -> Setting | None:
     """The image's path as for `jaxsif run`, for the commands that have no other of its options."""
     if said is not None:
@@ -183,7 +219,9 @@ def resolve_image(
 
 def _find_setting(option: Option, environ: Mapping[str, str], config: Config) -> Setting | None:
     if environ.get(option.variable):
-        return Setting(read_variable(option, environ[option.variable]), f"{option.variable} (environment)")
+        return Setting(
+            read_variable(option, environ[option.variable]), f"{option.variable} (environment)"
+        )
     default = None if option.default is None else Setting(option.default, "default")
     return config.settings.get(f"run.{option.key}", default)
 
@@ -197,11 +235,17 @@ def parse_settings(content: bytes, path: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for table, keys in parse_toml(content, path).items():
         if table not in TABLES or not isinstance(keys, dict):
-            raise JaxsifError(f"no table [{shorten(table)}] in {path}", path, nearest(table, TABLES))
+            raise JaxsifError(
+                f"no table [{shorten(table)}] in {path}", path, nearest(table, TABLES)
+            )
         if table == "profile":
-            found.update((f"profile.{name}", _read_profile(name, its, path)) for name, its in keys.items())
+            found.update(
+                (f"profile.{name}", _read_profile(name, its, path)) for name, its in keys.items()
+            )
         else:
-            found.update((f"{table}.{key}", _check(table, table, key, keys[key], path)) for key in keys)
+            found.update(
+                (f"{table}.{key}", _check(table, table, key, keys[key], path)) for key in keys
+            )
     return found
 
 
@@ -211,14 +255,18 @@ def _read_profile(name: str, keys: object, path: str) -> dict[str, Any]:
     if not isinstance(keys, dict):
         raise JaxsifError(f"no setting {title} in {path}", path, f"a table [{title}]")
     if not name.replace("-", "_").isidentifier():
-        raise JaxsifError(f"not a name for a profile: {shorten(name)!r}", path, "letters, digits, - and _")
+        raise JaxsifError(
+            f"not a name for a profile: {shorten(name)!r}", path, "letters, digits, - and _"
+        )
     return {key: _check("profile", title, key, value, path) for key, value in keys.items()}
 
 
 def _check(table: str, title: str, key: str, value: object, path: str) -> Any:
     """The value of a key, which must be one of the table's."""
     if key not in TABLES[table]:
-        raise JaxsifError(f"no setting {title}.{shorten(key)} in {path}", path, nearest(key, TABLES[table]))
+        raise JaxsifError(
+            f"no setting {title}.{shorten(key)} in {path}", path, nearest(key, TABLES[table])
+        )
     option = TABLES[table][key]
     checked = check_value(option, value, f"{title}.{key}", path)
     return os.path.join(os.path.dirname(path), checked) if option.kind == PATH else checked

@@ -1,11 +1,14 @@
-"""Numbers of many nodes in Slurm's short form: '4(x3),2' is 4 on each of three nodes, then 2 on one."""
+"""Numbers of many nodes in Slurm's short form: '4(x3),2' is 4 on each of three nodes, then 2 on
+one.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-# (value, number of nodes), in the order of the nodes; a cluster of ten thousand equal nodes is one pair.
+# (value, number of nodes), in the order of the nodes; a cluster of ten thousand equal nodes is one
+# pair.
 Counts = tuple[tuple[int, int], ...]
 
 
@@ -46,7 +49,9 @@ def size(counts: Counts) -> int:
 
 
 def align(*columns: Counts) -> list[tuple[int, ...]]:
-    """Columns over the same nodes -> rows (number of nodes, a value of each column), as few as can be."""
+    """Columns over the same nodes -> rows (number of nodes, a value of each column), as few as can
+    be.
+    """
     rest = [list(column) for column in columns]
     rows = []
     while all(rest):

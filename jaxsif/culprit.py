@@ -13,13 +13,16 @@ from jaxsif.reports import GAVE_UP, REFUSALS, Barrier, Report, find_step
 
 _UNKNOWN_FLAGS = re.compile(r"F.*Unknown flags? in (XLA_\w+): (.*)")
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
-_EXITED = re.compile(r"srun: error: (\S+): tasks? (\d{1,9})[-,\d]*: Exited with exit code (\d{1,3})$")
+_EXITED = re.compile(
+    r"srun: error: (\S+): tasks? (\d{1,9})[-,\d]*: Exited with exit code (\d{1,3})$"
+)
 _KILLED = re.compile(r"srun: error: (\S+): tasks? (\d{1,9})\b.*: Killed$")
 # As Apptainer and SingularityCE say it of what the launcher's host has.
 _NOT_ON_NODE = re.compile(
     r"could not open image (?P<image>.+?): .*no such file or directory|mount source (?P<bind>.+?) doesn't exist"
 )
-# As slurmstepd says it of a step or a job: its number, and from Slurm 25.05 on always a reason: SIGNAL Terminated, say.
+# As slurmstepd says it of a step or a job: its number, and from Slurm 25.05 on always a reason:
+# SIGNAL Terminated, say.
 _CANCELLED = re.compile(
     r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) (\d+)(\S*) ON \S+ CANCELLED AT \S+(?: DUE [Tt][Oo] (.+?))? \*\*\*"
 )
@@ -39,10 +42,13 @@ _REASONS = {
     "JOB REQUEUE": ("was requeued", "Slurm starts it again"),
 }
 # What Python raises when files of the image have other bytes than before.
-_READS_IMAGE = re.compile(r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b")
+_READS_IMAGE = re.compile(
+    r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b"
+)
 _INIT = "[Init]Wait_for_all_tasks_to_register"
 _AT = {"Shutdown": "the end of the program", _INIT: "jax.distributed.initialize"}
-_IN_VAIN = re.compile(r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)")  # JAX's coordinator, Gloo
+# JAX's coordinator, Gloo.
+_IN_VAIN = re.compile(r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)")
 _ABORTED = 128 + signal.SIGABRT
 _KILLED_STATUS = 128 + signal.SIGKILL
 _TERMINATED = 128 + signal.SIGTERM
@@ -65,7 +71,9 @@ class End(NamedTuple):
 def find_failure(
     end: End, reports: Sequence[Report], errors: Sequence[str], barriers: Sequence[Barrier] = ()
 ) -> JaxsifError | None:
-    """The first cause of a run's end, as an error with the exit code to end with; None where nothing failed."""
+    """The first cause of a run's end, as an error with the exit code to end with; None where
+    nothing failed.
+    """
     if end.status == 0 and not end.interrupted:
         return None
     cancelled = _find_cancellation(reports, errors, end)
@@ -76,7 +84,9 @@ def find_failure(
         return found
     refusal = _find_refusal(reports)
     if refusal and refusal.event == "port-taken":
-        return PortTakenError(refusal.text, refusal.place, "run it again for another port, or --coordinator-ports")
+        return PortTakenError(
+            refusal.text, refusal.place, "run it again for another port, or --coordinator-ports"
+        )
     if refusal:
         return HostError(refusal.text, refusal.place, refusal.hint)
     found = _describe_outside(cancelled, reports, end) if cancelled else None
@@ -109,16 +119,28 @@ def find_failure(
 
 
 def _find_refusal(reports: Sequence[Report]) -> Report | None:
-    """The first task that did not start its program; it ends with 125, and so one that ended otherwise did start it."""
-    started = {report.task for report in reports if report.event == "exit" and report.status != _REFUSED}
-    refusals = (report for report in reports if report.event in REFUSALS and report.task not in started)
+    """The first task that did not start its program; it ends with 125, and so one that ended
+    otherwise did start it.
+    """
+    started = {
+        report.task for report in reports if report.event == "exit" and report.status != _REFUSED
+    }
+    refusals = (
+        report for report in reports if report.event in REFUSALS and report.task not in started
+    )
     return next(refusals, None)
 
 
 def _explain(
-    culprit: Report, end: End, reports: Sequence[Report], errors: Sequence[str], barriers: Sequence[Barrier]
+    culprit: Report,
+    end: End,
+    reports: Sequence[Report],
+    errors: Sequence[str],
+    barriers: Sequence[Barrier],
 ) -> JaxsifError:
-    """The error of a run whose first report of a failure is `culprit`'s, which may be the consequence of another."""
+    """The error of a run whose first report of a failure is `culprit`'s, which may be the
+    consequence of another.
+    """
     if culprit.status == 1:
         unknown = next(filter(None, map(_UNKNOWN_FLAGS.match, errors)), None)
         if unknown:
@@ -135,7 +157,11 @@ def _explain(
     stuck = _find_stuck(culprit, reports, errors)
     if barrier:
         return _describe_barrier(barrier, culprit.status, reports)
-    return _describe_stuck(stuck, culprit, reports) if stuck else _describe_culprit(culprit, reports, end.changed_image)
+    return (
+        _describe_stuck(stuck, culprit, reports)
+        if stuck
+        else _describe_culprit(culprit, reports, end.changed_image)
+    )
 
 
 class _Cancellation(NamedTuple):
@@ -145,17 +171,24 @@ class _Cancellation(NamedTuple):
     hint: str
 
 
-def _find_cancellation(reports: Sequence[Report], errors: Sequence[str], end: End) -> _Cancellation | None:
+def _find_cancellation(
+    reports: Sequence[Report], errors: Sequence[str], end: End
+) -> _Cancellation | None:
     """Why Slurm ended the step before any task had failed.
 
-    slurmstepd says CANCELLED of a step whose task has failed, too. srun says that the step was aborted only when
-    something outside of it has ended it. When a signal ended `jaxsif run`, only a reason of Slurm's own counts: it is
-    jaxsif that has cancelled the step. What a program prints of another job counts for nothing.
+    slurmstepd says CANCELLED of a step whose task has failed, too. srun says that the step was
+    aborted only when something outside of it has ended it. When a signal ended `jaxsif run`, only a
+    reason of Slurm's own counts: it is jaxsif that has cancelled the step. What a program prints of
+    another job counts for nothing.
     """
     before = _before_outside(reports)
-    failed = any(one.event == "exit" and one.status not in (0, _TERMINATED, _KILLED_STATUS) for one in before)
+    failed = any(
+        one.event == "exit" and one.status not in (0, _TERMINATED, _KILLED_STATUS) for one in before
+    )
     aborted = any(report.event == "cancelled" for report in reports)
-    found = next(filter(None, (_match_cancelled(line, find_step(reports)) for line in errors)), None)
+    found = next(
+        filter(None, (_match_cancelled(line, find_step(reports)) for line in errors)), None
+    )
     if found is None or failed or not (aborted or end.interrupted):
         return None
     job, rest, reason = found.groups(default="")
@@ -166,8 +199,12 @@ def _find_cancellation(reports: Sequence[Report], errors: Sequence[str], end: En
         return None
     gave_up = next(filter(None, map(_SRUN_GAVE_UP.match, errors)), None)
     if gave_up:
-        return _Cancellation(f"srun ended the step: {gave_up[1]}", "sinfo --list-reasons tells of lost nodes")
-    return _Cancellation(f"the run was cancelled: step {job}{rest}", f"sacct --jobs={job} tells by whom")
+        return _Cancellation(
+            f"srun ended the step: {gave_up[1]}", "sinfo --list-reasons tells of lost nodes"
+        )
+    return _Cancellation(
+        f"the run was cancelled: step {job}{rest}", f"sacct --jobs={job} tells by whom"
+    )
 
 
 def _match_cancelled(line: str, step: str) -> re.Match[str] | None:
@@ -178,13 +215,23 @@ def _match_cancelled(line: str, step: str) -> re.Match[str] | None:
 
 
 def _before_outside(reports: Sequence[Report]) -> Sequence[Report]:
-    """The reports until something outside ended the run: what tasks say behind that is its consequence."""
-    marks = [index for index, report in enumerate(reports) if report.event in ("cancelled", "interrupted")]
+    """The reports until something outside ended the run: what tasks say behind that is its
+    consequence.
+    """
+    marks = [
+        index
+        for index, report in enumerate(reports)
+        if report.event in ("cancelled", "interrupted")
+    ]
     return reports[: marks[0]] if marks else reports
 
 
-def _describe_outside(cancelled: _Cancellation | None, reports: Sequence[Report], end: End) -> JaxsifError | None:
-    """The error of a run that something outside of it has ended; None where there is nothing more to say."""
+def _describe_outside(
+    cancelled: _Cancellation | None, reports: Sequence[Report], end: End
+) -> JaxsifError | None:
+    """The error of a run that something outside of it has ended; None where there is nothing more
+    to say.
+    """
     places = describe_places(reports)
     connected = any(report.event == "end" for report in _before_outside(reports))
     early = _find_early(reports, end) if connected else None
@@ -206,8 +253,14 @@ class _Early(NamedTuple):
 def _find_early(reports: Sequence[Report], end: End) -> _Early | None:
     """The tasks that ended early; None where there are none, or more than of those that did not."""
     before = _before_outside(reports)
-    ended = {report.task: report for report in before if report.event == "exit" and report.status == 0}
-    ended.update((report.task, report) for report in before if report.event == "end" and report.task not in ended)
+    ended = {
+        report.task: report for report in before if report.event == "exit" and report.status == 0
+    }
+    ended.update(
+        (report.task, report)
+        for report in before
+        if report.event == "end" and report.task not in ended
+    )
     tasks = max([end.tasks or 0, *(report.task + 1 for report in reports)])
     others = tasks - len(ended)
     return _Early(tuple(ended.values()), others, tasks) if 0 < len(ended) <= others else None
@@ -215,7 +268,11 @@ def _find_early(reports: Sequence[Report], end: End) -> _Early | None:
 
 def _describe_early(early: _Early, reports: Sequence[Report], at_init: bool) -> JaxsifError:
     who = ", ".join(report.place for report in early.reports[:_MOST_PLACES])
-    who += f" and {len(early.reports) - _MOST_PLACES} more" if len(early.reports) > _MOST_PLACES else ""
+    who += (
+        f" and {len(early.reports) - _MOST_PLACES} more"
+        if len(early.reports) > _MOST_PLACES
+        else ""
+    )
     exited = all(report.event == "exit" for report in early.reports)
     what = f"{who} {'ended with exit status 0' if exited else 'came to the end of the program'}"
     names = {report.task for report in early.reports}
@@ -230,22 +287,36 @@ def _describe_early(early: _Early, reports: Sequence[Report], at_init: bool) -> 
 
 
 def _find_culprit(reports: Sequence[Report]) -> Report | None:
-    """The first exit that is not the consequence of another: a neighbour's exception, JAX's SIGABRT, srun's SIGTERM."""
+    """The first exit that is not the consequence of another: a neighbour's exception, JAX's
+    SIGABRT, srun's SIGTERM.
+    """
     exits = [report for report in reports if report.event == "exit" and report.status]
     followers = {report.task for report in reports if report.consequence}
-    first_causes = [report for report in exits if report.task not in followers and report.status != _ABORTED]
+    first_causes = [
+        report for report in exits if report.task not in followers and report.status != _ABORTED
+    ]
     # SIGTERM behind another exit is srun's, which ends the step.
-    first_causes = [report for report in first_causes if report.status != _TERMINATED or report is exits[0]]
+    first_causes = [
+        report for report in first_causes if report.status != _TERMINATED or report is exits[0]
+    ]
     return next(iter(first_causes or exits), None)
 
 
-def _describe_culprit(culprit: Report, reports: Sequence[Report], changed_image: str = "") -> JaxsifError:
+def _describe_culprit(
+    culprit: Report, reports: Sequence[Report], changed_image: str = ""
+) -> JaxsifError:
     raised = _exceptions(culprit.task, reports)
     where = raised[-1].where if raised else culprit.where
     hint = (raised and raised[-1].hint) or _hint(culprit, raised[-1].text if raised else "")
     if changed_image:
-        where = " and ".join(filter(None, (where, f"{changed_image}, which was written to during the run")))
-        if not hint or culprit.status > 128 or _READS_IMAGE.match(raised[-1].text if raised else ""):
+        where = " and ".join(
+            filter(None, (where, f"{changed_image}, which was written to during the run"))
+        )
+        if (
+            not hint
+            or culprit.status > 128
+            or _READS_IMAGE.match(raised[-1].text if raised else "")
+        ):
             hint = "copy a new image beside the old one and rename it: programs that run keep the old one"
     if 128 < culprit.status <= 128 + _LAST_SIGNAL:
         what = f"{culprit.place} was killed by {signal_name(culprit.status - 128)}"
@@ -268,8 +339,12 @@ def _is_consequence(culprit: Report, reports: Sequence[Report]) -> bool:
     return gone or culprit.status in (_ABORTED, _TERMINATED)
 
 
-def _find_barrier(culprit: Report, reports: Sequence[Report], barriers: Sequence[Barrier]) -> Barrier | None:
-    """The barrier for which JAX has ended the process; a program may go on after one that it has set itself."""
+def _find_barrier(
+    culprit: Report, reports: Sequence[Report], barriers: Sequence[Barrier]
+) -> Barrier | None:
+    """The barrier for which JAX has ended the process; a program may go on after one that it has
+    set itself.
+    """
     texts = "".join(report.text for report in _exceptions(culprit.task, reports))
     if culprit.status == _ABORTED or "Barrier timed out" in texts:
         return next((one for one in barriers if one.name in _AT or one.name in texts), None)
@@ -277,7 +352,9 @@ def _find_barrier(culprit: Report, reports: Sequence[Report], barriers: Sequence
 
 
 def _find_killed(errors: Sequence[str], reports: Sequence[Report]) -> Report | None:
-    """A task that was killed with the parent that would have reported it, before Slurm itself ended the step."""
+    """A task that was killed with the parent that would have reported it, before Slurm itself ended
+    the step.
+    """
     reported = {report.task for report in reports if report.event == "exit"}
     for line in errors:
         killed = _KILLED.match(line)
@@ -289,8 +366,14 @@ def _find_killed(errors: Sequence[str], reports: Sequence[Report]) -> Report | N
 
 
 def _find_ended(errors: Sequence[str]) -> Report | None:
-    """The first task that failed, by srun's words: all that is known where standard error goes to files."""
-    ends = [Report(int(end[2]), end[1], "exit", int(end[3])) for end in map(_EXITED.match, errors) if end]
+    """The first task that failed, by srun's words: all that is known where standard error goes to
+    files.
+    """
+    ends = [
+        Report(int(end[2]), end[1], "exit", int(end[3]))
+        for end in map(_EXITED.match, errors)
+        if end
+    ]
     return next((end for end in ends if end.status != _TERMINATED), None)
 
 
@@ -301,11 +384,15 @@ def _gave_up(errors: Sequence[str]) -> bool:
 
 def _waited_in_vain(culprit: Report, reports: Sequence[Report], errors: Sequence[str]) -> bool:
     gave_up = culprit.status == _ABORTED and _gave_up(errors)
-    return gave_up or any(_IN_VAIN.match(report.text) for report in _exceptions(culprit.task, reports))
+    return gave_up or any(
+        _IN_VAIN.match(report.text) for report in _exceptions(culprit.task, reports)
+    )
 
 
 def _find_stuck(culprit: Report, reports: Sequence[Report], errors: Sequence[str]) -> Report | None:
-    """The task that others have waited for in vain: srun had to end it, and fewest of those were at its line."""
+    """The task that others have waited for in vain: srun had to end it, and fewest of those were at
+    its line.
+    """
     if not _waited_in_vain(culprit, reports, errors):
         return None
     waited = {report.where for report in reports if report.status != _TERMINATED}
@@ -322,7 +409,9 @@ def _find_stuck(culprit: Report, reports: Sequence[Report], errors: Sequence[str
 def _describe_stuck(stuck: Report, culprit: Report, reports: Sequence[Report]) -> JaxsifError:
     raised = _exceptions(culprit.task, reports)
     place = raised[-1].where if raised else culprit.where
-    what = f"{stuck.place} did not come, and {culprit.place} has waited in vain" + (f" at {place}" if place else "")
+    what = f"{stuck.place} did not come, and {culprit.place} has waited in vain" + (
+        f" at {place}" if place else ""
+    )
     hint = "see what keeps it there; --init-timeout says how long others wait in jax.distributed.initialize"
     if raised:
         hint = f"see what keeps it there; what the other one said: {raised[-1].text}"
@@ -341,13 +430,23 @@ def _describe_barrier(barrier: Barrier, status: int, reports: Sequence[Report]) 
     at = _AT.get(barrier.name, f"the barrier {barrier.name}")
     if 2 * barrier.reached >= barrier.processes:
         odd = ", ".join(map(place, barrier.missing[:_MOST_PLACES]))
-        others = barrier.processes - barrier.reached - len(barrier.missing[:_MOST_PLACES])  # JAX does not tell all
+        # JAX does not tell all.
+        others = barrier.processes - barrier.reached - len(barrier.missing[:_MOST_PLACES])
         odd += f" and {others} more" if others > 0 else ""
         what = f"{odd} did not come to {at}, and {barrier.reached} of {barrier.processes} did"
     else:
         what = f"{place(barrier.first)} came to {at}, and {barrier.processes - barrier.reached} of {barrier.processes}"
-        what += " did not" if barrier.reached == 1 else f" did not; it was the first of {barrier.reached}"
-    stuck = [report for task in barrier.missing for report in reports if report.task == task and report.where]
+        what += (
+            " did not"
+            if barrier.reached == 1
+            else f" did not; it was the first of {barrier.reached}"
+        )
+    stuck = [
+        report
+        for task in barrier.missing
+        for report in reports
+        if report.task == task and report.where
+    ]
     where = f"{stuck[0].where}, where {stuck[0].place} was" if stuck else ""
     hint = "all processes must compute the same, equally often: see slurm/mistakes"
     if barrier.name == _INIT:
@@ -386,14 +485,20 @@ def _hint(culprit: Report, text: str) -> str:
 
 
 def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> JaxsifError | None:
-    """Why no task has started; None if some did, whose reports went elsewhere (srun --output=log-%t.txt)."""
+    """Why no task has started; None if some did, whose reports went elsewhere (srun
+    --output=log-%t.txt).
+    """
     fatal = [line for line in errors if line.startswith(("FATAL: ", "Error for command "))]
     if fatal:
         reason = fatal[0].partition(":")[2].strip()
         missing = _NOT_ON_NODE.search(reason)
         if missing:
             return _describe_missing(missing, errors)
-        return HostError(f"the container did not start: {reason}", "the runtime, on a node", "run it there by hand")
+        return HostError(
+            f"the container did not start: {reason}",
+            "the runtime, on a node",
+            "run it there by hand",
+        )
     if any(map(_TASK_ENDED.match, errors)):
         return None
     if errors:
@@ -408,7 +513,10 @@ def _describe_missing(missing: re.Match[str], errors: Sequence[str]) -> JaxsifEr
     nodes = [end[1] for end in map(_EXITED.match, errors) if end]
     node = nodes[0] if nodes else "the node"
     if missing["image"]:
-        what, hint = f"the image is not on {node}: {missing['image']}", "put it on a disk that all nodes see"
+        what, hint = (
+            f"the image is not on {node}: {missing['image']}",
+            "put it on a disk that all nodes see",
+        )
     else:
         what = f"{node} has no {missing['bind']}, which --bind asks for"
         hint = "put it on a disk that all nodes see, or leave out --bind"
@@ -416,11 +524,19 @@ def _describe_missing(missing: re.Match[str], errors: Sequence[str]) -> JaxsifEr
 
 
 def describe_places(reports: Sequence[Report], who: str = "tasks") -> str:
-    """Where tasks, called `who`, were when something ended them, the fewest first; '' where none has said it."""
+    """Where tasks, called `who`, were when something ended them, the fewest first; '' where none
+    has said it.
+    """
     before = _before_outside(reports)
-    where = {report.task: report.where for report in reports if report.where}  # of an exception, before the exit
-    where.update((report.task, "the end of the program") for report in before if report.event == "end")
-    ended = sorted({report.task for report in before if report.event == "exit" and not report.status} - where.keys())
+    # Of an exception, before the exit.
+    where = {report.task: report.where for report in reports if report.where}
+    where.update(
+        (report.task, "the end of the program") for report in before if report.event == "end"
+    )
+    ended = sorted(
+        {report.task for report in before if report.event == "exit" and not report.status}
+        - where.keys()
+    )
     said = f"task {_few(ended)} had ended with exit status 0" if ended else ""
     return "; ".join(filter(None, (_describe_where(where, who), said)))
 
@@ -458,7 +574,9 @@ def describe_cache(reports: Sequence[Report]) -> str:
 
 
 def describe_alone(reports: Sequence[Report]) -> str:
-    """The warning that several tasks computed with JAX, and none was connected to another; '' where one was."""
+    """The warning that several tasks computed with JAX, and none was connected to another; '' where
+    one was.
+    """
     alone = {report.task for report in reports if report.event == "alone"}
     if len(alone) < 2 or any(report.event == "end" for report in reports):
         return ""

@@ -42,10 +42,16 @@ class Program(NamedTuple):
     commands: tuple[Command, ...]
 
 
-def describe_command(name: tuple[str, ...], summary: str, parser: argparse.ArgumentParser) -> Command:
+def describe_command(
+    name: tuple[str, ...], summary: str, parser: argparse.ArgumentParser
+) -> Command:
     """What the parser of a command tells."""
     arguments = tuple(
-        _describe_argument(name, action, "" if group in (parser._positionals, parser._optionals) else group.title or "")
+        _describe_argument(
+            name,
+            action,
+            "" if group in (parser._positionals, parser._optionals) else group.title or "",
+        )
         for group in parser._action_groups
         for action in group._group_actions
     )
@@ -60,7 +66,9 @@ def _describe_argument(name: tuple[str, ...], action: argparse.Action, group: st
         flags=tuple(action.option_strings),
         kind=_kind(name, action, metavar),
         metavar="{" + ",".join(action.choices) + "}" if action.choices else metavar,
-        help="" if action.help in (None, argparse.SUPPRESS) else str(action.help).replace("%%", "%"),
+        help=""
+        if action.help in (None, argparse.SUPPRESS)
+        else str(action.help).replace("%%", "%"),
         choices=tuple(action.choices or ()),
         many=many,
         group=group,
@@ -72,7 +80,9 @@ def _kind(name: tuple[str, ...], action: argparse.Action, metavar: str) -> str:
         return SWITCH
     if action.nargs == argparse.REMAINDER:
         return PROGRAM
-    if "--layer" in action.option_strings or (name[0] == "layer" and name[1] != "create" and metavar == "NAME"):
+    if "--layer" in action.option_strings or (
+        name[0] == "layer" and name[1] != "create" and metavar == "NAME"
+    ):
         return LAYER
     return FILE if metavar in _PATHS else TEXT
 
@@ -80,4 +90,7 @@ def _kind(name: tuple[str, ...], action: argparse.Action, metavar: str) -> str:
 def _positionals(parser: argparse.ArgumentParser) -> list[str]:
     forms = {None: "{}", "?": "[{}]", "*": "[{}...]", "+": "{}..."}
     found = [action for action in parser._actions if not action.option_strings]
-    return [forms[action.nargs].format(action.metavar or "|".join(action.choices or ())) for action in found]  # type: ignore[index]
+    return [
+        forms[action.nargs].format(action.metavar or "|".join(action.choices or ()))
+        for action in found
+    ]  # type: ignore[index]

@@ -17,7 +17,11 @@ def parse_ports(text: str | None, source: str) -> range:
     first, dash, last = text.partition("-")
     begin, end = read_number(first) or 0, read_number(last if dash else first) or 0
     if not 1024 <= begin <= end <= 65535:
-        raise JaxsifError(f"not a range of ports: {shorten(text)!r}", source, "give FIRST-LAST, from 1024 to 65535")
+        raise JaxsifError(
+            f"not a range of ports: {shorten(text)!r}",
+            source,
+            "give FIRST-LAST, from 1024 to 65535",
+        )
     return range(begin, end + 1)
 
 

@@ -30,9 +30,11 @@ class Needs(NamedTuple):
 
 
 def read_needs(data: _Bytes) -> Needs | None:
-    """The needs of a 64-bit little-endian ELF file (of x86_64 and aarch64, say); None for anything else.
+    """The needs of a 64-bit little-endian ELF file (of x86_64 and aarch64, say); None for anything
+    else.
 
-    Files that are cut short give None, too, and those whose tables lead in circles or have absurd sizes.
+    Files that are cut short give None, too, and those whose tables lead in circles or have absurd
+    sizes.
     """
     if data[:6] != b"\x7fELF\x02\x01":
         return None
@@ -44,10 +46,16 @@ def read_needs(data: _Bytes) -> Needs | None:
         if _STRTAB not in values:
             return Needs((), (0, 0))  # linked statically
         texts = _place(segments, values[_STRTAB])
-        needed = [_text(data, texts + value).decode(errors="replace") for tag, value in tags if tag == _NEEDED]
+        needed = [
+            _text(data, texts + value).decode(errors="replace")
+            for tag, value in tags
+            if tag == _NEEDED
+        ]
         newest = (0, 0)
         if _VERNEED in values:
-            versions = _versions(data, _place(segments, values[_VERNEED]), values[_VERNEEDNUM], texts)
+            versions = _versions(
+                data, _place(segments, values[_VERNEED]), values[_VERNEEDNUM], texts
+            )
             newest = max(map(_parse_version, versions), default=newest)
     except (struct.error, LookupError):
         return None
@@ -114,7 +122,9 @@ def _unpack(layout: str, data: _Bytes, place: int) -> tuple[Any, ...]:
 
 
 def _check(data: _Bytes, place: int) -> None:
-    """Raise LookupError for a place that is not in the file, and may be too large for struct and mmap."""
+    """Raise LookupError for a place that is not in the file, and may be too large for struct and
+    mmap.
+    """
     if not 0 <= place <= len(data):
         raise LookupError(place)
 

@@ -1,4 +1,6 @@
-"""One table of the tasks' environment: what is set, passed on and taken away, and why. docs/environment.md shows it."""
+"""One table of the tasks' environment: what is set, passed on and taken away, and why.
+docs/environment.md shows it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ DEFAULT = "default"  # set, unless the host has it
 UNSET = "unset"  # taken away
 UPPER = "upper case"  # moved to its upper-case name, unless the host has that
 PASS = "passed"  # as it is, with --cleanenv too
-PATH = "if there"  # passed; each task drops it where it names no file of the container (jaxsif/task/start.sh)
+# Passed; each task drops it where it names no file of the container (jaxsif/task/start.sh).
+PATH = "if there"
 RUNTIME = "replaced"  # by the runtime: the host's value is for programs outside of the container
 
 REPORT = "JAXSIF_REPORT"
@@ -21,7 +24,9 @@ MEMORY, OLD_MEMORY = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 class Rule(NamedTuple):
-    """What is done with variables, by their names; of several that fit, such as `SLURM_*`, the longest counts."""
+    """What is done with variables, by their names; of several that fit, such as `SLURM_*`, the
+    longest counts.
+    """
 
     action: str
     names: tuple[str, ...]
@@ -32,7 +37,12 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule(SET, (REPORT,), "tasks report how they end, in lines that begin with it", "..."),
-    Rule(SET, ("JAXSIF_COORDINATOR_PORT",), "JAX's own choice would be the same for all steps of a job", "..."),
+    Rule(
+        SET,
+        ("JAXSIF_COORDINATOR_PORT",),
+        "JAX's own choice would be the same for all steps of a job",
+        "...",
+    ),
     Rule(SET, ("JAXSIF_NODE_ADDRESS",), "`--node-address`, for each task", "..."),
     Rule(
         *(SET, ("JAXSIF_INIT_TIMEOUT", "JAXSIF_HEARTBEAT_TIMEOUT", "JAXSIF_SHUTDOWN_TIMEOUT")),
@@ -45,36 +55,86 @@ RULES = (
         "`--fabric`: its name, what a node must have, where its libraries are; each task checks its node",
         "...",
     ),
-    Rule(DEFAULT, (MEMORY,), "`--share-gpus`: by itself each task would take 75 % of the GPU's memory", "..."),
-    Rule(DEFAULT, ("JAX_ENABLE_PREEMPTION_SERVICE",), "with it JAX swallows SIGTERM, until SIGKILL", "0"),
-    Rule(DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled", "..."),
+    Rule(
+        DEFAULT,
+        (MEMORY,),
+        "`--share-gpus`: by itself each task would take 75 % of the GPU's memory",
+        "...",
+    ),
+    Rule(
+        DEFAULT,
+        ("JAX_ENABLE_PREEMPTION_SERVICE",),
+        "with it JAX swallows SIGTERM, until SIGKILL",
+        "0",
+    ),
+    Rule(
+        DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled", "..."
+    ),
     Rule(SET, ("JAXSIF_CACHE",), "that folder is jaxsif's", "..."),
     Rule(SET, ("PYTHONNOUSERSITE",), "`~/.local` has packages for another Python", "1", True),
-    Rule(UNSET, ("PYTHONHOME",), "the image's Python would not find its own library", container=True),
-    Rule(UNSET, ("LD_PRELOAD",), "a library of the host does not fit the image's", container=True),
-    Rule(RUNTIME, ("LD_LIBRARY_PATH", "PATH"), "the host's folders are not those of the image", container=True),
     Rule(
-        SET, ("LC_ALL",), "images lack the locale of the host; this one is UTF-8, and in all of them", "C.UTF-8", True
+        UNSET, ("PYTHONHOME",), "the image's Python would not find its own library", container=True
     ),
-    Rule(PATH, ("TMPDIR", "TMP", "TEMP"), "programs take `/tmp`; a warning says so", container=True),
+    Rule(UNSET, ("LD_PRELOAD",), "a library of the host does not fit the image's", container=True),
+    Rule(
+        RUNTIME,
+        ("LD_LIBRARY_PATH", "PATH"),
+        "the host's folders are not those of the image",
+        container=True,
+    ),
+    Rule(
+        SET,
+        ("LC_ALL",),
+        "images lack the locale of the host; this one is UTF-8, and in all of them",
+        "C.UTF-8",
+        True,
+    ),
+    Rule(
+        PATH, ("TMPDIR", "TMP", "TEMP"), "programs take `/tmp`; a warning says so", container=True
+    ),
     Rule(
         *(PATH, ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")),
         "programs take the image's certificates; a warning says so",
         container=True,
     ),
     Rule(
-        *(PATH, ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")),
+        *(
+            PATH,
+            (
+                "XDG_RUNTIME_DIR",
+                "XDG_CACHE_HOME",
+                "XDG_CONFIG_HOME",
+                "XDG_DATA_HOME",
+                "XDG_STATE_HOME",
+            ),
+        ),
         "programs take their folders below the home folder",
         container=True,
     ),
-    Rule(UPPER, ("http_proxy", "https_proxy"), "gRPC would connect the tasks through it; most programs read both"),
+    Rule(
+        UPPER,
+        ("http_proxy", "https_proxy"),
+        "gRPC would connect the tasks through it; most programs read both",
+    ),
     Rule(UNSET, ("grpc_proxy",), "gRPC would connect the tasks through it"),
     Rule(PASS, ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "no_proxy"), "for downloads"),
-    Rule(UNSET, ("OMPI_*", "PMIX_*", "PRTE_*"), "left by an `mpirun` around: JAX believes it before Slurm"),
+    Rule(
+        UNSET,
+        ("OMPI_*", "PMIX_*", "PRTE_*"),
+        "left by an `mpirun` around: JAX believes it before Slurm",
+    ),
     Rule(UNSET, ("OMPI_MCA_ess*", "OMPI_MCA_orte_*"), "likewise: how Open MPI 4 finds its daemons"),
-    Rule(UNSET, ("PMI_FD", "PMI_RANK", "PMI_SIZE"), "likewise: whom MPI programs would take themselves for"),
+    Rule(
+        UNSET,
+        ("PMI_FD", "PMI_RANK", "PMI_SIZE"),
+        "likewise: whom MPI programs would take themselves for",
+    ),
     Rule(PASS, ("OMPI_ALLOW_*", "PRTE_ALLOW_*"), "without them, mpirun does nothing for root"),
-    Rule(PASS, ("OMPI_MCA_*", "PMIX_MCA_*", "PRTE_MCA_*"), "parameters of MPI, for programs with mpi4py"),
+    Rule(
+        PASS,
+        ("OMPI_MCA_*", "PMIX_MCA_*", "PRTE_MCA_*"),
+        "parameters of MPI, for programs with mpi4py",
+    ),
     Rule(PASS, ("SLURM*", "SRUN_*", "PMI_*"), "srun's options, and how JAX finds its processes"),
     Rule(PASS, ("JAX_*", "JAXSIF_*", "XLA_*", "TF_*", "LIBTPU_*", "PJRT_*"), "options of JAX"),
     Rule(
@@ -84,13 +144,22 @@ RULES = (
     ),
     Rule(PASS, ("NCCL_*", "FI_*", "UCX_*", "MELLANOX_*"), "networks"),
     Rule(PASS, ("OMP_*", "MKL_*", "OPENBLAS_*"), "threads of libraries"),
-    Rule(PASS, ("APPTAINER*", "SINGULARITY*"), "options of the runtime; `APPTAINERENV_NAME` is as good as `--env`"),
-    Rule(PASS, ("HOME", "USER", "LOGNAME", "SHELL", "PWD", "TERM", "TZ", "KRB5CCNAME"), "who and where the user is"),
+    Rule(
+        PASS,
+        ("APPTAINER*", "SINGULARITY*"),
+        "options of the runtime; `APPTAINERENV_NAME` is as good as `--env`",
+    ),
+    Rule(
+        PASS,
+        ("HOME", "USER", "LOGNAME", "SHELL", "PWD", "TERM", "TZ", "KRB5CCNAME"),
+        "who and where the user is",
+    ),
 )
 
 _EXACT = {name: rule for rule in RULES for name in rule.names if not name.endswith("*")}
 _PREFIXES = sorted(
-    ((name[:-1], rule) for rule in RULES for name in rule.names if name.endswith("*")), key=lambda one: -len(one[0])
+    ((name[:-1], rule) for rule in RULES for name in rule.names if name.endswith("*")),
+    key=lambda one: -len(one[0]),
 )
 _ANY = tuple(prefix for prefix, _ in _PREFIXES)
 _RUNTIME_PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
@@ -119,7 +188,9 @@ def settle(
     clean: bool = False,
     container: bool = True,
 ) -> Settled:
-    """Apply the table to `environ`. `asked` is --env, `values` has what stands for '...'; `clean` is --cleanenv."""
+    """Apply the table to `environ`. `asked` is --env, `values` has what stands for '...'; `clean`
+    is --cleanenv.
+    """
     host: dict[str, str] = {}
     unset = []
     for name in environ:
@@ -134,7 +205,9 @@ def settle(
     return Settled(host, tuple(unset), {**_settings(environ, values, container), **asked})
 
 
-def _settings(environ: Mapping[str, str], values: Mapping[str, str], container: bool) -> dict[str, str]:
+def _settings(
+    environ: Mapping[str, str], values: Mapping[str, str], container: bool
+) -> dict[str, str]:
     found = {}
     for rule in RULES:
         if rule.action not in (SET, DEFAULT) or (rule.container and not container):
@@ -218,11 +291,19 @@ CAUTIONS = (
 
 
 def find_cautions(
-    environ: Mapping[str, str], asked: Mapping[str, str], clean: bool, gpus: int | None, tasks: int | None
+    environ: Mapping[str, str],
+    asked: Mapping[str, str],
+    clean: bool,
+    gpus: int | None,
+    tasks: int | None,
 ) -> tuple[str, ...]:
     """The warnings that the user's own variables call for."""
     passed = {name: value for name, value in environ.items() if _is_passed(name, clean)}
-    named = {name.partition("ENV_")[2]: value for name, value in environ.items() if name.startswith(_RUNTIME_PREFIXES)}
+    named = {
+        name.partition("ENV_")[2]: value
+        for name, value in environ.items()
+        if name.startswith(_RUNTIME_PREFIXES)
+    }
     request = Request({**passed, **named, **asked}, gpus, tasks)
     found = ((one, request.values[one.name]) for one in CAUTIONS if one.name in request.values)
     return tuple(one.what.format(value) for one, value in found if one.when(value, request))

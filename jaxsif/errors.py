@@ -1,4 +1,5 @@
-"""What a person sees when jaxsif cannot do what was asked: what is wrong, where it came from, what to try.
+"""What a person sees when jaxsif cannot do what was asked: what is wrong, where it came from, what
+to try.
 
 JaxsifError            2    a bad request: options, layout
 ├── SignatureError     1    an image is not signed as was asked
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 
 def printable(line: str) -> str:
-    """Return a line that may hold anything, with escapes in place of control characters and unpaired surrogates."""
+    """Return a line that may hold anything, with escapes in place of control characters and
+    unpaired surrogates.
+    """
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 
@@ -27,9 +30,11 @@ class JaxsifError(Exception):
         self.said = said  # the message of another program, in any number of lines
 
     def render(self) -> str:
-        """The message, up to three lines; a name or a text of others in it moves no cursor and adds no line.
+        """The message, up to three lines; a name or a text of others in it moves no cursor and adds
+        no line.
 
-        The message of another program comes behind the first line, indented: so none of its lines passes for ours.
+        The message of another program comes behind the first line, indented: so none of its lines
+        passes for ours.
         """
         lines = [f"jaxsif: error: {self.what}", *(f"    {line}" for line in self.said.splitlines())]
         if self.where:
@@ -56,7 +61,9 @@ class PortTakenError(HostError):
 
 
 class FolderTakenError(HostError):
-    """The folder for this user's staged images is open to others, or somebody else's; a run can do without."""
+    """The folder for this user's staged images is open to others, or somebody else's; a run can do
+    without.
+    """
 
 
 class ProgramError(JaxsifError):

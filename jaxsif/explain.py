@@ -15,7 +15,9 @@ _HEAD = ("node", "task", "process", "GPUs", "CPUs", "NIC")
 
 
 def render_map(plan: LaunchPlan, allocation: Allocation | None, near: Sequence[Near] | None) -> str:
-    """The table, equal nodes in one row, and the reasons; `near` where this host is a node of the step."""
+    """The table, equal nodes in one row, and the reasons; `near` where this host is a node of the
+    step.
+    """
     layout = plan.layout
     rows: list[tuple[str, ...]] = [_HEAD]
     first = node = 0
@@ -26,7 +28,9 @@ def render_map(plan: LaunchPlan, allocation: Allocation | None, near: Sequence[N
     if near is None:
         rows = [row[:-1] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    ]
     return "\n".join([_title(layout), "", *lines, "", *_reasons(plan, allocation, near)])
 
 
@@ -71,7 +75,9 @@ def _processes(process: int, group: Group, plan: LaunchPlan, allocation: Allocat
 
 def _distribution(plan: LaunchPlan, allocation: Allocation | None) -> str:
     """How Slurm deals tasks to nodes: 'cyclic' of 'cyclic:block'."""
-    given = [word.partition("=")[2] for word in plan.launch_argv if word.startswith("--distribution=")]
+    given = [
+        word.partition("=")[2] for word in plan.launch_argv if word.startswith("--distribution=")
+    ]
     value = given[-1] if given else allocation.distribution if allocation else ""
     return value.split(":")[0].split("=")[0]
 
@@ -86,7 +92,9 @@ def _gpus(ids: tuple[int, ...] | None) -> str:
 
 def cpus_per_task(plan: LaunchPlan) -> int | None:
     """What srun is told of CPUs; the last one counts, as for srun."""
-    given = [word.partition("=")[2] for word in plan.launch_argv if word.startswith("--cpus-per-task=")]
+    given = [
+        word.partition("=")[2] for word in plan.launch_argv if word.startswith("--cpus-per-task=")
+    ]
     return int(given[-1]) if given else None
 
 
@@ -125,9 +133,13 @@ def _ends(names: Sequence[str]) -> str:
     return f"{names[0]} … {names[-1]}" if len(names) > 2 else ", ".join(names)
 
 
-def _reasons(plan: LaunchPlan, allocation: Allocation | None, near: Sequence[Near] | None) -> Iterable[str]:
+def _reasons(
+    plan: LaunchPlan, allocation: Allocation | None, near: Sequence[Near] | None
+) -> Iterable[str]:
     layout = plan.layout
-    yield f"tasks: {layout.why}" + ("; placed by name, since srun goes by CPUs" if layout.placed else "")
+    yield f"tasks: {layout.why}" + (
+        "; placed by name, since srun goes by CPUs" if layout.placed else ""
+    )
     if not any(group.gpus for group in layout.groups):
         yield "GPUs: none" if layout.gpus_per_node == 0 else "GPUs: Slurm decides"
     elif layout.gpu_bind:

@@ -9,7 +9,8 @@ from typing import Any, BinaryIO
 from jaxsif.errors import HostError
 
 MOST_TEXT = 1 << 20  # bytes of a text that is read as a whole
-_MOST_DIGITS = 300  # of a number in JSON: more than any float has; Python needs quadratic time for long ones
+# Of a number in JSON: more than any float has; Python needs quadratic time for long ones.
+_MOST_DIGITS = 300
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -20,14 +21,17 @@ _KINDS = {
 
 
 def open_file(path: str, what: str, source: str = "") -> BinaryIO:
-    """Open a file to read. Raise HostError for a FIFO, a device, a socket or a folder, and OSError; never wait.
+    """Open a file to read. Raise HostError for a FIFO, a device, a socket or a folder, and OSError;
+    never wait.
 
     `what` is for the error, such as 'image'.
     """
-    _check_kind(os.stat(path).st_mode, path, what, source)  # before: to open some devices changes their state
+    # Before: to open some devices changes their state.
+    _check_kind(os.stat(path).st_mode, path, what, source)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _check_kind(os.fstat(descriptor).st_mode, path, what, source)  # another file may have come meanwhile
+        # Another file may have come meanwhile.
+        _check_kind(os.fstat(descriptor).st_mode, path, what, source)
     except HostError:
         os.close(descriptor)
         raise
@@ -41,16 +45,22 @@ def _check_kind(mode: int, path: str, what: str, source: str) -> None:
 
 
 def read_text(path: str, what: str, source: str = "", most: int = MOST_TEXT) -> str:
-    """The text of a small file. Raise HostError for a large one and for what `open_file` refuses, and OSError."""
+    """The text of a small file. Raise HostError for a large one and for what `open_file` refuses,
+    and OSError.
+    """
     with open_file(path, what, source) as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise HostError(f"{what} has more than {most} bytes: {path}", source, "look at it, or remove it")
+        raise HostError(
+            f"{what} has more than {most} bytes: {path}", source, "look at it, or remove it"
+        )
     return data.decode(errors="replace")
 
 
 def parse_json(text: str) -> Any:
-    """The value that a JSON text stands for; raises ValueError also for what json would raise another error for."""
+    """The value that a JSON text stands for; raises ValueError also for what json would raise
+    another error for.
+    """
     import json
 
     try:
@@ -62,7 +72,11 @@ def parse_json(text: str) -> Any:
 def find(value: Any, *keys: str | int) -> Any:
     """What lies below these keys and indexes of a parsed JSON; None where nothing does."""
     for key in keys:
-        fits = isinstance(value, dict) if isinstance(key, str) else isinstance(value, list) and key < len(value)
+        fits = (
+            isinstance(value, dict)
+            if isinstance(key, str)
+            else isinstance(value, list) and key < len(value)
+        )
         value = (value.get(key) if isinstance(value, dict) else value[key]) if fits else None
     return value
 

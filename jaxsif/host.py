@@ -44,13 +44,19 @@ def probe(
     allocation: Allocation | None,
     environ: Mapping[str, str],
 ) -> tuple[Host, str]:
-    """The host as a plan needs it, and where its image comes from; raises JaxsifError for what is missing."""
+    """The host as a plan needs it, and where its image comes from; raises JaxsifError for what is
+    missing.
+    """
     has_srun = find_executable(SRUN, environ) is not None
     launcher = choose_launcher(options.launcher, has_srun, allocation)
     if launcher == MPIRUN and not find_executable(MPIRUN, environ):
-        raise HostError("mpirun is not on the PATH", options.source("launcher"), "load Open MPI's module")
+        raise HostError(
+            "mpirun is not on the PATH", options.source("launcher"), "load Open MPI's module"
+        )
     runtime = require_runtime(environ) if LAUNCHERS[launcher].spans_nodes else find_runtime(environ)
-    hosts, hosts_source = _find_hosts(options, allocation, environ) if launcher == MPIRUN else ((), "")
+    hosts, hosts_source = (
+        _find_hosts(options, allocation, environ) if launcher == MPIRUN else ((), "")
+    )
     image = find_image(named) if runtime else None
     if not any(word.startswith(("--chdir", "-D")) for word in options.srun_args):
         check_program(options.command)
@@ -74,7 +80,9 @@ def probe(
 def _find_hosts(
     options: RunOptions, allocation: Allocation | None, environ: Mapping[str, str]
 ) -> tuple[tuple[mpirun.Host, ...], str]:
-    """The hosts for mpirun, and what names them: an option, the job that this is in, or this machine alone."""
+    """The hosts for mpirun, and what names them: an option, the job that this is in, or this
+    machine alone.
+    """
     if options.hosts is not None:
         return mpirun.parse_hosts(options.hosts, options.source("hosts")), options.source("hosts")
     if options.hostfile is not None:
@@ -94,10 +102,16 @@ def _read_hostfile(path: str, source: str) -> tuple[tuple[mpirun.Host, ...], str
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read(_LONGEST_HOSTFILE + 1)
     except OSError as error:
-        raise JaxsifError(f"cannot read the hosts of {path}: {error.strerror}", source, "correct the path") from error
+        raise JaxsifError(
+            f"cannot read the hosts of {path}: {error.strerror}", source, "correct the path"
+        ) from error
     if len(text) > _LONGEST_HOSTFILE:
         reason = f"more than {_LONGEST_HOSTFILE} characters"
-        raise JaxsifError(f"cannot read the hosts of {path}: {reason}", source, "name fewer hosts, each as NAME:SLOTS")
+        raise JaxsifError(
+            f"cannot read the hosts of {path}: {reason}",
+            source,
+            "name fewer hosts, each as NAME:SLOTS",
+        )
     return mpirun.parse_hostfile(text, f"{path}, of {source}"), source
 
 
@@ -109,14 +123,20 @@ def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
 
 
 def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
-    """JAXSIF_RUNTIME, or apptainer or singularity on the PATH; raises HostError for one that cannot be executed."""
+    """JAXSIF_RUNTIME, or apptainer or singularity on the PATH; raises HostError for one that cannot
+    be executed.
+    """
     named = environ.get("JAXSIF_RUNTIME")
     for command in (named,) if named else _RUNTIMES:
         found = find_executable(command, environ)
         if found:
             return Runtime.from_executable(command, os.path.realpath(found))
     if named:
-        raise HostError(f"cannot execute the container runtime {named}", "JAXSIF_RUNTIME", "unset it, or correct it")
+        raise HostError(
+            f"cannot execute the container runtime {named}",
+            "JAXSIF_RUNTIME",
+            "unset it, or correct it",
+        )
     return None
 
 
@@ -142,15 +162,23 @@ def find_image(setting: Setting | None) -> Image:
                 "no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here",
                 hint="module load jax/sif, make image, or pass --image PATH",
             )
-        raise HostError(f"image not found: {named}", source, "make image, module load jax/sif, or pass --image PATH")
+        raise HostError(
+            f"image not found: {named}",
+            source,
+            "make image, module load jax/sif, or pass --image PATH",
+        )
     writers = "" if source else find_writers(named)
     if writers:
-        raise HostError("others may have written ./jax.sif, and nothing names it", writers, "--image ./jax.sif")
+        raise HostError(
+            "others may have written ./jax.sif, and nothing names it", writers, "--image ./jax.sif"
+        )
     source = source or "./jax.sif"
     if not stat.S_ISDIR(mode):
         _check_file(named, source)
     elif _mode(os.path.join(named, ".singularity.d"), source) is None:
-        raise HostError(f"not an image: {named} is a folder without .singularity.d", source, "pass a .sif file")
+        raise HostError(
+            f"not an image: {named} is a folder without .singularity.d", source, "pass a .sif file"
+        )
     return Image(os.path.abspath(named), source)
 
 
@@ -165,7 +193,9 @@ def _mode(path: str, source: str) -> int | None:
 
 
 def _unreadable(image: str, source: str, error: OSError) -> HostError:
-    return HostError(f"cannot read image {image}: {error.strerror}", source, "check its path and permissions")
+    return HostError(
+        f"cannot read image {image}: {error.strerror}", source, "check its path and permissions"
+    )
 
 
 def _check_file(image: str, source: str) -> None:
@@ -177,18 +207,24 @@ def _check_file(image: str, source: str) -> None:
 
 
 def check_state(image: str, state: str, source: str) -> None:
-    """Raise HostError unless the file of an image is as `find_state` told when a policy looked at it."""
+    """Raise HostError unless the file of an image is as `find_state` told when a policy looked at
+    it.
+    """
     try:
         found = find_state(image)
     except OSError as error:
         raise _unreadable(image, source, error) from error
     if found != state:
-        raise HostError(f"the image changed while the policy looked at it: {image}", source, "run it again")
+        raise HostError(
+            f"the image changed while the policy looked at it: {image}", source, "run it again"
+        )
 
 
 @contextmanager
 def unchanged_image(host: Host) -> Iterator[None]:
-    """Raise HostError where a policy allowed the image, and its file changes before what runs it here has ended."""
+    """Raise HostError where a policy allowed the image, and its file changes before what runs it
+    here has ended.
+    """
     states = [(host.image, host.allowed[1])] if host.image and host.allowed else []
     for image, state in states:
         check_state(image, state, "this host")
@@ -216,7 +252,11 @@ def find_port(ports: range) -> int:
     """One of `free_ports`; raises HostError when there is none."""
     port = next(free_ports(ports), None)
     if port is None:
-        raise HostError(f"none of the ports {ports[0]} to {ports[-1]} is free", "this host", "--coordinator-ports")
+        raise HostError(
+            f"none of the ports {ports[0]} to {ports[-1]} is free",
+            "this host",
+            "--coordinator-ports",
+        )
     return port
 
 
@@ -240,18 +280,28 @@ def _count_gpus(environ: Mapping[str, str]) -> int:
     """NVIDIA GPUs that this process may use."""
     if "CUDA_VISIBLE_DEVICES" in environ:
         return len(visible_gpus(environ["CUDA_VISIBLE_DEVICES"]))
-    return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
+    return len(
+        [name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()]
+    )
 
 
 def _job_gpus(options: RunOptions, allocation: Allocation | None) -> Counts | None:
-    """Ask Slurm for the job's GPUs when the number of tasks depends on them and the environment does not tell."""
-    if allocation is None or options.gpus_per_node or all(map(gpus_of, allocation.components or (allocation,))):
+    """Ask Slurm for the job's GPUs when the number of tasks depends on them and the environment
+    does not tell.
+    """
+    if (
+        allocation is None
+        or options.gpus_per_node
+        or all(map(gpus_of, allocation.components or (allocation,)))
+    ):
         return None
     tasks = options.ntasks_per_node or options.ntasks or options.per_node or allocation.ntasks
     if tasks and not allocation.gpus and not options.allow_uneven and not options.gpu_bind:
         return None
     try:
-        return parse_job_gpus(process.output("scontrol", "--details", "show", "job", allocation.job_id))
+        return parse_job_gpus(
+            process.output("scontrol", "--details", "show", "job", allocation.job_id)
+        )
     except (OSError, subprocess.CalledProcessError) as error:
         raise HostError(
             f"scontrol does not tell the GPUs of job {allocation.job_id}",

@@ -1,7 +1,8 @@
-"""Slurm's node lists, as in SLURM_JOB_NODELIST: 'a,b', 'n[001-015,20],h', 'rack[1-2]n[1-4]', 'cn[1-2]-ib', 'node[7]'.
+"""Slurm's node lists, as in SLURM_JOB_NODELIST: 'a,b', 'n[001-015,20],h', 'rack[1-2]n[1-4]',
+'cn[1-2]-ib', 'node[7]'.
 
-As `scontrol show hostnames` reads them, in its order, without a process. jaxsif/task/coordinator.py has a first name
-of its own, for it imports nothing of jaxsif.
+As `scontrol show hostnames` reads them, in its order, without a process. jaxsif/task/coordinator.py
+has a first name of its own, for it imports nothing of jaxsif.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _LONGEST_NAME = 255  # of a host, see gethostname(2) and DNS
 
 
 def expand(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> tuple[str, ...]:
-    """All names, in Slurm's order; raises JaxsifError for what is no node list, or too long. An empty text has none."""
+    """All names, in Slurm's order; raises JaxsifError for what is no node list, or too long. An
+    empty text has none.
+    """
     number = count(nodelist, source)
     if "[" not in nodelist:  # plain names, as most lists of few nodes are
         return tuple(nodelist.split(",")) if number else ()
@@ -34,7 +37,11 @@ def count(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> int:
     """How many names `expand` gives, without making them."""
     number = sum(_count_entry(entry, nodelist, source) for entry in _entries(nodelist, source))
     if number > MOST_NODES:
-        raise JaxsifError(f"a list of more than {MOST_NODES} nodes: {shorten(nodelist)!r}", source, "name fewer nodes")
+        raise JaxsifError(
+            f"a list of more than {MOST_NODES} nodes: {shorten(nodelist)!r}",
+            source,
+            "name fewer nodes",
+        )
     return number
 
 
@@ -80,11 +87,15 @@ def _numbers(group: str, nodelist: str, source: str) -> list[str]:
 
 
 def _expand_entry(entry: str, nodelist: str, source: str) -> list[str]:
-    """The names of one entry. In Slurm's order, the last group runs fastest, then the first one, the second one, …"""
+    """The names of one entry. In Slurm's order, the last group runs fastest, then the first one,
+    the second one, …
+    """
     before, *rest = re.split(_GROUP, entry)
     names = [before]
     for position in range(0, len(rest), 2):
-        ends = [number + rest[position + 1] for number in _numbers(rest[position], nodelist, source)]
+        ends = [
+            number + rest[position + 1] for number in _numbers(rest[position], nodelist, source)
+        ]
         if position + 2 < len(rest):
             names = [name + end for end in ends for name in names]
         else:
@@ -94,5 +105,7 @@ def _expand_entry(entry: str, nodelist: str, source: str) -> list[str]:
 
 def _error(nodelist: str, source: str) -> JaxsifError:
     return JaxsifError(
-        f"not a node list: {shorten(nodelist)!r}", source, "scontrol show hostnames shows how Slurm reads it"
+        f"not a node list: {shorten(nodelist)!r}",
+        source,
+        "scontrol show hostnames shows how Slurm reads it",
     )

@@ -1,4 +1,6 @@
-"""The file of an image: where its root file system lies in it, and the digest that names that, whoever signed it."""
+"""The file of an image: where its root file system lies in it, and the digest that names that,
+whoever signed it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from typing import Any, BinaryIO
 
 from jaxsif.errors import HostError
 from jaxsif.foreign import MOST_TEXT, open_file, parse_json, read_text
-from jaxsif.sif import HEADER_SIZE, DataObject, Header, check_field, check_sif, check_time, parse_descriptors
+from jaxsif.sif import (
+    HEADER_SIZE,
+    DataObject,
+    Header,
+    check_field,
+    check_sif,
+    check_time,
+    parse_descriptors,
+)
 
 _CHUNK = 1 << 20  # bytes read at once
 _MOST_REMEMBERED = 4 << 20  # bytes: hundreds of images, each with the names of its libraries
@@ -21,13 +31,17 @@ def open_image(image: str, source: str = "") -> BinaryIO:
 
 
 def read_header(file: BinaryIO, image: str, source: str = "") -> Header:
-    """What a SIF file says of itself; raise HostError for one that is none or is cut short, and OSError."""
+    """What a SIF file says of itself; raise HostError for one that is none or is cut short, and
+    OSError.
+    """
     file.seek(0)
     return check_sif(file.read(HEADER_SIZE), _size(file), image, source)
 
 
 def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
-    """The parts of a SIF file; raise HostError as `read_header`, and for parts that are not in it; and OSError."""
+    """The parts of a SIF file; raise HostError as `read_header`, and for parts that are not in it;
+    and OSError.
+    """
     with open_image(image, source) as file:
         header = read_header(file, image, source)
         file.seek(header.table)
@@ -35,7 +49,9 @@ def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
 
 
 def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
-    """The parts of one kind, such as 'signature', and their bytes; raise HostError for large ones, and OSError."""
+    """The parts of one kind, such as 'signature', and their bytes; raise HostError for large ones,
+    and OSError.
+    """
     parts = [part for part in read_objects(image) if part.type == kind]
     size = sum(part.size for part in parts)
     check_field(size <= MOST_TEXT, f"size of its {kind} parts", size, image, "")
@@ -49,7 +65,9 @@ def _read_at(file: BinaryIO, part: DataObject) -> bytes:
 
 
 def read_created(image: str) -> int:
-    """When the image was made, in seconds since 1970; raise HostError where it does not tell, and OSError."""
+    """When the image was made, in seconds since 1970; raise HostError where it does not tell, and
+    OSError.
+    """
     with open_image(image) as file:
         return check_time(read_header(file, image), image)
 
@@ -59,9 +77,11 @@ def _size(file: BinaryIO) -> int:
 
 
 def find_root(image: str, source: str = "") -> DataObject:
-    """The partition that becomes the container's root; raises HostError where there is no such one, or more than it.
+    """The partition that becomes the container's root; raises HostError where there is no such one,
+    or more than it.
 
-    A second partition would be laid over the root, and no digest of the first one tells what is seen then.
+    A second partition would be laid over the root, and no digest of the first one tells what is
+    seen then.
     """
     partitions = [part for part in read_objects(image, source) if part.type == "partition"]
     roots = [part for part in partitions if part.system]
@@ -75,7 +95,8 @@ def find_root(image: str, source: str = "") -> DataObject:
 
 
 def digest(image: str, source: str = "", progress: Callable[[int], None] | None = None) -> str:
-    """'sha256:…' over the root file system: the same before and after signing, and for builds of the same inputs.
+    """'sha256:…' over the root file system: the same before and after signing, and for builds of
+    the same inputs.
 
     `progress` is told the bytes read so far. Raises HostError as `find_root`, and OSError.
     """
@@ -89,7 +110,9 @@ def digest(image: str, source: str = "", progress: Callable[[int], None] | None 
         while left:
             data = file.read(min(left, _CHUNK))
             if not data:
-                raise HostError(f"image ended {left} bytes too early: {image}", source, "copy or build it again")
+                raise HostError(
+                    f"image ended {left} bytes too early: {image}", source, "copy or build it again"
+                )
             found.update(data)
             left -= len(data)
             if progress:
@@ -119,10 +142,14 @@ def known_digest(image: str, environ: Mapping[str, str]) -> str | None:
 
 
 def remembered(image: str, what: str, environ: Mapping[str, str], find: Callable[[], str]) -> str:
-    """What `find` returned when it was last asked for `what` about `image`; found again when the file has changed."""
+    """What `find` returned when it was last asked for `what` about `image`; found again when the
+    file has changed.
+    """
     state = _state(image)  # before: the file may change while it is read
     found = _entry(image, state, environ).get(what)
-    return found if isinstance(found, str) and found else remember(image, what, find(), environ, state)
+    return (
+        found if isinstance(found, str) and found else remember(image, what, find(), environ, state)
+    )
 
 
 def known(image: str, what: str, environ: Mapping[str, str]) -> str | None:
@@ -131,12 +158,22 @@ def known(image: str, what: str, environ: Mapping[str, str]) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def remember(image: str, what: str, value: str, environ: Mapping[str, str], state: list[int] | None = None) -> str:
-    """Keep `value`, where that is possible, for `known`; return it. Raises OSError when there is no such image."""
+def remember(
+    image: str, what: str, value: str, environ: Mapping[str, str], state: list[int] | None = None
+) -> str:
+    """Keep `value`, where that is possible, for `known`; return it. Raises OSError when there is no
+    such image.
+    """
     state = state or _state(image)
     entries = _recall(_memory(environ))
-    entries[os.path.realpath(image)] = {**_entry(image, state, environ), "state": state, what: value}
-    _memorize(_memory(environ), {name: entry for name, entry in entries.items() if os.path.exists(name)})
+    entries[os.path.realpath(image)] = {
+        **_entry(image, state, environ),
+        "state": state,
+        what: value,
+    }
+    _memorize(
+        _memory(environ), {name: entry for name, entry in entries.items() if os.path.exists(name)}
+    )
     return value
 
 
@@ -147,13 +184,17 @@ def _entry(image: str, state: list[int], environ: Mapping[str, str]) -> dict[str
 
 
 def _state(image: str) -> list[int]:
-    """What changes when the file's content does, and is the same on all hosts: on NFS and Lustre, st_dev is not."""
+    """What changes when the file's content does, and is the same on all hosts: on NFS and Lustre,
+    st_dev is not.
+    """
     status = os.stat(image)
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def find_state(image: str) -> str:
-    """INODE:SIZE:TIME of the image's file, by which a node knows it (jaxsif/node/allowed.py); raises OSError."""
+    """INODE:SIZE:TIME of the image's file, by which a node knows it (jaxsif/node/allowed.py);
+    raises OSError.
+    """
     inode, size, _, changed = _state(image)
     return f"{inode}:{size}:{changed}"
 
@@ -174,7 +215,8 @@ def _memorize(memory: str, known: Mapping[str, Any]) -> None:
     import json
 
     partial = f"{memory}.{os.getpid()}"
-    with suppress(OSError):  # a home that is full or cannot be written: next time the image is read again
+    # A home that is full or cannot be written: next time the image is read again.
+    with suppress(OSError):
         os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
         try:
             with open(partial, "w") as file:
@@ -192,5 +234,7 @@ def cache_folder(environ: Mapping[str, str]) -> str:
 
 
 def staged_path(folder: str, digest: str) -> str:
-    """Where a node has the image of this digest, below `folder`, for `jaxsif run --stage`: of this user alone."""
+    """Where a node has the image of this digest, below `folder`, for `jaxsif run --stage`: of this
+    user alone.
+    """
     return os.path.join(folder, f"jaxsif-{os.getuid()}", digest.partition(":")[2][:16])

@@ -20,7 +20,9 @@ _MARK = "jaxsif"  # in a kernel's metadata: ours to replace
 
 
 def find_module(names: Sequence[str], host: Host, environ: Mapping[str, str]) -> str:
-    """The first of the modules that the image, with its layers, has; raises HostError. Looked for on this host."""
+    """The first of the modules that the image, with its layers, has; raises HostError. Looked for
+    on this host.
+    """
     found = find_packages(names, host, environ)
     if not found:
         package = names[0]
@@ -33,20 +35,32 @@ def find_module(names: Sequence[str], host: Host, environ: Mapping[str, str]) ->
 
 
 def install_kernel(
-    name: str, options: RunOptions, host: Host, plan: LaunchPlan, runtime: str, environ: Mapping[str, str]
+    name: str,
+    options: RunOptions,
+    host: Host,
+    plan: LaunchPlan,
+    runtime: str,
+    environ: Mapping[str, str],
 ) -> Path:
     """Write a kernel specification of the image for this user's Jupyter; return its file.
 
-    `runtime` is the path of the container engine: who starts kernels may have another PATH. Raises JaxsifError where
-    there is a kernel of this name that is not ours.
+    `runtime` is the path of the container engine: who starts kernels may have another PATH. Raises
+    JaxsifError where there is a kernel of this name that is not ours.
     """
     assert host.runtime is not None
     assert host.image is not None
-    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):  # Jupyter finds no others, and the name is a folder's
-        raise JaxsifError(f"not a name for a kernel: {name!r}", "--kernel", "letters, digits and ._- only")
+    # Jupyter finds no others, and the name is a folder's.
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
+        raise JaxsifError(
+            f"not a name for a kernel: {name!r}", "--kernel", "letters, digits and ._- only"
+        )
     path = _data_folder(environ) / "kernels" / name / "kernel.json"
     if path.exists() and not _is_ours(path):
-        raise JaxsifError(f"there is a kernel {name} already, and jaxsif did not make it", str(path), "another name")
+        raise JaxsifError(
+            f"there is a kernel {name} already, and jaxsif did not make it",
+            str(path),
+            "another name",
+        )
     prefix = host.runtime.prefix
     command = ("python3", "-m", "ipykernel_launcher", "-f", "{connection_file}")
     engine = host.runtime._replace(command=runtime)
@@ -85,4 +99,7 @@ def _data_folder(environ: Mapping[str, str]) -> Path:
     """Where Jupyter looks for what a user installed; see `jupyter --paths`."""
     if environ.get("JUPYTER_DATA_DIR"):
         return Path(environ["JUPYTER_DATA_DIR"])
-    return Path(environ.get("XDG_DATA_HOME") or Path(environ.get("HOME", "/"), ".local/share")) / "jupyter"
+    return (
+        Path(environ.get("XDG_DATA_HOME") or Path(environ.get("HOME", "/"), ".local/share"))
+        / "jupyter"
+    )

@@ -34,10 +34,12 @@ def launch_until_port_is_free(
     verbose: bool = False,
     stdout: Reader | None = None,
 ) -> int:
-    """As `launch`; when the port turns out to be taken on the first task's node, once more with the next of `others`.
+    """As `launch`; when the port turns out to be taken on the first task's node, once more with the
+    next of `others`.
 
-    Nobody could tell the other tasks of another port, and to ask the node before each start would take longer than the
-    start. The first task refuses before its program's first line; other tasks may have run theirs.
+    Nobody could tell the other tasks of another port, and to ask the node before each start would
+    take longer than the start. The first task refuses before its program's first line; other tasks
+    may have run theirs.
     """
     while True:
         try:
@@ -55,10 +57,12 @@ def plans_for_other_ports(
 ) -> Iterator[LaunchPlan]:
     """A few more plans of the same request, each with another port.
 
-    None where the program is no Python: a script may have come far before the first Python looked at the port. And
-    none where --env names the port.
+    None where the program is no Python: a script may have come far before the first Python looked
+    at the port. And none where --env names the port.
     """
-    if os.path.basename(options.command[0]).startswith("python") and PORT_VARIABLE not in dict(options.env):
+    if os.path.basename(options.command[0]).startswith("python") and PORT_VARIABLE not in dict(
+        options.env
+    ):
         others = (port for port in free_ports(coordinator_ports(options)) if port != host.port)
         for port in islice(others, _MORE_PORTS):
             yield build(options, host._replace(port=port, step=step_name()), allocation, environ)
@@ -79,10 +83,11 @@ def launch(
     verbose: bool = False,
     stdout: Reader | None = None,
 ) -> int:
-    """Run the plan to its end; return 0 or 128 + N for a signal to us, raise JaxsifError with the cause otherwise.
+    """Run the plan to its end; return 0 or 128 + N for a signal to us, raise JaxsifError with the
+    cause otherwise.
 
-    `note` is told where tasks were that a signal to us has ended; with `verbose`, of their compile cache, too.
-    `stdout` makes what reads their standard output, which is ours without it.
+    `note` is told where tasks were that a signal to us has ended; with `verbose`, of their compile
+    cache, too. `stdout` makes what reads their standard output, which is ours without it.
     """
     base = {name: value for name, value in environ.items() if name not in plan.unset_environ}
     base.update(plan.set_environ)
@@ -92,7 +97,9 @@ def launch(
     from jaxsif.culprit import End, describe_alone, describe_cache, describe_places, find_failure
 
     changed = plan.image if plan.image and _is_rewritten(image, _content_of(plan.image)) else ""
-    end = End(ended.status, plan.launcher, plan.layout.ntasks, ended.interrupted, ended.killed, changed)
+    end = End(
+        ended.status, plan.launcher, plan.layout.ntasks, ended.interrupted, ended.killed, changed
+    )
     failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
     places = describe_places(seen.reports) if ended.interrupted and not failure else ""
     for line in filter(None, (describe_cache(seen.reports) if verbose else "", places)):
@@ -117,7 +124,9 @@ def _import_culprit() -> None:
 
 
 def _content_of(image: str | None) -> tuple[int, ...] | None:
-    """The number of an image's file, and what changes when it is written to; None where there is none."""
+    """The number of an image's file, and what changes when it is written to; None where there is
+    none.
+    """
     try:
         found = os.stat(image) if image else None
     except OSError:
@@ -126,7 +135,9 @@ def _content_of(image: str | None) -> tuple[int, ...] | None:
 
 
 def _is_rewritten(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> bool:
-    """Whether it is the same file with another content; a new file of that name leaves running programs the old one."""
+    """Whether it is the same file with another content; a new file of that name leaves running
+    programs the old one.
+    """
     return bool(before and after and before[0] == after[0] and before != after)
 
 
@@ -146,13 +157,17 @@ def _srun_children(
         job = step.partition(".")[0]
         return ("scancel", step, *([] if has_job else [job])) if step else ()
 
-    return [Child(plan.argv, environ, seen.feed, read, insist=INSIST[:1], remote=Remote(end, clear))]
+    return [
+        Child(plan.argv, environ, seen.feed, read, insist=INSIST[:1], remote=Remote(end, clear))
+    ]
 
 
 def _mpirun_children(
     plan: LaunchPlan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
 ) -> list[Child]:
-    """mpirun, alone in its session: a second Ctrl-C, the terminal's beside ours, would make it leave its tasks."""
+    """mpirun, alone in its session: a second Ctrl-C, the terminal's beside ours, would make it
+    leave its tasks.
+    """
     out, err = Output(plan.label), Output(plan.label)
 
     def stderr(data: bytes) -> bytes:
@@ -165,7 +180,16 @@ def _mpirun_children(
         return shown + seen.feed(b"")
 
     read = stdout() if stdout else None
-    return [Child(plan.argv, environ, stderr, out.feed if plan.label else read, own_group=True, insist=INSIST_ONCE)]
+    return [
+        Child(
+            plan.argv,
+            environ,
+            stderr,
+            out.feed if plan.label else read,
+            own_group=True,
+            insist=INSIST_ONCE,
+        )
+    ]
 
 
 def _local_children(
@@ -198,7 +222,9 @@ _CHILDREN = {SRUN: _srun_children, LOCAL: _local_children, MPIRUN: _mpirun_child
 
 
 class _Labeller:
-    """Prefixes whole lines with the process's number, and cuts long ones into several, as srun --label does."""
+    """Prefixes whole lines with the process's number, and cuts long ones into several, as srun
+    --label does.
+    """
 
     def __init__(self, index: int, reports: ReportFilter) -> None:
         self._prefix = f"{index}: ".encode()

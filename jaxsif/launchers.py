@@ -1,7 +1,7 @@
 """The launchers: what starts the tasks, and in which words they differ.
 
-A launcher is an entry here, one in layouts/choose.py (its layout) and one in launch.py (its processes); plan.py writes
-its argument vector.
+A launcher is an entry here, one in layouts/choose.py (its layout) and one in launch.py (its
+processes); plan.py writes its argument vector.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Layers: files of packages that `jaxsif run` mounts over an image; where they are, and whether they fit the image.
+"""Layers: files of packages that `jaxsif run` mounts over an image; where they are, and whether
+they fit the image.
 
-Each layer is NAME.json, which tells what it is and names its squashfs file beside it. The JSON is renamed into place
-last, so a layer is there whole or not at all. `jaxsif.layering` makes them.
+Each layer is NAME.json, which tells what it is and names its squashfs file beside it. The JSON is
+renamed into place last, so a layer is there whole or not at all. `jaxsif.layering` makes them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Layer(NamedTuple):
     size: int  # its bytes
     image: str  # the real path of the image that it was made for
     image_key: str  # that image's digest; 'folder:PATH' of an unpacked one
-    image_state: tuple[int, int]  # its size and time of change: while they stay, the digest need not be looked at
+    # Its size and time of change: while they stay, the digest need not be looked at.
+    image_state: tuple[int, int]
     python: str  # the version of the image's Python
     created: str  # ISO 8601
     requirements: tuple[str, ...]  # as given
@@ -64,7 +66,9 @@ def list_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
-    """The layer called `name`; raises JaxsifError where there is none, and HostError where its JSON is damaged."""
+    """The layer called `name`; raises JaxsifError where there is none, and HostError where its JSON
+    is damaged.
+    """
     path = os.path.join(layers_folder(environ), f"{check_name(name, source)}.json")
     try:
         return _parse_layer(name, parse_json(read_text(path, "its JSON")))
@@ -73,11 +77,15 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
         hint = f"one of {known}" if known else f"jaxsif layer create {name} PACKAGE..."
         raise JaxsifError(f"no layer {name}", f"{source}, {os.path.dirname(path)}", hint) from None
     except (ValueError, OSError, HostError) as error:
-        raise HostError(f"cannot read layer {name}: {error}", path, f"jaxsif layer remove {name}") from error
+        raise HostError(
+            f"cannot read layer {name}: {error}", path, f"jaxsif layer remove {name}"
+        ) from error
 
 
 def _parse_layer(name: str, entry: Any) -> Layer:
-    """The layer of a JSON object; raises ValueError that names the field which is not as it must be."""
+    """The layer of a JSON object; raises ValueError that names the field which is not as it must
+    be.
+    """
     if not isinstance(entry, dict):
         raise ValueError("it holds no object")
     for field in Layer._fields:
@@ -90,15 +98,20 @@ def _parse_layer(name: str, entry: Any) -> Layer:
             raise ValueError(f"it has a field {field[:_LONGEST_NAME]!r}, which no layer has")
     if entry["name"] != name or not re.fullmatch(rf"{name}\.[0-9a-f]+\.sqfs", entry["file"]):
         raise ValueError(f"its name or file is not that of {name}")
-    sequences = {field: tuple(entry[field]) for field in ("image_state", "requirements", "allow_replace")}
+    sequences = {
+        field: tuple(entry[field]) for field in ("image_state", "requirements", "allow_replace")
+    }
     return Layer(**{**entry, **sequences})
 
 
 def _is_text(value: Any) -> bool:
-    """Whether it is a text that can be a path: without NUL, and as bytes without a part of a character."""
+    """Whether it is a text that can be a path: without NUL, and as bytes without a part of a
+    character.
+    """
     if not isinstance(value, str) or len(value) > _LONGEST or "\0" in value:
         return False
-    return not re.search("[\ud800-\udc7f\udd00-\udfff]", value)  # the others stand for bytes that are no UTF-8
+    # The others stand for bytes that are no UTF-8.
+    return not re.search("[\ud800-\udc7f\udd00-\udfff]", value)
 
 
 def _is_size(value: Any) -> bool:
@@ -127,7 +140,9 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> str:
-    """What an image is known by: its digest, also after a copy; an unpacked one has none, and so its path."""
+    """What an image is known by: its digest, also after a copy; an unpacked one has none, and so
+    its path.
+    """
     if os.path.isdir(image):
         return f"folder:{os.path.realpath(image)}"
     return remembered_digest(image, environ, source)
@@ -150,7 +165,8 @@ def is_made_for(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
 def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
     """What is wrong with a layer's file; '' where nothing is.
 
-    The file's name has a part of its digest, which is remembered for as long as the file does not change.
+    The file's name has a part of its digest, which is remembered for as long as the file does not
+    change.
     """
     path = os.path.join(layers_folder(environ), layer.file)
     try:
@@ -169,22 +185,34 @@ def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
 
 
 def name_file(name: str, path: str) -> str:
-    """The name of a layer's squashfs file: what has other content has another name. No name of a layer has a dot."""
+    """The name of a layer's squashfs file: what has other content has another name. No name of a
+    layer has a dot.
+    """
     return f"{name}.{checksum(path)[:12]}.sqfs"
 
 
-def find_layers(names: Sequence[str], source: str, image: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The files to mount over `image`, in order; raises JaxsifError for what does not fit it or one another."""
+def find_layers(
+    names: Sequence[str], source: str, image: str | None, environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The files to mount over `image`, in order; raises JaxsifError for what does not fit it or one
+    another.
+    """
     if not names:
         return ()
     if image is None:
-        raise HostError("layers need a container runtime, and there is none here", source, "load Apptainer's module")
+        raise HostError(
+            "layers need a container runtime, and there is none here",
+            source,
+            "load Apptainer's module",
+        )
     layers = [read_layer(name, environ, source) for name in dict.fromkeys(names)]
     for layer in layers:
         damage = find_damage(layer, environ)
         if damage:
             raise HostError(
-                f"layer {layer.name} is damaged: {damage}", source, f"jaxsif layer update --image {image} {layer.name}"
+                f"layer {layer.name} is damaged: {damage}",
+                source,
+                f"jaxsif layer update --image {image} {layer.name}",
             )
         if not is_made_for(layer, image, environ):
             raise JaxsifError(
@@ -197,7 +225,9 @@ def find_layers(names: Sequence[str], source: str, image: str | None, environ: M
 
 
 def describe_layers(files: Sequence[str]) -> str:
-    """The names of layers by their files, each with the part of its digest that is in the file's name."""
+    """The names of layers by their files, each with the part of its digest that is in the file's
+    name.
+    """
     parts = (os.path.basename(file).split(".") for file in files)
     return ", ".join(f"{name} (sha256:{digest})" for name, digest, _ in parts)
 

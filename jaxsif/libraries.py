@@ -1,4 +1,6 @@
-"""Libraries of the host for the container: which they are, where they go, and whether they fit the image's system."""
+"""Libraries of the host for the container: which they are, where they go, and whether they fit the
+image's system.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Libraries(NamedTuple):
 
     @property
     def binds(self) -> tuple[str, ...]:
-        """As for --bind. A folder stays where it is: libraries find each other by paths that were built into them."""
+        """As for --bind. A folder stays where it is: libraries find each other by paths that were
+        built into them.
+        """
         return tuple(f"{path}:{_inside(path)}:ro" for path in self.paths)
 
     @property
@@ -67,12 +71,16 @@ def find_libraries(setting: Setting) -> Libraries:
     return Libraries(tuple(paths), setting.source)
 
 
-def check_libraries(libraries: Libraries, runtime: str, image: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+def check_libraries(
+    libraries: Libraries, runtime: str, image: str, environ: Mapping[str, str]
+) -> tuple[str, ...]:
     """Raise HostError where a library needs a newer glibc or another CUDA than the image has.
 
     Return warnings of libraries that they need and that neither side has.
     """
-    needs = {path: one for path, one in ((path, _read(path)) for path in _files(libraries.paths)) if one}
+    needs = {
+        path: one for path, one in ((path, _read(path)) for path in _files(libraries.paths)) if one
+    }
     if not needs:
         return ()
     glibc, theirs = _system(runtime, image, environ)
@@ -89,7 +97,12 @@ def check_libraries(libraries: Libraries, runtime: str, image: str, environ: Map
 
 def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
     """Raise HostError where a library was built for another CUDA than the image's label names."""
-    wanted = {name: path for path, one in needs.items() for name in one.libraries if name.startswith(_CUDA)}
+    wanted = {
+        name: path
+        for path, one in needs.items()
+        for name in one.libraries
+        if name.startswith(_CUDA)
+    }
     if not wanted:
         return
     from jaxsif.images.labels import read_labels  # here: few libraries want CUDA
@@ -108,7 +121,9 @@ def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
 def _missing(needs: Mapping[str, Needs], theirs: Iterable[str], source: str) -> Iterable[str]:
     there = {os.path.basename(path) for path in needs} | set(theirs)
     for path, one in needs.items():
-        names = [name for name in one.libraries if name not in there and not name.startswith(_COME_LATER)]
+        names = [
+            name for name in one.libraries if name not in there and not name.startswith(_COME_LATER)
+        ]
         if names:
             yield f"warning: {path} needs {', '.join(names)}: neither in the image nor in {source}"
 
@@ -129,10 +144,14 @@ def _read(path: str) -> Needs | None:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return read_needs(data)
     except OSError as error:
-        raise HostError(f"cannot read {path}: {error.strerror}", "a fabric's libraries", "check permissions") from error
+        raise HostError(
+            f"cannot read {path}: {error.strerror}", "a fabric's libraries", "check permissions"
+        ) from error
 
 
-def _system(runtime: str, image: str, environ: Mapping[str, str]) -> tuple[tuple[int, int], list[str]]:
+def _system(
+    runtime: str, image: str, environ: Mapping[str, str]
+) -> tuple[tuple[int, int], list[str]]:
     """The image's glibc, and the names of its libraries; of a file, remembered."""
     if os.path.isdir(image):
         told = _ask(runtime, image)
@@ -149,7 +168,8 @@ def _system(runtime: str, image: str, environ: Mapping[str, str]) -> tuple[tuple
 
 
 def _ask(runtime: str, image: str) -> str:
-    from jaxsif.images.inside import read_system  # here: it takes 10 ms to import, and the answer is mostly known
+    # Here: it takes 10 ms to import, and the answer is mostly known.
+    from jaxsif.images.inside import read_system
 
     return read_system(runtime, image)[:MOST_TEXT]
 

@@ -1,4 +1,6 @@
-"""How much is read of a text that jaxsif did not write: the length of a number, of a list of nodes, of a quotation."""
+"""How much is read of a text that jaxsif did not write: the length of a number, of a list of nodes,
+of a quotation.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _QUOTED = 120  # characters of a text that an error quotes
 
 
 def read_number(text: str) -> int | None:
-    """Return the number that decimal digits make; None for another text, and for more digits than a number has.
+    """Return the number that decimal digits make; None for another text, and for more digits than a
+    number has.
 
     Python needs quadratic time for long numbers, or raises a ValueError from some version on.
     """

@@ -13,7 +13,9 @@ class Lines:
         self._rest = b""  # of an unfinished line
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines and pieces that `data` completes, without newlines; b'' is the end of the stream."""
+        """Return the lines and pieces that `data` completes, without newlines; b'' is the end of
+        the stream.
+        """
         *lines, rest = (self._rest + data).split(b"\n")
         *pieces, self._rest = self._cut(rest)
         if not data and self._rest:
@@ -22,4 +24,6 @@ class Lines:
         return [piece for line in lines for piece in self._cut(line)] + pieces
 
     def _cut(self, line: bytes) -> list[bytes]:
-        return [line[begin : begin + self._longest] for begin in range(0, len(line), self._longest)] or [b""]
+        return [
+            line[begin : begin + self._longest] for begin in range(0, len(line), self._longest)
+        ] or [b""]

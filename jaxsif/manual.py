@@ -7,12 +7,23 @@ from collections.abc import Iterator
 from jaxsif.describe import PROGRAM, Argument, Command, Program
 
 # What groff(7) would print as something else.
-LETTERS = {"\\": "\\e", "-": "\\-", "`": "\\(ga", "~": "\\(ti", "^": "\\(ha", "'": "\\(aq", "…": "\\[u2026]"}
+LETTERS = {
+    "\\": "\\e",
+    "-": "\\-",
+    "`": "\\(ga",
+    "~": "\\(ti",
+    "^": "\\(ha",
+    "'": "\\(aq",
+    "…": "\\[u2026]",
+}
 
 
 def render_manual(program: Program, version: str) -> dict[str, str]:
     """File -> text: jaxsif.1, and a page for each command, such as jaxsif-image-build.1."""
-    pages = {f"{_page(one)}.1": "\n".join([*_render_command(one, version), ""]) for one in program.commands}
+    pages = {
+        f"{_page(one)}.1": "\n".join([*_render_command(one, version), ""])
+        for one in program.commands
+    }
     return {"jaxsif.1": "\n".join([*_render_program(program, version), ""]), **pages}
 
 

@@ -1,4 +1,6 @@
-"""The texts of modulefiles in Lua and Tcl, the defaults among them, and what a modulefile says of itself."""
+"""The texts of modulefiles in Lua and Tcl, the defaults among them, and what a modulefile says of
+itself.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def modules_folder(prefix: Path) -> Path:
 
 
 def read_module(path: Path) -> Module | None:
-    """What a modulefile says of itself, whichever version of jaxsif wrote it; None for one that none did."""
+    """What a modulefile says of itself, whichever version of jaxsif wrote it; None for one that
+    none did.
+    """
     found = _RECORD.search(read_text(str(path), "modulefile"))
     try:
         record = parse_json(found[1]) if found else {}
@@ -47,9 +51,11 @@ def read_module(path: Path) -> Module | None:
 
 
 def render_default(modules: Sequence[Module], default: Module) -> str:
-    """The names that stand for modules: jax/sif and plain jax for the default, jax/VERSION-sif for each version of JAX.
+    """The names that stand for modules: jax/sif and plain jax for the default, jax/VERSION-sif for
+    each version of JAX.
 
-    That is how job scripts written elsewhere name it. Of several flavours it is the default's, or else the first.
+    That is how job scripts written elsewhere name it. Of several flavours it is the default's, or
+    else the first.
     """
     versions: dict[str, str] = {}
     for module in sorted(modules, key=lambda one: (one.flavour != default.flavour, one.name)):
@@ -61,7 +67,11 @@ def render_default(modules: Sequence[Module], default: Module) -> str:
         f"module-version jax/{default.name} sif default",
     ]
     taken = {module.name for module in modules}
-    lines += [f"module-version jax/{name} {short}" for short, name in versions.items() if short not in taken]
+    lines += [
+        f"module-version jax/{name} {short}"
+        for short, name in versions.items()
+        if short not in taken
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -85,7 +95,10 @@ def render_module(prefix: Path, module: Module) -> dict[Path, str]:
     texts = {}
     for kind, suffix, quote in (("lua", ".lua", _quote_lua), ("tcl", "", _quote_tcl)):
         filled = {**words, **{name: quote(path) for name, path in paths.items()}}
-        for template, target in (("dl", prefix / "modulefiles/dl"), ("jax", modules_folder(prefix) / module.name)):
+        for template, target in (
+            ("dl", prefix / "modulefiles/dl"),
+            ("jax", modules_folder(prefix) / module.name),
+        ):
             text = (templates / f"{template}.{kind}.in").read_text(encoding="utf-8")
             texts[target.with_name(target.name + suffix)] = _fill(text, filled)
     return texts

@@ -1,7 +1,8 @@
 """The modules of images, for Lmod and for Environment Modules, and which of them is the default.
 
-Both systems read one tree: Lmod takes NAME.lua and leaves NAME beside it alone, Environment Modules sees only files
-that begin with #%Module. The default is one file in Tcl, which both read, so that it moves for both at once.
+Both systems read one tree: Lmod takes NAME.lua and leaves NAME beside it alone, Environment Modules
+sees only files that begin with #%Module. The default is one file in Tcl, which both read, so that
+it moves for both at once.
 """
 
 from __future__ import annotations
@@ -25,12 +26,19 @@ _OTHER_DEFAULTS = ("default", ".modulerc.lua", ".version")
 
 
 def find_prefix(option: str | None) -> Path:
-    """The folder that --prefix names, or the one below which this launcher is installed; raises JaxsifError."""
+    """The folder that --prefix names, or the one below which this launcher is installed; raises
+    JaxsifError.
+    """
     if option:
         return Path(os.path.abspath(option))
-    home = Path(os.path.abspath(__file__)).parents[2]  # PREFIX/jaxsif/VERSION/lib/jaxsif; links are kept
+    # PREFIX/jaxsif/VERSION/lib/jaxsif; links are kept.
+    home = Path(os.path.abspath(__file__)).parents[2]
     if not (home / "bin/jaxsif").exists():
-        raise JaxsifError("this launcher is not an installed one", str(home), "--prefix FOLDER, as for make install")
+        raise JaxsifError(
+            "this launcher is not an installed one",
+            str(home),
+            "--prefix FOLDER, as for make install",
+        )
     return home.parents[1]
 
 
@@ -53,7 +61,9 @@ def find_module(prefix: Path, name: str) -> Module:
 
 
 def find_default(prefix: Path) -> str | None:
-    """The name of the default; None where there is none yet. Raises JaxsifError where others have set one."""
+    """The name of the default; None where there is none yet. Raises JaxsifError where others have
+    set one.
+    """
     folder = modules_folder(prefix)
     for other in _OTHER_DEFAULTS:
         if os.path.lexists(folder / other):
@@ -75,8 +85,12 @@ def set_default(prefix: Path, name: str) -> Module:
     return module
 
 
-def add_module(prefix: Path, image: str, name: str | None, default: bool, show: Callable[[str], None]) -> Module:
-    """Write the modulefiles of an image, named after its labels unless `name` is given; the first is the default."""
+def add_module(
+    prefix: Path, image: str, name: str | None, default: bool, show: Callable[[str], None]
+) -> Module:
+    """Write the modulefiles of an image, named after its labels unless `name` is given; the first
+    is the default.
+    """
     image = os.path.abspath(image)
     _check_path(image, "IMAGE")
     _check_path(str(prefix), "--prefix")
@@ -93,12 +107,19 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, show: 
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
     modules = [*(other for other in list_modules(prefix) if other.name != name), module]
     chosen = next((one for one in modules if one.name == former and not default), module)
-    _write({**render_module(prefix, module), modules_folder(prefix) / ".modulerc": render_default(modules, chosen)})
+    _write(
+        {
+            **render_module(prefix, module),
+            modules_folder(prefix) / ".modulerc": render_default(modules, chosen),
+        }
+    )
     return module
 
 
 def remove_module(prefix: Path, name: str) -> Module:
-    """Take the modulefiles away, and nothing else; raises JaxsifError for the default one of several."""
+    """Take the modulefiles away, and nothing else; raises JaxsifError for the default one of
+    several.
+    """
     module = find_module(prefix, name)
     default = find_default(prefix)
     others = [other for other in list_modules(prefix) if other != module]
@@ -107,7 +128,13 @@ def remove_module(prefix: Path, name: str) -> Module:
         raise JaxsifError(f"jax/{module.name} is the default", "NAME", hint)
     modulerc = modules_folder(prefix) / ".modulerc"
     if others:
-        _write({modulerc: render_default(others, next((one for one in others if one.name == default), others[0]))})
+        _write(
+            {
+                modulerc: render_default(
+                    others, next((one for one in others if one.name == default), others[0])
+                )
+            }
+        )
     files = [modules_folder(prefix) / f"{module.name}.lua", modules_folder(prefix) / module.name]
     for path in files if others else [modulerc, *files]:
         _remove(path)
@@ -123,17 +150,25 @@ def _remove(path: Path) -> None:
 
 
 def _check_path(path: str, source: str) -> None:
-    """Raise JaxsifError for a path that no modulefile can name: a line of it ends where the path has a new line."""
+    """Raise JaxsifError for a path that no modulefile can name: a line of it ends where the path
+    has a new line.
+    """
     if any(ord(letter) < ord(" ") or letter == "\x7f" for letter in path):
-        raise JaxsifError(f"path has control characters: {path}", source, "rename the file or the folder")
+        raise JaxsifError(
+            f"path has control characters: {path}", source, "rename the file or the folder"
+        )
 
 
 def _not_ours(path: Path) -> JaxsifError:
-    return JaxsifError(f"not written by jaxsif: {path}", str(path.parent), "move it away, or use another --prefix")
+    return JaxsifError(
+        f"not written by jaxsif: {path}", str(path.parent), "move it away, or use another --prefix"
+    )
 
 
 def _check_place(prefix: Path, name: str, image: str) -> None:
-    """Raise JaxsifError if the name is that of another image's module, or of a modulefile that others wrote."""
+    """Raise JaxsifError if the name is that of another image's module, or of a modulefile that
+    others wrote.
+    """
     for path in (modules_folder(prefix) / name, modules_folder(prefix) / f"{name}.lua"):
         if path.exists():
             module = read_module(path)
@@ -141,18 +176,26 @@ def _check_place(prefix: Path, name: str, image: str) -> None:
                 raise _not_ours(path)
             if module.image != image:
                 raise JaxsifError(
-                    f"jax/{name} is the module of another image: {module.image}", "--name", "give another name"
+                    f"jax/{name} is the module of another image: {module.image}",
+                    "--name",
+                    "give another name",
                 )
 
 
 def _choose_name(image: str, name: str | None, version: str, flavour: str) -> str:
-    """`name` without 'jax/', or else one after the labels; a foreign image has none of ours and needs a name."""
+    """`name` without 'jax/', or else one after the labels; a foreign image has none of ours and
+    needs a name.
+    """
     if not name and not version:
-        raise JaxsifError(f"no name for the module: {image} is not labelled with one", "IMAGE", "--name NAME")
+        raise JaxsifError(
+            f"no name for the module: {image} is not labelled with one", "IMAGE", "--name NAME"
+        )
     name = name or f"{version}-{flavour}-sif"
     name = name[len("jax/") :] if name.startswith("jax/") else name
     if not _NAME.fullmatch(name) or name in _STANDS_FOR_DEFAULT or name.endswith(".lua"):
-        raise JaxsifError(f"not a name for a module: {name!r}", "--name", "such as 0.13.0-cuda12-sif")
+        raise JaxsifError(
+            f"not a name for a module: {name!r}", "--name", "such as 0.13.0-cuda12-sif"
+        )
     return name
 
 
@@ -164,7 +207,9 @@ def _read_version(image: str) -> tuple[str, str]:
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """All of these files, readable by everybody, or none: each beside its place first, then renamed."""
+    """All of these files, readable by everybody, or none: each beside its place first, then
+    renamed.
+    """
     partials: dict[Path, Path] = {}
     mask = os.umask(0o022)
     try:

@@ -43,9 +43,15 @@ def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
 
 
 def _few(hosts: list[str], source: str) -> list[str]:
-    """The hosts of a list, one for each slot in some; raises JaxsifError for more than any cluster has."""
+    """The hosts of a list, one for each slot in some; raises JaxsifError for more than any cluster
+    has.
+    """
     if len(hosts) > MOST_NODES:
-        raise JaxsifError(f"a list of more than {MOST_NODES} hosts", source, "name fewer hosts, each as NAME:SLOTS")
+        raise JaxsifError(
+            f"a list of more than {MOST_NODES} hosts",
+            source,
+            "name fewer hosts, each as NAME:SLOTS",
+        )
     return hosts
 
 
@@ -63,18 +69,32 @@ def _fold(pairs: Iterable[tuple[str, str | None]], source: str) -> tuple[Host, .
 
 
 def choose_slots(hosts: Sequence[Host], source: str) -> int | None:
-    """The number of slots that all hosts have, None where none is given; raises JaxsifError where they differ."""
+    """The number of slots that all hosts have, None where none is given; raises JaxsifError where
+    they differ.
+    """
     if len({host.slots for host in hosts}) > 1:
-        shown = ", ".join(host.name if host.slots is None else f"{host.name}:{host.slots}" for host in hosts)
+        shown = ", ".join(
+            host.name if host.slots is None else f"{host.name}:{host.slots}" for host in hosts
+        )
         raise JaxsifError(
-            f"the hosts have different numbers of slots: {shorten(shown)}", source, "pass --ntasks-per-node=N"
+            f"the hosts have different numbers of slots: {shorten(shown)}",
+            source,
+            "pass --ntasks-per-node=N",
         )
     return hosts[0].slots
 
 
-def build_argv(nodes: Sequence[str], tasks: int, label: bool, variables: Iterable[str]) -> tuple[str, ...]:
+def build_argv(
+    nodes: Sequence[str], tasks: int, label: bool, variables: Iterable[str]
+) -> tuple[str, ...]:
     """mpirun and its options, for the same number of tasks on each node, numbered node by node."""
-    argv = ["mpirun", "--host", ",".join(f"{node}:{tasks}" for node in nodes), "-np", str(len(nodes) * tasks)]
+    argv = [
+        "mpirun",
+        "--host",
+        ",".join(f"{node}:{tasks}" for node in nodes),
+        "-np",
+        str(len(nodes) * tasks),
+    ]
     # A resource manager may have given fewer slots than a node has GPUs.
     argv += ["--map-by", f"ppr:{tasks}:node:OVERSUBSCRIBE"]
     argv += ["--bind-to", "none"]  # by itself it would confine each process to one core
@@ -83,16 +103,24 @@ def build_argv(nodes: Sequence[str], tasks: int, label: bool, variables: Iterabl
     return (*argv, *(word for name in variables for word in ("-x", name)))
 
 
-def choose_variables(environ: Iterable[str], added: Iterable[str], removed: Iterable[str]) -> tuple[str, ...]:
-    """The names of the variables that the tasks shall have: as with srun, all of them. mpirun passes none by itself.
+def choose_variables(
+    environ: Iterable[str], added: Iterable[str], removed: Iterable[str]
+) -> tuple[str, ...]:
+    """The names of the variables that the tasks shall have: as with srun, all of them. mpirun
+    passes none by itself.
 
     By their names alone, -x takes them with any value.
     """
-    known = [name for name in environ if name.isascii() and name.isidentifier() and not re.match(_OWN, name)]
+    known = [
+        name
+        for name in environ
+        if name.isascii() and name.isidentifier() and not re.match(_OWN, name)
+    ]
     return tuple(dict.fromkeys([*(name for name in known if name not in set(removed)), *added]))
 
 
-# What mpirun 5 says when it gave a child its own process group after that had done so itself: nothing is wrong.
+# What mpirun 5 says when it gave a child its own process group after that had done so itself:
+# nothing is wrong.
 _NOISE = rb"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n"
 _TAG = rb"(?m)^\[[^\]\n]*,(\d+)\]<std(?:out|err)>: ?"
 _BLOCK = r"(?ms)^-{60,}\n(.+?)\n\s*\n"  # its errors stand between two such lines
@@ -126,7 +154,9 @@ class Output:
 
     @property
     def complaint(self) -> str:
-        """Why mpirun could not do it, in its own words: ssh's, or the first sentence of a message; '' for nothing."""
+        """Why mpirun could not do it, in its own words: ssh's, or the first sentence of a message;
+        '' for nothing.
+        """
         text = self._seen.decode(errors="replace")
         found = re.search(_SSH, text) or re.search(_BLOCK, text)
         return " ".join(found[1].split()) if found else ""

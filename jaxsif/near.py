@@ -14,11 +14,14 @@ class Near(NamedTuple):
 
 
 def find_near(root: str = "/sys") -> tuple[Near, ...]:
-    """One entry for each NVIDIA GPU, in the order of their PCI addresses, which is CUDA's in a container of ours."""
+    """One entry for each NVIDIA GPU, in the order of their PCI addresses, which is CUDA's in a
+    container of ours.
+    """
     driver = os.path.join(root, "bus/pci/drivers/nvidia")
     gpus = sorted(name for name in _names(driver) if name.count(":") == 2)
     adapters = {
-        name: os.path.join(root, "class/infiniband", name, "device") for name in _names(f"{root}/class/infiniband")
+        name: os.path.join(root, "class/infiniband", name, "device")
+        for name in _names(f"{root}/class/infiniband")
     }
     return tuple(_look(os.path.join(driver, gpu), adapters) for gpu in gpus)
 
@@ -28,8 +31,13 @@ def _names(folder: str) -> list[str]:
 
 
 def _look(gpu: str, adapters: dict[str, str]) -> Near:
-    """An adapter below the same PCI switch is nearer than one of the same NUMA node, and that than any other."""
-    nearness = {name: (_common(gpu, device), _numa(gpu) == _numa(device)) for name, device in adapters.items()}
+    """An adapter below the same PCI switch is nearer than one of the same NUMA node, and that than
+    any other.
+    """
+    nearness = {
+        name: (_common(gpu, device), _numa(gpu) == _numa(device))
+        for name, device in adapters.items()
+    }
     best = max(nearness.values(), default=None)
     return Near(_numa(gpu), tuple(name for name, value in nearness.items() if value == best))
 

@@ -1,4 +1,6 @@
-"""The options of `jaxsif run`, each declared once: flag, key in [run] of jaxsif.toml, variable, help."""
+"""The options of `jaxsif run`, each declared once: flag, key in [run] of jaxsif.toml, variable,
+help.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from jaxsif.limits import MOST_COUNT, read_number, shorten
 COUNT = f"a number from 1 to {MOST_COUNT}"
 TEXT = "a string"
 PATH = "a path"  # in jaxsif.toml: as from the folder of the file
-LIST = "a list of strings"  # on the command line: the option, repeated; in a variable: words as for a shell
+# On the command line: the option, repeated; in a variable: words as for a shell.
+LIST = "a list of strings"
 SWITCH = "true or false"
 
 JOB = "what to ask Slurm for"
@@ -56,14 +59,34 @@ OPTIONS = (
     Option("--nodes", COUNT, JOB, "number of nodes", "N"),
     Option("--ntasks", COUNT, JOB, "JAX processes, over all nodes", "N"),
     Option("--ntasks-per-node", COUNT, JOB, "JAX processes on each node", "N"),
-    Option("--per-node", SWITCH, JOB, "one JAX process on each node, with all its GPUs", default=False),
-    Option("--per-gpu", SWITCH, JOB, "one JAX process for each GPU, whatever the job says", default=False),
+    Option(
+        "--per-node", SWITCH, JOB, "one JAX process on each node, with all its GPUs", default=False
+    ),
+    Option(
+        "--per-gpu",
+        SWITCH,
+        JOB,
+        "one JAX process for each GPU, whatever the job says",
+        default=False,
+    ),
     Option("--gpus-per-node", TEXT, JOB, "GPUs on each node", "[TYPE:]N"),
     Option("--gpus-per-task", COUNT, JOB, "GPUs of each JAX process", "N"),
     Option("--cpus-per-task", COUNT, JOB, "CPUs of each JAX process", "N"),
     Option("--gpu-bind", TEXT, JOB, "have Slurm bind GPUs to tasks, as for srun", "TYPE"),
-    Option("--allow-uneven", SWITCH, JOB, "processes and nodes may have different numbers of GPUs", default=False),
-    Option("--share-gpus", SWITCH, JOB, "several processes may have one GPU, and parts of its memory", default=False),
+    Option(
+        "--allow-uneven",
+        SWITCH,
+        JOB,
+        "processes and nodes may have different numbers of GPUs",
+        default=False,
+    ),
+    Option(
+        "--share-gpus",
+        SWITCH,
+        JOB,
+        "several processes may have one GPU, and parts of its memory",
+        default=False,
+    ),
     Option("--time", TEXT, JOB, "time limit, as for srun", "LIMIT", of_job=True),
     Option("--partition", TEXT, JOB, "partition", "NAME", of_job=True),
     Option("--account", TEXT, JOB, "account", "NAME", of_job=True),
@@ -75,40 +98,109 @@ OPTIONS = (
     ),
     Option("--image", PATH, CONTAINER, "the image", "PATH", its_variable="JAX_IMAGE"),
     Option("--bind", LIST, CONTAINER, "show a path in it", "SRC[:DEST[:OPTS]]", name="binds"),
-    Option("--layer", LIST, CONTAINER, "mount a layer of `jaxsif layer create` over it", "NAME", name="layers"),
+    Option(
+        "--layer",
+        LIST,
+        CONTAINER,
+        "mount a layer of `jaxsif layer create` over it",
+        "NAME",
+        name="layers",
+    ),
     Option("--env", LIST, CONTAINER, "set a variable in it", "NAME[=VALUE]"),
     Option(
         *("--cleanenv", SWITCH, CONTAINER),
         "pass on Slurm's and JAX's variables and those of --env, and few others",
         default=False,
     ),
-    Option("--compile-cache", SWITCH, CONTAINER, "keep what JAX compiles for later runs", default=True),
-    Option("--compile-cache-folder", PATH, CONTAINER, "the folder for that, on a disk that all nodes share", "PATH"),
+    Option(
+        "--compile-cache", SWITCH, CONTAINER, "keep what JAX compiles for later runs", default=True
+    ),
+    Option(
+        "--compile-cache-folder",
+        PATH,
+        CONTAINER,
+        "the folder for that, on a disk that all nodes share",
+        "PATH",
+    ),
     Option(
         *("--containers", TEXT, CONTAINER),
         "one container for all tasks of a node, where that is possible (node), or one for each task",
         choices=("node", "task"),
         default="node",
     ),
-    Option("--fabric", TEXT, CONTAINER, "prepare for the network between nodes by this profile", "NAME"),
-    Option("--stage", SWITCH, CONTAINER, "have the image on each node's own disk; in a job", default=False),
-    Option("--stage-folder", TEXT, CONTAINER, "the folder of the nodes for --stage", "PATH", default="/tmp"),
-    Option("--coordinator-ports", TEXT, PROCESSES, "take the port of JAX's coordinator from these", "FIRST[-LAST]"),
-    Option("--node-address", TEXT, PROCESSES, "reach a node by this name, %%N being its own: %%N-ib", "PATTERN"),
-    Option("--init-timeout", COUNT, PROCESSES, "how long JAX's processes wait for each other at the start", "SECONDS"),
+    Option(
+        "--fabric", TEXT, CONTAINER, "prepare for the network between nodes by this profile", "NAME"
+    ),
+    Option(
+        "--stage",
+        SWITCH,
+        CONTAINER,
+        "have the image on each node's own disk; in a job",
+        default=False,
+    ),
+    Option(
+        "--stage-folder",
+        TEXT,
+        CONTAINER,
+        "the folder of the nodes for --stage",
+        "PATH",
+        default="/tmp",
+    ),
+    Option(
+        "--coordinator-ports",
+        TEXT,
+        PROCESSES,
+        "take the port of JAX's coordinator from these",
+        "FIRST[-LAST]",
+    ),
+    Option(
+        "--node-address",
+        TEXT,
+        PROCESSES,
+        "reach a node by this name, %%N being its own: %%N-ib",
+        "PATTERN",
+    ),
+    Option(
+        "--init-timeout",
+        COUNT,
+        PROCESSES,
+        "how long JAX's processes wait for each other at the start",
+        "SECONDS",
+    ),
     Option("--heartbeat-timeout", COUNT, PROCESSES, "how long a process may be silent", "SECONDS"),
-    Option("--shutdown-timeout", COUNT, PROCESSES, "how long they wait for each other at the end", "SECONDS"),
-    Option("--launcher", TEXT, OUTPUT, "srun where there is one, local otherwise", choices=("srun", "local", "mpirun")),
-    Option("--hosts", TEXT, OUTPUT, "the hosts for mpirun, and how many tasks each takes", "NAME[:SLOTS],..."),
+    Option(
+        "--shutdown-timeout",
+        COUNT,
+        PROCESSES,
+        "how long they wait for each other at the end",
+        "SECONDS",
+    ),
+    Option(
+        "--launcher",
+        TEXT,
+        OUTPUT,
+        "srun where there is one, local otherwise",
+        choices=("srun", "local", "mpirun"),
+    ),
+    Option(
+        "--hosts",
+        TEXT,
+        OUTPUT,
+        "the hosts for mpirun, and how many tasks each takes",
+        "NAME[:SLOTS],...",
+    ),
     Option("--hostfile", PATH, OUTPUT, "the file that has them, as mpirun's own", "PATH"),
-    Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number", default=False),
+    Option(
+        "--label", SWITCH, OUTPUT, "begin each line of output with its task's number", default=False
+    ),
 )
 
 
 def add_arguments(
     parser: argparse.ArgumentParser, leave_out: Container[str] = ()
 ) -> dict[str, argparse._ArgumentGroup]:
-    """Give a parser the options, in groups by their headings; what the command line does not say is None there.
+    """Give a parser the options, in groups by their headings; what the command line does not say is
+    None there.
 
     Those whose keys are in `leave_out` mean nothing to the command.
     """
@@ -142,7 +234,9 @@ def count(text: str) -> int:
 
 
 def read_variable(option: Option, text: str) -> Any:
-    """The value that the option's variable gives; raises JaxsifError for one that is not of its kind."""
+    """The value that the option's variable gives; raises JaxsifError for one that is not of its
+    kind.
+    """
     where = f"{option.variable} (environment)"
     value: Any = text
     if option.kind == COUNT:
@@ -154,20 +248,41 @@ def read_variable(option: Option, text: str) -> Any:
     return check_value(option, value, option.variable, where)
 
 
-_SWITCHES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_SWITCHES = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
 
 def check_value(option: Option, value: object, name: str, where: str) -> Any:
-    """The value, if it is of the option's kind; raises JaxsifError, which calls it `name`, otherwise."""
-    if option.kind == TEXT and (value == 0 or is_a(value, COUNT)) and not isinstance(value, (bool, float)):
+    """The value, if it is of the option's kind; raises JaxsifError, which calls it `name`,
+    otherwise.
+    """
+    if (
+        option.kind == TEXT
+        and (value == 0 or is_a(value, COUNT))
+        and not isinstance(value, (bool, float))
+    ):
         value = str(value)  # gpus-per-node = 4
     if not is_a(value, option.kind):
         raise JaxsifError(f"{name} is not {option.kind}", where, f"{name} = …, {option.kind}")
     if any("\0" in text for text in (value if isinstance(value, list) else [str(value)])):
-        raise JaxsifError(f"{name} has a NUL character", where, "no path, argument or variable can have one")
+        raise JaxsifError(
+            f"{name} has a NUL character", where, "no path, argument or variable can have one"
+        )
     if option.choices and value not in option.choices:
         choices = " or ".join(option.choices)
-        raise JaxsifError(f"{name} is not {choices}: {shorten(str(value))!r}", where, f"{name} = {option.choices[0]}")
+        raise JaxsifError(
+            f"{name} is not {choices}: {shorten(str(value))!r}",
+            where,
+            f"{name} = {option.choices[0]}",
+        )
     return value
 
 
@@ -187,4 +302,6 @@ def split_words(text: str, where: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise JaxsifError(f"cannot read {shorten(text)!r}: {error}", where, "quote it as for a shell") from error
+        raise JaxsifError(
+            f"cannot read {shorten(text)!r}: {error}", where, "quote it as for a shell"
+        ) from error

@@ -9,7 +9,9 @@ from jaxsif.errors import HostError
 from jaxsif.host import unchanged_image
 from jaxsif.request import Host
 
-_PROGRAM = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]), sep='\\n')"
+_PROGRAM = (
+    "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]), sep='\\n')"
+)
 
 
 def find_packages(names: Sequence[str], host: Host, environ: Mapping[str, str]) -> list[str]:
@@ -18,7 +20,11 @@ def find_packages(names: Sequence[str], host: Host, environ: Mapping[str, str]) 
     assert host.image is not None
     command = ("python3", "-c", _PROGRAM, *names)
     with unchanged_image(host):
-        done = process.captured(host.runtime.run_argv(host.image, (), command, host.layers), environ)
+        done = process.captured(
+            host.runtime.run_argv(host.image, (), command, host.layers), environ
+        )
     if done.returncode:
-        raise HostError(f"cannot look for packages in {host.image}: {done.stderr.strip()}", "python3 in it")
+        raise HostError(
+            f"cannot look for packages in {host.image}: {done.stderr.strip()}", "python3 in it"
+        )
     return done.stdout.split()

@@ -31,11 +31,13 @@ class LaunchPlan(NamedTuple):
     unset_environ: tuple[str, ...]  # variables to take away
     label: bool  # output lines begin with the task's number
     cautions: tuple[str, ...] = ()  # what the user's variables are known to break
-    components: tuple[tuple[str, ...], ...] = ()  # srun's options for the other components of a heterogeneous job
+    # Srun's options for the other components of a heterogeneous job.
+    components: tuple[tuple[str, ...], ...] = ()
     command: tuple[str, ...] = ()  # the program in each task, and its arguments
     redirected: bool = False  # srun writes standard error into files, so that no report arrives
     image: str | None = None  # the file or folder that the tasks run from; None without a container
-    nonces: tuple[str, ...] = ()  # by which the reports of the tasks are known; none where the tasks report nothing
+    # By which the reports of the tasks are known; none where the tasks report nothing.
+    nonces: tuple[str, ...] = ()
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -44,7 +46,9 @@ class LaunchPlan(NamedTuple):
         return (*self.launch_argv, *self.task_argv, *others)
 
 
-def build(options: RunOptions, host: Host, allocation: Allocation | None, environ: Mapping[str, str]) -> LaunchPlan:
+def build(
+    options: RunOptions, host: Host, allocation: Allocation | None, environ: Mapping[str, str]
+) -> LaunchPlan:
     """The plan for `options` on `host`; raises JaxsifError for a request that cannot work."""
     launcher = choose_launcher(options.launcher, host.srun, allocation)
     layout = LAYOUTS[launcher](options, host, allocation)
@@ -70,7 +74,9 @@ def build(options: RunOptions, host: Host, allocation: Allocation | None, enviro
         unset_environ=unset_environ,
         label=options.label,
         cautions=find_cautions(
-            *(environ, dict(options.env), options.cleanenv), gpus=layout.gpus_per_node, tasks=layout.ntasks_per_node
+            *(environ, dict(options.env), options.cleanenv),
+            gpus=layout.gpus_per_node,
+            tasks=layout.ntasks_per_node,
         ),
         components=tuple(components),
         command=options.command,
@@ -87,11 +93,13 @@ def _environ(
     reports = {REPORT: ":".join(host.nonces)}
     values = {**reports, PORT_VARIABLE: str(host.port), **_coordinator_values(options, launcher)}
     values["JAXSIF_LAYOUT"] = _expectation(options, launcher, layout)
-    if layout.sharers > 1 and OLD_MEMORY not in {**environ, **dict(options.env)}:  # JAX refuses both
+    # JAX refuses both.
+    if layout.sharers > 1 and OLD_MEMORY not in {**environ, **dict(options.env)}:
         values[MEMORY] = f"{0.75 / layout.sharers:.3f}"
     if host.cache:
         values.update({CACHE: host.cache, "JAXSIF_CACHE": "1"})
-    asked = {**dict(options.env), **reports}  # whatever --env says, the reader knows no other nonces
+    # Whatever --env says, the reader knows no other nonces.
+    asked = {**dict(options.env), **reports}
     settled = settle(environ, asked, values, options.cleanenv, host.runtime is not None)
     variables, set_environ = settled.container, settled.host
     if host.runtime:
@@ -101,7 +109,8 @@ def _environ(
 
 
 def _expectation(options: RunOptions, launcher: str, layout: Layout) -> str:
-    if launcher == MPIRUN and options.gpus_per_node is None:  # each node hands out its own, not those of this one
+    # Each node hands out its own, not those of this one.
+    if launcher == MPIRUN and options.gpus_per_node is None:
         layout = layout._replace(groups=tuple(group._replace(gpus=None) for group in layout.groups))
     return layout.expectation
 
@@ -116,18 +125,28 @@ def _coordinator_values(options: RunOptions, launcher: str) -> dict[str, str]:
     variables = {name: str(value) for name, value in timeouts.items() if value is not None}
     if options.node_address is not None:
         address = check_node_address(options.node_address, options.source("node-address"))
-        # On one machine there is no other network; empty, lest the variable of this environment reaches the tasks.
+        # On one machine there is no other network; empty, lest the variable of this environment
+        # reaches the tasks.
         variables["JAXSIF_NODE_ADDRESS"] = "" if launcher == LOCAL else address
     return variables
 
 
-def _mpirun_argv(options: RunOptions, host: Host, layout: Layout, names: tuple[str, ...]) -> tuple[str, ...]:
+def _mpirun_argv(
+    options: RunOptions, host: Host, layout: Layout, names: tuple[str, ...]
+) -> tuple[str, ...]:
     """mpirun, its options, and what tells each task who it is."""
     nodes = [one.name for one in host.hosts[: layout.nodes]]
     tasks = layout.ntasks_per_node or 1
     # Unless told, each node hands out its own, which may be others than here.
     gpus = "-" if options.gpus_per_node is None else str(layout.gpus_per_node)
-    identify = (host.python, "-IS", f"{host.package}/node/mpi.py", ",".join(nodes), str(tasks), gpus)
+    identify = (
+        host.python,
+        "-IS",
+        f"{host.package}/node/mpi.py",
+        ",".join(nodes),
+        str(tasks),
+        gpus,
+    )
     return (*mpirun.build_argv(nodes, tasks, options.label, names), *identify)
 
 
@@ -140,7 +159,9 @@ def _check_words(command: tuple[str, ...]) -> None:
         )
 
 
-def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | None) -> list[tuple[str, ...]]:
+def _srun_argv(
+    options: RunOptions, layout: Layout, allocation: Allocation | None
+) -> list[tuple[str, ...]]:
     """srun and its options; one tuple for each component of the job."""
     _check_words(options.command)
     argv = [
@@ -152,10 +173,14 @@ def _srun_argv(options: RunOptions, layout: Layout, allocation: Allocation | Non
         argv.append("--label")
     if allocation and allocation.components:
         numbered = enumerate(allocation.components)
-        parts = [component_options(options, layout, component, index) for index, component in numbered]
+        parts = [
+            component_options(options, layout, component, index) for index, component in numbered
+        ]
         return [(*argv, *parts[0], *options.srun_args), *parts[1:]]
     given = [(option.flag, getattr(options, option.field)) for option in OPTIONS if option.of_job]
-    of_job = () if allocation else tuple(f"{flag}={value}" for flag, value in given if value is not None)
+    of_job = (
+        () if allocation else tuple(f"{flag}={value}" for flag, value in given if value is not None)
+    )
     return [(*argv, *layout_options(options, layout, allocation), *of_job, *options.srun_args)]
 
 
@@ -178,10 +203,18 @@ def _task_argv(options: RunOptions, host: Host, layout: Layout) -> tuple[str, ..
 def share_argv(
     host: Host, runtime: Runtime, alone: bool, binds: tuple[str, ...], program: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """`program` in a container that jaxsif/node/share.py starts, which looks at a staged image, or an allowed one."""
+    """`program` in a container that jaxsif/node/share.py starts, which looks at a staged image, or
+    an allowed one.
+    """
     assert host.image is not None
     image = ("--staged", host.image, *host.staged) if host.staged else ()
     if host.allowed:
         image = ("--allowed", *host.allowed, host.image)
-    share = (host.python, "-IS", f"{host.package}/node/share.py", *(["--alone"] if alone else []), *image)
+    share = (
+        host.python,
+        "-IS",
+        f"{host.package}/node/share.py",
+        *(["--alone"] if alone else []),
+        *image,
+    )
     return (*share, *runtime.run_argv(host.image, binds, ("--", *program), host.layers))

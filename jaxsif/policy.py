@@ -1,4 +1,6 @@
-"""The policies of the settings files: which images may run, by digest or signature, and what may lie over them."""
+"""The policies of the settings files: which images may run, by digest or signature, and what may
+lie over them.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,9 @@ class Allowed(NamedTuple):
 def check_policies(config: Config, subject: Subject, environ: Mapping[str, str]) -> Allowed:
     """Raise HostError unless the policies of all files allow the image; say which image that is.
 
-    What was found of a file is remembered, since its gigabytes take seconds to read. The image's folder may be another
-    user's, and the image another one when a node mounts it: the node compares the digest and the state.
+    What was found of a file is remembered, since its gigabytes take seconds to read. The image's
+    folder may be another user's, and the image another one when a node mounts it: the node compares
+    the digest and the state.
     """
     image = subject.image
     state = find_state(image) if image else ""
@@ -52,7 +55,9 @@ def check_policies(config: Config, subject: Subject, environ: Mapping[str, str])
 
 
 def find_checksum(image: str, state: str, source: str, environ: Mapping[str, str]) -> str:
-    """SHA-256 of the file of an image that is allowed; raises HostError where it is another one by now."""
+    """SHA-256 of the file of an image that is allowed; raises HostError where it is another one by
+    now.
+    """
     found = remembered(image, "checksum", environ, lambda: checksum(image))
     check_state(image, state, source)
     return found
@@ -86,14 +91,18 @@ def _find_digest(image: str, allowed: Sequence[str], environ: Mapping[str, str])
 
 
 def _key_path(key: str, source: str) -> str:
-    """A PEM file's path as from the folder of the settings file that names it; a fingerprint as it is."""
+    """A PEM file's path as from the folder of the settings file that names it; a fingerprint as it
+    is.
+    """
     return key if is_fingerprint(key) else os.path.join(os.path.dirname(source), key)
 
 
 def _signer(runtime: str, image: str, key: str, environ: Mapping[str, str]) -> str:
     """As `verify`, remembered for this file and this key, not only its path."""
     content = key if is_fingerprint(key) else _read_key(key)
-    return remembered(image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ))
+    return remembered(
+        image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ)
+    )
 
 
 def _read_key(path: str) -> str:
@@ -104,16 +113,32 @@ def _read_key(path: str) -> str:
         raise HostError(f"cannot read the key {path}: {error.strerror}") from error
 
 
-# The folders of an image's own system. The others of an image are for data: /home, /mnt, /scratch, /tmp and so on.
+# The folders of an image's own system. The others of an image are for data: /home, /mnt, /scratch,
+# /tmp and so on.
 _SYSTEM = frozenset(
     (
-        *("bin", "boot", "dev", "environment", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run"),
+        *(
+            "bin",
+            "boot",
+            "dev",
+            "environment",
+            "etc",
+            "lib",
+            "lib32",
+            "lib64",
+            "libx32",
+            "opt",
+            "proc",
+            "root",
+            "run",
+        ),
         *("sbin", "singularity", "sys", "usr", "var", ".exec", ".run", ".shell", ".singularity.d"),
     )
 )
 _BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # they stand behind commas, too
-# What the runtime takes from a variable APPTAINER_NAME or SINGULARITY_NAME as if it were an option: paths to show, and
-# what may lie anywhere. Apptainer's documentation has them, below the options of `apptainer run`.
+# What the runtime takes from a variable APPTAINER_NAME or SINGULARITY_NAME as if it were an option:
+# paths to show, and what may lie anywhere. Apptainer's documentation has them, below the options of
+# `apptainer run`.
 _PATHS = ("BIND", "BINDPATH", "HOME", "SCRATCH", "SCRATCHDIR")
 _ANYWHERE = ("CONFIG_FILE", "CONTAINLIBS", "FUSESPEC", "MOUNT", "OVERLAY", "OVERLAYIMAGE")
 
@@ -121,7 +146,8 @@ _ANYWHERE = ("CONFIG_FILE", "CONTAINLIBS", "FUSESPEC", "MOUNT", "OVERLAY", "OVER
 def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -> None:
     """Raise HostError for a bind over the image's system, unless a file of the staff asks for it.
 
-    It guards against what is laid over by mistake, or by a file of somebody else: links are not followed.
+    It guards against what is laid over by mistake, or by a file of somebody else: links are not
+    followed.
     """
     if source.partition(" in ")[2] in (*staff_files(), builtin_profiles()):
         return
@@ -133,7 +159,9 @@ def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -
                 raise _refuse_overlay(f"a bind has the relative destination {path}: {bind}", source)
             destination = "/" + os.path.abspath(path).lstrip("/")
             if _is_of_system(destination, environ):
-                raise _refuse_overlay(f"{destination} of the image would be hidden by {bind}", source)
+                raise _refuse_overlay(
+                    f"{destination} of the image would be hidden by {bind}", source
+                )
 
 
 def check_fabric(fabric: Fabric, environ: Mapping[str, str]) -> None:
@@ -145,7 +173,9 @@ def check_fabric(fabric: Fabric, environ: Mapping[str, str]) -> None:
 
 
 def find_destinations(bind: str) -> Iterator[str]:
-    """The destinations in a value of --bind: of SRC[:DEST[:OPTS]], and of more of them behind commas."""
+    """The destinations in a value of --bind: of SRC[:DEST[:OPTS]], and of more of them behind
+    commas.
+    """
     for one in bind.split(","):
         source, _, rest = one.partition(":")
         destination = (rest.partition(":")[0] or source).strip()  # as the runtime does
@@ -164,12 +194,16 @@ def _is_of_system(path: str, environ: Mapping[str, str]) -> bool:
 
 
 def check_environment(environ: Mapping[str, str]) -> None:
-    """Raise HostError for a variable that lays something over the image, or that names a runtime of the user's own."""
+    """Raise HostError for a variable that lays something over the image, or that names a runtime of
+    the user's own.
+    """
     for prefix in ("APPTAINER_", "SINGULARITY_"):
         for name in filter(environ.get, (prefix + name for name in _PATHS)):
             check_binds([environ[name]], f"{name} (environment)", environ)
         for name in filter(environ.get, (prefix + name for name in _ANYWHERE)):
-            raise _refuse_overlay(f"the image would be hidden by {environ[name]}", f"{name} (environment)")
+            raise _refuse_overlay(
+                f"the image would be hidden by {environ[name]}", f"{name} (environment)"
+            )
     runtime = environ.get("JAXSIF_RUNTIME")
     if runtime and not _is_of_staff(find_executable(runtime, environ) or runtime):
         raise _refuse(
@@ -191,4 +225,6 @@ def _refuse(problem: str, source: str, hint: str) -> HostError:
 
 
 def _refuse_overlay(problem: str, source: str) -> HostError:
-    return _refuse(problem, source, "leave it out; the site's staff can allow it in the site's jaxsif.toml")
+    return _refuse(
+        problem, source, "leave it out; the site's staff can allow it in the site's jaxsif.toml"
+    )

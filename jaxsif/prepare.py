@@ -1,4 +1,6 @@
-"""What the command line said and what is here -> what a plan is made of, for all commands that start programs."""
+"""What the command line said and what is here -> what a plan is made of, for all commands that
+start programs.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,11 @@ def prepare(
     show: Show,
     fixed: Container[str] = (),
 ) -> Prepared:
-    """Complete what the command line said, and look at this host; raises JaxsifError for what cannot work.
+    """Complete what the command line said, and look at this host; raises JaxsifError for what
+    cannot work.
 
-    Options whose keys are in `fixed` mean nothing to the command, whatever files and variables say of them.
+    Options whose keys are in `fixed` mean nothing to the command, whatever files and variables say
+    of them.
     """
     config = read_config(environ, os.getcwd())
     settings = resolve(said, environ, config, in_job=allocation is not None, fixed=fixed)
@@ -49,7 +53,9 @@ def prepare(
         show(printable(line))
     warn_of_secrets(settings, show)
     host, image_source = hosts.probe(request, settings.get("image"), allocation, environ)
-    has_fabric = "fabric" in settings and _crosses_nodes(settings["fabric"], request, host, allocation, show)
+    has_fabric = "fabric" in settings and _crosses_nodes(
+        settings["fabric"], request, host, allocation, show
+    )
     # Before anything runs that the project's file names.
     _tell_project(config, settings, settings["fabric"] if has_fabric else None, show)
     host, facts = _obey_policies(config, host, image_source, settings, environ)
@@ -61,17 +67,32 @@ def prepare(
     return Prepared(request, host, image_source, settings, facts)
 
 
-# The keys that are no attributes of RunOptions: what they name becomes a part of the host, or of other options.
-_OTHERS = ("image", "layers", "stage", "stage-folder", "compile-cache", "compile-cache-folder", "fabric")
+# The keys that are no attributes of RunOptions: what they name becomes a part of the host, or of
+# other options.
+_OTHERS = (
+    "image",
+    "layers",
+    "stage",
+    "stage-folder",
+    "compile-cache",
+    "compile-cache-folder",
+    "fabric",
+)
 
 
 def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
     """The attributes of RunOptions that are set."""
-    options = {key.replace("-", "_"): setting.value for key, setting in settings.items() if key not in _OTHERS}
+    options = {
+        key.replace("-", "_"): setting.value
+        for key, setting in settings.items()
+        if key not in _OTHERS
+    }
     for key in ("hosts", "hostfile"):  # nothing else takes them
         on_command_line = key in settings and settings[key].source == f"--{key}"
         other = settings.get("launcher")
-        if key in settings and (other is None or (on_command_line and other.source != "--launcher")):
+        if key in settings and (
+            other is None or (on_command_line and other.source != "--launcher")
+        ):
             options["launcher"] = MPIRUN
     options["sources"] = {key: setting.source for key, setting in settings.items()}
     if "binds" in options:
@@ -80,14 +101,18 @@ def _read_options(settings: Mapping[str, Setting], environ: Mapping[str, str]) -
         options["env"] = parse_env(options["env"], environ, settings["env"].source)
     if "srun_args" in options:
         source = settings["srun-args"].source
-        options["srun_args"] = tuple(word for words in options["srun_args"] for word in split_words(words, source))
+        options["srun_args"] = tuple(
+            word for words in options["srun_args"] for word in split_words(words, source)
+        )
         lifted, options["srun_args"] = lift(options["srun_args"], options)
         options.update(lifted)
         options["sources"].update({field.replace("_", "-"): source for field in lifted})
     return options
 
 
-def _tell_project(config: Config, settings: Mapping[str, Setting], fabric: Setting | None, show: Show) -> None:
+def _tell_project(
+    config: Config, settings: Mapping[str, Setting], fabric: Setting | None, show: Show
+) -> None:
     """Say what the project's file sets of this run: nobody named it."""
     if not config.project:
         return
@@ -101,7 +126,9 @@ def _tell_project(config: Config, settings: Mapping[str, Setting], fabric: Setti
 
 
 def warn_of_secrets(settings: Mapping[str, Setting], show: Show) -> None:
-    """Name the secrets that others can read: those of --env, and of files. JAXSIF_ENV is seen by the user alone."""
+    """Name the secrets that others can read: those of --env, and of files. JAXSIF_ENV is seen by
+    the user alone.
+    """
     env = settings.get("env")
     if env is None or env.source == "JAXSIF_ENV (environment)":
         return
@@ -116,7 +143,11 @@ def warn_of_secrets(settings: Mapping[str, Setting], show: Show) -> None:
 
 
 def _obey_policies(
-    config: Config, host: Host, image_source: str, settings: Mapping[str, Setting], environ: Mapping[str, str]
+    config: Config,
+    host: Host,
+    image_source: str,
+    settings: Mapping[str, Setting],
+    environ: Mapping[str, str],
 ) -> tuple[Host, tuple[str, ...]]:
     """The host, with the image that the policies allow, and why they do."""
     if not config.policies:  # as most runs have none, spare them the import
@@ -126,7 +157,8 @@ def _obey_policies(
     check_environment(environ)
     if "binds" in settings:
         check_binds(settings["binds"].value, settings["binds"].source, environ)
-    # A link could lead to the allowed file when the nodes look, and to another one when the runtime mounts it.
+    # A link could lead to the allowed file when the nodes look, and to another one when the runtime
+    # mounts it.
     image = os.path.realpath(host.image) if host.image else None
     subject = Subject(image, image_source, host.runtime.command if host.runtime else None)
     allowed = check_policies(config, subject, environ)
@@ -134,7 +166,13 @@ def _obey_policies(
 
 
 _ASK_FOR_GPUS = ("--gpus", "--gres", "--tres-per-task", "-G")  # words of srun's and sbatch's
-_VARIABLES_FOR_GPUS = ("SLURM_GPUS", "SLURM_GRES", "SLURM_TRES_PER_TASK", "SBATCH_GPUS", "SBATCH_GRES")
+_VARIABLES_FOR_GPUS = (
+    "SLURM_GPUS",
+    "SLURM_GRES",
+    "SLURM_TRES_PER_TASK",
+    "SBATCH_GPUS",
+    "SBATCH_GRES",
+)
 
 
 def note_missing_gpus(
@@ -161,7 +199,9 @@ def note_missing_gpus(
         )
 
 
-def _find_layers(names: Setting, host: Host, environ: Mapping[str, str], show: Show) -> tuple[str, ...]:
+def _find_layers(
+    names: Setting, host: Host, environ: Mapping[str, str], show: Show
+) -> tuple[str, ...]:
     """The files of the layers. Under a policy, which speaks of the image alone, they are named."""
     from jaxsif.layers import describe_layers, find_layers
 
@@ -172,11 +212,22 @@ def _find_layers(names: Setting, host: Host, environ: Mapping[str, str], show: S
 
 
 def _find_cache(
-    request: RunOptions, host: Host, settings: Mapping[str, Setting], environ: Mapping[str, str], show: Show
+    request: RunOptions,
+    host: Host,
+    settings: Mapping[str, Setting],
+    environ: Mapping[str, str],
+    show: Show,
 ) -> tuple[RunOptions, Host]:
-    """Both, with the folder of JAX's compile cache for the image's file; unless the user has a cache of his own."""
+    """Both, with the folder of JAX's compile cache for the image's file; unless the user has a
+    cache of his own.
+    """
     users_own = CACHE in environ or CACHE in dict(request.env)
-    if users_own or not settings["compile-cache"].value or not host.image or not os.path.isfile(host.image):
+    if (
+        users_own
+        or not settings["compile-cache"].value
+        or not host.image
+        or not os.path.isfile(host.image)
+    ):
         return request, host
     from jaxsif.compilecache import cache_of, make_private
 
@@ -186,7 +237,9 @@ def _find_cache(
         make_private(path, folder.source if folder else "--compile-cache (the default)")
     except OSError as error:
         if folder:
-            raise HostError(f"cannot make the compile cache {path}: {error.strerror}", folder.source) from error
+            raise HostError(
+                f"cannot make the compile cache {path}: {error.strerror}", folder.source
+            ) from error
         show(f"warning: no compile cache: cannot make {path}: {error.strerror}")
         return request, host
     if folder:  # the runtime shows the home folder by itself, and may show no other
@@ -194,7 +247,9 @@ def _find_cache(
     return request, host._replace(cache=path)
 
 
-def _crosses_nodes(chosen: Setting, request: RunOptions, host: Host, allocation: Allocation | None, show: Show) -> bool:
+def _crosses_nodes(
+    chosen: Setting, request: RunOptions, host: Host, allocation: Allocation | None, show: Show
+) -> bool:
     """Whether the fabric of a site is for this run."""
     if LAUNCHERS[choose_launcher(request.launcher, host.srun, allocation)].spans_nodes:
         return True
@@ -204,14 +259,21 @@ def _crosses_nodes(chosen: Setting, request: RunOptions, host: Host, allocation:
 
 
 def _add_fabric(
-    request: RunOptions, chosen: Setting, config: Config, host: Host, environ: Mapping[str, str], show: Show
+    request: RunOptions,
+    chosen: Setting,
+    config: Config,
+    host: Host,
+    environ: Mapping[str, str],
+    show: Show,
 ) -> RunOptions:
     """The request, with the binds and variables of the fabric's profile before its own."""
     from jaxsif.config import read_profiles
     from jaxsif.fabric import find_variables, resolve_fabric, shim_variables
 
     fabric = resolve_fabric(chosen, read_profiles(config))
-    passed = {name: value for name, value in environ.items() if find_rule(name) or not request.cleanenv}
+    passed = {
+        name: value for name, value in environ.items() if find_rule(name) or not request.cleanenv
+    }
     variables, notes = find_variables(fabric, dict(request.env), passed)
     binds = fabric.items("binds")
     folders: tuple[str, ...] = ()
@@ -233,11 +295,16 @@ def _add_fabric(
 
 
 def stage(
-    prepared: Prepared, allocation: Allocation | None, dry_run: bool, environ: Mapping[str, str], show: Show
+    prepared: Prepared,
+    allocation: Allocation | None,
+    dry_run: bool,
+    environ: Mapping[str, str],
+    show: Show,
 ) -> Host:
     """The host, with the image on each node's own disk.
 
-    Unchanged where a setting for all runs asks for it and a node has the folder of somebody else: anybody can make it.
+    Unchanged where a setting for all runs asks for it and a node has the folder of somebody else:
+    anybody can make it.
     """
     from jaxsif import staging
     from jaxsif.imagefile import remembered_digest, staged_path

@@ -16,23 +16,30 @@ from jaxsif.lines import LONGEST_LINE
 
 def output(*argv: str) -> str:
     """Standard output of a command; raises OSError and subprocess.CalledProcessError."""
-    return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
+    return subprocess.run(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+    ).stdout
 
 
 Running = subprocess.Popen[bytes]
 
 
-def start_process(argv: Sequence[str], environ: Mapping[str, str], stdin: bool, stdout: bool, alone: bool) -> Running:
-    """A command whose standard error is a pipe; it gets SIGTERM when we are killed. Raises HostError.
+def start_process(
+    argv: Sequence[str], environ: Mapping[str, str], stdin: bool, stdout: bool, alone: bool
+) -> Running:
+    """A command whose standard error is a pipe; it gets SIGTERM when we are killed. Raises
+    HostError.
 
-    With `stdin` it inherits ours; with `stdout`, that is a pipe too; `alone`, it is the leader of a session, and the
-    signal is for all its group.
+    With `stdin` it inherits ours; with `stdout`, that is a pipe too; `alone`, it is the leader of a
+    session, and the signal is for all its group.
     """
     read, write = None if stdin else subprocess.DEVNULL, subprocess.PIPE if stdout else None
     with _lifeline() as line:
         streams: dict[str, Any] = {"stdin": read, "stdout": write, "stderr": subprocess.PIPE}
         try:
-            started = subprocess.Popen(argv, env=environ, pass_fds=(line,), start_new_session=alone, **streams)
+            started = subprocess.Popen(
+                argv, env=environ, pass_fds=(line,), start_new_session=alone, **streams
+            )
         except OSError as error:
             raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
         fcntl.fcntl(line, fcntl.F_SETOWN, -started.pid if alone else started.pid)
@@ -41,10 +48,11 @@ def start_process(argv: Sequence[str], environ: Mapping[str, str], stdin: bool, 
 
 @contextmanager
 def _lifeline() -> Iterator[int]:
-    """The read end of a pipe whose write end we keep: at our end, however it comes, the kernel signals its owner.
+    """The read end of a pipe whose write end we keep: at our end, however it comes, the kernel
+    signals its owner.
 
-    As prctl(PR_SET_PDEATHSIG) would in the child; Python has no prctl, and to import ctypes takes longer than to start
-    srun. See fcntl(2), F_SETSIG. The number is above those that scripts use.
+    As prctl(PR_SET_PDEATHSIG) would in the child; Python has no prctl, and to import ctypes takes
+    longer than to start srun. See fcntl(2), F_SETSIG. The number is above those that scripts use.
     """
     read, _write = os.pipe()  # nobody else inherits the write end, and nothing closes it
     high = fcntl.fcntl(read, fcntl.F_DUPFD_CLOEXEC, 100)
@@ -58,17 +66,22 @@ def _lifeline() -> Iterator[int]:
 
 
 def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
-    """A command in a session of its own that reads nothing and says nothing; raises HostError if it cannot start."""
+    """A command in a session of its own that reads nothing and says nothing; raises HostError if it
+    cannot start.
+    """
     void = subprocess.DEVNULL
     try:
-        return subprocess.Popen(argv, env=environ, stdin=void, stdout=void, stderr=void, start_new_session=True)
+        return subprocess.Popen(
+            argv, env=environ, stdin=void, stdout=void, stderr=void, start_new_session=True
+        )
     except OSError as error:
         raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
 
 
 def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     """Be replaced by a command, which has our terminal to itself; raises HostError."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and what it executes would inherit that
+    # Which Python ignores, and what it executes would inherit that.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(argv[0], list(argv), environ)
@@ -78,7 +91,9 @@ def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait for the end of the body: Popen, interrupted, would forget what it has just started."""
+    """Ctrl-C and SIGTERM wait for the end of the body: Popen, interrupted, would forget what it has
+    just started.
+    """
     held: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     raising = {number: handler for number, handler in handlers.items() if callable(handler)}
@@ -95,7 +110,9 @@ def _signals_held() -> Iterator[None]:
 
 @contextmanager
 def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A command, leader of a session; when we are interrupted, end it with all its descendants, and wait for it."""
+    """A command, leader of a session; when we are interrupted, end it with all its descendants, and
+    wait for it.
+    """
     process = None
     try:
         with _signals_held():
@@ -131,9 +148,15 @@ def run_plain(
 
 
 @contextmanager
-def stream(argv: Sequence[str], messages: IO[bytes]) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
-    """Run a command whose output the body of the `with` reads to its end; yields it, and what waits for the status."""
-    with _started(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages) as process:
+def stream(
+    argv: Sequence[str], messages: IO[bytes]
+) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
+    """Run a command whose output the body of the `with` reads to its end; yields it, and what waits
+    for the status.
+    """
+    with _started(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages
+    ) as process:
         assert process.stdout is not None
         with process.stdout:
             yield process.stdout, process.wait
@@ -141,11 +164,17 @@ def stream(argv: Sequence[str], messages: IO[bytes]) -> Iterator[tuple[IO[bytes]
 
 
 @contextmanager
-def beside(argv: Sequence[str], environ: Mapping[str, str], log: str) -> Iterator[Callable[[], int]]:
-    """Run a command while the body of the `with` runs; what it yields waits for the command's exit status."""
+def beside(
+    argv: Sequence[str], environ: Mapping[str, str], log: str
+) -> Iterator[Callable[[], int]]:
+    """Run a command while the body of the `with` runs; what it yields waits for the command's exit
+    status.
+    """
     with (
         open(log, "wb") as messages,
-        _started(argv, env=environ, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages) as process,
+        _started(
+            argv, env=environ, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages
+        ) as process,
     ):
         yield process.wait
         process.wait()
@@ -159,8 +188,14 @@ def run_logged(
     on_line: Callable[[str], None],
     mode: str = "w",
 ) -> int:
-    """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return its exit status."""
-    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return
+    its exit status.
+    """
+    options: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+    }
     with (
         open(log, mode) as log_file,
         _started(argv, env=environ, cwd=folder, text=True, errors="replace", **options) as process,

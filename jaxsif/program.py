@@ -1,4 +1,6 @@
-"""The program of a run: what shows here that it cannot be executed, and what to try when a node could not."""
+"""The program of a run: what shows here that it cannot be executed, and what to try when a node
+could not.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,50 @@ _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
 _NO_SCRIPT = 2  # exit status of Python
 _GENERAL = "the program must be in the image or below a folder that is bound into it"
-_NO_FOLDER = re.compile(r"slurmstepd(?:-(\S+))?: error: couldn't chdir to `(.+?)': No such file or directory")
+_NO_FOLDER = re.compile(
+    r"slurmstepd(?:-(\S+))?: error: couldn't chdir to `(.+?)': No such file or directory"
+)
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
-# What a shell does itself. A few are on the PATH, too, but change nothing outside of their own process.
+# What a shell does itself. A few are on the PATH, too, but change nothing outside of their own
+# process.
 _OF_THE_SHELL = frozenset(
-    (".", "alias", "cd", "eval", "exec", "export", "module", "set", "source", "ulimit", "umask", "unalias", "unset")
+    (
+        ".",
+        "alias",
+        "cd",
+        "eval",
+        "exec",
+        "export",
+        "module",
+        "set",
+        "source",
+        "ulimit",
+        "umask",
+        "unalias",
+        "unset",
+    )
 )
 _INSTALLERS = ("pip", "pip3", "conda", "mamba", "micromamba", "uv", "apt", "apt-get", "dnf", "yum")
-_WELL_KNOWN = ("python", "python3", "ipython", "bash", "sh", "env", "nvidia-smi", "nsys", "ncu", "torchrun", "jupyter")
+_WELL_KNOWN = (
+    "python",
+    "python3",
+    "ipython",
+    "bash",
+    "sh",
+    "env",
+    "nvidia-smi",
+    "nsys",
+    "ncu",
+    "torchrun",
+    "jupyter",
+)
 
 
 def check_program(command: Sequence[str]) -> None:
     """Raise ProgramError, or JaxsifError for a job script, for what cannot run on a node either.
 
-    A name without a slash is looked for in the image, and an absolute path may exist there alone. So most names are
-    not certain here; `suggest` has a remedy for these.
+    A name without a slash is looked for in the image, and an absolute path may exist there alone.
+    So most names are not certain here; `suggest` has a remedy for these.
     """
     program, *arguments = command
     if os.path.isfile(program) and _is_job_script(program):
@@ -35,8 +66,14 @@ def check_program(command: Sequence[str]) -> None:
     if "/" in program:
         _check_file(program)
     elif os.path.isfile(program) and program.endswith((".py", ".sh")):
-        raise ProgramError(f"{program} is not on the PATH: it is a file of this folder", _here(), _call(program))
-    if os.path.basename(program).startswith("python") and arguments and not arguments[0].startswith("-"):
+        raise ProgramError(
+            f"{program} is not on the PATH: it is a file of this folder", _here(), _call(program)
+        )
+    if (
+        os.path.basename(program).startswith("python")
+        and arguments
+        and not arguments[0].startswith("-")
+    ):
         _check_exists(arguments[0])
 
 
@@ -52,10 +89,14 @@ def _check_word(command: Sequence[str]) -> None:
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)
         remedy = f"sh -c {shlex.quote(program)}" if several else f"-- {program}, without the quotes"
-        raise ProgramError(f"a program's name with a blank: {program!r}", "the first word behind --", remedy)
+        raise ProgramError(
+            f"a program's name with a blank: {program!r}", "the first word behind --", remedy
+        )
     if program in _OF_THE_SHELL:
         remedy = f"do it before jaxsif, or in a shell: sh -c {shlex.quote(shlex.join(command) + ' && COMMAND')}"
-        raise ProgramError(f"{program} is a part of the shell, not a program", "the first word behind --", remedy)
+        raise ProgramError(
+            f"{program} is a part of the shell, not a program", "the first word behind --", remedy
+        )
 
 
 def _check_file(path: str) -> None:
@@ -66,7 +107,9 @@ def _check_file(path: str) -> None:
     if os.path.isdir(path):
         error = ProgramError(f"{path} is a folder, not a program", _here(), "name a program in it")
     elif not os.access(path, os.X_OK):
-        error = ProgramError(f"no permission to execute {path}", _here(), f"chmod +x {path}, or {_call(path)}")
+        error = ProgramError(
+            f"no permission to execute {path}", _here(), f"chmod +x {path}, or {_call(path)}"
+        )
     else:
         return
     error.exit_code = _CANNOT_EXECUTE
@@ -98,7 +141,9 @@ def _is_job_script(path: str) -> bool:
     except OSError:
         return False  # the runtime will say what it cannot read
     interpreter = re.match(rb"#!.*?([^/\s]+)\s*(?:-\S*)?$", lines[0])
-    if lines[0].startswith(b"#!") and not (interpreter and interpreter[1].decode(errors="replace") in _SHELLS):
+    if lines[0].startswith(b"#!") and not (
+        interpreter and interpreter[1].decode(errors="replace") in _SHELLS
+    ):
         return False
     for line in lines:
         if line.startswith(b"#SBATCH "):
@@ -127,8 +172,14 @@ def suggest(command: Sequence[str], error: JaxsifError, errors: Sequence[str]) -
 
 
 def _suggest_for_script(command: Sequence[str]) -> str:
-    """Of a Python that has executed nothing: it could not open the script, or does not know an option."""
-    if not os.path.basename(command[0]).startswith("python") or len(command) == 1 or command[1].startswith("-"):
+    """Of a Python that has executed nothing: it could not open the script, or does not know an
+    option.
+    """
+    if (
+        not os.path.basename(command[0]).startswith("python")
+        or len(command) == 1
+        or command[1].startswith("-")
+    ):
         return ""
     if os.path.isfile(command[1]):
         return f"put {command[1]} on a disk that all nodes see, if the node does not find it"
@@ -138,14 +189,18 @@ def _suggest_for_script(command: Sequence[str]) -> str:
 def _suggest_for_program(command: Sequence[str], status: int) -> str:
     program, name = command[0], os.path.basename(command[0])
     if name in _SHELLS:
-        return "see above which command of the script the shell could not execute or find in the image"
+        return (
+            "see above which command of the script the shell could not execute or find in the image"
+        )
     if status == _CANNOT_EXECUTE:
         return f"see its permissions: chmod +x {program}; or name its interpreter, as in python {program}"
     if name in _INSTALLERS:
-        packages = [word for word in command[2:] if not word.startswith("-")] if "install" in command else []
-        return (
-            f"packages go into a layer: jaxsif layer create NAME {' '.join(packages) or 'PACKAGE'}, then --layer NAME"
+        packages = (
+            [word for word in command[2:] if not word.startswith("-")]
+            if "install" in command
+            else []
         )
+        return f"packages go into a layer: jaxsif layer create NAME {' '.join(packages) or 'PACKAGE'}, then --layer NAME"
     if "/" in program and os.path.isfile(program):
         return f"see the first line of {program}: the interpreter behind #! must be in the image"
     if os.path.isfile(program):

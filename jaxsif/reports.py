@@ -1,20 +1,23 @@
 """What the tasks and srun say on standard error -> reports, and what is shown of it.
 
-The task shim (jaxsif/task) writes its reports into the task's standard error, because that is the one channel which
-exists wherever srun works: no port, no shared folder. `ReportFilter` takes them out. A report is the end of a line:
+The task shim (jaxsif/task) writes its reports into the task's standard error, because that is the
+one channel which exists wherever srun works: no port, no shared folder. `ReportFilter` takes them
+out. A report is the end of a line:
 
     \\x1ejaxsif NONCE {"task": 2, "node": "node1", "event": "exit", "status": 1, "where": "train.py:7"}
 
-Each run draws two nonces. The first is known to what runs before the program and around it (start.sh, stage.py), the
-second to the Pythons of the program (failure.py), and so to the program. Without a nonce of this run, a line is the
-program's: a log of another run that it prints cannot be taken for a report. What a program says with the second nonce
-can be a lie, so it counts for little: how a task ended comes with the first nonce alone, each event has its own fields,
-of fixed types and ranges, and nothing of it reaches the terminal but printable text.
+Each run draws two nonces. The first is known to what runs before the program and around it
+(start.sh, stage.py), the second to the Pythons of the program (failure.py), and so to the program.
+Without a nonce of this run, a line is the program's: a log of another run that it prints cannot be
+taken for a report. What a program says with the second nonce can be a lie, so it counts for little:
+how a task ended comes with the first nonce alone, each event has its own fields, of fixed types and
+ranges, and nothing of it reaches the terminal but printable text.
 
-A task refuses to start its program, or finds the port taken, before the program's first line. So `refused` and
-`port-taken` with the second nonce count as the first report of a task with that nonce, and no later. In task 0 another
-one always comes before the first line of a Python program: `port-held`. And a task that refused ends with status 125:
-where start.sh reports another one, culprit.py does not believe the refusal.
+A task refuses to start its program, or finds the port taken, before the program's first line. So
+`refused` and `port-taken` with the second nonce count as the first report of a task with that
+nonce, and no later. In task 0 another one always comes before the first line of a Python program:
+`port-held`. And a task that refused ends with status 125: where start.sh reports another one,
+culprit.py does not believe the refusal.
 """
 
 from __future__ import annotations
@@ -46,9 +49,19 @@ _KEPT_LINES = re.compile(
     r"^(srun: error: |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) |FATAL: |Error for command |"
     rf"F.*Unknown flags? in XLA_|{GAVE_UP.pattern})"
 )
-_ABORTED = "srun: Job step aborted: "  # of a step that is cancelled, and not of one whose task has failed
+# Of a step that is cancelled, and not of one whose task has failed.
+_ABORTED = "srun: Job step aborted: "
 # One of these is in whatever _filter_line and _end_line look for.
-_NOTABLE = (_SEPARATOR, b"srun", b"slurm", b"FATAL", b"Error for", b"Unknown flag", b"detected fatal", b"Barrier timed")
+_NOTABLE = (
+    _SEPARATOR,
+    b"srun",
+    b"slurm",
+    b"FATAL",
+    b"Error for",
+    b"Unknown flag",
+    b"detected fatal",
+    b"Barrier timed",
+)
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
 # What JAX says of a barrier that not all processes have reached in time, in three lines or more.
 _BARRIER = re.compile(r".*\bBarrier timed out\. Id: (\S*)\. ")
@@ -62,7 +75,9 @@ class Report(NamedTuple):
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME; empty without Slurm
-    event: str  # of _FIELDS; and two of the launcher's own: cancelled, by Slurm, and interrupted, by a signal to us
+    # Of _FIELDS; and two of the launcher's own: cancelled, by Slurm, and interrupted, by a signal
+    # to us.
+    event: str
     status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
     text: str = ""  # of an exception, a refusal or a warning
     where: str = ""  # FILE:LINE of an exception, or of what a signal like SIGABRT has ended
@@ -82,7 +97,8 @@ class Report(NamedTuple):
 
 REFUSALS = ("refused", "port-taken")  # the program is not started
 _COUNTS = ("requests", "hits", "written")
-# Event -> its fields beside task and node, by who may report it: the first nonce's, the second nonce's.
+# Event -> its fields beside task and node, by who may report it: the first nonce's, the second
+# nonce's.
 _FIELDS: tuple[Mapping[str, tuple[str, ...]], ...] = (
     {"started": ("step",), "refused": ("text",), "warning": ("text",), "exit": ("status", "where")},
     {
@@ -112,7 +128,9 @@ def _is_text(value: object) -> bool:
 
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "node": lambda value: _is_text(value) and bool(re.fullmatch(r"[A-Za-z0-9_.-]{0,255}", value)),
-    "step": lambda value: _is_text(value) and bool(re.fullmatch(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*", value)),
+    "step": lambda value: (
+        _is_text(value) and bool(re.fullmatch(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*", value))
+    ),
     "status": lambda value: _is_number(value, 255),
     "text": _is_text,
     "where": _is_text,
@@ -125,13 +143,18 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
 
 def _parse_report(text: bytes, fields: Mapping[str, tuple[str, ...]], tasks: int) -> Report | None:
     """The report of a marked line; None if it has not the form of one."""
-    import json  # here: when the first report comes, the step runs already, and the import costs no time
+    # Here: when the first report comes, the step runs already, and the import costs no time.
+    import json
 
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):  # no JSON; a thousand brackets
         return None
-    if not isinstance(found, dict) or not _is_text(found.get("event")) or found["event"] not in fields:
+    if (
+        not isinstance(found, dict)
+        or not _is_text(found.get("event"))
+        or found["event"] not in fields
+    ):
         return None
     event, task, node = (found.pop(name, None) for name in ("event", "task", "node"))
     if not _is_number(task, tasks - 1) or not _CHECKS["node"](node):
@@ -147,7 +170,9 @@ def _parse_report(text: bytes, fields: Mapping[str, tuple[str, ...]], tasks: int
 
 
 class Barrier(NamedTuple):
-    """A place where JAX's processes wait for each other, and which not all of them have reached in time."""
+    """A place where JAX's processes wait for each other, and which not all of them have reached in
+    time.
+    """
 
     name: str  # JAX's, such as 'Shutdown'
     reached: int = 0  # processes
@@ -171,7 +196,11 @@ class _Intake:
         if by_program:
             report = self._judge(report)
         self.keep(report, by_program)
-        if report.event != "warning" or report.text in self._warnings or len(self._warnings) == _MOST_WARNINGS:
+        if (
+            report.event != "warning"
+            or report.text in self._warnings
+            or len(self._warnings) == _MOST_WARNINGS
+        ):
             return b""
         self._warnings.add(report.text)
         return f"jaxsif: warning: {report.text} ({report.place})\n".encode()
@@ -203,7 +232,8 @@ class ReportFilter:
         label: bool = False,
         beside: ReportFilter | None = None,
     ) -> None:
-        """`nonces` are the run's two, or none where nobody reports; `tasks` is the number of tasks, if it is known.
+        """`nonces` are the run's two, or none where nobody reports; `tasks` is the number of tasks,
+        if it is known.
 
         Several streams, one order of arrival: a filter adds to what the one `beside` it collects.
         """
@@ -211,21 +241,27 @@ class ReportFilter:
         self._tasks = tasks or _MOST_TASKS
         self._intake: _Intake = beside._intake if beside else _Intake()
         self.reports = self._intake.reports
-        self.errors: list[str] = beside.errors if beside else []  # what srun, slurmstepd and the runtime complained of
-        self.barriers: list[Barrier] = beside.barriers if beside else []  # the first one is what went wrong
+        # What srun, slurmstepd and the runtime complained of.
+        self.errors: list[str] = beside.errors if beside else []
+        # The first one is what went wrong.
+        self.barriers: list[Barrier] = beside.barriers if beside else []
         self._barrier: dict[bytes, Barrier] = {}  # label -> the one whose lines are being read
         self._label = label
         self._pending = b""  # the end of an unfinished line that must wait
         self._begun = b""  # the beginning of a line, as far as it is shown already
 
     def feed(self, data: bytes) -> bytes:
-        """The part of `data` that people should see now; b'' means the end of the stream and flushes."""
+        """The part of `data` that people should see now; b'' means the end of the stream and
+        flushes.
+        """
         plain = self._take_plain(data)
         rest = data[len(plain) :]
         return plain if plain and not rest else plain + self._feed_lines(rest)
 
     def _take_plain(self, data: bytes) -> bytes:
-        """The lines at the head of `data`, if there is nothing in them to look for: most of what programs print."""
+        """The lines at the head of `data`, if there is nothing in them to look for: most of what
+        programs print.
+        """
         lines = data[: data.rfind(b"\n") + 1]
         if not lines or self._pending or self._barrier:
             return b""
@@ -256,8 +292,13 @@ class ReportFilter:
         self._intake.keep(Report(-1, "", "interrupted"))
 
     def _find_marker(self, line: bytes) -> tuple[int, int]:
-        """Where the last marker of the line begins, and of which nonce it is; -1 where there is none."""
-        return max(((line.rfind(marker), which) for which, marker in enumerate(self._markers)), default=(-1, 0))
+        """Where the last marker of the line begins, and of which nonce it is; -1 where there is
+        none.
+        """
+        return max(
+            ((line.rfind(marker), which) for which, marker in enumerate(self._markers)),
+            default=(-1, 0),
+        )
 
     def _find_wait(self, line: bytes) -> int:
         """Where the end of an unfinished line begins that may become a report, with its label."""
@@ -328,7 +369,8 @@ class ReportFilter:
         if before in self.barriers:
             self.barriers.remove(before)
         after = before._replace(missing=(*before.missing, task))
-        if after not in self.barriers and len(self.barriers) < _MOST_BARRIERS:  # as each task says it
+        # As each task says it.
+        if after not in self.barriers and len(self.barriers) < _MOST_BARRIERS:
             self.barriers.append(after)
         return after
 

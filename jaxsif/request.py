@@ -50,7 +50,8 @@ class RunOptions(NamedTuple):
     hosts: str | None = None  # NAME:SLOTS,... for mpirun
     hostfile: str | None = None  # a file of them
     cleanenv: bool = False  # pass on what the table of environment.py names, and nothing else
-    sources: Mapping[str, str] = MappingProxyType({})  # what set each option, by its key; for errors
+    # What set each option, by its key; for errors.
+    sources: Mapping[str, str] = MappingProxyType({})
 
     def source(self, key: str) -> str:
         """What set an option, such as 'run.ntasks-per-node in /sw/jaxsif/jaxsif.toml'."""
@@ -70,17 +71,25 @@ class Host(NamedTuple):
     gpus: int  # NVIDIA devices of this machine
     job_gpus: Counts | None  # GPUs on each node of the job, where Slurm had to be asked
     layers: tuple[str, ...] = ()  # files to mount over the image
-    staged: tuple[str, ...] = ()  # for an image on the nodes' disks: its digest, and the file that it comes from
-    allowed: tuple[str, ...] = ()  # under a policy: the image's digest, and the state of the file that has it
+    # For an image on the nodes' disks: its digest, and the file that it comes from.
+    staged: tuple[str, ...] = ()
+    # Under a policy: the image's digest, and the state of the file that has it.
+    allowed: tuple[str, ...] = ()
     hosts: tuple[mpirun.Host, ...] = ()  # where mpirun may start tasks
     hosts_source: str = ""  # what named them
-    cache: str | None = None  # the folder of JAX's compile cache, which all nodes have; None for none
-    nonces: tuple[str, ...] = ()  # the two of reports.py, by which reports are known; none where nobody reads them
+    # The folder of JAX's compile cache, which all nodes have; None for none.
+    cache: str | None = None
+    # The two of reports.py, by which reports are known; none where nobody reads them.
+    nonces: tuple[str, ...] = ()
 
 
 def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None) -> str:
-    """The one asked for, else srun where there is one; raises HostError where srun is needed and missing."""
+    """The one asked for, else srun where there is one; raises HostError where srun is needed and
+    missing.
+    """
     chosen = asked or (SRUN if has_srun or allocation else LOCAL)
     if chosen == SRUN and not has_srun:
-        raise HostError("srun is not on the PATH", "--launcher srun" if asked else "SLURM_JOB_ID", "load Slurm")
+        raise HostError(
+            "srun is not on the PATH", "--launcher srun" if asked else "SLURM_JOB_ID", "load Slurm"
+        )
     return chosen

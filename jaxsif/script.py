@@ -46,10 +46,12 @@ class AllowedFile(NamedTuple):
     """The image's file that a policy allows, as the job knows it again."""
 
     state: str  # INODE:SIZE:TIME, as `find_state` of jaxsif/imagefile.py tells
-    checksum: str  # SHA-256 of the whole file: to find the root file system in it takes more than a shell
+    # SHA-256 of the whole file: to find the root file system in it takes more than a shell.
+    checksum: str
 
 
-# Stands before the program in the container: tells that the image is mounted, and waits for the second look.
+# Stands before the program in the container: tells that the image is mounted, and waits for the
+# second look.
 _WAIT = 'echo mounted >&8; read -r go <&9 || exit 125; exec "$@" 8>&- 9<&-'
 _LOOKS = r"""
 # A policy allowed the image as it was when this script was written. Each task compares the file's inode, size and time
@@ -78,7 +80,9 @@ start() {{ # RUNTIME OPTION... IMAGE PROGRAM...
     exec "$@" 8>"/proc/self/fd/${{COPROC[1]}}" 9<"/proc/self/fd/${{COPROC[0]}}" # exec closes copies made by >&
 }}"""
 # What each task executes: the functions, and then the command.
-_START = r'"$(declare -p image state checksum; declare -f look refuse look_again start); start \"\$@\""'
+_START = (
+    r'"$(declare -p image state checksum; declare -f look refuse look_again start); start \"\$@\""'
+)
 
 
 def name_job(command: Sequence[str]) -> str:
@@ -86,11 +90,16 @@ def name_job(command: Sequence[str]) -> str:
     program, *arguments = command
     script = next((word for word in arguments if word.endswith((".py", ".sh"))), program)
     name = script.rsplit("/", 1)[-1]
-    return re.sub(r"[^\w.-]+", "-", re.sub(r"\.(py|sh)$", "", name), flags=re.ASCII).strip("-.") or "job"
+    return (
+        re.sub(r"[^\w.-]+", "-", re.sub(r"\.(py|sh)$", "", name), flags=re.ASCII).strip("-.")
+        or "job"
+    )
 
 
 def judge_image(flavour: str | None, layout: Layout) -> Foreign:
-    """What the image of this flavour (None: not ours) does not do by itself; raises JaxsifError where nothing helps."""
+    """What the image of this flavour (None: not ours) does not do by itself; raises JaxsifError
+    where nothing helps.
+    """
     tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
     if flavour is not None:
         return Foreign(platforms="cuda" if gpus and flavour.startswith("cuda") else None)
@@ -118,7 +127,10 @@ def render_script(
 
     `allowed` is the image's file where there is a policy.
     """
-    variables, step = list(_variables(run, plan, host, foreign, inherited)), list(_step(run, job, host, allowed))
+    variables, step = (
+        list(_variables(run, plan, host, foreign, inherited)),
+        list(_step(run, job, host, allowed)),
+    )
     quoted = any("'" in line and re.search(r"[$`\\]", line) for line in (*variables, *step))
     # In single quotes, shellcheck takes '$' and '\\' for mistakes.
     remark = ["# shellcheck disable=SC1003,SC2016"] if quoted else []
@@ -159,7 +171,9 @@ def _directive(option: str, value: str) -> str:
 
 
 def quote_directive(word: str, source: str) -> str:
-    """A word of an #SBATCH line: sbatch takes quotes off, `\\` before any character, and cuts at '#'."""
+    """A word of an #SBATCH line: sbatch takes quotes off, `\\` before any character, and cuts at
+    '#'.
+    """
     if re.fullmatch(r"[\w@%+=:,./&|*!()\[\]<>~^$;?{}-]+", word):
         return word
     return '"' + re.sub(r'(["\\])', r"\\\1", _one_line(word, source)) + '"'
@@ -176,7 +190,9 @@ def _variables(
 ) -> Iterator[str]:
     assert host.runtime is not None  # submit requires one
     prefix = host.runtime.prefix
-    asked = {name[len(prefix) :]: value for name, value in plan.set_environ if name.startswith(prefix)}
+    asked = {
+        name[len(prefix) :]: value for name, value in plan.set_environ if name.startswith(prefix)
+    }
     variables = {name: value for name, value in asked.items() if name not in _OF_THE_LAUNCHER}
     if "JAX_COORDINATOR_ADDRESS" not in variables:
         yield from _coordinator(prefix, run)
@@ -186,7 +202,9 @@ def _variables(
         if rule and rule.action in (SET, DEFAULT):
             why = rule.why.replace("`", "")
             yield f"# {why[0].upper()}{why[1:]}."
-        yield f"export {prefix}{name}=" + (f'"${{{name}?is not set}}"' if name in inherited else shlex.quote(value))
+        yield f"export {prefix}{name}=" + (
+            f'"${{{name}?is not set}}"' if name in inherited else shlex.quote(value)
+        )
     if host.cache:
         yield "# For this user alone, since JAX executes what is in it; by itself JAX would make it for all to read."
         yield f"(umask 077 && mkdir -p {shlex.quote(host.cache)})"
@@ -197,7 +215,9 @@ def _variables(
     if "PYTHONUNBUFFERED" not in variables:
         yield "# Lines are seen when they are printed, not when 8 KiB are full."
         yield f"export {prefix}PYTHONUNBUFFERED=1"
-    yield from _devices(prefix, {name: value for name, value in foreign._asdict().items() if value}, variables)
+    yield from _devices(
+        prefix, {name: value for name, value in foreign._asdict().items() if value}, variables
+    )
     yield ""
     yield "# gRPC, and so JAX, would send even local connections to a proxy. Other programs read the upper-case names."
     for name in ("http_proxy", "https_proxy"):
@@ -217,7 +237,9 @@ def _coordinator(prefix: str, run: RunOptions) -> Iterator[str]:
     yield f"    port={port}"
     yield '    (exec 3<>"/dev/tcp/localhost/$port") 2>/dev/null || break # nobody answers'
     yield "done"
-    address = re.sub(r'(["$`\\])', r"\\\1", run.node_address or "%N").replace("%N", "${SLURMD_NODENAME}")
+    address = re.sub(r'(["$`\\])', r"\\\1", run.node_address or "%N").replace(
+        "%N", "${SLURMD_NODENAME}"
+    )
     yield f'export {prefix}JAX_COORDINATOR_ADDRESS="{address}:$port"'
 
 
@@ -237,7 +259,9 @@ def _looks(image: str, allowed: AllowedFile) -> str:
     return _LOOKS.format(image=shlex.quote(image), state=state, checksum=allowed.checksum)
 
 
-def _step(run: RunOptions, job: JobOptions, host: Host, allowed: AllowedFile | None) -> Iterator[str]:
+def _step(
+    run: RunOptions, job: JobOptions, host: Host, allowed: AllowedFile | None
+) -> Iterator[str]:
     assert host.runtime is not None
     assert host.image is not None
     if allowed:
@@ -247,7 +271,13 @@ def _step(run: RunOptions, job: JobOptions, host: Host, allowed: AllowedFile | N
     yield 'if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi'
     yield ""
     yield "# Without --kill-on-bad-exit, the other tasks would wait for one that has failed."
-    srun = ["srun", "--export=ALL", "--kill-on-bad-exit=1", *(["--label"] if run.label else []), *run.srun_args]
+    srun = [
+        "srun",
+        "--export=ALL",
+        "--kill-on-bad-exit=1",
+        *(["--label"] if run.label else []),
+        *run.srun_args,
+    ]
     if job.task_output is not None:
         srun.insert(3, f"--output={job.task_output}")
     # One option a line, with its value; the image; the program with its arguments.

@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterable
 
 _NAME = re.compile(
-    r"TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE|AUTH|SIGNING)_?KEY", re.IGNORECASE
+    r"TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE|AUTH|SIGNING)_?KEY",
+    re.IGNORECASE,
 )
-# How the tokens of well-known services begin: Hugging Face, GitHub, GitLab, OpenAI and Anthropic, AWS, Slack, Google.
+# How the tokens of well-known services begin: Hugging Face, GitHub, GitLab, OpenAI and Anthropic,
+# AWS, Slack, Google.
 _VALUE = re.compile(
     r"(hf_|gh[opsu]_|github_pat_|glpat-|sk-|AKIA|ASIA|xox[abprs]-|AIza)[\w-]{12,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
-# What a variable with such a name holds beside a secret: a path, a number, a switch, a special token of a text model.
+# What a variable with such a name holds beside a secret: a path, a number, a switch, a special
+# token of a text model.
 _HARMLESS = re.compile(r"[/~.<\[].*|\d*|true|false|yes|no|on|off", re.IGNORECASE | re.DOTALL)
 
 

@@ -1,4 +1,5 @@
-"""What a SIF file says of itself in its first bytes: whether it is whole, and where its file system lies.
+"""What a SIF file says of itself in its first bytes: whether it is whole, and where its file system
+lies.
 
 https://github.com/apptainer/sif, pkg/sif/sif.go and descriptor.go; all numbers are little endian.
 """
@@ -18,8 +19,15 @@ _MAGIC = b"SIF_MAGIC\x00"
 # type used id group link offset size padded-size created modified uid gid name[128] extra[384]
 _DESCRIPTOR = struct.Struct("<i?III7q128s384s")
 _PARTITION = struct.Struct("<ii3s")  # the extra of a partition: file system, kind, architecture
-_SIGNATURE = struct.Struct("<i20s")  # the extra of a signature: algorithm of its digests, fingerprint
-_TYPES = {0x4001: "definition", 0x4003: "labels", 0x4004: "partition", 0x4005: "signature", 0x4006: "json"}
+# The extra of a signature: algorithm of its digests, fingerprint.
+_SIGNATURE = struct.Struct("<i20s")
+_TYPES = {
+    0x4001: "definition",
+    0x4003: "labels",
+    0x4004: "partition",
+    0x4005: "signature",
+    0x4006: "json",
+}
 _FILE_SYSTEMS = {1: "squashfs", 2: "ext3", 5: "encrypted squashfs"}
 _MOST_ROWS = 4096  # of a table; the runtime makes tables of 48
 _LATEST = 253402300799  # the last second of the year 9999
@@ -36,7 +44,8 @@ class DataObject(NamedTuple):
     file_system: str = ""  # of a partition: squashfs, ext3, …
     system: bool = False  # whether a partition is the container's root, and not an overlay or data
     architecture: str = ""  # of a partition: x86_64, aarch64
-    fingerprint: str = ""  # of a signature: of the PGP key that made it, in capitals; zeros for a key of another kind
+    # Of a signature: of the PGP key that made it, in capitals; zeros for a key of another kind.
+    fingerprint: str = ""
 
 
 class Header(NamedTuple):
@@ -49,27 +58,42 @@ class Header(NamedTuple):
 
 
 def parse_header(header: bytes, image: str, source: str = "") -> Header:
-    """What `header`, the first bytes of an image, says. Raise HostError where it is none, or makes no sense."""
+    """What `header`, the first bytes of an image, says. Raise HostError where it is none, or makes
+    no sense.
+    """
     if len(header) < HEADER_SIZE or header[32:42] != _MAGIC:
-        raise HostError(f"not a SIF image: {image}", source, "make image, or pass --image PATH to a .sif file")
-    created, _, _, rows, table, table_size, data, data_size = _HEADER.unpack(header[:HEADER_SIZE])[5:]
+        raise HostError(
+            f"not a SIF image: {image}", source, "make image, or pass --image PATH to a .sif file"
+        )
+    created, _, _, rows, table, table_size, data, data_size = _HEADER.unpack(header[:HEADER_SIZE])[
+        5:
+    ]
     check_field(data >= 0, "offset of its data", data, image, source)
     check_field(data_size >= 0, "size of its data", data_size, image, source)
     check_field(table >= 0, "offset of its table", table, image, source)
     check_field(0 <= rows <= _MOST_ROWS, "number of its parts", rows, image, source)
-    # The runtime reads as many rows as there are parts: what a digest speaks of must be what the runtime mounts.
-    check_field(table_size == rows * _DESCRIPTOR.size, "size of its table", table_size, image, source)
+    # The runtime reads as many rows as there are parts: what a digest speaks of must be what the
+    # runtime mounts.
+    check_field(
+        table_size == rows * _DESCRIPTOR.size, "size of its table", table_size, image, source
+    )
     return Header(created, table, table_size, data + data_size)
 
 
 def check_field(holds: bool, field: str, value: int, image: str, source: str) -> None:
-    """Raise HostError that names a field of an image's file, unless what is asked of its value holds."""
+    """Raise HostError that names a field of an image's file, unless what is asked of its value
+    holds.
+    """
     if not holds:
-        raise HostError(f"image is damaged, the {field} is {value}: {image}", source, "copy or build it again")
+        raise HostError(
+            f"image is damaged, the {field} is {value}: {image}", source, "copy or build it again"
+        )
 
 
 def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
-    """Raise HostError unless `header`, the first bytes of a file of `size` bytes, is that of a whole SIF image."""
+    """Raise HostError unless `header`, the first bytes of a file of `size` bytes, is that of a
+    whole SIF image.
+    """
     found = parse_header(header, image, source)
     if size < found.end:
         raise HostError(
@@ -77,30 +101,49 @@ def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
             source,
             "copy or build it again",
         )
-    check_field(found.table + found.table_size <= size, "offset of its table", found.table, image, source)
+    check_field(
+        found.table + found.table_size <= size, "offset of its table", found.table, image, source
+    )
     return found
 
 
 def check_time(header: Header, image: str) -> int:
-    """When the image was made, in seconds since 1970; raise HostError for a time that no calendar has."""
+    """When the image was made, in seconds since 1970; raise HostError for a time that no calendar
+    has.
+    """
     check_field(0 <= header.created <= _LATEST, "time of its creation", header.created, image, "")
     return header.created
 
 
-def parse_descriptors(table: bytes, size: int, image: str, source: str = "") -> tuple[DataObject, ...]:
-    """The parts that a table lists; raise HostError for one that does not lie in the file, which has `size` bytes."""
+def parse_descriptors(
+    table: bytes, size: int, image: str, source: str = ""
+) -> tuple[DataObject, ...]:
+    """The parts that a table lists; raise HostError for one that does not lie in the file, which
+    has `size` bytes.
+    """
     rows = enumerate(_DESCRIPTOR.iter_unpack(table), 1)
-    parts = [(number, _parse_object(row[0], row[5], row[6], row[-1])) for number, row in rows if row[1]]
+    parts = [
+        (number, _parse_object(row[0], row[5], row[6], row[-1])) for number, row in rows if row[1]
+    ]
     for number, part in parts:
-        check_field(0 <= part.offset <= size, f"offset of part {number}", part.offset, image, source)
-        check_field(0 <= part.size <= size - part.offset, f"size of part {number}", part.size, image, source)
+        check_field(
+            0 <= part.offset <= size, f"offset of part {number}", part.offset, image, source
+        )
+        check_field(
+            0 <= part.size <= size - part.offset, f"size of part {number}", part.size, image, source
+        )
     return tuple(part for _, part in parts)
 
 
 def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObject:
     type_ = _TYPES.get(number, str(number))
     if type_ == "signature":
-        return DataObject(type_, offset, size, fingerprint=_SIGNATURE.unpack(extra[: _SIGNATURE.size])[1].hex().upper())
+        return DataObject(
+            type_,
+            offset,
+            size,
+            fingerprint=_SIGNATURE.unpack(extra[: _SIGNATURE.size])[1].hex().upper(),
+        )
     if type_ != "partition":
         return DataObject(type_, offset, size)
     file_system, kind, architecture = _PARTITION.unpack(extra[: _PARTITION.size])
@@ -115,10 +158,11 @@ def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObje
 
 
 def replace_partition(head: bytes, size: int, created: int, image: str) -> bytes:
-    """The bytes before the last part of `image`, a partition, for another one of `size` bytes in its place.
+    """The bytes before the last part of `image`, a partition, for another one of `size` bytes in
+    its place.
 
-    The id and all times become the same for the same `created`, seconds since 1970. Raise HostError where the table is
-    not in `head`.
+    The id and all times become the same for the same `created`, seconds since 1970. Raise HostError
+    where the table is not in `head`.
     """
     _, table, table_size, _ = parse_header(head, image)
     check_field(table + table_size <= len(head), "offset of its table", table, image, "")

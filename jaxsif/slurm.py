@@ -13,22 +13,29 @@ from jaxsif.limits import MOST_NODES, read_number, shorten
 
 
 class Allocation(NamedTuple):
-    """The Slurm job that this process is in, as its environment tells; see srun(1), OUTPUT ENVIRONMENT VARIABLES."""
+    """The Slurm job that this process is in, as its environment tells; see srun(1), OUTPUT
+    ENVIRONMENT VARIABLES.
+    """
 
     job_id: str  # SLURM_JOB_ID
     nodes: int  # SLURM_JOB_NUM_NODES
     ntasks: int | None  # SLURM_NTASKS: only when the job asked for a number of tasks
     ntasks_per_node: int | None  # SLURM_NTASKS_PER_NODE: likewise
-    gpus_per_node: int | None  # None when the environment does not tell (--gres under salloc, --gpus)
+    # None when the environment does not tell (--gres under salloc, --gpus).
+    gpus_per_node: int | None
     cpus: Counts = ()  # SLURM_JOB_CPUS_PER_NODE
-    cpus_per_task: int | None = None  # SLURM_CPUS_PER_TASK, which srun does not inherit from Slurm 22.05 on
+    # SLURM_CPUS_PER_TASK, which srun does not inherit from Slurm 22.05 on.
+    cpus_per_task: int | None = None
     mem_per_node: int | None = None  # SLURM_MEM_PER_NODE, in MiB
-    in_step: bool = False  # this process is in a step of the job, such as `srun --pty bash`, and not beside its steps
+    # This process is in a step of the job, such as `srun --pty bash`, and not beside its steps.
+    in_step: bool = False
     tasks: Counts = ()  # SLURM_TASKS_PER_NODE: where Slurm would place the job's own tasks
     gpus: int | None = None  # SLURM_GPUS: a total, which Slurm spreads as it likes
-    gpus_per_task: int | None = None  # SLURM_TRES_PER_TASK, SLURM_GPUS_PER_TASK: srun then binds, unless told otherwise
+    # SLURM_TRES_PER_TASK, SLURM_GPUS_PER_TASK: srun then binds, unless told otherwise.
+    gpus_per_task: int | None = None
     ntasks_per_gpu: int | None = None  # SLURM_NTASKS_PER_GPU: likewise
-    gpu_bind: str = ""  # SLURM_TRES_BIND, SLURM_GPU_BIND: what the job asked for, without 'gres/gpu:'
+    # SLURM_TRES_BIND, SLURM_GPU_BIND: what the job asked for, without 'gres/gpu:'.
+    gpu_bind: str = ""
     nodelist: str = ""  # SLURM_JOB_NODELIST
     distribution: str = ""  # SLURM_DISTRIBUTION: how the job wants its tasks dealt to nodes
     components: tuple[Allocation, ...] = ()  # of a heterogeneous job, two or more
@@ -40,7 +47,9 @@ class Allocation(NamedTuple):
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:
-        """The allocation, or None outside of one; raises JaxsifError for values that Slurm does not write."""
+        """The allocation, or None outside of one; raises JaxsifError for values that Slurm does not
+        write.
+        """
         if not environ.get("SLURM_JOB_ID"):
             return None
         components = _number_of_components(environ)
@@ -48,7 +57,10 @@ class Allocation(NamedTuple):
             return cls._of_one(environ)
         parts = tuple(cls._of_one(_component(environ, index)) for index in range(components))
         return parts[0]._replace(
-            nodes=sum(part.nodes for part in parts), ntasks=None, ntasks_per_node=None, components=parts
+            nodes=sum(part.nodes for part in parts),
+            ntasks=None,
+            ntasks_per_node=None,
+            components=parts,
         )
 
     @classmethod
@@ -65,7 +77,9 @@ class Allocation(NamedTuple):
             gpus_per_node=_gpus_per_node(environ, nodes),
             cpus=parse_counts(environ.get("SLURM_JOB_CPUS_PER_NODE", "")),
             # The user's own answer to srun's change stands.
-            cpus_per_task=None if "SRUN_CPUS_PER_TASK" in environ else _optional_int(environ, "SLURM_CPUS_PER_TASK"),
+            cpus_per_task=None
+            if "SRUN_CPUS_PER_TASK" in environ
+            else _optional_int(environ, "SLURM_CPUS_PER_TASK"),
             mem_per_node=_optional_int(environ, "SLURM_MEM_PER_NODE"),
             in_step=in_step,
             tasks=parse_counts(environ.get("SLURM_TASKS_PER_NODE", "")) if ntasks else (),
@@ -87,7 +101,11 @@ def outside_of_job(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables without those of a job, whose numbers another job would take for its own."""
     if "SLURM_JOB_ID" not in environ:
         return dict(environ)
-    return {name: value for name, value in environ.items() if name in _OF_THE_SITE or not re.match(_OF_A_JOB, name)}
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _OF_THE_SITE or not re.match(_OF_A_JOB, name)
+    }
 
 
 def _component(environ: Mapping[str, str], index: int) -> dict[str, str]:
@@ -98,7 +116,9 @@ def _component(environ: Mapping[str, str], index: int) -> dict[str, str]:
 
 
 def _is_in_step(environ: Mapping[str, str]) -> bool:
-    """True in an ordinary step; salloc's interactive step and the batch script have numbers from 0xFFFFFFF0 on."""
+    """True in an ordinary step; salloc's interactive step and the batch script have numbers from
+    0xFFFFFFF0 on.
+    """
     step = _optional_int(environ, "SLURM_STEP_ID")
     return step is not None and step < 0xFFFFFFF0
 
@@ -128,11 +148,15 @@ def _number_of_components(environ: Mapping[str, str]) -> int:
 
 
 def _optional_int(environ: Mapping[str, str], name: str) -> int | None:
-    """The number that a variable has; None where it has none. Raises JaxsifError for one that no number of Slurm is."""
+    """The number that a variable has; None where it has none. Raises JaxsifError for one that no
+    number of Slurm is.
+    """
     value = environ.get(name, "")
     number = read_number(value)
     if number is None and value.isdecimal():
-        raise JaxsifError(f"too long for a number: {shorten(value)!r}", f"{name} (environment)", f"unset {name}")
+        raise JaxsifError(
+            f"too long for a number: {shorten(value)!r}", f"{name} (environment)", f"unset {name}"
+        )
     return number
 
 
@@ -173,18 +197,23 @@ def gpus_of(job: Allocation) -> Counts:
 
 
 def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
-    """The number in an option's value: '4', 'a100:4', 'a100:2,v100:2'; raises JaxsifError for anything else."""
+    """The number in an option's value: '4', 'a100:4', 'a100:2,v100:2'; raises JaxsifError for
+    anything else.
+    """
     counts = [read_number(part.rsplit(":", 1)[-1]) for part in text.split(",")]
     known = [count for count in counts if count is not None]
     if len(known) < len(counts):
-        raise JaxsifError(f"not a number of GPUs: {shorten(text)!r}", source, "give N or TYPE:N, as for srun")
+        raise JaxsifError(
+            f"not a number of GPUs: {shorten(text)!r}", source, "give N or TYPE:N, as for srun"
+        )
     return sum(known)
 
 
 def parse_job_gpus(details: str) -> Counts:
     """GPUs on each node of a job, from `scontrol --details show job`.
 
-    Its lines look like 'Nodes=node[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1)', one for each group of nodes.
+    Its lines look like 'Nodes=node[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1)', one for each
+    group of nodes.
     """
     found: list[tuple[int, int]] = []
     for nodelist, gres in re.findall(r"^\s+Nodes=(\S+) .*?GRES=(\S*)", details, re.MULTILINE):

@@ -1,4 +1,6 @@
-"""A TOML file, whatever is in it: its tables, or an error with file and line, in bounded time and memory."""
+"""A TOML file, whatever is in it: its tables, or an error with file and line, in bounded time and
+memory.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,22 @@ from jaxsif.limits import shorten
 
 MOST_BYTES = 1 << 16  # a page of settings has 2 kB; the readers take a second for a few hundred
 _MOST_DOTS = 16  # outside of strings, in a line: of keys, for which the readers take quadratic time
-_MOST_DIGITS = 100  # one after another outside of strings: for long integers Python takes quadratic time
-# Strings and comments, as the readers see them from left to right; one without an end goes on to where they complain.
+# One after another outside of strings: for long integers Python takes quadratic time.
+_MOST_DIGITS = 100
+# Strings and comments, as the readers see them from left to right; one without an end goes on to
+# where they complain.
 _QUOTED = (
-    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\\?\Z)' + r"|'''.*?(?:'{3,5}|\Z)" + r'|"(?:\\.|[^"\\\n])*"?' + r"|'[^'\n]*'?|#[^\n]*"
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\\?\Z)'
+    + r"|'''.*?(?:'{3,5}|\Z)"
+    + r'|"(?:\\.|[^"\\\n])*"?'
+    + r"|'[^'\n]*'?|#[^\n]*"
 )
 
 
 def parse_toml(content: bytes, path: str) -> dict[str, Any]:
-    """Return the tables of a file; raises JaxsifError for what is no TOML, and for more than anybody writes."""
+    """Return the tables of a file; raises JaxsifError for what is no TOML, and for more than
+    anybody writes.
+    """
     if len(content) > MOST_BYTES:
         raise _error(path, f"it has more than {MOST_BYTES} bytes")
     try:
@@ -38,7 +47,9 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
 
 
 def _check_lines(text: str, path: str) -> None:
-    """Raise JaxsifError for a line that would take the readers, Python's and tomli, more than linear time."""
+    """Raise JaxsifError for a line that would take the readers, Python's and tomli, more than
+    linear time.
+    """
     import re
 
     bare = re.sub(_QUOTED, lambda found: "s" + "\n" * found[0].count("\n"), text, flags=re.DOTALL)
@@ -54,7 +65,9 @@ def _error(path: str, reason: str) -> JaxsifError:
 
 
 def _find_reader() -> Any:
-    """Python's own reader from 3.11 on, tomli before; imported here, since most runs have no file to read."""
+    """Python's own reader from 3.11 on, tomli before; imported here, since most runs have no file
+    to read.
+    """
     try:
         return import_module("tomllib")
     except ImportError:

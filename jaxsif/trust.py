@@ -1,12 +1,15 @@
-"""Whether others may have written a file that is taken without being named: a project's jaxsif.toml, or ./jax.sif.
+"""Whether others may have written a file that is taken without being named: a project's
+jaxsif.toml, or ./jax.sif.
 
-As git's safe.directory: a file counts if it and its folder belong to the user or to root, and nobody else may write
-them. A group may, if it is the user's private group: systems such as RHEL give each user one, with a umask of 002. Any
-other jaxsif.toml counts only if the user has allowed its very content, by `jaxsif config --allow`.
+As git's safe.directory: a file counts if it and its folder belong to the user or to root, and
+nobody else may write them. A group may, if it is the user's private group: systems such as RHEL
+give each user one, with a umask of 002. Any other jaxsif.toml counts only if the user has allowed
+its very content, by `jaxsif config --allow`.
 
-What the mode does not show is not seen: an NFSv4 ACL. (A POSIX ACL shows: its mask is the mode of the group, and so a
-private group counts only without one.) As in git, the folders above are not looked at. Who may rename one of them can
-put another folder in its place, but none that belongs to the user with content of his own.
+What the mode does not show is not seen: an NFSv4 ACL. (A POSIX ACL shows: its mask is the mode of
+the group, and so a private group counts only without one.) As in git, the folders above are not
+looked at. Who may rename one of them can put another folder in its place, but none that belongs to
+the user with content of his own.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ class _File(NamedTuple):
 
     path: str
     status: os.stat_result
-    folders: Mapping[str, os.stat_result]  # the one of its path, and that of the file where its path is a link
+    # The one of its path, and that of the file where its path is a link.
+    folders: Mapping[str, os.stat_result]
     content: bytes
 
     @property
@@ -53,7 +57,9 @@ class _File(NamedTuple):
 
 
 def read_own(path: str) -> Candidate:
-    """Read a file that counts whoever wrote it: the site's, the host's, the user's; raises JaxsifError."""
+    """Read a file that counts whoever wrote it: the site's, the host's, the user's; raises
+    JaxsifError.
+    """
     try:
         return Candidate(path, READ, _read(path).content)
     except (FileNotFoundError, NotADirectoryError):
@@ -63,10 +69,11 @@ def read_own(path: str) -> Candidate:
 
 
 def find_project(name: str, folder: str, list_path: str) -> Iterator[Candidate]:
-    """The files of this name in `folder` and above it: those that are ignored, and the first that is not.
+    """The files of this name in `folder` and above it: those that are ignored, and the first that
+    is not.
 
-    `list_path` is the file of what the user allows. A file in a folder such as /tmp is as good as not there, or anybody
-    could stop all runs below it; the folders above are searched then.
+    `list_path` is the file of what the user allows. A file in a folder such as /tmp is as good as
+    not there, or anybody could stop all runs below it; the folders above are searched then.
     """
     while True:
         found = _judge(os.path.join(folder, name), list_path)
@@ -94,7 +101,9 @@ def _judge(path: str, list_path: str) -> Candidate:
     known = read_allowed(list_path).get(path)
     if known == digest(file.content):
         return Candidate(path, READ, file.content)
-    what = f"{path} has changed since you allowed it" if known else f"others may have written {path}"
+    what = (
+        f"{path} has changed since you allowed it" if known else f"others may have written {path}"
+    )
     return _turn_away(path, file.folders[folder], JaxsifError(what, _describe(file), _advise(file)))
 
 
@@ -112,7 +121,9 @@ def find_places_of_others(places: Mapping[str, os.stat_result], user: int) -> li
 def _is_of_others(path: str, status: os.stat_result, user: int) -> bool:
     if status.st_uid not in (0, user) or status.st_mode & stat.S_IWOTH:
         return True
-    return bool(status.st_mode & stat.S_IWGRP) and (not _is_private_group(status.st_gid, user) or _has_acl(path))
+    return bool(status.st_mode & stat.S_IWGRP) and (
+        not _is_private_group(status.st_gid, user) or _has_acl(path)
+    )
 
 
 def _is_private_group(group: int, user: int) -> bool:
@@ -137,13 +148,17 @@ def _has_acl(path: str) -> bool:
 
 
 def find_writers(path: str) -> str:
-    """Who else may have written a file, or put it where it is: owners and modes; '' where nobody may."""
+    """Who else may have written a file, or put it where it is: owners and modes; '' where nobody
+    may.
+    """
     file = _File(path, os.stat(path), _find_folders(path), b"")
     return _describe(file) if find_places_of_others(file.places, os.geteuid()) else ""
 
 
 def find_replacers(folder: str) -> str:
-    """Why others may put something else in the place of what is in `folder`; '' where only the user and root may."""
+    """Why others may put something else in the place of what is in `folder`; '' where only the user
+    and root may.
+    """
     status = os.stat(folder)
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to {name_user(status.st_uid)}"
@@ -159,20 +174,28 @@ def _find_folders(path: str) -> dict[str, os.stat_result]:
 
 
 def _read(path: str) -> _File:
-    """Open and read a file; raises OSError, and JaxsifError for what is no file, such as a FIFO, on which to wait."""
-    if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened, which does something to some devices
-        raise JaxsifError(f"not a regular file: {path}", path, "remove it, or write settings into a file")
+    """Open and read a file; raises OSError, and JaxsifError for what is no file, such as a FIFO, on
+    which to wait.
+    """
+    # Before it is opened, which does something to some devices.
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise JaxsifError(
+            f"not a regular file: {path}", path, "remove it, or write settings into a file"
+        )
     folders = _find_folders(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        if not os.path.samestat(status, os.stat(os.path.realpath(path))):  # the folders are another file's
+        # The folders are another file's.
+        if not os.path.samestat(status, os.stat(os.path.realpath(path))):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
         return _File(path, status, folders, file.read(_MOST_BYTES + 1))
 
 
 def _unreadable(path: str, error: OSError) -> JaxsifError:
-    return JaxsifError(f"cannot read {path}: {error.strerror}", path, "correct its permissions, or remove it")
+    return JaxsifError(
+        f"cannot read {path}: {error.strerror}", path, "correct its permissions, or remove it"
+    )
 
 
 def _describe(file: _File) -> str:
@@ -214,7 +237,9 @@ def digest(content: bytes) -> str:
 
 
 def read_allowed(list_path: str) -> dict[str, str]:
-    """What the user allows, path -> digest of the content; raises JaxsifError for a list that cannot be read."""
+    """What the user allows, path -> digest of the content; raises JaxsifError for a list that
+    cannot be read.
+    """
     import json
 
     content = read_own(list_path).content
@@ -224,13 +249,19 @@ def read_allowed(list_path: str) -> dict[str, str]:
         allowed = json.loads(content, parse_int=str)
     except (ValueError, RecursionError) as error:
         raise _no_list(list_path) from error
-    if not isinstance(allowed, dict) or not all(isinstance(value, str) for value in allowed.values()):
+    if not isinstance(allowed, dict) or not all(
+        isinstance(value, str) for value in allowed.values()
+    ):
         raise _no_list(list_path)
     return allowed
 
 
 def _no_list(list_path: str) -> JaxsifError:
-    return JaxsifError(f"not a list of allowed files: {list_path}", list_path, "remove it, and allow the files again")
+    return JaxsifError(
+        f"not a list of allowed files: {list_path}",
+        list_path,
+        "remove it, and allow the files again",
+    )
 
 
 def allow(path: str, content: bytes, list_path: str) -> None:
@@ -242,7 +273,11 @@ def disallow(path: str, list_path: str) -> None:
     """Take back what `allow` did; raises JaxsifError for a file that is not allowed."""
     allowed = read_allowed(list_path)
     if path not in allowed:
-        raise JaxsifError(f"not in the list of allowed files: {path}", "--disallow", "jaxsif config shows the list")
+        raise JaxsifError(
+            f"not in the list of allowed files: {path}",
+            "--disallow",
+            "jaxsif config shows the list",
+        )
     _write_allowed({one: content for one, content in allowed.items() if one != path}, list_path)
 
 

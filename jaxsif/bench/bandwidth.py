@@ -1,10 +1,12 @@
 """Sizes and times of collectives -> bandwidths, as nccl-tests defines them.
 
-https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: the algorithm bandwidth is S/t. The bus bandwidth
-is that times a factor by which it can be held against the bandwidth of the hardware, whatever the number n of devices.
+https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: the algorithm bandwidth is S/t.
+The bus bandwidth is that times a factor by which it can be held against the bandwidth of the
+hardware, whatever the number n of devices.
 
-S is the size of what a device holds: of the input for all-reduce, reduce-scatter, all-to-all and permute, and of the
-output for all-gather; so for all-gather and reduce-scatter it is that of the whole array.
+S is the size of what a device holds: of the input for all-reduce, reduce-scatter, all-to-all and
+permute, and of the output for all-gather; so for all-gather and reduce-scatter it is that of the
+whole array.
 """
 
 from __future__ import annotations

@@ -10,7 +10,19 @@ from jaxsif.bench.results import Record, Results
 from jaxsif.bench.units import render_value
 from jaxsif.errors import JaxsifError
 
-_SAME = ("nodes", "processes", "devices", "platform", "device", "model", "launcher", "image", "digest", "jax", "jaxsif")
+_SAME = (
+    "nodes",
+    "processes",
+    "devices",
+    "platform",
+    "device",
+    "model",
+    "launcher",
+    "image",
+    "digest",
+    "jax",
+    "jaxsif",
+)
 
 
 class Change(NamedTuple):
@@ -28,14 +40,20 @@ class Change(NamedTuple):
 
     def is_worse(self, tolerance: float) -> bool:
         """By more than this part of the old figure."""
-        return self.ratio < 1 - tolerance if self.field.role == HIGHER else self.ratio > 1 + tolerance
+        return (
+            self.ratio < 1 - tolerance if self.field.role == HIGHER else self.ratio > 1 + tolerance
+        )
 
 
 def compare(old: Results, new: Results) -> list[Change]:
     """All judged figures that both have; raises JaxsifError where that is none."""
     ours, theirs = new.header["bench"], old.header["bench"]
     if ours != theirs:
-        raise JaxsifError(f"results of different benchmarks: {theirs} and {ours}", str(old.file), "compare equal ones")
+        raise JaxsifError(
+            f"results of different benchmarks: {theirs} and {ours}",
+            str(old.file),
+            "compare equal ones",
+        )
     before = {_key(record, old.kinds[record["record"]]): record for record in old.records}
     changes = []
     for record in new.records:
@@ -44,14 +62,24 @@ def compare(old: Results, new: Results) -> list[Change]:
         if key in before:
             changes += _changes(key, kind, before[key], record)
     if not changes:
-        raise JaxsifError(f"nothing to compare: no record of {new.file} is in the other", str(old.file), "see both")
+        raise JaxsifError(
+            f"nothing to compare: no record of {new.file} is in the other",
+            str(old.file),
+            "see both",
+        )
     return changes
 
 
 def find_missing(old: Results, new: Results) -> list[tuple[Any, ...]]:
-    """The keys of the older records that have figures to judge, and no newer record: other nodes, sizes left out."""
+    """The keys of the older records that have figures to judge, and no newer record: other nodes,
+    sizes left out.
+    """
     now = {_key(record, new.kinds[record["record"]]) for record in new.records}
-    judged = [record for record in old.records if any(f.role in (LOWER, HIGHER) for f in old.kinds[record["record"]])]
+    judged = [
+        record
+        for record in old.records
+        if any(f.role in (LOWER, HIGHER) for f in old.kinds[record["record"]])
+    ]
     keys = [_key(record, old.kinds[record["record"]]) for record in judged]
     return [key for key in keys if key not in now]
 
@@ -76,19 +104,33 @@ def render_comparison(old: Results, new: Results, tolerance: float) -> tuple[lis
     worse = [change for change in changes if change.is_worse(tolerance)]
     lines = [f"{'':32}  {'old':>14}  {'new':>14}  new/old"]
     lines += [_render_change(change, new.kinds, tolerance) for change in changes]
-    lines += [f"note: other {name} than before: {_differ(old, new, name)}" for name in _SAME if _differ(old, new, name)]
-    lines += [f"note: not complete: {one.file}" for one in (old, new) if not one.header.get("complete")]
+    lines += [
+        f"note: other {name} than before: {_differ(old, new, name)}"
+        for name in _SAME
+        if _differ(old, new, name)
+    ]
+    lines += [
+        f"note: not complete: {one.file}" for one in (old, new) if not one.header.get("complete")
+    ]
     # At most 1: what got better by chance does not make the others worse.
     links: dict[Link, float] = {
-        (change.key[1], change.key[2]): min(change.ratio, 1.0) for change in changes if _is_link(change)
+        (change.key[1], change.key[2]): min(change.ratio, 1.0)
+        for change in changes
+        if _is_link(change)
     }
     if worse:
         lines += render_blame(find_slow_nodes(links, tolerance))
-        lines.append(f"{len(worse)} of {len(changes)} figures are worse than before by more than {tolerance:.0%}")
+        lines.append(
+            f"{len(worse)} of {len(changes)} figures are worse than before by more than {tolerance:.0%}"
+        )
     else:
-        lines.append(f"none of {len(changes)} figures is worse than before by more than {tolerance:.0%}")
+        lines.append(
+            f"none of {len(changes)} figures is worse than before by more than {tolerance:.0%}"
+        )
     if missing:
-        lines.append(f"{len(missing)} older figures have no newer ones, such as {_render_name(missing[0], old.kinds)}")
+        lines.append(
+            f"{len(missing)} older figures have no newer ones, such as {_render_name(missing[0], old.kinds)}"
+        )
     return lines, bool(worse or missing)
 
 

@@ -1,5 +1,6 @@
-"""How long an image takes to build, and how large it is: with nothing cached, the plain way, and once more after one
-package of its lock has changed. The plain way is debootstrap, pip and the engine's defaults (tests/bench/plain.def).
+"""How long an image takes to build, and how large it is: with nothing cached, the plain way, and
+once more after one package of its lock has changed. The plain way is debootstrap, pip and the engine's
+defaults (tests/bench/plain.def).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from jaxsif.images.recipe import Recipe, read_recipe
 
 _PLAIN = "tests/bench/plain.def"
 _WHAT = {"cpu": "jax"}  # flavour -> what pip installs, where that is not jax[FLAVOUR]
-# ext4 without a journal does not take the inodes of deleted files again before a minute is over (recently_deleted in
-# fs/ext4/ialloc.c), and looks for another one so long that each new file takes a millisecond.
+# ext4 without a journal does not take the inodes of deleted files again before a minute is over
+# (recently_deleted in fs/ext4/ialloc.c), and looks for another one so long that each new file takes
+# a millisecond.
 PAUSE = 65  # seconds
 
 
@@ -62,7 +64,14 @@ class Builds(NamedTuple):
         recipe = read_recipe(source, self.flavour)
         older = self.work / "older.txt"
         older.write_text(f"{self.package}<{_locked_version(recipe, self.package)}\n")
-        argv = [str(find_uv(self.environ)), "pip", "compile", "--quiet", "--generate-hashes", "--python-version=3.13"]
+        argv = [
+            str(find_uv(self.environ)),
+            "pip",
+            "compile",
+            "--quiet",
+            "--generate-hashes",
+            "--python-version=3.13",
+        ]
         argv += [f"--python-platform={recipe.machine}-manylinux_2_28", f"--constraints={older}"]
         argv += [f"--output-file={recipe.lock}", f"{source}/containers/locks/{self.flavour}.in"]
         self._run("lock", argv, host_variables(self.environ))
@@ -71,7 +80,15 @@ class Builds(NamedTuple):
     def _ours(self, way: str, source: Path) -> Build:
         """`jaxsif image build`, always with the same cache."""
         output = self.work / way.replace(" ", "-")
-        argv = [sys.executable, "-m", "jaxsif", "image", "build", f"--flavour={self.flavour}", f"--source={source}"]
+        argv = [
+            sys.executable,
+            "-m",
+            "jaxsif",
+            "image",
+            "build",
+            f"--flavour={self.flavour}",
+            f"--source={source}",
+        ]
         argv += [f"--output={output}", f"--cache={self.work}/cache"]
         package = Path(__file__).resolve().parents[2]
         seconds = self._timed(way, argv, {"PYTHONPATH": str(package)})
@@ -117,7 +134,14 @@ def plain_argv(
     stage = image.parent / "stage"
     stage.mkdir(exist_ok=True)
     write_settings(stage, host_variables(environ))
-    argv = [runtime, "build", "--bind", f"{stage}:/mnt", "--build-arg", f"WHAT={_WHAT.get(flavour, f'jax[{flavour}]')}"]
+    argv = [
+        runtime,
+        "build",
+        "--bind",
+        f"{stage}:/mnt",
+        "--build-arg",
+        f"WHAT={_WHAT.get(flavour, f'jax[{flavour}]')}",
+    ]
     argv += ["--build-arg", f"MIRROR={apt_mirror()}", str(image), str(source / _PLAIN)]
     return argv, {"APPTAINER_TMPDIR": str(image.parent)}
 
@@ -125,7 +149,11 @@ def plain_argv(
 def check_source(source: Path, flavour: str, package: str) -> None:
     """Raise JaxsifError for a folder or a package that cannot be measured."""
     if not (source / _PLAIN).exists():
-        raise JaxsifError(f"no {_PLAIN} in {source}", "--source", "a clone of jaxsif; an installation has no such file")
+        raise JaxsifError(
+            f"no {_PLAIN} in {source}",
+            "--source",
+            "a clone of jaxsif; an installation has no such file",
+        )
     _locked_version(read_recipe(source, flavour), package)
 
 

@@ -1,15 +1,17 @@
 """What the benchmarks measure: the records of their results, field by field.
 
-A record is a line of results.jsonl, such as {"record": "link", "from": "node1", "to": "node2", "bandwidth": 9.1e8}.
-Its kind, an entry of KINDS, says which fields tell it from others, and which are measured. Tables, comparisons and
-CSV files are made from that. Units are those of SI: seconds, bytes, bytes per second.
+A record is a line of results.jsonl, such as {"record": "link", "from": "node1", "to": "node2",
+"bandwidth": 9.1e8}. Its kind, an entry of KINDS, says which fields tell it from others, and which
+are measured. Tables, comparisons and CSV files are made from that. Units are those of SI: seconds,
+bytes, bytes per second.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# What a field is to comparisons: what joins the records of two results, what is judged, what is only shown.
+# What a field is to comparisons: what joins the records of two results, what is judged, what is
+# only shown.
 KEY, LOWER, HIGHER, SHOWN = "key", "lower is better", "higher is better", "shown"
 # How a field is printed, see units.py.
 TEXT, COUNT, SECONDS, BYTES, RATE = "text", "count", "seconds", "bytes", "bytes per second"
@@ -32,7 +34,16 @@ class Field(NamedTuple):
 Kind = tuple[Field, ...]
 
 # What a start consists of, in the words of inside/startup.py.
-STARTUP_PHASES = ("launch", "container", "python", "import", "initialize", "devices", "compile", "collective")
+STARTUP_PHASES = (
+    "launch",
+    "container",
+    "python",
+    "import",
+    "initialize",
+    "devices",
+    "compile",
+    "collective",
+)
 
 # Benchmark -> the kinds of its records.
 KINDS: dict[str, dict[str, Kind]] = {

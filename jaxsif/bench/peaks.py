@@ -1,7 +1,9 @@
-"""What NVIDIA says that its GPUs can do at most: dense products of bfloat16 matrices with sums in float32.
+"""What NVIDIA says that its GPUs can do at most: dense products of bfloat16 matrices with sums in
+float32.
 
-From the data sheets and architecture papers of the A100, H100, H200, L40S and B200; where a sheet gives the figure
-"with sparsity", half of it. GPUs before Ampere, such as the V100, have no bfloat16.
+From the data sheets and architecture papers of the A100, H100, H200, L40S and B200; where a sheet
+gives the figure "with sparsity", half of it. GPUs before Ampere, such as the V100, have no
+bfloat16.
 """
 
 from __future__ import annotations

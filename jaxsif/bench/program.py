@@ -41,7 +41,8 @@ def prepare_program(
     note: Callable[[str], None],
     modules: Path | None = None,
 ) -> Start:
-    """`program`: a file of the folder, and its arguments; `said`: options of `jaxsif run`. Raises JaxsifError.
+    """`program`: a file of the folder, and its arguments; `said`: options of `jaxsif run`. Raises
+    JaxsifError.
 
     `modules`: a folder, of which the program is told in its first argument.
     """
@@ -63,7 +64,10 @@ def prepare_program(
 
 
 def run_program(
-    start: Start, environ: Mapping[str, str], take: Callable[[Record], None], note: Callable[[str], None]
+    start: Start,
+    environ: Mapping[str, str],
+    take: Callable[[Record], None],
+    note: Callable[[str], None],
 ) -> int:
     """As launch.launch; `take` gets the records, as they come."""
     return launch.launch_until_port_is_free(
@@ -88,7 +92,8 @@ def read_records(take: Callable[[Record], None], other: Callable[[str], object])
 
     def feed(data: bytes) -> bytes:
         for line in lines.feed(data):
-            before, mark, after = line.partition(_MARK)  # of processes side by side, lines may have run together
+            # Of processes side by side, lines may have run together.
+            before, mark, after = line.partition(_MARK)
             if mark:
                 take(_parse(mark + after))
             if before and not _GREETING.search(before):
@@ -103,5 +108,7 @@ def _parse(line: bytes) -> Record:
     try:
         record: Record = json.JSONDecoder().raw_decode(text)[0]
     except ValueError as error:
-        raise HostError(f"cannot read what the benchmark prints: {text[:300]}", "its output", "run it again") from error
+        raise HostError(
+            f"cannot read what the benchmark prints: {text[:300]}", "its output", "run it again"
+        ) from error
     return record

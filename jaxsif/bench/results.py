@@ -1,6 +1,7 @@
 """The results of a benchmark: a folder with results.jsonl, results.csv and plots.
 
-The first line of results.jsonl is the header: what was measured, where, and with what. A record is each line below.
+The first line of results.jsonl is the header: what was measured, where, and with what. A record is
+each line below.
 """
 
 from __future__ import annotations
@@ -42,14 +43,20 @@ def read_results(path: str, source: str) -> Results:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise JaxsifError(f"cannot read results {file}: {reason}", source, "a folder of jaxsif bench") from error
+        raise JaxsifError(
+            f"cannot read results {file}: {reason}", source, "a folder of jaxsif bench"
+        ) from error
     parsed = [_parse_line(line, number, file, source) for number, line in enumerate(lines, 1)]
     if not parsed or str(parsed[0].get("bench")) not in KINDS:
         raise _broken(file, "the first line is no header", source)
     header, *records = parsed
     for number, record in enumerate(records, 2):
         kind = KINDS[header["bench"]].get(str(record.get("record")))
-        missing = ["record"] if kind is None else [field.name for field in kind if field.name not in record]
+        missing = (
+            ["record"]
+            if kind is None
+            else [field.name for field in kind if field.name not in record]
+        )
         if missing:
             raise _broken(file, f"line {number} has no {missing[0]}", source)
         strange = [field.name for field in kind or () if not _fits(record[field.name], field)]
@@ -82,10 +89,13 @@ def _broken(file: Path, reason: str, source: str) -> JaxsifError:
 def recording(folder: Path, header: Record) -> Iterator[Results]:
     """Empty results for the body of the `with` to fill; then they are written, also when it raises.
 
-    They are in `folder` when they are whole. Without a record, nothing is left. Raises JaxsifError where there is one.
+    They are in `folder` when they are whole. Without a record, nothing is left. Raises JaxsifError
+    where there is one.
     """
     if folder.exists():
-        raise JaxsifError(f"there is a folder {folder} already", "--output", "another name, or remove it")
+        raise JaxsifError(
+            f"there is a folder {folder} already", "--output", "another name, or remove it"
+        )
     new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     new.mkdir(parents=True)  # now, and not when all is measured and there is no place for it
     results = Results({**header, "complete": False}, [], folder / LINES)

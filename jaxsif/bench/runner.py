@@ -35,8 +35,12 @@ class Asked(NamedTuple):
     fail: bool
 
 
-def add_options(parser: argparse.ArgumentParser, leave_out: tuple[str, ...] = ()) -> argparse._ArgumentGroup:
-    """The options of `jaxsif run`, and those of results; returns the group for what the benchmark adds."""
+def add_options(
+    parser: argparse.ArgumentParser, leave_out: tuple[str, ...] = ()
+) -> argparse._ArgumentGroup:
+    """The options of `jaxsif run`, and those of results; returns the group for what the benchmark
+    adds.
+    """
     add_arguments(parser, leave_out=(*LEFT_OUT, *leave_out))
     group = parser.add_argument_group("what to measure")
     add_result_options(parser)
@@ -54,9 +58,15 @@ def add_result_options(parser: argparse.ArgumentParser) -> None:
 def add_comparison(group: argparse._ActionsContainer) -> None:
     """The options of comparisons."""
     group.add_argument(
-        "--tolerance", metavar="PERCENT", type=positive, default=10.0, help="call worse what is worse by more (10)"
+        "--tolerance",
+        metavar="PERCENT",
+        type=positive,
+        default=10.0,
+        help="call worse what is worse by more (10)",
     )
-    group.add_argument("--fail", action="store_true", help="end with status 1 when something got worse")
+    group.add_argument(
+        "--fail", action="store_true", help="end with status 1 when something got worse"
+    )
 
 
 def positive(text: str) -> float:
@@ -73,7 +83,9 @@ def positive(text: str) -> float:
 class Bench:
     """A benchmark that is under way."""
 
-    def __init__(self, results: Results, said: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, results: Results, said: Mapping[str, Any], environ: Mapping[str, str]
+    ) -> None:
         self.header = results.header
         self.said = said  # the options of `jaxsif run`
         self.environ = environ
@@ -91,11 +103,12 @@ class Bench:
         show: bool = True,
         **changes: Any,
     ) -> int:
-        """Run a program of the folder `inside` to its end, and take its records; returns 0, or 128 + N for a signal.
+        """Run a program of the folder `inside` to its end, and take its records; returns 0, or 128 +
+        N for a signal.
 
-        `refine` completes each record; `modules` is a folder that the program imports from, and has as its first
-        argument; without `show` the records are not printed; `changes` are options of `jaxsif run` that differ from
-        those said. Raises JaxsifError when the program fails.
+        `refine` completes each record; `modules` is a folder that the program imports from, and has
+        as its first argument; without `show` the records are not printed; `changes` are options of
+        `jaxsif run` that differ from those said. Raises JaxsifError when the program fails.
         """
         said = {**self.said, "label": False, **changes}
         start = prepare_program(said, (program, *arguments), self.environ, self.note, modules)
@@ -104,7 +117,9 @@ class Bench:
         def take(record: Record) -> None:
             kind = record.get("record")
             if kind == "system":
-                self.header.update({name: value for name, value in record.items() if name != "record"})
+                self.header.update(
+                    {name: value for name, value in record.items() if name != "record"}
+                )
             elif kind == "note":
                 note(str(record["text"]))
             else:
@@ -136,12 +151,20 @@ class Bench:
 
 
 def run_bench(
-    name: str, arguments: argparse.Namespace, environ: Mapping[str, str], measure: Callable[[Bench], int]
+    name: str,
+    arguments: argparse.Namespace,
+    environ: Mapping[str, str],
+    measure: Callable[[Bench], int],
 ) -> int:
     """Measure, keep the results, draw them, compare them; returns the exit status."""
     said = vars(arguments)
     asked = _take(name, said)
-    header: Record = {"bench": name, "jaxsif": __version__, "created": _now(), "options": _describe(said)}
+    header: Record = {
+        "bench": name,
+        "jaxsif": __version__,
+        "created": _now(),
+        "options": _describe(said),
+    }
     results = None
     try:
         with recording(asked.output, header) as results:
@@ -150,13 +173,19 @@ def run_bench(
             results.header["complete"] = status == 0
     finally:
         if results and results.records:
-            what = "results" if results.header["complete"] else f"not complete: {len(results.records)} records"
+            what = (
+                "results"
+                if results.header["complete"]
+                else f"not complete: {len(results.records)} records"
+            )
             note(f"{what} in {asked.output}")
     if status:
         return status
     if bench.host:
         _draw(asked.output, bench.host, environ)
-    return show_comparison(asked.against, results, asked.tolerance, asked.fail) if asked.against else 0
+    return (
+        show_comparison(asked.against, results, asked.tolerance, asked.fail) if asked.against else 0
+    )
 
 
 def _draw(folder: Path, host: Host, environ: Mapping[str, str]) -> None:
@@ -182,7 +211,9 @@ def _take(name: str, said: dict[str, Any]) -> Asked:
     old = read_results(against, "--against") if against else None
     if old and old.header["bench"] != name:
         raise JaxsifError(
-            f"results of different benchmarks: {old.header['bench']} and {name}", "--against", "compare equal ones"
+            f"results of different benchmarks: {old.header['bench']} and {name}",
+            "--against",
+            "compare equal ones",
         )
     return Asked(folder, old, tolerance, fail)
 
@@ -197,7 +228,10 @@ def _describe(said: Mapping[str, Any]) -> Record:
 
 def _describe_image(host: Host, environ: Mapping[str, str]) -> Record:
     is_file = host.image and os.path.isfile(host.image)
-    return {"image": host.image, "digest": remembered_digest(host.image, environ) if host.image and is_file else None}
+    return {
+        "image": host.image,
+        "digest": remembered_digest(host.image, environ) if host.image and is_file else None,
+    }
 
 
 def _now() -> str:

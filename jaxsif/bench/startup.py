@@ -26,14 +26,20 @@ _READY = ("launch", "container", "python", "import")  # what a task does before 
 
 
 def parse_variants(text: str, in_job: bool) -> tuple[list[str], list[str]]:
-    """Variants by their names, and those of them that cannot be here; raises JaxsifError for an unknown one."""
+    """Variants by their names, and those of them that cannot be here; raises JaxsifError for an
+    unknown one.
+    """
     names = text.split(",")
     for name in names:
         if name not in VARIANTS:
             raise JaxsifError(f"no variant {name!r}", "--variants", "some of " + ",".join(VARIANTS))
     missing = [name for name in names if name == "stage" and not in_job]
     if missing == names:
-        raise JaxsifError("nothing to measure", "--variants", "in a job, such as one of salloc: stage needs its nodes")
+        raise JaxsifError(
+            "nothing to measure",
+            "--variants",
+            "in a job, such as one of salloc: stage needs its nodes",
+        )
     return [name for name in names if name not in missing], missing
 
 
@@ -51,7 +57,8 @@ def _measure_variant(bench: Bench, variant: str, number: int, depth: int) -> int
     options = VARIANTS[variant]
     if variant != "cache":
         return _start(bench, variant, number, depth, options)
-    with tempfile.TemporaryDirectory(prefix=".jaxsif-cache-", dir=os.getcwd()) as cache:  # all nodes must see it
+    # All nodes must see it.
+    with tempfile.TemporaryDirectory(prefix=".jaxsif-cache-", dir=os.getcwd()) as cache:
         options = {**options, "compile_cache_folder": cache}
         first = _start(bench, "cache, run 1", number, depth, options)
         return first or _start(bench, "cache, run 2", number, depth, options)
@@ -64,7 +71,14 @@ def _start(bench: Bench, variant: str, number: int, depth: int, options: dict[st
         tasks.append({"record": "task", "variant": variant, "round": number, **record})
         return tasks[-1]
 
-    status = bench.run("startup.py", f"--began={time.time()}", f"--depth={depth}", refine=refine, show=False, **options)
+    status = bench.run(
+        "startup.py",
+        f"--began={time.time()}",
+        f"--depth={depth}",
+        refine=refine,
+        show=False,
+        **options,
+    )
     if status == 0:
         bench.add(summarize(tasks))
         note(describe_last(tasks))
@@ -75,7 +89,13 @@ def summarize(tasks: Sequence[Record]) -> Record:
     """A start as a whole: medians over its tasks, and the slowest task's time."""
     phases = {phase: round(median(task[phase] for task in tasks), 4) for phase in STARTUP_PHASES}
     total = max(task["total"] for task in tasks)
-    return {"record": "start", "variant": tasks[0]["variant"], "round": tasks[0]["round"], **phases, "total": total}
+    return {
+        "record": "start",
+        "variant": tasks[0]["variant"],
+        "round": tasks[0]["round"],
+        **phases,
+        "total": total,
+    }
 
 
 def describe_last(tasks: Sequence[Record]) -> str:

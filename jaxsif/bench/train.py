@@ -45,30 +45,46 @@ class Processes(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """Of `jaxsif run`; others that say how many processes there are would contradict them."""
-        gpus = {} if self.gpus is None else {"gpus_per_node": f"{self.gpu_type}{self.gpus * self.per_node}"}
+        gpus = (
+            {}
+            if self.gpus is None
+            else {"gpus_per_node": f"{self.gpu_type}{self.gpus * self.per_node}"}
+        )
         others = {"ntasks": None, "per_node": False, "per_gpu": False}
         return {"nodes": self.nodes, "ntasks_per_node": self.per_node, **others, **gpus}
 
 
 def find_program() -> Path:
-    """The folder of train.py: slurm/train of the clone, or beside the installed launcher's lib; raises HostError."""
+    """The folder of train.py: slurm/train of the clone, or beside the installed launcher's lib;
+    raises HostError.
+    """
     parents = Path(__file__).resolve().parents
-    found = next((path / "slurm/train" for path in parents if (path / "slurm/train/train.py").exists()), None)
+    found = next(
+        (path / "slurm/train" for path in parents if (path / "slurm/train/train.py").exists()), None
+    )
     if found is None:
-        raise HostError("no slurm/train beside jaxsif", str(parents[2]), "run jaxsif from a clone or a module")
+        raise HostError(
+            "no slurm/train beside jaxsif", str(parents[2]), "run jaxsif from a clone or a module"
+        )
     return found
 
 
 def find_processes(bench: Bench) -> Processes:
-    """What all options together ask for; raises JaxsifError where that is not known before, or packages are missing."""
+    """What all options together ask for; raises JaxsifError where that is not known before, or
+    packages are missing.
+    """
     allocation = Allocation.from_environ(bench.environ)
     prepared = prepare(bench.said, ("python",), allocation, bench.environ, bench.note)
     host = prepared.host
     if host.image:
-        missing = [name for name in _NEEDED if name not in find_packages(_NEEDED, host, bench.environ)]
+        missing = [
+            name for name in _NEEDED if name not in find_packages(_NEEDED, host, bench.environ)
+        ]
         if missing:
             hint = f"jaxsif layer create ml {' '.join(_NEEDED)}, then --layer ml"
-            raise HostError(f"no {missing[0]} in the image {host.image} and its layers", "--layer", hint)
+            raise HostError(
+                f"no {missing[0]} in the image {host.image} and its layers", "--layer", hint
+            )
     kind, colon, _ = (prepared.request.gpus_per_node or "").rpartition(":")
     found = read_layout(plan.build(prepared.request, host, allocation, bench.environ).layout)
     return found._replace(gpu_type=kind + colon)
@@ -79,10 +95,16 @@ def read_layout(layout: Layout) -> Processes:
     nodes, per_node, gpus = layout.nodes, layout.ntasks_per_node, layout.gpus_per_node
     if not nodes or not per_node:
         hint = "--nodes=N --ntasks-per-node=N"
-        raise JaxsifError("the number of processes on each node is not one number, or not known", layout.why, hint)
+        raise JaxsifError(
+            "the number of processes on each node is not one number, or not known", layout.why, hint
+        )
     if gpus and gpus % per_node:
         hint = "a number of processes that divides it, without --share-gpus and --allow-uneven"
-        raise JaxsifError(f"{per_node} processes on each node cannot have as many of its {gpus} GPUs", layout.why, hint)
+        raise JaxsifError(
+            f"{per_node} processes on each node cannot have as many of its {gpus} GPUs",
+            layout.why,
+            hint,
+        )
     return Processes(nodes, per_node, gpus // per_node if gpus else None)
 
 
@@ -91,17 +113,31 @@ def check_batch(most: Processes, batch: int) -> None:
     devices = most.total * (most.gpus or 1)
     if batch % devices:
         hint = f"such as {math.ceil(batch / devices) * devices}"
-        raise JaxsifError(f"a batch of {batch} cannot be split over {devices} devices", "--batch", hint)
+        raise JaxsifError(
+            f"a batch of {batch} cannot be split over {devices} devices", "--batch", hint
+        )
 
 
-def plan_runs(most: Processes, modes: Sequence[str], scaling: str | None, batch: int) -> Iterator[Run]:
-    """Each mode with the whole batch; with `scaling` the mode sharded from one process on, with it or a share of it."""
+def plan_runs(
+    most: Processes, modes: Sequence[str], scaling: str | None, batch: int
+) -> Iterator[Run]:
+    """Each mode with the whole batch; with `scaling` the mode sharded from one process on, with it
+    or a share of it.
+    """
     for mode in modes:
         if mode == SHARDED and scaling:
             for some in scale(most):
-                yield Run(mode, batch if scaling == STRONG else batch * some.total // most.total, some.options)
+                yield Run(
+                    mode,
+                    batch if scaling == STRONG else batch * some.total // most.total,
+                    some.options,
+                )
         else:
-            yield Run(mode, batch, (most._replace(nodes=1, per_node=1) if mode == SINGLE else most).options)
+            yield Run(
+                mode,
+                batch,
+                (most._replace(nodes=1, per_node=1) if mode == SINGLE else most).options,
+            )
 
 
 def scale(most: Processes) -> Iterator[Processes]:
@@ -123,7 +159,8 @@ def _double(last: int) -> Iterator[int]:
 
 def read_report(report: Record) -> Record:
     """What the program says of itself -> a record."""
-    losses = [loss if math.isfinite(loss) else None for loss in report["losses"]]  # JSON has no others
+    # JSON has no others.
+    losses = [loss if math.isfinite(loss) else None for loss in report["losses"]]
     flops = report["flops_per_step"] / report["step_seconds"]
     peak = find_peak(report["device_kind"], report["precision"])
     return {
@@ -141,7 +178,9 @@ def read_report(report: Record) -> Record:
 
 
 def find_efficiency(record: Record, earlier: Sequence[Record]) -> float | None:
-    """Of a run among those of the mode sharded: examples per second of each device, over those of the first run."""
+    """Of a run among those of the mode sharded: examples per second of each device, over those of
+    the first run.
+    """
     first = next((one for one in earlier if one["mode"] == SHARDED), record)
     speed, usual = (one["examples_per_second"] / one["devices"] for one in (record, first))
     return speed / usual if record["mode"] == SHARDED else None

@@ -61,7 +61,9 @@ def render_heading(kind: tuple[Field, ...]) -> str:
 
 def render_row(record: dict[str, Any], kind: tuple[Field, ...]) -> str:
     """A record, as a line below this heading."""
-    return "  ".join(_justify(render_value(record.get(field.name), field.form), field) for field in kind).rstrip()
+    return "  ".join(
+        _justify(render_value(record.get(field.name), field.form), field) for field in kind
+    ).rstrip()
 
 
 def _justify(text: str, field: Field) -> str:
@@ -78,13 +80,17 @@ def parse_bytes(text: str, source: str) -> int:
 
 
 def parse_sizes(text: str, source: str) -> tuple[int, ...]:
-    """The sizes of '1KiB,1MiB', or of '1KiB-1GiB', each four times the one before it; raises JaxsifError."""
+    """The sizes of '1KiB,1MiB', or of '1KiB-1GiB', each four times the one before it; raises
+    JaxsifError.
+    """
     first, dash, last = text.partition("-")
     if not dash:
         return tuple(parse_bytes(word, source) for word in text.split(","))
     size, end = parse_bytes(first, source), parse_bytes(last, source)
     if size > end:
-        raise JaxsifError(f"not a range of sizes: {text!r}", source, "the smaller one first, such as 1KiB-1GiB")
+        raise JaxsifError(
+            f"not a range of sizes: {text!r}", source, "the smaller one first, such as 1KiB-1GiB"
+        )
     sizes = []
     while size <= end:
         sizes.append(size)

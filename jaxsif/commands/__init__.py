@@ -1,1 +1,3 @@
-"""One module a command: DESCRIPTION, EPILOG, add_options and call; `cli` imports the one that is asked for."""
+"""One module a command: DESCRIPTION, EPILOG, add_options and call; `cli` imports the one that is
+asked for.
+"""

@@ -52,10 +52,16 @@ class Row(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif config`."""
-    parser.add_argument("key", nargs="?", metavar="KEY", help="this one only, or those of this table")
+    parser.add_argument(
+        "key", nargs="?", metavar="KEY", help="this one only, or those of this table"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--allow", metavar="FILE", help="show what a jaxsif.toml sets, and have it count as it is now")
+    which.add_argument(
+        "--allow",
+        metavar="FILE",
+        help="show what a jaxsif.toml sets, and have it count as it is now",
+    )
     which.add_argument("--disallow", metavar="FILE", help="no longer allow FILE")
 
 
@@ -63,7 +69,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the table, or change what is allowed."""
     if arguments.allow or arguments.disallow:
         if arguments.key or arguments.json:
-            raise JaxsifError("--allow and --disallow take neither KEY nor --json", "jaxsif config", "leave them out")
+            raise JaxsifError(
+                "--allow and --disallow take neither KEY nor --json",
+                "jaxsif config",
+                "leave them out",
+            )
         (_allow if arguments.allow else _disallow)(arguments.allow or arguments.disallow, environ)
         return 0
     folder = os.getcwd()
@@ -72,8 +82,16 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     rows = _choose(arguments.key, list(_rows(config, environ)), config)
     allowed = trust.read_allowed(allowed_list(environ))
     if arguments.json:
-        told = [{"path": path, "read": state == trust.READ, "state": state} for path, state, *_ in sum(files, ())]
-        print(json.dumps({"settings": [row._asdict() for row in rows], "files": told, "allowed": allowed}, indent=1))
+        told = [
+            {"path": path, "read": state == trust.READ, "state": state}
+            for path, state, *_ in sum(files, ())
+        ]
+        print(
+            json.dumps(
+                {"settings": [row._asdict() for row in rows], "files": told, "allowed": allowed},
+                indent=1,
+            )
+        )
         return 0
     for line in render(rows):
         print(printable(line))
@@ -97,12 +115,17 @@ def _allow(file: str, environ: Mapping[str, str]) -> None:
     found = trust.read_own(path)
     if found.state == trust.ABSENT:
         raise JaxsifError(f"no such file: {path}", "--allow", "correct the path")
-    # First, for what cannot be read is not allowed; and these very settings, should the file change meanwhile.
+    # First, for what cannot be read is not allowed; and these very settings, should the file change
+    # meanwhile.
     settings = parse_settings(found.content, path)
     trust.allow(path, found.content, allowed_list(environ))
     for line in render([Row(key, value, "") for key, value in settings.items()]):
         print(printable(line))
-    note(printable(f"{path} counts now, until it changes; to no longer allow it: jaxsif config --disallow {path}"))
+    note(
+        printable(
+            f"{path} counts now, until it changes; to no longer allow it: jaxsif config --disallow {path}"
+        )
+    )
 
 
 def _disallow(file: str, environ: Mapping[str, str]) -> None:
@@ -115,7 +138,9 @@ def _find_path(file: str) -> str:
     """The path by which runs find a file; a folder stands for the file in it."""
     path = os.path.abspath(os.path.join(file, NAME) if os.path.isdir(file) else file)
     if os.path.basename(path) != NAME:
-        raise JaxsifError(f"not a {NAME}: {file}", "--allow or --disallow", f"name a file {NAME}, or its folder")
+        raise JaxsifError(
+            f"not a {NAME}: {file}", "--allow or --disallow", f"name a file {NAME}, or its folder"
+        )
     return os.path.join(os.path.realpath(os.path.dirname(path)), NAME)
 
 
@@ -127,7 +152,9 @@ def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
         yield Row(f"run.{option.key}", *setting)
     for key in (f"policy.{key}" for key in TABLES["policy"]):
         of_files = [
-            Row(key, policy.value, f"{key} in {policy.source}") for name, policy in config.policies if name == key
+            Row(key, policy.value, f"{key} in {policy.source}")
+            for name, policy in config.policies
+            if name == key
         ]
         yield from of_files or [Row(key, None, "")]
     for name, profile in read_profiles(config).items():
@@ -140,9 +167,13 @@ def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
         return rows
     if key.startswith("profile."):
         return list(_profile_rows(key, config))
-    chosen = [row for row in rows if row.key in (key, f"run.{key}") or row.key.startswith(f"{key}.")]
+    chosen = [
+        row for row in rows if row.key in (key, f"run.{key}") or row.key.startswith(f"{key}.")
+    ]
     if not chosen:
-        raise JaxsifError(f"no setting {key}", "jaxsif config", nearest(key, [row.key for row in rows]))
+        raise JaxsifError(
+            f"no setting {key}", "jaxsif config", nearest(key, [row.key for row in rows])
+        )
     return chosen
 
 
@@ -163,7 +194,9 @@ def render(rows: list[Row]) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """A value as in TOML, whose strings, numbers, switches and lists are JSON's; of a profile, which keys it has."""
+    """A value as in TOML, whose strings, numbers, switches and lists are JSON's; of a profile,
+    which keys it has.
+    """
     if isinstance(value, dict):
         return ", ".join(f"inherits {value[key]}" if key == "inherits" else key for key in value)
     return "not set" if value is None else json.dumps(value, ensure_ascii=False)

@@ -37,8 +37,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "jaxsif jupyter [OPTIONS] [-- ARGUMENT...]"
     add_arguments(parser, leave_out=LEFT_OUT)
     server = parser.add_argument_group("Jupyter")
-    server.add_argument("--login", metavar="[USER@]HOST", help="how your machine reaches the cluster by ssh")
-    server.add_argument("--kernel", metavar="NAME", help="install a kernel of this name, and start nothing")
+    server.add_argument(
+        "--login", metavar="[USER@]HOST", help="how your machine reaches the cluster by ssh"
+    )
+    server.add_argument(
+        "--kernel", metavar="NAME", help="install a kernel of this name, and start nothing"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
@@ -60,9 +64,16 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return 0
     here = f"{environ.get('USER', '')}@{socket.gethostname()}".lstrip("@")
     by_slurm = request.launcher == SRUN
-    program = ("python3", f"{TASK_FOLDER}/jupyter.py", module, (login or here) if by_slurm else "", *words)
+    program = (
+        "python3",
+        f"{TASK_FOLDER}/jupyter.py",
+        module,
+        (login or here) if by_slurm else "",
+        *words,
+    )
     request = request._replace(command=program)
     if by_slurm and allocation and not allocation.in_step:
-        request = request._replace(srun_args=("--overlap", *request.srun_args))  # with the job's other steps
+        # With the job's other steps.
+        request = request._replace(srun_args=("--overlap", *request.srun_args))
     start = plan.build(request, host, allocation, environ)
     return launch.launch(start, environ)

@@ -19,7 +19,9 @@ example:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif manual`."""
-    parser.add_argument("folder", metavar="FOLDER", help="where to write them; such a folder is called man1")
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="where to write them; such a folder is called man1"
+    )
     parser.set_defaults(program=None)  # by cli.py
 
 

@@ -49,8 +49,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif run`."""
     parser.usage = "jaxsif run [OPTIONS] -- COMMAND [ARGUMENT...]"
     output = add_arguments(parser)[OUTPUT]
-    output.add_argument("--explain", action="store_true", help="draw which process has which GPUs, and run nothing")
-    output.add_argument("--dry-run", action="store_true", help="print the command line, and run nothing")
+    output.add_argument(
+        "--explain", action="store_true", help="draw which process has which GPUs, and run nothing"
+    )
+    output.add_argument(
+        "--dry-run", action="store_true", help="print the command line, and run nothing"
+    )
     output.add_argument(
         "-v",
         "--verbose",
@@ -69,7 +73,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     dry_run, verbose, command = said.pop("dry_run"), said.pop("verbose"), said.pop("command")
     explain = said.pop("explain")
     if not command:
-        raise JaxsifError("no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py")
+        raise JaxsifError(
+            "no command",
+            "jaxsif run",
+            "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py",
+        )
     allocation = Allocation.from_environ(environ)
     prepared = preparing.prepare(said, command, allocation, environ, note)
     request, host, settings = prepared.request, prepared.host, prepared.settings
@@ -88,20 +96,27 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for line in render.render_notes(request, launch_plan, host, allocation):
         note(line)
     if launch_plan.launcher == SRUN and allocation is None and prepared.host.image:
-        preparing.note_missing_gpus(request, prepared.host.image, launch_plan.launch_argv, environ, note)
+        preparing.note_missing_gpus(
+            request, prepared.host.image, launch_plan.launch_argv, environ, note
+        )
     if verbose:
-        print(render.render_summary(launch_plan, prepared.image_source), file=sys.stderr, flush=True)
+        print(
+            render.render_summary(launch_plan, prepared.image_source), file=sys.stderr, flush=True
+        )
         if prepared.host.image:
             _describe_image(prepared.host.image)
     others = launch.plans_for_other_ports(request, host, allocation, environ)
     return launch.launch_until_port_is_free(launch_plan, others, environ, note, verbose)
 
 
-def _explain(launch_plan: LaunchPlan, allocation: Allocation | None, environ: Mapping[str, str]) -> None:
+def _explain(
+    launch_plan: LaunchPlan, allocation: Allocation | None, environ: Mapping[str, str]
+) -> None:
     from jaxsif.explain import render_map
     from jaxsif.near import find_near
 
-    here = launch_plan.launcher == LOCAL or "SLURMD_NODENAME" in environ  # on a node of the job, and not before it
+    # On a node of the job, and not before it.
+    here = launch_plan.launcher == LOCAL or "SLURMD_NODENAME" in environ
     print(render_map(launch_plan, allocation, find_near() if here else None))
 
 

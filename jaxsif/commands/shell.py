@@ -34,11 +34,26 @@ exit status: that of the shell, which is that of its last command
 """
 
 # What says how many tasks there are, and which GPUs they have.
-OF_TASKS = ("ntasks", "per-node", "per-gpu", "gpus-per-task", "gpu-bind", "allow-uneven", "share-gpus")
+OF_TASKS = (
+    "ntasks",
+    "per-node",
+    "per-gpu",
+    "gpus-per-task",
+    "gpu-bind",
+    "allow-uneven",
+    "share-gpus",
+)
 # One task, with a container of its own.
 ONE_TASK = {"nodes": 1, "ntasks_per_node": 1, "containers": TASK, "stage": False, "label": False}
 # What one task has no use for.
-LEFT_OUT = {"stage-folder", "launcher", "hosts", "hostfile", *OF_TASKS, *(key.replace("_", "-") for key in ONE_TASK)}
+LEFT_OUT = {
+    "stage-folder",
+    "launcher",
+    "hosts",
+    "hostfile",
+    *OF_TASKS,
+    *(key.replace("_", "-") for key in ONE_TASK),
+}
 LEFT_OUT |= {option.key for option in OPTIONS if option.group == PROCESSES}
 # Without the user's ~/.bashrc, which is for the host's programs.
 _SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash --norc; fi; exec sh")

@@ -44,7 +44,13 @@ exit status:
 
 
 # What is on the nodes is for the script to do without.
-_FIXED = {"launcher": SRUN, "containers": TASK, "stage": False, "cleanenv": False, "allow_uneven": False}
+_FIXED = {
+    "launcher": SRUN,
+    "containers": TASK,
+    "stage": False,
+    "cleanenv": False,
+    "allow_uneven": False,
+}
 _LEFT_OUT = {"stage-folder", "hosts", "hostfile", *(key.replace("_", "-") for key in _FIXED)}
 
 
@@ -56,10 +62,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     job.add_argument("--job-name", metavar="NAME", help="its name; after the program unless given")
     job.add_argument("--array", metavar="INDEXES", help="one job for each index, such as 0-9%%2")
     job.add_argument("--dependency", metavar="LIST", help="when it may start, such as afterok:4711")
-    job.add_argument("--requeue", action="store_true", help="start it again after a node has failed")
-    job.add_argument("--output", metavar="FILE", help="its output; %%x-%%j.out, or %%x-%%A_%%a.out of an array")
+    job.add_argument(
+        "--requeue", action="store_true", help="start it again after a node has failed"
+    )
+    job.add_argument(
+        "--output", metavar="FILE", help="its output; %%x-%%j.out, or %%x-%%A_%%a.out of an array"
+    )
     job.add_argument("--error", metavar="FILE", help="its standard error, if not in its output")
-    job.add_argument("--task-output", metavar="FILE", help="a file for each task's output, such as %%x-%%j-%%t.out")
+    job.add_argument(
+        "--task-output",
+        metavar="FILE",
+        help="a file for each task's output, such as %%x-%%j-%%t.out",
+    )
     job.add_argument(
         "--sbatch-args",
         action="append",
@@ -68,7 +82,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="further options of sbatch, quoted as for a shell; behind '=', for they begin with a dash themselves",
     )
     how = parser.add_argument_group("how to submit")
-    how.add_argument("--script", metavar="FILE", help="where to keep the script; jaxsif-jobs/NAME.sbatch unless given")
+    how.add_argument(
+        "--script",
+        metavar="FILE",
+        help="where to keep the script; jaxsif-jobs/NAME.sbatch unless given",
+    )
     how.add_argument("--wait", action="store_true", help="wait for the end of the job")
     how.add_argument("--dry-run", action="store_true", help="print the script, and submit nothing")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -79,9 +97,12 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     said = vars(arguments)
     if not said["command"]:
         raise JaxsifError(
-            "no command", "jaxsif submit", "jaxsif submit [OPTIONS] -- COMMAND, such as -- python train.py"
+            "no command",
+            "jaxsif submit",
+            "jaxsif submit [OPTIONS] -- COMMAND, such as -- python train.py",
         )
-    jobs.check_slurm("srun" if said["dry_run"] else "sbatch", environ)  # a script may be made without sbatch
+    # A script may be made without sbatch.
+    jobs.check_slurm("srun" if said["dry_run"] else "sbatch", environ)
     job = _job_options(said)
     script, wait, dry_run = said.pop("script"), said.pop("wait"), said.pop("dry_run")
     text = _render(said, job, environ)
@@ -91,7 +112,9 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     path = jobs.keep_script(text, name_job((job.job_name,)), script)
     job_id = jobs.submit(path, environ, run.note)
     print(job_id, flush=True)
-    output = (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
+    output = (
+        (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
+    )
     run.note(f"job {job_id} is {path}; its output: {output}")
     run.note(f"how it is: squeue --job={job_id}; to end it: scancel {job_id}")
     return _wait(job_id, environ) if wait else 0
@@ -121,9 +144,13 @@ def _job_options(said: dict[str, Any]) -> JobOptions:
 def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -> str:
     command = said.pop("command")
     # Whatever job we are in, the script is for another one.
-    request, host, image_source, settings, _ = prepare({**said, **_FIXED}, command, None, environ, run.note)
+    request, host, image_source, settings, _ = prepare(
+        {**said, **_FIXED}, command, None, environ, run.note
+    )
     assert host.image is not None  # where srun is required, so are a runtime and an image
-    inherited = [pair for pair in settings["env"].value if "=" not in pair] if "env" in settings else []
+    inherited = (
+        [pair for pair in settings["env"].value if "=" not in pair] if "env" in settings else []
+    )
     launch_plan = plan.build(request, host, None, environ)
     for line in render_notes(request, launch_plan, host, None):
         run.note(line)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from jaxsif.completion.words import fill, find_given, find_verbs, list_first_words, list_flags, list_options
+from jaxsif.completion.words import (
+    fill,
+    find_given,
+    find_verbs,
+    list_first_words,
+    list_flags,
+    list_options,
+)
 from jaxsif.describe import SWITCH, Command, Program
 
 _TEMPLATE = """\
@@ -67,11 +74,16 @@ complete -F _jaxsif jaxsif
 
 def render_bash(program: Program) -> str:
     """The script."""
-    verbs = {group: " ".join(one.name[1] for one in commands) for group, commands in find_verbs(program).items()}
+    verbs = {
+        group: " ".join(one.name[1] for one in commands)
+        for group, commands in find_verbs(program).items()
+    }
     words = {
         "GROUPS": ["|".join(program.groups)],
         "FIRST": [shlex.quote(" ".join([*list_first_words(program), "--help", "--version"]))],
-        "VERBS": [f"        {group}) verbs={shlex.quote(words)} ;;" for group, words in verbs.items()],
+        "VERBS": [
+            f"        {group}) verbs={shlex.quote(words)} ;;" for group, words in verbs.items()
+        ],
         "COMMANDS": [line for command in program.commands for line in _render_command(command)],
     }
     return fill(_TEMPLATE, words)

@@ -48,7 +48,9 @@ def render_fish(program: Program) -> str:
     begins: list[tuple[tuple[str, ...], str, str]] = [
         ((), word, text) for word, text in list_first_words(program).items()
     ]
-    begins += [(one.name[:1], one.name[1], one.summary) for one in program.commands if len(one.name) == 2]
+    begins += [
+        (one.name[:1], one.name[1], one.summary) for one in program.commands if len(one.name) == 2
+    ]
     words = [
         f"complete --command jaxsif --condition {_quote(' '.join(('__jaxsif_begins', *typed)))}"
         f" --arguments {word} --description {_quote(text)}"

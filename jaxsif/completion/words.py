@@ -15,7 +15,9 @@ def fill(template: str, words: Mapping[str, Sequence[str]]) -> str:
 
 def find_verbs(program: Program) -> dict[str, list[Command]]:
     """The commands of each group, such as image."""
-    return {group: [one for one in program.commands if one.name[0] == group] for group in program.groups}
+    return {
+        group: [one for one in program.commands if one.name[0] == group] for group in program.groups
+    }
 
 
 def list_first_words(program: Program) -> dict[str, str]:
@@ -36,5 +38,9 @@ def list_flags(command: Command) -> list[str]:
 
 def find_given(command: Command) -> Argument | None:
     """What stands without an option; where there are several, all are of one kind."""
-    given = [argument for argument in command.arguments if not argument.flags and argument.kind != PROGRAM]
+    given = [
+        argument
+        for argument in command.arguments
+        if not argument.flags and argument.kind != PROGRAM
+    ]
     return given[0] if given else None

@@ -54,7 +54,10 @@ if [ "$funcstack[1]" = _jaxsif ]; then _jaxsif "$@"; else compdef _jaxsif jaxsif
 
 def render_zsh(program: Program) -> str:
     """The script."""
-    verbs = {group: {one.name[1]: one.summary for one in commands} for group, commands in find_verbs(program).items()}
+    verbs = {
+        group: {one.name[1]: one.summary for one in commands}
+        for group, commands in find_verbs(program).items()
+    }
     words = {
         "GROUPS": ["    " + "|".join(program.groups)],
         "FIRST": _words(list_first_words(program)),

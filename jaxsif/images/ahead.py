@@ -1,4 +1,5 @@
-"""The big files of the last image of a flavour, written for the next one while the engine still runs.
+"""The big files of the last image of a flavour, written for the next one while the engine still
+runs.
 
 Most are in the next one, too, in the same places; `squashfs_writer` writes those that are not.
 """
@@ -23,7 +24,8 @@ Places = dict[Data, int]  # where data are in a file
 
 @contextmanager
 def written_ahead(image: Path, note: Path) -> Iterator[Callable[[], Places]]:
-    """Write into `image` while the body of the `with` runs; what it yields waits for the end, and tells what is where.
+    """Write into `image` while the body of the `with` runs; what it yields waits for the end, and
+    tells what is where.
 
     What the cache has no more is left out.
     """

@@ -1,6 +1,8 @@
-"""An image from the engine's, which lacks files of its base system and has links into the cache, and from these.
+"""An image from the engine's, which lacks files of its base system and has links into the cache,
+and from these.
 
-The base, each wheel and what was compiled of it are packed once; to make an image is to copy the packed blocks.
+The base, each wheel and what was compiled of it are packed once; to make an image is to copy the
+packed blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from jaxsif.images.squashfs import LINK, MKSQUASHFS, Data, FileSystem, Node
 from jaxsif.images.squashfs_writer import write
 from jaxsif.sif import check_field, replace_partition
 
-_MOST_HEAD = 16 << 20  # bytes: definition, labels and bill of materials stand before the file system
+# Bytes: definition, labels and bill of materials stand before the file system.
+_MOST_HEAD = 16 << 20
 _PREFIX = f"{CACHE_FOLDER}/".encode()
 
 
@@ -38,7 +41,9 @@ def find_links(root: Node) -> Iterator[tuple[Node, bytes, Path]]:
 
 
 def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
-    """Pack the folders of the cache that the engine's image has links into, unless it is done; return how many."""
+    """Pack the folders of the cache that the engine's image has links into, unless it is done;
+    return how many.
+    """
     parts = {_part(target) for _, _, target in find_links(root)}
     missing = [part for part in sorted(parts) if not _packed(cache, part, block).exists()]
     for part in parts.difference(missing):
@@ -47,7 +52,15 @@ def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
     log = cache / "packed.log"
     for part in missing:
         partial = scratch / "packed"
-        argv = ["mksquashfs", str(cache / part), str(partial), "-noappend", "-quiet", "-no-progress", *MKSQUASHFS]
+        argv = [
+            "mksquashfs",
+            str(cache / part),
+            str(partial),
+            "-noappend",
+            "-quiet",
+            "-no-progress",
+            *MKSQUASHFS,
+        ]
         with open(log, "wb") as messages:
             status = process.run_plain([*argv, "-b", block], stdout=messages, stderr=messages)
         if status:
@@ -60,7 +73,9 @@ def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
 
 
 def add_parts(root: Node, cache: Path, block: str, mtime: int) -> None:
-    """Put the packed files in place of the links to them; their modes and times do not depend on the cache."""
+    """Put the packed files in place of the links to them; their modes and times do not depend on
+    the cache.
+    """
     parts: dict[Path, Node] = {}
     for folder, name, target in list(find_links(root)):
         part = _part(target)
@@ -72,15 +87,20 @@ def add_parts(root: Node, cache: Path, block: str, mtime: int) -> None:
 
 
 def add_base(root: Node, base: Path, names: Iterable[bytes]) -> None:
-    """Put the files of these names, which the engine did not pack, in their places, as the base has them."""
+    """Put the files of these names, which the engine did not pack, in their places, as the base has
+    them.
+    """
     system = squashfs.read(str(base)).root
     for name in names:
         *folder, last = name.split(b"/")
         _find(root, folder).children[last] = _find(system, [*folder, last])
 
 
-def write_image(target: Path, system: FileSystem, image: Path, created: int, ahead: Mapping[Data, int]) -> None:
-    """Write `target`: the engine's image with another file system, no time in it later than `created`.
+def write_image(
+    target: Path, system: FileSystem, image: Path, created: int, ahead: Mapping[Data, int]
+) -> None:
+    """Write `target`: the engine's image with another file system, no time in it later than
+    `created`.
 
     `ahead` has the places of data that the file has already.
     """
@@ -90,7 +110,9 @@ def write_image(target: Path, system: FileSystem, image: Path, created: int, ahe
     check_field(begin <= _MOST_HEAD, "offset of its file system", begin, str(image), "")
     with open_image(str(image)) as file:
         head = file.read(begin)
-    with open(target, "wb", opener=lambda path, flags: os.open(path, flags & ~os.O_TRUNC, 0o666)) as out:
+    with open(
+        target, "wb", opener=lambda path, flags: os.open(path, flags & ~os.O_TRUNC, 0o666)
+    ) as out:
         out.write(head)
         size = write(out, system.root, system.block_size, created, ahead)
         out.truncate()
@@ -100,7 +122,9 @@ def write_image(target: Path, system: FileSystem, image: Path, created: int, ahe
 
 
 def _part(target: Path) -> Path:
-    """The folder that is packed as one: uv/archive-v0/ID of a wheel, compiled/ID of what was compiled of it."""
+    """The folder that is packed as one: uv/archive-v0/ID of a wheel, compiled/ID of what was
+    compiled of it.
+    """
     return Path(*target.parts[: 3 if target.parts[0] == "uv" else 2])
 
 

@@ -1,4 +1,6 @@
-"""Build an image: a base system from mmdebstrap, locked wheels by uv, one tested SIF, whole or not at all."""
+"""Build an image: a base system from mmdebstrap, locked wheels by uv, one tested SIF, whole or not
+at all.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,12 @@ class BuildOptions:
     force: bool  # also when the image is there, made of the same inputs
 
 
-def build_image(recipe: Recipe, options: BuildOptions, environ: Mapping[str, str], show: Show) -> Path:
-    """Build the image unless it is there, made of the same inputs; return its path. Raises JaxsifError."""
+def build_image(
+    recipe: Recipe, options: BuildOptions, environ: Mapping[str, str], show: Show
+) -> Path:
+    """Build the image unless it is there, made of the same inputs; return its path. Raises
+    JaxsifError.
+    """
     target = options.output / recipe.name
     inputs = target.with_suffix(".sif.inputs")  # the digest of what the image beside it was made of
     for folder in (options.output, options.cache):
@@ -63,9 +69,13 @@ def build_image(recipe: Recipe, options: BuildOptions, environ: Mapping[str, str
         with (
             TemporaryDirectory(".build", dir=options.output) as scratch,
             TemporaryDirectory(".build", dir=options.cache) as stage,
-            TemporaryDirectory(".jaxsif", dir=scratch if options.base else fast_folder(_ROOM, scratch)) as system,
+            TemporaryDirectory(
+                ".jaxsif", dir=scratch if options.base else fast_folder(_ROOM, scratch)
+            ) as system,
         ):
-            build = _Build(recipe, options, revision, Path(scratch), Path(stage), system, environ, show_timed)
+            build = _Build(
+                recipe, options, revision, Path(scratch), Path(stage), system, environ, show_timed
+            )
             build.run()
             inputs.unlink(missing_ok=True)
             build.image.replace(target)
@@ -74,7 +84,9 @@ def build_image(recipe: Recipe, options: BuildOptions, environ: Mapping[str, str
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         where = f"{options.output} or {options.cache}"
-        raise HostError(f"no space is left to build {recipe.name}", where, "make room, or --output, --cache") from error
+        raise HostError(
+            f"no space is left to build {recipe.name}", where, "make room, or --output, --cache"
+        ) from error
     show_timed(f"{target}: {target.stat().st_size / 1e6:.0f} MB")
     return target
 
@@ -126,7 +138,8 @@ class _Build:
         host = host_variables(self.environ)
         self._fill_stage(host)
         base = None if self.options.base else self._own_base(host)
-        # The engine writes the addresses of base and files into the image: short ones, from a folder of links.
+        # The engine writes the addresses of base and files into the image: short ones, from a
+        # folder of links.
         for name in ("containers", "jaxsif", "LICENSE"):
             (self.scratch / name).symlink_to(recipe.root / name)
         (self.scratch / _UNCHANGED).symlink_to(self.stage / _UNCHANGED)
@@ -136,7 +149,11 @@ class _Build:
         return base
 
     def _fill_stage(self, host: Mapping[str, str]) -> None:
-        for folder in (self.stage / "cache", self.stage / "compiled", self.options.cache / "compiled"):
+        for folder in (
+            self.stage / "cache",
+            self.stage / "compiled",
+            self.options.cache / "compiled",
+        ):
             folder.mkdir(exist_ok=True)
         for name in ("uv", _UNCHANGED):
             (self.stage / name).touch()
@@ -169,10 +186,21 @@ class _Build:
             "REVISION": self.revision.commit,
             "CREATED": self.revision.date,
         }
-        options = ["--force", "--notest"]  # labels in place of the engine's own; the finished image is tested
-        seen = {BUILD_FOLDER: self.stage, CACHE_FOLDER: self.options.cache, f"{BUILD_FOLDER}/uv": find_uv(self.environ)}
-        options += [option for place, path in seen.items() for option in ("--bind", f"{path}:{place}")]
-        options += [option for name, value in arguments.items() for option in ("--build-arg", f"{name}={value}")]
+        # Labels in place of the engine's own; the finished image is tested.
+        options = ["--force", "--notest"]
+        seen = {
+            BUILD_FOLDER: self.stage,
+            CACHE_FOLDER: self.options.cache,
+            f"{BUILD_FOLDER}/uv": find_uv(self.environ),
+        }
+        options += [
+            option for place, path in seen.items() for option in ("--bind", f"{path}:{place}")
+        ]
+        options += [
+            option
+            for name, value in arguments.items()
+            for option in ("--build-arg", f"{name}={value}")
+        ]
         # One compressor a core; mksquashfs takes one core from the engine otherwise.
         squashfs = [*MKSQUASHFS, "-b", recipe.block, "-processors", str(os.cpu_count() or 1)]
         if base:
@@ -182,28 +210,55 @@ class _Build:
 
     def _engine(self, mode: str, *arguments: str) -> None:
         """Run the engine in `scratch`; raises HostError with the end of what it said if it fails."""
-        environ = {**self.environ, "APPTAINER_TMPDIR": self.system, "SINGULARITY_TMPDIR": self.system}
+        environ = {
+            **self.environ,
+            "APPTAINER_TMPDIR": self.system,
+            "SINGULARITY_TMPDIR": self.system,
+        }
         log = self.options.output / f"{self.recipe.name}.log"
         argv = [self.options.runtime, *arguments]
-        status = process.run_logged(argv, environ, str(log), str(self.scratch), self._progress, mode)
+        status = process.run_logged(
+            argv, environ, str(log), str(self.scratch), self._progress, mode
+        )
         if status:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
             name = self.recipe.name
-            raise HostError(f"the build of {name} failed:", str(log), "correct what it names, and run it again", tail)
+            raise HostError(
+                f"the build of {name} failed:",
+                str(log),
+                "correct what it names, and run it again",
+                tail,
+            )
 
     @contextmanager
     def _wheels_beside(self, host: Mapping[str, str]) -> Iterator[None]:
-        """Download and unpack the locked wheels into the cache while the body of the `with` makes the base system.
+        """Download and unpack the locked wheels into the cache while the body of the `with` makes
+        the base system.
 
-        Nothing of it is needed but the cache; whatever is wrong with a wheel, the build itself will say.
+        Nothing of it is needed but the cache; whatever is wrong with a wheel, the build itself will
+        say.
         """
         target = self.options.cache / "uv"
-        argv = [str(find_uv(self.environ)), "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--no-build"]
-        argv += ["--link-mode=hardlink", f"--target={self.stage / 'wheels'}", f"--requirements={self.recipe.lock}"]
+        argv = [
+            str(find_uv(self.environ)),
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+            "--no-build",
+        ]
+        argv += [
+            "--link-mode=hardlink",
+            f"--target={self.stage / 'wheels'}",
+            f"--requirements={self.recipe.lock}",
+        ]
         # For the image's Python and system, whatever this host has.
         argv += ["--python-version=3.13", f"--python-platform={self.recipe.machine}-manylinux_2_28"]
         settings = {**host, "UV_CACHE_DIR": str(target)}
-        with process.beside(argv, {**self.environ, **settings}, str(self.options.cache / "wheels.log")) as wait:
+        with process.beside(
+            argv, {**self.environ, **settings}, str(self.options.cache / "wheels.log")
+        ) as wait:
             yield
             self.show("waiting for the wheels")
             wait()
@@ -225,7 +280,9 @@ class _Build:
             text = line[5:].strip()
             if not text.startswith(_UNSAID):
                 self.show(text[0].lower() + text[1:])
-        elif line.startswith(("WARNING:", "ERROR:", "FATAL:")) and "While bind mounting" not in line:
+        elif (
+            line.startswith(("WARNING:", "ERROR:", "FATAL:")) and "While bind mounting" not in line
+        ):
             self.show(line)
 
 
@@ -243,7 +300,9 @@ _UNSAID = (
 
 
 def find_uv(environ: Mapping[str, str]) -> Path:
-    """uv's executable: the launcher's own, the one beside this Python, or that on the PATH; raises HostError."""
+    """uv's executable: the launcher's own, the one beside this Python, or that on the PATH; raises
+    HostError.
+    """
     own = str(Path(__file__).resolve().parents[2] / "bin")  # lib/bin of an installation
     path = os.pathsep.join([own, os.path.dirname(sys.executable), environ.get("PATH", os.defpath)])
     found = shutil.which("uv", path=path)

@@ -52,12 +52,15 @@ def compare_images(
         try:
             sections[section] = find_differences(read(a), read(b))
         except HostError as error:
-            notes.append(f"{section} not compared: {error.what}")  # an image without Python, say: its files tell all
+            # An image without Python, say: its files tell all.
+            notes.append(f"{section} not compared: {error.what}")
     files = []
     for image in (a, b):
         progress(f"reading the files of {image}")
         files.append(read_files(image))
-    foreign = next((image for image in (a, b) if os.path.isdir(image) and os.stat(image).st_uid != 0), None)
+    foreign = next(
+        (image for image in (a, b) if os.path.isdir(image) and os.stat(image).st_uid != 0), None
+    )
     if foreign:
         notes.append(f"owners not compared: whoever unpacked {foreign} owns all of it")
         files = [{path: entry._replace(owner="") for path, entry in one.items()} for one in files]
@@ -83,7 +86,9 @@ def _read_packages(runtime: str, image: str) -> dict[str, str]:
 def find_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     """Sorted by name."""
     names = sorted({*a, *b})
-    return [Difference(name, a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)]
+    return [
+        Difference(name, a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)
+    ]
 
 
 def render_comparison(comparison: Comparison, show_all: bool) -> Iterator[str]:
@@ -109,7 +114,9 @@ def _render(one: Difference) -> str:
 
 
 def _render_files(found: list[Difference], show_all: bool) -> Iterator[str]:
-    """A line a path; of a folder that one image lacks, what is below it is only counted, unless all is asked for."""
+    """A line a path; of a folder that one image lacks, what is below it is only counted, unless all
+    is asked for.
+    """
     lonely = {one.name for one in found if None in (one.a, one.b)}
     below: dict[str, int] = {}
     for name in lonely:

@@ -1,4 +1,6 @@
-"""Whether a disk has room, asked before large files are written; and where small ones are written fast."""
+"""Whether a disk has room, asked before large files are written; and where small ones are written
+fast.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def check_space(folder: str, needed: int) -> None:
 
 
 def fast_folder(needed: int, disk: str, memory: str = _MEMORY) -> str:
-    """`memory`, if programs may run from there, and it and this host have `needed` bytes to spare; otherwise `disk`."""
+    """`memory`, if programs may run from there, and it and this host have `needed` bytes to spare;
+    otherwise `disk`.
+    """
     try:
         status = os.statvfs(memory)
     except OSError:

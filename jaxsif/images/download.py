@@ -1,7 +1,8 @@
-"""One image over HTTP, taken up again where the connection broke, as long as it is still the same file.
+"""One image over HTTP, taken up again where the connection broke, as long as it is still the same
+file.
 
-Nothing that a server says is taken on trust: no coding is undone, no more is written than was announced, and a server
-that sends next to nothing is left.
+Nothing that a server says is taken on trust: no coding is undone, no more is written than was
+announced, and a server that sends next to nothing is left.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ _PASSING = (408, 425, 429, 500, 502, 503, 504)  # answers that another try may b
 _REDIRECTS = 10
 _LEAST_RATE = 1000  # bytes a second, over at least
 _WINDOW = 60.0  # seconds
-_STEP = 240.0  # seconds that an answer, or the next bytes, may take beyond the timeout, whatever trickles in
-_SLACK = 1 << 20  # bytes behind the end of an image whose size the server does not tell: what was removed of it
+# Seconds that an answer, or the next bytes, may take beyond the timeout, whatever trickles in.
+_STEP = 240.0
+# Bytes behind the end of an image whose size the server does not tell: what was removed of it.
+_SLACK = 1 << 20
 _SIZE = re.compile(r"[0-9]{1,18}")
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 _VERSION = re.compile(r"[!-~][ -~]{0,998}")  # what may be sent back in a header
@@ -53,18 +56,26 @@ class Partial(NamedTuple):
         return f"{self.path}.json"
 
     def recall(self, url: str) -> tuple[int, str]:
-        """The bytes of `url` that are there, and what names the version that they are of; or 0 and ''."""
+        """The bytes of `url` that are there, and what names the version that they are of; or 0 and
+        ''.
+        """
         try:
             origin = parse_json(read_text(self.origin, "note of a download"))
         except (FileNotFoundError, ValueError, HostError):
             return 0, ""  # the first time, or cut short by a full disk
         version = find(origin, "version")
-        if find(origin, "url") == without_password(url) and isinstance(version, str) and _VERSION.fullmatch(version):
+        if (
+            find(origin, "url") == without_password(url)
+            and isinstance(version, str)
+            and _VERSION.fullmatch(version)
+        ):
             return os.path.getsize(self.path), version
         return 0, ""
 
     def begin(self, url: str, version: str) -> None:
-        """Nothing is there, of this version; emptied first, so that old bytes never count as this version's."""
+        """Nothing is there, of this version; emptied first, so that old bytes never count as this
+        version's.
+        """
         import json
 
         os.truncate(self.path, 0)
@@ -79,22 +90,34 @@ class Partial(NamedTuple):
 
 
 def _open_own(path: str, mode: str) -> IO[Any]:
-    """Open a file to write; raise HostError for what somebody else may have put there to be written or changed."""
+    """Open a file to write; raise HostError for what somebody else may have put there to be written
+    or changed.
+    """
     if os.path.lexists(path):
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-            raise HostError(f"not a file of this user: {path}", "", "remove it, or choose another folder")
-    return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
+            raise HostError(
+                f"not a file of this user: {path}", "", "remove it, or choose another folder"
+            )
+    return open(
+        path,
+        mode,
+        opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666),
+    )
 
 
 @contextmanager
 def only_one(partial: Partial) -> Iterator[None]:
-    """Nobody else downloads this file meanwhile; raises HostError when somebody does. Nothing is left of nothing."""
+    """Nobody else downloads this file meanwhile; raises HostError when somebody does. Nothing is
+    left of nothing.
+    """
     with _open_own(partial.path, "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise HostError(f"another download writes {partial.path}", "", "wait for it, or end it") from error
+            raise HostError(
+                f"another download writes {partial.path}", "", "wait for it, or end it"
+            ) from error
         try:
             yield
         finally:
@@ -125,16 +148,28 @@ class Pace:
 
 
 def download(
-    url: str, partial: Partial, timeout: float, show: Show, count: Count, clock: Callable[[], float] = time.monotonic
+    url: str,
+    partial: Partial,
+    timeout: float,
+    show: Show,
+    count: Count,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """The whole of `url` in `partial`; raises HostError. What is there then stays, for the next time.
+    """The whole of `url` in `partial`; raises HostError. What is there then stays, for the next
+    time.
 
-    `timeout`: seconds to wait for a connection, or for the next bytes. To be called in the main thread, see `_at_most`.
+    `timeout`: seconds to wait for a connection, or for the next bytes. To be called in the main
+    thread, see `_at_most`.
     """
     import requests
     from urllib3.exceptions import HTTPError
 
-    broken = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError, HTTPError)
+    broken = (
+        requests.ConnectionError,
+        requests.Timeout,
+        requests.exceptions.ChunkedEncodingError,
+        HTTPError,
+    )
     session = requests.Session()
     session.headers["Accept-Encoding"] = "identity"  # bytes as they are in the file
     most, tries = os.path.getsize(partial.path), 0
@@ -167,12 +202,20 @@ def _failed(url: str, reason: str, where: str, hint: str) -> HostError:
 def not_wanted(url: str, problem: str) -> HostError:
     """The error for a file that is another one than was asked for."""
     return HostError(
-        f"what {without_password(url)} has is not what was asked for: {problem}", "", "ask who publishes it"
+        f"what {without_password(url)} has is not what was asked for: {problem}",
+        "",
+        "ask who publishes it",
     )
 
 
 def _transfer(
-    session: requests.Session, url: str, partial: Partial, timeout: float, show: Show, count: Count, pace: Pace
+    session: requests.Session,
+    url: str,
+    partial: Partial,
+    timeout: float,
+    show: Show,
+    count: Count,
+    pace: Pace,
 ) -> None:
     """One request, from where the file ends to the end of the answer."""
     there, version = partial.recall(url)
@@ -193,7 +236,8 @@ def _transfer(
             raise _BrokenError("the file changed meanwhile")
         check_space(os.path.dirname(partial.path), (total or 0) - there)
         limit = _find_limit(url, partial, there) if total is None else total
-        response.raw.enforce_content_length = False  # too few bytes are bytes too; they are counted below
+        # Too few bytes are bytes too; they are counted below.
+        response.raw.enforce_content_length = False
         with _open_own(partial.path, "ab") as file:
             while there < limit:
                 data = _read(response, limit - there, timeout)
@@ -209,16 +253,26 @@ def _transfer(
             raise _BrokenError(f"the connection ended after {there} of {total} bytes")
 
 
-def _get(session: requests.Session, url: str, headers: dict[str, str], timeout: float) -> requests.Response:
-    """The answer behind all redirects. No body is read: requests would read those of redirects, and decode them."""
+def _get(
+    session: requests.Session, url: str, headers: dict[str, str], timeout: float
+) -> requests.Response:
+    """The answer behind all redirects. No body is read: requests would read those of redirects, and
+    decode them.
+    """
     import requests
     from requests.utils import get_auth_from_url
 
     address, credentials = url, get_auth_from_url(url)
     for _ in range(_REDIRECTS + 1):
         _check_way(url, address)
-        auth = credentials if any(credentials) and not session.should_strip_auth(url, address) else None
-        request = session.prepare_request(requests.Request("GET", address, headers=headers, auth=auth))
+        auth = (
+            credentials
+            if any(credentials) and not session.should_strip_auth(url, address)
+            else None
+        )
+        request = session.prepare_request(
+            requests.Request("GET", address, headers=headers, auth=auth)
+        )
         settings = session.merge_environment_settings(address, {}, True, None, None)
         with _at_most(timeout + _STEP):
             response = session.get_adapter(address).send(request, timeout=timeout, **settings)
@@ -242,7 +296,8 @@ def _get(session: requests.Session, url: str, headers: dict[str, str], timeout: 
 def _at_most(seconds: float) -> Iterator[None]:
     """Raise _BrokenError when the body of the `with` takes longer.
 
-    A timeout of a socket begins anew at each byte. The signal ends also what waits in a library, in the main thread.
+    A timeout of a socket begins anew at each byte. The signal ends also what waits in a library, in
+    the main thread.
     """
 
     def give_up(_number: int, _frame: object) -> NoReturn:
@@ -265,9 +320,11 @@ def _read(response: requests.Response, most: int, timeout: float) -> bytes:
 
 
 def _find_limit(url: str, partial: Partial, there: int) -> int:
-    """How far to read an answer that does not tell its size: to the end of the header, then of the image it describes.
+    """How far to read an answer that does not tell its size: to the end of the header, then of the
+    image it describes.
 
-    Raise HostError, and leave nothing, where that is no image, where it has no room, or where it has an end already.
+    Raise HostError, and leave nothing, where that is no image, where it has no room, or where it
+    has an end already.
     """
     if there < HEADER_SIZE:
         return HEADER_SIZE
@@ -296,24 +353,35 @@ def _write(file: Any, data: bytes, partial: Partial) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             partial.remove()  # lest the disk stays full
-        raise HostError(f"cannot write {partial.path}: {error.strerror}", "", "make room there") from error
+        raise HostError(
+            f"cannot write {partial.path}: {error.strerror}", "", "make room there"
+        ) from error
 
 
 def _check_way(url: str, address: str) -> None:
     """Raise HostError for a redirect to what others could listen and write to."""
     if url.startswith("https:") and not address.startswith("https:"):
         raise HostError(
-            f"{without_password(url)} leads to an address without https", without_password(address), "use another one"
+            f"{without_password(url)} leads to an address without https",
+            without_password(address),
+            "use another one",
         )
 
 
 def _check_answer(url: str, response: requests.Response, for_a_part: bool) -> None:
-    """Raise HostError or _BrokenError for an answer that is not the file, or the part of it that was asked for."""
+    """Raise HostError or _BrokenError for an answer that is not the file, or the part of it that
+    was asked for.
+    """
     status = f"{response.status_code} {response.reason}"
     if response.status_code in _PASSING:
         raise _BrokenError(f"the server says {status[:300]}")
     if response.status_code == 206 and not for_a_part:
-        raise _failed(url, "the server sends a part of the file, and was asked for all of it", "the server", _OTHER)
+        raise _failed(
+            url,
+            "the server sends a part of the file, and was asked for all of it",
+            "the server",
+            _OTHER,
+        )
     if response.status_code not in ((200, 206, 416) if for_a_part else (200,)):
         raise _failed(url, status, "the server", "check the address")
     coding = response.headers.get("Content-Encoding", "identity").strip()
@@ -325,7 +393,9 @@ _OTHER = "ask who runs the server, or use another one"
 
 
 def _continues(response: requests.Response, there: int, version: str) -> bool:
-    """Whether an answer has what follows on the bytes that are there, also from a server that knows no If-Range."""
+    """Whether an answer has what follows on the bytes that are there, also from a server that knows
+    no If-Range.
+    """
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if response.status_code != 206 or not found or int(found[1]) != there or int(found[2]) < there:
         return False
@@ -340,12 +410,16 @@ def _total(url: str, response: requests.Response) -> int | None:
     else:
         size = response.headers.get("Content-Range", "").rpartition("/")[2]
     if size.isdecimal() and not _SIZE.fullmatch(size):
-        raise _failed(url, f"the server announces a size of {len(size)} digits", "the server", _OTHER)
+        raise _failed(
+            url, f"the server announces a size of {len(size)} digits", "the server", _OTHER
+        )
     return int(size) if size.isdecimal() else None
 
 
 def _version(response: requests.Response) -> str:
-    """What names this version of the file: its strong ETag, or its date; '' where the server tells neither."""
+    """What names this version of the file: its strong ETag, or its date; '' where the server tells
+    neither.
+    """
     tag = response.headers.get("ETag", "")
     version = tag if tag.startswith('"') else response.headers.get("Last-Modified", "")
     return version if _VERSION.fullmatch(version) else ""
@@ -357,7 +431,9 @@ def without_password(url: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause, in one line: requests wraps the errors of urllib3, which wrap the system's."""
+    """The innermost cause, in one line: requests wraps the errors of urllib3, which wrap the
+    system's.
+    """
     while True:
         causes = [getattr(error, "reason", None), *error.args]
         inner = next((one for one in causes if isinstance(one, BaseException)), None)

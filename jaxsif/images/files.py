@@ -1,4 +1,6 @@
-"""Every file of an image, without running anything of it: from a SIF file's squashfs, or from an unpacked image."""
+"""Every file of an image, without running anything of it: from a SIF file's squashfs, or from an
+unpacked image.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from jaxsif.errors import HostError
 from jaxsif.imagefile import find_root
 
 _CHUNK = 1 << 20  # bytes read at once
-_DATA = b"# START OF DATA - DO NOT MODIFY\n"  # in unsquashfs's output, before the contents of all files
+# In unsquashfs's output, before the contents of all files.
+_DATA = b"# START OF DATA - DO NOT MODIFY\n"
 # Kinds as unsquashfs writes them; L, another name of a file, is resolved.
 _KINDS = {"D": "folder", "R": "file", "S": "link", "C": "device", "B": "block device"}
 _NAME = re.compile(rb"((?:[^\\ ]|\\.)+) ([A-Z]) (.*)", re.DOTALL)
@@ -44,7 +47,9 @@ def read_files(image: str) -> dict[str, Entry]:
             "unpack it: apptainer build --sandbox FOLDER IMAGE",
         )
     if not shutil.which("unsquashfs"):
-        raise HostError("unsquashfs is not on the PATH", "the files of an image", "install squashfs-tools")
+        raise HostError(
+            "unsquashfs is not on the PATH", "the files of an image", "install squashfs-tools"
+        )
     argv = ["unsquashfs", "-quiet", "-no-progress", "-o", str(root.offset), "-pf", "-", image]
     with tempfile.TemporaryFile() as messages, process.stream(argv, messages) as (output, wait):
         files = _parse_pseudo_file(output)
@@ -53,13 +58,17 @@ def read_files(image: str) -> dict[str, Entry]:
             messages.seek(0)
             said = (messages.read().decode(errors="replace").strip().splitlines() or ["nothing"])[0]
             raise HostError(
-                f"unsquashfs cannot read {image}: {said}", "the files of an image", "it must be version 4.5 or newer"
+                f"unsquashfs cannot read {image}: {said}",
+                "the files of an image",
+                "it must be version 4.5 or newer",
             )
     return files
 
 
 def _parse_pseudo_file(stream: IO[bytes]) -> dict[str, Entry] | None:
-    """The files of `unsquashfs -pf -`: a line for each, then all contents; None where that stops too early."""
+    """The files of `unsquashfs -pf -`: a line for each, then all contents; None where that stops
+    too early.
+    """
     found: dict[str, Entry] = {}
     places: list[tuple[int, str]] = []  # where the contents of files begin
     names: list[tuple[str, str]] = []  # other names of files
@@ -113,7 +122,9 @@ def _parse_entry(kind: str, rest: bytes) -> Entry:
     if kind == "S":
         return Entry("link", "", owner, 0, os.fsdecode(more[0]))
     size = int(more[0].split()[0]) if kind == "R" else 0
-    return Entry(_KINDS[kind], f"{int(mode, 8):o}", owner, size, os.fsdecode(more[0]) if kind in "CB" else "")
+    return Entry(
+        _KINDS[kind], f"{int(mode, 8):o}", owner, size, os.fsdecode(more[0]) if kind in "CB" else ""
+    )
 
 
 def _digest(stream: IO[bytes], size: int) -> str | None:
@@ -151,6 +162,11 @@ def _read_entry(path: str) -> Entry:
         with open(path, "rb") as file:
             return Entry("file", mode, owner, status.st_size, _digest(file, status.st_size) or "")
     numbers = f"{os.major(status.st_rdev)} {os.minor(status.st_rdev)}"
-    kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "block device"}
+    kinds = {
+        stat.S_IFIFO: "pipe",
+        stat.S_IFSOCK: "socket",
+        stat.S_IFCHR: "device",
+        stat.S_IFBLK: "block device",
+    }
     kind = kinds[stat.S_IFMT(status.st_mode)]
     return Entry(kind, mode, owner, 0, numbers if "device" in kind else "")

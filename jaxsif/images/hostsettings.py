@@ -1,4 +1,6 @@
-"""The host's proxies, package index, Debian mirror and certificate authorities, for a build to use and to forget."""
+"""The host's proxies, package index, Debian mirror and certificate authorities, for a build to use
+and to forget.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,16 @@ _CA_BUNDLES = (
     "/etc/ssl/ca-bundle.pem",
 )
 _PASSED_ON = (
-    *("http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"),
+    *(
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "all_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "ALL_PROXY",
+    ),
     *("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INSECURE_HOST"),
 )
 # pip's setting -> uv's variable
@@ -30,7 +41,9 @@ _PIP_SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
 
 
 def host_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Proxies, package indexes and certificates of this host, as variables of uv and of most other programs."""
+    """Proxies, package indexes and certificates of this host, as variables of uv and of most other
+    programs.
+    """
     variables = {name: environ[name] for name in _PASSED_ON if name in environ}
     for name, value in _read_pip_settings().items():
         variables.setdefault(name, value)
@@ -58,7 +71,9 @@ def write_settings(folder: Path, host: Mapping[str, str]) -> None:
 
 
 def _read_pip_settings() -> dict[str, str]:
-    """pip's own index settings in uv's words; indexes in folders of this host cannot be reached from a build."""
+    """pip's own index settings in uv's words; indexes in folders of this host cannot be reached
+    from a build.
+    """
     try:
         listing = process.output(sys.executable, "-m", "pip", "config", "list")
     except (OSError, subprocess.CalledProcessError):
@@ -86,11 +101,17 @@ def apt_mirror() -> str | None:
 def apt_settings() -> str:
     """How this host's apt fetches (proxies, certificates, checks of dates), as apt.conf text."""
     kept = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::Retries")
-    return "".join(f"{line}\n" for line in _apt_output("apt-config", "dump").splitlines() if line.startswith(kept))
+    return "".join(
+        f"{line}\n"
+        for line in _apt_output("apt-config", "dump").splitlines()
+        if line.startswith(kept)
+    )
 
 
 def _apt_output(*argv: str) -> str:
-    """Standard output of a command of apt's; '' on a host without apt, or one whose apt tells nothing."""
+    """Standard output of a command of apt's; '' on a host without apt, or one whose apt tells
+    nothing.
+    """
     if not shutil.which(argv[0]):
         return ""
     try:

@@ -23,7 +23,8 @@ _PACKAGES = {
     "cudnn": r"pkg:pypi/nvidia-cudnn-cu\d+@|pkg:deb/\w+/libcudnn\d+(?:-cuda-\d+)?@",
 }
 _TITLES = {"jax": "JAX", "python": "Python", "cuda": "CUDA", "nccl": "NCCL", "cudnn": "cuDNN"}
-_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's and Go's words -> everybody else's
+# Debian's and Go's words -> everybody else's.
+_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 _FOLDER = "an unpacked image has none"
 
 
@@ -45,12 +46,18 @@ def inspect_image(image: str, environ: Mapping[str, str]) -> list[Fact]:
         _from_label("flavour", "flavour", labels, "io.jaxsif.flavour"),
         *(_from_packages(key, labels, components, problem) for key in _PACKAGES),
         _from_label("driver", "driver", labels, "io.jaxsif.driver", "or newer"),
-        *(_folder_facts(image, labels) if os.path.isdir(image) else _file_facts(image, labels, environ)),
+        *(
+            _folder_facts(image, labels)
+            if os.path.isdir(image)
+            else _file_facts(image, labels, environ)
+        ),
         _from_label("revision", "revision", labels, "org.opencontainers.image.revision"),
     ]
 
 
-def _read_packages(image: str, environ: Mapping[str, str]) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+def _read_packages(
+    image: str, environ: Mapping[str, str]
+) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
     """The image's components; None, and the reason, where they cannot be had."""
     runtime = find_runtime(environ)
     if runtime is None:
@@ -61,13 +68,18 @@ def _read_packages(image: str, environ: Mapping[str, str]) -> tuple[Sequence[Map
         return None, error.what  # an image without Python, say; the rest can still be told
 
 
-def _from_label(key: str, title: str, labels: Mapping[str, str], label: str, note: str = "") -> Fact:
+def _from_label(
+    key: str, title: str, labels: Mapping[str, str], label: str, note: str = ""
+) -> Fact:
     value = labels.get(label)
     return Fact(key, title, value, "no label" if value is None else note if value != "none" else "")
 
 
 def _from_packages(
-    key: str, labels: Mapping[str, str], components: Sequence[Mapping[str, Any]] | None, problem: str
+    key: str,
+    labels: Mapping[str, str],
+    components: Sequence[Mapping[str, Any]] | None,
+    problem: str,
 ) -> Fact:
     """By its label; where there is none, or another version is installed, by the package list."""
     title, label = _TITLES[key], labels.get(f"io.jaxsif.{key}")
@@ -76,14 +88,20 @@ def _from_packages(
     if key == "cuda" and found:
         found = ".".join(found.split(".")[:2])
     if label is not None:
-        return Fact(key, title, label, f"its package list says {found}" if found and found != label else "")
+        return Fact(
+            key, title, label, f"its package list says {found}" if found and found != label else ""
+        )
     without = "" if key == "python" else "no label; "  # which has none by design
     if found:
         return Fact(key, title, found, f"{without}by its package list" if without else "")
-    return Fact(key, title, None if problem else "none", without + (problem or "not in its package list"))
+    return Fact(
+        key, title, None if problem else "none", without + (problem or "not in its package list")
+    )
 
 
-def _file_facts(image: str, labels: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Fact]:
+def _file_facts(
+    image: str, labels: Mapping[str, str], environ: Mapping[str, str]
+) -> Iterator[Fact]:
     parts = read_objects(image)
     root = next((part for part in parts if part.system), None)
     prints = dict.fromkeys(part.fingerprint for part in parts if part.type == "signature")
@@ -106,7 +124,9 @@ def _digest_fact(image: str, environ: Mapping[str, str]) -> Fact:
 
 def _created_fact(image: str) -> Fact:
     try:
-        moment = datetime.fromtimestamp(read_created(image), timezone.utc).isoformat(timespec="seconds")
+        moment = datetime.fromtimestamp(read_created(image), timezone.utc).isoformat(
+            timespec="seconds"
+        )
     except HostError as error:
         return Fact("created", "created", None, error.what)
     return Fact("created", "created", moment, "no label; by its file")
@@ -124,9 +144,18 @@ def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:
     yield Fact("signers", "signed by", None, _FOLDER)
     hidden: list[OSError] = []  # an unpacked image of root's has folders that others cannot read
     walk = os.walk(image, onerror=hidden.append)
-    sizes = (os.lstat(os.path.join(folder, name)).st_size for folder, _, names in walk for name in names)
-    yield Fact("size", "size", sum(sizes), f"without {len(hidden)} folders that cannot be read" if hidden else "")
-    created = labels.get("org.opencontainers.image.created") or labels.get("org.label-schema.build-date")
+    sizes = (
+        os.lstat(os.path.join(folder, name)).st_size for folder, _, names in walk for name in names
+    )
+    yield Fact(
+        "size",
+        "size",
+        sum(sizes),
+        f"without {len(hidden)} folders that cannot be read" if hidden else "",
+    )
+    created = labels.get("org.opencontainers.image.created") or labels.get(
+        "org.label-schema.build-date"
+    )
     yield Fact("created", "created", created, "" if created else "no label")
     yield Fact("file_system", "file system", "folder")
 
@@ -150,4 +179,7 @@ def _render_value(fact: Fact) -> str:
 
 def facts_as_json(facts: Sequence[Fact]) -> dict[str, Any]:
     """Every key with its value or null, and the notes beside them."""
-    return {**{fact.key: fact.value for fact in facts}, "notes": {fact.key: fact.note for fact in facts if fact.note}}
+    return {
+        **{fact.key: fact.value for fact in facts},
+        "notes": {fact.key: fact.note for fact in facts if fact.note},
+    }

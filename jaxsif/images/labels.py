@@ -10,13 +10,19 @@ from jaxsif.imagefile import read_parts
 
 
 def read_labels(image: str) -> dict[str, str]:
-    """Name -> value; empty where the image has none. Raise HostError where they cannot be parsed, and OSError."""
+    """Name -> value; empty where the image has none. Raise HostError where they cannot be parsed,
+    and OSError.
+    """
     if os.path.isdir(image):
         try:
-            return _parse(read_text(os.path.join(image, ".singularity.d/labels.json"), "file of labels"), image)
+            return _parse(
+                read_text(os.path.join(image, ".singularity.d/labels.json"), "file of labels"),
+                image,
+            )
         except FileNotFoundError:
             return {}
-    for _, data in read_parts(image, "json"):  # what the runtime keeps for its own `inspect`; there may be others
+    # What the runtime keeps for its own `inspect`; there may be others.
+    for _, data in read_parts(image, "json"):
         labels = _parse(data.decode(errors="replace"), image, "data", "attributes", "labels")
         if labels:
             return labels
@@ -31,7 +37,9 @@ def describe_image(image: str) -> str:
         return f"cannot read its labels: {error.strerror}"
     except HostError as error:
         return error.what
-    version, flavour, driver = (labels.get(f"io.jaxsif.{key}") for key in ("jax", "flavour", "driver"))
+    version, flavour, driver = (
+        labels.get(f"io.jaxsif.{key}") for key in ("jax", "flavour", "driver")
+    )
     if version is None:
         what = "not known which JAX and which driver (it has no labels of jaxsif; jaxsif image inspect looks into it)"
     else:
@@ -41,11 +49,15 @@ def describe_image(image: str) -> str:
 
 
 def _parse(text: str, image: str, *keys: str) -> dict[str, str]:
-    """The texts and numbers of the object below `keys`; empty for an object that is not the runtime's."""
+    """The texts and numbers of the object below `keys`; empty for an object that is not the
+    runtime's.
+    """
     try:
         found = parse_json(text) if text else {}
     except ValueError as error:
-        raise HostError(f"cannot parse the labels of {image}: {error}", "", "copy or build it again") from error
+        raise HostError(
+            f"cannot parse the labels of {image}: {error}", "", "copy or build it again"
+        ) from error
     labels = find(found, *keys)
     values = labels.items() if isinstance(labels, dict) else ()
     return {name: str(value) for name, value in values if isinstance(value, (str, int, float))}

@@ -1,4 +1,6 @@
-"""Lock files: what each flavour's wish list means, every package with its version and hashes, as uv resolves it."""
+"""Lock files: what each flavour's wish list means, every package with its version and hashes, as uv
+resolves it.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,18 @@ def select_flavours(root: Path, flavour: str | None) -> list[str]:
     for name in flavours:
         wanted = root / f"containers/locks/{name}.in"
         if not wanted.exists():
-            raise JaxsifError(f"flavour {name} has no {wanted}", "--flavour", "a line in it, such as jax[cuda12]")
+            raise JaxsifError(
+                f"flavour {name} has no {wanted}", "--flavour", "a line in it, such as jax[cuda12]"
+            )
     return flavours
 
 
 def resolve_locks(
-    root: Path, flavours: Sequence[str], platforms: Sequence[str], options: LockOptions, environ: Mapping[str, str]
+    root: Path,
+    flavours: Sequence[str],
+    platforms: Sequence[str],
+    options: LockOptions,
+    environ: Mapping[str, str],
 ) -> list[Lock]:
     """Resolve them all and write nothing; raises JaxsifError where one cannot be resolved."""
     with tempfile.TemporaryDirectory(prefix="jaxsif-lock-") as scratch:
@@ -59,7 +67,12 @@ def resolve_locks(
 
 
 def _resolve(
-    root: Path, flavour: str, platform: str, options: LockOptions, scratch: Path, environ: Mapping[str, str]
+    root: Path,
+    flavour: str,
+    platform: str,
+    options: LockOptions,
+    scratch: Path,
+    environ: Mapping[str, str],
 ) -> Lock:
     path = lock_path(root, flavour, platform)
     copy = scratch / path.name
@@ -76,11 +89,18 @@ def _resolve(
     if status:
         said = (scratch / "log").read_text(errors="replace").strip()
         wanted = str(path.parent / f"{flavour}.in")
-        raise HostError(f"cannot resolve {path.name}:", wanted, "correct what it names; no lock was changed", said)
+        raise HostError(
+            f"cannot resolve {path.name}:",
+            wanted,
+            "correct what it names; no lock was changed",
+            said,
+        )
     return Lock(path, path.read_text() if path.exists() else "", copy.read_text())
 
 
-def _uv_argv(uv: Path, flavour: str, platform: str, options: LockOptions, output: Path) -> list[str]:
+def _uv_argv(
+    uv: Path, flavour: str, platform: str, options: LockOptions, output: Path
+) -> list[str]:
     argv = [str(uv), "pip", "compile", "--quiet", "--generate-hashes", "--only-binary", ":all:"]
     argv += ["--python-version", options.python, "--python-platform", f"{platform}-manylinux_2_28"]
     # Neither paths nor indexes of this host stand in a lock.
@@ -134,5 +154,7 @@ def render_drivers(root: Path, flavours: Sequence[str], locks: Sequence[Lock]) -
     for flavour in flavours:
         own = {lock_path(root, flavour, platform) for platform in PLATFORMS}
         versions = {parse_lock(lock.new).get("jax", "none") for lock in locks if lock.path in own}
-        driver = dict(parse_arguments(root / f"containers/flavours/{flavour}.args")).get("MIN_DRIVER")
+        driver = dict(parse_arguments(root / f"containers/flavours/{flavour}.args")).get(
+            "MIN_DRIVER"
+        )
         yield f"{flavour:<10} {', '.join(sorted(versions)):<12} {f'{driver} or newer' if driver else 'none'}"

@@ -1,4 +1,6 @@
-"""How far a long transfer is: one line rewritten on a terminal, a line every few seconds in a log file."""
+"""How far a long transfer is: one line rewritten on a terminal, a line every few seconds in a log
+file.
+"""
 
 from __future__ import annotations
 

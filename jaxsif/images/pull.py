@@ -12,7 +12,15 @@ from urllib.parse import unquote, urlsplit
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.imagefile import checksum, digest
-from jaxsif.images.download import Count, Partial, Show, download, not_wanted, only_one, without_password
+from jaxsif.images.download import (
+    Count,
+    Partial,
+    Show,
+    download,
+    not_wanted,
+    only_one,
+    without_password,
+)
 
 _BY_RUNTIME = ("oras", "docker")
 _BY_HTTP = ("https", "http")
@@ -44,7 +52,9 @@ def find_target(url: str, output: str | None) -> str:
     except ValueError:
         scheme = ""
     if scheme not in (*_BY_HTTP, *_BY_RUNTIME) or not rest.strip("/"):
-        raise JaxsifError(f"not an address of an image: {url}", "", "https://…, oras://… or docker://…")
+        raise JaxsifError(
+            f"not an address of an image: {url}", "", "https://…, oras://… or docker://…"
+        )
     if output and not os.path.isdir(output):
         return os.path.abspath(output)
     if scheme in _BY_RUNTIME:
@@ -52,26 +62,41 @@ def find_target(url: str, output: str | None) -> str:
     else:
         name = os.path.basename(unquote(path))
     if name in ("", ".", "..", ".sif"):
-        raise JaxsifError(f"no file name in the address {without_password(url)}", "", "name the file with --output")
+        raise JaxsifError(
+            f"no file name in the address {without_password(url)}",
+            "",
+            "name the file with --output",
+        )
     return os.path.abspath(os.path.join(output or "", name))
 
 
 def find_there(target: str, wanted: Wanted) -> str | None:
-    """The digest of the image that is there already, as wanted; raises JaxsifError when something else is there."""
+    """The digest of the image that is there already, as wanted; raises JaxsifError when something
+    else is there.
+    """
     if not os.path.exists(target):
         return None
     if wanted == Wanted(None, None):
         raise JaxsifError(
-            f"{target} is there already", "", "--force replaces it, --digest tells whether it is the same"
+            f"{target} is there already",
+            "",
+            "--force replaces it, --digest tells whether it is the same",
         )
     found, problem = wanted.check(target)
     if problem:
-        raise HostError(f"{target} is there, and is not what was asked for: {problem}", "", "--force replaces it")
+        raise HostError(
+            f"{target} is there, and is not what was asked for: {problem}",
+            "",
+            "--force replaces it",
+        )
     return found
 
 
-def pull_by_http(url: str, target: str, wanted: Wanted, timeout: float, show: Show, count: Count) -> str:
-    """Bring the image at an address of http to `target`, whole and as wanted; its digest. Raises HostError.
+def pull_by_http(
+    url: str, target: str, wanted: Wanted, timeout: float, show: Show, count: Count
+) -> str:
+    """Bring the image at an address of http to `target`, whole and as wanted; its digest. Raises
+    HostError.
 
     When the network fails, what is there is kept beside it, hidden, for the next time.
     """
@@ -88,8 +113,12 @@ def pull_by_http(url: str, target: str, wanted: Wanted, timeout: float, show: Sh
     return found
 
 
-def pull_by_runtime(runtime: str, url: str, target: str, wanted: Wanted, environ: Mapping[str, str]) -> str:
-    """As `pull_by_http`, from a registry, which the runtime speaks to; nothing is kept when it fails."""
+def pull_by_runtime(
+    runtime: str, url: str, target: str, wanted: Wanted, environ: Mapping[str, str]
+) -> str:
+    """As `pull_by_http`, from a registry, which the runtime speaks to; nothing is kept when it
+    fails.
+    """
     folder, name = os.path.split(target)
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=folder) as scratch:
         partial = os.path.join(scratch, name)
@@ -97,7 +126,9 @@ def pull_by_runtime(runtime: str, url: str, target: str, wanted: Wanted, environ
         argv = [runtime, "pull", "--disable-cache", partial, url]
         status = process.run_plain(argv, stdout=sys.stderr.buffer, environ={**environ, **temporary})
         if status:
-            raise HostError(f"{runtime} pull failed (exit status {status}): {url}", "", "its message is above")
+            raise HostError(
+                f"{runtime} pull failed (exit status {status}): {url}", "", "its message is above"
+            )
         return _take(partial, target, wanted, url)
 
 

@@ -1,4 +1,6 @@
-"""What an image is made of: definition file, flavour, lock; and the digest that tells whether it must be made anew."""
+"""What an image is made of: definition file, flavour, lock; and the digest that tells whether it
+must be made anew.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Recipe:
 
     def version(self, package: str) -> str:
         """Of a locked package of NVIDIA's, such as cuda-runtime; 'none' in a flavour without."""
-        found = re.search(rf"^nvidia-{package}(?:-cu\d+)?==([\d.]+)", self.lock.read_text(), re.MULTILINE)
+        found = re.search(
+            rf"^nvidia-{package}(?:-cu\d+)?==([\d.]+)", self.lock.read_text(), re.MULTILINE
+        )
         return found[1] if found else "none"
 
     @property
@@ -57,11 +61,15 @@ class Recipe:
 
     @property
     def packages(self) -> str:
-        """Debian packages of the base system, parted by blanks; raises JaxsifError if the flavour names none."""
+        """Debian packages of the base system, parted by blanks; raises JaxsifError if the flavour
+        names none.
+        """
         packages = dict(self.arguments).get("PACKAGES")
         if packages is None:
             raise JaxsifError(
-                f"flavour {self.flavour} names no packages", str(self.flavour_file), "PACKAGES=NAME NAME…"
+                f"flavour {self.flavour} names no packages",
+                str(self.flavour_file),
+                "PACKAGES=NAME NAME…",
             )
         return packages
 
@@ -70,7 +78,14 @@ class Recipe:
         """The files that the image is made of, a folder for all below it."""
         folder = self.root / "containers"
         scripts = folder / "check.py", folder / "compile.py", folder / "sbom.py"
-        return (self.definition, self.lock, self.flavour_file, *scripts, self.root / "LICENSE", self.task)
+        return (
+            self.definition,
+            self.lock,
+            self.flavour_file,
+            *scripts,
+            self.root / "LICENSE",
+            self.task,
+        )
 
     @property
     def task(self) -> Path:
@@ -78,14 +93,20 @@ class Recipe:
         return self.root / "jaxsif/task"
 
     def digest(self, *more: str) -> str:
-        """SHA-256 over every input's name and bytes and over `more`; raises JaxsifError for a missing input."""
+        """SHA-256 over every input's name and bytes and over `more`; raises JaxsifError for a
+        missing input.
+        """
         digest = hashlib.sha256()
-        task_files = [path for path in sorted(self.task.rglob("*")) if path.suffix in (".py", ".sh")]
+        task_files = [
+            path for path in sorted(self.task.rglob("*")) if path.suffix in (".py", ".sh")
+        ]
         for path in (*self.inputs[:-1], *task_files):
             try:
                 content = path.read_bytes()
             except OSError as error:
-                raise JaxsifError(f"cannot read {path}: {error.strerror}", "--source", _CHECKOUT) from error
+                raise JaxsifError(
+                    f"cannot read {path}: {error.strerror}", "--source", _CHECKOUT
+                ) from error
             digest.update(f"{path.relative_to(self.root)} {len(content)}\n".encode() + content)
         for text in more:
             digest.update(f"{text}\n".encode())
@@ -114,13 +135,19 @@ def check_flavour(root: Path, flavour: str) -> None:
 
 
 def read_recipe(root: Path, flavour: str, machine: str = platform.machine()) -> Recipe:
-    """The recipe of `flavour` for a machine; raises JaxsifError for an unknown flavour or a lock without JAX."""
+    """The recipe of `flavour` for a machine; raises JaxsifError for an unknown flavour or a lock
+    without JAX.
+    """
     check_flavour(root, flavour)
     arguments = parse_arguments(root / f"containers/flavours/{flavour}.args")
     lock = lock_path(root, flavour, machine)
     version = re.search(r"^jax==(\S+)", lock.read_text() if lock.exists() else "", re.MULTILINE)
     if not version:
-        raise JaxsifError(f"no locked version of jax in {lock}", f"flavour {flavour}", f"make lock FLAVOUR={flavour}")
+        raise JaxsifError(
+            f"no locked version of jax in {lock}",
+            f"flavour {flavour}",
+            f"make lock FLAVOUR={flavour}",
+        )
     return Recipe(root, flavour, arguments, version[1], machine)
 
 
@@ -131,6 +158,8 @@ def parse_arguments(path: Path) -> tuple[tuple[str, str], ...]:
         if line.strip() and not line.startswith("#"):
             name, equals, value = line.partition("=")
             if not equals:
-                raise JaxsifError(f"not a build argument: {line!r}", f"{path}:{number}", "NAME=VALUE on each line")
+                raise JaxsifError(
+                    f"not a build argument: {line!r}", f"{path}:{number}", "NAME=VALUE on each line"
+                )
             arguments.append((name, value))
     return tuple(arguments)

@@ -1,4 +1,6 @@
-"""What the bytes of an image say of its origin: the last commit that touched its inputs, and that commit's time."""
+"""What the bytes of an image say of its origin: the last commit that touched its inputs, and that
+commit's time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from jaxsif.errors import JaxsifError
 class Revision(NamedTuple):
     """The origin of an image."""
 
-    commit: str  # with '-dirty' behind it when the inputs differ from it; 'unknown' where git does not tell
+    # With '-dirty' behind it when the inputs differ from it; 'unknown' where git does not tell.
+    commit: str
     created: int  # seconds since 1970
 
     @property
@@ -25,7 +28,9 @@ class Revision(NamedTuple):
 
 
 def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]) -> Revision:
-    """The revision of `inputs`, below `root`; SOURCE_DATE_EPOCH sets the time, as reproducible-builds.org has it."""
+    """The revision of `inputs`, below `root`; SOURCE_DATE_EPOCH sets the time, as
+    reproducible-builds.org has it.
+    """
     paths = [str(path.relative_to(root)) for path in inputs]
     try:
         commit, _, time = _git(root, "log", "-1", "--format=%H %ct", "--", *paths).partition(" ")
@@ -35,7 +40,9 @@ def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]
     name = commit + ("-dirty" if changes else "") if commit else "unknown"
     wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"
     if not wanted.isdecimal() or int(wanted) >= 1 << 32:
-        raise JaxsifError(f"not a time: {wanted}", "SOURCE_DATE_EPOCH", "seconds since 1970, below 4294967296")
+        raise JaxsifError(
+            f"not a time: {wanted}", "SOURCE_DATE_EPOCH", "seconds since 1970, below 4294967296"
+        )
     return Revision(name, int(wanted))
 
 

@@ -39,17 +39,29 @@ class Item(NamedTuple):
 
 
 def find_shelf(option: str | None, environ: Mapping[str, str]) -> Shelf:
-    """The folder of --folder, JAXSIF_IMAGES, or the one that builds go to; raises JaxsifError where there is none."""
-    candidates = ((option, "--folder"), (environ.get("JAXSIF_IMAGES"), "JAXSIF_IMAGES (environment)"), (_DEFAULT, ""))
+    """The folder of --folder, JAXSIF_IMAGES, or the one that builds go to; raises JaxsifError where
+    there is none.
+    """
+    candidates = (
+        (option, "--folder"),
+        (environ.get("JAXSIF_IMAGES"), "JAXSIF_IMAGES (environment)"),
+        (_DEFAULT, ""),
+    )
     named, source = next((path, source) for path, source in candidates if path)
     if not Path(named).is_dir():
-        raise JaxsifError(f"no folder of images: {named}", source, "pass --folder, or set JAXSIF_IMAGES")
+        raise JaxsifError(
+            f"no folder of images: {named}", source, "pass --folder, or set JAXSIF_IMAGES"
+        )
     return Shelf(Path(named).resolve(), source)
 
 
 def list_images(shelf: Shelf, environ: Mapping[str, str]) -> list[Item]:
     """Every SIF file of the folder, by name, and what only has the name of one; raises OSError."""
-    paths = sorted(path for path in shelf.folder.glob("*.sif") if not path.is_dir() and not path.name.startswith("."))
+    paths = sorted(
+        path
+        for path in shelf.folder.glob("*.sif")
+        if not path.is_dir() and not path.name.startswith(".")
+    )
     return [_describe(path, environ) for path in paths]
 
 
@@ -69,7 +81,9 @@ def _read(path: Path, item: Item, environ: Mapping[str, str]) -> Item:
     labels = read_labels(str(path))
     named = _NAME.fullmatch(path.name)
     jax, flavour = named.groups() if named else (None, None)
-    created = datetime.fromtimestamp(read_created(str(path)), timezone.utc).isoformat(timespec="seconds")
+    created = datetime.fromtimestamp(read_created(str(path)), timezone.utc).isoformat(
+        timespec="seconds"
+    )
     return item._replace(
         flavour=labels.get("io.jaxsif.flavour", flavour),
         jax=labels.get("io.jaxsif.jax", jax),
@@ -80,15 +94,25 @@ def _read(path: Path, item: Item, environ: Mapping[str, str]) -> Item:
 
 
 def find_modules(image: Path) -> dict[str, Path]:
-    """Name -> file of the modules beside a folder of images, PREFIX/jaxsif/images, that point to the image."""
+    """Name -> file of the modules beside a folder of images, PREFIX/jaxsif/images, that point to
+    the image.
+    """
     root = image.parent.parent.parent / "modulefiles"
-    files = sorted(path for path in root.rglob("*") if path.is_file() and not path.name.startswith("."))
+    files = sorted(
+        path for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")
+    )
     # A module may be there twice, in Tcl and in Lua.
-    return {str(path.relative_to(root)).removesuffix(".lua"): path for path in files if _points_to(path, image)}
+    return {
+        str(path.relative_to(root)).removesuffix(".lua"): path
+        for path in files
+        if _points_to(path, image)
+    }
 
 
 def _points_to(modulefile: Path, image: Path) -> bool:
-    """Whether a file that sets JAX_IMAGE, in Lua or Tcl, has the image's path, or the end of it, in its text."""
+    """Whether a file that sets JAX_IMAGE, in Lua or Tcl, has the image's path, or the end of it, in
+    its text.
+    """
     try:
         with open_file(str(modulefile), "modulefile") as file:
             text = file.read(MOST_TEXT).decode(errors="replace")
@@ -96,13 +120,18 @@ def _points_to(modulefile: Path, image: Path) -> bool:
         return False  # who cannot read it cannot load it
     pieces = re.split(r"[\s\"'{}\[\]]+", text) if "JAX_IMAGE" in text else []
     words = [piece[: piece.rindex(".sif") + len(".sif")] for piece in pieces if ".sif" in piece[1:]]
-    # Behind a variable or in pathJoin() stands the end of the path alone; a whole one may go through links.
+    # Behind a variable or in pathJoin() stands the end of the path alone; a whole one may go
+    # through links.
     ends = any(str(image).endswith("/" + word.lstrip("/")) for word in words)
-    return ends or any(word[0] == "/" and os.path.realpath(word) == os.path.realpath(image) for word in words)
+    return ends or any(
+        word[0] == "/" and os.path.realpath(word) == os.path.realpath(image) for word in words
+    )
 
 
 def remove_image(shelf: Shelf, name: str, force: bool) -> list[Path]:
-    """Remove an image and what the build left beside it; return what there was. Raises JaxsifError, OSError."""
+    """Remove an image and what the build left beside it; return what there was. Raises JaxsifError,
+    OSError.
+    """
     if "/" in name or name in ("", ".", ".."):
         raise JaxsifError(f"not the name of an image: {name!r}", "NAME", "jaxsif image list")
     image = shelf.folder / (name if name.endswith(".sif") else f"{name}.sif")
@@ -112,7 +141,11 @@ def remove_image(shelf: Shelf, name: str, force: bool) -> list[Path]:
         hint = f"jaxsif module remove {module}, or --force"
         raise JaxsifError(f"module {module} points to {image.name}", str(path), hint)
     # The image first: the others mean nothing without it.
-    sides = sorted(path for path in shelf.folder.iterdir() if path.name.startswith(f"{image.name}.") and path.is_file())
+    sides = sorted(
+        path
+        for path in shelf.folder.iterdir()
+        if path.name.startswith(f"{image.name}.") and path.is_file()
+    )
     found = [path for path in (image, *sides) if path.is_file()]
     for path in found:
         path.unlink()
@@ -124,7 +157,13 @@ def render_items(items: Sequence[Item]) -> Iterator[str]:
     rows = [("NAME", "FLAVOUR", "JAX", "SIZE", "CREATED", "DIGEST", "MODULE")]
     for item in items:
         digest = item.digest[: len("sha256:") + 12] if item.digest else "-"
-        fields = (item.flavour or "-", item.jax or "-", f"{item.size / 1e6:.0f} MB", item.created or "-", digest)
+        fields = (
+            item.flavour or "-",
+            item.jax or "-",
+            f"{item.size / 1e6:.0f} MB",
+            item.created or "-",
+            digest,
+        )
         rows.append((item.name, *fields, ", ".join(item.modules) or "-"))
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:

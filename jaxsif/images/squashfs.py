@@ -1,6 +1,8 @@
-"""The format of squashfs, and the tree of a file system made with the options below; no compressor is needed.
+"""The format of squashfs, and the tree of a file system made with the options below; no compressor
+is needed.
 
-https://dr-emann.github.io/squashfs/squashfs.html describes the format; all numbers are little endian.
+https://dr-emann.github.io/squashfs/squashfs.html describes the format; all numbers are little
+endian.
 """
 
 from __future__ import annotations
@@ -13,9 +15,19 @@ from typing import NamedTuple
 from jaxsif.errors import HostError
 from jaxsif.foreign import open_file
 
-# Level 3 packs in about a third of level 6's time. The others are for `read`: metadata as they are, a file's data in
-# blocks of its own, one name a file.
-SQFSTAR = ("-comp", "zstd", "-Xcompression-level", "3", "-noI", "-noId", "-no-fragments", "-no-xattrs", "-no-hardlinks")
+# Level 3 packs in about a third of level 6's time. The others are for `read`: metadata as they are,
+# a file's data in blocks of its own, one name a file.
+SQFSTAR = (
+    "-comp",
+    "zstd",
+    "-Xcompression-level",
+    "3",
+    "-noI",
+    "-noId",
+    "-no-fragments",
+    "-no-xattrs",
+    "-no-hardlinks",
+)
 MKSQUASHFS = (*SQFSTAR, "-no-exports")  # sqfstar makes no table of exports anyway
 
 # magic inodes mtime block-size fragments compressor block-log flags ids version(2)
@@ -48,7 +60,8 @@ class Data(NamedTuple):
 
     path: str  # of the file that holds the file system
     start: int  # of the first block, from the beginning of that file
-    blocks: tuple[int, ...]  # their sizes as squashfs notes them, bit 24 for one that is not compressed
+    # Their sizes as squashfs notes them, bit 24 for one that is not compressed.
+    blocks: tuple[int, ...]
 
     @property
     def length(self) -> int:
@@ -92,15 +105,20 @@ class _Tree:
             self.block_size, self.root = head[3], head[11]
             ids, inodes, directories, fragments = head[13], *head[15:18]
             ends = (inodes, directories, fragments, ids)
-            if any(not 0 <= end - begin <= _MOST_TABLE for begin, end in zip(ends, ends[1:])) or inodes > _MOST_FILE:
+            if (
+                any(not 0 <= end - begin <= _MOST_TABLE for begin, end in zip(ends, ends[1:]))
+                or inodes > _MOST_FILE
+            ):
                 raise _foreign(path)
             file.seek(offset + inodes)
             self._inodes = self._unpack(file.read(directories - inodes))
             self._directories = self._unpack(file.read(fragments - directories))
-            # One block has 2048 ids; the table of blocks follows it.
-            # Each inode has one name, with our options, and a few where they were others: no tree grows without an end.
+            # One block has 2048 ids; the table of blocks follows it. Each inode has one name, with
+            # our options, and a few where they were others: no tree grows without an end.
             self._left = 4 * len(self._inodes)
-            self._ids = struct.unpack(f"<{head[8]}I", self._unpack(file.read(ids - fragments))[: 4 * head[8]])
+            self._ids = struct.unpack(
+                f"<{head[8]}I", self._unpack(file.read(ids - fragments))[: 4 * head[8]]
+            )
 
     def _unpack(self, table: bytes) -> bytes:
         blocks, position = [], 0
@@ -166,11 +184,18 @@ class _Tree:
             for _ in range(more + 1):
                 offset, _, _, length = ENTRY.unpack_from(self._directories, position)
                 position += ENTRY.size + length + 1
-                yield self._directories[position - length - 1 : position], self.node(block, offset, depth)
+                yield (
+                    self._directories[position - length - 1 : position],
+                    self.node(block, offset, depth),
+                )
 
 
 def _foreign(path: str) -> HostError:
-    return HostError(f"not a file system as jaxsif packs it: {path}", "mksquashfs", "remove the file, and build again")
+    return HostError(
+        f"not a file system as jaxsif packs it: {path}",
+        "mksquashfs",
+        "remove the file, and build again",
+    )
 
 
 class FileSystem(NamedTuple):
@@ -181,7 +206,9 @@ class FileSystem(NamedTuple):
 
 
 def read(path: str, offset: int = 0) -> FileSystem:
-    """The file system that begins at `offset` of a file; raises HostError for one made with other options."""
+    """The file system that begins at `offset` of a file; raises HostError for one made with other
+    options.
+    """
     try:
         tree = _Tree(path, offset)
         return FileSystem(tree.node(tree.root >> 16, tree.root & 0xFFFF), tree.block_size)

@@ -1,7 +1,8 @@
 """Write a squashfs file system whose files are those of other ones.
 
-The data of a file are copied as they were compressed, so that a file is compressed once for all images that hold it.
-Big ones come first, the biggest before the others: two images that differ in small files alone begin alike.
+The data of a file are copied as they were compressed, so that a file is compressed once for all
+images that hold it. Big ones come first, the biggest before the others: two images that differ in
+small files alone begin alike.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from jaxsif.images.squashfs import (
     Node,
 )
 
-# Inodes, ids and (no) extended attributes not compressed, no fragments, no attributes, duplicates found.
+# Inodes, ids and (no) extended attributes not compressed, no fragments, no attributes, duplicates
+# found.
 _FLAGS = 0x1 | 0x10 | 0x40 | 0x200 | 0x800
 _NONE = 0xFFFFFFFFFFFFFFFF  # the place of a table that is not there
 _ENTRIES = 256  # in one listing
@@ -50,7 +52,9 @@ class _Metadata:
         self._bytes = bytearray()
 
     def place(self) -> tuple[int, int]:
-        """Where the next byte goes: the beginning of its block in the table, the place in that block."""
+        """Where the next byte goes: the beginning of its block in the table, the place in that
+        block.
+        """
         block, offset = divmod(len(self._bytes), CHUNK)
         return block * (CHUNK + 2), offset
 
@@ -78,12 +82,16 @@ class _Writer:
     def _add(self, node: Node, parent: int) -> tuple[int, int]:
         """Write the inodes below a node, then its own; return the place of that."""
         number = self._numbers[id(node)]
-        entries = [(name, child, self._add(child, number)) for name, child in sorted(node.children.items())]
+        entries = [
+            (name, child, self._add(child, number)) for name, child in sorted(node.children.items())
+        ]
         if node.type == DIRECTORY:
             body = self._directory(node, parent, entries)
         elif node.type == FILE:
             assert node.data is not None
-            body = LARGE_FILE.pack(self._places[node.data], node.size, node.sparse, 1, NO_INDEX, 0, NO_INDEX)
+            body = LARGE_FILE.pack(
+                self._places[node.data], node.size, node.sparse, 1, NO_INDEX, 0, NO_INDEX
+            )
             body += struct.pack(f"<{len(node.data.blocks)}I", *node.data.blocks)
         elif node.type == LINK:
             body = struct.pack("<II", 1, len(node.target)) + node.target
@@ -97,7 +105,9 @@ class _Writer:
         self.inodes.add(INODE.pack(type_, node.mode, *ids, node.mtime, number), body)
         return place
 
-    def _directory(self, node: Node, parent: int, entries: list[tuple[bytes, Node, tuple[int, int]]]) -> bytes:
+    def _directory(
+        self, node: Node, parent: int, entries: list[tuple[bytes, Node, tuple[int, int]]]
+    ) -> bytes:
         block, offset = self.directories.place()
         size, position = 3, 0
         while position < len(entries):
@@ -110,7 +120,9 @@ class _Writer:
         links = 2 + sum(child.type == DIRECTORY for child in node.children.values())
         return LARGE_DIRECTORY.pack(links, size, block, parent, 0, offset, NO_INDEX)
 
-    def _one_listing(self, entries: list[tuple[bytes, Node, tuple[int, int]]], first: int) -> Iterator[bytes]:
+    def _one_listing(
+        self, entries: list[tuple[bytes, Node, tuple[int, int]]], first: int
+    ) -> Iterator[bytes]:
         """As many entries as one header serves: inodes in one block, numbers near to the first."""
         for name, child, (block, offset) in entries[:_ENTRIES]:
             difference = self._numbers[id(child)] - first
@@ -119,14 +131,21 @@ class _Writer:
             yield ENTRY.pack(offset, difference, child.type, len(name) - 1) + name
 
 
-def write(out: BinaryIO, root: Node, block_size: int, mtime: int, ahead: Mapping[Data, int] | None = None) -> int:
-    """Write a file system at the place where `out` is, which must be a multiple of 4096; return its size in bytes.
+def write(
+    out: BinaryIO, root: Node, block_size: int, mtime: int, ahead: Mapping[Data, int] | None = None
+) -> int:
+    """Write a file system at the place where `out` is, which must be a multiple of 4096; return its
+    size in bytes.
 
     `ahead` has the places in `out` of data that are there already.
     """
     begin = out.tell()
     places = place_data(root)
-    missing = {data: begin + at for data, at in places.items() if not ahead or ahead.get(data) != begin + at}
+    missing = {
+        data: begin + at
+        for data, at in places.items()
+        if not ahead or ahead.get(data) != begin + at
+    }
     copy_data(out, missing)
     out.seek(begin + SUPERBLOCK.size + sum(data.length for data in places))
     writer = _Writer(root, places)
@@ -160,7 +179,9 @@ def place_data(root: Node) -> dict[Data, int]:
     return places
 
 
-def copy_data(out: BinaryIO, places: Mapping[Data, int], wanted: Callable[[], bool] = lambda: True) -> None:
+def copy_data(
+    out: BinaryIO, places: Mapping[Data, int], wanted: Callable[[], bool] = lambda: True
+) -> None:
     """Copy data to their places in `out`, as long as they are wanted."""
     sources: dict[str, BinaryIO] = {}
     with ExitStack() as files:
@@ -176,5 +197,7 @@ def _copy(source: BinaryIO, data: Data, out: BinaryIO, wanted: Callable[[], bool
     while left and wanted():
         count = os.sendfile(out.fileno(), source.fileno(), position, min(left, _STEP))
         if not count:
-            raise HostError(f"file ended {left} bytes too early: {data.path}", "", "remove it, and build again")
+            raise HostError(
+                f"file ended {left} bytes too early: {data.path}", "", "remove it, and build again"
+            )
         position, left = position + count, left - count

@@ -1,4 +1,6 @@
-"""Commands in the image, for a layer that is being made: uv and the image's Python, with a scratch folder."""
+"""Commands in the image, for a layer that is being made: uv and the image's Python, with a scratch
+folder.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,13 @@ NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
 
 class Container:
-    """The image, with a scratch folder to write in; nothing else of the host reaches it but settings of its network."""
+    """The image, with a scratch folder to write in; nothing else of the host reaches it but
+    settings of its network.
+    """
 
-    def __init__(self, runtime: Runtime, image: str, scratch: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, runtime: Runtime, image: str, scratch: Path, environ: Mapping[str, str]
+    ) -> None:
         self.scratch = scratch
         variables = host_variables(environ)
         if "SSL_CERT_FILE" in variables:
@@ -38,13 +44,25 @@ class Container:
             (scratch / "cache").mkdir()
             Path(environ["UV_CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
         options = [option for bind in binds for option in ("--bind", bind)]
-        self._argv = [runtime.command, "--quiet", "exec", "--cleanenv", "--no-eval", *options, image]
+        self._argv = [
+            runtime.command,
+            "--quiet",
+            "exec",
+            "--cleanenv",
+            "--no-eval",
+            *options,
+            image,
+        ]
 
     def run(self, *argv: str) -> tuple[int, list[str]]:
-        """The exit status of a command and the lines that it said; raises HostError when the disk is full."""
+        """The exit status of a command and the lines that it said; raises HostError when the disk
+        is full.
+        """
         lines: list[str] = []
         log = str(self.scratch / "log")
-        status = process.run_logged([*self._argv, *argv], self._environ, log, str(self.scratch), lines.append)
+        status = process.run_logged(
+            [*self._argv, *argv], self._environ, log, str(self.scratch), lines.append
+        )
         if status and any(word in line for word in NO_SPACE for line in lines):
             raise no_space(self.scratch.parent, "set TMPDIR to a larger folder")
         return status, lines
@@ -58,7 +76,14 @@ class Container:
 
     def ask(self, *argv: str, python: str = "python3") -> dict[str, Any]:
         """The answer of inside.py."""
-        self.check("Python of the image", python, "-I", f"{SEEN_AS}/inside.py", *argv, f"{SEEN_AS}/answer.json")
+        self.check(
+            "Python of the image",
+            python,
+            "-I",
+            f"{SEEN_AS}/inside.py",
+            *argv,
+            f"{SEEN_AS}/answer.json",
+        )
         answer: dict[str, Any] = json.loads((self.scratch / "answer.json").read_text())
         return answer
 

@@ -1,7 +1,8 @@
-"""What the image's own Python does for a layer; it runs in the container as a script, with the standard library alone.
+"""What the image's own Python does for a layer; it runs in the container as a script, with the
+standard library alone.
 
-python inside.py describe FILE              write what the image has to FILE
-python inside.py finish TREE REPLACED FILE  compile the files below TREE, which will lie over the image's root, and
+python inside.py describe FILE              write what the image has to FILE python inside.py finish
+TREE REPLACED FILE  compile the files below TREE, which will lie over the image's root, and
                                             write what they would replace there to FILE
 """
 
@@ -36,14 +37,17 @@ def describe() -> dict[str, object]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "executable": sys.executable,
         "paths": {
-            name: os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib", "scripts", "data")
+            name: os.path.realpath(sysconfig.get_path(name))
+            for name in ("purelib", "platlib", "scripts", "data")
         },
         "packages": dict(reversed(found)),
     }
 
 
 def finish(tree: str, replaced: set[str]) -> dict[str, object]:
-    """Make the tree ready to be packed; tell the files of the image that it would hide, and those that it must."""
+    """Make the tree ready to be packed; tell the files of the image that it would hide, and those
+    that it must.
+    """
     old = [one for one in distributions() if name_of(one) in replaced]
     old_files = {path for one in old for path in files_of(one)}
     site = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
@@ -79,7 +83,9 @@ def hides(tree: str, path: str) -> bool:
         return False
     if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
         return True
-    return os.path.lexists(path) and not (os.path.isfile(path) and filecmp.cmp(tree + path, path, shallow=False))
+    return os.path.lexists(path) and not (
+        os.path.isfile(path) and filecmp.cmp(tree + path, path, shallow=False)
+    )
 
 
 def outermost(path: str, tree: str) -> str:
@@ -91,7 +97,8 @@ def outermost(path: str, tree: str) -> str:
 def compile_all(tree: str) -> None:
     """Unchecked, as in the image: what is read-only need not be compared with its source.
 
-    Some packages carry templates with the names of Python files, so what cannot be compiled is left as it is.
+    Some packages carry templates with the names of Python files, so what cannot be compiled is left
+    as it is.
     """
     compileall.compile_dir(
         tree,

@@ -1,4 +1,6 @@
-"""Make a layer: resolve against the image, install what it lacks beside it, compile, pack; whole or not at all."""
+"""Make a layer: resolve against the image, install what it lacks beside it, compile, pack; whole or
+not at all.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ class Wanted(NamedTuple):
     allow_replace: tuple[str, ...]  # packages of the image, as indexes write them
 
 
-def make_layer(wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[str, str], show: Show) -> Layer:
-    """Make the layer for `image`, in place of one of the same name; raises JaxsifError, and leaves that one then."""
+def make_layer(
+    wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[str, str], show: Show
+) -> Layer:
+    """Make the layer for `image`, in place of one of the same name; raises JaxsifError, and leaves
+    that one then.
+    """
     begin = time.monotonic()
 
     def show_timed(line: str) -> None:
@@ -48,8 +54,12 @@ def make_layer(wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[st
     folder.mkdir(parents=True, exist_ok=True)
     key, state = find_image_key(image, environ), find_image_state(image)
     if key.startswith("folder:"):
-        show(f"note: {image} is a folder, which has no digest: the layer is for whatever is at this path")
-    with _scratch(environ.get("TMPDIR") or "/tmp", "jaxsif-", "set TMPDIR to a larger folder") as scratch:
+        show(
+            f"note: {image} is a folder, which has no digest: the layer is for whatever is at this path"
+        )
+    with _scratch(
+        environ.get("TMPDIR") or "/tmp", "jaxsif-", "set TMPDIR to a larger folder"
+    ) as scratch:
         container = Container(runtime, image, scratch, environ)
         described, plan = _install(container, wanted, image, show_timed)
         show_timed("compiling")
@@ -77,7 +87,9 @@ def make_layer(wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[st
 
 @contextmanager
 def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
-    """A folder in `place` that is removed at the end, however that comes; a full disk is told with `hint`."""
+    """A folder in `place` that is removed at the end, however that comes; a full disk is told with
+    `hint`.
+    """
     try:
         folder = tempfile.mkdtemp(prefix=prefix, dir=place)
         try:
@@ -93,7 +105,9 @@ def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
         raise
 
 
-def _install(container: Container, wanted: Wanted, image: str, show: Show) -> tuple[dict[str, Any], Plan]:
+def _install(
+    container: Container, wanted: Wanted, image: str, show: Show
+) -> tuple[dict[str, Any], Plan]:
     """Install what the image lacks below scratch/tree, as it will lie over the image's root."""
     described = container.ask("describe")
     show(f"resolving {len(wanted.requirements)} requirement(s) against {os.path.basename(image)}")
@@ -101,11 +115,21 @@ def _install(container: Container, wanted: Wanted, image: str, show: Show) -> tu
     plan = resolve(container, described, wanted.allow_replace)
     if not plan.install:
         raise JaxsifError(
-            f"the image has all of it already: {', '.join(wanted.requirements)}", image, "no layer is needed for that"
+            f"the image has all of it already: {', '.join(wanted.requirements)}",
+            image,
+            "no layer is needed for that",
         )
     show(f"installing {len(plan.install)} package(s)")
-    (container.scratch / "install.txt").write_text("".join(f"{one}\n" for one in plan.install.values()))
-    options = ["--no-deps", "--prefix", f"{SEEN_AS}/prefix", "--requirements", f"{SEEN_AS}/install.txt"]
+    (container.scratch / "install.txt").write_text(
+        "".join(f"{one}\n" for one in plan.install.values())
+    )
+    options = [
+        "--no-deps",
+        "--prefix",
+        f"{SEEN_AS}/prefix",
+        "--requirements",
+        f"{SEEN_AS}/install.txt",
+    ]
     container.check("uv", *uv_install(described), *options, "--constraint", f"{SEEN_AS}/hashes.txt")
     _arrange(container.scratch / "prefix", container.scratch / "tree", described["paths"])
     return described, plan
@@ -128,7 +152,9 @@ def _arrange(prefix: Path, tree: Path, paths: Mapping[str, str]) -> None:
 
 
 def _finish(container: Container, described: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """Compile; return the packages, and the files of the image to hide. Raises JaxsifError for those that must stay."""
+    """Compile; return the packages, and the files of the image to hide. Raises JaxsifError for
+    those that must stay.
+    """
     replaced = " ".join(plan.replaced)
     answer = container.ask("finish", f"{SEEN_AS}/tree", replaced, python=described["executable"])
     for package, path in answer["hidden"]:
@@ -141,7 +167,9 @@ def _finish(container: Container, described: Mapping[str, Any], plan: Plan) -> d
 
 
 def _put(layer: Layer, made: Path, folder: Path) -> None:
-    """Move a layer's file to its place, and then NAME.json, which makes it the one in use; remove the one before."""
+    """Move a layer's file to its place, and then NAME.json, which makes it the one in use; remove
+    the one before.
+    """
     (made / "json").write_text(json.dumps(layer._asdict(), indent=1) + "\n")
     os.chmod(made / "layer", 0o644)
     (made / "layer").replace(folder / layer.file)

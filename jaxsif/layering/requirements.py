@@ -1,4 +1,6 @@
-"""What is wanted in a layer: lines as in pip's requirement files, kept as given, so that it can be made anew."""
+"""What is wanted in a layer: lines as in pip's requirement files, kept as given, so that it can be
+made anew.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,20 @@ from jaxsif.errors import JaxsifError
 
 
 def read_requirements(files: Sequence[str], packages: Sequence[str]) -> tuple[str, ...]:
-    """The requirements of files and of the command line; raises JaxsifError for other lines, and where none is."""
+    """The requirements of files and of the command line; raises JaxsifError for other lines, and
+    where none is.
+    """
     found = [one for path in files for one in _read_file(Path(path))]
     found += [_absolute(one, Path()) for one in packages]
     for one in packages:
         if one.startswith("-"):
-            raise JaxsifError(f"not a requirement: {one}", "the command line", "PACKAGE, such as 'optax>=0.2'")
+            raise JaxsifError(
+                f"not a requirement: {one}", "the command line", "PACKAGE, such as 'optax>=0.2'"
+            )
     if not found:
-        raise JaxsifError("no requirements", ", ".join(files) or "the command line", "name packages, or -r FILE")
+        raise JaxsifError(
+            "no requirements", ", ".join(files) or "the command line", "name packages, or -r FILE"
+        )
     return tuple(dict.fromkeys(found))
 
 
@@ -26,7 +34,9 @@ def _read_file(path: Path) -> list[str]:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise JaxsifError(f"cannot read requirements {path}: {reason}", "-r", "check its path") from error
+        raise JaxsifError(
+            f"cannot read requirements {path}: {reason}", "-r", "check its path"
+        ) from error
     found = []
     for line in text.replace("\\\n", " ").splitlines():
         one = " ".join((" " + line).split(" #")[0].split())
@@ -49,7 +59,8 @@ def _absolute(requirement: str, folder: Path) -> str:
 
 
 def write_requirements(requirements: Sequence[str], folder: Path, seen_as: str) -> None:
-    """Write requirements.txt, and hashes.txt with those that have hashes, into `folder`; wheels are copied beside.
+    """Write requirements.txt, and hashes.txt with those that have hashes, into `folder`; wheels are
+    copied beside.
 
     `seen_as` is the folder's path in the container.
     """

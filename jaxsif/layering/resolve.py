@@ -10,7 +10,8 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.layering.container import SEEN_AS, Container, tail
 
 _LINE = re.compile(r" ([+-]) (([\w.-]+)(?:==\S+| @ \S+))(?: \(from (\S+)\))?$")
-# As uv says it of a server that does not answer, or answers that it cannot serve now; a 404 is the request's fault.
+# As uv says it of a server that does not answer, or answers that it cannot serve now; a 404 is the
+# request's fault.
 _NO_NETWORK = re.compile(
     r"client error \(Connect\)|dns error|operation timed out|HTTP status (server error|client error \(429)"
 )
@@ -25,9 +26,15 @@ class Plan(NamedTuple):
 
 
 def parse_plan(lines: Sequence[str]) -> Plan:
-    """The plan that `uv pip install --dry-run` prints; raises HostError for one that cannot be read."""
+    """The plan that `uv pip install --dry-run` prints; raises HostError for one that cannot be
+    read.
+    """
     found = [line.groups() for line in map(_LINE.match, lines) if line]
-    install = {name: f"{name} @ {address}" if address else one for sign, one, name, address in found if sign == "+"}
+    install = {
+        name: f"{name} @ {address}" if address else one
+        for sign, one, name, address in found
+        if sign == "+"
+    }
     plan = Plan(install, tuple(name for sign, _, name, _ in found if sign == "-"))
     told = re.search(r"^Would install (\d+) package", "\n".join(lines), re.MULTILINE)
     nothing = any(line.startswith("Would make no changes") for line in lines)
@@ -37,11 +44,20 @@ def parse_plan(lines: Sequence[str]) -> Plan:
 
 
 def resolve(container: Container, image: dict[str, Any], allow_replace: Sequence[str]) -> Plan:
-    """The packages to install for requirements.txt; raises JaxsifError where they do not go with the image's."""
-    kept = {name: version for name, version in image["packages"].items() if name not in allow_replace}
+    """The packages to install for requirements.txt; raises JaxsifError where they do not go with
+    the image's.
+    """
+    kept = {
+        name: version for name, version in image["packages"].items() if name not in allow_replace
+    }
     constraints = "".join(f"{name}=={version}\n" for name, version in kept.items())
     (container.scratch / "constraints.txt").write_text(constraints)
-    files = ["--constraint", f"{SEEN_AS}/constraints.txt", "--requirements", f"{SEEN_AS}/requirements.txt"]
+    files = [
+        "--constraint",
+        f"{SEEN_AS}/constraints.txt",
+        "--requirements",
+        f"{SEEN_AS}/requirements.txt",
+    ]
     status, lines = container.run(*uv_install(image), "--dry-run", *files)
     if status:
         raise explain(lines, kept)
@@ -49,8 +65,12 @@ def resolve(container: Container, image: dict[str, Any], allow_replace: Sequence
 
 
 def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
-    """uv's reason for no plan, as an error that names the packages of the image which are in the way."""
-    named = dict.fromkeys(name for name, version in _PIN.findall("\n".join(lines)) if kept.get(name) == version)
+    """uv's reason for no plan, as an error that names the packages of the image which are in the
+    way.
+    """
+    named = dict.fromkeys(
+        name for name, version in _PIN.findall("\n".join(lines)) if kept.get(name) == version
+    )
     reason = tail(lines)
     if not named and _NO_NETWORK.search(reason):
         return HostError(
@@ -60,7 +80,9 @@ def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
             reason,
         )
     if not named:
-        return JaxsifError("uv cannot resolve the requirements:", "requirements", "correct what it names", reason)
+        return JaxsifError(
+            "uv cannot resolve the requirements:", "requirements", "correct what it names", reason
+        )
     packages = ", ".join(f"{name} {kept[name]}" for name in named)
     remedy = " ".join(f"--allow-replace {name}" for name in named)
     return JaxsifError(
@@ -73,6 +95,7 @@ def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
 
 def uv_install(image: dict[str, Any]) -> list[str]:
     """The beginning of a command line of uv's."""
-    # The image's Python may belong to a distribution, which forbids changes; these go to a folder of their own.
+    # The image's Python may belong to a distribution, which forbids changes; these go to a folder
+    # of their own.
     options = ["--break-system-packages", "--no-build", "--color", "never", "--no-progress"]
     return [f"{SEEN_AS}/uv", "pip", "install", "--python", image["executable"], *options]

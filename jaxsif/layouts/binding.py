@@ -9,7 +9,8 @@ _REMEDY = "--gpu-bind=none, by which each task takes its share"
 
 
 def predict(bind: str, tasks: int, gpus: int) -> tuple[tuple[int, ...], ...] | None:
-    """The node's GPUs of each of its `tasks`; None where only Slurm knows. Raises JaxsifError for what cannot be.
+    """The node's GPUs of each of its `tasks`; None where only Slurm knows. Raises JaxsifError for
+    what cannot be.
 
     Slurm binds nothing where a node has one task, except by per_task.
     """
@@ -22,7 +23,9 @@ def predict(bind: str, tasks: int, gpus: int) -> tuple[tuple[int, ...], ...] | N
     try:
         found = rule(value, tasks, gpus)
     except ValueError as error:
-        raise JaxsifError(f"cannot read --gpu-bind={shorten(bind)}", "--gpu-bind", "see srun(1)") from error
+        raise JaxsifError(
+            f"cannot read --gpu-bind={shorten(bind)}", "--gpu-bind", "see srun(1)"
+        ) from error
     missing = sorted({gpu for one in found for gpu in one if gpu >= gpus})
     if missing or not all(found):
         what = f"GPU {missing[0]} of a node with {gpus}" if missing else "no GPU to a task"
@@ -91,4 +94,8 @@ def _positive(value: str) -> int:
 def _repeated(value: str, most: int) -> list[str]:
     """'0,1*2' -> 0, 1, 1; each at most as often as it is used."""
     parts = [part.partition("*") for part in value.split(",")]
-    return [item for item, star, times in parts for _ in range(min(_positive(times), most) if star else 1)]
+    return [
+        item
+        for item, star, times in parts
+        for _ in range(min(_positive(times), most) if star else 1)
+    ]

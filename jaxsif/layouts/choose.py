@@ -1,4 +1,6 @@
-"""The layout for each launcher: how many tasks where, out of the options, the host and the allocation."""
+"""The layout for each launcher: how many tasks where, out of the options, the host and the
+allocation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def _local_layout(options: RunOptions, host: Host, _allocation: Allocation | Non
     layout = plan_layout(asked, None, None)
     if layout.ntasks_per_node:
         return layout
-    return layout._replace(groups=(layout.groups[0]._replace(tasks=1),), why="one task without GPUs")
+    return layout._replace(
+        groups=(layout.groups[0]._replace(tasks=1),), why="one task without GPUs"
+    )
 
 
 def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | None) -> Layout:
@@ -33,7 +37,13 @@ def _mpirun_layout(options: RunOptions, host: Host, allocation: Allocation | Non
         hint = f"--nodes={len(host.hosts)}, or name more hosts"
         raise JaxsifError(f"{count} nodes, but {len(host.hosts)} host(s)", host.hosts_source, hint)
     gpus, slots = options.gpus_per_node, None
-    told = options.ntasks_per_node or options.ntasks or options.per_node or options.per_gpu or options.gpus_per_task
+    told = (
+        options.ntasks_per_node
+        or options.ntasks
+        or options.per_node
+        or options.per_gpu
+        or options.gpus_per_task
+    )
     if not told and gpus is None:
         slots = mpirun.choose_slots(host.hosts[:count], host.hosts_source)
     if slots and slots > host.gpus > 0:

@@ -10,7 +10,9 @@ from jaxsif.layouts.layout import Group, Layout, share
 
 
 def check_layout(layout: Layout, share_gpus: bool) -> None:
-    """Raise JaxsifError for tasks without a GPU, and for GPUs in unequal shares that nobody asked for."""
+    """Raise JaxsifError for tasks without a GPU, and for GPUs in unequal shares that nobody asked
+    for.
+    """
     shares = set()
     any_gpu = any(group.gpus for group in layout.groups)
     for group in layout.groups:
@@ -27,7 +29,10 @@ def check_layout(layout: Layout, share_gpus: bool) -> None:
             if found and not share_gpus:
                 binding.check_sharing(layout.gpu_bind, found)
             continue
-        shares |= {len(share(local, group.tasks, group.gpus, layout.gpus_per_task)) for local in (0, group.tasks - 1)}
+        shares |= {
+            len(share(local, group.tasks, group.gpus, layout.gpus_per_task))
+            for local in (0, group.tasks - 1)
+        }
     if len(shares) > 1 and not layout.uneven:
         raise JaxsifError(
             f"processes would have different numbers of GPUs: {render_gpus(layout.groups, of_tasks=True)}",
@@ -43,12 +48,16 @@ def _even_remedy(layout: Layout) -> str:
 
 
 def render_gpus(groups: Sequence[Group], of_tasks: bool = False) -> str:
-    """'3 + 1', equal nodes as '4 (x7)'; with `of_tasks`, the GPUs of each task of a node: '2, 1 + 1, 1'."""
+    """'3 + 1', equal nodes as '4 (x7)'; with `of_tasks`, the GPUs of each task of a node: '2, 1 +
+    1, 1'.
+    """
     words = []
     for group in groups:
         one = str(group.gpus)
         if of_tasks and group.tasks and group.gpus:
-            one = ", ".join(str(len(share(local, group.tasks, group.gpus))) for local in range(group.tasks))
+            one = ", ".join(
+                str(len(share(local, group.tasks, group.gpus))) for local in range(group.tasks)
+            )
         words.append(f"{one} (x{group.nodes})" if (group.nodes or 1) > 1 else one)
     return " + ".join(words)
 
@@ -58,6 +67,10 @@ def count_sharers(layout: Layout) -> int:
     most = 1
     for group in layout.groups:
         if group.tasks and group.gpus:
-            found = binding.predict(layout.gpu_bind, group.tasks, group.gpus) if layout.gpu_bind else None
+            found = (
+                binding.predict(layout.gpu_bind, group.tasks, group.gpus)
+                if layout.gpu_bind
+                else None
+            )
             most = max(most, binding.sharers(found) if found else -(-group.tasks // group.gpus))
     return most

@@ -23,10 +23,12 @@ class Layout(NamedTuple):
     groups: tuple[Group, ...]
     why: str  # where the number of tasks comes from, for people
     gpus_per_task: int | None = None  # None: the GPUs of a node in equal shares
-    gpu_bind: str = ""  # what Slurm binds; '' where every task sees all GPUs of its node and takes its share
+    # What Slurm binds; '' where every task sees all GPUs of its node and takes its share.
+    gpu_bind: str = ""
     uneven: bool = False  # the shares may differ
     sharers: int = 1  # the greatest number of tasks on one GPU
-    placed: bool = False  # the tasks' nodes are named one by one, for Slurm would place them otherwise
+    # The tasks' nodes are named one by one, for Slurm would place them otherwise.
+    placed: bool = False
 
     @property
     def nodes(self) -> int | None:
@@ -37,7 +39,11 @@ class Layout(NamedTuple):
     @property
     def ntasks(self) -> int | None:
         """Tasks of the step."""
-        known = [group.nodes * group.tasks for group in self.groups if group.nodes and group.tasks is not None]
+        known = [
+            group.nodes * group.tasks
+            for group in self.groups
+            if group.nodes and group.tasks is not None
+        ]
         return sum(known) if len(known) == len(self.groups) else None
 
     @property
@@ -51,7 +57,9 @@ class Layout(NamedTuple):
         return _common([group.gpus for group in self.groups])
 
     def device_ids(self, group: Group, local_id: int) -> tuple[int, ...] | None:
-        """The node's GPUs of one of its tasks, as the task will take them (jaxsif/task/devices.py); None: unknown."""
+        """The node's GPUs of one of its tasks, as the task will take them (jaxsif/task/devices.py);
+        None: unknown.
+        """
         if not group.gpus or not group.tasks:
             return None if group.gpus is None else ()
         if self.gpu_bind:
@@ -61,11 +69,15 @@ class Layout(NamedTuple):
 
     @property
     def expectation(self) -> str:
-        """What each node should find, for jaxsif/task/devices.py: '4:4(x3),2:2 uneven'; '-' where nothing is known."""
+        """What each node should find, for jaxsif/task/devices.py: '4:4(x3),2:2 uneven'; '-' where
+        nothing is known.
+        """
         parts = []
         for group in self.groups:
             times = f"(x{group.nodes})" if (group.nodes or 1) > 1 else ""
-            parts.append(":".join("-" if count is None else str(count) for count in group[1:3]) + times)
+            parts.append(
+                ":".join("-" if count is None else str(count) for count in group[1:3]) + times
+            )
         words = [",".join(parts)]
         words += [f"per-task={self.gpus_per_task}"] if self.gpus_per_task else []
         words += ["bound"] if self.gpu_bind and not self.gpu_bind.startswith("closest") else []

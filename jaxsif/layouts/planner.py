@@ -11,11 +11,13 @@ from jaxsif.request import RunOptions
 from jaxsif.slurm import Allocation, gpus_of, parse_gpu_count
 
 
-def plan_layout(asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None) -> Layout:
+def plan_layout(
+    asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None
+) -> Layout:
     """The layout for the options given and the allocation, one task per GPU unless told otherwise.
 
-    `job_gpus` is the number of GPUs on each node of the job, where it had to be asked for. Raises JaxsifError for a
-    layout that cannot work.
+    `job_gpus` is the number of GPUs on each node of the job, where it had to be asked for. Raises
+    JaxsifError for a layout that cannot work.
     """
     _refuse_contradictions(asked)
     groups = _available(asked, allocation, job_gpus)
@@ -23,11 +25,14 @@ def plan_layout(asked: RunOptions, allocation: Allocation | None, job_gpus: Coun
     groups = [_choose_gpus(asked, group, allocation) for group in groups if group.tasks != 0]
     _check_size(groups, why)
     bind = _binding(asked, allocation)
-    # Where Slurm binds, it decides how many each has; and who gives the number leaves the rest idle on purpose.
+    # Where Slurm binds, it decides how many each has; and who gives the number leaves the rest idle
+    # on purpose.
     each = None if bind else asked.gpus_per_task
     layout = Layout(tuple(groups), why or "Slurm's default", each, bind, asked.allow_uneven)
     check_layout(layout, asked.share_gpus)
-    return layout._replace(sharers=count_sharers(layout), placed=_must_place(asked, layout, allocation))
+    return layout._replace(
+        sharers=count_sharers(layout), placed=_must_place(asked, layout, allocation)
+    )
 
 
 def _refuse_contradictions(asked: RunOptions) -> None:
@@ -40,24 +45,40 @@ def _refuse_contradictions(asked: RunOptions) -> None:
     given = [name for name, value in tasks.items() if value]
     if asked.per_gpu and (asked.gpus_per_task or 1) != 1:
         given.append("--gpus-per-task")
-    agree = asked.ntasks and asked.nodes and asked.ntasks == asked.nodes * (asked.ntasks_per_node or 0)
+    agree = (
+        asked.ntasks and asked.nodes and asked.ntasks == asked.nodes * (asked.ntasks_per_node or 0)
+    )
     if len(given) > 1 and not (agree and set(given) == {"--ntasks", "--ntasks-per-node"}):
         raise JaxsifError(
-            f"{given[0]} and {given[1]} contradict each other", asked.source(given[1][2:]), f"leave out {given[1]}"
+            f"{given[0]} and {given[1]} contradict each other",
+            asked.source(given[1][2:]),
+            f"leave out {given[1]}",
         )
 
 
 def _check_size(groups: list[Group], why: str) -> None:
-    """Raise JaxsifError for more tasks or GPUs on a node than can be: what follows goes through them one by one."""
+    """Raise JaxsifError for more tasks or GPUs on a node than can be: what follows goes through
+    them one by one.
+    """
     for group in groups:
         if (group.tasks or 0) > MOST_TASKS:
-            raise JaxsifError(f"{group.tasks} tasks on one node; the most is {MOST_TASKS}", why, "ask for fewer tasks")
+            raise JaxsifError(
+                f"{group.tasks} tasks on one node; the most is {MOST_TASKS}",
+                why,
+                "ask for fewer tasks",
+            )
         if (group.gpus or 0) > MOST_GPUS:
-            raise JaxsifError(f"{group.gpus} GPUs on one node; the most is {MOST_GPUS}", why, "ask for fewer GPUs")
+            raise JaxsifError(
+                f"{group.gpus} GPUs on one node; the most is {MOST_GPUS}", why, "ask for fewer GPUs"
+            )
 
 
-def _available(asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None) -> list[Group]:
-    """The nodes of the step with what the job has there; .tasks is where Slurm would place the job's own."""
+def _available(
+    asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None
+) -> list[Group]:
+    """The nodes of the step with what the job has there; .tasks is where Slurm would place the
+    job's own.
+    """
     if allocation is None:
         return [Group(asked.nodes, None, None)]
     if asked.nodes and asked.nodes > allocation.nodes:
@@ -71,7 +92,10 @@ def _available(asked: RunOptions, allocation: Allocation | None, job_gpus: Count
     for index, component in enumerate(allocation.components or (allocation,)):
         known = gpus_of(component) or take(unseen, component.nodes)
         unseen = _drop(unseen, component.nodes)
-        columns = [_column(counts, component.nodes) for counts in (_own_tasks(component), known, component.cpus)]
+        columns = [
+            _column(counts, component.nodes)
+            for counts in (_own_tasks(component), known, component.cpus)
+        ]
         rows = [take(column, asked.nodes or component.nodes) for column in columns]
         for nodes, *values in align(*rows):
             tasks, gpus, cpus = (None if value < 0 else value for value in values)
@@ -102,7 +126,9 @@ def _own_tasks(job: Allocation) -> Counts:
     return job.tasks
 
 
-def _choose_tasks(asked: RunOptions, allocation: Allocation | None, groups: list[Group]) -> tuple[list[Group], str]:
+def _choose_tasks(
+    asked: RunOptions, allocation: Allocation | None, groups: list[Group]
+) -> tuple[list[Group], str]:
     """The groups with their tasks, and what says so."""
     if asked.ntasks_per_node or asked.per_node:
         source = asked.source("per-node" if asked.per_node else "ntasks-per-node")
@@ -110,8 +136,14 @@ def _choose_tasks(asked: RunOptions, allocation: Allocation | None, groups: list
     if asked.ntasks:
         return _spread(asked.ntasks, groups, asked), asked.source("ntasks")
     own = allocation is not None and (allocation.components or (allocation,))
-    if own and not (asked.per_gpu or asked.gpus_per_task) and any(job.ntasks or job.ntasks_per_node for job in own):
-        source = "SLURM_NTASKS_PER_NODE" if all(job.ntasks_per_node for job in own) else "SLURM_NTASKS"
+    if (
+        own
+        and not (asked.per_gpu or asked.gpus_per_task)
+        and any(job.ntasks or job.ntasks_per_node for job in own)
+    ):
+        source = (
+            "SLURM_NTASKS_PER_NODE" if all(job.ntasks_per_node for job in own) else "SLURM_NTASKS"
+        )
         return _fitting(groups, asked), source
     return _one_per_gpu(asked, groups)
 
@@ -122,7 +154,9 @@ def _one_per_gpu(asked: RunOptions, groups: list[Group]) -> tuple[list[Group], s
     if None in counts or not any(counts):
         if asked.per_gpu or asked.gpus_per_task:
             source = asked.source("per-gpu" if asked.per_gpu else "gpus-per-task")
-            raise JaxsifError("how many GPUs a node has is not known", source, "--gpus-per-node=N, or --ntasks=N")
+            raise JaxsifError(
+                "how many GPUs a node has is not known", source, "--gpus-per-node=N, or --ntasks=N"
+            )
         return [group._replace(tasks=None) for group in groups], ""
     if len(set(counts)) > 1 and not asked.allow_uneven:
         raise JaxsifError(
@@ -141,11 +175,16 @@ def _one_per_gpu(asked: RunOptions, groups: list[Group]) -> tuple[list[Group], s
 
 
 def _fitting(groups: list[Group], asked: RunOptions) -> list[Group]:
-    """The job's own tasks where Slurm would place them; evenly, if the GPUs are even and those would not fit."""
+    """The job's own tasks where Slurm would place them; evenly, if the GPUs are even and those
+    would not fit.
+    """
     if any(group.tasks is None or not group.gpus for group in groups):
         return groups
     known = [(group.nodes or 1, group.tasks or 0, group.gpus or 1) for group in groups]
-    ntasks, nodes = sum(count * tasks for count, tasks, _ in known), sum(count for count, _, _ in known)
+    ntasks, nodes = (
+        sum(count * tasks for count, tasks, _ in known),
+        sum(count for count, _, _ in known),
+    )
     placed = len({gpus / tasks for _, tasks, gpus in known if tasks}) == 1
     if placed or asked.allow_uneven or ntasks % nodes or len({gpus for _, _, gpus in known}) > 1:
         return groups
@@ -159,17 +198,26 @@ def _spread(ntasks: int, groups: list[Group], asked: RunOptions) -> list[Group]:
         if gpus and ntasks % gpus == 0:
             return [groups[0]._replace(nodes=ntasks // gpus, tasks=gpus)]
         fits = gpus is None or ntasks < gpus
-        return [groups[0]._replace(nodes=1 if gpus and fits else None, tasks=ntasks if gpus and fits else None)]
+        return [
+            groups[0]._replace(
+                nodes=1 if gpus and fits else None, tasks=ntasks if gpus and fits else None
+            )
+        ]
     if asked.nodes is None and ntasks < nodes:
         return [groups[0]._replace(nodes=ntasks, tasks=1)]  # as srun does it
     each = asked.gpus_per_task or 1
-    if sum((group.nodes or 1) * ((gpus or group.gpus or 0) // each) for group in groups) == ntasks and not gpus:
+    if (
+        sum((group.nodes or 1) * ((gpus or group.gpus or 0) // each) for group in groups) == ntasks
+        and not gpus
+    ):
         return [group._replace(tasks=(group.gpus or 0) // each) for group in groups]
     if ntasks % nodes == 0:
         return [group._replace(tasks=ntasks // nodes) for group in groups]
     fitting = max(nodes, ntasks - ntasks % nodes)
     raise JaxsifError(
-        f"{nodes} nodes cannot share {ntasks} tasks evenly", asked.source("ntasks"), f"--ntasks={fitting}"
+        f"{nodes} nodes cannot share {ntasks} tasks evenly",
+        asked.source("ntasks"),
+        f"--ntasks={fitting}",
     )
 
 
@@ -195,7 +243,9 @@ def _choose_gpus(asked: RunOptions, group: Group, allocation: Allocation | None)
 
 
 def _binding(asked: RunOptions, allocation: Allocation | None) -> str:
-    """What the user wants Slurm to bind; what Slurm only adds to --gpus-per-task and the like is not wanted."""
+    """What the user wants Slurm to bind; what Slurm only adds to --gpus-per-task and the like is
+    not wanted.
+    """
     if asked.gpu_bind is not None:
         return "" if asked.gpu_bind == "none" else asked.gpu_bind
     found = allocation.gpu_bind if allocation else ""
@@ -204,7 +254,9 @@ def _binding(asked: RunOptions, allocation: Allocation | None) -> str:
 
 
 def _must_place(asked: RunOptions, layout: Layout, allocation: Allocation | None) -> bool:
-    """True where srun, left to itself, would place the tasks otherwise: it goes by CPUs and not by GPUs."""
+    """True where srun, left to itself, would place the tasks otherwise: it goes by CPUs and not by
+    GPUs.
+    """
     if allocation is None or allocation.components or layout.ntasks is None:
         return False
     tasks = fold((group.tasks or 0, group.nodes or 0) for group in layout.groups)
@@ -212,6 +264,9 @@ def _must_place(asked: RunOptions, layout: Layout, allocation: Allocation | None
         return False
     if len(tasks) > 1 or (asked.nodes and len(layout.groups) > 1):
         return True
-    # Equal numbers of tasks: srun finds them by itself, unless CPUs are lacking here and to spare there.
-    short = any(group.cpus is not None and group.cpus < (group.tasks or 0) for group in layout.groups)
+    # Equal numbers of tasks: srun finds them by itself, unless CPUs are lacking here and to spare
+    # there.
+    short = any(
+        group.cpus is not None and group.cpus < (group.tasks or 0) for group in layout.groups
+    )
     return short and len(allocation.cpus) > 1

@@ -26,8 +26,8 @@ _TEXTS = ("gpus_per_node", "gpu_bind")
 def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The attributes that `words` set, and the words that are left for srun.
 
-    A value that is no plain number, such as --nodes=2-4, is left to srun too. Raises JaxsifError where an option of
-    `jaxsif run` in `given` says something else.
+    A value that is no plain number, such as --nodes=2-4, is left to srun too. Raises JaxsifError
+    where an option of `jaxsif run` in `given` says something else.
     """
     found: dict[str, Any] = {}
     left: list[str] = []
@@ -43,12 +43,16 @@ def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any]
         del rest[:used]
         found[field] = said
         if given.get(field) not in (None, found[field]):
-            raise JaxsifError(f"{name}={given[field]} and {name}={value} contradict each other", "--srun-args")
+            raise JaxsifError(
+                f"{name}={given[field]} and {name}={value} contradict each other", "--srun-args"
+            )
     return found, tuple(left)
 
 
 def _read(word: str, following: Sequence[str]) -> tuple[str, str, int]:
-    """The long name, the value, and how many of the following words it took: --a=1, --a 1, -a1, -a 1."""
+    """The long name, the value, and how many of the following words it took: --a=1, --a 1, -a1, -a
+    1.
+    """
     if word.startswith(_GRES) and "," not in word:
         return "--gpus-per-node", word[len(_GRES) :], 0
     name, separator, value = word.partition("=")

@@ -10,8 +10,8 @@ from jaxsif.layouts.layout import Layout
 from jaxsif.request import RunOptions
 from jaxsif.slurm import Allocation
 
-# What a job with --gpus-per-task or --ntasks-per-gpu hands on to srun, which then binds a part of the GPUs to each
-# task; NCCL and JAX want to see all of the node.
+# What a job with --gpus-per-task or --ntasks-per-gpu hands on to srun, which then binds a part of
+# the GPUs to each task; NCCL and JAX want to see all of the node.
 _BINDING_VARIABLES = (
     *("SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"),
     *("SLURM_TRES_BIND", "SLURM_GPU_BIND"),
@@ -19,14 +19,18 @@ _BINDING_VARIABLES = (
 _LONGEST_WORD = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 
 
-def binding_variables(layout: Layout, allocation: Allocation | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+def binding_variables(
+    layout: Layout, allocation: Allocation | None, environ: Mapping[str, str]
+) -> tuple[str, ...]:
     """The variables that srun must not see, so that each task sees all GPUs of its node."""
     if allocation is None or layout.gpu_bind:
         return ()
     return tuple(name for name in _BINDING_VARIABLES if name in environ)
 
 
-def layout_options(asked: RunOptions, layout: Layout, allocation: Allocation | None) -> tuple[str, ...]:
+def layout_options(
+    asked: RunOptions, layout: Layout, allocation: Allocation | None
+) -> tuple[str, ...]:
     """--nodes, --ntasks-per-node, --gpus-per-node and their like."""
     if allocation is None:
         return tuple(_outside(asked, layout))
@@ -35,7 +39,9 @@ def layout_options(asked: RunOptions, layout: Layout, allocation: Allocation | N
     return (*_inside(asked, layout, allocation), *_cpu_options(asked, layout, allocation))
 
 
-def component_options(asked: RunOptions, layout: Layout, component: Allocation, index: int) -> tuple[str, ...]:
+def component_options(
+    asked: RunOptions, layout: Layout, component: Allocation, index: int
+) -> tuple[str, ...]:
     """As `layout_options`, for one component of a heterogeneous job."""
     groups = tuple(group for group in layout.groups if group.component == index)
     part = layout._replace(groups=groups)
@@ -63,20 +69,32 @@ def _outside(asked: RunOptions, layout: Layout) -> Iterable[str]:
 
 
 def _inside(asked: RunOptions, layout: Layout, allocation: Allocation) -> Iterable[str]:
-    tasks = asked.ntasks or asked.ntasks_per_node or asked.per_node or asked.per_gpu or asked.gpus_per_task
+    tasks = (
+        asked.ntasks
+        or asked.ntasks_per_node
+        or asked.per_node
+        or asked.per_gpu
+        or asked.gpus_per_task
+    )
     yield f"--nodes={layout.nodes}"  # all of them, also when fewer tasks than nodes would do
     if layout.ntasks_per_node and not (layout.why.startswith("SLURM") and not tasks):
-        yield f"--ntasks-per-node={layout.ntasks_per_node}"  # what the job itself asked for, srun inherits
-    yield from _gpu_options(asked, layout, allocation.gpus_per_task is not None and not layout.gpu_bind)
+        # What the job itself asked for, srun inherits.
+        yield f"--ntasks-per-node={layout.ntasks_per_node}"
+    yield from _gpu_options(
+        asked, layout, allocation.gpus_per_task is not None and not layout.gpu_bind
+    )
     if layout.ntasks and (tasks or asked.nodes or allocation.in_step):
-        # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
+        # The job's own number, which srun would inherit, is for all of its nodes and not for this
+        # step.
         yield f"--ntasks={layout.ntasks}"
     if allocation.in_step:
         yield "--overlap"  # the step that we are in holds what we would wait for
 
 
 def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> Iterable[str]:
-    """`counted`: the job asked for GPUs per task, and the controller counts a step's GPUs so, unless told otherwise."""
+    """`counted`: the job asked for GPUs per task, and the controller counts a step's GPUs so,
+    unless told otherwise.
+    """
     if asked.gpus_per_node is not None:
         yield f"--gpus-per-node={asked.gpus_per_node}"
     elif (counted or asked.gpus_per_task) and layout.ntasks_per_node and layout.gpus_per_node:
@@ -90,7 +108,9 @@ def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> It
 
 
 def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Iterable[str]:
-    """Name the node of each task: by itself srun spreads tasks as the CPUs are, and never as the GPUs are."""
+    """Name the node of each task: by itself srun spreads tasks as the CPUs are, and never as the
+    GPUs are.
+    """
     yield from (
         "--distribution=arbitrary",
         f"--nodelist={_name_nodes(layout, allocation)}",
@@ -141,18 +161,30 @@ def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> t
         raise JaxsifError(
             f"{tasks} tasks with {each} CPUs each on a node, but the job has {cpus} CPU(s) there",
             asked.source("cpus-per-task"),
-            f"--cpus-per-task={cpus // tasks}, or a job with more" if cpus >= tasks else "a job with more CPUs",
+            f"--cpus-per-task={cpus // tasks}, or a job with more"
+            if cpus >= tasks
+            else "a job with more CPUs",
         )
     if gpus and allocation.gpus_per_node and gpus < allocation.gpus_per_node:
-        # By itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits until it is over.
+        # By itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits
+        # until it is over.
         part = cpus * gpus // allocation.gpus_per_node
         if part >= tasks:
-            memory = allocation.mem_per_node and allocation.mem_per_node * gpus // allocation.gpus_per_node
-            return ("--exact", f"--cpus-per-task={each or part // tasks}", *([f"--mem={memory}"] if memory else []))
+            memory = (
+                allocation.mem_per_node
+                and allocation.mem_per_node * gpus // allocation.gpus_per_node
+            )
+            return (
+                "--exact",
+                f"--cpus-per-task={each or part // tasks}",
+                *([f"--mem={memory}"] if memory else []),
+            )
     if each:
         return (f"--cpus-per-task={each}",)
     if allocation.cpus_per_task and tasks <= cpus:
-        # srun inherits it no more, and would confine a process to one core; less where there are more tasks.
+        # srun inherits it no more, and would confine a process to one core; less where there are
+        # more tasks.
         return (f"--cpus-per-task={min(allocation.cpus_per_task, cpus // tasks)}",)
-    # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all the same.
+    # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all the
+    # same.
     return ("--overcommit",) if tasks > cpus else ()

@@ -1,1 +1,3 @@
-"""What runs on a compute node, outside of the container: the standard library only, any Python from 3.9."""
+"""What runs on a compute node, outside of the container: the standard library only, any Python from
+3.9.
+"""

@@ -1,15 +1,17 @@
 """Whether the image on this node is the one that a policy allowed where the run was started.
 
-The launcher hands over the digest, and the inode, size and time of change of the file that has it; not the number of
-its device, which differs between hosts for one file on NFS or Lustre. Where these differ, the digest of the file here
-decides: some network file systems give each host another time of change.
+The launcher hands over the digest, and the inode, size and time of change of the file that has it;
+not the number of its device, which differs between hosts for one file on NFS or Lustre. Where these
+differ, the digest of the file here decides: some network file systems give each host another time
+of change.
 
-The image is looked at twice: before the runtime starts, and once the runtime has mounted it, before the program's
-first line. Between the two looks nothing may differ: a file that gives way to another and comes back has been renamed,
-which changes its time. A link in the image's path could lead to another file between the two looks, so the launcher
-follows all links before, and hands over a path without them. Two looks cannot see a folder above the image that is
-exchanged, for another one or for a link, and put back in the tenth of a second between them. Only a copy in a private
-folder (--stage) is safe from that.
+The image is looked at twice: before the runtime starts, and once the runtime has mounted it, before
+the program's first line. Between the two looks nothing may differ: a file that gives way to another
+and comes back has been renamed, which changes its time. A link in the image's path could lead to
+another file between the two looks, so the launcher follows all links before, and hands over a path
+without them. Two looks cannot see a folder above the image that is exchanged, for another one or
+for a link, and put back in the tenth of a second between them. Only a copy in a private folder
+(--stage) is safe from that.
 """
 
 # As little as possible, as in share.py.
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _GATE = 9  # descriptor of the gate in the container; the program does not inherit it
-# Stands before the program in the container: tells that the image is mounted, and waits for the second look.
+# Stands before the program in the container: tells that the image is mounted, and waits for the
+# second look.
 _WAIT = f'echo mounted >&{_GATE}; read -r go <&{_GATE} || exit 125; exec "$@" {_GATE}>&-'
 _FIELDS = ("inode", "size", "time of change")
 
@@ -31,8 +34,8 @@ _FIELDS = ("inode", "size", "time of change")
 def look(image: str) -> str:
     """INODE:SIZE:TIME of the image's file, the time of its change in nanoseconds; raises OSError.
 
-    As `find_state` of jaxsif/imagefile.py, which takes milliseconds to import. To open the file makes a network file
-    system ask its server, where stat alone may tell what was there before.
+    As `find_state` of jaxsif/imagefile.py, which takes milliseconds to import. To open the file
+    makes a network file system ask its server, where stat alone may tell what was there before.
     """
     file = os.open(image, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would not return
     try:
@@ -61,7 +64,11 @@ def _find_problem(digest: str, image: str, here: str) -> str:
         found = imagefile.digest(image)
     except JaxsifError as error:
         return error.what
-    return describe_change(here, look(image)) if found == digest else f"it has {found}, and the policy allowed {digest}"
+    return (
+        describe_change(here, look(image))
+        if found == digest
+        else f"it has {found}, and the policy allowed {digest}"
+    )
 
 
 def describe_change(before: str, now: str) -> str:
@@ -87,7 +94,9 @@ def refuse(image: str, problem: str) -> "NoReturn":
 
 
 def guard(image: str, here: str, program: "list[str]") -> "list[str]":
-    """What to run in the container in place of `program`: it lets the program begin after the second look."""
+    """What to run in the container in place of `program`: it lets the program begin after the
+    second look.
+    """
     ours, gate = _socket.socketpair()
     child = os.fork()
     if child:
@@ -107,7 +116,8 @@ def guard(image: str, here: str, program: "list[str]") -> "list[str]":
 
 def _let_in(gate: _socket.socket, image: str, before: str) -> None:
     """Wait for the mount, look, and open the gate."""
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())  # Slurm signals every process of a step
+    # Slurm signals every process of a step.
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     if not gate.recv(1):
         return  # the runtime failed, and says so itself
     problem = find_change(image, before)

@@ -1,32 +1,41 @@
-"""The files of a staged image: a list of them is kept beside it, and tells later which have changed.
+"""The files of a staged image: a list of them is kept beside it, and tells later which have
+changed.
 
-The list has each file's name and time of change. Whatever happens to a file, its content, size or mode, or to the names
-in a folder, sets that time, and no ordinary user can set it back; so one look at each name of the list tells all.
+The list has each file's name and time of change. Whatever happens to a file, its content, size or
+mode, or to the names in a folder, sets that time, and no ordinary user can set it back; so one look
+at each name of the list tells all.
 """
 
 import os
 import stat
 
-TYPE_CHECKING = False  # a tool that checks types takes it for true; to import typing would take milliseconds
+# A tool that checks types takes it for true; to import typing would take milliseconds.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 def list_files(place: str) -> "Iterator[bytes]":
-    """The list of the image at `place`, which is a folder or a file: names below it, itself first, and times."""
+    """The list of the image at `place`, which is a folder or a file: names below it, itself first,
+    and times.
+    """
     base, names = os.fsencode(place), [b""]
     while names:
         name = names.pop()
         status = os.lstat(base + name)
         yield b"%s\0%d\0" % (name, status.st_ctime_ns)
         if stat.S_ISDIR(status.st_mode):
-            names += [name + b"/" + entry for entry in sorted(os.listdir(base + name), reverse=True)]
+            names += [
+                name + b"/" + entry for entry in sorted(os.listdir(base + name), reverse=True)
+            ]
 
 
 def is_private(folder: str) -> bool:
     """Whether it is a folder of this user, which nobody else can change or read."""
     status = os.lstat(folder)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return (
+        stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    )
 
 
 def find_damage(place: str) -> "str | None":
@@ -48,10 +57,12 @@ def find_damage(place: str) -> "str | None":
 
 
 def hold(place: str) -> "int | None":
-    """Say that the image at `place` is used, from now until nobody has the returned descriptor open.
+    """Say that the image at `place` is used, from now until nobody has the returned descriptor
+    open.
 
-    A runtime that this process executes inherits it. The list's time is that of the image's last use. None where there
-    is no list, or the folder is not this user's: `find_damage` then says "absent".
+    A runtime that this process executes inherits it. The list's time is that of the image's last
+    use. None where there is no list, or the folder is not this user's: `find_damage` then says
+    "absent".
     """
     import fcntl
 

@@ -1,7 +1,8 @@
-"""The keeper of a node's container: it starts it, tells each task how to enter it, and ends it behind the last one.
+"""The keeper of a node's container: it starts it, tells each task how to enter it, and ends it
+behind the last one.
 
-It lives beside the first task. Each task holds a socket to it, and the kernel closes that however the task ends. The
-container ends with the keeper, because its one process reads the keeper's pipe.
+It lives beside the first task. Each task holds a socket to it, and the kernel closes that however
+the task ends. The container ends with the keeper, because its one process reads the keeper's pipe.
 """
 
 # As little as possible, as in share.py: all tasks of the node wait for the container.
@@ -22,13 +23,16 @@ _BEGIN, _END = b"\x1ejaxsif ", b"\0jaxsif end\n"
 _HOLD = r"""printf '\036jaxsif %s\n' "$$"; cat /proc/self/environ; printf 'jaxsif end\n'; exec cat >/dev/null"""
 
 
-def keep(listener: int, container: list[str], expected: int, staged: str, allowed: list[str]) -> None:
+def keep(
+    listener: int, container: list[str], expected: int, staged: str, allowed: list[str]
+) -> None:
     """Keep a container for `expected` tasks, which connect to the descriptor `listener`.
 
-    `staged` is its image, if that is on the node's disk; `allowed` what a policy allows. Where the image is another,
-    each task goes alone, and finds that itself.
+    `staged` is its image, if that is on the node's disk; `allowed` what a policy allows. Where the
+    image is another, each task goes alone, and finds that itself.
     """
-    # Slurm sends a step's signals to every process of it; what ends the keeper is the end of the tasks.
+    # Slurm sends a step's signals to every process of it; what ends the keeper is the end of the
+    # tasks.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     os.setsid()
     _leave_core()
@@ -55,10 +59,15 @@ def _open_allowed(container: list[str], allowed: list[str]) -> tuple[bytes, int]
     return (b"", -1) if problem else _open(container, "", lambda: find_change(allowed[-1], here))
 
 
-def _open(container: list[str], staged: str, find_problem: "Callable[[], str]" = str) -> tuple[bytes, int]:
-    """Start the container; return what to tell the tasks, b"" where they cannot use it, and the pipe from it."""
+def _open(
+    container: list[str], staged: str, find_problem: "Callable[[], str]" = str
+) -> tuple[bytes, int]:
+    """Start the container; return what to tell the tasks, b"" where they cannot use it, and the
+    pipe from it.
+    """
     stdin, said = _start(container)
-    # While it starts, and before a program does. Where there is damage each task goes alone, and the first restores it.
+    # While it starts, and before a program does. Where there is damage each task goes alone, and
+    # the first restores it.
     damage = staged and (hold(staged) is None or find_damage(staged))
     answer = b"" if damage else _find_entry(said)
     if answer and find_problem():
@@ -73,7 +82,9 @@ def _start(container: list[str]) -> tuple[int, int]:
     its_stdin, stdin = os.pipe()
     said, its_stdout = os.pipe()
     actions = [(os.POSIX_SPAWN_DUP2, its_stdin, 0), (os.POSIX_SPAWN_DUP2, its_stdout, 1)]
-    os.posix_spawnp(container[0], [*container, "/bin/sh", "-c", _HOLD], os.environb, file_actions=actions)
+    os.posix_spawnp(
+        container[0], [*container, "/bin/sh", "-c", _HOLD], os.environb, file_actions=actions
+    )
     os.close(its_stdin)
     os.close(its_stdout)
     return stdin, said
@@ -110,7 +121,9 @@ def compare(host: "Mapping[bytes, bytes]", container: "Mapping[bytes, bytes]", p
         return name != b"_" and (told or host.get(name) != container[name])
 
     unset = [name for name in host if name not in container]
-    return pack(pid, unset, [name + b"=" + value for name, value in container.items() if is_for_all(name)])
+    return pack(
+        pid, unset, [name + b"=" + value for name, value in container.items() if is_for_all(name)]
+    )
 
 
 def _can_enter(pid: int) -> bool:

@@ -1,4 +1,5 @@
-"""Tells a task that Open MPI starts who it is, in Slurm's variables, and becomes what the task executes.
+"""Tells a task that Open MPI starts who it is, in Slurm's variables, and becomes what the task
+executes.
 
     mpi.py NODE,NODE... TASKS_PER_NODE GPUS PROGRAM [ARGUMENT...]
 
@@ -15,8 +16,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 
 from jaxsif.identity import hand_out_gpus, identify
 
-# By these JAX takes the process for one of Open MPI's, and wants mpi4py, or an address of an older Open MPI; see
-# jax/_src/clusters/ompi_cluster.py. What MPI itself needs in a program is in others.
+# By these JAX takes the process for one of Open MPI's, and wants mpi4py, or an address of an older
+# Open MPI; see jax/_src/clusters/ompi_cluster.py. What MPI itself needs in a program is in others.
 HIDDEN = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     "OMPI_MCA_orte_hnp_uri",
@@ -25,7 +26,9 @@ HIDDEN = (
 
 def count_devices() -> int:
     """NVIDIA GPUs of this node."""
-    return len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()])
+    return len(
+        [name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()]
+    )
 
 
 def main(nodes: str, tasks: str, gpus: str, *program: str) -> None:

@@ -3,25 +3,29 @@
     share.py [--alone] [--staged PLACE DIGEST FILE | --allowed DIGEST STATE FILE] \
         RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
 
-The first task of a node has the runtime start the container, beside itself (keeper.py); then each task enters its
-namespaces and executes the program there. So a node reads and unpacks the image once, and starts the runtime once.
-Where that is not possible (one task, a setuid runtime), each task executes the runtime itself.
+The first task of a node has the runtime start the container, beside itself (keeper.py); then each
+task enters its namespaces and executes the program there. So a node reads and unpacks the image
+once, and starts the runtime once. Where that is not possible (one task, a setuid runtime), each
+task executes the runtime itself.
 
-With --alone, each task has a container of its own. With --staged, IMAGE is what stage.py has put into PLACE from FILE:
-it is looked at before a program runs from it. With --allowed, a policy allows the image for what FILE was (allowed.py).
+With --alone, each task has a container of its own. With --staged, IMAGE is what stage.py has put
+into PLACE from FILE: it is looked at before a program runs from it. With --allowed, a policy allows
+the image for what FILE was (allowed.py).
 
-No file is made: the keeper's socket has an abstract name (unix(7)), and mounts go with the container's namespaces.
+No file is made: the keeper's socket has an abstract name (unix(7)), and mounts go with the
+container's namespaces.
 """
 
-# As little as possible: each task imports it. The modules with an underscore are what socket and signal, and with them
-# enum, are built upon; it takes half as long to import them.
+# As little as possible: each task imports it. The modules with an underscore are what socket and
+# signal, and with them enum, are built upon; it takes half as long to import them.
 import _signal  # type: ignore[import-not-found]
 import _socket
 import os
 import sys
 import time
 
-TYPE_CHECKING = False  # a tool that checks types takes it for true; what is imported so, is quoted below
+# A tool that checks types takes it for true; what is imported so, is quoted below.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,7 +36,9 @@ _CAPBSET_DROP, _NO_NEW_PRIVS = 24, 38  # prctl(2)
 
 
 def tasks_here(environ: "Mapping[str, str]") -> int:
-    """Tasks of this step on this node, as jaxsif/task/devices.py counts them. 1 where nothing tells."""
+    """Tasks of this step on this node, as jaxsif/task/devices.py counts them. 1 where nothing
+    tells.
+    """
     if environ.get("SLURM_GTIDS"):
         return len(environ["SLURM_GTIDS"].split(","))
     try:
@@ -48,13 +54,17 @@ def tasks_here(environ: "Mapping[str, str]") -> int:
 
 
 def address(environ: "Mapping[str, str]") -> str:
-    """The abstract name of the keeper's socket: of this step and node, and nothing that another user could guess."""
+    """The abstract name of the keeper's socket: of this step and node, and nothing that another
+    user could guess.
+    """
     names = ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID")
     return "\0jaxsif-" + "-".join(environ.get(name, "") for name in names)
 
 
 def pack(pid: int, unset: list[bytes], changed: list[bytes]) -> bytes:
-    """How to enter the container: through its process `pid`, without the variables `unset`, with `changed`."""
+    """How to enter the container: through its process `pid`, without the variables `unset`, with
+    `changed`.
+    """
     return b"\0".join([b"%d" % pid, b"%d" % len(unset), *unset, *changed])
 
 
@@ -89,7 +99,8 @@ def _connect(keeper: _socket.socket, name: str) -> None:
         try:
             keeper.connect(name)
             break
-        except (ConnectionRefusedError, BlockingIOError):  # the first task is not as far yet; many come at once
+        # The first task is not as far yet; many come at once.
+        except (ConnectionRefusedError, BlockingIOError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
@@ -142,7 +153,9 @@ def _forget_python() -> None:
         _signal.signal(number, _signal.SIG_DFL)
 
 
-def _start_keeper(name: str, container: list[str], tasks: int, staged: str, allowed: list[str]) -> None:
+def _start_keeper(
+    name: str, container: list[str], tasks: int, staged: str, allowed: list[str]
+) -> None:
     listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         listener.bind(name)

@@ -1,12 +1,14 @@
-"""Have an image on this node's own disk; `jaxsif run --stage` starts it once on each node of the job.
+"""Have an image on this node's own disk; `jaxsif run --stage` starts it once on each node of the
+job.
 
     stage.py check FOLDER DIGEST
     stage.py place FOLDER DIGEST IMAGE BROUGHT
     stage.py clean FOLDER BROUGHT
 
-It prints one JSON object: the node, what there is, how long it took. An image is unpacked where there is unsquashfs
-and room for it, so that nothing stands between the programs and the files; otherwise the SIF file is kept. Beside it,
-a list of all its files tells later whether it is still what was put there. `restore` does that in a task.
+It prints one JSON object: the node, what there is, how long it took. An image is unpacked where
+there is unsquashfs and room for it, so that nothing stands between the programs and the files;
+otherwise the SIF file is kept. Beside it, a list of all its files tells later whether it is still
+what was put there. `restore` does that in a task.
 """
 
 from __future__ import annotations
@@ -38,13 +40,16 @@ _UNUSED = 30 * 24 * 3600  # seconds since its last use after which a copy gives 
 def own_folder(folder: str) -> str:
     """This user's folder below `folder`, made if it is not there.
 
-    Raises HostError where others may put another folder in its place, and FolderTakenError for one that is theirs.
+    Raises HostError where others may put another folder in its place, and FolderTakenError for one
+    that is theirs.
     """
     path = os.path.dirname(staged_path(folder, ""))
     why = find_replacers(folder)
     if why:
         raise HostError(
-            f"others may replace what is in {folder}: {why}", folder, "set run.stage-folder to another folder"
+            f"others may replace what is in {folder}: {why}",
+            folder,
+            "set run.stage-folder to another folder",
         )
     try:
         os.mkdir(path, 0o700)
@@ -52,12 +57,16 @@ def own_folder(folder: str) -> str:
         if not is_private(path):
             status = os.lstat(path)
             kind = f"{stat.filemode(status.st_mode)} {name_user(status.st_uid)}"
-            raise FolderTakenError(f"not a folder of this user alone: {path} ({kind})", folder, "remove it") from None
+            raise FolderTakenError(
+                f"not a folder of this user alone: {path} ({kind})", folder, "remove it"
+            ) from None
     return path
 
 
 def check(folder: str, name: str) -> dict[str, object]:
-    """What there is, and how much room; where the image is to be brought, other ones that nobody uses make room."""
+    """What there is, and how much room; where the image is to be brought, other ones that nobody
+    uses make room.
+    """
     target, folder = staged_path(folder, name), own_folder(folder)
     hold(target)  # before the look, until this process ends
     damage, removed = find_damage(target), 0
@@ -68,7 +77,9 @@ def check(folder: str, name: str) -> dict[str, object]:
 
 
 def place(folder: str, name: str, image: str, brought: str = "") -> dict[str, object]:
-    """Put it there, unless it is; from the file `brought` of sbcast, else from `image` on the shared disk."""
+    """Put it there, unless it is; from the file `brought` of sbcast, else from `image` on the
+    shared disk.
+    """
     target, folder = staged_path(folder, name), own_folder(folder)
     brought = brought and os.path.join(folder, brought)
     with _alone(folder):
@@ -91,7 +102,8 @@ def clean(folder: str, brought: str) -> dict[str, object]:
 
 @contextmanager
 def _alone(folder: str, how: int = 0) -> Iterator[None]:
-    """Several runs may stage at once; what is half made when nobody else is here, nobody will finish.
+    """Several runs may stage at once; what is half made when nobody else is here, nobody will
+    finish.
 
     Raises BlockingIOError when another one is here and `how` is fcntl.LOCK_NB.
     """
@@ -99,7 +111,10 @@ def _alone(folder: str, how: int = 0) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX | how)
         long_ago = time.time() - 3600  # whoever sent that is gone, with the job
         for entry in os.scandir(folder):
-            left = entry.name.endswith(".sif") and entry.stat(follow_symlinks=False).st_mtime < long_ago
+            left = (
+                entry.name.endswith(".sif")
+                and entry.stat(follow_symlinks=False).st_mtime < long_ago
+            )
             if left or entry.name.endswith(".new"):
                 _remove(entry.path)
         yield
@@ -108,7 +123,11 @@ def _alone(folder: str, how: int = 0) -> Iterator[None]:
 def _remove_unused(folder: str) -> int:
     """Remove the images that no process holds and none has used for long; return their number."""
     lists = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".list")]
-    return sum(_remove_if_unused(path) for path in lists if os.path.isfile(path) and not os.path.islink(path))
+    return sum(
+        _remove_if_unused(path)
+        for path in lists
+        if os.path.isfile(path) and not os.path.islink(path)
+    )
 
 
 def _remove_if_unused(path: str) -> bool:
@@ -121,7 +140,9 @@ def _remove_if_unused(path: str) -> bool:
             _remove(path.removesuffix(".list"))
             _remove(path)  # last: without it, nobody would know the rest
     except OSError:
-        return False  # it is held, or has files that cannot be removed: that must not hinder a run of another image
+        # It is held, or has files that cannot be removed: that must not hinder a run of another
+        # image.
+        return False
     return True
 
 
@@ -131,7 +152,9 @@ def _find_source(paths: Sequence[str], name: str) -> str:
         with suppress(HostError, FileNotFoundError):
             if digest(path) == name:
                 return path
-    raise HostError(f"what is here has not the digest {name}: {paths[-1]}", paths[-1], "copy or build it again")
+    raise HostError(
+        f"what is here has not the digest {name}: {paths[-1]}", paths[-1], "copy or build it again"
+    )
 
 
 def _place(image: str, target: str) -> None:
@@ -152,17 +175,34 @@ def _place(image: str, target: str) -> None:
 
 
 def _unpack(image: str, target: str) -> bool:
-    """True when it is unpacked; False where there is no room, or no unsquashfs that can do it (from 4.4 on it can)."""
+    """True when it is unpacked; False where there is no room, or no unsquashfs that can do it (from
+    4.4 on it can).
+    """
     unsquashfs = shutil.which("unsquashfs")
     if not unsquashfs:
         return False
     offset = str(find_root(image).offset)
-    listing = subprocess.run([unsquashfs, "-lln", "-offset", offset, image], capture_output=True, check=False)
-    files = [line.split() for line in listing.stdout.splitlines() if line.startswith((b"-r", b"l", b"d"))]
-    needed = sum(4096 + (int(words[2]) if words[0].startswith(b"-") else 0) for words in files)  # in blocks of a disk
+    listing = subprocess.run(
+        [unsquashfs, "-lln", "-offset", offset, image], capture_output=True, check=False
+    )
+    files = [
+        line.split() for line in listing.stdout.splitlines() if line.startswith((b"-r", b"l", b"d"))
+    ]
+    # In blocks of a disk.
+    needed = sum(4096 + (int(words[2]) if words[0].startswith(b"-") else 0) for words in files)
     if listing.returncode or needed > _free(os.path.dirname(target)):
         return False
-    argv = [unsquashfs, "-quiet", "-no-progress", "-no-xattrs", "-dest", target, "-offset", offset, image]
+    argv = [
+        unsquashfs,
+        "-quiet",
+        "-no-progress",
+        "-no-xattrs",
+        "-dest",
+        target,
+        "-offset",
+        offset,
+        image,
+    ]
     if subprocess.run(argv, capture_output=True, check=False).returncode == 0:
         return True
     _remove(target)  # as for an image with devices, which an ordinary user cannot make
@@ -176,7 +216,9 @@ def _keep_file(image: str, target: str) -> None:
         return
     size = os.path.getsize(image)
     if size > _free(folder):
-        raise HostError(f"no room in {folder}: {_megabytes(size)} needed, {_megabytes(_free(folder))} free")
+        raise HostError(
+            f"no room in {folder}: {_megabytes(size)} needed, {_megabytes(_free(folder))} free"
+        )
     shutil.copyfile(image, target)
 
 
@@ -191,7 +233,8 @@ def _megabytes(number: int) -> str:
 def _remove(path: str) -> None:
     if os.path.isdir(path) and not os.path.islink(path):
         for folder, _, _ in os.walk(path):
-            os.chmod(folder, 0o700)  # images of some systems have folders that their owner cannot write
+            # Images of some systems have folders that their owner cannot write.
+            os.chmod(folder, 0o700)
         shutil.rmtree(path)
     elif os.path.lexists(path):
         os.unlink(path)
@@ -212,21 +255,31 @@ def restore(target: str, name: str, image: str) -> None:
     hold(target)
     if found["damage"]:  # else another task was faster
         took = time.monotonic() - begin
-        print(f"jaxsif: the image on {found['node']} was {damage}; put there anew in {took:.1f} s", file=sys.stderr)
+        print(
+            f"jaxsif: the image on {found['node']} was {damage}; put there anew in {took:.1f} s",
+            file=sys.stderr,
+        )
 
 
 def refuse(problem: str) -> NoReturn:
     """End this task as jaxsif/task/failure.py does."""
-    told = (os.environ.get(f"{runtime}ENV_JAXSIF_REPORT", "") for runtime in ("APPTAINER", "SINGULARITY"))
+    told = (
+        os.environ.get(f"{runtime}ENV_JAXSIF_REPORT", "")
+        for runtime in ("APPTAINER", "SINGULARITY")
+    )
     nonce = next(filter(None, told), "").partition(":")[0]
     if nonce:
         task, node = int(os.environ["SLURM_PROCID"]), os.environ["SLURMD_NODENAME"]
-        problem = f"\x1ejaxsif {nonce} " + json.dumps({"task": task, "node": node, "event": "refused", "text": problem})
+        problem = f"\x1ejaxsif {nonce} " + json.dumps(
+            {"task": task, "node": node, "event": "refused", "text": problem}
+        )
     print(problem, file=sys.stderr, flush=True)
     os._exit(125)
 
 
-def _answer(verb: Callable[..., Mapping[str, object]], folder: str, *arguments: str) -> dict[str, object]:
+def _answer(
+    verb: Callable[..., Mapping[str, object]], folder: str, *arguments: str
+) -> dict[str, object]:
     begin = time.monotonic()
     try:
         found = verb(folder, *arguments)
@@ -241,5 +294,9 @@ def _answer(verb: Callable[..., Mapping[str, object]], folder: str, *arguments: 
 
 
 if __name__ == "__main__":
-    _VERBS: Mapping[str, Callable[..., Mapping[str, object]]] = {"check": check, "place": place, "clean": clean}
+    _VERBS: Mapping[str, Callable[..., Mapping[str, object]]] = {
+        "check": check,
+        "place": place,
+        "clean": clean,
+    }
     print(json.dumps(_answer(_VERBS[sys.argv[1]], *sys.argv[2:])))

@@ -1,8 +1,10 @@
-"""What runs inside the container beside the user's program; standard library only, any Python from 3.9.
+"""What runs inside the container beside the user's program; standard library only, any Python from
+3.9.
 
-`start.sh` is the parent of the program and reports how it ended. This package is imported by every Python of a task
-before the user's first line, through a .pth file in jaxsif's images and through `site/sitecustomize.py` in all
-others. The folder is in the image as /opt/jaxsif/task; `jaxsif run` binds its own copy over it.
+`start.sh` is the parent of the program and reports how it ended. This package is imported by every
+Python of a task before the user's first line, through a .pth file in jaxsif's images and through
+`site/sitecustomize.py` in all others. The folder is in the image as /opt/jaxsif/task; `jaxsif run`
+binds its own copy over it.
 
 It must never break the program: outside a Slurm task it does nothing at all.
 """
@@ -16,10 +18,22 @@ from collections.abc import MutableMapping
 
 
 def install(environ: MutableMapping[str, str]) -> None:
-    """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast failure."""
+    """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast
+    failure.
+    """
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:
         return
-    from . import alone, arguments, coordinator, devices, environment, failure, preemption, setup, startup
+    from . import (
+        alone,
+        arguments,
+        coordinator,
+        devices,
+        environment,
+        failure,
+        preemption,
+        setup,
+        startup,
+    )
 
     try:
         setup.prepare(environ)
@@ -30,7 +44,8 @@ def install(environ: MutableMapping[str, str]) -> None:
     if event:
         failure.refuse(environ, event, text)
     if coordinator.PORT_HELD in environ and not inherited:
-        failure.reporter(environ)({"event": "port-held"})  # nothing that the program says of the port counts now
+        # Nothing that the program says of the port counts now.
+        failure.reporter(environ)({"event": "port-held"})
     startup.install(environ)
     arguments.install(environ)
     preemption.install(environ)

@@ -1,6 +1,8 @@
-"""Report that this task computed with JAX and was connected to no other: jax.distributed.initialize was forgotten.
+"""Report that this task computed with JAX and was connected to no other: jax.distributed.initialize
+was forgotten.
 
-`jaxsif run` warns when several tasks report it. Independent copies are legal: JAXSIF_INDEPENDENT=1 says that.
+`jaxsif run` warns when several tasks report it. Independent copies are legal: JAXSIF_INDEPENDENT=1
+says that.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ def install(environ: Mapping[str, str], emit: Callable[[Mapping[str, Any]], None
 
 
 def _computed_alone() -> bool:
-    bridge, distributed = (sys.modules.get(f"jax._src.{name}") for name in ("xla_bridge", "distributed"))
+    bridge, distributed = (
+        sys.modules.get(f"jax._src.{name}") for name in ("xla_bridge", "distributed")
+    )
     state = getattr(distributed, "global_state", None)
     # The address stays when the program has ended the connection itself.
-    return bool(getattr(bridge, "_backends", None)) and getattr(state, "coordinator_address", "unknown") is None
+    return (
+        bool(getattr(bridge, "_backends", None))
+        and getattr(state, "coordinator_address", "unknown") is None
+    )

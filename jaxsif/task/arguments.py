@@ -1,6 +1,8 @@
-"""Arguments and settings of JAX for which JAX has no variable: other defaults for them, where that is asked for.
+"""Arguments and settings of JAX for which JAX has no variable: other defaults for them, where that
+is asked for.
 
-What a program passes itself stands. JAX is changed when the program has imported it, and never imported from here.
+What a program passes itself stands. JAX is changed when the program has imported it, and never
+imported from here.
 """
 
 from __future__ import annotations
@@ -26,9 +28,13 @@ _PROXIES_OF_GRPC = ("http_proxy", "https_proxy", "grpc_proxy")
 
 def install(environ: Mapping[str, str]) -> None:
     """Change the defaults as `environ` says; most runs change none."""
-    timeouts = {parameter: int(environ[name]) for name, parameter in _TIMEOUTS.items() if environ.get(name)}
+    timeouts = {
+        parameter: int(environ[name]) for name, parameter in _TIMEOUTS.items() if environ.get(name)
+    }
     if timeouts:
-        importing.after("jax._src.distributed", lambda module: _set_timeouts(module, timeouts, environ))
+        importing.after(
+            "jax._src.distributed", lambda module: _set_timeouts(module, timeouts, environ)
+        )
     if _may_hide_proxies(environ):
         importing.after("jax._src.distributed", _hide_proxy_notice)
     address = node_address(environ, environ.get("SLURMD_NODENAME", ""))
@@ -37,18 +43,24 @@ def install(environ: Mapping[str, str]) -> None:
 
 
 def _may_hide_proxies(environ: Mapping[str, str]) -> bool:
-    """Whether there are proxies, but none that gRPC, and so JAX, would connect through: it reads lower case alone."""
+    """Whether there are proxies, but none that gRPC, and so JAX, would connect through: it reads
+    lower case alone.
+    """
     proxies = [name for name in environ if "_proxy" in name.lower()]
     return bool(proxies) and not any(environ.get(name) for name in _PROXIES_OF_GRPC)
 
 
 def _hide_proxy_notice(module: ModuleType) -> None:
-    """JAX would advise to unset every variable with _proxy in its name, and the program would lose its downloads."""
+    """JAX would advise to unset every variable with _proxy in its name, and the program would lose
+    its downloads.
+    """
     with suppress(AttributeError):  # another JAX
         module.config.config.update("jax_check_proxy_envs", False)
 
 
-def _set_timeouts(module: ModuleType, timeouts: Mapping[str, int], environ: Mapping[str, str]) -> None:
+def _set_timeouts(
+    module: ModuleType, timeouts: Mapping[str, int], environ: Mapping[str, str]
+) -> None:
     for parameter, value in timeouts.items():
         known = set_default(module.initialize, parameter, value)
         if not known and environ["SLURM_PROCID"] == "0":
@@ -57,7 +69,9 @@ def _set_timeouts(module: ModuleType, timeouts: Mapping[str, int], environ: Mapp
 
 
 def set_default(function: FunctionType, parameter: str, value: object) -> bool:
-    """Change the default of a parameter; False if there is none. A function around it would be seen in tracebacks."""
+    """Change the default of a parameter; False if there is none. A function around it would be seen
+    in tracebacks.
+    """
     keywords = function.__kwdefaults__ or {}
     if parameter in keywords:
         function.__kwdefaults__ = {**keywords, parameter: value}
@@ -67,7 +81,9 @@ def set_default(function: FunctionType, parameter: str, value: object) -> bool:
     names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
     if parameter not in names:
         return False
-    function.__defaults__ = tuple(value if name == parameter else old for name, old in zip(names, defaults))
+    function.__defaults__ = tuple(
+        value if name == parameter else old for name, old in zip(names, defaults)
+    )
     return True
 
 

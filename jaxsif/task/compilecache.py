@@ -1,6 +1,8 @@
-"""JAX's compile cache, in the task: what it was good for, entries that are whole, one key for all processes.
+"""JAX's compile cache, in the task: what it was good for, entries that are whole, one key for all
+processes.
 
-JAX is changed when the program imports it, and only where it is as JAX 0.12 is; elsewhere its cache is as it always is.
+JAX is changed when the program imports it, and only where it is as JAX 0.12 is; elsewhere its cache
+is as it always is.
 """
 
 from __future__ import annotations
@@ -15,13 +17,23 @@ from . import importing
 
 _EVENTS = "/jax/compilation_cache/"
 # Name of JAX's event -> field of the report, see jaxsif/reports.py.
-_COUNTED = {"compile_requests_use_cache": "requests", "cache_hits": "hits", "cache_misses": "written"}
+_COUNTED = {
+    "compile_requests_use_cache": "requests",
+    "cache_hits": "hits",
+    "cache_misses": "written",
+}
 _SAVED = _EVENTS + "compile_time_saved_sec"
 
 
 def install(emit: Callable[[Mapping[str, Any]], None]) -> None:
     """Watch the cache of this process; `emit` gets its counts in the end."""
-    counts: dict[str, Any] = {"event": "cache", "requests": 0, "hits": 0, "written": 0, "saved": 0.0}
+    counts: dict[str, Any] = {
+        "event": "cache",
+        "requests": 0,
+        "hits": 0,
+        "written": 0,
+        "saved": 0.0,
+    }
     pid = os.getpid()  # a fork is not the task
 
     def report() -> None:
@@ -84,7 +96,9 @@ def _write_whole_entries(module: Any) -> None:
 
 
 def _remove_broken_entries(module: Any) -> None:
-    """JAX never writes an entry that is there: one that was cut short would be warned of, and missed, for ever."""
+    """JAX never writes an entry that is there: one that was cut short would be warned of, and
+    missed, for ever.
+    """
     original = module.get_executable_and_time
 
     def get(cache_key: str, *arguments: Any, **more: Any) -> Any:
@@ -100,14 +114,16 @@ def _remove_broken_entries(module: Any) -> None:
 def _share_keys(module: Any) -> None:
     """Compute the same key in all processes of a program.
 
-    On CPUs, JAX's key has the numbers of the process's own devices, so nobody finds what process 0 writes. The others
-    would compile while process 0 waits for them, and Gloo waits no longer than 30 seconds. JAX's own remedy for GPUs
-    (strip_device_assignment) does for CPUs, too. Processors must be alike, instead.
+    On CPUs, JAX's key has the numbers of the process's own devices, so nobody finds what process 0
+    writes. The others would compile while process 0 waits for them, and Gloo waits no longer than
+    30 seconds. JAX's own remedy for GPUs (strip_device_assignment) does for CPUs, too. Processors
+    must be alike, instead.
 
-    On GPUs, JAX's key has a fingerprint of the links between the GPUs that the process itself sees. Where nodes differ,
-    some processes find an entry, and the others compile and wait for the share of the first ones in XLA's autotuning:
-    for ever (jax-ml/jax#40940). Such a program's key has the kind of each device instead; JAX adds the platform's
-    version, of CUDA and driver. A program of one process keeps the fingerprint.
+    On GPUs, JAX's key has a fingerprint of the links between the GPUs that the process itself sees.
+    Where nodes differ, some processes find an entry, and the others compile and wait for the share
+    of the first ones in XLA's autotuning: for ever (jax-ml/jax#40940). Such a program's key has the
+    kind of each device instead; JAX adds the platform's version, of CUDA and driver. A program of
+    one process keeps the fingerprint.
     """
     options, accelerators, devices = (
         module._hash_serialized_compile_options,
@@ -115,7 +131,9 @@ def _share_keys(module: Any) -> None:
         module._hash_devices,
     )
 
-    def hash_options(found: Any, compile_options: Any, strip_device_assignment: bool = False) -> None:
+    def hash_options(
+        found: Any, compile_options: Any, strip_device_assignment: bool = False
+    ) -> None:
         options(found, compile_options, strip_device_assignment=True)
 
     def hash_accelerators(found: Any, used: Any) -> None:

@@ -6,7 +6,8 @@ import errno
 import os
 from collections.abc import Mapping, MutableMapping
 
-TYPE_CHECKING = False  # a tool that checks types takes it for true; most tasks start without what is imported so
+# A tool that checks types takes it for true; most tasks start without what is imported so.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
 
@@ -29,7 +30,9 @@ def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
         return "", ""
     first = first_host(nodes_of_step(environ))
     if environ["SLURM_PROCID"] == "0" and PORT_HELD not in environ:
-        refusal = _find_misplacement(environ, first) or _prepare_first(environ, node_address(environ, first), int(port))
+        refusal = _find_misplacement(environ, first) or _prepare_first(
+            environ, node_address(environ, first), int(port)
+        )
         if refusal[0]:
             return refusal
     environ[_ADDRESS] = f"{node_address(environ, first) or first}:{port}"
@@ -37,7 +40,9 @@ def prepare(environ: MutableMapping[str, str]) -> tuple[str, str]:
 
 
 def nodes_of_step(environ: Mapping[str, str]) -> str:
-    """A node list that begins with the node of task 0; of a heterogeneous step, Slurm sorts the list of all nodes."""
+    """A node list that begins with the node of task 0; of a heterogeneous step, Slurm sorts the
+    list of all nodes.
+    """
     return environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ["SLURM_STEP_NODELIST"]
 
 
@@ -47,12 +52,17 @@ def node_address(environ: Mapping[str, str], node: str) -> str:
 
 
 def _find_misplacement(environ: Mapping[str, str], first: str) -> tuple[str, str] | None:
-    """With a distribution of the user's own, task 0 may be anywhere, and the others have no way to know."""
+    """With a distribution of the user's own, task 0 may be anywhere, and the others have no way to
+    know.
+    """
     node = environ.get("SLURMD_NODENAME")
     if environ.get("SLURM_DISTRIBUTION") != "arbitrary" or node == first:
         return None
     remedy = f"pass --env JAX_COORDINATOR_ADDRESS={node}:{environ[_PORT]}"
-    return "refused", f"task 0 is not on {first}, the first node of the step, but on {node}: {remedy}"
+    return (
+        "refused",
+        f"task 0 is not on {first}, the first node of the step, but on {node}: {remedy}",
+    )
 
 
 def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> tuple[str, str]:
@@ -60,7 +70,9 @@ def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> t
     import socket  # here: all other tasks start without it
 
     try:
-        address = str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0]) if name else ""
+        address = (
+            str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0]) if name else ""
+        )
     except (socket.gaierror, UnicodeError) as error:
         return "refused", f"no address is known for {name}: {error}"
     claim = _claim(environ, port)
@@ -75,19 +87,24 @@ def _prepare_first(environ: MutableMapping[str, str], name: str, port: int) -> t
         return "refused", f"{name} is not a name of this node: its address {address} is not here"
     environ[PORT_HELD] = "1"  # inherited: a child process would find its parent
     if address:
-        environ.setdefault(_BIND_ADDRESS, f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+        environ.setdefault(
+            _BIND_ADDRESS, f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        )
     return "", ""
 
 
 def _claim(environ: Mapping[str, str], port: int) -> socket.socket | None:
-    """The right to take the port for this task; None while another Python of the task has it, as in `python | python`.
+    """The right to take the port for this task; None while another Python of the task has it, as in
+    `python | python`.
 
-    An abstract name (unix(7)), which other users can read in /proc/net/unix and take. A name that this user does not
-    hold says nothing about the port.
+    An abstract name (unix(7)), which other users can read in /proc/net/unix and take. A name that
+    this user does not hold says nothing about the port.
     """
     import socket
 
-    name = "-".join(environ.get(part, "") for part in ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID"))
+    name = "-".join(
+        environ.get(part, "") for part in ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID")
+    )
     address = f"\0jaxsif-port-{name}-{port}"
     one = socket.socket(socket.AF_UNIX)
     try:
@@ -124,8 +141,9 @@ def _is_own(address: str) -> bool:
 def hold(address: str, port: int) -> int:
     """Take `port` of this node if nobody has it, for this process; return 0, or the error's number.
 
-    JAX would not say that it is taken: gRPC shares ports (SO_REUSEPORT). So does this socket once it has the port, and
-    it never listens: from now on the port is taken for everybody but the coordinator, which is the same user's.
+    JAX would not say that it is taken: gRPC shares ports (SO_REUSEPORT). So does this socket once
+    it has the port, and it never listens: from now on the port is taken for everybody but the
+    coordinator, which is the same user's.
     """
     import socket
 
@@ -133,7 +151,8 @@ def hold(address: str, port: int) -> int:
     family = anywhere if not address else socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that are over do not count
+            # Connections that are over do not count.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind((address, port))
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -145,7 +164,9 @@ def hold(address: str, port: int) -> int:
 
 
 def first_host(nodelist: str) -> str:
-    """The first name of a Slurm node list: 'a,b', 'n[001-015],h', 'rack[1-2]n[1-4]', 'cn[1-2]-ib', 'node[7]'."""
+    """The first name of a Slurm node list: 'a,b', 'n[001-015],h', 'rack[1-2]n[1-4]', 'cn[1-2]-ib',
+    'node[7]'.
+    """
     name = ""
     rest = nodelist
     while rest and rest[0] != ",":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# Set by `jaxsif run`: what each node should find, such as '4:4(x3),2:2 uneven'; see Layout.expectation.
+# Set by `jaxsif run`: what each node should find, such as '4:4(x3),2:2 uneven'; see
+# Layout.expectation.
 _LAYOUT = "JAXSIF_LAYOUT"
 
 
@@ -29,7 +30,9 @@ class MisfitError(Exception):
 
 
 def find_device_ids(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """The indices into the task's visible GPUs that its process uses, () without GPUs; raises MisfitError."""
+    """The indices into the task's visible GPUs that its process uses, () without GPUs; raises
+    MisfitError.
+    """
     gpus, tasks = len(visible_gpus(environ)), tasks_on_node(environ)
     local_id = _number(environ.get("SLURM_LOCALID", "0"), "SLURM_LOCALID")
     private = has_private_gpus(environ)
@@ -69,7 +72,9 @@ def _check(planned: Planned, tasks: int, gpus: int, private: bool) -> None:
             else "ask for GPUs, by --gpus-per-node=N; if the job has them, see gres.conf of the node",
         )
     if planned.bound and planned.gpus and not gpus:
-        raise MisfitError("Slurm bound no GPU to this task", "--gpu-bind=none, by which each task takes its share")
+        raise MisfitError(
+            "Slurm bound no GPU to this task", "--gpu-bind=none, by which each task takes its share"
+        )
     on_node = planned.gpus or 0
     if private and gpus * tasks > on_node > 0 and not planned.share and not planned.uneven:
         raise MisfitError(
@@ -84,7 +89,9 @@ def _check(planned: Planned, tasks: int, gpus: int, private: bool) -> None:
 
 
 def parse_layout(text: str, node: int) -> Planned:
-    """What '4:4(x3),2:- uneven' says of node number `node` of the step; the last nodes go on for ever."""
+    """What '4:4(x3),2:- uneven' says of node number `node` of the step; the last nodes go on for
+    ever.
+    """
     groups, *words = text.split(" ")
     tasks = gpus = ""
     for group in groups.split(","):
@@ -112,40 +119,51 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def has_private_gpus(environ: Mapping[str, str]) -> bool:
-    """True when all visible GPUs are the task's own: Slurm bound them (--gpus-per-task, --gpu-bind), or a script did.
+    """True when all visible GPUs are the task's own: Slurm bound them (--gpus-per-task,
+    --gpu-bind), or a script did.
 
-    SLURM_GPUS_ON_NODE counts those of the step. SLURM_STEP_GPUS has the task's own where Slurm bound them (24.11) or
-    all of the step, and it stays when a script sets CUDA_VISIBLE_DEVICES.
+    SLURM_GPUS_ON_NODE counts those of the step. SLURM_STEP_GPUS has the task's own where Slurm
+    bound them (24.11) or all of the step, and it stays when a script sets CUDA_VISIBLE_DEVICES.
     """
     visible = len(visible_gpus(environ))
     of_step = len(list(filter(None, environ.get("SLURM_STEP_GPUS", "").split(","))))
     on_node = environ.get("SLURM_GPUS_ON_NODE", "")
-    return 0 < visible < max(of_step, _number(on_node, "SLURM_GPUS_ON_NODE") if on_node.isdecimal() else 0)
+    return (
+        0
+        < visible
+        < max(of_step, _number(on_node, "SLURM_GPUS_ON_NODE") if on_node.isdecimal() else 0)
+    )
 
 
 def tasks_on_node(environ: Mapping[str, str]) -> int:
     """How many tasks the step has on this node.
 
-    SLURM_GTIDS lists them. SLURM_STEP_TASKS_PER_NODE, a list such as '2(x3),1', is the second choice: its order is not
-    that of SLURM_NODEID in a heterogeneous job.
+    SLURM_GTIDS lists them. SLURM_STEP_TASKS_PER_NODE, a list such as '2(x3),1', is the second
+    choice: its order is not that of SLURM_NODEID in a heterogeneous job.
     """
     if environ.get("SLURM_GTIDS"):
         return len(environ["SLURM_GTIDS"].split(","))
     name = "SLURM_STEP_TASKS_PER_NODE"
-    before = _number(environ.get("SLURM_NODEID", "0"), "SLURM_NODEID")  # nodes before this one, in the rest of the list
+    # Nodes before this one, in the rest of the list.
+    before = _number(environ.get("SLURM_NODEID", "0"), "SLURM_NODEID")
     for part in environ.get(name, "1").split(","):
         count, _, nodes = part.rstrip(")").partition("(x")
         before -= _number(nodes or "1", name)
         if before < 0:
             return _number(count, name)
-    raise MisfitError(f"{name} has nothing of this node: {environ[name][:40]!r}", _tell_who_sets(name))
+    raise MisfitError(
+        f"{name} has nothing of this node: {environ[name][:40]!r}", _tell_who_sets(name)
+    )
 
 
-def local_device_ids(local_id: int, tasks: int, gpus: int, private: bool, uneven: bool = False) -> tuple[int, ...]:
-    """The indices into the task's visible GPUs that its process uses: all when private, else an equal share.
+def local_device_ids(
+    local_id: int, tasks: int, gpus: int, private: bool, uneven: bool = False
+) -> tuple[int, ...]:
+    """The indices into the task's visible GPUs that its process uses: all when private, else an
+    equal share.
 
-    `local_id` counts the node's tasks from 0. With more tasks than GPUs, tasks have a GPU in turn; `uneven` gives the
-    first tasks one more, where a rest would be left.
+    `local_id` counts the node's tasks from 0. With more tasks than GPUs, tasks have a GPU in turn;
+    `uneven` gives the first tasks one more, where a rest would be left.
     """
     if private:
         return tuple(range(gpus))

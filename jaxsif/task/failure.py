@@ -1,9 +1,9 @@
 """A process that fails ends at once, and says why.
 
-JAX ends a process through a barrier that waits for all others; a failed process would wait 300 s there while they wait
-for it in a collective. So when Python is about to end with an uncaught exception or a non-zero SystemExit, and JAX is
-connected to other processes, this module lets the other exit handlers run for a moment and ends the process.
-A clean end is left alone.
+JAX ends a process through a barrier that waits for all others; a failed process would wait 300 s
+there while they wait for it in a collective. So when Python is about to end with an uncaught
+exception or a non-zero SystemExit, and JAX is connected to other processes, this module lets the
+other exit handlers run for a moment and ends the process. A clean end is left alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from typing import Any, NamedTuple, NoReturn
 _LONGEST_TEXT = 300  # characters of an exception
 _LONGEST_LINE = 1000  # bytes; srun --label makes several lines of one with more than 1024
 _GRACE = 1.0  # seconds for the program's own exit handlers
-# What the neighbours of a dead process raise. They wait a little, so that the first to be heard is the culprit.
+# What the neighbours of a dead process raise. They wait a little, so that the first to be heard is
+# the culprit.
 _CONSEQUENCES = (
     "closed by peer",
     "reset by peer",
@@ -38,14 +39,17 @@ _CONSEQUENCES = (
     "remote process exited",
 )
 _CONSEQUENCE_DELAY = 0.5  # seconds
-_MONITORING_TOOL = 3  # of sys.monitoring's six ids, one that no debugger, profiler or coverage tool claims
-# The outermost frame of a program, and its module: a script or -c, and -m. Other frames without a caller (in the
-# interpreter's own search for an importer, say) raise exceptions that end nothing.
+# Of sys.monitoring's six ids, one that no debugger, profiler or coverage tool claims.
+_MONITORING_TOOL = 3
+# The outermost frame of a program, and its module: a script or -c, and -m. Other frames without a
+# caller (in the interpreter's own search for an importer, say) raise exceptions that end nothing.
 _OUTERMOST = {"<module>": "__main__", "_run_module_as_main": "runpy"}
 
 
 class _Watch:
-    """How this process is about to end, as far as is known; filled in by the interpreter's unwinding."""
+    """How this process is about to end, as far as is known; filled in by the interpreter's
+    unwinding.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.emit = reporter(environ)
@@ -62,7 +66,8 @@ def install(environ: MutableMapping[str, str]) -> None:
     original = threading._shutdown  # type: ignore[attr-defined]
 
     def shutdown() -> None:
-        # The interpreter calls this first when it ends, before threads are joined and exit handlers run.
+        # The interpreter calls this first when it ends, before threads are joined and exit handlers
+        # run.
         if os.getpid() == watch.pid:
             _on_shutdown(watch)
         original()
@@ -71,7 +76,9 @@ def install(environ: MutableMapping[str, str]) -> None:
 
 
 def _watch_crashes(descriptor: str) -> None:
-    """Let Python tell start.sh what its threads are at when a signal ends this process, such as JAX's SIGABRT."""
+    """Let Python tell start.sh what its threads are at when a signal ends this process, such as
+    JAX's SIGABRT.
+    """
     if not descriptor or faulthandler.is_enabled():  # the user's own, on standard error
         return
     pipe = int(descriptor)
@@ -80,13 +87,19 @@ def _watch_crashes(descriptor: str) -> None:
     except OSError:
         return  # a program between start.sh and us has closed it
     if not stat.S_ISFIFO(found.st_mode) and found.st_nlink:
-        return  # or uses the number for a file of its own; an old bash has a nameless file in the pipe's place
+        # Or uses the number for a file of its own; an old bash has a nameless file in the pipe's
+        # place.
+        return
     os.set_blocking(pipe, False)  # what is too long for the pipe is lost
     os.set_inheritable(pipe, False)
     c_stack = {"c_stack": False} if sys.version_info >= (3, 14) else {}
     faulthandler.enable(pipe, **c_stack)
     # nohup has SIGHUP ignored, and so it stays.
-    told = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    told = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    ]
     for number in told:
         faulthandler.register(number, pipe, chain=True)
 
@@ -103,14 +116,19 @@ def refuse(environ: Mapping[str, str], event: str, text: str, hint: str = "") ->
     """End this task before its program starts."""
     reporter(environ)({"event": event, "text": text, "hint": hint})
     if not environ.get("JAXSIF_REPORT"):
-        print(f"jaxsif: error: {text}" + (f"\n  try:  {hint}" if hint else ""), file=sys.stderr, flush=True)
+        print(
+            f"jaxsif: error: {text}" + (f"\n  try:  {hint}" if hint else ""),
+            file=sys.stderr,
+            flush=True,
+        )
     os._exit(125)
 
 
 def _watch_unwinding(watch: _Watch) -> None:
     """See the exception that leaves the main thread's outermost frame, SystemExit included.
 
-    Before Python 3.12 only sys.last_value is known, so a plain sys.exit(3) still waits for JAX's barrier there.
+    Before Python 3.12 only sys.last_value is known, so a plain sys.exit(3) still waits for JAX's
+    barrier there.
     """
     monitoring = getattr(sys, "monitoring", None)
     if monitoring is None or monitoring.get_tool(_MONITORING_TOOL) is not None:
@@ -138,7 +156,12 @@ def _on_shutdown(watch: _Watch) -> None:
     consequence = any(phrase in text for phrase in _CONSEQUENCES)
     if consequence:
         time.sleep(_CONSEQUENCE_DELAY)
-    found = {"text": text, "where": location(exception), "consequence": consequence, "hint": _suggest(text)}
+    found = {
+        "text": text,
+        "where": location(exception),
+        "consequence": consequence,
+        "hint": _suggest(text),
+    }
     watch.emit({"event": "exception", **found})
     if _connected():
         _leave(status)
@@ -161,7 +184,10 @@ def describe(exception: BaseException) -> str:
     """The exception's kind and the first line of its message, cut to 300 characters."""
     if isinstance(exception, SystemExit) and isinstance(exception.code, int):
         return f"sys.exit({exception.code})"
-    if isinstance(exception, AssertionError) and _innermost(exception) == ("xla_bridge.py", "backends"):
+    if isinstance(exception, AssertionError) and _innermost(exception) == (
+        "xla_bridge.py",
+        "backends",
+    ):
         # All that JAX says is 'AssertionError'.
         return f"JAX cannot use any platform of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
     message = _message(exception)
@@ -176,7 +202,8 @@ def describe(exception: BaseException) -> str:
 def _message(exception: BaseException) -> str:
     try:
         return str(exception)
-    except Exception:  # as in tracebacks: an exception that cannot be shown must not hide where it came from
+    # As in tracebacks: an exception that cannot be shown must not hide where it came from.
+    except Exception:
         return "<exception str() failed>"
 
 
@@ -188,8 +215,12 @@ class _Callback(NamedTuple):
 
 
 def _find_callback(message: str) -> _Callback | None:
-    """The exception in a callback, of whose traceback XLA makes the text of its own; None where there is none."""
-    _, found, traceback = message.partition("CpuCallback error calling callback: Traceback (most recent call last):\n")
+    """The exception in a callback, of whose traceback XLA makes the text of its own; None where
+    there is none.
+    """
+    _, found, traceback = message.partition(
+        "CpuCallback error calling callback: Traceback (most recent call last):\n"
+    )
     if not found:
         return None
     where, text = "", ""
@@ -245,7 +276,8 @@ def _is_installed(name: str) -> bool:
 
 
 def reporter(environ: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
-    """What tells `jaxsif run`, if it listens, of this task, in lines as jaxsif/reports.py describes them.
+    """What tells `jaxsif run`, if it listens, of this task, in lines as jaxsif/reports.py describes
+    them.
 
     It keeps what it needs of `environ`: programs remove Slurm's variables to start srun or mpirun.
     """
@@ -291,6 +323,7 @@ def _leave(status: int) -> NoReturn:
         atexit.unregister(clean_up)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # closed or gone: what matters now is to end
+        # Closed or gone: what matters now is to end.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
     os._exit(status)

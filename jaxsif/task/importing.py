@@ -1,4 +1,6 @@
-"""Do something around a module that the program will import: it is found as ever, and never imported from here."""
+"""Do something around a module that the program will import: it is found as ever, and never
+imported from here.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ def after(name: str, change: Step) -> None:
 class _Finder:
     """Finds one module, by the finders behind it in sys.meta_path.
 
-    It stays there: other threads may be going through that list, and programs look for a module, or fail to import it,
-    before they do import it.
+    It stays there: other threads may be going through that list, and programs look for a module, or
+    fail to import it, before they do import it.
     """
 
     def __init__(self, name: str, step: Callable[[ModuleType, Step], None]) -> None:
@@ -43,7 +45,11 @@ class _Finder:
             return None
         finders = list(sys.meta_path)
         behind = finders[finders.index(self) + 1 :] if self in finders else []
-        found = (finder.find_spec(name, path, target) for finder in behind if hasattr(finder, "find_spec"))
+        found = (
+            finder.find_spec(name, path, target)
+            for finder in behind
+            if hasattr(finder, "find_spec")
+        )
         spec = next((spec for spec in found if spec is not None), None)
         execute = getattr(spec and spec.loader, "exec_module", None)
         if spec is None or execute is None:

@@ -1,4 +1,5 @@
-"""A Jupyter server in a task: at a port that is free here, with a token of its own, and how to reach it.
+"""A Jupyter server in a task: at a port that is free here, with a token of its own, and how to
+reach it.
 
     jupyter.py MODULE LOGIN [ARGUMENT...]
 
@@ -60,8 +61,15 @@ def main(module: str, login: str, *arguments: str) -> None:
         tell_when_ready(server, port, text)
         os._exit(0)
     os.environ["JUPYTER_TOKEN"] = token  # not an argument, which everybody on the node could read
-    options = ("--no-browser", f"--ServerApp.ip={address}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0")
-    os.execv(sys.executable, [sys.executable, "-m", module, "--log-level=ERROR", *options, *arguments])
+    options = (
+        "--no-browser",
+        f"--ServerApp.ip={address}",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+    )
+    os.execv(
+        sys.executable, [sys.executable, "-m", module, "--log-level=ERROR", *options, *arguments]
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""A module that was not found -> what to try: a layer with its package, or the folder in which it is."""
+"""A module that was not found -> what to try: a layer with its package, or the folder in which it
+is.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ _INSTALLERS = ("pip", "conda", "uv")
 def suggest(text: str, folders: Sequence[str]) -> str:
     """What to try for an exception of this text; '' where it is no such one.
 
-    `folders` are those of the script and of the current one: a module in one of them, or above, is no package.
+    `folders` are those of the script and of the current one: a module in one of them, or above, is
+    no package.
     """
     found = _NO_PACKAGE.match(text) or _NO_PROGRAM.match(text)
     if not found:

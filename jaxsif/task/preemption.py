@@ -1,7 +1,8 @@
-"""Tell when a program asks JAX for a notice of preemption, and JAX's service for it is off: Orbax saves nothing then.
+"""Tell when a program asks JAX for a notice of preemption, and JAX's service for it is off: Orbax
+saves nothing then.
 
-`jaxsif run` and its job scripts set JAX_ENABLE_PREEMPTION_SERVICE=0. Orbax takes JAX's error for "no preemption", so
-nobody would learn that it does not save at the end of a job.
+`jaxsif run` and its job scripts set JAX_ENABLE_PREEMPTION_SERVICE=0. Orbax takes JAX's error for
+"no preemption", so nobody would learn that it does not save at the end of a job.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _WARNING = (
 
 
 def install(environ: Mapping[str, str]) -> None:
-    """Watch for the question, in the first task. Any other value than 0, such as false, is the user's own answer."""
+    """Watch for the question, in the first task. Any other value than 0, such as false, is the
+    user's own answer.
+    """
     if environ.get(_SERVICE) == "0" and environ["SLURM_PROCID"] == "0":
         importing.after("jax.experimental.multihost_utils", _watch)
 

@@ -19,7 +19,9 @@ _FLAVOUR = "JAXSIF_FLAVOUR"
 
 
 def prepare(environ: MutableMapping[str, str]) -> None:
-    """Complete `environ` for JAX, never replacing a value that is set; raises MisfitError where the plan is not met."""
+    """Complete `environ` for JAX, never replacing a value that is set; raises MisfitError where the
+    plan is not met.
+    """
     ids = find_device_ids(environ)
     if ids:
         environ.setdefault(_LOCAL_DEVICE_IDS, ",".join(map(str, ids)))

@@ -8,9 +8,10 @@ from types import ModuleType
 
 from . import importing
 
-# OpenBLAS, in NumPy and SciPy, makes a thread for each core. Each spins for 2 to this power ticks of the processor's
-# clock before it sleeps. The default is 28: `import numpy` keeps all cores busy for 0.1 s, in each process. With 20,
-# half a millisecond, threads still bridge the time between the operations of a loop.
+# OpenBLAS, in NumPy and SciPy, makes a thread for each core. Each spins for 2 to this power ticks
+# of the processor's clock before it sleeps. The default is 28: `import numpy` keeps all cores busy
+# for 0.1 s, in each process. With 20, half a millisecond, threads still bridge the time between the
+# operations of a loop.
 _BLAS_SPIN = ("OPENBLAS_THREAD_TIMEOUT", "20")
 
 
@@ -21,7 +22,9 @@ def install(environ: MutableMapping[str, str]) -> None:
 
 
 def _without_collections(module: ModuleType, execute: importing.Step) -> None:
-    """Import JAX without a garbage collection: of the 150,000 objects that it makes, nearly all are to stay."""
+    """Import JAX without a garbage collection: of the 150,000 objects that it makes, nearly all are
+    to stay.
+    """
     thresholds = gc.get_threshold()
     gc.set_threshold(0)  # and not gc.disable(), which is the program's
     try:

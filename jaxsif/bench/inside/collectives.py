@@ -1,9 +1,11 @@
-"""Collectives over all devices, and permutes over the links between neighbouring nodes: their times, checked results.
+"""Collectives over all devices, and permutes over the links between neighbouring nodes: their
+times, checked results.
 
     python collectives.py OPERATIONS SIZES ITERATIONS SECONDS LINK_SIZE
 
-Process 0 prints a record of each, as a line of JSON; sizes are bytes that each device holds, as nccl-tests counts. A
-time is the median over the iterations, of the slowest process. With 0 ITERATIONS there are as many as take SECONDS.
+Process 0 prints a record of each, as a line of JSON; sizes are bytes that each device holds, as
+nccl-tests counts. A time is the median over the iterations, of the slowest process. With 0
+ITERATIONS there are as many as take SECONDS.
 """
 
 import sys
@@ -19,11 +21,14 @@ from rings import find_rounds
 AXIS = "devices"
 PERIOD = 31  # of the data: device i holds (7 i + j) mod 31, so all sums are exact
 CHUNK = 1 << 20  # elements that are checked at once
-COPIES = 4  # of its data, that a device needs room for: input, two outputs, and what the transport keeps
+# Of its data, that a device needs room for: input, two outputs, and what the transport keeps.
+COPIES = 4
 
 
 def operation(name, n):
-    """What each device does, and the NumPy value of element j of its result on device d, from `size` elements."""
+    """What each device does, and the NumPy value of element j of its result on device d, from
+    `size` elements.
+    """
 
     def value(device, j):
         return (7 * device + j) % PERIOD
@@ -44,7 +49,10 @@ def operation(name, n):
             lambda x: lax.all_to_all(x, AXIS, 0, 0, tiled=True),
             lambda d, j, size: value(j // (size // n), d * (size // n) + j % (size // n)),
         ),
-        "permute": (lambda x: lax.ppermute(x, AXIS, ring), lambda d, j, size: value((d - 1) % n, j)),
+        "permute": (
+            lambda x: lax.ppermute(x, AXIS, ring),
+            lambda d, j, size: value((d - 1) % n, j),
+        ),
     }[name]
 
 
@@ -140,7 +148,10 @@ def main():
     for name in operations.split(","):
         for size in dict.fromkeys(round_size(int(size), mesh.size) for size in sizes.split(",")):
             if COPIES * size > room:
-                tell("note", text=f"{name} of {size} bytes left out: a device has room for {room:.0f} bytes")
+                tell(
+                    "note",
+                    text=f"{name} of {size} bytes left out: a device has room for {room:.0f} bytes",
+                )
                 continue
             measure_operation(mesh, name, size, int(iterations), float(seconds))
     if COPIES * int(link_size) > room:

@@ -38,14 +38,26 @@ def node_names():
 
 def tell_system(names):
     """What this runs on; the header of the results takes it up."""
-    counts = {"nodes": len(set(names)), "processes": jax.process_count(), "devices": jax.device_count()}
-    tell("system", jax=jax.__version__, platform=jax.default_backend(), device=jax.devices()[0].device_kind, **counts)
+    counts = {
+        "nodes": len(set(names)),
+        "processes": jax.process_count(),
+        "devices": jax.device_count(),
+    }
+    tell(
+        "system",
+        jax=jax.__version__,
+        platform=jax.default_backend(),
+        device=jax.devices()[0].device_kind,
+        **counts,
+    )
 
 
 def measure(program, x, iterations, seconds):
-    """Call the program: its last result, the median time of each process, and how often it was timed.
+    """Call the program: its last result, the median time of each process, and how often it was
+    timed.
 
-    Every process must call it equally often, or they would wait for each other: the slowest one's first time decides.
+    Every process must call it equally often, or they would wait for each other: the slowest one's
+    first time decides.
     """
     first = [_time(program, x)[1] for _ in range(3)][1:]  # the very first one compiles
     if not iterations:
@@ -70,16 +82,26 @@ def room_for_device(names):
         return 0.9 * (stats["bytes_limit"] - stats["bytes_in_use"])
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free = 1024 * int(lines["MemAvailable"].split()[0])
-    per_cpu = int(os.environ.get("SLURM_MEM_PER_CPU", "0")) * int(os.environ.get("SLURM_CPUS_ON_NODE", "1"))
+    per_cpu = int(os.environ.get("SLURM_MEM_PER_CPU", "0")) * int(
+        os.environ.get("SLURM_CPUS_ON_NODE", "1")
+    )
     job = (int(os.environ.get("SLURM_MEM_PER_NODE", "0")) or per_cpu) << 20  # 0: all of the node's
     neighbours = names.count(names[jax.process_index()])
     return 0.8 * min(free, job or free) / neighbours / jax.local_device_count()
 
 
 def tell_memory(names):
-    """The peak of each process: resident in the host's memory, allocated in that of its first device."""
+    """The peak of each process: resident in the host's memory, allocated in that of its first
+    device.
+    """
     device = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use", -1)
     rows = gather([1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, device])
     for process, (host, peak) in enumerate(rows):
         known = int(peak) if peak >= 0 else None
-        tell("memory", process=process, node=names[process], host_memory=int(host), device_memory=known)
+        tell(
+            "memory",
+            process=process,
+            node=names[process],
+            host_memory=int(host),
+            device_memory=known,
+        )

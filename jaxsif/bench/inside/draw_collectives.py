@@ -29,7 +29,11 @@ def draw_curves(records, field, unit):
     """A line for each operation."""
     figure, axes = plt.subplots()
     for name in dict.fromkeys(record["operation"] for record in records):
-        own = sorted((record["size"], record[field] / unit) for record in records if record["operation"] == name)
+        own = sorted(
+            (record["size"], record[field] / unit)
+            for record in records
+            if record["operation"] == name
+        )
         axes.plot(*zip(*own, strict=True), label=name)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

@@ -1,4 +1,6 @@
-"""The start of each task as a bar of its phases, one panel for each variant; of several rounds the last one."""
+"""The start of each task as a bar of its phases, one panel for each variant; of several rounds the
+last one.
+"""
 
 import matplotlib.pyplot as plt
 import style
@@ -23,12 +25,16 @@ def draw(_header, records):
     bar = min(0.22, 12 / len(tasks))  # inches
     size = (8, 1.2 + sum(0.5 + bar * len(group) for group in groups))
     ratios = [0.5 + bar * len(group) for group in groups]
-    figure, panels = plt.subplots(len(groups), figsize=size, sharex=True, squeeze=False, height_ratios=ratios)
+    figure, panels = plt.subplots(
+        len(groups), figsize=size, sharex=True, squeeze=False, height_ratios=ratios
+    )
     for axes, variant, group in zip(panels[:, 0], variants, groups, strict=True):
         draw_variant(axes, group, names=bar > 0.12)
         axes.set_title(f"{variant}: {TITLES[variant]}", fontsize=9, loc="left")
     panels[-1, 0].set_xlabel("seconds after the command")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
+    )
     return {"startup": figure}
 
 
@@ -37,7 +43,9 @@ def draw_variant(axes, tasks, names):
     rows = range(len(tasks))
     begin = [0.0] * len(tasks)
     for phase, colour in zip(PHASES, COLOURS, strict=True):
-        axes.barh(rows, [task[phase] for task in tasks], left=begin, height=0.8, color=colour, label=phase)
+        axes.barh(
+            rows, [task[phase] for task in tasks], left=begin, height=0.8, color=colour, label=phase
+        )
         begin = [left + task[phase] for left, task in zip(begin, tasks, strict=True)]
     labels = [f"task {task['task']}, {task['node']}" for task in tasks]
     axes.set_yticks(rows if names else [], labels if names else [], fontsize=7)

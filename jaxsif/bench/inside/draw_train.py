@@ -8,14 +8,20 @@ def draw(_header, records):
     """The figures, by name."""
     most = max(record["batch"] for record in records)
     modes = {record["mode"]: record for record in records if record["batch"] == most}
-    runs = sorted((record for record in records if record["mode"] == "sharded"), key=lambda one: one["devices"])
+    runs = sorted(
+        (record for record in records if record["mode"] == "sharded"),
+        key=lambda one: one["devices"],
+    )
     return {"steps": draw_modes(modes)} | ({"scaling": draw_scaling(runs)} if len(runs) > 1 else {})
 
 
 def draw_modes(modes):
     """A bar for each mode; of several runs the one with the most devices."""
     figure, axes = plt.subplots(figsize=(7.2, 1.2 + 0.45 * len(modes)))
-    names = [f"{name}, {one['devices']} device{'s' * (one['devices'] > 1)}" for name, one in modes.items()]
+    names = [
+        f"{name}, {one['devices']} device{'s' * (one['devices'] > 1)}"
+        for name, one in modes.items()
+    ]
     bars = axes.barh(names, [1e3 * one["step_time"] for one in modes.values()], height=0.6)
     axes.bar_label(bars, fmt="%.3g", padding=3)
     axes.set(xlabel="time of a step in ms (median)")
@@ -34,7 +40,12 @@ def draw_scaling(runs):
     ideal = [speeds[0] * number / devices[0] for number in devices]
     axes.plot(devices, ideal, color=style.GREY, linestyle="--", marker="", label="ideal")
     for number, speed, one in list(zip(devices, speeds, runs, strict=True))[1:]:
-        place = {"xytext": (4, -12), "textcoords": "offset points", "fontsize": 8, "color": style.GREY}
+        place = {
+            "xytext": (4, -12),
+            "textcoords": "offset points",
+            "fontsize": 8,
+            "color": style.GREY,
+        }
         axes.annotate(f"{100 * one['efficiency']:.2g}%", (number, speed), **place)
     axes.set(xscale="log", yscale="log", xlabel="devices", ylabel="examples per second")
     axes.set_xscale("log", base=2)

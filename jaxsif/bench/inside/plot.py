@@ -1,4 +1,5 @@
-"""Draw results: python plot.py FOLDER; prints the names of the files, exit status 3 without matplotlib.
+"""Draw results: python plot.py FOLDER; prints the names of the files, exit status 3 without
+matplotlib.
 
 What a benchmark draws is a function draw(header, records) -> {name: figure} of draw_BENCH.py.
 """

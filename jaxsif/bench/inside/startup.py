@@ -1,10 +1,11 @@
-"""Where the seconds of a start go: each process looks at the clock between its phases, from the command's start on.
+"""Where the seconds of a start go: each process looks at the clock between its phases, from the
+command's start on.
 
     startup.py --began SECONDS [--depth N]
 
-`--began` is the time of the command. Process 0 prints a record for each task: its node, the seconds of each phase, and
-by how much its node's clock is ahead of process 0's, as far as messages prove it; that is taken out of the phases.
-Other modules are imported when they have been measured.
+`--began` is the time of the command. Process 0 prints a record for each task: its node, the seconds
+of each phase, and by how much its node's clock is ahead of process 0's, as far as messages prove
+it; that is taken out of the phases. Other modules are imported when they have been measured.
 """
 
 import time
@@ -15,7 +16,16 @@ import argparse  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 
-PHASES = ("launch", "container", "python", "import", "initialize", "devices", "compile", "collective")
+PHASES = (
+    "launch",
+    "container",
+    "python",
+    "import",
+    "initialize",
+    "devices",
+    "compile",
+    "collective",
+)
 
 
 def process_start(pid):
@@ -67,7 +77,9 @@ def gather(record, size=4096):
 
 
 def watch_rounds(rounds=5):
-    """This clock before and after each of a few rounds in which every process hears of every other one."""
+    """This clock before and after each of a few rounds in which every process hears of every other
+    one.
+    """
     from jax.experimental import multihost_utils
 
     seen = []
@@ -79,7 +91,8 @@ def watch_rounds(rounds=5):
 
 
 def clock_ahead(mine, first):
-    """How far a clock must be ahead of process 0's, by the rounds that both saw; 0 where they do not tell.
+    """How far a clock must be ahead of process 0's, by the rounds that both saw; 0 where they do
+    not tell.
 
     Nobody leaves a round before everybody has entered it.
     """
@@ -90,13 +103,19 @@ def clock_ahead(mine, first):
 
 def measure(options):
     """The time at the end of each phase."""
-    task = os.environ.get("SLURM_TASK_PID") or os.getpgid(0)  # what the launcher started on this node
+    # What the launcher started on this node.
+    task = os.environ.get("SLURM_TASK_PID") or os.getpgid(0)
     times = [process_start(task), process_start(os.getpid()), FIRST_LINE]
     import jax
 
     times.append(time.time())
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    for step in (jax.distributed.initialize, jax.devices, lambda: compile_chain(options.depth), sum_over_all):
+    for step in (
+        jax.distributed.initialize,
+        jax.devices,
+        lambda: compile_chain(options.depth),
+        sum_over_all,
+    ):
         step()
         times.append(time.time())
     return times

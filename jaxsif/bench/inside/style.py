@@ -1,4 +1,6 @@
-"""How plots look: colours that colour-blind people tell apart (Okabe and Ito), and a marker of its own for each."""
+"""How plots look: colours that colour-blind people tell apart (Okabe and Ito), and a marker of its
+own for each.
+"""
 
 import matplotlib.pyplot as plt
 from cycler import cycler
@@ -31,15 +33,23 @@ def apply():
 
 def title(header):
     """What was measured on what."""
-    words = [f"{header[name]} {name}" for name in ("nodes", "processes", "devices") if name in header]
-    words += [f"{label}{header[name]}" for name, label in (("device", ""), ("jax", "JAX ")) if name in header]
+    words = [
+        f"{header[name]} {name}" for name in ("nodes", "processes", "devices") if name in header
+    ]
+    words += [
+        f"{label}{header[name]}"
+        for name, label in (("device", ""), ("jax", "JAX "))
+        if name in header
+    ]
     return f"{header['bench']}: {', '.join([*words, header['created'][:10]])}"
 
 
 def render_seconds(value):
     """Such as '200 µs', for ticks."""
     unit, name = next(
-        (unit, name) for unit, name in ((1e-6, "µs"), (1e-3, "ms"), (1, "s")) if value < 999 * unit or name == "s"
+        (unit, name)
+        for unit, name in ((1e-6, "µs"), (1e-3, "ms"), (1, "s"))
+        if value < 999 * unit or name == "s"
     )
     return f"{value / unit:g} {name}"
 
@@ -54,7 +64,9 @@ def render_bytes(value):
 
 
 def log_axis(axis, render):
-    """Ticks at 1, 2 and 5 times powers of ten, where there is room for them, as `render` writes them."""
+    """Ticks at 1, 2 and 5 times powers of ten, where there is room for them, as `render` writes
+    them.
+    """
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 500 * low else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _position: render(value)))

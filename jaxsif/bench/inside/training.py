@@ -1,4 +1,6 @@
-"""slurm/train/train.py, with what it reports as a record: python training.py FOLDER-OF-TRAIN.PY --mode MODE ..."""
+"""slurm/train/train.py, with what it reports as a record: python training.py FOLDER-OF-TRAIN.PY
+--mode MODE ...
+"""
 
 import argparse
 import sys

@@ -33,13 +33,28 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif bench collectives`."""
     group = add_bench_options(parser)
-    group.add_argument("--operations", metavar="LIST", default=",".join(OPERATIONS), help="which, separated by commas")
-    group.add_argument("--sizes", metavar="RANGE", default="1KiB-1GiB", help="from one to another, or a list")
     group.add_argument(
-        "--iterations", metavar="N", type=count, default=0, help="of each; else as many as fit in --seconds"
+        "--operations",
+        metavar="LIST",
+        default=",".join(OPERATIONS),
+        help="which, separated by commas",
     )
-    group.add_argument("--seconds", metavar="S", type=positive, default=1.0, help="how long to measure each size")
-    group.add_argument("--link-size", metavar="SIZE", default="4MiB", help="what a device sends over a link")
+    group.add_argument(
+        "--sizes", metavar="RANGE", default="1KiB-1GiB", help="from one to another, or a list"
+    )
+    group.add_argument(
+        "--iterations",
+        metavar="N",
+        type=count,
+        default=0,
+        help="of each; else as many as fit in --seconds",
+    )
+    group.add_argument(
+        "--seconds", metavar="S", type=positive, default=1.0, help="how long to measure each size"
+    )
+    group.add_argument(
+        "--link-size", metavar="SIZE", default="4MiB", help="what a device sends over a link"
+    )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -50,14 +65,26 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise JaxsifError(f"no operation {unknown[0]!r}", "--operations", ", ".join(OPERATIONS))
     sizes = parse_sizes(arguments.sizes, "--sizes")
     program = ["collectives.py", arguments.operations, ",".join(map(str, sizes))]
-    program += [str(arguments.iterations), str(arguments.seconds), str(parse_bytes(arguments.link_size, "--link-size"))]
+    program += [
+        str(arguments.iterations),
+        str(arguments.seconds),
+        str(parse_bytes(arguments.link_size, "--link-size")),
+    ]
 
     def measure(bench: Bench) -> int:
         def refine(record: Record) -> Record:
-            return add_bandwidths(record, bench.header["devices"]) if record["record"] == "operation" else record
+            return (
+                add_bandwidths(record, bench.header["devices"])
+                if record["record"] == "operation"
+                else record
+            )
 
         status = bench.run(*program, refine=refine)
-        links = {(one["from"], one["to"]): one["bandwidth"] for one in bench.records if one["record"] == "link"}
+        links = {
+            (one["from"], one["to"]): one["bandwidth"]
+            for one in bench.records
+            if one["record"] == "link"
+        }
         for line in render_blame(find_slow_nodes(links, _SLOW)):
             note(line)
         return status

@@ -23,7 +23,9 @@ exit status:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif bench compare`."""
-    parser.add_argument("old", metavar="A", help="older results: their folder, or its results.jsonl")
+    parser.add_argument(
+        "old", metavar="A", help="older results: their folder, or its results.jsonl"
+    )
     parser.add_argument("new", metavar="B", help="newer ones")
     add_comparison(parser)
 

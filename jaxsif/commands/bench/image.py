@@ -23,10 +23,16 @@ example:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif bench image`."""
-    parser.add_argument("--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)")
-    parser.add_argument("--package", default="numpy", metavar="NAME", help="the package that changes (numpy)")
+    parser.add_argument(
+        "--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)"
+    )
+    parser.add_argument(
+        "--package", default="numpy", metavar="NAME", help="the package that changes (numpy)"
+    )
     parser.add_argument("--source", default=".", metavar="FOLDER", help="the clone (.)")
-    parser.add_argument("--work", default="build", metavar="FOLDER", help="where a folder is made meanwhile (build)")
+    parser.add_argument(
+        "--work", default="build", metavar="FOLDER", help="where a folder is made meanwhile (build)"
+    )
     what = f"seconds before each build, in which the disk may come to rest ({image.PAUSE})"
     parser.add_argument("--pause", type=count, default=image.PAUSE, metavar="S", help=what)
     add_result_options(parser)
@@ -43,9 +49,19 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     def measure(bench: Bench) -> int:
         bench.header["flavour"] = flavour
         with tempfile.TemporaryDirectory(prefix="bench-image-", dir=work) as folder:
-            builds = image.Builds(source, flavour, package, runtime, Path(folder), environ, note, pause)
+            builds = image.Builds(
+                source, flavour, package, runtime, Path(folder), environ, note, pause
+            )
             for way, seconds, size in builds.run():
-                bench.add({"record": "build", "flavour": flavour, "way": way, "time": seconds, "size": size})
+                bench.add(
+                    {
+                        "record": "build",
+                        "flavour": flavour,
+                        "way": way,
+                        "time": seconds,
+                        "size": size,
+                    }
+                )
         print("\n".join(image.summarize(bench.records)))
         return 0
 

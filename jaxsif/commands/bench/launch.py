@@ -34,10 +34,17 @@ _USED = ("image", "nodes", "ntasks-per-node", "time", "partition", "account", "c
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif bench launch`."""
-    group = add_bench_options(parser, tuple(option.key for option in OPTIONS if option.key not in _USED))
-    group.add_argument("--pairs", metavar="N", type=count, default=20, help="how often each of both is started")
+    group = add_bench_options(
+        parser, tuple(option.key for option in OPTIONS if option.key not in _USED)
+    )
     group.add_argument(
-        "--bound-ratio", metavar="RATIO", type=positive, help="fail when jaxsif run takes so many times as long"
+        "--pairs", metavar="N", type=count, default=20, help="how often each of both is started"
+    )
+    group.add_argument(
+        "--bound-ratio",
+        metavar="RATIO",
+        type=positive,
+        help="fail when jaxsif run takes so many times as long",
     )
 
 
@@ -50,7 +57,12 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     def measure(bench: Bench) -> int:
         for name, times in _measure(_find_ways(bench), pairs, environ).items():
             medians[name] = statistics.median(times)
-            figures = {"median": medians[name], "fastest": min(times), "slowest": max(times), "starts": pairs}
+            figures = {
+                "median": medians[name],
+                "fastest": min(times),
+                "slowest": max(times),
+                "starts": pairs,
+            }
             bench.add({"record": "way", "way": name, **figures})
         return 0
 
@@ -66,7 +78,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _find_ways(bench: Bench) -> dict[str, tuple[str, ...]]:
     """The two commands."""
-    said = {**bench.said, "nodes": bench.said["nodes"] or 1, "ntasks_per_node": bench.said["ntasks_per_node"] or 1}
+    said = {
+        **bench.said,
+        "nodes": bench.said["nodes"] or 1,
+        "ntasks_per_node": bench.said["ntasks_per_node"] or 1,
+    }
     allocation = Allocation.from_environ(bench.environ)
     prepared = prepare({**said, "launcher": SRUN}, ("true",), allocation, bench.environ, bench.note)
     settings, host = prepared.settings, prepared.host  # also those of a jaxsif.toml
@@ -76,7 +92,16 @@ def _find_ways(bench: Bench) -> dict[str, tuple[str, ...]]:
     tasks, image = f"--ntasks={said['nodes'] * said['ntasks_per_node']}", str(host.image)
     return {
         "jaxsif run": (*_ourselves(), "run", f"--image={image}", *words, "--", "true"),
-        "bare srun": (SRUN, *words, tasks, require_runtime(bench.environ).command, "run", "--nv", image, "true"),
+        "bare srun": (
+            SRUN,
+            *words,
+            tasks,
+            require_runtime(bench.environ).command,
+            "run",
+            "--nv",
+            image,
+            "true",
+        ),
     }
 
 
@@ -85,8 +110,12 @@ def _ourselves() -> tuple[str, ...]:
     return (sys.argv[0],) if os.access(sys.argv[0], os.X_OK) else (sys.executable, "-m", "jaxsif")
 
 
-def _measure(ways: Mapping[str, Sequence[str]], pairs: int, environ: Mapping[str, str]) -> dict[str, list[float]]:
-    """The times of each way; they take turns, and who is first changes, so that a drift of the machine favours none."""
+def _measure(
+    ways: Mapping[str, Sequence[str]], pairs: int, environ: Mapping[str, str]
+) -> dict[str, list[float]]:
+    """The times of each way; they take turns, and who is first changes, so that a drift of the
+    machine favours none.
+    """
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(pairs + 1):
         for name in list(ways)[:: -1 if number % 2 else 1]:

@@ -35,11 +35,15 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     said = vars(arguments)
     results = read_results(said.pop("results"), "FOLDER")
     fixed = {option.key for option in OPTIONS if option.key not in _USED}
-    host = prepare({**said, "launcher": LOCAL, "compile_cache": False}, ("python",), None, environ, note, fixed).host
+    host = prepare(
+        {**said, "launcher": LOCAL, "compile_cache": False}, ("python",), None, environ, note, fixed
+    ).host
     names = draw(results.file.parent, host, environ)
     if not names:
         name = results.header["bench"]
-        raise JaxsifError(f"there are no plots of jaxsif bench {name}", "FOLDER", "see its results.csv")
+        raise JaxsifError(
+            f"there are no plots of jaxsif bench {name}", "FOLDER", "see its results.csv"
+        )
     for name in names:
         print(results.file.parent / name)
     return 0

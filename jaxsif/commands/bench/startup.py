@@ -25,12 +25,23 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif bench startup`."""
-    leave_out = ("containers", "stage", "compile-cache", "compile-cache-folder")  # what the variants set
+    # What the variants set.
+    leave_out = ("containers", "stage", "compile-cache", "compile-cache-folder")
     what = add_bench_options(parser, leave_out)
     names = ",".join(startup.VARIANTS)
-    what.add_argument("--variants", default=names, metavar="LIST", help=f"some of {names} (all that can be here)")
-    what.add_argument("--rounds", type=count, default=2, metavar="N", help="how often each has its turn (2)")
-    what.add_argument("--depth", type=count, default=8, metavar="N", help="layers of the program that is compiled (8)")
+    what.add_argument(
+        "--variants", default=names, metavar="LIST", help=f"some of {names} (all that can be here)"
+    )
+    what.add_argument(
+        "--rounds", type=count, default=2, metavar="N", help="how often each has its turn (2)"
+    )
+    what.add_argument(
+        "--depth",
+        type=count,
+        default=8,
+        metavar="N",
+        help="layers of the program that is compiled (8)",
+    )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -40,5 +51,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     variants, missing = startup.parse_variants(text, Allocation.from_environ(environ) is not None)
     for name in missing:
         note(f"variant {name} is left out: it needs a job, such as one of salloc")
-    environ = {name: value for name, value in environ.items() if name != CACHE}  # of one's own: it is warm already
-    return run_bench("startup", arguments, environ, lambda bench: startup.measure(bench, variants, rounds, depth))
+    # Of one's own: it is warm already.
+    environ = {name: value for name, value in environ.items() if name != CACHE}
+    return run_bench(
+        "startup", arguments, environ, lambda bench: startup.measure(bench, variants, rounds, depth)
+    )

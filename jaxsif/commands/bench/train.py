@@ -38,7 +38,9 @@ _NUMBERS = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif bench train`."""
     group = add_bench_options(parser)
-    group.add_argument("--modes", metavar="LIST", default=",".join(train.MODES), help="which, separated by commas")
+    group.add_argument(
+        "--modes", metavar="LIST", default=",".join(train.MODES), help="which, separated by commas"
+    )
     group.add_argument(
         "--scaling",
         choices=(train.WEAK, train.STRONG),
@@ -47,9 +49,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="mode sharded on 1, 2, 4, ... processes, too (weak)",
     )
     group.add_argument("--model", choices=("mlp", "transformer"), default="mlp")
-    group.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of what is computed")
+    group.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of what is computed",
+    )
     for name, (default, what) in _NUMBERS.items():
-        group.add_argument(f"--{name}", metavar="N", type=count, default=default, help=f"{what} ({default})")
+        group.add_argument(
+            f"--{name}", metavar="N", type=count, default=default, help=f"{what} ({default})"
+        )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

@@ -21,13 +21,24 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif image build`."""
-    parser.add_argument("--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)")
-    parser.add_argument("--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)")
-    parser.add_argument("--output", default="build/images", metavar="FOLDER", help="finished images (build/images)")
     parser.add_argument(
-        "--cache", default="build/cache", metavar="FOLDER", help="base systems and wheels (build/cache)"
+        "--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)"
     )
-    parser.add_argument("--base", metavar="ADDRESS", help="docker://… or a local image with apt, to build on")
+    parser.add_argument(
+        "--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)"
+    )
+    parser.add_argument(
+        "--output", default="build/images", metavar="FOLDER", help="finished images (build/images)"
+    )
+    parser.add_argument(
+        "--cache",
+        default="build/cache",
+        metavar="FOLDER",
+        help="base systems and wheels (build/cache)",
+    )
+    parser.add_argument(
+        "--base", metavar="ADDRESS", help="docker://… or a local image with apt, to build on"
+    )
     parser.add_argument("--force", action="store_true", help="build also when nothing changed")
 
 

@@ -38,7 +38,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Compare and print."""
-    a, b = (find_image(Setting(image, name)).path for image, name in ((arguments.a, "A"), (arguments.b, "B")))
+    a, b = (
+        find_image(Setting(image, name)).path
+        for image, name in ((arguments.a, "A"), (arguments.b, "B"))
+    )
     comparison = compare_images(a, b, require_runtime(environ).command, environ, _show)
     if arguments.json:
         print(json.dumps(comparison_as_json(comparison), indent=1))

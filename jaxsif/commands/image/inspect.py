@@ -25,13 +25,19 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif image inspect`."""
-    parser.add_argument("image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)")
-    parser.add_argument("--json", action="store_true", help="print JSON: each fact or null, and notes")
+    parser.add_argument(
+        "image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: each fact or null, and notes"
+    )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the facts."""
-    facts = inspect_image(find_image(resolve_image(arguments.image, environ, note, "IMAGE")).path, environ)
+    facts = inspect_image(
+        find_image(resolve_image(arguments.image, environ, note, "IMAGE")).path, environ
+    )
     if arguments.json:
         print(json.dumps(facts_as_json(facts), indent=1))
     else:

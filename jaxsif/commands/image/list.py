@@ -22,7 +22,9 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif image list`."""
-    parser.add_argument("--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)")
+    parser.add_argument(
+        "--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

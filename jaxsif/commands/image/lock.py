@@ -40,13 +40,23 @@ exit status:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif image lock`."""
-    parser.add_argument("--flavour", metavar="NAME", help="a file of containers/locks, without .in (all)")
+    parser.add_argument(
+        "--flavour", metavar="NAME", help="a file of containers/locks, without .in (all)"
+    )
     parser.add_argument("--platform", choices=PLATFORMS, help="the machines that it is for (both)")
     parser.add_argument("--jax", metavar="VERSION", help="this version of JAX")
-    parser.add_argument("--python", default="3.13", metavar="VERSION", help="the image's Python (3.13)")
-    parser.add_argument("--upgrade", action="store_true", help="to the newest versions, instead of what is locked")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a lock would change")
-    parser.add_argument("--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)")
+    parser.add_argument(
+        "--python", default="3.13", metavar="VERSION", help="the image's Python (3.13)"
+    )
+    parser.add_argument(
+        "--upgrade", action="store_true", help="to the newest versions, instead of what is locked"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit status 1 if a lock would change"
+    )
+    parser.add_argument(
+        "--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)"
+    )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -55,7 +65,9 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     flavours = select_flavours(root, arguments.flavour)
     platforms = [arguments.platform] if arguments.platform else list(PLATFORMS)
     options = LockOptions(arguments.upgrade, arguments.jax, arguments.python)
-    print(f"resolving {', '.join(flavours)} for {', '.join(platforms)}", file=sys.stderr, flush=True)
+    print(
+        f"resolving {', '.join(flavours)} for {', '.join(platforms)}", file=sys.stderr, flush=True
+    )
     locks = resolve_locks(root, flavours, platforms, options, environ)
     for lock in locks:
         _print_changes(lock, arguments.check)

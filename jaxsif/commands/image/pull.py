@@ -32,12 +32,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="https://…, http://…, oras://… or docker://…")
     parser.add_argument("--output", metavar="PATH", help="the file to make, or its folder (.)")
     parser.add_argument(
-        "--digest", type=_digest, metavar="sha256:HEX", help="what the image's digest must be, see jaxsif image verify"
+        "--digest",
+        type=_digest,
+        metavar="sha256:HEX",
+        help="what the image's digest must be, see jaxsif image verify",
     )
-    parser.add_argument("--sha256", type=_hexadecimal, metavar="HEX", help="what the whole file's SHA-256 must be")
+    parser.add_argument(
+        "--sha256", type=_hexadecimal, metavar="HEX", help="what the whole file's SHA-256 must be"
+    )
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument(
-        "--timeout", type=_seconds, default=30.0, metavar="SECONDS", help="of silence, before another try (30)"
+        "--timeout",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="of silence, before another try (30)",
     )
 
 
@@ -67,11 +76,16 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return 0
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and wanted == Wanted(None, None):
-        print("jaxsif: warning: anybody on the way can change what comes over http; give --digest", file=sys.stderr)
+        print(
+            "jaxsif: warning: anybody on the way can change what comes over http; give --digest",
+            file=sys.stderr,
+        )
     if parts.scheme in ("oras", "docker"):
         found = pull_by_runtime(require_runtime(environ).command, url, target, wanted, environ)
     else:
         with closing(Progress(sys.stderr, "jaxsif")) as progress:
-            found = pull_by_http(url, target, wanted, arguments.timeout, progress.note, progress.update)
+            found = pull_by_http(
+                url, target, wanted, arguments.timeout, progress.note, progress.update
+            )
     print(printable(f"{target} is pulled, digest {found}"))
     return 0

@@ -20,8 +20,12 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif image remove`."""
-    parser.add_argument("names", nargs="+", metavar="NAME", help="an image's name, with or without .sif")
-    parser.add_argument("--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)")
+    parser.add_argument(
+        "names", nargs="+", metavar="NAME", help="an image's name, with or without .sif"
+    )
+    parser.add_argument(
+        "--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)"
+    )
     parser.add_argument("--force", action="store_true", help="also when a module points to it")
 
 

@@ -24,7 +24,9 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif image sbom`."""
-    parser.add_argument("image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)")
+    parser.add_argument(
+        "image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)"
+    )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

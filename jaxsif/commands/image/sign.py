@@ -25,15 +25,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", metavar="IMAGE", help="a .sif file")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--key", metavar="FILE", help="a private key in a PEM file")
-    how.add_argument("--pgp", action="store_true", help="with a key of the runtime's PGP keyring, which may ask for it")
-    parser.add_argument("--keyidx", metavar="N", help="the number of the PGP key in `apptainer key list --secret`")
+    how.add_argument(
+        "--pgp",
+        action="store_true",
+        help="with a key of the runtime's PGP keyring, which may ask for it",
+    )
+    parser.add_argument(
+        "--keyidx", metavar="N", help="the number of the PGP key in `apptainer key list --secret`"
+    )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Sign the image."""
     if arguments.keyidx and not arguments.pgp:
         raise JaxsifError("--keyidx without --pgp", "--keyidx", "pass --pgp, or --key FILE alone")
-    with_key = ["--key", arguments.key] if arguments.key else ["--keyidx", arguments.keyidx] if arguments.keyidx else []
+    with_key = (
+        ["--key", arguments.key]
+        if arguments.key
+        else ["--keyidx", arguments.keyidx]
+        if arguments.keyidx
+        else []
+    )
     signer, already = sign(require_runtime(environ).command, arguments.image, with_key)
-    print(printable(f"{arguments.image} {'was signed already' if already else 'is signed'} by {signer}"))
+    print(
+        printable(
+            f"{arguments.image} {'was signed already' if already else 'is signed'} by {signer}"
+        )
+    )
     return 0

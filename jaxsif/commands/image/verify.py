@@ -41,7 +41,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _fingerprint(text: str) -> str:
     if not is_fingerprint(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a fingerprint of 40 digits, see `apptainer key list`")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a fingerprint of 40 digits, see `apptainer key list`"
+        )
     return text
 
 
@@ -49,6 +51,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Verify the image."""
     runtime, image = require_runtime(environ).command, arguments.image
     keys = [arguments.key] if arguments.key else arguments.pgp
-    print(printable(f"signed by {find_signer(image, keys, lambda key: verify(runtime, image, key, environ))}"))
+    print(
+        printable(
+            f"signed by {find_signer(image, keys, lambda key: verify(runtime, image, key, environ))}"
+        )
+    )
     print(f"digest    {digest(image)}")
     return 0

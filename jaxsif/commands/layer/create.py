@@ -31,9 +31,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif layer create`."""
     parser.usage = "jaxsif layer create [OPTIONS] NAME [PACKAGE...]"
     parser.add_argument("name", metavar="NAME", help="the layer's name")
-    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="as pip takes it, such as 'optax>=0.2'; a wheel")
     parser.add_argument(
-        *("-r", "--requirements"), action="append", default=[], metavar="FILE", help="packages, one on each line"
+        "packages",
+        nargs="*",
+        metavar="PACKAGE",
+        help="as pip takes it, such as 'optax>=0.2'; a wheel",
+    )
+    parser.add_argument(
+        *("-r", "--requirements"),
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="packages, one on each line",
     )
     parser.add_argument("--image", metavar="PATH", help="the image, as for jaxsif run")
     parser.add_argument(
@@ -50,12 +59,21 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     name = check_name(arguments.name, "NAME")
     requirements = read_requirements(arguments.requirements, arguments.packages)
     wanted = Wanted(name, requirements, tuple(map(normalize, arguments.allow_replace)))
-    runtime, image = require_runtime(environ), find_image(resolve_image(arguments.image, environ, note)).path
+    runtime, image = (
+        require_runtime(environ),
+        find_image(resolve_image(arguments.image, environ, note)).path,
+    )
     if name in list_names(environ):
         old = read_layer(name, environ, "NAME")
-        if not _is_same(old, wanted) or find_damage(old, environ) or not is_made_for(old, image, environ):
+        if (
+            not _is_same(old, wanted)
+            or find_damage(old, environ)
+            or not is_made_for(old, image, environ)
+        ):
             raise JaxsifError(
-                f"there is a layer {name} already", "NAME", f"jaxsif layer update {name}, or first layer remove {name}"
+                f"there is a layer {name} already",
+                "NAME",
+                f"jaxsif layer update {name}, or first layer remove {name}",
             )
         show(f"layer {name} is there already")
         return 0

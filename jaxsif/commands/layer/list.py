@@ -41,7 +41,9 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _read(name: str, environ: Mapping[str, str]) -> Layer | str:
-    """The layer, or only its name where its JSON is damaged: the other layers are listed all the same."""
+    """The layer, or only its name where its JSON is damaged: the other layers are listed all the
+    same.
+    """
     try:
         return read_layer(name, environ, "jaxsif layer list")
     except JaxsifError as error:
@@ -66,7 +68,11 @@ def find_status(layer: Layer, environ: Mapping[str, str]) -> str:
     """'ok', 'stale' or 'damaged'."""
     if find_damage(layer, environ):
         return _DAMAGED
-    images = [image for image in (layer.image, environ.get("JAX_IMAGE")) if image and os.path.exists(image)]
+    images = [
+        image
+        for image in (layer.image, environ.get("JAX_IMAGE"))
+        if image and os.path.exists(image)
+    ]
     return "ok" if any(_fits(layer, image, environ) for image in images) else "stale"
 
 

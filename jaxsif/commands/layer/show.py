@@ -36,7 +36,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         ("size", f"{layer.size / 1e6:.1f} MB"),
         ("requirements", "\n".join(layer.requirements)),
         ("may replace", "\n".join(layer.allow_replace)),
-        ("packages", "\n".join(f"{name} {version}" for name, version in sorted(layer.packages.items()))),
+        (
+            "packages",
+            "\n".join(f"{name} {version}" for name, version in sorted(layer.packages.items())),
+        ),
     ]
     for name, value in rows:
         for index, line in enumerate(value.splitlines()):

@@ -20,10 +20,16 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif module add`."""
-    parser.add_argument("image", metavar="IMAGE", help="the image, a .sif file that all nodes see at this path")
-    parser.add_argument("--name", help="name of the module behind jax/; needed for an image without jaxsif's labels")
+    parser.add_argument(
+        "image", metavar="IMAGE", help="the image, a .sif file that all nodes see at this path"
+    )
+    parser.add_argument(
+        "--name", help="name of the module behind jax/; needed for an image without jaxsif's labels"
+    )
     parser.add_argument("--default", action="store_true", help="make it the default")
-    parser.add_argument("--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)")
+    parser.add_argument(
+        "--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)"
+    )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

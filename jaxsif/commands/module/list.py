@@ -23,7 +23,9 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif module list`."""
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")
-    parser.add_argument("--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)")
+    parser.add_argument(
+        "--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)"
+    )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -37,7 +39,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     width = max((len(str(row["name"])) for row in rows), default=0)
     for row in rows:
         mark, missing = "*" if row["default"] else " ", "" if row["exists"] else "  (missing)"
-        print(printable(f"{mark} {row['name']:{width}}  jaxsif {row['launcher']}  {row['image']}{missing}"))
+        print(
+            printable(
+                f"{mark} {row['name']:{width}}  jaxsif {row['launcher']}  {row['image']}{missing}"
+            )
+        )
     return 0
 
 

@@ -18,8 +18,12 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `jaxsif module remove`."""
-    parser.add_argument("name", metavar="NAME", help="one of jaxsif module list, with or without jax/")
-    parser.add_argument("--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)")
+    parser.add_argument(
+        "name", metavar="NAME", help="one of jaxsif module list, with or without jax/"
+    )
+    parser.add_argument(
+        "--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)"
+    )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

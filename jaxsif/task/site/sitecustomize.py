@@ -1,6 +1,8 @@
-"""Python imports the first sitecustomize on its path at start: import jaxsif's task package, then step aside.
+"""Python imports the first sitecustomize on its path at start: import jaxsif's task package, then
+step aside.
 
-The folder leaves sys.path again and the image's own sitecustomize, if it has one, runs as if this one were not here.
+The folder leaves sys.path again and the image's own sitecustomize, if it has one, runs as if this
+one were not here.
 """
 
 import importlib
@@ -32,7 +34,8 @@ def _step_aside() -> None:
         if error.name != "sitecustomize":
             raise
         if own is not None:
-            sys.modules["sitecustomize"] = own  # the import system expects to find what it just loaded
+            # The import system expects to find what it just loaded.
+            sys.modules["sitecustomize"] = own
 
 
 _import_task()
