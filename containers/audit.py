@@ -2,9 +2,8 @@
 
     audit.py [--osv-url URL] [FOLDER]
 
-Each package of FOLDER/*.txt (containers/locks) is looked up by pip-audit, in OSV's database or else
-in PyPI's. FOLDER/exceptions.toml has those that we live with, each with a reason and the day on
-which it ends.
+Each package of FOLDER/*.txt (containers/locks) is looked up by pip-audit, in OSV's database or else in PyPI's.
+FOLDER/exceptions.toml has those that we live with, each with a reason and the day on which it ends.
 
 exit status:
   0  nothing is known that has no exception      1  something is, or an exception has ended or is not needed
@@ -23,8 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxsif.builds.lock import read_pins
 from jaxsif.errors import JaxsifError, printable
-from jaxsif.images.lock import read_pins
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -68,12 +67,8 @@ class Answer(NamedTuple):
 
 def main() -> int:
     """Print what is known, and return the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--osv-url", metavar="URL", help="where OSV's database answers, for mirrors"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--osv-url", metavar="URL", help="where OSV's database answers, for mirrors")
     parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=LOCKS)
     arguments = parser.parse_args()
     try:
@@ -81,18 +76,13 @@ def main() -> int:
     except JaxsifError as error:
         print(error.render(), file=sys.stderr)
         return BAD_EXCEPTIONS
-    locks = {
-        path.name: read_pins(path.read_text()) for path in sorted(arguments.folder.glob("*.txt"))
-    }
+    locks = {path.name: read_pins(path.read_text()) for path in sorted(arguments.folder.glob("*.txt"))}
     pins = sorted({pin for lock in locks.values() for pin in lock})
     answer = ask(pins, arguments.osv_url)
     status = FOUND if report(answer, locks, exemptions, datetime.date.today()) else 0
     missing = [pin for pin in pins if pin not in answer.checked]
     if missing:
-        print(
-            f"not checked: {len(missing)} of {len(pins)} packages: {printable(answer.problem)}",
-            file=sys.stderr,
-        )
+        print(f"not checked: {len(missing)} of {len(pins)} packages: {printable(answer.problem)}", file=sys.stderr)
         return status or NOT_CHECKED
     print(f"{len(pins)} packages in {len(locks)} locks checked")
     return status
@@ -104,10 +94,7 @@ def read_exemptions(path: Path) -> list[Exemption]:
         tables = tomllib.loads(path.read_text()).get("exception", []) if path.exists() else []
     except tomllib.TOMLDecodeError as error:
         raise JaxsifError(f"cannot read {path}: {error}", "", "correct the file") from error
-    return [
-        _read_exemption(table, f"[[exception]] {number} in {path}")
-        for number, table in enumerate(tables, 1)
-    ]
+    return [_read_exemption(table, f"[[exception]] {number} in {path}") for number, table in enumerate(tables, 1)]
 
 
 def _read_exemption(table: Mapping[str, Any], where: str) -> Exemption:
@@ -115,9 +102,7 @@ def _read_exemption(table: Mapping[str, Any], where: str) -> Exemption:
     for key, kind in kinds.items():
         if type(table.get(key)) is not kind or not table[key]:
             raise JaxsifError(f"an exception has no {key}", where, f"give {', '.join(kinds)}")
-    return Exemption(
-        (table["package"], table["version"]), table["id"], table["until"], table["reason"]
-    )
+    return Exemption((table["package"], table["version"]), table["id"], table["until"], table["reason"])
 
 
 def ask(pins: Sequence[Pin], osv_url: str | None) -> Answer:
@@ -137,21 +122,8 @@ def _ask(source: str, options: Sequence[str], pins: Sequence[Pin]) -> Answer:
     with tempfile.TemporaryDirectory(prefix="jaxsif-audit-") as folder:
         # Not the locks themselves: of those pip-audit takes only what this Python would install.
         (Path(folder) / "pylock.toml").write_text(_render_pylock(pins))
-        argv = [
-            sys.executable,
-            "-m",
-            "pip_audit",
-            "--locked",
-            "--format=json",
-            "--progress-spinner=off",
-            "--aliases",
-        ]
-        argv += [
-            f"--vulnerability-service={source}",
-            f"--cache-dir={folder}/cache",
-            *options,
-            folder,
-        ]
+        argv = [sys.executable, "-m", "pip_audit", "--locked", "--format=json", "--progress-spinner=off", "--aliases"]
+        argv += [f"--vulnerability-service={source}", f"--cache-dir={folder}/cache", *options, folder]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     try:
         said = json.loads(done.stdout)["dependencies"]
@@ -163,17 +135,12 @@ def _ask(source: str, options: Sequence[str], pins: Sequence[Pin]) -> Answer:
 
 def _render_pylock(pins: Sequence[Pin]) -> str:
     """Return a lock of PEP 751, which may name a package several times."""
-    packages = (
-        f"[[packages]]\nname = {json.dumps(name)}\nversion = {json.dumps(version)}\n"
-        for name, version in pins
-    )
+    packages = (f"[[packages]]\nname = {json.dumps(name)}\nversion = {json.dumps(version)}\n" for name, version in pins)
     return 'lock-version = "1.0"\ncreated-by = "jaxsif"\n' + "".join(packages)
 
 
 def parse_answer(dependencies: Sequence[Mapping[str, Any]]) -> Answer:
-    """Return what the JSON of pip-audit says; it counts a package that the source does not know as
-    without fault.
-    """
+    """Return what the JSON of pip-audit says; it counts a package that the source does not know as without fault."""
     skipped = [one["skip_reason"] for one in dependencies if "skip_reason" in one]
     checked = [one for one in dependencies if "skip_reason" not in one]
     found = (
@@ -186,18 +153,11 @@ def parse_answer(dependencies: Sequence[Mapping[str, Any]]) -> Answer:
         for one in checked
         for vulnerability in one["vulns"]
     )
-    return Answer(
-        frozenset((one["name"], one["version"]) for one in checked),
-        tuple(found),
-        "; ".join(skipped[:1]),
-    )
+    return Answer(frozenset((one["name"], one["version"]) for one in checked), tuple(found), "; ".join(skipped[:1]))
 
 
 def report(
-    answer: Answer,
-    locks: Mapping[str, Sequence[Pin]],
-    exemptions: Sequence[Exemption],
-    today: datetime.date,
+    answer: Answer, locks: Mapping[str, Sequence[Pin]], exemptions: Sequence[Exemption], today: datetime.date
 ) -> bool:
     """Print each vulnerability; return whether one has no exception, or an exception is of no use."""
     bad = list(_find_bad(answer, locks, exemptions, today))
@@ -211,10 +171,7 @@ def report(
 
 
 def _find_bad(
-    answer: Answer,
-    locks: Mapping[str, Sequence[Pin]],
-    exemptions: Sequence[Exemption],
-    today: datetime.date,
+    answer: Answer, locks: Mapping[str, Sequence[Pin]], exemptions: Sequence[Exemption], today: datetime.date
 ) -> Iterator[str]:
     for found in answer.found:
         ends = [exemption.until for exemption in exemptions if exemption.covers(found)]
@@ -222,17 +179,11 @@ def _find_bad(
             continue
         where = ", ".join(name for name, pins in locks.items() if found.pin in pins)
         ended = f", whose exception ended on {max(ends)}" if ends else ""
-        repaired = (
-            f"repaired in {', '.join(found.repaired)}"
-            if found.repaired
-            else "no version repairs it"
-        )
+        repaired = f"repaired in {', '.join(found.repaired)}" if found.repaired else "no version repairs it"
         yield f"{'=='.join(found.pin)} ({where}): {', '.join(sorted(found.names))}{ended}, {repaired}: {found.text}"
     for exemption in exemptions:
         locked = any(exemption.pin in pins for pins in locks.values())
-        if not locked or (
-            exemption.pin in answer.checked and not any(map(exemption.covers, answer.found))
-        ):
+        if not locked or (exemption.pin in answer.checked and not any(map(exemption.covers, answer.found))):
             yield f"the exception for {exemption.name} in {'=='.join(exemption.pin)} is not needed: remove it"
 
 

@@ -1,11 +1,9 @@
-"""The image's %test, on a machine with or without a GPU. Arguments: the version of JAX that is
-locked, what to check.
+"""The image's %test, on a machine with or without a GPU. Arguments: the version of JAX that is locked, what to check.
 
-jax: JAX computes over two CPU devices, and loads the CUDA libraries that it loads by name.
-libraries: all those that the wheels list are there, but for those left out on purpose, and each
-finds every library that it needs, but for those that come with the driver of the host; the drivers
-of libibverbs can be loaded. Both, unless told otherwise; a build checks the libraries where they
-are installed, and JAX in the finished image.
+jax: JAX computes over two CPU devices, and loads the CUDA libraries that it loads by name. libraries: all those that
+the wheels list are there, but for those left out on purpose, and each finds every library that it needs, but for those
+that come with the driver of the host; the drivers of libibverbs can be loaded. Both, unless told otherwise; a build
+checks the libraries where they are installed, and JAX in the finished image.
 """
 
 from __future__ import annotations
@@ -29,8 +27,7 @@ from pathlib import Path
 DRIVER_LIBRARIES = {"libcuda.so.1", "libnvidia-ml.so.1"}
 # Patterns of what the build has removed, a line each, relative to site-packages.
 LEFT_OUT = Path(__file__).with_name("left-out")
-# The dynamic linker of x86_64 is in lib64, of aarch64 in lib.
-LINKER = next(Path("/").glob("lib*/ld-linux-*.so.*"))
+LINKER = next(Path("/").glob("lib*/ld-linux-*.so.*"))  # the dynamic linker of x86_64 is in lib64, of aarch64 in lib
 
 
 def shared_libraries(folder: Path) -> Iterator[Path]:
@@ -43,43 +40,25 @@ def shared_libraries(folder: Path) -> Iterator[Path]:
 
 
 def missing_libraries(library: Path) -> list[str]:
-    """What the dynamic linker does not find of `library`'s needs, the driver's aside, or why it
-    cannot look.
-    """
+    """What the dynamic linker does not find of `library`'s needs, the driver's aside, or why it cannot look."""
     # As ldd does, without its shell; `--list` would end at the first library that is not found.
-    environ = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("LD_LIBRARY_PATH", "LD_PRELOAD")
-    }
+    environ = {name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
     environ["LD_TRACE_LOADED_OBJECTS"] = "1"
-    done = subprocess.run(
-        [LINKER, library], env=environ, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([LINKER, library], env=environ, capture_output=True, text=True, check=False)
     names = {line.split()[0] for line in done.stdout.splitlines() if line.endswith("=> not found")}
-    versions = {
-        line.split(": ", 1)[1]
-        for line in done.stderr.splitlines()
-        if "not found (required by" in line
-    }
+    versions = {line.split(": ", 1)[1] for line in done.stderr.splitlines() if "not found (required by" in line}
     if done.returncode:
-        versions.add(
-            f"a linker that can read it: {done.stderr.strip() or f'exit status {done.returncode}'}"
-        )
+        versions.add(f"a linker that can read it: {done.stderr.strip() or f'exit status {done.returncode}'}")
     return sorted(names - DRIVER_LIBRARIES) + sorted(versions)
 
 
 def is_left_out(name: str, left_out: list[str]) -> bool:
-    """Whether a file, or a folder that it is in, fits a pattern; a star stands for no slash, as in
-    a shell.
-    """
+    """Whether a file, or a folder that it is in, fits a pattern; a star stands for no slash, as in a shell."""
     parts = name.split("/")
     if "tests" in parts[:-1]:  # these folders are removed from all wheels
         return True
     patterns = (pattern.split("/") for pattern in left_out)
-    return any(
-        len(parts) >= len(those) and all(map(fnmatch.fnmatch, parts, those)) for those in patterns
-    )
+    return any(len(parts) >= len(those) and all(map(fnmatch.fnmatch, parts, those)) for those in patterns)
 
 
 def lost_libraries(site: Path, left_out: list[str]) -> list[str]:
@@ -105,9 +84,7 @@ def check_libraries(folder: Path) -> list[str]:
 
 
 def check_drivers(folder: Path) -> list[str]:
-    """One line for each driver of libibverbs that cannot be loaded: it would only warn where there
-    is such hardware.
-    """
+    """One line for each driver of libibverbs that cannot be loaded: it would only warn where there is such hardware."""
     wrong = []
     for driver in sorted(folder.glob("*/libibverbs/*.so")):
         try:
@@ -120,17 +97,11 @@ def check_drivers(folder: Path) -> list[str]:
 def check_all_libraries(site: Path) -> list[str]:
     """What is wrong with the libraries of the wheels, and with the base system's for InfiniBand."""
     left_out = LEFT_OUT.read_text().split()
-    return [
-        *lost_libraries(site, left_out),
-        *check_libraries(site),
-        *check_drivers(Path("/usr/lib")),
-    ]
+    return [*lost_libraries(site, left_out), *check_libraries(site), *check_drivers(Path("/usr/lib"))]
 
 
 def check_cuda() -> list[str]:
-    """What JAX's plugin for CUDA does not find of what it loads by name; it says nothing of that
-    itself.
-    """
+    """What JAX's plugin for CUDA does not find of what it loads by name; it says nothing of that itself."""
     import jax_plugins
 
     wrong = []
@@ -149,15 +120,9 @@ def check_cuda() -> list[str]:
         if module.name.startswith("xla_cuda"):
             importlib.import_module(f"jax_plugins.{module.name}")._load_nvidia_libraries()
             package = module.name.replace("xla_cuda", "jax-cuda") + "-plugin"
-            wanted = [
-                need.split(";") for need in metadata.requires(package) or [] if "with-cuda" in need
-            ]
+            wanted = [need.split(";") for need in metadata.requires(package) or [] if "with-cuda" in need]
             names = [re.split(r"[^\w.-]", need.strip())[0] for need, *_ in wanted]
-            wrong += [
-                f"{package} needs {name}, which is not installed"
-                for name in names
-                if not is_installed(name)
-            ]
+            wrong += [f"{package} needs {name}, which is not installed" for name in names if not is_installed(name)]
     return wrong
 
 

@@ -1,9 +1,7 @@
-"""Byte-compile the installed wheels in a build. Arguments: site-packages, what is kept already,
-what is to be kept.
+"""Byte-compile the installed wheels in a build. Arguments: site-packages, what is kept already, what is to be kept.
 
-A wheel that is linked from uv's cache is compiled once, and what is kept of it is linked, too. The
-files are never checked against their sources, so that a start need not look at these; a read-only
-image cannot change.
+A wheel that is linked from uv's cache is compiled once, and what is kept of it is linked, too. The files are never
+checked against their sources, so that a start need not look at these; a read-only image cannot change.
 """
 
 from __future__ import annotations
@@ -18,23 +16,17 @@ from pathlib import Path
 
 
 def compile_some(jobs: list[tuple[Path, Path]]) -> None:
-    """Compile sources to files; one that this Python cannot read is left to fail when it is
-    imported.
-    """
+    """Compile sources to files; one that this Python cannot read is left to fail when it is imported."""
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     for source, compiled in jobs:
         try:
-            py_compile.compile(
-                str(source), cfile=str(compiled), doraise=True, invalidation_mode=mode
-            )
+            py_compile.compile(str(source), cfile=str(compiled), doraise=True, invalidation_mode=mode)
         except py_compile.PyCompileError as error:
             sys.stderr.write(f"not compiled: {error.msg.strip()}\n")
 
 
 def find_wheels(site: Path) -> dict[Path, list[Path]]:
-    """The sources below `site`, by the folder of uv's cache that they are linked from, `site` for
-    all others.
-    """
+    """The sources below `site`, by the folder of uv's cache that they are linked from, `site` for all others."""
     wheels: dict[Path, list[Path]] = {}
     for source in sorted(site.rglob("*.py")):
         depth = len(source.relative_to(site).parts)
@@ -61,8 +53,8 @@ def main(site: Path, kept: Path, new: Path) -> None:
             new_jobs = [(source, new / name / str(number)) for number, source in enumerate(sources)]
             jobs += [new_jobs[at : at + 25] for at in range(0, len(new_jobs), 25)]
         links += [(source, Path(name, str(number))) for number, source in enumerate(sources)]
-    # A process for a few files of one wheel, always the same ones: what a file becomes depends, in
-    # rare cases, on what its process compiled before.
+    # A process for a few files of one wheel, always the same ones: what a file becomes depends, in rare cases, on what
+    # its process compiled before.
     with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
         pool.map(compile_some, jobs, chunksize=1)
     for source, file in links:

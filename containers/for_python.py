@@ -2,8 +2,8 @@
 
     for_python.py LOCK VERSION FOLDER
 
-Writes FOLDER/requirements.txt, without markers, because pip evaluates markers for the Python that
-runs pip; and FOLDER/oldest, the oldest Python for which the lock says the same.
+Writes FOLDER/requirements.txt, without markers, because pip evaluates markers for the Python that runs pip; and
+FOLDER/oldest, the oldest Python for which the lock says the same.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ def main() -> None:
 
 
 def select(lock: str, version: str) -> str:
-    """Return the requirements of `lock` that hold for Python `version`, such as 3.11, with hashes,
-    without markers.
-    """
+    """Return the requirements of `lock` that hold for Python `version`, such as 3.11, with hashes, without markers."""
     python = {"python_version": version, "python_full_version": f"{version}.0"}
     requirements = []
     for pin, marker, hashes in _REQUIREMENT.findall(lock):
@@ -42,9 +40,7 @@ def find_oldest(lock: str, version: str) -> str:
     """Return the oldest Python that gets the same packages as Python `version`."""
     newest = int(version.partition(".")[2])
     wanted = select(lock, version)
-    return next(
-        f"3.{minor}" for minor in range(OLDEST, newest + 1) if select(lock, f"3.{minor}") == wanted
-    )
+    return next(f"3.{minor}" for minor in range(OLDEST, newest + 1) if select(lock, f"3.{minor}") == wanted)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
-"""What this system is made of, as a CycloneDX 1.6 document on standard output: Debian packages,
-Python, its packages.
+"""What this system is made of, as a CycloneDX 1.6 document on standard output: Debian packages, Python, its packages.
 
-It runs in the image, with the image's own Python, from 3.8 on: at the end of a build, and for
-`jaxsif image sbom`. The same system gives the same bytes: no time, no serial number, everything
-sorted.
+It runs in the image, with the image's own Python, from 3.8 on: at the end of a build, and for `jaxsif image sbom`.
+The same system gives the same bytes: no time, no serial number, everything sorted.
 """
 
 from __future__ import annotations
@@ -24,14 +22,11 @@ def find_components(root: Path = Path("/")) -> list[dict]:
     found = [*debian_packages(root, release), *python_packages()]
     version = platform.python_version()
     found.append(component("platform", "python", version, f"pkg:generic/python@{version}"))
-    # The first of two on Python's path is the one that counts.
-    by_purl = {one["purl"]: one for one in found}
+    by_purl = {one["purl"]: one for one in found}  # the first of two on Python's path is the one that counts
     return [by_purl[purl] for purl in sorted(by_purl)]
 
 
-def component(
-    kind: str, name: str, version: str, purl: str, licences: list[dict] | None = None
-) -> dict:
+def component(kind: str, name: str, version: str, purl: str, licences: list[dict] | None = None) -> dict:
     """A component; what is unknown is left out."""
     made = {"type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl}
     return {**made, "licenses": licences} if licences else made
@@ -49,14 +44,8 @@ def debian_packages(root: Path, release: dict[str, str]) -> list[dict]:
     """The installed packages of dpkg's list; none in another system."""
     status = root / "var/lib/dpkg/status"
     text = status.read_text(errors="replace") if status.exists() else ""
-    paragraphs = (
-        dict(re.findall(r"^([\w-]+): (.*)$", part, re.MULTILINE)) for part in text.split("\n\n")
-    )
-    return [
-        debian_package(root, release, one)
-        for one in paragraphs
-        if one.get("Status", "").endswith(" installed")
-    ]
+    paragraphs = (dict(re.findall(r"^([\w-]+): (.*)$", part, re.MULTILINE)) for part in text.split("\n\n"))
+    return [debian_package(root, release, one) for one in paragraphs if one.get("Status", "").endswith(" installed")]
 
 
 def debian_package(root: Path, release: dict[str, str], fields: dict[str, str]) -> dict:
@@ -67,14 +56,8 @@ def debian_package(root: Path, release: dict[str, str], fields: dict[str, str]) 
     copyright_file = root / f"usr/share/doc/{name}/copyright"
     text = copyright_file.read_text(errors="replace") if copyright_file.exists() else ""
     # Debian's machine-readable form; older files are prose.
-    names = (
-        set(re.findall(r"^License: *(\S.*?)\s*$", text, re.MULTILINE))
-        if text.startswith("Format:")
-        else set()
-    )
-    return component(
-        "library", name, version, purl, [{"license": {"name": one}} for one in sorted(names)]
-    )
+    names = set(re.findall(r"^License: *(\S.*?)\s*$", text, re.MULTILINE)) if text.startswith("Format:") else set()
+    return component("library", name, version, purl, [{"license": {"name": one}} for one in sorted(names)])
 
 
 def python_packages() -> list[dict]:
@@ -86,21 +69,13 @@ def python_packages() -> list[dict]:
             name = re.sub(r"[-_.]+", "-", name).lower()
             found.setdefault(name, (distribution.version, distribution.metadata))
     return [
-        component(
-            "library",
-            name,
-            version,
-            f"pkg:pypi/{name}@{quote(version, safe='')}",
-            python_licences(metadata),
-        )
+        component("library", name, version, f"pkg:pypi/{name}@{quote(version, safe='')}", python_licences(metadata))
         for name, (version, metadata) in found.items()
     ]
 
 
 def python_licences(metadata: Message) -> list[dict]:
-    """Of a package's metadata: an SPDX expression, else its classifiers, else one line of its own
-    words.
-    """
+    """Of a package's metadata: an SPDX expression, else its classifiers, else one line of its own words."""
     if metadata["License-Expression"]:
         return [{"expression": metadata["License-Expression"]}]
     classifiers = [one.split(" :: ") for one in metadata.get_all("Classifier") or []]

@@ -20,7 +20,7 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.limits import read_number
 
 if TYPE_CHECKING:
-    from jaxsif.describe import Program
+    from jaxsif.help.describe import Program
 
 _DESCRIPTION = """\
 JAX in Singularity/Apptainer images on Slurm clusters.
@@ -158,7 +158,7 @@ def find_parser(command: tuple[str, ...]) -> argparse.ArgumentParser:
 
 def describe_all() -> Program:
     """For the commands that are about all commands."""
-    from jaxsif.describe import Program, describe_command
+    from jaxsif.help.describe import Program, describe_command
 
     commands = tuple(
         describe_command(name, text, find_parser(name)) for name, text in COMMANDS.items()

@@ -206,3 +206,10 @@ def run_logged(
             log_file.write(line)
             on_line(line.rstrip())
         return process.wait()
+
+
+def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
+    """The path of a program as a shell finds it; shutil.which would do, but takes 3 ms to import."""
+    folders = [""] if "/" in name else environ.get("PATH", os.defpath).split(os.pathsep)
+    paths = (os.path.join(folder, name) for folder in folders)
+    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.bench.results import Record
+from jaxsif.builds.build import find_uv
+from jaxsif.builds.host_settings import apt_mirror, host_variables, write_settings
+from jaxsif.builds.recipe import Recipe, read_recipe
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.images.build import find_uv
-from jaxsif.images.hostsettings import apt_mirror, host_variables, write_settings
-from jaxsif.images.recipe import Recipe, read_recipe
+from jaxsif.installation import LIBRARY
 
 _PLAIN = "tests/bench/plain.def"
 _WHAT = {"cpu": "jax"}  # flavour -> what pip installs, where that is not jax[FLAVOUR]
@@ -90,8 +91,7 @@ class Builds(NamedTuple):
             f"--source={source}",
         ]
         argv += [f"--output={output}", f"--cache={self.work}/cache"]
-        package = Path(__file__).resolve().parents[2]
-        seconds = self._timed(way, argv, {"PYTHONPATH": str(package)})
+        seconds = self._timed(way, argv, {"PYTHONPATH": LIBRARY})
         return Build(way, seconds, next(output.glob("*.sif")).stat().st_size)
 
     def _plain(self) -> Build:

@@ -10,7 +10,7 @@ from pathlib import Path
 from jaxsif import process
 from jaxsif.bench.program import INSIDE, find_binds, find_command
 from jaxsif.errors import HostError
-from jaxsif.request import Host
+from jaxsif.plan.host import Host
 
 _RESULTS = "/mnt"  # where the container sees them
 _NO_MATPLOTLIB = 3  # exit status of plot.py

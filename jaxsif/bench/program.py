@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxsif import launch, plan, prepare, render
 from jaxsif.bench.results import Record
-from jaxsif.children import Pass
 from jaxsif.errors import HostError
+from jaxsif.job.allocation import Allocation
+from jaxsif.launch import prepare
+from jaxsif.launch import run as launch
+from jaxsif.launch.children import Pass
 from jaxsif.lines import Lines
-from jaxsif.request import Host
-from jaxsif.slurm import Allocation
+from jaxsif.plan import command as render
+from jaxsif.plan import plan
+from jaxsif.plan.host import Host
 
 INSIDE = Path(__file__).with_name("inside")
 FOLDER = "/opt/jaxsif/bench"  # where the container sees it

@@ -18,9 +18,9 @@ from jaxsif.bench.program import prepare_program, run_program
 from jaxsif.bench.results import Record, Results, read_results, recording
 from jaxsif.bench.units import render_heading, render_row
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import remembered_digest
-from jaxsif.options import add_arguments
-from jaxsif.request import Host
+from jaxsif.images.file import remembered_digest
+from jaxsif.plan.host import Host
+from jaxsif.settings.options import add_arguments
 
 LEFT_OUT = ("label",)  # options of `jaxsif run` that mean nothing to a benchmark
 _OWN = ("output", "against", "tolerance", "fail")

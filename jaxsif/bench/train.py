@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxsif import plan
 from jaxsif.bench.peaks import find_peak
 from jaxsif.bench.results import Record
 from jaxsif.bench.runner import Bench
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.layouts.layout import Layout
-from jaxsif.packages import find_packages
-from jaxsif.prepare import prepare
-from jaxsif.slurm import Allocation
+from jaxsif.installation import find_data
+from jaxsif.job.allocation import Allocation
+from jaxsif.launch.packages import find_packages
+from jaxsif.launch.prepare import prepare
+from jaxsif.layout.layout import Layout
+from jaxsif.plan import plan
 
 MODES = SINGLE, SHARDED, _ = ("single", "sharded", "pmap")
 WEAK, STRONG = "weak", "strong"
@@ -52,21 +53,6 @@ class Processes(NamedTuple):
         )
         others = {"ntasks": None, "per_node": False, "per_gpu": False}
         return {"nodes": self.nodes, "ntasks_per_node": self.per_node, **others, **gpus}
-
-
-def find_program() -> Path:
-    """The folder of train.py: slurm/train of the clone, or beside the installed launcher's lib;
-    raises HostError.
-    """
-    parents = Path(__file__).resolve().parents
-    found = next(
-        (path / "slurm/train" for path in parents if (path / "slurm/train/train.py").exists()), None
-    )
-    if found is None:
-        raise HostError(
-            "no slurm/train beside jaxsif", str(parents[2]), "run jaxsif from a clone or a module"
-        )
-    return found
 
 
 def find_processes(bench: Bench) -> Processes:
@@ -188,7 +174,7 @@ def find_efficiency(record: Record, earlier: Sequence[Record]) -> float | None:
 
 def measure(bench: Bench, runs: Iterator[Run], arguments: Sequence[str]) -> int:
     """Make the runs; returns the exit status."""
-    folder = find_program()
+    folder = Path(find_data("slurm/train"))
 
     def refine(report: Record) -> Record:
         record = read_report(report)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from jaxsif.completion.bash import render_bash
-from jaxsif.completion.fish import render_fish
-from jaxsif.completion.zsh import render_zsh
+from jaxsif.help.bash import render_bash
+from jaxsif.help.fish import render_fish
+from jaxsif.help.zsh import render_zsh
 
 DESCRIPTION = """\
 Print a script by which a shell completes commands, options, files and layers. It starts no jaxsif.

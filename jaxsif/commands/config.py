@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from jaxsif import trust
 from jaxsif.commands.run import note
-from jaxsif.config import (
+from jaxsif.errors import JaxsifError, printable
+from jaxsif.job.allocation import Allocation
+from jaxsif.settings.config import (
     NAME,
     TABLES,
     Config,
@@ -23,10 +25,8 @@ from jaxsif.config import (
     read_profiles,
     resolve,
 )
-from jaxsif.errors import JaxsifError, printable
-from jaxsif.fabric import resolve_fabric
-from jaxsif.options import OPTIONS
-from jaxsif.slurm import Allocation
+from jaxsif.settings.fabric import resolve_fabric
+from jaxsif.settings.options import OPTIONS
 
 DESCRIPTION = """\
 Show what `jaxsif run` would take here from variables and files: key, value, and what set it.

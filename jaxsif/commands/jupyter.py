@@ -6,15 +6,17 @@ import argparse
 import socket
 from collections.abc import Mapping
 
-from jaxsif import host as hosts
-from jaxsif import jupyter, launch, plan
-from jaxsif.apptainer import TASK_FOLDER
 from jaxsif.commands import run
 from jaxsif.commands.shell import LEFT_OUT, OF_TASKS, ONE_TASK, choose_launcher
-from jaxsif.launchers import SRUN
-from jaxsif.options import add_arguments
-from jaxsif.prepare import prepare
-from jaxsif.slurm import Allocation
+from jaxsif.job.allocation import Allocation
+from jaxsif.launch import jupyter
+from jaxsif.launch import run as launch
+from jaxsif.launch.prepare import prepare
+from jaxsif.plan import plan
+from jaxsif.plan.launchers import SRUN
+from jaxsif.process import find_executable
+from jaxsif.runtime import TASK_FOLDER, require_runtime
+from jaxsif.settings.options import add_arguments
 
 DESCRIPTION = """\
 A Jupyter server in the image on a compute node, at a port that is free there, until Ctrl-C. It prints the line of ssh
@@ -50,7 +52,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the server to its end, or install the kernel."""
     said = vars(arguments)
     login, kernel, words = said.pop("login"), said.pop("kernel"), said.pop("command")
-    runtime = hosts.require_runtime(environ)
+    runtime = require_runtime(environ)
     allocation = Allocation.from_environ(environ)
     said = {**said, **ONE_TASK, **choose_launcher(environ)}
     prepared = prepare(said, ("python3",), allocation, environ, run.note, fixed=OF_TASKS)
@@ -58,7 +60,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     # Here, and not in a job that waits in the queue first.
     module = jupyter.find_module(jupyter.KERNEL if kernel else jupyter.SERVERS, host, environ)
     if kernel:
-        engine = hosts.find_executable(runtime.command, environ) or runtime.command
+        engine = find_executable(runtime.command, environ) or runtime.command
         start = plan.build(request, host, allocation, environ)
         print(jupyter.install_kernel(kernel, request, host, start, engine, environ))
         return 0

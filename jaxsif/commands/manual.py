@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.manual import render_manual
+from jaxsif.help.manual import render_manual
 
 DESCRIPTION = """\
 Write the man pages of all commands into FOLDER. An installed jaxsif has them: `man jaxsif-run`.

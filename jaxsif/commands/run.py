@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif.errors import JaxsifError, printable
-from jaxsif.launchers import LOCAL, SRUN
-from jaxsif.options import OUTPUT, add_arguments
-from jaxsif.plan import LaunchPlan
-from jaxsif.slurm import Allocation
+from jaxsif.job.allocation import Allocation
+from jaxsif.plan.launchers import LOCAL, SRUN
+from jaxsif.plan.plan import LaunchPlan
+from jaxsif.settings.options import OUTPUT, add_arguments
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the container.
@@ -66,8 +66,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the program to its end."""
-    from jaxsif import launch, plan, render
-    from jaxsif import prepare as preparing
+    from jaxsif.launch import prepare as preparing
+    from jaxsif.launch import run as launch
+    from jaxsif.plan import command as render
+    from jaxsif.plan import plan
 
     said = vars(arguments)
     dry_run, verbose, command = said.pop("dry_run"), said.pop("verbose"), said.pop("command")
@@ -112,8 +114,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 def _explain(
     launch_plan: LaunchPlan, allocation: Allocation | None, environ: Mapping[str, str]
 ) -> None:
-    from jaxsif.explain import render_map
-    from jaxsif.near import find_near
+    from jaxsif.layout.topology import find_near
+    from jaxsif.plan.map import render_map
 
     # On a node of the job, and not before it.
     here = launch_plan.launcher == LOCAL or "SLURMD_NODENAME" in environ

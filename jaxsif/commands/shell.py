@@ -6,13 +6,16 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from jaxsif import host, plan, process
+from jaxsif import process
 from jaxsif.commands import run
-from jaxsif.launchers import LOCAL, SRUN
-from jaxsif.options import JOB, OPTIONS, PROCESSES, add_arguments
-from jaxsif.prepare import prepare
-from jaxsif.request import TASK
-from jaxsif.slurm import Allocation, outside_of_job
+from jaxsif.job.allocation import Allocation, outside_of_job
+from jaxsif.launch.prepare import prepare
+from jaxsif.plan import plan
+from jaxsif.plan.launchers import LOCAL, SRUN
+from jaxsif.process import find_executable
+from jaxsif.runtime import require_runtime
+from jaxsif.settings.options import JOB, OPTIONS, PROCESSES, add_arguments
+from jaxsif.settings.request import TASK
 
 DESCRIPTION = """\
 A shell in the image, on a compute node; a Python there finds the GPUs as in `jaxsif run`.
@@ -68,14 +71,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def choose_launcher(environ: Mapping[str, str]) -> dict[str, str]:
     """Slurm where it is, or else this machine, whatever settings say of runs."""
-    return {"launcher": SRUN if host.find_executable(SRUN, environ) else LOCAL}
+    return {"launcher": SRUN if find_executable(SRUN, environ) else LOCAL}
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Become the shell."""
     said = vars(arguments)
     job = said.pop("jobid")
-    host.require_runtime(environ)  # a shell without a container, you have
+    require_runtime(environ)  # a shell without a container, you have
     fixed: tuple[str, ...] = OF_TASKS
     if job:  # which has other nodes and GPUs than one that we may be in
         environ = outside_of_job(environ)

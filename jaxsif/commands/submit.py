@@ -6,17 +6,18 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from jaxsif import jobs, plan
 from jaxsif.commands import run
+from jaxsif.container.policy import find_checksum
 from jaxsif.errors import JaxsifError
 from jaxsif.images.labels import read_labels
-from jaxsif.launchers import SRUN
-from jaxsif.options import add_arguments, split_words
-from jaxsif.policy import find_checksum
-from jaxsif.prepare import note_missing_gpus, prepare
-from jaxsif.render import render_notes
-from jaxsif.request import TASK
-from jaxsif.script import AllowedFile, JobOptions, judge_image, name_job, render_script
+from jaxsif.launch import jobs
+from jaxsif.launch.prepare import note_missing_gpus, prepare
+from jaxsif.plan import plan
+from jaxsif.plan.command import render_notes
+from jaxsif.plan.launchers import SRUN
+from jaxsif.plan.script import AllowedFile, JobOptions, judge_image, name_job, render_script
+from jaxsif.settings.options import add_arguments, split_words
+from jaxsif.settings.request import TASK
 
 DESCRIPTION = """\
 Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The script stays: it is plain #SBATCH, srun

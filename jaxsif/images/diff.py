@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError
-from jaxsif.imagefile import find_root, remembered_digest
+from jaxsif.images.execute import read_components, read_environment
+from jaxsif.images.file import find_root, remembered_digest
 from jaxsif.images.files import Entry, read_files
-from jaxsif.images.inside import read_components, read_environment
 from jaxsif.images.labels import read_labels
 
 SECTIONS = ("packages", "labels", "environment", "files")

@@ -20,9 +20,9 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 from urllib.parse import urljoin
 
 from jaxsif.errors import HostError
+from jaxsif.files import check_space
 from jaxsif.foreign import find, parse_json, read_text
-from jaxsif.images.disk import check_space
-from jaxsif.sif import HEADER_SIZE, parse_header
+from jaxsif.images.sif import HEADER_SIZE, parse_header
 
 if TYPE_CHECKING:
     import requests  # in functions: it takes 100 ms, and --help needs none

@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import HostError
-from jaxsif.imagefile import find_root
+from jaxsif.images.file import find_root
 
 _CHUNK = 1 << 20  # bytes read at once
 # In unsquashfs's output, before the contents of all files.

@@ -9,10 +9,10 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError
-from jaxsif.host import find_runtime
-from jaxsif.imagefile import read_created, read_objects, remembered_digest
-from jaxsif.images.inside import read_components
+from jaxsif.images.execute import read_components
+from jaxsif.images.file import read_created, read_objects, remembered_digest
 from jaxsif.images.labels import read_labels
+from jaxsif.runtime import find_runtime
 
 # Key -> patterns of purls, as wheels and as NVIDIA's Debian packages; the version stands behind.
 _PACKAGES = {

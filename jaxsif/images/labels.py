@@ -6,7 +6,7 @@ import os
 
 from jaxsif.errors import HostError
 from jaxsif.foreign import find, parse_json, read_text
-from jaxsif.imagefile import read_parts
+from jaxsif.images.file import read_parts
 
 
 def read_labels(image: str) -> dict[str, str]:

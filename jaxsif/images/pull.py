@@ -11,7 +11,6 @@ from urllib.parse import unquote, urlsplit
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.imagefile import checksum, digest
 from jaxsif.images.download import (
     Count,
     Partial,
@@ -21,6 +20,7 @@ from jaxsif.images.download import (
     only_one,
     without_password,
 )
+from jaxsif.images.file import checksum, digest
 
 _BY_RUNTIME = ("oras", "docker")
 _BY_HTTP = ("https", "http")

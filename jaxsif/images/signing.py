@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError, SignatureError
+from jaxsif.files import check_space
 from jaxsif.foreign import find, parse_json
-from jaxsif.imagefile import find_root, read_parts
-from jaxsif.images.disk import check_space
+from jaxsif.images.file import find_root, read_parts
 
 # The runtime's words for a key that is not the signer's; of a PEM key, of a PGP key, of a key of
 # the other kind.

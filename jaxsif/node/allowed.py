@@ -34,7 +34,7 @@ _FIELDS = ("inode", "size", "time of change")
 def look(image: str) -> str:
     """INODE:SIZE:TIME of the image's file, the time of its change in nanoseconds; raises OSError.
 
-    As `find_state` of jaxsif/imagefile.py, which takes milliseconds to import. To open the file
+    As `find_state` of jaxsif/images/file.py, which takes milliseconds to import. To open the file
     makes a network file system ask its server, where stat alone may tell what was there before.
     """
     file = os.open(image, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would not return
@@ -57,8 +57,8 @@ def examine(digest: str, state: str, image: str) -> "tuple[str, str]":
 
 
 def _find_problem(digest: str, image: str, here: str) -> str:
-    from jaxsif import imagefile
     from jaxsif.errors import JaxsifError
+    from jaxsif.images import file as imagefile
 
     try:
         found = imagefile.digest(image)

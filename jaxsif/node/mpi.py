@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 
-from jaxsif.identity import hand_out_gpus, identify
+from jaxsif.job.task_env import hand_out_gpus, identify
 
 # By these JAX takes the process for one of Open MPI's, and wants mpi4py, or an address of an older
 # Open MPI; see jax/_src/clusters/ompi_cluster.py. What MPI itself needs in a program is in others.

@@ -29,7 +29,7 @@ from typing import NoReturn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.errors import FolderTakenError, HostError, JaxsifError
-from jaxsif.imagefile import digest, find_root, staged_path
+from jaxsif.images.file import digest, find_root, staged_path
 from jaxsif.node.files import find_damage, hold, is_private, list_files
 from jaxsif.trust import find_replacers, name_user
 

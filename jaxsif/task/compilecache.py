@@ -16,7 +16,7 @@ from typing import Any
 from . import importing
 
 _EVENTS = "/jax/compilation_cache/"
-# Name of JAX's event -> field of the report, see jaxsif/reports.py.
+# Name of JAX's event -> field of the report, see jaxsif/diagnose/reports.py.
 _COUNTED = {
     "compile_requests_use_cache": "requests",
     "cache_hits": "hits",

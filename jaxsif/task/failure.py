@@ -276,7 +276,7 @@ def _is_installed(name: str) -> bool:
 
 
 def reporter(environ: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
-    """What tells `jaxsif run`, if it listens, of this task, in lines as jaxsif/reports.py describes
+    """What tells `jaxsif run`, if it listens, of this task, in lines as jaxsif/diagnose/reports.py describes
     them.
 
     It keeps what it needs of `environ`: programs remove Slurm's variables to start srun or mpirun.

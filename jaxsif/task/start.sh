@@ -4,7 +4,7 @@
 #   start.sh COMMAND [ARGUMENT...]
 #
 # A shell, because it starts in a millisecond and every image has one. It speaks to `jaxsif run` in lines on standard
-# error (jaxsif/reports.py) that begin with a nonce; without JAXSIF_REPORT it is silent.
+# error (jaxsif/diagnose/reports.py) that begin with a nonce; without JAXSIF_REPORT it is silent.
 
 here=${0%/*}
 task=${SLURM_PROCID:-0}
@@ -26,7 +26,7 @@ refuse() { # TEXT
     exit 125
 }
 
-# What the profile of the fabric (jaxsif/fabric.py) wants on each node: patterns, which the shell replaces by paths.
+# What the profile of the fabric (jaxsif/settings/fabric.py) wants on each node: patterns, which the shell replaces by paths.
 for path in ${JAXSIF_FABRIC_NEEDS-}; do
     [ -e "$path" ] || refuse "no $path on this node, which the fabric $JAXSIF_FABRIC needs"
 done
@@ -47,7 +47,7 @@ warn() { # TEXT, without quotes; once on each node, and `jaxsif run` shows it on
     [ "${SLURM_LOCALID:-0}" != 0 ] || report '"event": "warning", "text": "'"$1"'"'
 }
 
-# Paths of the host that are not there in the container: the rules "if there" of jaxsif/environment.py.
+# Paths of the host that are not there in the container: the rules "if there" of jaxsif/container/environment.py.
 for name in TMPDIR TMP TEMP SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE \
     XDG_RUNTIME_DIR XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME; do
     eval "path=\${$name-}"

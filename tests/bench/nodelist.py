@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 sys.path.insert(0, os.path.join(os.environ["JAXSIF_HOME"], "lib"))
-from jaxsif.hostlist import expand
+from jaxsif.job.nodelist import expand
 
 NAMES = random.Random(7).sample(range(100_000), 10_000)
 LISTS = {

@@ -18,11 +18,11 @@ import pytest
 from builds import CACHE, REPOSITORY, build, copy_source, link_bases
 from harness import MINICLUSTER, Cluster
 
-from jaxsif.imagefile import digest
-from jaxsif.images.assemble import read_system
-from jaxsif.images.base import base_path, make_base
-from jaxsif.images.hostsettings import host_variables
-from jaxsif.images.recipe import read_recipe
+from jaxsif.builds.assemble import read_system
+from jaxsif.builds.base import base_path, make_base
+from jaxsif.builds.host_settings import host_variables
+from jaxsif.builds.recipe import read_recipe
+from jaxsif.images.file import digest
 
 WHEEL = "jax-0.0.1-py3-none-any.whl"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from harness import Cluster, jaxsif_run, program_lines
 
-from jaxsif.environment import find_rule
+from jaxsif.container.environment import find_rule
 
 TWO_PROCESSES = ("--nodes=2", "--gpus-per-node=1")
 

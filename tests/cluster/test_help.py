@@ -16,7 +16,7 @@ from test_image_look import TOOLS
 from webserver import serve
 from wheels import put_wheel
 
-from jaxsif.imagefile import digest
+from jaxsif.images.file import digest
 
 Bash = Callable[[str], str]  # runs a script that must succeed -> its standard output
 TRAIN = "import jax\njax.distributed.initialize()\nprint('of', jax.process_count())\n"

@@ -16,7 +16,7 @@ import pytest
 from builds import REPOSITORY, build, copy_source
 from harness import Cluster
 
-from jaxsif.images.assemble import read_system
+from jaxsif.builds.assemble import read_system
 
 IMAGES = REPOSITORY / "build/images"
 

@@ -23,7 +23,7 @@ from registry import registry
 from siffile import sif_header
 from webserver import Served, Write, serve
 
-from jaxsif.imagefile import digest
+from jaxsif.images.file import digest
 
 REPOSITORY = HERE.parents[1]
 JAXSIF = REPOSITORY / "build/venv/bin/jaxsif"

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from hosts import LOGIN_NODE
 
-from jaxsif import mpirun
-from jaxsif.apptainer import Runtime
-from jaxsif.plan import build
-from jaxsif.render import render_command, render_notes, render_summary
-from jaxsif.request import Host, RunOptions
-from jaxsif.slurm import Allocation
+from jaxsif.job.allocation import Allocation
+from jaxsif.plan import mpirun
+from jaxsif.plan.command import render_command, render_notes, render_summary
+from jaxsif.plan.host import Host
+from jaxsif.plan.plan import build
+from jaxsif.runtime import Runtime
+from jaxsif.settings.request import RunOptions
 
 EXPECTED = Path(__file__).parent / "run"
 

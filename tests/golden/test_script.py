@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from hosts import LOGIN_NODE
 
-from jaxsif.apptainer import Runtime
-from jaxsif.plan import build
-from jaxsif.request import Host, RunOptions
-from jaxsif.script import AllowedFile, JobOptions, judge_image, render_script
+from jaxsif.plan.host import Host
+from jaxsif.plan.plan import build
+from jaxsif.plan.script import AllowedFile, JobOptions, judge_image, render_script
+from jaxsif.runtime import Runtime
+from jaxsif.settings.request import RunOptions
 
 EXPECTED = Path(__file__).parent / "script"
 TRAINING = JobOptions("train", output="%x-%j.out")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jaxsif.apptainer import Runtime
-from jaxsif.request import Host
+from jaxsif.plan.host import Host
+from jaxsif.runtime import Runtime
 
 LOGIN_NODE = Host(
     srun=True,

@@ -1,8 +1,13 @@
-"""Pieces of SIF files, as the format's specification lays them out."""
+"""SIF files and pieces of them, as the format's specification lays them out."""
 
 from __future__ import annotations
 
+import hashlib
 import struct
+from pathlib import Path
+
+ROOT = struct.pack("<ii3s", 1, 2, b"02\0")
+OVERLAY = struct.pack("<ii3s", 1, 4, b"02\0")
 
 
 def sif_header(data_offset: int, data_size: int, magic: bytes = b"SIF_MAGIC\x00", rows: int = 1) -> bytes:
@@ -16,3 +21,16 @@ def descriptor(number: int, offset: int, size: int, extra: bytes = b"", used: bo
     """A row of the table as the SIF format's specification lays it out."""
     row = struct.pack("<i?III7q", number, used, 1, 0xF0000001, 0, offset, size, size + 5, 9, 9, 0, 0)
     return row + b"name".ljust(128, b"\0") + extra.ljust(384, b"\0")
+
+
+def write_image(path: Path, content: bytes, *more: bytes) -> str:
+    """A SIF file with `content` as its root file system, and `more` rows in its table."""
+    table = descriptor(0x4004, 8192, len(content), ROOT) + b"".join(more)
+    numbers = struct.pack("<8q", 0, 0, 0, len(table) // 585, 128, len(table), 8192, len(content))
+    header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
+    path.write_bytes((header + table).ljust(8192, b"\0") + content)
+    return str(path)
+
+
+def sha256(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -14,8 +14,8 @@ import pytest
 
 from jaxsif import __version__
 from jaxsif.cli import main
-from jaxsif.options import OPTIONS
-from jaxsif.request import RunOptions
+from jaxsif.settings.options import OPTIONS
+from jaxsif.settings.request import RunOptions
 
 ROOT = Path(__file__).parents[2]
 ALWAYS = "srun --export=ALL --kill-on-bad-exit=1"

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.bench.program import read_records
-from jaxsif.launch import _Labeller
+from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.launch.run import _Labeller
 from jaxsif.lines import LONGEST_LINE, Lines
-from jaxsif.mpirun import Output
+from jaxsif.plan.mpirun import Output
 from jaxsif.process import run_logged
-from jaxsif.reports import ReportFilter
 
 Feed = Callable[[bytes], object]
 

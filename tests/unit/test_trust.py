@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 
 from jaxsif import trust
 from jaxsif.errors import JaxsifError
-from jaxsif.trust import IGNORED, READ, REFUSED, allow, disallow, find_places_of_others, find_project, find_writers
+from jaxsif.trust import (
+    IGNORED,
+    READ,
+    REFUSED,
+    allow,
+    disallow,
+    find_places_of_others,
+    find_project,
+    find_writers,
+)
 
 NAME = "jaxsif.toml"
 

@@ -12,7 +12,7 @@ from jaxsif.bench.runner import Bench, note, positive, run_bench
 from jaxsif.bench.runner import add_options as add_bench_options
 from jaxsif.bench.units import parse_bytes, parse_sizes
 from jaxsif.errors import JaxsifError
-from jaxsif.options import count
+from jaxsif.settings.options import count
 
 _SLOW = 0.5  # a node is called slow when it has less than this part of the median bandwidth
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from jaxsif.bench import image
 from jaxsif.bench.runner import Bench, add_result_options, note, run_bench
-from jaxsif.host import require_runtime
-from jaxsif.options import count
+from jaxsif.runtime import require_runtime
+from jaxsif.settings.options import count
 
 DESCRIPTION = """\
 Build an image three times, in a clone of jaxsif: with nothing cached; the plain way (debootstrap, pip, the engine's

@@ -13,11 +13,11 @@ from jaxsif import process
 from jaxsif.bench.runner import Bench, note, positive, run_bench
 from jaxsif.bench.runner import add_options as add_bench_options
 from jaxsif.errors import HostError
-from jaxsif.host import require_runtime
-from jaxsif.launchers import SRUN
-from jaxsif.options import OPTIONS, count
-from jaxsif.prepare import prepare
-from jaxsif.slurm import Allocation
+from jaxsif.job.allocation import Allocation
+from jaxsif.launch.prepare import prepare
+from jaxsif.plan.launchers import SRUN
+from jaxsif.runtime import require_runtime
+from jaxsif.settings.options import OPTIONS, count
 
 DESCRIPTION = """\
 Start `jaxsif run -- true` and the srun that it stands for, in turn, and compare the times.

@@ -9,9 +9,9 @@ from jaxsif.bench.plots import draw
 from jaxsif.bench.results import read_results
 from jaxsif.bench.runner import note
 from jaxsif.errors import JaxsifError
-from jaxsif.launchers import LOCAL
-from jaxsif.options import OPTIONS, add_arguments
-from jaxsif.prepare import prepare
+from jaxsif.launch.prepare import prepare
+from jaxsif.plan.launchers import LOCAL
+from jaxsif.settings.options import OPTIONS, add_arguments
 
 DESCRIPTION = """\
 Draw results, as PNG and SVG beside them, by the matplotlib of the image or of a layer; on this machine.

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from jaxsif.bench import startup
 from jaxsif.bench.runner import add_options as add_bench_options
 from jaxsif.bench.runner import note, run_bench
-from jaxsif.environment import CACHE
-from jaxsif.options import count
-from jaxsif.slurm import Allocation
+from jaxsif.container.environment import CACHE
+from jaxsif.job.allocation import Allocation
+from jaxsif.settings.options import count
 
 DESCRIPTION = """\
 Start a small JAX program in different ways, and tell where the seconds go, from the command to the first all-reduce,

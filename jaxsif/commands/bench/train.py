@@ -9,7 +9,7 @@ from jaxsif.bench import train
 from jaxsif.bench.runner import Bench, run_bench
 from jaxsif.bench.runner import add_options as add_bench_options
 from jaxsif.errors import JaxsifError
-from jaxsif.options import count
+from jaxsif.settings.options import count
 
 DESCRIPTION = """\
 Train a model of slurm/train on one device (single), over a mesh of all devices by jit (sharded) and by pmap: time of a

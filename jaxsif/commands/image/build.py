@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from jaxsif.host import require_runtime
-from jaxsif.images.build import BuildOptions, build_image
-from jaxsif.images.recipe import read_recipe
+from jaxsif.builds.build import BuildOptions, build_image
+from jaxsif.builds.recipe import read_recipe
+from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
 Build an image, unless it is there and was made of the same inputs.

@@ -7,10 +7,11 @@ import json
 import sys
 from collections.abc import Mapping
 
-from jaxsif.config import Setting
 from jaxsif.errors import printable
-from jaxsif.host import find_image, require_runtime
 from jaxsif.images.diff import compare_images, comparison_as_json, render_comparison
+from jaxsif.launch.probe import find_image
+from jaxsif.runtime import require_runtime
+from jaxsif.settings.config import Setting
 
 DESCRIPTION = """\
 Tell what differs between two images: packages, labels, environment, files (kind, mode, owner, size, content). Each may

@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 
 from jaxsif.commands.run import note
-from jaxsif.config import resolve_image
 from jaxsif.errors import printable
-from jaxsif.host import find_image
 from jaxsif.images.inspect import facts_as_json, inspect_image, render_facts
+from jaxsif.launch.probe import find_image
+from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
 Tell what an image is: versions, driver, digest, who signed it, where it comes from. It may be a SIF file or an unpacked

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif.errors import printable
-from jaxsif.images.shelf import find_shelf, list_images, render_items
+from jaxsif.images.store import find_shelf, list_images, render_items
 
 DESCRIPTION = """\
 List the images of a folder: flavour, JAX, size, date, digest (where it was computed before), and the module that

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from jaxsif.images.lock import (
+from jaxsif.builds.lock import (
     PLATFORMS,
     Lock,
     LockOptions,

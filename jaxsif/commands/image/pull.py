@@ -10,9 +10,9 @@ from contextlib import closing
 from urllib.parse import urlsplit
 
 from jaxsif.errors import printable
-from jaxsif.host import require_runtime
 from jaxsif.images.progress import Progress
 from jaxsif.images.pull import Wanted, find_target, find_there, pull_by_http, pull_by_runtime
+from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
 Download an image, check it, and put it in its place when it is whole.

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from jaxsif.errors import printable
-from jaxsif.images.shelf import find_shelf, remove_image
+from jaxsif.images.store import find_shelf, remove_image
 
 DESCRIPTION = """\
 Remove images from a folder, with what the build left beside them. An image that a module points to stays, unless

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif.commands.run import note
-from jaxsif.config import resolve_image
-from jaxsif.host import find_image, require_runtime
-from jaxsif.images.inside import read_sbom
+from jaxsif.images.execute import read_sbom
+from jaxsif.launch.probe import find_image
+from jaxsif.runtime import require_runtime
+from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
 Print the bill of materials of an image (a SIF file, or an unpacked one) as CycloneDX 1.6: Debian packages, Python, and

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Mapping
 
 from jaxsif.errors import JaxsifError, printable
-from jaxsif.host import require_runtime
 from jaxsif.images.signing import sign
+from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
 Sign an image with a private key, in a PEM file or in the runtime's PGP keyring; nothing happens if it has signed it.

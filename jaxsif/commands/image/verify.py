@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Mapping
 
 from jaxsif.errors import printable
-from jaxsif.host import require_runtime
-from jaxsif.imagefile import digest
+from jaxsif.images.file import digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
+from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
 Verify that one of the given keys has signed all that is in an image; print the signer and the image's digest.

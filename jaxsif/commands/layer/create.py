@@ -7,13 +7,14 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif.commands.run import note
-from jaxsif.config import resolve_image
 from jaxsif.errors import JaxsifError
-from jaxsif.host import find_image, require_runtime
-from jaxsif.layering.inside import normalize
-from jaxsif.layering.make import Wanted, make_layer
-from jaxsif.layering.requirements import read_requirements
-from jaxsif.layers import Layer, check_name, find_damage, is_made_for, list_names, read_layer
+from jaxsif.launch.probe import find_image
+from jaxsif.layers.inside import normalize
+from jaxsif.layers.make import Wanted, make_layer
+from jaxsif.layers.requirements import read_requirements
+from jaxsif.layers.store import Layer, check_name, find_damage, is_made_for, list_names, read_layer
+from jaxsif.runtime import require_runtime
+from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
 Make a layer: packages that the image lacks, in one file, for `jaxsif run --layer NAME` to mount over it.

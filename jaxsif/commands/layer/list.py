@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from jaxsif.commands.run import note
 from jaxsif.errors import JaxsifError, printable
-from jaxsif.layers import Layer, find_damage, is_made_for, list_names, read_layer
+from jaxsif.layers.store import Layer, find_damage, is_made_for, list_names, read_layer
 
 DESCRIPTION = """\
 List the layers, and whether each can be used: it is 'stale' when the image that it was made for is gone or changed,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jaxsif.errors import JaxsifError
-from jaxsif.layering.make import remove_files
-from jaxsif.layers import check_name, layers_folder, list_names
+from jaxsif.layers.make import remove_files
+from jaxsif.layers.store import check_name, layers_folder, list_names
 
 DESCRIPTION = """\
 Remove layers. Jobs that run with one lose its files.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from jaxsif.commands.layer.list import find_status
 from jaxsif.errors import printable
-from jaxsif.layers import layers_folder, read_layer
+from jaxsif.layers.store import layers_folder, read_layer
 
 DESCRIPTION = """\
 Tell what is in a layer, what it was made of, and for which image.

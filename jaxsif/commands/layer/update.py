@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from jaxsif.commands.layer.create import show
 from jaxsif.commands.run import note
-from jaxsif.config import resolve_image
-from jaxsif.host import find_image, require_runtime
-from jaxsif.layering.make import Wanted, make_layer
-from jaxsif.layers import read_layer
+from jaxsif.launch.probe import find_image
+from jaxsif.layers.make import Wanted, make_layer
+from jaxsif.layers.store import read_layer
+from jaxsif.runtime import require_runtime
+from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
 Make a layer anew, of the requirements that it was made of, for the image that there is now, in the newest versions

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from jaxsif.modules import add_module, find_prefix
+from jaxsif.modules.install import add_module, find_prefix
 
 DESCRIPTION = """\
 Write the modulefiles of an image below PREFIX/modulefiles, for Lmod and for Environment Modules, and print the

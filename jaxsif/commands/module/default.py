@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from jaxsif.modules import find_prefix, set_default
+from jaxsif.modules.install import find_prefix, set_default
 
 DESCRIPTION = """\
 Let jax/sif and plain jax stand for another module, from the next module load on.

@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping
 
 from jaxsif.errors import printable
-from jaxsif.modulefile import Module
-from jaxsif.modules import find_default, find_prefix, list_modules
+from jaxsif.modules.install import find_default, find_prefix, list_modules
+from jaxsif.modules.modulefile import Module
 
 DESCRIPTION = """\
 List the modules of images below PREFIX: name, launcher, image. A star marks the default.

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from jaxsif.modules import find_prefix, remove_module
+from jaxsif.modules.install import find_prefix, remove_module
 
 DESCRIPTION = """\
 Remove the modulefiles of an image; the image and the launcher stay. The default goes last: name another one first.

@@ -11,7 +11,14 @@ import sys
 from . import cluster
 from .conf import LOGIN
 from .errors import BoxError
-from .namespaces import SANDBOX_SCRIPT, check_node, enter_argv, enter_identity_userns, find_box, user_argv
+from .namespaces import (
+    SANDBOX_SCRIPT,
+    check_node,
+    enter_argv,
+    enter_identity_userns,
+    find_box,
+    user_argv,
+)
 from .needs import check_needs, userns_argv
 from .rootfs import build_rootfs
 from .settings import MAX_NODES, REPOSITORY, SUITES, Settings, is_root

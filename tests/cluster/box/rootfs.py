@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from jaxsif.images.hostsettings import apt_mirror, apt_settings
+from jaxsif.builds.host_settings import apt_mirror, apt_settings
 
 from .errors import BoxError
 from .needs import userns_argv

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxsif.errors import JaxsifError
-from jaxsif.hostlist import expand
+from jaxsif.job.nodelist import expand
 
 from .errors import BoxError
 

@@ -1,0 +1,138 @@
+"""An image from the engine's, which lacks files of its base system and has links into the cache,
+and from these.
+
+The base, each wheel and what was compiled of it are packed once; to make an image is to copy the
+packed blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from jaxsif import process
+from jaxsif.builds.host_settings import CACHE_FOLDER
+from jaxsif.builds.squashfs_writer import write
+from jaxsif.errors import HostError
+from jaxsif.images import squashfs
+from jaxsif.images.file import find_root, open_image
+from jaxsif.images.sif import check_field, replace_partition
+from jaxsif.images.squashfs import LINK, MKSQUASHFS, Data, FileSystem, Node
+
+# Bytes: definition, labels and bill of materials stand before the file system.
+_MOST_HEAD = 16 << 20
+_PREFIX = f"{CACHE_FOLDER}/".encode()
+
+
+def read_system(image: Path) -> FileSystem:
+    """The root file system of an image that the engine made."""
+    return squashfs.read(str(image), find_root(str(image)).offset)
+
+
+def find_links(root: Node) -> Iterator[tuple[Node, bytes, Path]]:
+    """Each link into the cache: its folder, its name there, and its target in the cache."""
+    for folder in root.walk():
+        for name, node in folder.children.items():
+            if node.type == LINK and node.target.startswith(_PREFIX):
+                yield folder, name, Path(os.fsdecode(node.target[len(_PREFIX) :]))
+
+
+def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
+    """Pack the folders of the cache that the engine's image has links into, unless it is done;
+    return how many.
+    """
+    parts = {_part(target) for _, _, target in find_links(root)}
+    missing = [part for part in sorted(parts) if not _packed(cache, part, block).exists()]
+    for part in parts.difference(missing):
+        (cache / part).touch()
+        _packed(cache, part, block).touch()
+    log = cache / "packed.log"
+    for part in missing:
+        partial = scratch / "packed"
+        argv = [
+            "mksquashfs",
+            str(cache / part),
+            str(partial),
+            "-noappend",
+            "-quiet",
+            "-no-progress",
+            *MKSQUASHFS,
+        ]
+        with open(log, "wb") as messages:
+            status = process.run_plain([*argv, "-b", block], stdout=messages, stderr=messages)
+        if status:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
+            raise HostError("mksquashfs failed:", str(log), "see its messages", tail)
+        packed = _packed(cache, part, block)
+        packed.parent.mkdir(exist_ok=True)
+        partial.replace(packed)
+    return len(missing)
+
+
+def add_parts(root: Node, cache: Path, block: str, mtime: int) -> None:
+    """Put the packed files in place of the links to them; their modes and times do not depend on
+    the cache.
+    """
+    parts: dict[Path, Node] = {}
+    for folder, name, target in list(find_links(root)):
+        part = _part(target)
+        if part not in parts:
+            parts[part] = squashfs.read(str(_packed(cache, part, block))).root
+        node = _find(parts[part], map(os.fsencode, target.relative_to(part).parts))
+        mode = 0o755 if node.mode & 0o100 else 0o644
+        folder.children[name] = replace(node, mode=mode, uid=0, gid=0, mtime=mtime)
+
+
+def add_base(root: Node, base: Path, names: Iterable[bytes]) -> None:
+    """Put the files of these names, which the engine did not pack, in their places, as the base has
+    them.
+    """
+    system = squashfs.read(str(base)).root
+    for name in names:
+        *folder, last = name.split(b"/")
+        _find(root, folder).children[last] = _find(system, [*folder, last])
+
+
+def write_image(
+    target: Path, system: FileSystem, image: Path, created: int, ahead: Mapping[Data, int]
+) -> None:
+    """Write `target`: the engine's image with another file system, no time in it later than
+    `created`.
+
+    `ahead` has the places of data that the file has already.
+    """
+    for node in system.root.walk():
+        node.mtime = min(node.mtime, created)  # what the base system brings is older
+    begin = find_root(str(image)).offset
+    check_field(begin <= _MOST_HEAD, "offset of its file system", begin, str(image), "")
+    with open_image(str(image)) as file:
+        head = file.read(begin)
+    with open(
+        target, "wb", opener=lambda path, flags: os.open(path, flags & ~os.O_TRUNC, 0o666)
+    ) as out:
+        out.write(head)
+        size = write(out, system.root, system.block_size, created, ahead)
+        out.truncate()
+        out.seek(0)
+        out.write(replace_partition(head, size, created, str(image)))
+    shutil.copymode(image, target)
+
+
+def _part(target: Path) -> Path:
+    """The folder that is packed as one: uv/archive-v0/ID of a wheel, compiled/ID of what was
+    compiled of it.
+    """
+    return Path(*target.parts[: 3 if target.parts[0] == "uv" else 2])
+
+
+def _packed(cache: Path, part: Path, block: str) -> Path:
+    return cache / "packed" / f"{part.name}-{block}.sqfs"
+
+
+def _find(node: Node, path: Iterable[bytes]) -> Node:
+    for name in path:
+        node = node.children[name]
+    return node

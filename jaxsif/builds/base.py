@@ -1,0 +1,113 @@
+"""The base system of an image: a minimal Debian by mmdebstrap, kept as one squashfs file."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from jaxsif import process
+from jaxsif.builds.host_settings import apt_mirror, apt_settings
+from jaxsif.errors import HostError
+from jaxsif.images.squashfs import SQFSTAR
+
+_SUITE = "trixie"
+# Documentation and translations: nobody reads them in an image.
+_LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
+# Whoever passes the image on must pass the licences on; and apt's own example says where Debian's
+# packages are.
+_KEPT = ("/usr/share/doc/*/copyright", "/usr/share/doc/apt/examples/debian.sources")
+# The same bytes whenever it is made: no time but this one, and so .pyc files that do not hold their
+# source's time.
+_ENVIRON = {"SOURCE_DATE_EPOCH": "0"}
+_COMPILE = 'chroot "$1" sh -c "python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3*"'
+
+# What mmdebstrap copies from this host, and the mirror that it was given; a runtime binds the
+# node's own over the two.
+_FORGET = (
+    'cd "$1/etc" && rm -f hostname resolv.conf apt/sources.list && touch hostname resolv.conf && '
+    "mv ../usr/share/doc/apt/examples/debian.sources apt/sources.list.d/"
+)
+
+
+def base_path(packages: str, block: str, cache: Path) -> Path:
+    """Where the cache has the base system with `packages` (Debian names, parted by blanks)."""
+    made_of = [
+        _SUITE,
+        packages,
+        *_LEFT_OUT,
+        *_KEPT,
+        _COMPILE,
+        _FORGET,
+        *_ENVIRON.values(),
+        *SQFSTAR,
+        block,
+    ]
+    key = hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:16]
+    return cache / f"base-{_SUITE}-{key}.sqfs"
+
+
+def make_base(
+    base: Path, packages: str, block: str, environ: Mapping[str, str], show: Callable[[str], None]
+) -> None:
+    """Make the file that `base_path` names."""
+    for program, package in (("mmdebstrap", "mmdebstrap"), ("sqfstar", "squashfs-tools")):
+        if not shutil.which(program):
+            raise HostError(
+                f"{program} is not on the PATH",
+                "the base system",
+                f"install {package}, or make image BASE=docker://debian:13",
+            )
+    show(f"making the base system: Debian {_SUITE} with {packages}")
+    with tempfile.TemporaryDirectory(prefix=".base-", dir=base.parent) as scratch:
+        tarball, partial = Path(scratch) / "base.tar", Path(scratch) / "base.sqfs"
+        log = base.parent / "base.log"
+        settings = {**environ, **_ENVIRON}
+        with open(tarball, "wb") as tar, open(log, "wb") as messages:
+            argv = _mmdebstrap_argv(packages, Path(scratch))
+            status = process.run_plain(argv, stdout=tar, stderr=messages, environ=settings)
+        if status:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
+            raise HostError(
+                "mmdebstrap failed:", str(log), "see its messages; --base takes another base", tail
+            )
+        with open(tarball, "rb") as tar, open(log, "ab") as messages:
+            # Device nodes left out: a user namespace cannot make them, and every container gets its
+            # own.
+            compress = [
+                "sqfstar",
+                "-quiet",
+                "-no-progress",
+                *SQFSTAR,
+                "-b",
+                block,
+                str(partial),
+                "dev/*",
+            ]
+            status = process.run_plain(
+                compress, stdin=tar, stdout=messages, stderr=messages, environ=settings
+            )
+        if status:
+            raise HostError(
+                f"sqfstar failed with exit status {status}", str(log), "see its messages"
+            )
+        partial.replace(base)
+
+
+def _mmdebstrap_argv(packages: str, scratch: Path) -> list[str]:
+    apt_conf = scratch / "apt.conf"
+    apt_conf.write_text(apt_settings())
+    argv = [
+        "mmdebstrap",
+        "--variant=minbase",
+        "--format=tar",
+        f"--include={','.join(packages.split())}",
+    ]
+    argv += [f"--aptopt={apt_conf}", '--aptopt=Acquire::Languages "none"']
+    argv += [f"--customize-hook={hook}" for hook in (_COMPILE, _FORGET)]
+    argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
+    argv += [f"--dpkgopt=path-include={pattern}" for pattern in _KEPT]
+    mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one
+    return [*argv, _SUITE, "-", *([mirror] if mirror else [])]

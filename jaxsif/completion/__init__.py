@@ -1,1 +1,0 @@
-"""Scripts by which shells complete the command line; they start no jaxsif."""

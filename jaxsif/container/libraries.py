@@ -1,0 +1,178 @@
+"""Libraries of the host for the container: which they are, where they go, and whether they fit the
+image's system.
+"""
+
+from __future__ import annotations
+
+import glob
+import mmap
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from jaxsif.container.elf import Needs, read_needs
+from jaxsif.errors import HostError
+from jaxsif.foreign import MOST_TEXT
+from jaxsif.images.file import remembered
+from jaxsif.settings.config import Setting
+
+FOLDER = "/opt/jaxsif/fabric"  # in the container, where single files go
+_LIBC = "libc.so.6"
+_GLIBC = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?=[.\s]|$)")
+_CUDA = "libcudart.so."
+# They come with the driver, or are loaded already when NCCL loads its plugin: names begin so.
+_COME_LATER = ("libcuda.so", _CUDA, "libnvidia-ml.so", "libnccl.so", "ld-linux")
+
+
+class Libraries(NamedTuple):
+    """What the host gives to the container."""
+
+    paths: tuple[str, ...]  # files and folders
+    source: str  # the setting that names them
+
+    @property
+    def binds(self) -> tuple[str, ...]:
+        """As for --bind. A folder stays where it is: libraries find each other by paths that were
+        built into them.
+        """
+        return tuple(f"{path}:{_inside(path)}:ro" for path in self.paths)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of the container where they lie."""
+        inside = (_inside(path) if os.path.isdir(path) else FOLDER for path in self.paths)
+        return tuple(dict.fromkeys(inside))
+
+
+def _inside(path: str) -> str:
+    return path if os.path.isdir(path) else f"{FOLDER}/{os.path.basename(path)}"
+
+
+def find_libraries(setting: Setting) -> Libraries:
+    """What the patterns of paths stand for on this host; raises HostError."""
+    paths: dict[str, None] = {}
+    for pattern in setting.value:
+        found = sorted(glob.glob(pattern, recursive=True))
+        if not found:
+            raise HostError(
+                f"no library on this host: {pattern}",
+                setting.source,
+                "correct the path; if only nodes have it, run this in a job",
+            )
+        paths.update(dict.fromkeys(found))
+    for path in paths:
+        if os.path.basename(path) == _LIBC or os.path.exists(os.path.join(path, _LIBC)):
+            raise HostError(
+                f"the host's {_LIBC} would take the place of the image's: {path}",
+                setting.source,
+                "name the single libraries that the fabric needs, without those of the C library",
+            )
+    return Libraries(tuple(paths), setting.source)
+
+
+def check_libraries(
+    libraries: Libraries, runtime: str, image: str, environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Raise HostError where a library needs a newer glibc or another CUDA than the image has.
+
+    Return warnings of libraries that they need and that neither side has.
+    """
+    needs = {
+        path: one for path, one in ((path, _read(path)) for path in _files(libraries.paths)) if one
+    }
+    if not needs:
+        return ()
+    glibc, theirs = _system(runtime, image, environ)
+    newest = max(needs, key=lambda path: needs[path].glibc)
+    if needs[newest].glibc > glibc:
+        raise HostError(
+            f"{newest} needs glibc {_version(needs[newest].glibc)}, and the image has {_version(glibc)}",
+            f"{libraries.source}; the image is {image}",
+            "run an image with a newer system, or build the library on an older one",
+        )
+    _check_cuda(needs, libraries.source, image)
+    return tuple(_missing(needs, theirs, libraries.source))
+
+
+def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
+    """Raise HostError where a library was built for another CUDA than the image's label names."""
+    wanted = {
+        name: path
+        for path, one in needs.items()
+        for name in one.libraries
+        if name.startswith(_CUDA)
+    }
+    if not wanted:
+        return
+    from jaxsif.images.labels import read_labels  # here: few libraries want CUDA
+
+    version = read_labels(image).get("io.jaxsif.cuda", "")
+    major = version.partition(".")[0]
+    for name, path in wanted.items():
+        if major.isdecimal() and name[len(_CUDA) :].split(".")[0] != major:
+            raise HostError(
+                f"{path} needs {name}, and the image has CUDA {version}",
+                f"{source}; the image is {image}",
+                "take the library that was built for this CUDA, or an image with the other one",
+            )
+
+
+def _missing(needs: Mapping[str, Needs], theirs: Iterable[str], source: str) -> Iterable[str]:
+    there = {os.path.basename(path) for path in needs} | set(theirs)
+    for path, one in needs.items():
+        names = [
+            name for name in one.libraries if name not in there and not name.startswith(_COME_LATER)
+        ]
+        if names:
+            yield f"warning: {path} needs {', '.join(names)}: neither in the image nor in {source}"
+
+
+def _files(paths: Iterable[str]) -> list[str]:
+    """The libraries, with those in folders, by every name that they have."""
+    files: list[str] = []
+    for path in paths:
+        files += sorted(glob.glob(f"{glob.escape(path)}/*.so*")) if os.path.isdir(path) else [path]
+    return [path for path in files if os.path.isfile(path)]
+
+
+def _read(path: str) -> Needs | None:
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return None
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return read_needs(data)
+    except OSError as error:
+        raise HostError(
+            f"cannot read {path}: {error.strerror}", "a fabric's libraries", "check permissions"
+        ) from error
+
+
+def _system(
+    runtime: str, image: str, environ: Mapping[str, str]
+) -> tuple[tuple[int, int], list[str]]:
+    """The image's glibc, and the names of its libraries; of a file, remembered."""
+    if os.path.isdir(image):
+        told = _ask(runtime, image)
+    else:
+        told = remembered(image, "system", environ, lambda: _ask(runtime, image))
+    version = _GLIBC.match(told)
+    if not version:
+        raise HostError(
+            f"{image} does not tell the version of its glibc: {told[:40]!r}",
+            "a fabric's libraries",
+            "apptainer exec IMAGE getconf GNU_LIBC_VERSION",
+        )
+    return (int(version[1]), int(version[2])), told.split()[1:]
+
+
+def _ask(runtime: str, image: str) -> str:
+    # Here: it takes 10 ms to import, and the answer is mostly known.
+    from jaxsif.images.execute import read_system
+
+    return read_system(runtime, image)[:MOST_TEXT]
+
+
+def _version(glibc: tuple[int, int]) -> str:
+    return f"{glibc[0]}.{glibc[1]}"

@@ -1,0 +1,231 @@
+"""The policies of the settings files: which images may run, by digest or signature, and what may
+lie over them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from jaxsif import installation
+from jaxsif.container.libraries import FOLDER
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.images.file import check_state, checksum, find_state, remembered, remembered_digest
+from jaxsif.images.signing import find_signer, is_fingerprint, verify
+from jaxsif.process import find_executable
+from jaxsif.settings.config import Config, Setting, builtin_profiles, staff_files
+from jaxsif.settings.fabric import Fabric
+
+_DIGESTS = "policy.digests"
+
+
+class Subject(NamedTuple):
+    """What a policy is about."""
+
+    image: str | None  # None where no container is run
+    source: str  # the option, variable or file that named the image
+    runtime: str | None
+
+
+class Allowed(NamedTuple):
+    """The image that the policies allow."""
+
+    digest: str
+    state: str  # of the file that has it, as `find_state` tells
+    reasons: tuple[str, ...]  # for people: why each policy allows it
+
+
+def check_policies(config: Config, subject: Subject, environ: Mapping[str, str]) -> Allowed:
+    """Raise HostError unless the policies of all files allow the image; say which image that is.
+
+    What was found of a file is remembered, since its gigabytes take seconds to read. The image's
+    folder may be another user's, and the image another one when a node mounts it: the node compares
+    the digest and the state.
+    """
+    image = subject.image
+    state = find_state(image) if image else ""
+    reasons = tuple(_check(name, policy, subject, environ) for name, policy in config.policies)
+    assert image is not None  # no policy allows that
+    digest = remembered_digest(image, environ)
+    check_state(image, state, subject.source)
+    return Allowed(digest, state, reasons)
+
+
+def find_checksum(image: str, state: str, source: str, environ: Mapping[str, str]) -> str:
+    """SHA-256 of the file of an image that is allowed; raises HostError where it is another one by
+    now.
+    """
+    found = remembered(image, "checksum", environ, lambda: checksum(image))
+    check_state(image, state, source)
+    return found
+
+
+def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, str]) -> str:
+    image, runtime = subject.image, subject.runtime
+    try:
+        if image is None or runtime is None:
+            raise HostError("there is no container here")
+        if os.path.isdir(image):
+            raise HostError(f"{image} is a folder, and has neither digest nor signature")
+        if name == _DIGESTS:
+            return f"{name} of {policy.source} holds: {_find_digest(image, policy.value, environ)}"
+        keys = [_key_path(key, policy.source) for key in policy.value]
+        signer = find_signer(image, keys, lambda key: _signer(runtime, image, key, environ))
+        return f"{name} of {policy.source} holds: signed by {signer}"
+    except JaxsifError as error:
+        raise HostError(
+            f"the policy refuses this run: {error.what}",
+            f"{name} in {policy.source}; the image is from {subject.source}",
+            "run an image that the policy allows, or ask who set it",
+        ) from error
+
+
+def _find_digest(image: str, allowed: Sequence[str], environ: Mapping[str, str]) -> str:
+    found = remembered_digest(image, environ)
+    if found not in allowed:
+        raise HostError(f"the digest of {image} is {found}")
+    return found
+
+
+def _key_path(key: str, source: str) -> str:
+    """A PEM file's path as from the folder of the settings file that names it; a fingerprint as it
+    is.
+    """
+    return key if is_fingerprint(key) else os.path.join(os.path.dirname(source), key)
+
+
+def _signer(runtime: str, image: str, key: str, environ: Mapping[str, str]) -> str:
+    """As `verify`, remembered for this file and this key, not only its path."""
+    content = key if is_fingerprint(key) else _read_key(key)
+    return remembered(
+        image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ)
+    )
+
+
+def _read_key(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError as error:
+        raise HostError(f"cannot read the key {path}: {error.strerror}") from error
+
+
+# The folders of an image's own system. The others of an image are for data: /home, /mnt, /scratch,
+# /tmp and so on.
+_SYSTEM = frozenset(
+    (
+        *(
+            "bin",
+            "boot",
+            "dev",
+            "environment",
+            "etc",
+            "lib",
+            "lib32",
+            "lib64",
+            "libx32",
+            "opt",
+            "proc",
+            "root",
+            "run",
+        ),
+        *("sbin", "singularity", "sys", "usr", "var", ".exec", ".run", ".shell", ".singularity.d"),
+    )
+)
+_BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # they stand behind commas, too
+# What the runtime takes from a variable APPTAINER_NAME or SINGULARITY_NAME as if it were an option:
+# paths to show, and what may lie anywhere. Apptainer's documentation has them, below the options of
+# `apptainer run`.
+_PATHS = ("BIND", "BINDPATH", "HOME", "SCRATCH", "SCRATCHDIR")
+_ANYWHERE = ("CONFIG_FILE", "CONTAINLIBS", "FUSESPEC", "MOUNT", "OVERLAY", "OVERLAYIMAGE")
+
+
+def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -> None:
+    """Raise HostError for a bind over the image's system, unless a file of the staff asks for it.
+
+    It guards against what is laid over by mistake, or by a file of somebody else: links are not
+    followed.
+    """
+    if source.partition(" in ")[2] in (*staff_files(), builtin_profiles()):
+        return
+    for bind in binds:
+        if "\\" in bind:  # the runtime takes the comma or colon behind it for a part of a path
+            raise _refuse_overlay(f"a bind has a backslash: {bind}", source)
+        for path in find_destinations(bind):
+            if not path.startswith("/"):
+                raise _refuse_overlay(f"a bind has the relative destination {path}: {bind}", source)
+            destination = "/" + os.path.abspath(path).lstrip("/")
+            if _is_of_system(destination, environ):
+                raise _refuse_overlay(
+                    f"{destination} of the image would be hidden by {bind}", source
+                )
+
+
+def check_fabric(fabric: Fabric, environ: Mapping[str, str]) -> None:
+    """As `check_binds`, for what a fabric's profile lays over the image."""
+    libraries = [f"{path}:{FOLDER}" for path in fabric.items("libraries")]
+    for key, binds in (("binds", fabric.items("binds")), ("libraries", libraries)):
+        if binds:
+            check_binds(binds, fabric.lists[key].source, environ)
+
+
+def find_destinations(bind: str) -> Iterator[str]:
+    """The destinations in a value of --bind: of SRC[:DEST[:OPTS]], and of more of them behind
+    commas.
+    """
+    for one in bind.split(","):
+        source, _, rest = one.partition(":")
+        destination = (rest.partition(":")[0] or source).strip()  # as the runtime does
+        if destination and not _BIND_OPTION.fullmatch(destination):
+            yield destination
+
+
+def _is_of_system(path: str, environ: Mapping[str, str]) -> bool:
+    """Whether the image has its own files at `path`; the runtime shows the home folder by itself."""
+    home = environ.get("HOME", "")
+    own = ["/var/tmp", *([home] if home.strip("/") else [])]
+    if any(f"{path}/".startswith(f"{folder}/") for folder in own):
+        return False
+    first = path.strip("/").partition("/")[0]
+    return not first or first in _SYSTEM
+
+
+def check_environment(environ: Mapping[str, str]) -> None:
+    """Raise HostError for a variable that lays something over the image, or that names a runtime of
+    the user's own.
+    """
+    for prefix in ("APPTAINER_", "SINGULARITY_"):
+        for name in filter(environ.get, (prefix + name for name in _PATHS)):
+            check_binds([environ[name]], f"{name} (environment)", environ)
+        for name in filter(environ.get, (prefix + name for name in _ANYWHERE)):
+            raise _refuse_overlay(
+                f"the image would be hidden by {environ[name]}", f"{name} (environment)"
+            )
+    runtime = environ.get("JAXSIF_RUNTIME")
+    if runtime and not _is_of_staff(find_executable(runtime, environ) or runtime):
+        raise _refuse(
+            f"JAXSIF_RUNTIME must name a runtime that only root or the owner of jaxsif can change: {runtime}",
+            "JAXSIF_RUNTIME (environment)",
+            "unset JAXSIF_RUNTIME, or ask who set the policy to install that runtime",
+        )
+
+
+def _is_of_staff(path: str) -> bool:
+    """Whether root, or the owner of this launcher, and nobody else can change the file."""
+    status = os.stat(path)
+    owners = (0, installation.owner())
+    return status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _refuse(problem: str, source: str, hint: str) -> HostError:
+    return HostError(f"the policy refuses this run: {problem}", source, hint)
+
+
+def _refuse_overlay(problem: str, source: str) -> HostError:
+    return _refuse(
+        problem, source, "leave it out; the site's staff can allow it in the site's jaxsif.toml"
+    )

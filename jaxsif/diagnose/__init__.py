@@ -1,0 +1,1 @@
+"""What went wrong, by what the tasks and srun say; pure."""

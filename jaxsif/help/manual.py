@@ -1,0 +1,88 @@
+"""What the parsers tell of the command line -> man pages, in the language of man(7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jaxsif.help.describe import PROGRAM, Argument, Command, Program
+
+# What groff(7) would print as something else.
+LETTERS = {
+    "\\": "\\e",
+    "-": "\\-",
+    "`": "\\(ga",
+    "~": "\\(ti",
+    "^": "\\(ha",
+    "'": "\\(aq",
+    "…": "\\[u2026]",
+}
+
+
+def render_manual(program: Program, version: str) -> dict[str, str]:
+    """File -> text: jaxsif.1, and a page for each command, such as jaxsif-image-build.1."""
+    pages = {
+        f"{_page(one)}.1": "\n".join([*_render_command(one, version), ""])
+        for one in program.commands
+    }
+    return {"jaxsif.1": "\n".join([*_render_program(program, version), ""]), **pages}
+
+
+def _page(command: Command) -> str:
+    return "-".join(("jaxsif", *command.name))
+
+
+def _render_program(program: Program, version: str) -> Iterator[str]:
+    yield from _head("jaxsif", "JAX in Singularity/Apptainer images on Slurm clusters", version)
+    yield ".SH SYNOPSIS\n.B jaxsif\n.I COMMAND\n[OPTIONS]"
+    yield ".SH DESCRIPTION"
+    yield from _text(program.description)
+    yield ".SH COMMANDS"
+    for command in program.commands:
+        yield f".TP\n.BR {_escape(_page(command))} (1)\n{_escape(command.summary[:1].upper() + command.summary[1:])}."
+
+
+def _render_command(command: Command, version: str) -> Iterator[str]:
+    yield from _head(_page(command), command.summary, version)
+    yield f".SH SYNOPSIS\n{_escape(command.usage)}"
+    yield ".SH DESCRIPTION"
+    yield from _text(command.description)
+    yield ".SH OPTIONS"
+    group = ""
+    for argument in command.arguments:
+        if argument.kind == PROGRAM:
+            continue
+        if argument.group != group:
+            group = argument.group
+            yield f".SS {_escape(group[:1].upper() + group[1:])}"
+        yield f".TP\n{_usage(argument)}\n{_escape(argument.help)}"
+    if command.epilog:
+        yield ".SH NOTES"
+        yield from _text(command.epilog)
+    yield ".SH SEE ALSO\n.BR jaxsif (1)"
+
+
+def _head(name: str, summary: str, version: str) -> Iterator[str]:
+    yield f'.TH {_escape(name.upper())} 1 "" "jaxsif {version}" "User Commands"'
+    yield f".SH NAME\n{_escape(name)} \\- {_escape(summary)}"
+
+
+def _usage(argument: Argument) -> str:
+    if not argument.flags:
+        return f"\\fI{_escape(argument.metavar)}\\fR"
+    flags = ", ".join(f"\\fB{_escape(flag)}\\fR" for flag in argument.flags)
+    return flags if argument.kind == "switch" else f"{flags} \\fI{_escape(argument.metavar)}\\fR"
+
+
+def _text(text: str) -> Iterator[str]:
+    """Paragraphs, filled; what has indented lines, such as examples, stays as it is."""
+    for index, paragraph in enumerate(text.strip().split("\n\n")):
+        if index:
+            yield ".PP"
+        fixed = any(line.startswith(" ") for line in paragraph.splitlines())
+        yield f".nf\n{_escape(paragraph)}\n.fi" if fixed else _escape(paragraph)
+
+
+def _escape(text: str) -> str:
+    """Text as it is: hyphens that can be copied, no line that begins as a request."""
+    text = text.translate({ord(letter): name for letter, name in LETTERS.items()})
+    return "\n".join(f"\\&{line}" if line.startswith(".") else line for line in text.splitlines())

@@ -1,0 +1,1 @@
+"""What Slurm says of a job, and what srun must be told; pure."""

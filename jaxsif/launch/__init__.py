@@ -1,0 +1,1 @@
+"""Look at this host, start the tasks, and wait for them."""

@@ -1,0 +1,177 @@
+"""Job scripts -> files that stay, and jobs of Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from jaxsif import process
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.foreign import open_file
+from jaxsif.job.allocation import outside_of_job
+from jaxsif.process import find_executable
+
+FOLDER = "jaxsif-jobs"  # below the folder where the job is submitted
+# As squeue(1) lists them, JOB STATE CODES.
+_GOING_ON = {
+    "PENDING",
+    "CONFIGURING",
+    "RUNNING",
+    "COMPLETING",
+    "RESIZING",
+    "SIGNALING",
+    "STAGE_OUT",
+    "STOPPED",
+}
+_GOING_ON |= {"SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+
+
+class Ended(NamedTuple):
+    """How a job ended."""
+
+    job_id: str  # of an array, 4711_3
+    state: str  # COMPLETED, FAILED, TIMEOUT, CANCELLED, ...
+    status: int  # as a shell would say: 128 + N for signal N
+
+
+def keep_script(text: str, name: str, path: str | None) -> str:
+    """Write a script to `path`, or to FOLDER under a name that is free; never over another text.
+    Return its path.
+    """
+    data = os.fsencode(text)
+    if path is not None:
+        if not _write(path, data):
+            raise JaxsifError(
+                f"{path} is there already, with another text",
+                "--script",
+                f"rm {path}, or another name",
+            )
+        return path
+    number = 1
+    while True:
+        path = os.path.join(FOLDER, f"{name}.sbatch" if number == 1 else f"{name}-{number}.sbatch")
+        if _write(path, data):
+            return path
+        number += 1
+
+
+def _is_there(path: str, data: bytes) -> bool:
+    """Whether the file is this user's and has this text; it is then for this user alone.
+
+    A file of another user counts as another text, whatever is in it: its owner can change it before
+    Slurm reads it.
+    """
+    try:
+        # Before it is opened: perhaps it cannot be, or is a FIFO.
+        if os.lstat(path).st_uid != os.geteuid():
+            return False
+        with open_file(path, "job script", path) as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid() or file.read(len(data) + 1) != data:
+                return False
+            os.fchmod(file.fileno(), 0o600)
+    except FileNotFoundError:  # a link to nothing, or removed meanwhile
+        return False
+    return True
+
+
+def _write(path: str, data: bytes) -> bool:
+    """False when another text is there, or has come there meanwhile."""
+    if os.path.lexists(path):
+        return _is_there(path, data)
+    folder = os.path.dirname(path)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    new = os.path.join(folder, f".{os.path.basename(path)}.{os.urandom(8).hex()}.new")
+    with open(new, "wb", opener=_open_private) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # some disks of a network tell only now that they are full
+            # Whole, and never over what somebody else has written there, as a rename would be.
+            os.link(new, path)
+        except FileExistsError:
+            return _is_there(path, data)
+        finally:
+            os.unlink(new)
+    return True
+
+
+def _open_private(path: str, flags: int) -> int:
+    """For this user alone: the values of --env stand in a script, and some are secrets. Never what
+    is there already.
+    """
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+
+
+def check_slurm(program: str, environ: Mapping[str, str]) -> None:
+    """Raise HostError where a program of Slurm's is missing."""
+    if not find_executable(program, environ):
+        raise HostError(
+            f"{program} is not on the PATH", "PATH", "load Slurm's module, or submit where Slurm is"
+        )
+
+
+def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
+    """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take
+    it.
+    """
+    done = process.captured(("sbatch", "--parsable", path), outside_of_job(environ))
+    said = done.stderr.strip().splitlines()
+    if done.returncode:
+        reason = (
+            said[-1].replace("sbatch: error: ", "") if said else f"exit status {done.returncode}"
+        )
+        raise HostError(
+            f"sbatch refused the job: {reason}", path, "correct it, or ask sbatch: man sbatch"
+        )
+    for line in said:
+        say(line)  # what the site has to say
+    return done.stdout.strip().partition(";")[0]  # behind it, the cluster's name
+
+
+def wait_job(job_id: str, environ: Mapping[str, str]) -> list[Ended]:
+    """Wait until a job, all jobs of an array, have ended; raises HostError when Slurm has forgotten
+    the job.
+
+    `sbatch --wait` does so too, but looks every 32 seconds only, and does not tell signals.
+    """
+    pause = 0.5
+    # Slurm forgets a job of an array minutes after its end, though others go on.
+    ended: dict[str, Ended] = {}
+    while True:
+        done = process.captured(("scontrol", "--oneliner", "show", "job", job_id), environ)
+        if "Invalid job id" in done.stderr:
+            raise HostError(
+                f"Slurm does not know job {job_id} any more", "scontrol", f"sacct --jobs={job_id}"
+            )
+        over, going_on = parse_ends(done.stdout)
+        ended.update((one.job_id, one) for one in over)
+        # Slurm's controller may be away for a while.
+        if ended and not going_on and done.returncode == 0:
+            return sorted(ended.values())
+        time.sleep(pause)
+        pause = min(pause * 1.5, 10)
+
+
+def parse_ends(records: str) -> tuple[list[Ended], bool]:
+    """From `scontrol --oneliner show job`, how jobs ended, and whether any of them goes on."""
+    found = re.findall(
+        r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?.* JobState=(\w+).* ExitCode=(\d+):(\d+)",
+        records,
+        re.MULTILINE,
+    )
+    ended = sorted(
+        Ended(f"{array}_{index}" if array else job, state, _status(state, int(code), int(number)))
+        for job, array, index, state, code, number in found
+        if state not in _GOING_ON
+    )
+    return ended, len(ended) < len(found)
+
+
+def _status(state: str, code: int, signal: int) -> int:
+    if signal:
+        return 128 + signal
+    return code or (0 if state == "COMPLETED" else 1)

@@ -1,0 +1,217 @@
+"""`jaxsif run --stage`: the image on each node's own disk, brought there once, before the step."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from jaxsif.errors import FolderTakenError, HostError, JaxsifError
+from jaxsif.images.file import known, remember, staged_path
+from jaxsif.job.allocation import Allocation
+from jaxsif.launch.children import Child, Pass, run
+
+# What the job asked for its own steps, and srun would inherit: one task on each node wants none of
+# it.
+_OF_THE_JOB = (
+    "GPUS GPUS_PER_NODE GPUS_PER_TASK GPU_BIND TRES_PER_TASK NTASKS_PER_GPU NTASKS_PER_NODE"
+)
+# What the user has set for the output and the place of tasks.
+_OF_THE_USER = "LABELIO STDOUTMODE STDERRMODE HOSTFILE DISTRIBUTION EXCLUSIVE"
+_UNSET = [f"SLURM_{name}" for name in f"{_OF_THE_JOB} {_OF_THE_USER}".split()]
+
+Nodes = list[dict[str, Any]]
+
+
+def check_request(image: str, allocation: Allocation | None) -> Allocation:
+    """The allocation; raises JaxsifError for what cannot be staged."""
+    if allocation is None:
+        raise JaxsifError(
+            "there are no nodes yet to stage the image on",
+            "--stage",
+            "salloc or sbatch, then jaxsif run",
+        )
+    if os.path.isdir(image):
+        raise JaxsifError(
+            f"cannot stage a folder: {image}", "--stage", "pass a .sif file, or leave --stage out"
+        )
+    return allocation
+
+
+def stage(
+    image: str,
+    digest: str,
+    folder: str,
+    allocation: Allocation,
+    package: str,
+    environ: Mapping[str, str],
+    show: Callable[[str], None],
+) -> None:
+    """Have `image`, which has `digest`, on all nodes of the job.
+
+    Where an earlier run of the job has done that, it is left to the tasks (node/share.py) to look
+    whether it is still there. Raises JaxsifError; SystemExit when interrupted.
+    """
+    if known(image, f"staged below {folder}", environ) == allocation.job_id:
+        saved = os.path.getsize(image) * allocation.nodes / 1e6
+        show(
+            f"the image is on {allocation.nodes} node(s), by an earlier run of this job: {saved:.0f} MB not copied"
+        )
+    else:
+        _ensure(image, digest, folder, allocation, package, environ, show)
+        remember(image, f"staged below {folder}", allocation.job_id, environ)
+
+
+def _ensure(
+    image: str,
+    digest: str,
+    folder: str,
+    allocation: Allocation,
+    package: str,
+    environ: Mapping[str, str],
+    show: Callable[[str], None],
+) -> None:
+    """Look at what each node has, and bring the image where it is missing."""
+    begin = time.monotonic()
+    script = (sys.executable, "-IS", f"{package}/node/stage.py")
+    nodes = _on_each_node(allocation, (*script, "check", folder, digest), environ)
+    missing = [node for node in nodes if node["damage"]]
+    removed = sum(node["removed"] for node in nodes)
+    if removed:
+        show(f"removed what nobody has used for 30 days: {removed} staged image(s)")
+    size = os.path.getsize(image)
+    if missing:
+        _check_missing(missing, size, folder, show)
+        show(
+            f"bringing the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s), into {folder}"
+        )
+        how = _bring(image, digest, folder, allocation, script, environ, show)
+        show(f"staged in {time.monotonic() - begin:.1f} s: {how}")
+    else:
+        seconds, saved = time.monotonic() - begin, size * len(nodes) / 1e6
+        show(
+            f"the image is on {len(nodes)} node(s), unchanged ({seconds:.1f} s): {saved:.0f} MB not copied"
+        )
+
+
+def _check_missing(missing: Nodes, size: int, folder: str, show: Callable[[str], None]) -> None:
+    """Tell which copies are damaged; raise HostError for the first node that has no room for a new
+    one.
+    """
+    for node in missing:
+        if node["damage"] != "absent":
+            show(f"the image on {node['node']} is {node['damage']}")
+        if node["free"] < size:
+            raise HostError(
+                f"no room on {node['node']} in {folder}: {size / 1e6:.0f} MB needed, {node['free'] / 1e6:.0f} MB free",
+                "--stage",
+                "set run.stage-folder in jaxsif.toml to another folder of the nodes",
+            )
+
+
+def _bring(
+    image: str,
+    digest: str,
+    folder: str,
+    allocation: Allocation,
+    script: tuple[str, ...],
+    environ: Mapping[str, str],
+    show: Callable[[str], None],
+) -> str:
+    """Send the image to all nodes, and have each put it in its place; return, for people, how that
+    went.
+    """
+    brought = f"{allocation.job_id}-{os.getpid()}.sif"  # of this run alone
+    target = os.path.join(os.path.dirname(staged_path(folder, digest)), brought)
+    try:
+        copying = _broadcast(image, target, allocation, environ, show)
+        placed = _on_each_node(
+            allocation, (*script, "place", folder, digest, image, brought), environ
+        )
+    except BaseException:  # Ctrl-C, too
+        with suppress(JaxsifError):  # the job may be over
+            _on_each_node(allocation, (*script, "clean", folder, brought), environ)
+        raise
+    unpacked = all(node["unpacked"] for node in placed)
+    kinds = "unpacked" if unpacked else "placed as a file where there is no room for more"
+    slowest = max(node["seconds"] for node in placed)
+    return f"sbcast {copying:.1f} s, checked and {kinds} in {slowest:.1f} s"
+
+
+def _on_each_node(
+    allocation: Allocation, script: tuple[str, ...], environ: Mapping[str, str]
+) -> Nodes:
+    """What the script prints on each node of the job; raises HostError for the first that could not
+    do it.
+    """
+    import json
+
+    count = f"{allocation.nodes}"
+    argv = [
+        "srun",
+        "--export=ALL",
+        "--quit-on-interrupt",
+        "--overlap",
+        f"--nodes={count}",
+        f"--ntasks={count}",
+    ]
+    argv += [
+        "--ntasks-per-node=1",
+        "--cpus-per-task=1",
+        "--gres=none",
+        "--input=none",
+        "--job-name=stage",
+    ]
+    status, out, err = _run((*argv, *script), environ)
+    nodes: Nodes = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    nodes.sort(key=lambda node: str(node["node"]))
+    for node in nodes:
+        if "error" in node:
+            kind = FolderTakenError if node.get("taken") else HostError
+            raise kind(
+                f"cannot stage the image on {node['node']}: {node['error']}",
+                "--stage",
+                "leave --stage out",
+            )
+    if status or len(nodes) != allocation.nodes:
+        last = err.strip().rpartition("\n")[2] or f"exit status {status}"
+        raise HostError(f"cannot stage the image: {last}", "srun", "leave --stage out")
+    return nodes
+
+
+def _broadcast(
+    image: str,
+    target: str,
+    allocation: Allocation,
+    environ: Mapping[str, str],
+    show: Callable[[str], None],
+) -> float:
+    """Seconds that sbcast took. Where it fails, the nodes read the shared disk."""
+    begin = time.monotonic()
+    status, _, err = _run(
+        ("sbcast", "--force", f"--jobid={allocation.job_id}", image, target), environ
+    )
+    if status:
+        show(f"warning: sbcast failed, the nodes copy the image themselves: {err.strip()}")
+    return time.monotonic() - begin
+
+
+def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error."""
+    said: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
+
+    def collect(stream: int) -> Pass:
+        def take(data: bytes) -> bytes:
+            said[stream] += data
+            return b""
+
+        return take
+
+    variables = {name: value for name, value in environ.items() if name not in _UNSET}
+    ended = run([Child(argv, variables, collect(2), collect(1))])
+    if ended.interrupted:
+        sys.exit(128 + ended.interrupted)
+    return ended.status, said[1].decode(errors="replace"), said[2].decode(errors="replace")

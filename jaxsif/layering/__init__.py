@@ -1,1 +1,0 @@
-"""Layers: make them, for `jaxsif run --layer` to mount."""

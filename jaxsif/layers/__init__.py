@@ -1,0 +1,1 @@
+"""Packages on top of an image: make, find and mount them."""

@@ -1,0 +1,1 @@
+"""Who gets which GPUs; pure, but for topology.py."""

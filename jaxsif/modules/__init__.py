@@ -1,0 +1,1 @@
+"""Modulefiles of images."""

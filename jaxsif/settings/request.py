@@ -1,0 +1,51 @@
+"""What was asked for, of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+NODE = "node"
+TASK = "task"
+
+
+class RunOptions(NamedTuple):
+    """What the command line asks for; None where it says nothing."""
+
+    command: tuple[str, ...]  # the program and its arguments
+    launcher: str | None = None  # of launchers.LAUNCHERS
+    nodes: int | None = None
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    gpus_per_node: str | None = None  # N or TYPE:N
+    gpus_per_task: int | None = None
+    cpus_per_task: int | None = None
+    gpu_bind: str | None = None  # as for srun
+    per_node: bool = False  # one process on each node
+    per_gpu: bool = False  # one process for each GPU
+    allow_uneven: bool = False  # processes and nodes may have different numbers of GPUs
+    share_gpus: bool = False  # several tasks may have one GPU
+    time: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    constraint: str | None = None
+    srun_args: tuple[str, ...] = ()  # further arguments of srun, as they are
+    binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
+    env: tuple[tuple[str, str], ...] = ()  # variables for the container
+    label: bool = False  # prefix output lines with the task's number
+    coordinator_ports: str | None = None  # FIRST-LAST, from which one is taken
+    node_address: str | None = None  # how tasks reach a node, %N its name
+    init_timeout: int | None = None  # seconds, of jax.distributed.initialize
+    heartbeat_timeout: int | None = None
+    shutdown_timeout: int | None = None
+    containers: str = NODE  # one container for all tasks of a node, or for each TASK
+    hosts: str | None = None  # NAME:SLOTS,... for mpirun
+    hostfile: str | None = None  # a file of them
+    cleanenv: bool = False  # pass on what the table of environment.py names, and nothing else
+    # What set each option, by its key; for errors.
+    sources: Mapping[str, str] = MappingProxyType({})
+
+    def source(self, key: str) -> str:
+        """What set an option, such as 'run.ntasks-per-node in /sw/jaxsif/jaxsif.toml'."""
+        return self.sources.get(key, f"--{key}")

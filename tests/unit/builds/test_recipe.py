@@ -1,0 +1,160 @@
+"""What an image is made of, in a checkout that the tests write; and the digest of all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxsif.builds.recipe import Recipe, read_recipe
+from jaxsif.errors import JaxsifError
+
+ROOT = Path(__file__).parents[3]
+
+FILES = {
+    "containers/jaxsif.def": "Bootstrap: {{ BOOTSTRAP }}\n",
+    "containers/flavours/cpu.args": "# why\nFLAVOUR=cpu\n\n  \nPACKAGES=python3 tzdata\nOPTIONS=--a=1 --b=2\n",
+    "containers/flavours/cuda12.args": "FLAVOUR=cuda12\n",
+    "containers/locks/cpu.txt": "# made by uv\njax==0.12.0 \\\n    --hash=sha256:00\njaxlib==0.12.0.1\n",
+    "containers/check.py": "import jax\n",
+    "containers/sbom.py": "import json\n",
+    "containers/compile.py": "import py_compile\n",
+    "LICENSE": "Apache\n",
+    "jaxsif/task/__init__.py": "",
+    "jaxsif/task/start.sh": "#!/bin/sh\n",
+    "jaxsif/task/site/sitecustomize.py": "import sys\n",
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def text_of(caught: pytest.ExceptionInfo[JaxsifError]) -> str:
+    assert caught.value.exit_code == 2
+    return caught.value.render()
+
+
+def test_recipe(root: Path) -> None:
+    recipe = read_recipe(root, "cpu", "x86_64")
+    arguments = (("FLAVOUR", "cpu"), ("PACKAGES", "python3 tzdata"), ("OPTIONS", "--a=1 --b=2"))
+    assert recipe == Recipe(root, "cpu", arguments, "0.12.0")
+    assert recipe.name == "jax-0.12.0-cpu.sif"
+    assert recipe.packages == "python3 tzdata"
+    assert recipe.lock.is_file()
+    assert recipe.definition.is_file()
+
+
+@pytest.mark.parametrize("flavour", [path.stem for path in (ROOT / "containers/flavours").glob("*.args")])
+def test_recipes_of_this_checkout_are_whole(flavour: str) -> None:
+    recipe = read_recipe(ROOT, flavour)
+    assert dict(recipe.arguments)["FLAVOUR"] == flavour
+    assert recipe.packages
+    assert len(recipe.digest()) == 64
+
+
+def test_another_machine_has_a_lock_of_its_own(root: Path) -> None:
+    lock = root / "containers/locks/cpu-aarch64.txt"
+    with pytest.raises(JaxsifError) as caught:
+        read_recipe(root, "cpu", "aarch64")
+    assert text_of(caught).startswith(f"jaxsif: error: no locked version of jax in {lock}\n")
+    lock.write_text("jax==0.12.1\n")
+    recipe = read_recipe(root, "cpu", "aarch64")
+    assert (recipe.jax_version, recipe.lock, recipe.machine) == ("0.12.1", lock, "aarch64")
+
+
+def test_versions_of_nvidias_packages(root: Path) -> None:
+    recipe = read_recipe(root, "cpu")
+    assert (recipe.cuda_version, recipe.version("cudnn"), recipe.version("nccl")) == ("none", "none", "none")
+    with recipe.lock.open("a") as lock:
+        lock.write("nvidia-cuda-runtime-cu12==12.9.79\nnvidia-cudnn-cu12==9.27.0.5\nnvidia-nccl-cu12==2.32.3\n")
+    assert (recipe.cuda_version, recipe.version("cudnn"), recipe.version("nccl")) == ("12.9", "9.27.0.5", "2.32.3")
+
+
+def test_unknown_flavour(root: Path) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        read_recipe(root, "rocm")
+    assert text_of(caught) == "jaxsif: error: no flavour rocm\n  from: --flavour\n  try:  one of cpu, cuda12"
+
+
+def test_no_checkout(tmp_path: Path) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        read_recipe(tmp_path, "cpu")
+    assert text_of(caught) == (
+        f"jaxsif: error: no definition files in {tmp_path}/containers\n  from: --source\n  try:  give a jaxsif checkout"
+    )
+
+
+@pytest.mark.parametrize("lock", [None, "jaxlib==0.12.0\nmyjax==1\n"], ids=["no lock", "no jax in it"])
+def test_no_locked_jax(root: Path, lock: str | None) -> None:
+    path = root / "containers/locks/cuda12.txt"
+    if lock:
+        path.write_text(lock)
+    with pytest.raises(JaxsifError) as caught:
+        read_recipe(root, "cuda12")
+    assert text_of(caught) == (
+        f"jaxsif: error: no locked version of jax in {path}\n  from: flavour cuda12\n  try:  make lock FLAVOUR=cuda12"
+    )
+
+
+def test_line_that_is_no_argument(root: Path) -> None:
+    path = root / "containers/flavours/cpu.args"
+    path.write_text("FLAVOUR=cpu\nPACKAGES python3\n")
+    with pytest.raises(JaxsifError) as caught:
+        read_recipe(root, "cpu")
+    assert text_of(caught) == (
+        f"jaxsif: error: not a build argument: 'PACKAGES python3'\n  from: {path}:2\n  try:  NAME=VALUE on each line"
+    )
+
+
+def test_flavour_without_packages(root: Path) -> None:
+    path = root / "containers/flavours/cpu.args"
+    path.write_text("FLAVOUR=cpu\n")
+    with pytest.raises(JaxsifError) as caught:
+        _ = read_recipe(root, "cpu").packages
+    assert text_of(caught) == (
+        f"jaxsif: error: flavour cpu names no packages\n  from: {path}\n  try:  PACKAGES=NAME NAME…"
+    )
+
+
+INPUTS = sorted(set(FILES) - {"containers/flavours/cuda12.args"})
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_digest_changes_with_every_input(root: Path, name: str) -> None:
+    before = read_recipe(root, "cpu").digest()
+    (root / name).write_text(FILES[name] + "# more\n")
+    assert read_recipe(root, "cpu").digest() != before
+
+
+def test_digest_changes_with_what_more_is_given(root: Path) -> None:
+    recipe = read_recipe(root, "cpu")
+    digests = {recipe.digest(), recipe.digest(""), recipe.digest("a"), recipe.digest("a", "b"), recipe.digest("a b")}
+    assert len(digests) == 5
+
+
+def test_digest_is_the_same_elsewhere_and_beside_other_files(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = read_recipe(root, "cpu").digest()
+    (root / "containers/flavours/cuda12.args").write_text("FLAVOUR=cuda13\n")
+    (root / "jaxsif/task/setup.pyc").write_text("compiled")
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "checkout"
+    root.rename(elsewhere)
+    assert read_recipe(elsewhere, "cpu").digest() == before
+
+
+def test_digest_of_an_input_that_is_missing(root: Path) -> None:
+    recipe = read_recipe(root, "cpu")
+    (root / "containers/check.py").unlink()
+    with pytest.raises(JaxsifError) as caught:
+        recipe.digest()
+    assert text_of(caught) == (
+        f"jaxsif: error: cannot read {root}/containers/check.py: No such file or directory\n"
+        "  from: --source\n"
+        "  try:  give a jaxsif checkout"
+    )

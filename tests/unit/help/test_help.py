@@ -1,0 +1,43 @@
+"""The examples of --help: each command has some, each is a right command line, and one of each is run by a test."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from jaxsif import cli
+from jaxsif.help.describe import Command
+
+PROGRAM = cli.describe_all()
+CLUSTER_TESTS = "".join(path.read_text() for path in (Path(__file__).parents[2] / "cluster").glob("test_*.py"))
+
+
+def examples(command: Command) -> list[str]:
+    """The lines of jaxsif's below 'examples:', without what is told of them."""
+    _, _, text = command.description.replace("\\\n", "").partition("example")
+    return [re.split(r" {3,}", line)[0] for line in re.findall(r"^  (\S.*)", text, re.MULTILINE) if "jaxsif " in line]
+
+
+def words_of(example: str) -> list[str]:
+    """Those of jaxsif's own command line, behind its name; with a whole digest in the place of a cut one."""
+    lexer = shlex.shlex(example.replace("…", "0" * 56), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words = list(lexer)
+    words = words[words.index("jaxsif") + 1 :]
+    return words[: next((index for index, word in enumerate(words) if set(word) <= set("()<>|&;")), None)]
+
+
+@pytest.mark.parametrize("command", PROGRAM.commands, ids=lambda one: " ".join(one.name))
+def test_examples(command: Command) -> None:
+    found = examples(command)
+    own = [example for example in found if tuple(words_of(example)[: len(command.name)]) == command.name]
+    assert own, f"no example in jaxsif {' '.join(command.name)} --help"
+    for example in found:
+        words = words_of(example)
+        end = words.index("--") if "--" in words else len(words)
+        cli.build_parser(cli.find_command(words)).parse_args(words[:end])
+    run = [example for example in own if example in CLUSTER_TESTS]
+    assert run, f"no test below tests/cluster runs one of {own}"

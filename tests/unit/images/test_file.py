@@ -1,0 +1,144 @@
+"""The digest of an image's root file system, and when it is read again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from siffile import OVERLAY, descriptor, sha256, sif_header, write_image
+
+from jaxsif.errors import HostError
+from jaxsif.images.file import (
+    digest,
+    find_root,
+    find_state,
+    known_digest,
+    read_created,
+    remembered,
+    remembered_digest,
+)
+
+
+def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
+    content = b"squashfs" * 300_000
+    seen: list[int] = []
+    image = write_image(tmp_path / "a.sif", content)
+    assert digest(image, progress=seen.append) == sha256(content)
+    assert seen == [1 << 20, 2 << 20, len(content)]
+    assert digest(write_image(tmp_path / "b.sif", content, descriptor(0x4005, 1, 2))) == sha256(content)  # signed
+
+
+def test_image_tells_when_it_was_made(tmp_path: Path) -> None:
+    (tmp_path / "a.sif").write_bytes(sif_header(100, 28, rows=0))
+    assert read_created(str(tmp_path / "a.sif")) == 1
+
+
+def test_image_that_is_cut_short(tmp_path: Path) -> None:
+    image = write_image(tmp_path / "a.sif", b"x" * 100)
+    Path(image).write_bytes(Path(image).read_bytes()[:-1])
+    with pytest.raises(HostError, match="image is truncated, 1 of 8292 bytes are missing"):
+        digest(image)
+
+
+def test_image_with_an_overlay_in_it(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="image has 2 partitions, 1 of them with a system"):
+        find_root(write_image(tmp_path / "a.sif", b"x", descriptor(0x4004, 8192, 1, OVERLAY)))
+
+
+def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    image = write_image(tmp_path / "a.sif", b"one")
+    memory = tmp_path / "cache/jaxsif/images.json"
+    assert known_digest(image, environ) is None
+    assert remembered_digest(image, environ) == known_digest(image, environ) == sha256(b"one")
+    known = json.loads(memory.read_text())
+    known[image]["digest"] = "sha256:as remembered"
+    memory.write_text(json.dumps(known))
+    assert remembered_digest(image, environ) == "sha256:as remembered"
+    write_image(tmp_path / "a.sif", b"two")
+    assert known_digest(image, environ) is None
+    assert remembered_digest(image, environ) == sha256(b"two")
+
+
+def test_another_host_remembers_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of a network's file system is each host's own."""
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    image = write_image(tmp_path / "a.sif", b"one")
+    remembered_digest(image, environ)
+    here, stat_here = find_state(image), os.stat
+
+    def stat_elsewhere(path: str, **options: bool) -> os.stat_result:
+        status = stat_here(path, **options)
+        times = {name: getattr(status, name) for name in ("st_mtime_ns", "st_ctime_ns")}
+        return os.stat_result((*status[:2], status.st_dev + 1, *status[3:]), times)
+
+    monkeypatch.setattr(os, "stat", stat_elsewhere)
+    assert (known_digest(image, environ), find_state(image)) == (sha256(b"one"), here)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "{}", "[]", "[" * 200_000, "9" * 10_000, '{"a": ' + "9" * 10_000 + "}", "\ud800", "1" * 5_000_000],
+    ids=range(9),
+)
+def test_memory_that_was_cut_short(tmp_path: Path, text: str) -> None:
+    (tmp_path / "jaxsif").mkdir()
+    (tmp_path / "jaxsif/images.json").write_text(text, errors="surrogatepass")
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path)}) == sha256(b"one")
+
+
+@pytest.mark.parametrize("value", ["[" * 300 + "]" * 300, "5", "null", '{"digest": "x"}', '""'])
+def test_memory_of_another_shape(tmp_path: Path, value: str) -> None:
+    """What is remembered is found again where it is no text."""
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert remembered_digest(image, environ) == sha256(b"one")
+    memory = tmp_path / "jaxsif/images.json"
+    memory.write_text(memory.read_text().replace(f'"{sha256(b"one")}"', value))
+    assert known_digest(image, environ) is None
+    assert remembered_digest(image, environ) == sha256(b"one")
+    memory.write_text(f'{{"{image}": {value}}}')
+    assert remembered_digest(image, environ) == sha256(b"one")
+
+
+def test_memory_that_is_a_fifo(tmp_path: Path) -> None:
+    (tmp_path / "jaxsif").mkdir()
+    os.mkfifo(tmp_path / "jaxsif/images.json")
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert remembered_digest(image, environ) == known_digest(image, environ) == sha256(b"one")
+
+
+def test_each_thing_is_remembered_for_itself(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert [remembered(image, what, environ, lambda what=what: f"{what} found") for what in "abab"] == [
+        "a found",
+        "b found",
+        "a found",
+        "b found",
+    ]
+    assert remembered(image, "a", environ, lambda: "found again") == "a found"
+    write_image(tmp_path / "a.sif", b"two")
+    assert remembered(image, "a", environ, lambda: "found again") == "found again"
+
+
+def test_what_raises_is_not_remembered(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    image = write_image(tmp_path / "a.sif", b"one")
+
+    def fail() -> str:
+        raise HostError("no")
+
+    with pytest.raises(HostError):
+        remembered(image, "a", environ, fail)
+    assert not (tmp_path / "jaxsif").exists()
+
+
+def test_home_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    image = write_image(tmp_path / "a.sif", b"one")
+    assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == sha256(b"one")

@@ -1,0 +1,101 @@
+"""What an image says of its signatures, and which of several refusals is told."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from siffile import descriptor, write_image
+
+from jaxsif.errors import HostError, SignatureError
+from jaxsif.files import check_space
+from jaxsif.images.signing import (
+    Signature,
+    _check_together,
+    find_signer,
+    is_fingerprint,
+    read_signatures,
+)
+
+FINGERPRINT = "DE90813DA85423FB5CDF9434F4CBF70844051B26"
+PEM = Signature("SHA256:abc", "digests")
+PGP = Signature(FINGERPRINT, "digests")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [(FINGERPRINT, True), (FINGERPRINT.lower(), True), (FINGERPRINT[1:], False), ("x" * 40, False), ("key.pem", False)],
+)
+def test_fingerprint_or_file(text: str, is_one: bool) -> None:
+    assert is_fingerprint(text) == is_one
+
+
+def test_signatures_of_both_kinds(tmp_path: Path) -> None:
+    envelope = json.dumps({"payload": "e30=", "signatures": [{"keyid": "SHA256:abc", "sig": "x"}]}).encode()
+    message = (
+        b"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{}\n-----BEGIN PGP SIGNATURE-----\n\nwsFzBAEB\n"
+        b"-----END PGP SIGNATURE-----\n"
+    )
+    made_by = struct.pack("<i20s", 1, bytes.fromhex(FINGERPRINT))
+    rows = [
+        descriptor(0x4005, 9000, len(envelope), struct.pack("<i20s", 1, bytes(20))),
+        descriptor(0x4005, 9500, len(message), made_by),
+    ]
+    image = write_image(tmp_path / "a.sif", b"squashfs", *rows)
+    with open(image, "r+b") as file:
+        for offset, data in ((9000, envelope), (9500, message)):
+            file.seek(offset)
+            file.write(data)
+    assert read_signatures(image) == (Signature("SHA256:abc", "e30="), Signature(FINGERPRINT, "{}\n"))
+
+
+def refuse(what: str) -> str:
+    raise SignatureError(what)
+
+
+def test_first_key_that_signed() -> None:
+    assert find_signer("a.sif", ["no", "yes", "also"], lambda key: refuse(key) if key == "no" else key) == "yes"
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ([], "no key is allowed to have signed a.sif"),
+        (["another key signed a.sif", "no signature in a.sif"], "no signature in a.sif"),
+        (["another key signed a.sif", "another key signed a.sif again"], "another key signed a.sif"),
+    ],
+    ids=["no key", "right key", "other keys"],
+)
+def test_refusal_that_says_most(keys: list[str], told: str) -> None:
+    with pytest.raises(SignatureError) as caught:
+        find_signer("a.sif", keys, refuse)
+    assert caught.value.what == told
+
+
+@pytest.mark.parametrize(("before", "new"), [([], PEM), ([], PGP), ([PGP], PGP._replace(signer="A" * 40))])
+def test_signatures_that_hold_together(before: list[Signature], new: Signature) -> None:
+    _check_together("a.sif", before, new)
+
+
+@pytest.mark.parametrize(
+    ("before", "new"),
+    [
+        ([PEM], PEM._replace(signer="SHA256:def")),
+        ([PEM], PGP),
+        ([PGP], PEM),
+        ([PEM], PEM._replace(signed="others")),
+        ([PGP], PGP._replace(signed="others")),
+    ],
+    ids=["two PEM keys", "PEM, then PGP", "PGP, then PEM", "changed since, PEM", "changed since, PGP"],
+)
+def test_signatures_that_do_not_hold_together(before: list[Signature], new: Signature) -> None:
+    with pytest.raises(HostError, match=r"^image has another signature, and both would not hold: a\.sif$"):
+        _check_together("a.sif", before, new)
+
+
+def test_room_on_the_disk(tmp_path: Path) -> None:
+    check_space(str(tmp_path), 1)
+    with pytest.raises(HostError, match=r"^no room for 1000000000000 MB in "):
+        check_space(str(tmp_path), 10**18)

@@ -1,0 +1,174 @@
+"""What shows here that a program cannot be executed; what to try where a node could not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxsif.errors import JaxsifError
+from jaxsif.launch.program import check_program, suggest
+
+GENERAL = "the program must be in the image or below a folder that is bound into it"
+
+
+def failure(status: int, where: str = "") -> JaxsifError:
+    """As culprit.py makes it of a task that ended with `status`."""
+    error = JaxsifError(f"task 0 on node1 ended with exit status {status}", where)
+    error.exit_code = status
+    return error
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with some files."""
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "q.py": (0o644, "print()\n"),
+        "with blank.py": (0o644, ""),
+        "train.sh": (0o755, "#!/bin/bash\npython q.py\n"),
+        "plain.sh": (0o644, "python q.py\n"),
+        "tool": (0o755, "#!/usr/bin/env nowhere\n"),
+        "job.sbatch": (0o644, "#!/bin/bash\n"),
+        "job.slurm": (0o644, "#!/bin/bash\n"),
+        "job": (0o644, "#!/bin/bash -l\n# mine\n\n#SBATCH --nodes=2\nsrun hostname\n"),
+        "job.sh": (0o755, "#!/usr/bin/env bash\n#SBATCH --nodes=2\n"),
+        "job.py": (0o755, "#!/usr/bin/env python3\n#SBATCH --nodes=2\n"),
+        "late.sh": (0o755, "#!/bin/sh\necho\n#SBATCH --nodes=2\n"),
+        "binary": (0o755, "\x7fELF\n#SBATCH \n"),
+    }
+    for name, (mode, text) in files.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "what", "hint"),
+    [
+        ("q.py", 127, "q.py is not on the PATH: it is a file of this folder", "python q.py"),
+        ("train.sh", 127, "train.sh is not on the PATH: it is a file of this folder", "./train.sh"),
+        ("plain.sh", 127, "plain.sh is not on the PATH: it is a file of this folder", "bash plain.sh"),
+        ("./q.py", 126, "no permission to execute ./q.py", "chmod +x ./q.py, or python ./q.py"),
+        ("./folder", 126, "./folder is a folder, not a program", "name a program in it"),
+        ("./nowhere", 127, "script not found: ./nowhere", "check its path"),
+        ("./q", 127, "script not found: ./q", "./q.py"),
+        ("job.sbatch", 2, "job.sbatch is a job script, not a program", "sbatch job.sbatch"),
+        ("./job.slurm", 2, "./job.slurm is a job script, not a program", "sbatch ./job.slurm"),
+        ("job", 2, "job is a job script, not a program", "sbatch job"),
+        ("./job.sh", 2, "./job.sh is a job script, not a program", "sbatch ./job.sh"),
+    ],
+)
+def test_files(folder: Path, command: str, status: int, what: str, hint: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        check_program((command, "an argument"))
+    error = caught.value
+    assert (error.exit_code, error.what, error.hint) == (status, what, hint)
+    assert error.where == f"looked for in {folder}"
+
+
+@pytest.mark.parametrize(
+    ("command", "what", "hint"),
+    [
+        (("python q.py",), "a program's name with a blank: 'python q.py'", "-- python q.py, without the quotes"),
+        (("a && b",), "a program's name with a blank: 'a && b'", "sh -c 'a && b'"),
+        (
+            ("cd", "/tmp"),
+            "cd is a part of the shell, not a program",
+            "do it before jaxsif, or in a shell: sh -c 'cd /tmp && COMMAND'",
+        ),
+        (
+            ("module", "load", "cuda"),
+            "module is a part of the shell, not a program",
+            "do it before jaxsif, or in a shell: sh -c 'module load cuda && COMMAND'",
+        ),
+    ],
+)
+def test_words(command: tuple[str, ...], what: str, hint: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        check_program(command)
+    assert (caught.value.exit_code, caught.value.what, caught.value.hint) == (127, what, hint)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("python", "q.py"), ("python", "with blank.py"), ("./train.sh",), ("./tool",), ("tool",), ("nowhere",)),
+        *(
+            ("./job.py",),
+            ("./late.sh",),
+            ("./binary",),
+            ("/nowhere/job.sbatch",),
+            ("true",),
+            ("pip", "list"),
+            ("test",),
+        ),
+        *(("bash", "job.sh"), ("sh", "-c", "cd /tmp"), ("python", "folder"), ("pyhton", "q.py")),
+    ],
+    ids=" ".join,
+)
+def test_programs_that_may_run(command: tuple[str, ...]) -> None:
+    check_program(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "hint"),
+    [
+        (("nowhere",), 127, GENERAL),
+        (("/opt/nowhere",), 127, GENERAL),
+        (("pyhton", "q.py"), 127, "python?"),
+        (("pythn3", "q.py"), 127, "python3?"),
+        (("python",), 127, GENERAL),
+        (("tool",), 127, "./tool: it is a file of this folder, and not on the PATH"),
+        (("./tool",), 127, "see the first line of ./tool: the interpreter behind #! must be in the image"),
+        (
+            ("pip", "install", "-U", "flax", "optax"),
+            127,
+            "packages go into a layer: jaxsif layer create NAME flax optax, then --layer NAME",
+        ),
+        (("conda", "list"), 127, "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"),
+        (
+            ("sh", "-c", "nowhere"),
+            127,
+            "see above which command of the script the shell could not execute or find in the image",
+        ),
+        (
+            ("/opt/tool",),
+            126,
+            "see its permissions: chmod +x /opt/tool; or name its interpreter, as in python /opt/tool",
+        ),
+    ],
+)
+def test_suggestions(command: tuple[str, ...], status: int, hint: str) -> None:
+    assert suggest(command, failure(status), ()) == hint
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (("python", "q.py", "--x"), "put q.py on a disk that all nodes see, if the node does not find it"),
+        (("python3", "/opt/nowhere.py"), GENERAL),
+        (("python", "-m", "nowhere"), ""),
+        (("python",), ""),
+        (("./train.sh",), ""),
+    ],
+    ids=" ".join,
+)
+def test_a_python_that_opened_no_script(command: tuple[str, ...], hint: str) -> None:
+    assert suggest(command, failure(2), ()) == hint
+
+
+def test_what_failed_at_a_line_of_its_own_needs_no_suggestion() -> None:
+    """As argparse of a program that is not given what it needs."""
+    assert suggest(("python", "q.py"), failure(2, "q.py:7"), ()) == ""
+
+
+@pytest.mark.parametrize(
+    ("who", "node"), [("slurmstepd-node1", "node1"), ("slurmstepd", "the node")], ids=["with its name", "without"]
+)
+def test_a_folder_that_the_node_does_not_have(who: str, node: str) -> None:
+    line = f"{who}: error: couldn't chdir to `/tmp/my x': No such file or directory: going to /tmp instead"
+    hint = f"work in a folder that all nodes see: /tmp/my x is not on {node}"
+    for error in (failure(2), failure(127), failure(1, "q.py:7")):
+        assert suggest(("python", "q.py"), error, ["srun: error: x", line]) == hint

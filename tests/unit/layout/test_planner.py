@@ -1,0 +1,249 @@
+"""Nodes x tasks x GPUs for what was asked for and what the job has; tests/cluster/test_layouts.py asks real Slurm."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxsif.errors import JaxsifError
+from jaxsif.job.allocation import Allocation
+from jaxsif.job.counts import Counts
+from jaxsif.job.srun_args import lift
+from jaxsif.layout import gpu_bind as binding
+from jaxsif.layout.layout import Group, Layout, share
+from jaxsif.layout.planner import plan_layout
+from jaxsif.plan.step import layout_options
+from jaxsif.settings.request import RunOptions
+
+Shape = tuple[object, ...]  # of a layout whose nodes are equal: nodes, tasks, GPUs, why
+
+
+def asking(*counts: int, **options: object) -> RunOptions:
+    """A request; `counts` are nodes, tasks, tasks per node."""
+    return RunOptions(("true",), None, *counts, **options)  # type: ignore[arg-type]
+
+
+def job(
+    nodes: int = 2, ntasks: int | None = None, ntasks_per_node: int | None = None, gpus_per_node: int | None = None
+) -> Allocation:
+    return Allocation("4711", nodes, ntasks, ntasks_per_node, gpus_per_node)
+
+
+def shape(layout: Layout) -> Shape:
+    return layout.nodes, layout.ntasks_per_node, layout.gpus_per_node, layout.why
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (asking(), (None, None, None, "Slurm's default")),
+        (asking(nodes=2), (2, None, None, "Slurm's default")),
+        (asking(gpus_per_node="4"), (None, 4, 4, "one task per GPU")),
+        (asking(2, gpus_per_node="a100:2,v100:2"), (2, 4, 4, "one task per GPU")),
+        (asking(2, ntasks_per_node=1, gpus_per_node="4"), (2, 1, 4, "--ntasks-per-node")),
+        (asking(2, per_node=True, gpus_per_node="4"), (2, 1, 4, "--per-node")),
+        (asking(gpus_per_node="0"), (None, None, 0, "Slurm's default")),
+        (asking(ntasks_per_node=8, gpus_per_node="0"), (None, 8, 0, "--ntasks-per-node")),
+        (asking(ntasks=8, gpus_per_node="4"), (2, 4, 4, "--ntasks")),
+        (asking(ntasks=2, gpus_per_node="4"), (1, 2, 4, "--ntasks")),
+        (asking(ntasks=8), (None, None, None, "--ntasks")),
+        (asking(2, ntasks_per_node=2, gpus_per_task=2), (2, 2, 4, "--ntasks-per-node")),
+        (asking(gpus_per_node="4", gpus_per_task=2), (None, 2, 4, "one task per 2 GPUs")),
+    ],
+)
+def test_outside_a_job(asked: RunOptions, expected: Shape) -> None:
+    assert shape(plan_layout(asked, None, None)) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocation", "expected"),
+    [
+        (asking(), job(gpus_per_node=4), (2, 4, 4, "one task per GPU")),
+        (asking(), job(), (2, None, None, "Slurm's default")),
+        (asking(), job(gpus_per_node=0), (2, None, 0, "Slurm's default")),
+        (asking(), job(ntasks_per_node=2, gpus_per_node=4), (2, 2, 4, "SLURM_NTASKS_PER_NODE")),
+        (asking(), job(ntasks=8, gpus_per_node=4), (2, 4, 4, "SLURM_NTASKS")),
+        (asking(), job(nodes=3, ntasks=8, gpus_per_node=4), (3, None, 4, "SLURM_NTASKS")),
+        (asking(nodes=1), job(gpus_per_node=4), (1, 4, 4, "one task per GPU")),
+        (asking(ntasks_per_node=1), job(ntasks_per_node=4, gpus_per_node=4), (2, 1, 4, "--ntasks-per-node")),
+        (asking(per_gpu=True), job(ntasks_per_node=1, gpus_per_node=4), (2, 4, 4, "one task per GPU")),
+        (asking(gpus_per_node="2"), job(gpus_per_node=4), (2, 2, 2, "one task per GPU")),
+        (asking(gpus_per_node="4"), job(gpus_per_node=4), (2, 4, 4, "one task per GPU")),
+        (asking(ntasks=1), job(gpus_per_node=4), (1, 1, 4, "--ntasks")),
+    ],
+)
+def test_in_a_job(asked: RunOptions, allocation: Allocation, expected: Shape) -> None:
+    assert shape(plan_layout(asked, allocation, None)) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "job_gpus", "expected"),
+    [
+        (asking(nodes=1), ((2, 2),), (1, 2, 2, "one task per GPU")),
+        (asking(), ((2, 2),), (2, 2, 2, "one task per GPU")),
+        (asking(), ((0, 2),), (2, None, 0, "Slurm's default")),
+        (asking(), (), (2, None, None, "Slurm's default")),
+        (asking(gpus_per_node="1"), ((2, 1), (1, 1)), (2, 1, 1, "one task per GPU")),
+    ],
+    ids=["one node", "even", "none", "unknown", "uneven, but GPUs given"],
+)
+def test_in_a_job_whose_gpus_had_to_be_asked_for(asked: RunOptions, job_gpus: Counts, expected: Shape) -> None:
+    assert shape(plan_layout(asked, job(), job_gpus)) == expected
+
+
+UNEVEN = ((3, 1), (1, 1))  # GPUs, as --gpus=4 gives them
+
+
+def test_uneven_gpus_are_named_when_they_are_wanted() -> None:
+    allocation = job()._replace(cpus=((1, 2),), nodelist="gpu[07-08]")
+    asked = asking(allow_uneven=True)
+    layout = plan_layout(asked, allocation, UNEVEN)
+    assert layout.groups == (Group(1, 3, 3, 1), Group(1, 1, 1, 1))
+    assert layout_options(asked, layout, allocation) == (
+        "--distribution=arbitrary",
+        "--nodelist=gpu07,gpu07,gpu07,gpu08",
+        "--ntasks=4",
+        "--overcommit",
+    )
+
+
+def test_what_slurm_would_place_by_cpus_is_placed_by_gpus() -> None:
+    """--nodes=2 --ntasks=4 --gpus-per-node=2 gives 3 and 1 CPUs, and so 3 and 1 tasks."""
+    uneven = ((3, 1), (1, 1))
+    allocation = job(ntasks=4, gpus_per_node=2)._replace(cpus=uneven, tasks=uneven, nodelist="a,b")
+    layout = plan_layout(asking(), allocation, None)
+    assert [group.tasks for group in layout.groups] == [2, 2]
+    assert layout.placed
+
+
+def test_a_jobs_own_uneven_tasks_stay_where_their_gpus_are() -> None:
+    uneven = ((3, 1), (1, 1))
+    allocation = job(ntasks=4)._replace(cpus=uneven, tasks=uneven, gpus_per_task=1, gpu_bind="per_task:1")
+    layout = plan_layout(asking(), allocation, None)
+    assert [(group.tasks, group.gpus) for group in layout.groups] == [(3, 3), (1, 1)]
+    assert (layout.placed, layout.gpu_bind) == (False, "")
+
+
+def test_components_have_groups_of_their_own() -> None:
+    parts = (job(1, gpus_per_node=1), job(2, gpus_per_node=4))
+    layout = plan_layout(asking(allow_uneven=True), parts[0]._replace(nodes=3, components=parts), None)
+    assert layout.groups == (Group(1, 1, 1, None, 0), Group(2, 4, 4, None, 1))
+    assert (layout.nodes, layout.ntasks) == (3, 9)
+    assert layout.expectation == "1:1,4:4(x2) uneven"
+
+
+REFUSED = [
+    (asking(), job(), UNEVEN, "the job's GPUs are spread unevenly over its nodes: 3 + 1", "--allow-uneven"),
+    (asking(per_node=True), job(), UNEVEN, "processes would have different numbers of GPUs: 3 + 1", "--allow-uneven"),
+    (asking(ntasks_per_node=2), job(), UNEVEN, "2 tasks on a node with 1 GPU(s)", "--share-gpus"),
+    (asking(ntasks_per_node=3, gpus_per_node="4"), None, None, "different numbers of GPUs: 2, 1, 1", "1 or 2 or 4"),
+    (asking(ntasks_per_node=4, gpus_per_node="2"), None, None, "4 tasks on a node with 2 GPU(s)", "--gpus-per-node=4"),
+    (asking(), job(ntasks_per_node=4, gpus_per_node=2), None, "4 tasks on a node with 2 GPU(s)", "--share-gpus"),
+    (asking(), job(ntasks=8, gpus_per_node=2), None, "4 tasks on a node with 2 GPU(s)", "--ntasks-per-node=2"),
+    (asking(gpus_per_node="8"), job(gpus_per_node=4), None, "8 GPUs on a node, but the job has 4", "--gpus-per-node=4"),
+    (asking(2, None, 65_536), None, None, "65536 tasks on one node; the most is 65535", "ask for fewer tasks"),
+    (asking(gpus_per_node="1025"), None, None, "1025 GPUs on one node; the most is 1024", "ask for fewer GPUs"),
+    (asking(nodes=3), job(), None, "3 nodes asked for, but the job has 2", "--nodes=2"),
+    (asking(gpus_per_node=""), None, None, "not a number of GPUs: ''", "TYPE:N"),
+    (asking(per_gpu=True), None, None, "how many GPUs a node has is not known", "--gpus-per-node=N"),
+    (asking(per_gpu=True, per_node=True), None, None, "--per-node and --per-gpu contradict each other", "--per-gpu"),
+    (asking(2, 5, 2), None, None, "--ntasks-per-node and --ntasks contradict each other", "--ntasks"),
+    (asking(2, 3), None, None, "2 nodes cannot share 3 tasks evenly", "--ntasks=2"),
+    (asking(3, 2), None, None, "3 nodes cannot share 2 tasks evenly", "--ntasks=3"),
+    (asking(gpus_per_node="3", gpus_per_task=2), None, None, "3 GPUs of a node cannot be shared by tasks", "divisor"),
+    (asking(gpus_per_node="2", gpu_bind="single:2"), None, None, "gives one GPU to several of 2", "--gpu-bind=none"),
+    (asking(gpus_per_node="2", gpu_bind="map_gpu:7,8"), None, None, "gives GPU 7 of a node with 2", "--gpu-bind=none"),
+    (asking(gpus_per_node="2", gpu_bind="map_gpu:a"), None, None, "cannot read --gpu-bind=map_gpu:a", "srun(1)"),
+]
+
+
+@pytest.mark.parametrize(("asked", "allocation", "job_gpus", "reason", "remedy"), REFUSED)
+def test_refused(
+    asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None, reason: str, remedy: str
+) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        plan_layout(asked, allocation, job_gpus)
+    what, _, hint = caught.value.render().splitlines()
+    assert reason in what
+    assert remedy in hint
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "key"),
+    [
+        (asking(nodes=3), "nodes"),
+        (asking(nodes=2, ntasks=3), "ntasks"),
+        (asking(gpus_per_task=3), "gpus-per-task"),
+        (asking(gpus_per_node="5"), "gpus-per-node"),
+        (asking(gpus_per_node="x"), "gpus-per-node"),
+        (asking(ntasks_per_node=1, gpus_per_task=5), "gpus-per-task"),
+    ],
+)
+def test_a_refusal_names_what_set_the_option(asked: RunOptions, key: str) -> None:
+    job = Allocation("1", 2, None, None, 4)
+    with pytest.raises(JaxsifError) as caught:
+        plan_layout(asked._replace(sources={key: f"run.{key} in FILE"}), job, None)
+    assert caught.value.where == f"run.{key} in FILE"
+
+
+@pytest.mark.parametrize(
+    ("bind", "tasks", "found"),
+    [
+        ("single:1", 4, ((0,), (1,), (2,), (3,))),
+        ("single:2", 4, ((0,), (0,), (1,), (1,))),
+        ("single:1", 1, ((0, 1, 2, 3),)),
+        ("per_task:2", 2, ((0, 1), (2, 3))),
+        ("map_gpu:3,2*2", 4, ((3,), (2,), (2,), (3,))),
+        ("verbose,mask_gpu:0x3,c", 2, ((0, 1), (2, 3))),
+        ("closest", 2, None),
+    ],
+)
+def test_bound_by_slurm(bind: str, tasks: int, found: object) -> None:
+    """As measured with real Slurm."""
+    assert binding.predict(bind, tasks, 4) == found
+
+
+def test_sharers_of_a_gpu() -> None:
+    layout = plan_layout(asking(ntasks_per_node=5, gpus_per_node="2", share_gpus=True), None, None)
+    assert (layout.sharers, layout.expectation) == (3, "5:2 share")
+
+
+@given(st.integers(1, 20), st.integers(1, 20))
+def test_each_gpu_is_one_tasks(tasks: int, gpus: int) -> None:
+    used = [gpu for local_id in range(tasks) for gpu in share(local_id, tasks, gpus)]
+    assert sorted(set(used)) == list(range(min(tasks, gpus) if tasks > gpus else gpus))
+    assert len(used) == max(tasks, gpus)
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "left"),
+    [
+        (["--gpus-per-task=2", "--mem=0"], {"gpus_per_task": 2}, ("--mem=0",)),
+        (["-n", "4", "-N2", "-c", "3"], {"ntasks": 4, "nodes": 2, "cpus_per_task": 3}, ()),
+        (["--gres=gpu:a100:2"], {"gpus_per_node": "a100:2"}, ()),
+        (["--gres=gpu:2,nvme:1", "--nodes=2-4"], {}, ("--gres=gpu:2,nvme:1", "--nodes=2-4")),
+        (["--gpu-bind", "closest", "-O"], {"gpu_bind": "closest"}, ("-O",)),
+    ],
+)
+def test_what_srun_args_say(words: list[str], found: dict[str, object], left: tuple[str, ...]) -> None:
+    assert lift(words, {}) == (found, left)
+
+
+def test_srun_args_that_contradict_an_option() -> None:
+    with pytest.raises(JaxsifError, match="--ntasks=2 and --ntasks=4 contradict each other"):
+        lift(["-n4"], {"ntasks": 2})
+
+
+def test_ten_thousand_nodes_are_planned_in_no_time() -> None:
+    nodes = 10_000
+    allocation = job(nodes, gpus_per_node=8)._replace(cpus=((64, nodes - 1), (32, 1)), nodelist="n[00001-10000]")
+    begin = time.perf_counter()
+    layout = plan_layout(asking(), allocation, None)
+    options = layout_options(asking(), layout, allocation)
+    took = time.perf_counter() - begin
+    assert (layout.ntasks, options[0]) == (80_000, "--nodes=10000")
+    assert took < 0.1

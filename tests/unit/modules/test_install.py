@@ -1,0 +1,252 @@
+"""The modules of images: names, what is written, the default, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from pathlib import Path
+
+import pytest
+from siffile import descriptor
+
+from jaxsif import __version__
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.modules import install as modules
+from jaxsif.modules.modulefile import Module
+
+TEMPLATES = Path(__file__).parents[3] / "modulefiles"
+NAME = "0.12.0.1-cpu-sif"
+
+
+def write_image(path: Path, labels: object = None) -> str:
+    """A SIF file with a root file system, and with labels if there are some."""
+    root = struct.pack("<ii3s", 1, 2, b"02\0")
+    table = descriptor(0x4004, 8192, 4, root)
+    metadata = b""
+    if labels is not None:
+        metadata = json.dumps({"data": {"attributes": {"labels": labels}}}).encode()
+        table += descriptor(0x4006, 4096, len(metadata))
+    numbers = struct.pack("<8q", 0, 0, 0, len(table) // 585, 128, len(table), 4096, 4100)
+    header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
+    path.write_bytes((header + table).ljust(4096, b"\0") + metadata.ljust(4096, b"\0") + b"root")
+    return str(path)
+
+
+def labels_of(version: str = "0.12.0.1", flavour: str = "cpu") -> dict[str, str]:
+    """Labels as jaxsif.def writes them."""
+    return {"io.jaxsif.jax": version, "io.jaxsif.flavour": flavour}
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """A folder with as much of an installed launcher as modules look at; its name must be quoted."""
+    prefix = tmp_path / 'a "b" $c [d]'
+    templates = prefix / "jaxsif" / __version__ / "modulefiles"
+    templates.mkdir(parents=True)
+    for template in TEMPLATES.glob("*.in"):
+        (templates / template.name).write_bytes(template.read_bytes())
+    return prefix
+
+
+def add(prefix: Path, image: str, name: str | None = None, default: bool = False) -> Module:
+    """As the command does, without its messages."""
+    return modules.add_module(prefix, image, name, default, lambda _line: None)
+
+
+def contents(prefix: Path) -> dict[str, str]:
+    """Every modulefile below `prefix`."""
+    folder = prefix / "modulefiles"
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_files_of_a_module_and_first_one_is_the_default(prefix: Path, tmp_path: Path) -> None:
+    image = write_image(tmp_path / "x.sif", labels_of())
+    module = add(prefix, image)
+    assert module.name == NAME
+    assert module.title == "JAX 0.12.0.1 (cpu)"
+    files = contents(prefix)
+    assert set(files) == {"dl", "dl.lua", "jax/.modulerc", f"jax/{NAME}", f"jax/{NAME}.lua"}
+    assert [name for name, text in files.items() if "@" in text] == []
+    assert f"module-version jax/{NAME} sif default\n" in files["jax/.modulerc"]
+    # Environment Modules ignores a file without this, and Lmod must have another one to load.
+    assert {name for name, text in files.items() if text.startswith("#%Module\n")} == {
+        *("dl", "jax/.modulerc", f"jax/{NAME}")
+    }
+    assert modules.list_modules(prefix) == [module]
+    assert {path.stat().st_mode & 0o777 for path in (prefix / "modulefiles").rglob("*") if path.is_file()} == {0o644}
+
+
+def test_paths_are_quoted(prefix: Path, tmp_path: Path) -> None:
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    files = contents(prefix)
+    lua, tcl = (f'{tmp_path}/a {q}"b{q}" {d}$c {d}[d{d}]/jaxsif' for q, d in (("\\", ""), ("\\", "\\")))
+    assert f'local home = "{lua}/{__version__}"' in files[f"jax/{NAME}.lua"]
+    assert f"set home {tcl.replace(' ', chr(92) + ' ')}/{__version__}" in files[f"jax/{NAME}"]
+
+
+@pytest.mark.parametrize("letter", ["\n", "\r", "\x1b", "\0", "\x7f"])
+def test_path_that_no_modulefile_can_name(prefix: Path, tmp_path: Path, letter: str) -> None:
+    """In the image's path, and in the prefix: nothing is written."""
+    path = f"{tmp_path}/a{letter}b"
+    for where, place, image in (("IMAGE", prefix, path), ("--prefix", Path(path), str(tmp_path / "a.sif"))):
+        with pytest.raises(JaxsifError) as caught:
+            add(place, image)
+        assert (caught.value.what, caught.value.where) == (f"path has control characters: {path}", where)
+    assert contents(prefix) == {}
+
+
+RECORD = '{"name": "a", "image": "/a.sif", "digest": "", "home": "/", "version": "", "flavour": ""}'
+
+
+@pytest.mark.parametrize(
+    ("record", "names"),
+    [
+        (RECORD, ["a"]),
+        (RECORD.replace('"a"', "1"), []),
+        (RECORD.replace('"a"', "9" * 5000), []),
+        (RECORD.replace('"a"', "[" * 100_000), []),
+        (RECORD.replace('"image"', '"imago"'), []),
+        ("{}", []),
+        ("{,}", []),
+    ],
+    ids=["whole", "number", "digits", "nested", "another key", "empty", "no JSON"],
+)
+def test_record_that_is_none(prefix: Path, record: str, names: list[str]) -> None:
+    folder = prefix / "modulefiles/jax"
+    folder.mkdir(parents=True)
+    (folder / "a.lua").write_text(f"-- jaxsif: {record}\n")
+    assert [module.name for module in modules.list_modules(prefix)] == names
+
+
+def test_modulefile_that_is_a_fifo(prefix: Path) -> None:
+    folder = prefix / "modulefiles/jax"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "a.lua")
+    with pytest.raises(HostError, match=f"^modulefile is a FIFO, not a file: {re.escape(str(folder))}/a.lua$"):
+        modules.list_modules(prefix)
+
+
+def test_default_stays_until_it_is_moved(prefix: Path, tmp_path: Path) -> None:
+    for flavour in ("cuda12", "cpu", "cuda13"):
+        add(prefix, write_image(tmp_path / f"{flavour}.sif", labels_of(flavour=flavour)))
+    assert modules.find_default(prefix) == "0.12.0.1-cuda12-sif"
+    modules.set_default(prefix, "jax/0.12.0.1-cuda13-sif")
+    assert modules.find_default(prefix) == "0.12.0.1-cuda13-sif"
+    modules.set_default(prefix, NAME)
+    assert modules.find_default(prefix) == NAME
+    assert [module.name.split("-")[1] for module in modules.list_modules(prefix)] == ["cpu", "cuda12", "cuda13"]
+
+
+def test_version_without_flavour_is_the_defaults_flavour(prefix: Path, tmp_path: Path) -> None:
+    """And the first flavour, where the default's is not there in that version."""
+    for version, flavour in (("1.0", "cuda12"), ("1.0", "cpu"), ("2.0", "cuda12"), ("3.0", "cpu")):
+        add(prefix, write_image(tmp_path / f"{version}-{flavour}.sif", labels_of(version, flavour)))
+
+    def short_names() -> dict[str, str]:
+        text = (prefix / "modulefiles/jax/.modulerc").read_text()
+        lines = [line.split() for line in text.splitlines() if line.startswith("module-version")]
+        return {short: line[1][len("jax/") :] for line in lines for short in line[2:]}
+
+    first = {"1.0-sif": "1.0-cuda12-sif", "2.0-sif": "2.0-cuda12-sif", "3.0-sif": "3.0-cpu-sif"}
+    assert short_names() == {"sif": "1.0-cuda12-sif", "default": "1.0-cuda12-sif", **first}
+    modules.set_default(prefix, "2.0-cuda12-sif")
+    assert short_names() == {"sif": "2.0-cuda12-sif", "default": "2.0-cuda12-sif", **first}
+    modules.set_default(prefix, "3.0-cpu-sif")
+    assert short_names() == {"sif": "3.0-cpu-sif", "default": "3.0-cpu-sif", **first, "1.0-sif": "1.0-cpu-sif"}
+    modules.remove_module(prefix, "1.0-cpu-sif")
+    assert short_names() == {"sif": "3.0-cpu-sif", "default": "3.0-cpu-sif", **first}
+    add(prefix, write_image(tmp_path / "ours.sif"), "3.0-sif", default=True)  # a module is what it is called
+    assert short_names() == {
+        "sif": "3.0-sif",
+        "default": "3.0-sif",
+        "1.0-sif": "1.0-cuda12-sif",
+        "2.0-sif": "2.0-cuda12-sif",
+    }
+
+
+def test_default_is_removed_last(prefix: Path, tmp_path: Path) -> None:
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    add(prefix, write_image(tmp_path / "y.sif"), "jax/ours")
+    with pytest.raises(JaxsifError, match=f"jax/{NAME} is the default"):
+        modules.remove_module(prefix, NAME)
+    modules.set_default(prefix, "ours")
+    modules.remove_module(prefix, f"jax/{NAME}")
+    modules.remove_module(prefix, "ours")
+    assert set(contents(prefix)) == {"dl", "dl.lua"}
+    assert modules.find_default(prefix) is None
+
+
+def test_again_changes_nothing_but_the_digest(prefix: Path, tmp_path: Path) -> None:
+    image = write_image(tmp_path / "x.sif", labels_of())
+    add(prefix, image)
+    before = contents(prefix)
+    add(prefix, image)
+    assert contents(prefix) == before
+
+
+@pytest.mark.parametrize("labels", [None, {}, labels_of(version="../x"), labels_of(flavour="")])
+def test_foreign_image_needs_a_name(prefix: Path, tmp_path: Path, labels: object) -> None:
+    image = write_image(tmp_path / "x.sif", labels)
+    with pytest.raises(JaxsifError, match="no name for the module"):
+        add(prefix, image)
+    assert add(prefix, image, "jax/1.0-ours").name == "1.0-ours"
+    assert contents(prefix)["jax/1.0-ours"].count("JAX in") > 0
+
+
+@pytest.mark.parametrize("name", ["sif", "jax/default", ".x", "a/b", "x.lua", "", "a b"])
+def test_bad_names(prefix: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(JaxsifError, match=r"no(t a)? name for (a|the) module"):
+        add(prefix, write_image(tmp_path / "x.sif"), name)
+    assert contents(prefix) == {}
+
+
+def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
+    first = write_image(tmp_path / "x.sif", labels_of())
+    add(prefix, first)
+    before = contents(prefix)
+    with pytest.raises(JaxsifError, match=f"jax/{NAME} is the module of another image: {first}"):
+        add(prefix, write_image(tmp_path / "y.sif", labels_of()))
+    assert contents(prefix) == before
+
+
+@pytest.mark.parametrize(
+    "path", [f"jax/{NAME}", f"jax/{NAME}.lua", "jax/.modulerc", "jax/.modulerc.lua", "jax/.version"]
+)
+def test_files_of_others_are_left_alone(prefix: Path, tmp_path: Path, path: str) -> None:
+    theirs = prefix / "modulefiles" / path
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("#%Module\n")
+    with pytest.raises(JaxsifError, match="not written by jaxsif"):
+        add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    assert contents(prefix) == {path: "#%Module\n"}
+
+
+def test_modules_of_other_versions_are_read(prefix: Path, tmp_path: Path) -> None:
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    path = prefix / f"modulefiles/jax/{NAME}.lua"
+    text = path.read_text()
+    path.write_text(text.replace('"name":', '"added": "later", "name":'))
+    assert modules.list_modules(prefix) == [module]
+    for other in (text.replace('"digest":', '"no digest":'), text.replace('{"', "{"), text.replace("-- jaxsif:", "--")):
+        path.write_text(other)
+        assert modules.list_modules(prefix) == []
+
+
+def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
+    with pytest.raises(JaxsifError, match=r"no module jax/2\.0 in") as caught:
+        modules.set_default(prefix, "jax/2.0")
+    assert caught.value.hint == "jaxsif module add IMAGE"
+    image = write_image(tmp_path / "x.sif", labels_of())
+    add(prefix, image)
+    with pytest.raises(JaxsifError) as caught:
+        modules.remove_module(prefix, "2.0")
+    assert caught.value.hint == f"one of {NAME}"
+    with pytest.raises(HostError, match="no launcher in"):
+        add(tmp_path / "elsewhere", image)
+    for path in (tmp_path / "lost.sif", tmp_path):
+        with pytest.raises(HostError, match=f"image not found: {path}"):
+            add(prefix, str(path))
+    with pytest.raises(JaxsifError, match="this launcher is not an installed one"):
+        modules.find_prefix(None)

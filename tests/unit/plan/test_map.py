@@ -1,0 +1,54 @@
+"""The map of a step, as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxsif.job.allocation import Allocation
+from jaxsif.layout.layout import Group, Layout
+from jaxsif.layout.topology import Near
+from jaxsif.plan.map import render_map
+from jaxsif.plan.plan import SRUN, LaunchPlan
+
+JOB = Allocation("4711", 3, None, None, 4, nodelist="gpu[07-09]")
+
+
+def plan(layout: Layout, *options: str) -> LaunchPlan:
+    return LaunchPlan(SRUN, layout, ("srun", *options), (), (), (), False)
+
+
+def test_whole_map_on_a_node_of_the_step() -> None:
+    layout = Layout((Group(2, 2, 4, 16), Group(1, 1, 2, 8)), "--ntasks-per-node", uneven=True)
+    near = (Near(0, ("mlx5_0",)), Near(0, ("mlx5_0",)), Near(1, ("mlx5_1",)), Near(1, ("mlx5_1",)))
+    assert (
+        render_map(plan(layout), JOB, near)
+        == """\
+5 process(es) on 3 node(s)
+
+node          task  process  GPUs  CPUs       NIC
+gpu07, gpu08  0     0, 2     0,1   16 shared  mlx5_0
+              1     1, 3     2,3   16 shared  mlx5_1
+gpu09         0     4        0,1   8          mlx5_0
+
+tasks: --ntasks-per-node
+GPUs: a task sees all of its node, and JAX_LOCAL_DEVICE_IDS takes its share
+CPUs: what the job has on the node, for all its tasks
+NIC: the nearest on this node; NUMA nodes: GPU 0: 0, GPU 1: 0, GPU 2: 1, GPU 3: 1"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "options", "row"),
+    [
+        (Layout((Group(3, 1, 4, 16),), ""), (), "gpu07 … gpu09  0     0, 1 … 2  0-3   16"),
+        (Layout((Group(1, 1, 4, 16),), ""), ("--cpus-per-task=3",), "1 of gpu07 … gpu09  0     0        0-3   3"),
+        (Layout((Group(3, 2, 2, 4),), ""), ("--distribution=cyclic",), "               1     3, 4 … 5  1     4 shared"),
+        (Layout((Group(3, 2, None),), ""), (), "               1     1, 3 … 5  ?     ?"),
+        (Layout((Group(3, 1, 0, 2),), ""), (), "gpu07 … gpu09  0     0, 1 … 2  -     2"),
+        (Layout((Group(3, 2, 4),), "", None, "map_gpu:3,1"), (), "               1     1, 3 … 5  1     ?"),
+        (Layout((Group(3, 4, 2),), "", sharers=2), (), "               3     3, 7 … 11  1     ?"),
+    ],
+    ids=["one each", "some nodes", "cyclic", "GPUs unknown", "no GPUs", "bound", "shared"],
+)
+def test_rows(layout: Layout, options: tuple[str, ...], row: str) -> None:
+    assert row in render_map(plan(layout, *options), JOB, None).splitlines()

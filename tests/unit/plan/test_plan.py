@@ -1,0 +1,305 @@
+"""Options, host and allocation -> what is started; whole lines are in tests/golden, single decisions here."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.job.allocation import Allocation
+from jaxsif.plan.host import Host
+from jaxsif.plan.launchers import LOCAL, SRUN, choose_launcher
+from jaxsif.plan.plan import LaunchPlan, build
+from jaxsif.runtime import Runtime
+from jaxsif.settings.request import RunOptions
+
+JOB = Allocation("4711", 2, None, None, 4)
+ITS_OWN_TASKS = JOB._replace(ntasks=8, ntasks_per_node=4)
+APPTAINER = Runtime("apptainer", "APPTAINERENV_")
+LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, "0a1b", 0, None)
+LOGIN_NODE = LOGIN_NODE._replace(nonces=("2c3d", "4e5f"))
+WORKSTATION = Host(False, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, "0a1b", 2, None)
+LAPTOP = Host(False, None, None, "/usr/bin/python3", "/home/a/jaxsif", 61234, "0a1b", 0, None)
+PROGRAM = RunOptions(("python", "train.py"))
+
+
+def plan_of(host: Host, allocation: Allocation | None = None, **options: object) -> LaunchPlan:
+    return build(PROGRAM._replace(**options), host, allocation, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "has_srun", "allocation", "launcher"),
+    [
+        (None, True, None, SRUN),
+        (None, True, JOB, SRUN),
+        (None, False, None, LOCAL),
+        (SRUN, True, None, SRUN),
+        (LOCAL, True, None, LOCAL),
+        (LOCAL, False, JOB, LOCAL),
+    ],
+)
+def test_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None, launcher: str) -> None:
+    assert choose_launcher(asked, has_srun, allocation) == launcher
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocation", "origin"),
+    [(SRUN, None, "--launcher srun"), (SRUN, JOB, "--launcher srun"), (None, JOB, "SLURM_JOB_ID")],
+    ids=["asked for", "asked for in a job", "in a job"],
+)
+def test_srun_missing(asked: str | None, allocation: Allocation | None, origin: str) -> None:
+    with pytest.raises(HostError) as caught:
+        choose_launcher(asked, False, allocation)
+    assert caught.value.render() == (f"jaxsif: error: srun is not on the PATH\n  from: {origin}\n  try:  load Slurm")
+
+
+ALWAYS = ("srun", "--export=ALL", "--kill-on-bad-exit=1")
+
+
+@pytest.mark.parametrize(
+    ("allocation", "options", "argv"),
+    [
+        (None, {}, ()),
+        (None, {"gpus_per_node": "a100:4"}, ("--ntasks-per-node=4", "--gpus-per-node=a100:4")),
+        (None, {"time": "1-0", "account": "a"}, ("--time=1-0", "--account=a")),
+        (JOB, {}, ("--nodes=2", "--ntasks-per-node=4")),
+        (JOB, {"time": "5", "partition": "p", "account": "a", "constraint": "c"}, ("--nodes=2", "--ntasks-per-node=4")),
+        (JOB, {"nodes": 1, "ntasks_per_node": 1}, ("--nodes=1", "--ntasks-per-node=1", "--ntasks=1")),
+        (JOB._replace(ntasks=8), {}, ("--nodes=2",)),
+        (JOB._replace(ntasks_per_node=2), {}, ("--nodes=2",)),
+        (ITS_OWN_TASKS, {"ntasks_per_node": 1}, ("--nodes=2", "--ntasks-per-node=1", "--ntasks=2")),
+        (ITS_OWN_TASKS, {"nodes": 1}, ("--nodes=1", "--ntasks=4")),
+        (JOB._replace(nodes=3, ntasks=8), {"nodes": 1}, ("--nodes=1",)),
+        (None, {"label": True, "srun_args": ("--mem=0", "--qos=a b")}, ("--label", "--mem=0", "--qos=a b")),
+    ],
+    ids=[
+        "nothing",
+        "GPUs",
+        "an allocation's options",
+        "in a job",
+        "in a job, where an allocation's options mean nothing",
+        "a part of a job",
+        "tasks of the job, which srun inherits",
+        "tasks per node of the job, which srun inherits",
+        "tasks given before those of the job",
+        "a part of a job with tasks of its own",
+        "a part of a job whose tasks its nodes cannot share evenly",
+        "label and further arguments",
+    ],
+)
+def test_options_of_srun(allocation: Allocation | None, options: dict[str, object], argv: tuple[str, ...]) -> None:
+    assert plan_of(LOGIN_NODE, allocation, **options).launch_argv == (*ALWAYS, *argv)
+
+
+SPARE = JOB._replace(cpus=((2, 2),))  # fewer CPUs than GPUs
+ROOMY = JOB._replace(cpus=((64, 2),))
+
+
+@pytest.mark.parametrize(
+    ("allocation", "options", "cpu_options"),
+    [
+        (SPARE, {"gpus_per_node": "2", "ntasks_per_node": 1}, ("--exact", "--cpus-per-task=1")),
+        (ROOMY, {"gpus_per_node": "2"}, ("--exact", "--cpus-per-task=16")),
+        (ROOMY, {"gpus_per_node": "a100:2", "ntasks_per_node": 1}, ("--exact", "--cpus-per-task=32")),
+        (JOB._replace(cpus=((15, 2),)), {"gpus_per_node": "3"}, ("--exact", "--cpus-per-task=3")),
+        (JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, ("--overcommit",)),
+        (SPARE._replace(ntasks_per_node=4), {}, ("--overcommit",)),
+        (ROOMY, {}, ()),
+        (ROOMY, {"gpus_per_node": "4"}, ()),
+        (JOB._replace(cpus=((4, 2),)), {}, ()),
+        (SPARE, {"gpus_per_node": "2"}, ()),
+        (SPARE, {"gpus_per_node": "3"}, ("--overcommit",)),
+        (ROOMY, {"gpus_per_node": "0", "ntasks_per_node": 2}, ()),
+        (ROOMY._replace(gpus_per_node=None), {"gpus_per_node": "2"}, ()),
+        (ROOMY._replace(nodes=3, ntasks=8), {"gpus_per_node": "2"}, ()),
+        (JOB, {"gpus_per_node": "2"}, ()),
+        (None, {"gpus_per_node": "2"}, ()),
+    ],
+    ids=[
+        "some GPUs and one task",
+        "some GPUs",
+        "some GPUs of a type and one task",
+        "some GPUs, and CPUs that the tasks cannot share evenly",
+        "one task per GPU on one CPU",
+        "more tasks of the job than CPUs",
+        "all GPUs, enough CPUs",
+        "all GPUs, given",
+        "all GPUs, a CPU for each",
+        "more tasks than the share of the CPUs",
+        "more tasks than the share of the CPUs, and than all of them",
+        "no GPUs",
+        "GPUs of the job unknown",
+        "tasks unknown",
+        "CPUs unknown",
+        "outside a job",
+    ],
+)
+def test_options_for_cpus(
+    allocation: Allocation | None, options: dict[str, object], cpu_options: tuple[str, ...]
+) -> None:
+    argv = plan_of(LOGIN_NODE, allocation, **options).launch_argv
+    others = ("srun", "--export", "--kill", "--quit", "--nodes", "--ntasks", "--gpus-per-node")
+    assert tuple(option for option in argv if not option.startswith(others)) == cpu_options
+
+
+def test_options_for_cpus_stand_before_the_users_own_which_srun_prefers() -> None:
+    argv = plan_of(
+        LOGIN_NODE, SPARE, gpus_per_node="2", ntasks_per_node=1, srun_args=("--cpus-per-task=2",)
+    ).launch_argv
+    assert argv[-3:] == ("--exact", "--cpus-per-task=1", "--cpus-per-task=2")
+
+
+def test_task_argv_in_a_container() -> None:
+    plan = plan_of(LOGIN_NODE, binds=("/scratch", "/data:/in:ro"), containers="task")
+    binds = ("--bind", "/sw/lib/jaxsif/task:/opt/jaxsif/task:ro", "--bind", "/scratch", "--bind", "/data:/in:ro")
+    engine = ("apptainer", "--quiet", "run", "--nv", "--no-eval", *binds, "/sw/jax.sif")
+    assert plan.task_argv == (*engine, "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
+    assert plan.argv == plan.launch_argv + plan.task_argv
+
+
+def test_tasks_of_a_node_share_a_container() -> None:
+    share = ("/usr/bin/python3", "-IS", "/sw/lib/jaxsif/node/share.py", "apptainer", "--quiet", "run")
+    program = ("/sw/jax.sif", "--", "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
+    for tasks in (None, 2):  # None: Slurm decides, and the node will see
+        argv = plan_of(LOGIN_NODE, ntasks_per_node=tasks).task_argv
+        assert (argv[:6], argv[-6:]) == (share, program)
+
+
+def test_one_task_has_a_container_of_its_own() -> None:
+    assert plan_of(LOGIN_NODE, ntasks_per_node=1).task_argv[:3] == ("apptainer", "--quiet", "run")
+
+
+def test_task_argv_without_a_container() -> None:
+    plan = plan_of(LAPTOP)
+    assert plan.argv == ("/bin/sh", "/home/a/jaxsif/task/start.sh", "python", "train.py")
+    assert ("JAXSIF_COORDINATOR_PORT", "61234") in plan.set_environ  # under its own name, for there is no runtime
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "tasks", "gpus"),
+    [
+        (WORKSTATION, {}, 2, 2),
+        (WORKSTATION, {"gpus_per_node": "1"}, 1, 1),
+        (WORKSTATION, {"gpus_per_node": "4"}, 4, 4),
+        (WORKSTATION, {"ntasks_per_node": 1}, 1, 2),
+        (LAPTOP, {}, 1, 0),
+        (LAPTOP, {"ntasks_per_node": 3, "nodes": 1}, 3, 0),
+    ],
+    ids=["all GPUs", "one GPU", "a rehearsal", "one process", "no GPUs", "processes on CPUs"],
+)
+def test_local_layout(host: Host, options: dict[str, object], tasks: int, gpus: int) -> None:
+    layout = plan_of(host, **options).layout
+    assert (layout.nodes, layout.ntasks_per_node, layout.gpus_per_node) == (1, tasks, gpus)
+
+
+def test_a_lone_colon_would_part_sruns_components() -> None:
+    with pytest.raises(JaxsifError, match="':' for the beginning of another program"):
+        plan_of(LOGIN_NODE, command=("echo", "a", ":", "b"))
+
+
+def test_local_nodes_refused() -> None:
+    with pytest.raises(JaxsifError) as caught:
+        plan_of(LAPTOP, nodes=2)
+    assert caught.value.render() == (
+        "jaxsif: error: 2 nodes without Slurm\n  from: --nodes\n  try:  --nodes=1, or run it where srun is"
+    )
+
+
+def test_local_more_tasks_than_gpus_refused() -> None:
+    with pytest.raises(JaxsifError) as caught:
+        plan_of(WORKSTATION, ntasks_per_node=3)
+    assert caught.value.render() == (
+        "jaxsif: error: 3 tasks on a node with 2 GPU(s): JAX needs at least one GPU for each process\n"
+        "  from: --ntasks-per-node\n"
+        "  try:  --ntasks-per-node=2, --gpus-per-node=3, or --share-gpus"
+    )
+
+
+def test_env_comes_over_jaxsifs_own_variables_and_its_last_value_counts() -> None:
+    env = (("JAXSIF_COORDINATOR_PORT", "7"), ("A", "1"), ("A", "2"))
+    variables = dict(plan_of(LOGIN_NODE, env=env).set_environ)
+    assert variables["APPTAINERENV_JAXSIF_COORDINATOR_PORT"] == "7"
+    assert variables["APPTAINERENV_A"] == "2"
+
+
+def test_what_the_task_shim_is_told_of_the_coordinator() -> None:
+    options = {"node_address": "%N-ib", "init_timeout": 600, "heartbeat_timeout": 20, "shutdown_timeout": 30}
+    told = ("INIT_TIMEOUT=600", "HEARTBEAT_TIMEOUT=20", "SHUTDOWN_TIMEOUT=30", "NODE_ADDRESS=%N-ib")
+    variables = [f"{name}={value}" for name, value in plan_of(LOGIN_NODE, **options).set_environ]
+    assert {f"APPTAINERENV_JAXSIF_{one}" for one in told} <= set(variables)
+    # On one machine there is no other network, whatever a variable or a file says.
+    assert "APPTAINERENV_JAXSIF_NODE_ADDRESS=" in [
+        f"{name}={value}" for name, value in plan_of(WORKSTATION, **options).set_environ
+    ]
+
+
+def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> None:
+    environ = {"https_proxy": "http://p:3128", "JAX_ENABLE_PREEMPTION_SERVICE": "1"}
+    plan = build(PROGRAM, LOGIN_NODE, None, environ)
+    assert plan.unset_environ == ("https_proxy",)
+    assert dict(plan.set_environ) == {
+        "JAXSIF_STEP": "0a1b",
+        "HTTPS_PROXY": "http://p:3128",
+        "APPTAINERENV_PYTHONNOUSERSITE": "1",
+        "APPTAINERENV_LC_ALL": "C.UTF-8",
+        "APPTAINERENV_JAXSIF_REPORT": "2c3d:4e5f",
+        "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234",
+        "APPTAINERENV_JAXSIF_LAYOUT": "-:-",
+    }
+
+
+def test_cpus_per_task_of_the_job_is_asked_for_again() -> None:
+    """Slurm's srun inherits it no more, and would confine each process to one core."""
+    job = JOB._replace(ntasks_per_node=4, cpus=((32, 2),), cpus_per_task=8)
+    assert "--cpus-per-task=8" in launch_argv(job, {})
+    assert "--cpus-per-task=4" in launch_argv(job._replace(cpus=((16, 2),)), {})
+
+
+def test_a_part_of_the_gpus_takes_its_part_of_the_memory() -> None:
+    job = JOB._replace(cpus=((32, 2),), mem_per_node=64000)
+    argv = launch_argv(job, {"gpus_per_node": "2"})
+    assert argv[-3:] == ("--exact", "--cpus-per-task=8", "--mem=32000")
+
+
+def test_in_a_step_others_are_overlapped() -> None:
+    argv = launch_argv(JOB._replace(in_step=True), {})
+    assert argv[-2:] == ("--ntasks=8", "--overlap")
+
+
+@pytest.mark.parametrize("word", ["--output=log-%t.txt", "--error", "-o", "-elog", "--pty"])
+def test_no_reports_into_files_and_terminals(word: str) -> None:
+    """Nobody would take them out there."""
+    plan = build(RunOptions(("x",), srun_args=(word,)), LOGIN_NODE, JOB, {})
+    assert dict(plan.set_environ)["APPTAINERENV_JAXSIF_REPORT"] == ""
+    assert plan.nonces == ()
+
+
+@pytest.mark.parametrize("environ", [{}, {"APPTAINERENV_JAXSIF_REPORT": "0:1"}, {"JAXSIF_REPORT": "1"}])
+def test_tasks_get_the_nonces_that_the_reader_knows(environ: dict[str, str]) -> None:
+    """A run in a run has its own; --env does not change them."""
+    options = RunOptions(("x",), srun_args=("--overlap",), env=(("JAXSIF_REPORT", "1"),))
+    plan = build(options, LOGIN_NODE, JOB, environ)
+    assert dict(plan.set_environ)["APPTAINERENV_JAXSIF_REPORT"] == ":".join(plan.nonces) == "2c3d:4e5f"
+
+
+def launch_argv(job: Allocation, options: dict[str, object]) -> tuple[str, ...]:
+    """srun and its options, for a program in `job`."""
+    return build(RunOptions(("x",), **options), LOGIN_NODE, job, {}).launch_argv  # type: ignore[arg-type]
+
+
+STAGED = LOGIN_NODE._replace(image="/tmp/jaxsif-1/0a", staged=("sha256:0a", "/sw/jax.sif"))
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "words"),
+    [
+        (LOGIN_NODE, {"ntasks_per_node": 2}, ["share.py", "apptainer"]),
+        (LOGIN_NODE, {"ntasks_per_node": 1}, ["apptainer"]),
+        (LOGIN_NODE, {"ntasks_per_node": 2, "containers": "task"}, ["apptainer"]),
+        (STAGED, {"ntasks_per_node": 1}, ["share.py", "--staged", "apptainer"]),
+        (STAGED, {"ntasks_per_node": 2, "containers": "task"}, ["share.py", "--alone", "--staged", "apptainer"]),
+    ],
+)
+def test_what_starts_the_container(host: Host, options: dict[str, object], words: list[str]) -> None:
+    """A staged image is looked at, also where each task has a container of its own."""
+    found = [word.rpartition("/")[2] for word in plan_of(host, JOB, **options).argv]
+    assert [word for word in found if word in ("share.py", "--alone", "--staged", "apptainer")] == words

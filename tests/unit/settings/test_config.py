@@ -1,0 +1,212 @@
+"""jaxsif.toml: which files count, in what order, and what is refused in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bounds import read_bounded
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxsif.errors import JaxsifError
+from jaxsif.settings.config import Config, Setting, read_config, read_profiles, resolve
+from jaxsif.settings.options import OPTIONS, Option, read_variable
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path / "home")}
+
+
+def write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def test_no_files(tmp_path: Path, environ: dict[str, str]) -> None:
+    assert read_config(environ, str(tmp_path)) == Config({}, ())
+
+
+def test_the_project_wins_over_the_user(tmp_path: Path, environ: dict[str, str]) -> None:
+    user = write(tmp_path / "home/.config/jaxsif/jaxsif.toml", "[run]\nstage = true\nlayers = ['a', 'b']\n")
+    project = write(tmp_path / "project/jaxsif.toml", "[run]\nlayers = ['c']\n")
+    config = read_config(environ, str(tmp_path / "project"))
+    assert config.settings == {
+        "run.stage": Setting(True, f"run.stage in {user}"),
+        "run.layers": Setting(["c"], f"run.layers in {project}"),
+    }
+
+
+def test_policies_of_all_files_are_kept(tmp_path: Path, environ: dict[str, str]) -> None:
+    user = write(tmp_path / "xdg/jaxsif/jaxsif.toml", "[policy]\nsigned-by = ['/keys/site.pem']\n")
+    project = write(tmp_path / "jaxsif.toml", "[policy]\nsigned-by = []\ndigests = ['sha256:00']\n")
+    config = read_config({"XDG_CONFIG_HOME": str(tmp_path / "xdg")}, str(tmp_path))
+    assert config.settings == {}
+    assert config.policies == (
+        ("policy.signed-by", Setting(["/keys/site.pem"], user)),
+        ("policy.signed-by", Setting([], project)),
+        ("policy.digests", Setting(["sha256:00"], project)),
+    )
+
+
+def test_a_profile_replaces_the_one_of_an_earlier_file(tmp_path: Path, environ: dict[str, str]) -> None:
+    user = write(tmp_path / "home/.config/jaxsif/jaxsif.toml", "[profile.a]\nbinds = ['/a']\n[profile.b]\n")
+    project = write(tmp_path / "jaxsif.toml", "[profile.a]\ninherits = 'b'\n")
+    config = read_config(environ, str(tmp_path))
+    assert config.profiles == {"a": Setting({"inherits": "b"}, project), "b": Setting({}, user)}
+    assert list(read_profiles(config)) == ["none", "tcp", "ib", "slingshot", "efa", "a", "b"]
+
+
+def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> None:
+    write(tmp_path / "jaxsif.toml", "")
+    near = write(tmp_path / "a/jaxsif.toml", "")
+    (tmp_path / "a/b").mkdir()
+    assert read_config(environ, str(tmp_path / "a/b")).project == near
+
+
+def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str, str]) -> None:
+    own = Path(write(tmp_path / "home/.config/jaxsif/jaxsif.toml", "[run]\nstage = true\n[policy]\ndigests = []\n"))
+    (tmp_path / "link").symlink_to(own.parent)
+    own.chmod(0o666)  # which is the user's affair
+    for folder in (own.parent, tmp_path / "link", own.parent / "below"):
+        config = read_config(environ, str(folder))
+        assert (config.project, len(config.policies)) == ("", 1)
+        assert config.settings == {"run.stage": Setting(True, f"run.stage in {own}")}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[run]\nstages = true", "no setting run.stages in {path}\n  from: {path}\n  try:  stage?"),
+        ("[runs]", "no table [runs] in {path}\n  from: {path}\n  try:  run?"),
+        ("run = 1", "no table [run] in {path}\n  from: {path}\n  try:  run?"),
+        ("[zzz]", "no table [zzz] in {path}\n  from: {path}\n  try:  one of policy, profile, run"),
+        ("[run]\nstage = 1", "run.stage is not true or false\n  from: {path}\n  try:  run.stage = …, true or"),
+        ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),
+        ("[policy]\ndigests = [1]", "policy.digests is not a list of strings\n  from: {path}"),
+        ("[run]\nnodes = 0", "run.nodes is not a number from 1 to 2147483647\n  from: {path}"),
+        ("[run]\nnodes = true", "run.nodes is not a number from 1 to 2147483647\n  from: {path}"),
+        ("[run]\ntime = true", "run.time is not a string\n  from: {path}"),
+        (
+            "[run]\nlauncher = 'ssh'",
+            "run.launcher is not srun or local or mpirun: 'ssh'\n  from: {path}\n",
+        ),
+        ("[profile]\nib = 1", "no setting profile.ib in {path}\n  from: {path}\n  try:  a table [profile.ib]"),
+        ("[profile.ib]\nbind = []", "no setting profile.ib.bind in {path}\n  from: {path}\n  try:  binds?"),
+        ("[profile.ib]\nenv = 'A=1'", "profile.ib.env is not a list of strings\n  from: {path}"),
+        ("[profile.'i b']", "not a name for a profile: 'i b'\n  from: {path}\n  try:  letters, digits, - and _"),
+        ("[run", "cannot read {path}: "),
+        ("[run]\nnodes = 2147483648", "run.nodes is not a number from 1 to 2147483647\n  from: {path}"),
+        (f"[run]\nnodes = 0x{'f' * 5000}", "run.nodes is not a number from 1 to 2147483647\n  from: {path}"),
+        (f"[run]\ngpus-per-node = 0x{'f' * 5000}", "run.gpus-per-node is not a string\n  from: {path}"),
+        ('[policy]\nsigned-by = ["a\\u0000b"]', "policy.signed-by has a NUL character\n  from: {path}"),
+        ('[run]\nimage = "a\\u0000b"', "run.image has a NUL character\n  from: {path}"),
+        (f"[run]\n{'x' * 60000} = 1", f"no setting run.{'x' * 60}…{'x' * 59} in {{path}}\n  from: {{path}}"),
+        ("[run]\nimage = '\udcff'", "cannot read {path}: "),
+    ],
+)
+def test_what_is_no_setting(tmp_path: Path, environ: dict[str, str], text: str, message: str) -> None:
+    (tmp_path / "jaxsif.toml").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(JaxsifError) as caught:
+        read_config(environ, str(tmp_path))
+    assert caught.value.render().startswith("jaxsif: error: " + message.format(path=tmp_path / "jaxsif.toml"))
+
+
+def test_a_value_of_each_kind(tmp_path: Path, environ: dict[str, str]) -> None:
+    write(tmp_path / "jaxsif.toml", "[run]\nnodes = 2\ngpus-per-node = 4\nimage = 'a/jax.sif'\nlabel = true\n")
+    settings = read_config(environ, str(tmp_path)).settings
+    assert {name: setting.value for name, setting in settings.items()} == {
+        "run.nodes": 2,
+        "run.gpus-per-node": "4",
+        "run.image": f"{tmp_path}/a/jax.sif",
+        "run.label": True,
+    }
+
+
+def find(said: dict[str, object], environ: dict[str, str], *, in_job: bool = False) -> dict[str, Setting]:
+    """What `resolve` finds where a file sets the time limit and labels; without what nothing has set."""
+    config = Config({"run.time": Setting("10", "FILE"), "run.label": Setting(True, "FILE")}, ())
+    found = resolve(said, environ, config, in_job)
+    return {key: setting for key, setting in found.items() if setting.source != "default"}
+
+
+def test_the_command_line_wins_over_variables_and_they_over_files() -> None:
+    environ = {"JAXSIF_LABEL": "0", "JAXSIF_TIME": "20", "JAXSIF_NODES": "3"}
+    assert find({"label": True, "time": None}, environ) == {
+        "nodes": Setting(3, "JAXSIF_NODES (environment)"),
+        "time": Setting("20", "JAXSIF_TIME (environment)"),
+        "label": Setting(True, "--label"),
+    }
+    assert find({}, {})["label"] == Setting(True, "FILE")
+
+
+def test_in_a_job_what_asks_for_one_counts_only_on_the_command_line() -> None:
+    assert "time" not in find({}, {"JAXSIF_TIME": "20"}, in_job=True)
+    assert find({"time": "30"}, {}, in_job=True)["time"] == Setting("30", "--time")
+
+
+def test_a_number_of_tasks_on_the_command_line_wins_over_any_way_to_say_it_elsewhere() -> None:
+    config = Config({"run.ntasks-per-node": Setting(1, "FILE"), "run.gpus-per-task": Setting(2, "FILE")}, ())
+    found = resolve({"per_gpu": True}, {"JAXSIF_NTASKS": "6"}, config, in_job=False)
+    assert not {"ntasks", "ntasks-per-node"} & set(found)
+    assert "gpus-per-task" not in found
+    assert "gpus-per-task" in resolve({"ntasks": 2}, {}, config, in_job=False)
+    assert "ntasks-per-node" not in resolve({}, {"JAXSIF_PER_GPU": "1"}, config, in_job=False)
+    assert "ntasks-per-node" in resolve({"per_gpu": False}, {}, config, in_job=False)
+
+
+def test_what_means_nothing_to_a_command_does_not_count_elsewhere() -> None:
+    config = Config({"run.gpu-bind": Setting("single:1", "FILE")}, ())
+    assert "gpu-bind" not in resolve({}, {"JAXSIF_SHARE_GPUS": "1"}, config, in_job=False, fixed=("gpu-bind",))
+    assert resolve({"gpu_bind": "none"}, {}, config, False, ("gpu-bind",))["gpu-bind"].value == "none"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "value"),
+    [
+        ("JAXSIF_NODES", "12", 12),
+        ("JAXSIF_STAGE", "on", True),
+        ("JAXSIF_STAGE", "False", False),
+        ("JAXSIF_BINDS", "/a:/b '/with blank'", ["/a:/b", "/with blank"]),
+        ("JAXSIF_CONTAINERS", "task", "task"),
+        ("JAX_IMAGE", "x.sif", "x.sif"),
+    ],
+)
+def test_variables(variable: str, text: str, value: object) -> None:
+    found = {setting.source: setting.value for setting in find({}, {variable: text}).values()}
+    assert found[f"{variable} (environment)"] == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        ("JAXSIF_NODES", "0", "JAXSIF_NODES is not a number from 1 to 2147483647"),
+        ("JAXSIF_NODES", "two", "JAXSIF_NODES is not a number from 1 to 2147483647"),
+        ("JAXSIF_STAGE", "maybe", "JAXSIF_STAGE is not true or false"),
+        ("JAXSIF_BINDS", "'", 'cannot read "\'": No closing quotation'),
+        ("JAXSIF_CONTAINERS", "pod", "JAXSIF_CONTAINERS is not node or task: 'pod'"),
+    ],
+)
+def test_variables_refused(variable: str, text: str, message: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        find({}, {variable: text})
+    assert caught.value.render().startswith(f"jaxsif: error: {message}\n  from: {variable} (environment)\n  try:  ")
+
+
+def test_every_option_is_found_by_its_key() -> None:
+    assert len({option.key for option in OPTIONS}) == len({option.variable for option in OPTIONS}) == len(OPTIONS)
+
+
+VALUES = st.sampled_from(
+    ["", "0", "1", "2147483648", "9" * 5000, "9" * 120_000, "-1", "x", "true", "'", "'a b' " * 9000, "\\"]
+)
+
+
+@given(st.sampled_from(OPTIONS), VALUES)
+def test_any_variable_is_read_or_refused_in_bounds(option: Option, text: str) -> None:
+    error = read_bounded(lambda: read_variable(option, text))
+    if error:
+        assert error.where == f"{option.variable} (environment)"
+        assert len(error.what) < 300

@@ -1,0 +1,412 @@
+"""How a process says why it ended: in parts, and as a whole in a Python that starts with the task package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxsif
+from jaxsif.diagnose.reports import Report, ReportFilter
+from jaxsif.task.failure import describe, exit_status, location
+
+TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
+NONCES = START, PROGRAM = "2c3d", "4e5f"
+
+
+@pytest.mark.parametrize(
+    ("exception", "status"),
+    [
+        (None, 0),
+        (ValueError("x"), 1),
+        (KeyboardInterrupt(), 130),
+        (SystemExit(), 0),
+        (SystemExit(None), 0),
+        (SystemExit(0), 0),
+        (SystemExit(3), 3),
+        (SystemExit(-1), 255),
+        (SystemExit(256), 0),
+        (SystemExit(True), 1),
+        (SystemExit("cannot go on"), 1),
+    ],
+    ids=repr,
+)
+def test_exit_status(exception: BaseException | None, status: int) -> None:
+    assert exit_status(exception) == status
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("code", ["3", "-1", "256", "True", "None", "'cannot go on'", "300"])
+def test_exit_status_is_pythons(code: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-ISc", f"raise SystemExit({code})"], stderr=subprocess.DEVNULL, check=False
+    )
+    assert exit_status(SystemExit(eval(code))) == ended.returncode
+
+
+class UnshowableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Outer:
+    class InnerError(Exception):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("exception", "text"),
+    [
+        (ValueError("shapes (2,) and (3,)"), "ValueError: shapes (2,) and (3,)"),
+        (ValueError(), "ValueError"),
+        (ValueError("\n  first\nsecond\n"), "ValueError: first"),
+        (ValueError("missing:"), "ValueError: missing:"),
+        (KeyError("a"), "KeyError: 'a'"),
+        (SystemExit(3), "sys.exit(3)"),
+        (SystemExit(True), "sys.exit(True)"),
+        (SystemExit("cannot go on\nat all"), "SystemExit: cannot go on"),
+        (Outer.InnerError("x"), "Outer.InnerError: x"),
+        (UnshowableError(), "UnshowableError: <exception str() failed>"),
+        (ValueError("x" * 1000), "ValueError: " + "x" * 288),
+        (SystemExit("x" * 1000), "SystemExit: " + "x" * 288),
+    ],
+    ids=[
+        "message",
+        "no message",
+        "many lines",
+        "a colon at the end",
+        "a key",
+        "exit",
+        "exit with a truth",
+        "exit with a text",
+        "nested",
+        "unshowable",
+        "long",
+        "long exit",
+    ],
+)
+def test_describe(exception: BaseException, text: str) -> None:
+    assert describe(exception) == text
+
+
+def raised_by(source: str, name: str) -> BaseException:
+    """The exception that `source`, as the file `name`, raises."""
+    try:
+        exec(compile(source, name, "exec"), {})
+    except Exception as error:
+        error.__traceback__ = error.__traceback__.tb_next  # without this frame
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_location_is_the_innermost_line_of_the_users_code() -> None:
+    assert location(raised_by("x = 1\n\nraise ValueError\n", "/home/a/train.py")) == "/home/a/train.py:3"
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        "/opt/venv/lib/python3.12/site-packages/jax/api.py",
+        "/usr/local/lib/python3.12/dist-packages/jax/api.py",
+        f"{sys.base_prefix}/lib/python3/json/decoder.py",
+        "<frozen x>",
+    ],
+    ids=["site-packages", "Debian's", "the standard library", "frozen"],
+)
+def test_location_passes_libraries_over(library: str) -> None:
+    source = f"exec(compile('1/0', {library!r}, 'exec'))"
+    assert location(raised_by(f"\n{source}", "train.py")) == "train.py:2"
+
+
+def test_location_in_a_library_alone() -> None:
+    name = "/opt/venv/lib/python3.12/site-packages/tool/cli.py"
+    assert location(raised_by("\n\n\n1/0", name)) == f"{name}:4"
+
+
+def test_location_of_an_exception_that_was_never_raised() -> None:
+    assert location(ValueError("x")) == ""
+
+
+# Of task 5 of a step.
+ENVIRON = {
+    "PATH": os.defpath,
+    "PYTHONPATH": str(TASK_FOLDER / "site"),
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NODELIST": "node[1-2]",
+    "SLURMD_NODENAME": "node2",
+    "JAXSIF_REPORT": PROGRAM,
+}
+STARTED_BY_SHELL = {**ENVIRON, "JAXSIF_REPORT": f"{START}:{PROGRAM}"}  # by start.sh
+
+
+def run_task(tmp_path: Path, program: str, **variables: str) -> tuple[int, bytes, list[Report], bytes]:
+    """Exit status, standard output, reports and standard error of `program` as task 5 of a step."""
+    script = tmp_path / "train.py"
+    script.write_text(program)
+    environ = {**ENVIRON, **variables}
+    ended = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, check=False, timeout=20)
+    reports = ReportFilter(NONCES)
+    return ended.returncode, ended.stdout, reports.reports, reports.feed(ended.stderr) + reports.feed(b"")
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("program", "status", "text"),
+    [
+        ("raise ValueError('shapes')", 1, "ValueError: shapes"),
+        ("import os; os.environ.clear(); raise ValueError('shapes')", 1, "ValueError: shapes"),
+        ("class E(Exception):\n    __str__ = None\nraise E", 1, "E: <exception str() failed>"),
+    ],
+    ids=["an exception", "in a cleared environment", "an exception that cannot be shown"],
+)
+def test_exception_is_reported(tmp_path: Path, program: str, status: int, text: str) -> None:
+    ended, _, reports, stderr = run_task(tmp_path, program)
+    where = f"{tmp_path}/train.py:{len(program.splitlines())}"
+    assert ended == status
+    assert reports == [Report(5, "node2", "exception", text=text, where=where)]
+    assert b"Traceback (most recent call last)" in stderr
+
+
+@pytest.mark.starts_processes
+def test_a_report_fits_into_a_line_of_srun(tmp_path: Path) -> None:
+    """srun --label makes several lines of one that is longer than 1024 bytes."""
+    folder = tmp_path / ("ä" * 120) / ("漢" * 80) / ("y" * 250) / ("z" * 250)
+    folder.mkdir(parents=True)
+    (folder / "train.py").write_text("raise ValueError('\\ud800' + 299 * '\\U0001f600')")
+    ended = subprocess.run([sys.executable, folder / "train.py"], env=ENVIRON, capture_output=True, check=False)
+    (line,) = [line for line in ended.stderr.splitlines(True) if line.startswith(b"\x1e")]
+    assert 900 < len(line) <= 1000
+    reports = ReportFilter(NONCES)
+    reports.feed(line)
+    (report,) = reports.reports
+    assert report.text.startswith("ValueError: \\ud800\U0001f600")
+    assert report.where.endswith("train.py:1")
+
+
+@pytest.mark.starts_processes
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python tells of an uncaught SystemExit from 3.12 on")
+def test_sys_exit_is_reported(tmp_path: Path) -> None:
+    ended, _, reports, stderr = run_task(tmp_path, "import sys\nsys.exit(3)")
+    assert (ended, stderr) == (3, b"")
+    assert reports == [Report(5, "node2", "exception", text="sys.exit(3)", where=f"{tmp_path}/train.py:2")]
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    "program",
+    [
+        "print('done')",
+        "import sys\nprint('done'); sys.exit()",
+        "try:\n    1/0\nexcept ZeroDivisionError:\n    print('done')",
+        "import os\nprint('done', flush=True)\nif os.fork() == 0: raise SystemExit(0)\nos.wait()",
+    ],
+    ids=["to its end", "sys.exit()", "with a caught exception", "with a child"],
+)
+def test_success_is_silent(tmp_path: Path, program: str) -> None:
+    assert run_task(tmp_path, program) == (0, b"done\n", [], b"")
+
+
+@pytest.mark.starts_processes
+def test_neighbours_exception_is_a_consequence(tmp_path: Path) -> None:
+    _, _, reports, _ = run_task(tmp_path, "raise RuntimeError('Connection closed by peer [10.0.0.1]:4')")
+    text = "RuntimeError: Connection closed by peer [10.0.0.1]:4"
+    where = f"{tmp_path}/train.py:1"
+    assert reports == [Report(5, "node2", "exception", text=text, where=where, consequence=True)]
+
+
+# What the task package knows of JAX: a client when connected, and an exit handler that waits for the neighbours.
+CONNECTED = """\
+import atexit, sys, time, types
+def clean_up():
+    print("barrier", flush=True)
+    time.sleep(60)
+sys.modules["jax._src.distributed"] = types.SimpleNamespace(global_state=types.SimpleNamespace(client=CLIENT))
+sys.modules["jax._src.api"] = types.SimpleNamespace(clean_up=clean_up)
+atexit.register(clean_up)
+atexit.register(print, "saved")
+"""
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("client", "end", "status", "out"),
+    [
+        ("object()", "raise ValueError", 1, b"saved\n"),
+        ("object()", "atexit.register(time.sleep, 60); raise ValueError", 1, b""),
+        ("None", "time.sleep = print; raise ValueError", 1, b"saved\nbarrier\n60\n"),
+        ("object()", "time.sleep = print", 0, b"saved\nbarrier\n60\n"),
+    ],
+    ids=["failed", "failed, with a handler that blocks", "failed without JAX's connection", "succeeded"],
+)
+def test_only_a_failed_and_connected_process_skips_jaxs_barrier(
+    tmp_path: Path, client: str, end: str, status: int, out: bytes
+) -> None:
+    assert run_task(tmp_path, CONNECTED.replace("CLIENT", client) + end)[:2] == (status, out)
+
+
+@pytest.mark.starts_processes
+def test_the_first_python_of_task_0_says_once_that_it_holds_the_port(tmp_path: Path) -> None:
+    """Before the program's first line; a child has nothing to add."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        port = str(one.getsockname()[1])
+    variables = {"SLURM_PROCID": "0", "JAXSIF_COORDINATOR_PORT": port, "JAXSIF_LAYOUT": "-:-"}
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)"
+    assert run_task(tmp_path, program, **variables) == (0, b"", [Report(0, "node2", "port-held")], b"")
+
+
+@pytest.mark.starts_processes
+def test_start_sh_keeps_its_nonce(tmp_path: Path) -> None:
+    """The program learns the other one, and reports nothing of how it ends."""
+    argv = ["sh", TASK_FOLDER / "start.sh", "sh", "-c", "env | grep REPORT; exit 3"]
+    ended = subprocess.run(argv, env=STARTED_BY_SHELL, capture_output=True, check=False, timeout=20)
+    reports = ReportFilter(NONCES)
+    assert reports.feed(ended.stderr) == b""
+    assert (ended.stdout, reports.reports) == (b"JAXSIF_REPORT=4e5f\n", [Report(5, "node2", "exit", 3)])
+
+
+@pytest.mark.starts_processes
+def test_refused_task_does_not_start_its_program(tmp_path: Path) -> None:
+    variables = {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "SLURM_LOCALID": "1",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "JAXSIF_COORDINATOR_PORT": "61234",
+        "JAXSIF_LAYOUT": "-:-",
+    }
+    problem = "2 tasks on this node share 1 GPU(s): JAX needs at least one GPU for each process"
+    reports = [Report(5, "node2", "refused", text=problem, hint="--ntasks-per-node=1, or --share-gpus")]
+    assert run_task(tmp_path, "print('done')", **variables) == (125, b"", reports, b"")
+
+
+@pytest.mark.starts_processes
+def test_images_own_sitecustomize_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/sitecustomize.py").write_text("print('own')\n")
+    path = f"{TASK_FOLDER}/site:{tmp_path}/own"
+    program = "import sys; print(any('task/site' in entry for entry in sys.path))"
+    assert run_task(tmp_path, program, PYTHONPATH=path) == (0, b"own\nFalse\n", [], b"")
+
+
+@pytest.mark.starts_processes
+def test_nothing_happens_outside_of_a_task(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys; print('jaxsif_task.failure' in sys.modules); 1/0")
+    environ = {"PATH": os.defpath, "PYTHONPATH": str(TASK_FOLDER / "site"), "JAXSIF_REPORT": "1"}
+    ended = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, b"False\n")
+    assert b"\x1e" not in ended.stderr
+
+
+CRASH = """\
+import os, signal, sys, threading, time
+def wait():
+    time.sleep(20)
+def crash():
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    wait()
+if sys.argv[2] == "main":
+    threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
+    crash()
+threading.Timer(0.3, os.abort).start()
+wait()
+"""
+SHELLS = [shell for shell in ("dash", "bash", "busybox sh") if shutil.which(shell.split()[0])]
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("signal_name", "thread", "status", "line"),
+    [
+        ("SIGABRT", "main", 134, 5),
+        ("SIGTERM", "main", 143, 5),
+        ("SIGSEGV", "main", 139, 5),
+        ("SIGABRT", "other", 134, 3),
+    ],
+    ids=["abort", "SIGTERM", "SIGSEGV", "abort in a thread of a library"],
+)
+def test_the_line_where_a_signal_came(
+    tmp_path: Path, shell: str, signal_name: str, thread: str, status: int, line: int
+) -> None:
+    """Through start.sh, which reads what Python has written of its threads, and shows nothing more to the user."""
+    script = tmp_path / "train.py"
+    script.write_text(CRASH)
+    environ = {**STARTED_BY_SHELL, "PATH": os.environ["PATH"]}
+    argv = [*shell.split(), TASK_FOLDER / "start.sh", sys.executable, script, signal_name, thread]
+    ended = subprocess.run(argv, env=environ, capture_output=True, check=False, timeout=20)
+    reports = ReportFilter(NONCES)
+    shown = reports.feed(ended.stderr) + reports.feed(b"")
+    assert (ended.returncode, shown) == (status, b"")
+    assert reports.reports == [Report(5, "node2", "exit", status, where=f"{script}:{line}")]
+
+
+POOL = """\
+import multiprocessing, os, signal, sys, time
+def work(_):
+    time.sleep(20)
+def train():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(20)
+with multiprocessing.get_context("fork").Pool(4) as pool:
+    pool.map_async(work, range(4))
+    time.sleep(0.3)
+train()
+"""
+TWO = "import os; os.fork() or os.abort(); os.wait()\n" + POOL
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(("program", "line"), [(POOL, 5), (TWO, 6)], ids=["a pool", "a child that crashed"])
+def test_a_fork_is_not_the_task(tmp_path: Path, program: str, line: int) -> None:
+    """What its processes were at when they were ended is no place of the task."""
+    script = tmp_path / "train.py"
+    script.write_text(program)
+    argv = ["sh", TASK_FOLDER / "start.sh", sys.executable, script]
+    ended = subprocess.run(argv, env=STARTED_BY_SHELL, capture_output=True, check=False, timeout=20)
+    reports = ReportFilter(NONCES)
+    reports.feed(ended.stderr)
+    assert reports.reports == [Report(5, "node2", "exit", 143, where=f"{script}:{line}")]
+
+
+@pytest.mark.starts_processes
+def test_a_descriptor_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
+    program = f"exec 7>{tmp_path}/results; {sys.executable} -c 'import os; os.abort()'; exit 134"
+    ended = subprocess.run(
+        ["sh", TASK_FOLDER / "start.sh", "sh", "-c", program],
+        env=STARTED_BY_SHELL,
+        capture_output=True,
+        check=False,
+        timeout=20,
+    )
+    assert ended.returncode == 134
+    assert (tmp_path / "results").read_text() == ""
+
+
+@pytest.mark.starts_processes
+def test_a_trace_that_is_too_long_is_no_hang(tmp_path: Path) -> None:
+    """More than a pipe has room for, and more threads than Python shows."""
+    program = """\
+import os, threading, time
+def deep(n):
+    time.sleep(20) if n == 0 else deep(n - 1)
+for _ in range(300):
+    threading.Thread(target=deep, args=(120,), daemon=True).start()
+os.abort()
+"""
+    script = tmp_path / ("x" * 200 + ".py")
+    script.write_text(program)
+    ended = subprocess.run(
+        ["sh", TASK_FOLDER / "start.sh", sys.executable, script],
+        env=STARTED_BY_SHELL,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 134
+    assert b'"event": "exit", "status": 134, "where": ""' in ended.stderr  # the main thread is not among those shown

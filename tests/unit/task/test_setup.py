@@ -1,0 +1,261 @@
+"""A task's Slurm variables -> JAX's variables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxsif.layout.layout import Group, Layout, share
+from jaxsif.task.devices import (
+    MisfitError,
+    find_device_ids,
+    has_private_gpus,
+    local_device_ids,
+    tasks_on_node,
+    visible_gpus,
+)
+from jaxsif.task.setup import prepare
+
+# The second of four tasks, two on each of two nodes with four GPUs, under `jaxsif run`.
+TASK = {
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_NODELIST": "gpu[07-08]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_STEP_GPUS": "0,1,2,3",
+    "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+    "JAXSIF_COORDINATOR_PORT": "61234",
+    "JAXSIF_FLAVOUR": "cuda12",
+}
+
+
+def without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in TASK.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("environ", "added"),
+    [
+        (TASK, {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_PLATFORMS": "cuda"}),
+        (without("JAXSIF_COORDINATOR_PORT"), {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
+        ({**TASK, "JAX_LOCAL_DEVICE_IDS": "0"}, {"JAX_PLATFORMS": "cuda"}),
+        ({**TASK, "JAX_PLATFORMS": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
+        (
+            {**TASK, "CUDA_VISIBLE_DEVICES": "0"},
+            {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda"},
+        ),
+        (
+            {**TASK, "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
+            {"JAX_LOCAL_DEVICE_IDS": "1", "JAX_PLATFORMS": "cuda"},
+        ),
+        (without("CUDA_VISIBLE_DEVICES"), {}),
+        ({**TASK, "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, {}),
+        ({**TASK, "CUDA_VISIBLE_DEVICES": "-1"}, {}),
+        (
+            {**TASK, "JAXSIF_FLAVOUR": "cpu"},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2"},
+        ),
+        (
+            {**TASK, "JAXSIF_FLAVOUR": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3"},
+        ),
+        (
+            {**TASK, "JAXSIF_FLAVOUR": "cpu", "JAX_NUM_CPU_DEVICES": "1"},
+            {"JAX_LOCAL_DEVICE_IDS": "2,3"},
+        ),
+    ],
+    ids=[
+        "shared GPUs",
+        "a bare srun",
+        "the user's devices",
+        "the user's platform",
+        "a GPU of its own",
+        "as many tasks as GPUs",
+        "no GPUs",
+        "Slurm's word for no GPUs",
+        "the user's word for no GPUs",
+        "the rehearsal",
+        "the rehearsal, devices forced by XLA_FLAGS",
+        "the rehearsal, devices given",
+    ],
+)
+def test_prepare(environ: dict[str, str], added: dict[str, str]) -> None:
+    prepared = dict(environ)
+    prepare(prepared)
+    assert prepared == {**environ, **added}
+
+
+ONE_OF_ITS_OWN = {**without("SLURM_STEP_GPUS"), "CUDA_VISIBLE_DEVICES": "1", "SLURM_GPUS_ON_NODE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "layout", "text"),
+    [
+        (TASK, "4:4(x2)", "2 task(s) on this node, but 4 were planned"),
+        (TASK, "2:2(x2)", "this task sees 4 GPU(s), but 2 on this node were planned"),
+        (without("CUDA_VISIBLE_DEVICES"), "2:4(x2)", "this task sees 0 GPU(s), but 4 on this node were planned"),
+        ({**TASK, "CUDA_VISIBLE_DEVICES": "0"}, "2:1 bound", "each of 2 tasks on this node is bound to 1 of its 1 GPU"),
+        (without("CUDA_VISIBLE_DEVICES"), "2:4(x2) bound", "Slurm bound no GPU to this task"),
+        ({**TASK, "SLURM_GTIDS": "3,4,5,6,7"}, "-:-", "5 tasks on this node share 4 GPU(s)"),
+    ],
+)
+def test_what_was_not_planned_is_refused(environ: dict[str, str], layout: str, text: str) -> None:
+    with pytest.raises(MisfitError) as caught:
+        prepare({**environ, "JAXSIF_LAYOUT": layout})
+    assert str(caught.value).startswith(text)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("environ", "layout", "ids"),
+    [
+        (TASK, "2:4(x2)", "2,3"),
+        (TASK, "-:-", "2,3"),
+        (TASK, "1:1,2:4", "2,3"),
+        (TASK, "2:4(x2) per-task=1", "1"),
+        ({**TASK, "SLURM_GTIDS": "2,3,4"}, "3:4(x2) uneven", "2"),
+        ({**TASK, "SLURM_GTIDS": "0,1,2,3,4,5", "SLURM_LOCALID": "5"}, "6:4(x2) share", "1"),
+        (ONE_OF_ITS_OWN, "2:4(x2) bound", "0"),
+        (ONE_OF_ITS_OWN, "2:4(x2)", "0"),
+    ],
+    ids=["planned", "nothing known", "by its node", "one each", "uneven", "shared", "bound", "set by a script"],
+)
+def test_planned_devices(environ: dict[str, str], layout: str, ids: str) -> None:
+    prepared = {**environ, "JAXSIF_LAYOUT": layout}
+    prepare(prepared)
+    assert prepared["JAX_LOCAL_DEVICE_IDS"] == ids
+
+
+@given(
+    local_id=st.integers(0, 15), more=st.integers(0, 15), gpus=st.integers(1, 16), each=st.none() | st.integers(1, 4)
+)
+def test_task_takes_what_the_planner_says(local_id: int, more: int, gpus: int, each: int | None) -> None:
+    """The package of the task imports nothing of jaxsif, so the rule stands in two places."""
+    tasks = local_id + more + 1
+    layout = Layout((Group(1, tasks, gpus),), "", each, uneven=True, sharers=-(-tasks // gpus))
+    environ = {
+        "SLURM_LOCALID": str(local_id),
+        "SLURM_STEP_TASKS_PER_NODE": str(tasks),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus))),
+        "JAXSIF_LAYOUT": layout.expectation,
+    }
+    assert find_device_ids(environ) == share(local_id, tasks, gpus, each)
+
+
+def test_more_tasks_than_gpus_are_the_users_own_affair_under_a_bare_srun() -> None:
+    environ = {**without("JAXSIF_COORDINATOR_PORT"), "SLURM_STEP_TASKS_PER_NODE": "8(x2)", "SLURM_LOCALID": "6"}
+    prepare(environ)
+    assert environ["JAX_LOCAL_DEVICE_IDS"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("value", "gpus"),
+    [
+        (None, ()),
+        ("", ()),
+        ("0", ("0",)),
+        ("2,3", ("2", "3")),
+        ("GPU-5ac1,MIG-77b0", ("GPU-5ac1", "MIG-77b0")),
+        ("NoDevFiles", ()),
+        ("-1", ()),
+    ],
+)
+def test_visible_gpus(value: str | None, gpus: tuple[str, ...]) -> None:
+    assert visible_gpus({} if value is None else {"CUDA_VISIBLE_DEVICES": value}) == gpus
+
+
+@pytest.mark.parametrize(
+    ("of_step", "visible", "private"),
+    [(None, "0,1", False), ("0,1", "0,1", False), ("0,1", "0", True), ("4,5,6,7", "0,1", True)],
+    ids=["not told", "all", "one of two", "renumbered"],
+)
+def test_private_gpus(of_step: str | None, visible: str, private: bool) -> None:
+    environ = (
+        {"CUDA_VISIBLE_DEVICES": visible}
+        if of_step is None
+        else {
+            "CUDA_VISIBLE_DEVICES": visible,
+            "SLURM_STEP_GPUS": of_step,
+        }
+    )
+    assert has_private_gpus(environ) is private
+
+
+@pytest.mark.parametrize(
+    ("value", "node", "tasks"),
+    [
+        (None, None, 1),
+        ("4", "0", 4),
+        ("2(x3),1", "0", 2),
+        ("2(x3),1", "2", 2),
+        ("2(x3),1", "3", 1),
+        ("1,2(x2),3", "2", 2),
+        ("1,2(x2),3", "3", 3),
+    ],
+)
+def test_tasks_on_node(value: str | None, node: str | None, tasks: int) -> None:
+    pairs = (("SLURM_STEP_TASKS_PER_NODE", value), ("SLURM_NODEID", node))
+    assert tasks_on_node({name: text for name, text in pairs if text is not None}) == tasks
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLURM_STEP_TASKS_PER_NODE", "2(x99999999999)"),
+        ("SLURM_STEP_TASKS_PER_NODE", LONG),
+        ("SLURM_STEP_TASKS_PER_NODE", "2"),
+        ("SLURM_STEP_TASKS_PER_NODE", "x"),
+        ("SLURM_LOCALID", LONG),
+        ("SLURM_NODEID", "-1"),
+        ("SLURM_GPUS_ON_NODE", LONG),
+        ("JAXSIF_LAYOUT", f"2:{LONG}(x2)"),
+        ("JAXSIF_LAYOUT", f"2:4(x{LONG})"),
+        ("JAXSIF_LAYOUT", "2"),
+    ],
+)
+def test_a_variable_that_slurm_does_not_write_so_ends_the_task_and_is_named(name: str, value: str) -> None:
+    with pytest.raises(MisfitError) as caught:
+        prepare({**TASK, name: value})
+    assert str(caught.value).startswith((f"{name} is not a number: '", f"{name} has nothing of this node: '"))
+    assert len(str(caught.value)) < 120
+    assert caught.value.hint == f"do not set {name}; {'jaxsif' if name == 'JAXSIF_LAYOUT' else 'Slurm'} sets it"
+
+
+@pytest.mark.parametrize(
+    ("local_id", "tasks", "gpus", "private", "ids"),
+    [
+        (0, 1, 4, False, (0, 1, 2, 3)),
+        (1, 2, 4, False, (2, 3)),
+        (3, 4, 4, False, (3,)),
+        (1, 3, 4, False, (1,)),
+        (5, 6, 4, False, (1,)),
+        (1, 2, 1, True, (0,)),
+        (3, 4, 2, True, (0, 1)),
+    ],
+    ids=["alone", "two each", "one each", "an unequal number", "shared in turn", "its own", "its own two"],
+)
+def test_local_device_ids(local_id: int, tasks: int, gpus: int, private: bool, ids: tuple[int, ...]) -> None:
+    assert local_device_ids(local_id, tasks, gpus, private) == ids
+
+
+@given(gpus=st.integers(1, 64), data=st.data())
+def test_shares_of_gpus_are_equal_disjoint_and_exist(gpus: int, data: st.DataObject) -> None:
+    tasks = data.draw(st.integers(1, gpus))
+    shares = [local_device_ids(local_id, tasks, gpus, False) for local_id in range(tasks)]
+    used = [index for share in shares for index in share]
+    assert len({len(share) for share in shares}) == 1
+    assert len(used) == len(set(used)) > gpus - tasks  # fewer than one GPU a task is left idle
+    assert set(used) <= set(range(gpus))
+
+
+@given(gpus=st.integers(1, 16), tasks=st.integers(1, 200))
+def test_every_task_has_a_gpu_that_exists(gpus: int, tasks: int) -> None:
+    shares = [local_device_ids(local_id, tasks, gpus, False) for local_id in range(tasks)]
+    assert all(share and set(share) <= set(range(gpus)) for share in shares)
+    if tasks >= gpus:
+        assert {index for share in shares for index in share} == set(range(gpus))  # none is idle

@@ -1,0 +1,76 @@
+"""The runtime's argument vector and variables, the values of --env."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxsif.errors import JaxsifError
+from jaxsif.runtime import Runtime
+from jaxsif.settings.variables import parse_env
+
+IMAGE = "/scratch/jax.sif"
+
+
+@pytest.mark.parametrize(
+    ("command", "real_path", "prefix"),
+    [
+        ("apptainer", "/usr/bin/apptainer", "APPTAINERENV_"),
+        ("singularity", "/usr/bin/apptainer", "APPTAINERENV_"),
+        ("singularity", "/opt/singularity-ce/bin/singularity", "SINGULARITYENV_"),
+        ("/opt/bin/singularity", "/opt/bin/singularity-4.1", "SINGULARITYENV_"),
+    ],
+    ids=["Apptainer", "Apptainer's link", "SingularityCE", "with its version"],
+)
+def test_runtime_is_told_by_what_the_command_really_is(command: str, real_path: str, prefix: str) -> None:
+    assert Runtime.from_executable(command, real_path) == Runtime(command, prefix)
+
+
+def test_variables_for_the_container() -> None:
+    runtime = Runtime("apptainer", "APPTAINERENV_")
+    assert runtime.environ([("XLA_FLAGS", "--a=1,--b='x'"), ("EMPTY", "")]) == {
+        "APPTAINERENV_XLA_FLAGS": "--a=1,--b='x'",
+        "APPTAINERENV_EMPTY": "",
+    }
+
+
+def test_run_argv() -> None:
+    argv = Runtime("/opt/bin/apptainer", "APPTAINERENV_").run_argv(
+        IMAGE, ["/a:/b:ro", "/c d"], ["python", "-c", "1; 2"]
+    )
+    options = ("--quiet", "run", "--nv", "--no-eval", "--bind", "/a:/b:ro", "--bind", "/c d")
+    assert argv == ("/opt/bin/apptainer", *options, IMAGE, "python", "-c", "1; 2")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "parsed"),
+    [
+        ([], ()),
+        (["A=1", "B=2"], (("A", "1"), ("B", "2"))),
+        (["XLA_FLAGS=--a=1,--b=2"], (("XLA_FLAGS", "--a=1,--b=2"),)),
+        (["EMPTY="], (("EMPTY", ""),)),
+        (["WANDB_MODE"], (("WANDB_MODE", "offline"),)),
+        (["A=1", "A=2"], (("A", "1"), ("A", "2"))),
+    ],
+    ids=["none", "two", "more equals signs", "empty", "passed on", "twice"],
+)
+def test_env(pairs: list[str], parsed: tuple[tuple[str, str], ...]) -> None:
+    assert parse_env(pairs, {"WANDB_MODE": "offline"}) == parsed
+
+
+@pytest.mark.parametrize("pair", ["", "=1", "2A=1", "A-B=1", "A B", "Größe=1"])
+def test_env_that_is_no_variable(pair: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        parse_env([pair], {"A B": "1"})
+    assert caught.value.render() == (
+        f"jaxsif: error: not a variable: {pair!r}\n  from: --env\n  try:  --env NAME=VALUE, or --env NAME to pass it on"
+    )
+
+
+def test_env_to_pass_on_that_is_not_set() -> None:
+    with pytest.raises(JaxsifError) as caught:
+        parse_env(["WANDB_MODE"], {})
+    assert caught.value.render() == (
+        "jaxsif: error: variable WANDB_MODE is not set\n"
+        "  from: --env\n"
+        "  try:  export WANDB_MODE, or --env WANDB_MODE=VALUE"
+    )
