@@ -39,3 +39,10 @@ def find_home() -> str | None:
 def owner() -> int:
     """Return the user number of the owner of this installation."""
     return os.stat(__file__).st_uid
+
+
+def list_launchers() -> tuple[str, ...]:
+    """Return the names of the launchers: each is a file of jaxsif/launch/launchers."""
+    files = os.listdir(os.path.join(PACKAGE, "launch/launchers"))
+    names = [name[:-3] for name in files if name.endswith(".py") and name[0] != "_"]
+    return tuple(sorted(names, key=lambda name: (name != "srun", name)))  # the usual one first

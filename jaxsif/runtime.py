@@ -38,14 +38,19 @@ class Runtime(NamedTuple):
         """
         return {self.prefix + name: value for name, value in variables}
 
+    @property
+    def run_head(self) -> tuple[str, ...]:
+        """The engine's `run`; it must say nothing itself and see the GPUs."""
+        # Without --no-eval a shell would expand `…` and $(…) in the values of variables.
+        return (self.command, "--quiet", "run", "--nv", "--no-eval")
+
     def run_argv(
         self, image: str, binds: Iterable[str], command: Iterable[str], layers: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        """The engine's `run`; it must say nothing itself and see the GPUs."""
+        """Return the words that run `command` in `image`."""
         options = [option for bind in binds for option in ("--bind", bind)]
         options += [option for layer in layers for option in ("--overlay", f"{layer}:ro")]
-        # Without --no-eval a shell would expand `…` and $(…) in the values of variables.
-        return (self.command, "--quiet", "run", "--nv", "--no-eval", *options, image, *command)
+        return (*self.run_head, *options, image, *command)
 
 
 def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
@@ -70,9 +75,14 @@ def require_runtime(environ: Mapping[str, str]) -> Runtime:
     """As `find_runtime`, where there must be one."""
     runtime = find_runtime(environ)
     if runtime is None:
-        raise HostError(
-            "no container runtime: neither apptainer nor singularity is on the PATH",
-            "PATH",
-            "load its module, or set JAXSIF_RUNTIME to its path on the nodes",
-        )
+        raise no_runtime()
     return runtime
+
+
+def no_runtime() -> HostError:
+    """Return the error of a machine without a runtime."""
+    return HostError(
+        "no container runtime: neither apptainer nor singularity is on the PATH",
+        "PATH",
+        "load its module, or set JAXSIF_RUNTIME to its path on the nodes",
+    )

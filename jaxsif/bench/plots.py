@@ -10,31 +10,31 @@ from pathlib import Path
 from jaxsif import process
 from jaxsif.bench.program import INSIDE, find_binds, find_command
 from jaxsif.errors import HostError
-from jaxsif.plan.host import Host
+from jaxsif.plan.container import Container
 
 _RESULTS = "/mnt"  # where the container sees them
 _NO_MATPLOTLIB = 3  # exit status of plot.py
 
 
-def draw(folder: Path, host: Host, environ: Mapping[str, str]) -> list[str]:
+def draw(folder: Path, container: Container | None, environ: Mapping[str, str]) -> list[str]:
     """Draw the results of a folder, as PNG and SVG in it, on this machine; returns the files'
     names.
 
     Raises HostError where that cannot be done.
     """
-    program = ("plot.py", _RESULTS if host.image else str(folder))
-    argv = find_command(host, program)
-    if host.image:
-        assert host.runtime is not None
-        binds = (*find_binds(host), f"{folder.resolve()}:{_RESULTS}")
-        argv = host.runtime.run_argv(host.image, binds, argv, host.layers)
+    argv = find_command(container, ("plot.py", _RESULTS if container else str(folder)))
+    if container:
+        binds = (*find_binds(), f"{folder.resolve()}:{_RESULTS}")
+        argv = container._replace(binds=binds, staged=None).execute(argv)
     done = process.captured(argv, environ)
     if done.returncode == _NO_MATPLOTLIB:
         hint = (
             f"jaxsif layer create bench matplotlib, then jaxsif bench plot --layer bench {folder}"
         )
         raise HostError(
-            "no matplotlib in the image and its layers", str(host.image or INSIDE), hint
+            "no matplotlib in the image and its layers",
+            container.image if container else str(INSIDE),
+            hint,
         )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxsif.bench.results import Record
 from jaxsif.errors import HostError
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch import prepare
-from jaxsif.launch import run as launch
+from jaxsif.launch import pipeline
 from jaxsif.launch.children import Pass
 from jaxsif.lines import Lines
-from jaxsif.plan import command as render
-from jaxsif.plan import plan
-from jaxsif.plan.host import Host
+from jaxsif.plan.container import Container
+from jaxsif.plan.notes import find_notes
+from jaxsif.plan.plan import Plan
 
 INSIDE = Path(__file__).with_name("inside")
 FOLDER = "/opt/jaxsif/bench"  # where the container sees it
@@ -29,64 +28,49 @@ _LONGEST_RECORD = 1 << 22  # bytes; one may have the links of all nodes
 _GREETING = re.compile(rb"\[Gloo\] Rank|peer ranks")
 
 
-class Start(NamedTuple):
-    """A program that is ready to start."""
-
-    plan: plan.LaunchPlan
-    others: Iterator[plan.LaunchPlan]  # with other ports
-    host: Host  # with the image as it was named, wherever the nodes have it
-
-
 def prepare_program(
     said: Mapping[str, Any],
     program: Sequence[str],
     environ: Mapping[str, str],
     note: Callable[[str], None],
     modules: Path | None = None,
-) -> Start:
-    """`program`: a file of the folder, and its arguments; `said`: options of `jaxsif run`. Raises
-    JaxsifError.
+) -> Plan:
+    """Return the plan of a file of the folder, with its arguments; raises JaxsifError.
 
-    `modules`: a folder, of which the program is told in its first argument.
+    `said` has options of `jaxsif run`. `modules` is a folder, of which the program is told in its
+    first argument.
     """
     allocation = Allocation.from_environ(environ)
-    prepared = prepare.prepare(said, ("python",), allocation, environ, note)
-    request, host = prepared.request, prepared.host
-    if prepared.settings["stage"].value:
-        host = prepare.stage(prepared, allocation, False, environ, note)
-    binds = find_binds(host)
-    if modules:
-        program = (program[0], _MODULES if host.image else str(modules), *program[1:])
-        binds += (f"{modules}:{_MODULES}:ro",) if host.image else ()
-    request = request._replace(binds=(*request.binds, *binds), command=find_command(host, program))
-    start = plan.build(request, host, allocation, environ)
-    for line in render.render_notes(request, start, host, allocation):
-        note(line)
-    others = launch.plans_for_other_ports(request, host, allocation, environ)
-    return Start(start, others, prepared.host)
-
-
-def run_program(
-    start: Start,
-    environ: Mapping[str, str],
-    take: Callable[[Record], None],
-    note: Callable[[str], None],
-) -> int:
-    """As launch.launch; `take` gets the records, as they come."""
-    return launch.launch_until_port_is_free(
-        start.plan, start.others, environ, note, stdout=lambda: read_records(take, sys.stderr.write)
-    )
-
-
-def find_binds(host: Host) -> tuple[str, ...]:
-    """What shows the folder in the container."""
-    return (f"{INSIDE}:{FOLDER}:ro",) if host.image else ()
-
-
-def find_command(host: Host, program: Sequence[str]) -> tuple[str, ...]:
-    """The program and its arguments, in the container or, where there is none, here."""
+    prepared = pipeline.prepare(said, ("python",), allocation, environ, note)
+    container = prepared.container
     name, *arguments = program
-    return ("python", f"{FOLDER if host.image else INSIDE}/{name}", *arguments)
+    if modules:
+        arguments.insert(0, _MODULES if container else str(modules))
+    prepared = prepared.ask(command=find_command(container, (name, *arguments)))
+    if container:
+        binds = [f"{modules}:{_MODULES}:ro"] if modules else []
+        container = container._replace(binds=(*container.binds, *find_binds(), *binds))
+        prepared = prepared._replace(container=container)
+    plan = pipeline.make_plan(pipeline.stage_image(prepared, note))
+    for line in find_notes(plan):
+        note(line)
+    return plan
+
+
+def run_program(plan: Plan, take: Callable[[Record], None], note: Callable[[str], None]) -> int:
+    """Run the plan to its end as `jaxsif run` does; `take` gets the records, as they come."""
+    return pipeline.run_plan(plan, note, stdout=lambda: read_records(take, sys.stderr.write))
+
+
+def find_binds() -> tuple[str, ...]:
+    """Return what shows the folder in a container."""
+    return (f"{INSIDE}:{FOLDER}:ro",)
+
+
+def find_command(container: Container | None, program: Sequence[str]) -> tuple[str, ...]:
+    """Return the program and its arguments, in the container or, where there is none, here."""
+    name, *arguments = program
+    return ("python", f"{FOLDER if container else INSIDE}/{name}", *arguments)
 
 
 def read_records(take: Callable[[Record], None], other: Callable[[str], object]) -> Pass:

@@ -19,7 +19,8 @@ from jaxsif.bench.results import Record, Results, read_results, recording
 from jaxsif.bench.units import render_heading, render_row
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images.file import remembered_digest
-from jaxsif.plan.host import Host
+from jaxsif.plan.container import Container
+from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import add_arguments
 
 LEFT_OUT = ("label",)  # options of `jaxsif run` that mean nothing to a benchmark
@@ -89,7 +90,7 @@ class Bench:
         self.header = results.header
         self.said = said  # the options of `jaxsif run`
         self.environ = environ
-        self.host: Host | None = None  # has the image that draws the plots
+        self.plan: Plan | None = None  # has the image that draws the plots
         self.records = results.records
         self._kind = ""
         self._told: set[str] = set()
@@ -111,8 +112,8 @@ class Bench:
         `jaxsif run` that differ from those said. Raises JaxsifError when the program fails.
         """
         said = {**self.said, "label": False, **changes}
-        start = prepare_program(said, (program, *arguments), self.environ, self.note, modules)
-        self.use(start.host, start.plan.launcher)
+        plan = prepare_program(said, (program, *arguments), self.environ, self.note, modules)
+        self.use(plan)
 
         def take(record: Record) -> None:
             kind = record.get("record")
@@ -125,7 +126,7 @@ class Bench:
             else:
                 self.add(refine(record), show)
 
-        return run_program(start, self.environ, take, note)
+        return run_program(plan, take, note)
 
     def note(self, line: str) -> None:
         """Tell the user something about a run; once, for the next one has it, too."""
@@ -133,10 +134,12 @@ class Bench:
             self._told.add(line)
             note(line)
 
-    def use(self, host: Host, launcher: str) -> None:
+    def use(self, plan: Plan) -> None:
         """Say in the header what is measured with."""
-        self.host = host
-        self.header.update(launcher=launcher, **_describe_image(host, self.environ))
+        self.plan = plan
+        self.header.update(
+            launcher=plan.launcher.name, **_describe_image(plan.container, self.environ)
+        )
 
     def add(self, record: Record, show: bool = True) -> None:
         """Keep a record, and print it as a row of a table."""
@@ -181,16 +184,16 @@ def run_bench(
             note(f"{what} in {asked.output}")
     if status:
         return status
-    if bench.host:
-        _draw(asked.output, bench.host, environ)
+    if bench.plan:
+        _draw(asked.output, bench.plan.container, environ)
     return (
         show_comparison(asked.against, results, asked.tolerance, asked.fail) if asked.against else 0
     )
 
 
-def _draw(folder: Path, host: Host, environ: Mapping[str, str]) -> None:
+def _draw(folder: Path, container: Container | None, environ: Mapping[str, str]) -> None:
     try:
-        names = plots.draw(folder, host, environ)
+        names = plots.draw(folder, container, environ)
         if names:
             note(f"drawn: {' '.join(names)}")
     except HostError as error:  # the numbers are there, and may be compared
@@ -226,11 +229,12 @@ def _describe(said: Mapping[str, Any]) -> Record:
     return told
 
 
-def _describe_image(host: Host, environ: Mapping[str, str]) -> Record:
-    is_file = host.image and os.path.isfile(host.image)
+def _describe_image(container: Container | None, environ: Mapping[str, str]) -> Record:
+    image = container.image if container else None
+    is_file = image and os.path.isfile(image)
     return {
-        "image": host.image,
-        "digest": remembered_digest(host.image, environ) if host.image and is_file else None,
+        "image": image,
+        "digest": remembered_digest(image, environ) if image and is_file else None,
     }
 
 

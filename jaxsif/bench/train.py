@@ -13,10 +13,9 @@ from jaxsif.bench.runner import Bench
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.installation import find_data
 from jaxsif.job.allocation import Allocation
+from jaxsif.launch import pipeline
 from jaxsif.launch.packages import find_packages
-from jaxsif.launch.prepare import prepare
 from jaxsif.layout.layout import Layout
-from jaxsif.plan import plan
 
 MODES = SINGLE, SHARDED, _ = ("single", "sharded", "pmap")
 WEAK, STRONG = "weak", "strong"
@@ -60,19 +59,17 @@ def find_processes(bench: Bench) -> Processes:
     packages are missing.
     """
     allocation = Allocation.from_environ(bench.environ)
-    prepared = prepare(bench.said, ("python",), allocation, bench.environ, bench.note)
-    host = prepared.host
-    if host.image:
-        missing = [
-            name for name in _NEEDED if name not in find_packages(_NEEDED, host, bench.environ)
-        ]
+    prepared = pipeline.prepare(bench.said, ("python",), allocation, bench.environ, bench.note)
+    container = prepared.container
+    if container:
+        there = find_packages(_NEEDED, container, bench.environ)
+        missing = [name for name in _NEEDED if name not in there]
         if missing:
+            what = f"no {missing[0]} in the image {container.image} and its layers"
             hint = f"jaxsif layer create ml {' '.join(_NEEDED)}, then --layer ml"
-            raise HostError(
-                f"no {missing[0]} in the image {host.image} and its layers", "--layer", hint
-            )
-    kind, colon, _ = (prepared.request.gpus_per_node or "").rpartition(":")
-    found = read_layout(plan.build(prepared.request, host, allocation, bench.environ).layout)
+            raise HostError(what, "--layer", hint)
+    kind, colon, _ = (prepared.settings.asked.gpus_per_node or "").rpartition(":")
+    found = read_layout(pipeline.make_plan(prepared).layout)
     return found._replace(gpu_type=kind + colon)
 
 

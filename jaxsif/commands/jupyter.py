@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from jaxsif.commands import run
 from jaxsif.commands.shell import LEFT_OUT, OF_TASKS, ONE_TASK, choose_launcher
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch import jupyter
-from jaxsif.launch import run as launch
-from jaxsif.launch.prepare import prepare
-from jaxsif.plan import plan
-from jaxsif.plan.launchers import SRUN
+from jaxsif.launch import kernels, pipeline
+from jaxsif.plan.kernel import render_kernel
+from jaxsif.plan.launcher import SRUN
 from jaxsif.process import find_executable
 from jaxsif.runtime import TASK_FOLDER, require_runtime
 from jaxsif.settings.options import add_arguments
@@ -55,27 +53,24 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     runtime = require_runtime(environ)
     allocation = Allocation.from_environ(environ)
     said = {**said, **ONE_TASK, **choose_launcher(environ)}
-    prepared = prepare(said, ("python3",), allocation, environ, run.note, fixed=OF_TASKS)
-    request, host = prepared.request, prepared.host
+    prepared = pipeline.prepare(said, ("python3",), allocation, environ, run.note, fixed=OF_TASKS)
+    container = prepared.require_container()
     # Here, and not in a job that waits in the queue first.
-    module = jupyter.find_module(jupyter.KERNEL if kernel else jupyter.SERVERS, host, environ)
+    names = kernels.KERNEL if kernel else kernels.SERVERS
+    module = kernels.find_module(names, container, environ)
     if kernel:
+        path = kernels.find_kernel(kernel, environ)
         engine = find_executable(runtime.command, environ) or runtime.command
-        start = plan.build(request, host, allocation, environ)
-        print(jupyter.install_kernel(kernel, request, host, start, engine, environ))
+        text = render_kernel(kernel, pipeline.make_plan(prepared), container, engine)
+        kernels.install_kernel(path, text)
+        print(path)
         return 0
     here = f"{environ.get('USER', '')}@{socket.gethostname()}".lstrip("@")
-    by_slurm = request.launcher == SRUN
-    program = (
-        "python3",
-        f"{TASK_FOLDER}/jupyter.py",
-        module,
-        (login or here) if by_slurm else "",
-        *words,
-    )
-    request = request._replace(command=program)
+    by_slurm = prepared.launcher.name == SRUN
+    reached_by = (login or here) if by_slurm else ""
+    program = ("python3", f"{TASK_FOLDER}/jupyter.py", module, reached_by, *words)
+    prepared = prepared.ask(command=program)
     if by_slurm and allocation and not allocation.in_step:
-        # With the job's other steps.
-        request = request._replace(srun_args=("--overlap", *request.srun_args))
-    start = plan.build(request, host, allocation, environ)
-    return launch.launch(start, environ)
+        others = prepared.settings.asked.srun_args
+        prepared = prepared.ask(srun_args=("--overlap", *others))  # with the job's other steps
+    return pipeline.run_plan(pipeline.make_plan(prepared), run.note)

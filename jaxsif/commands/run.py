@@ -9,8 +9,10 @@ from collections.abc import Mapping
 
 from jaxsif.errors import JaxsifError, printable
 from jaxsif.job.allocation import Allocation
-from jaxsif.plan.launchers import LOCAL, SRUN
-from jaxsif.plan.plan import LaunchPlan
+from jaxsif.launch.gpus import note_missing_gpus
+from jaxsif.plan.container import Container
+from jaxsif.plan.launcher import LOCAL, SRUN
+from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OUTPUT, add_arguments
 
 DESCRIPTION = """\
@@ -66,66 +68,59 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the program to its end."""
-    from jaxsif.launch import prepare as preparing
-    from jaxsif.launch import run as launch
-    from jaxsif.plan import command as render
-    from jaxsif.plan import plan
+    from jaxsif.launch import pipeline
+    from jaxsif.plan.command import render_command, render_summary
+    from jaxsif.plan.notes import find_notes
 
     said = vars(arguments)
     dry_run, verbose, command = said.pop("dry_run"), said.pop("verbose"), said.pop("command")
     explain = said.pop("explain")
     if not command:
-        raise JaxsifError(
-            "no command",
-            "jaxsif run",
-            "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py",
-        )
+        example = "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"
+        raise JaxsifError("no command", "jaxsif run", example)
     allocation = Allocation.from_environ(environ)
-    prepared = preparing.prepare(said, command, allocation, environ, note)
-    request, host, settings = prepared.request, prepared.host, prepared.settings
+    prepared = pipeline.prepare(said, command, allocation, environ, note)
     if dry_run or verbose:
-        for line in prepared.facts:
-            note(line)
-    if settings["stage"].value and not explain:
-        host = preparing.stage(prepared, allocation, dry_run, environ, note)
-    launch_plan = plan.build(request, host, allocation, environ)
+        _tell_reasons(prepared.container)
+    if not explain:
+        prepared = pipeline.stage_image(prepared, note, dry_run)
+    plan = pipeline.make_plan(prepared)
     if explain:
-        _explain(launch_plan, allocation, environ)
+        _explain(plan)
     if dry_run:
-        print_bytes(render.render_command(launch_plan))
+        print_bytes(render_command(plan))
     if explain or dry_run:
         return 0
-    for line in render.render_notes(request, launch_plan, host, allocation):
+    for line in find_notes(plan):
         note(line)
-    if launch_plan.launcher == SRUN and allocation is None and prepared.host.image:
-        preparing.note_missing_gpus(
-            request, prepared.host.image, launch_plan.launch_argv, environ, note
-        )
+    if plan.launcher.name == SRUN and allocation is None:
+        note_missing_gpus(plan, (), note)
     if verbose:
-        print(
-            render.render_summary(launch_plan, prepared.image_source), file=sys.stderr, flush=True
-        )
-        if prepared.host.image:
-            _describe_image(prepared.host.image)
-    others = launch.plans_for_other_ports(request, host, allocation, environ)
-    return launch.launch_until_port_is_free(launch_plan, others, environ, note, verbose)
+        print(render_summary(plan), file=sys.stderr, flush=True)
+        _describe_image(plan.container)
+    return pipeline.run_plan(plan, note, verbose)
 
 
-def _explain(
-    launch_plan: LaunchPlan, allocation: Allocation | None, environ: Mapping[str, str]
-) -> None:
+def _tell_reasons(container: Container | None) -> None:
+    """Say why the policies allow the image."""
+    for line in container.allowed.reasons if container and container.allowed else ():
+        note(line)
+
+
+def _explain(plan: Plan) -> None:
     from jaxsif.layout.topology import find_near
     from jaxsif.plan.map import render_map
 
     # On a node of the job, and not before it.
-    here = launch_plan.launcher == LOCAL or "SLURMD_NODENAME" in environ
-    print(render_map(launch_plan, allocation, find_near() if here else None))
+    here = plan.launcher.name == LOCAL or "SLURMD_NODENAME" in plan.host.environ
+    print(render_map(plan, find_near() if here else None))
 
 
-def _describe_image(image: str) -> None:
+def _describe_image(container: Container | None) -> None:
     from jaxsif.images.labels import describe_image
 
-    note(f"the image: {describe_image(image)}")
+    if container:
+        note(f"the image: {describe_image(container.image)}")
 
 
 def note(line: str) -> None:

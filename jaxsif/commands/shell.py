@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from jaxsif import process
 from jaxsif.commands import run
 from jaxsif.job.allocation import Allocation, outside_of_job
-from jaxsif.launch.prepare import prepare
-from jaxsif.plan import plan
-from jaxsif.plan.launchers import LOCAL, SRUN
+from jaxsif.launch import pipeline
+from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.process import find_executable
 from jaxsif.runtime import require_runtime
 from jaxsif.settings.options import JOB, OPTIONS, PROCESSES, add_arguments
@@ -85,14 +84,12 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         fixed += tuple(option.key for option in OPTIONS if option.of_job)
     allocation = Allocation.from_environ(environ)
     said = {**said, **ONE_TASK, **choose_launcher(environ)}
-    prepared = prepare(said, _SHELL, allocation, environ, run.note, fixed)
+    prepared = pipeline.prepare(said, _SHELL, allocation, environ, run.note, fixed)
     # Without a terminal of its own, the shell is ended by one Ctrl-C.
     how = ["--pty"] if sys.stdin.isatty() else ["--unbuffered", "--quit-on-interrupt"]
     srun_args = [*how, *([f"--jobid={job}"] if job else [])]
     if job or (allocation and not allocation.in_step):
         srun_args.append("--overlap")  # with the job's other steps
-    request = prepared.request._replace(srun_args=(*srun_args, *prepared.request.srun_args))
-    silent = prepared.host._replace(nonces=())  # nobody reads the reports of the task
-    launch_plan = plan.build(request, silent, allocation, environ)
-    kept = {name: value for name, value in environ.items() if name not in launch_plan.unset_environ}
-    process.become(launch_plan.argv, {**kept, **dict(launch_plan.set_environ)})
+    prepared = prepared.ask(srun_args=(*srun_args, *prepared.settings.asked.srun_args))
+    plan = pipeline.make_plan(prepared, has_reader=False)
+    process.become(plan.argv, plan.started_environ)

@@ -10,12 +10,11 @@ from jaxsif.commands import run
 from jaxsif.container.policy import find_checksum
 from jaxsif.errors import JaxsifError
 from jaxsif.images.labels import read_labels
-from jaxsif.launch import jobs
-from jaxsif.launch.prepare import note_missing_gpus, prepare
-from jaxsif.plan import plan
-from jaxsif.plan.command import render_notes
-from jaxsif.plan.launchers import SRUN
-from jaxsif.plan.script import AllowedFile, JobOptions, judge_image, name_job, render_script
+from jaxsif.launch import jobs, pipeline
+from jaxsif.launch.gpus import note_missing_gpus
+from jaxsif.plan.launcher import SRUN
+from jaxsif.plan.notes import find_notes
+from jaxsif.plan.script import JobOptions, Script, judge_image, name_job, render_script
 from jaxsif.settings.options import add_arguments, split_words
 from jaxsif.settings.request import TASK
 
@@ -145,21 +144,24 @@ def _job_options(said: dict[str, Any]) -> JobOptions:
 def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -> str:
     command = said.pop("command")
     # Whatever job we are in, the script is for another one.
-    request, host, image_source, settings, _ = prepare(
-        {**said, **_FIXED}, command, None, environ, run.note
-    )
-    assert host.image is not None  # where srun is required, so are a runtime and an image
-    inherited = (
-        [pair for pair in settings["env"].value if "=" not in pair] if "env" in settings else []
-    )
-    launch_plan = plan.build(request, host, None, environ)
-    for line in render_notes(request, launch_plan, host, None):
+    prepared = pipeline.prepare({**said, **_FIXED}, command, None, environ, run.note)
+    container = prepared.require_container()
+    plan = pipeline.make_plan(prepared)
+    for line in find_notes(plan):
         run.note(line)
-    words = [*launch_plan.launch_argv, *(word for line in job.sbatch_args for word in line)]
-    note_missing_gpus(request, host.image, words, environ, run.note)
-    foreign = judge_image(read_labels(host.image).get("io.jaxsif.flavour"), launch_plan.layout)
-    allowed = None
-    if host.allowed:
-        state = host.allowed[1]
-        allowed = AllowedFile(state, find_checksum(host.image, state, image_source, environ))
-    return render_script(request, job, launch_plan, host, foreign, inherited, allowed)
+    note_missing_gpus(plan, [word for line in job.sbatch_args for word in line], run.note)
+    pairs = prepared.settings.value("env") or ()
+    checksum = ""
+    if container.allowed:
+        state = container.allowed.state
+        checksum = find_checksum(container.image, state, container.source, environ)
+    return render_script(
+        Script(
+            plan,
+            container,
+            job,
+            judge_image(read_labels(container.image).get("io.jaxsif.flavour"), plan.layout),
+            tuple(pair for pair in pairs if "=" not in pair),
+            checksum,
+        )
+    )

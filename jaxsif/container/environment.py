@@ -173,6 +173,15 @@ def find_rule(name: str) -> Rule | None:
     return rule
 
 
+def names_of(action: str, at_border: bool = False) -> list[str]:
+    """Return the names that an action is for, without patterns.
+
+    With `at_border`, those that mean something at the border of a container only.
+    """
+    rules = [rule for rule in RULES if rule.action == action and rule.container == at_border]
+    return [name for rule in rules for name in rule.names if not name.endswith("*")]
+
+
 class Settled(NamedTuple):
     """What comes of an environment."""
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif import installation
+from jaxsif.container.allowed import Allowed
 from jaxsif.container.libraries import FOLDER
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images.file import check_state, checksum, find_state, remembered, remembered_digest
@@ -29,14 +30,6 @@ class Subject(NamedTuple):
     image: str | None  # None where no container is run
     source: str  # the option, variable or file that named the image
     runtime: str | None
-
-
-class Allowed(NamedTuple):
-    """The image that the policies allow."""
-
-    digest: str
-    state: str  # of the file that has it, as `find_state` tells
-    reasons: tuple[str, ...]  # for people: why each policy allows it
 
 
 def check_policies(config: Config, subject: Subject, environ: Mapping[str, str]) -> Allowed:

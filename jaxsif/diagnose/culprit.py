@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jaxsif.diagnose.reports import GAVE_UP, REFUSALS, Barrier, Report, find_step
 from jaxsif.errors import HostError, JaxsifError, PortTakenError
-from jaxsif.plan.launchers import LAUNCHERS, LOCAL
+from jaxsif.plan.launcher import LOCAL, Launcher
 
 _UNKNOWN_FLAGS = re.compile(r"F.*Unknown flags? in (XLA_\w+): (.*)")
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? \d|slurmstepd")
@@ -61,7 +61,7 @@ class End(NamedTuple):
     """How a run ended, as far as the launcher knows without its tasks."""
 
     status: int  # exit status of srun or its like
-    launcher: str
+    launcher: Launcher
     tasks: int | None = None  # in all; None where Slurm alone decides
     interrupted: int | None = None  # the signal to `jaxsif run` that ended the run
     killed: bool = False  # srun itself was ended by a signal
@@ -90,9 +90,9 @@ def find_failure(
     if refusal:
         return HostError(refusal.text, refusal.place, refusal.hint)
     found = _describe_outside(cancelled, reports, end) if cancelled else None
-    if end.killed and end.launcher != LOCAL:
+    if end.killed and end.launcher.name != LOCAL:
         found = JaxsifError(
-            f"{end.launcher} was killed by {signal_name(end.status - 128)}",
+            f"{end.launcher.name} was killed by {signal_name(end.status - 128)}",
             "this host",
             "the kernel's log tells of processes that it killed; `squeue --me --steps` shows what is left",
         )
@@ -111,8 +111,8 @@ def find_failure(
         return _describe_culprit(ended, reports)
     error = HostError(
         f"the step ended with exit status {end.status}, and no task said why",
-        errors[-1] if errors else end.launcher,
-        LAUNCHERS[end.launcher].look,
+        errors[-1] if errors else end.launcher.name,
+        end.launcher.words.look,
     )
     error.exit_code = end.status
     return error
@@ -484,7 +484,9 @@ def _hint(culprit: Report, text: str) -> str:
     return ""
 
 
-def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> JaxsifError | None:
+def _describe_no_start(
+    status: int, errors: Sequence[str], launcher: Launcher
+) -> JaxsifError | None:
     """Why no task has started; None if some did, whose reports went elsewhere (srun
     --output=log-%t.txt).
     """
@@ -503,9 +505,10 @@ def _describe_no_start(status: int, errors: Sequence[str], launcher: str) -> Jax
         return None
     if errors:
         reason = errors[-1].partition("error: ")[2]
-        who = LAUNCHERS[launcher]
-        return HostError(f"{who.refuses} refused the request: {reason}", launcher, who.remedy)
-    return HostError(f"no task started (exit status {status})", launcher)
+        words = launcher.words
+        what = f"{words.refuses} refused the request: {reason}"
+        return HostError(what, launcher.name, words.remedy)
+    return HostError(f"no task started (exit status {status})", launcher.name)
 
 
 def _describe_missing(missing: re.Match[str], errors: Sequence[str]) -> JaxsifError:

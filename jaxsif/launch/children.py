@@ -30,6 +30,7 @@ INSIST = ((1.0, signal.SIGTERM), (5.0, signal.SIGKILL))
 INSIST_ONCE = ((5.0, signal.SIGKILL),)
 
 Pass = Callable[[bytes], bytes]  # what to show of a chunk of output; b'' is the end
+Reader = Callable[[], Pass]  # makes, for each child, what is shown of its output
 
 
 class Remote(NamedTuple):

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from jaxsif import process
 from jaxsif.errors import HostError
-from jaxsif.launch.probe import unchanged_image
-from jaxsif.plan.host import Host
+from jaxsif.images.file import check_state
+from jaxsif.plan.container import Container
 
 _PROGRAM = (
     "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]), sep='\\n')"
 )
 
 
-def find_packages(names: Sequence[str], host: Host, environ: Mapping[str, str]) -> list[str]:
-    """Those that there are, in that order; raises HostError. Looked for on this host."""
-    assert host.runtime is not None
-    assert host.image is not None
-    command = ("python3", "-c", _PROGRAM, *names)
-    with unchanged_image(host):
-        done = process.captured(
-            host.runtime.run_argv(host.image, (), command, host.layers), environ
-        )
+def find_packages(
+    names: Sequence[str], container: Container, environ: Mapping[str, str]
+) -> list[str]:
+    """Return those of `names` that there are, in that order; raises HostError.
+
+    They are looked for on this host.
+    """
+    alone = container._replace(binds=())
+    with unchanged_image(container):
+        done = process.captured(alone.execute(("python3", "-c", _PROGRAM, *names)), environ)
     if done.returncode:
-        raise HostError(
-            f"cannot look for packages in {host.image}: {done.stderr.strip()}", "python3 in it"
-        )
+        what = f"cannot look for packages in {container.image}: {done.stderr.strip()}"
+        raise HostError(what, "python3 in it")
     return done.stdout.split()
+
+
+@contextmanager
+def unchanged_image(container: Container) -> Iterator[None]:
+    """Raise HostError where the image changes that a policy allowed, while it runs on this host."""
+    if container.allowed is None:
+        yield
+        return
+    check_state(container.image, container.allowed.state, "this host")
+    yield
+    check_state(container.image, container.allowed.state, "this host")

@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from jaxsif.errors import FolderTakenError, HostError, JaxsifError
-from jaxsif.images.file import known, remember, staged_path
+from jaxsif.errors import FolderTakenError, HostError, JaxsifError, printable
+from jaxsif.images.file import known, remember, remembered_digest, staged_path
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Pass, run
+from jaxsif.plan.container import Container, Staged
+from jaxsif.plan.host import Host
+from jaxsif.settings.read import Settings
 
 # What the job asked for its own steps, and srun would inherit: one task on each node wants none of
 # it.
@@ -24,21 +27,48 @@ _OF_THE_USER = "LABELIO STDOUTMODE STDERRMODE HOSTFILE DISTRIBUTION EXCLUSIVE"
 _UNSET = [f"SLURM_{name}" for name in f"{_OF_THE_JOB} {_OF_THE_USER}".split()]
 
 Nodes = list[dict[str, Any]]
+Show = Callable[[str], None]  # tells the user something
 
 
-def check_request(image: str, allocation: Allocation | None) -> Allocation:
-    """The allocation; raises JaxsifError for what cannot be staged."""
-    if allocation is None:
-        raise JaxsifError(
-            "there are no nodes yet to stage the image on",
-            "--stage",
-            "salloc or sbatch, then jaxsif run",
-        )
-    if os.path.isdir(image):
-        raise JaxsifError(
-            f"cannot stage a folder: {image}", "--stage", "pass a .sif file, or leave --stage out"
-        )
-    return allocation
+def stage_container(settings: Settings, container: Container, host: Host, show: Show) -> Container:
+    """Return the container with the image on each node's own disk, brought there by now.
+
+    Unchanged where a setting for all runs asks for it and a node has the folder of somebody else:
+    anybody can make it. Raises JaxsifError.
+    """
+    staged, allocation = plan_staging(settings, container, host)
+    if not staged or not allocation:
+        return container
+    folder = settings.value("stage-folder")
+    try:
+        stage(container.image, staged.digest, folder, allocation, host.package, host.environ, show)
+    except FolderTakenError as error:
+        if settings.is_on_command_line("stage"):
+            raise
+        show(f"warning: {printable(error.what)}; the nodes read the image where it is")
+        return container
+    return container._replace(staged=staged)
+
+
+def plan_staging(
+    settings: Settings, container: Container, host: Host
+) -> tuple[Staged | None, Allocation | None]:
+    """Return where the image is to be, and on which nodes; Nones where a run asks for no staging.
+
+    Raises JaxsifError for what cannot be staged.
+    """
+    if host.allocation is None:
+        if not settings.is_on_command_line("stage"):
+            return None, None  # a setting for all runs; of this one, there are no nodes yet
+        what = "there are no nodes yet to stage the image on"
+        raise JaxsifError(what, "--stage", "salloc or sbatch, then jaxsif run")
+    if os.path.isdir(container.image):
+        what = f"cannot stage a folder: {container.image}"
+        raise JaxsifError(what, "--stage", "pass a .sif file, or leave --stage out")
+    # Under a policy it is the digest that was allowed, though the file may be another by now.
+    allowed = container.allowed
+    digest = allowed.digest if allowed else remembered_digest(container.image, host.environ)
+    return Staged(staged_path(settings.value("stage-folder"), digest), digest), host.allocation
 
 
 def stage(
@@ -48,7 +78,7 @@ def stage(
     allocation: Allocation,
     package: str,
     environ: Mapping[str, str],
-    show: Callable[[str], None],
+    show: Show,
 ) -> None:
     """Have `image`, which has `digest`, on all nodes of the job.
 
@@ -72,7 +102,7 @@ def _ensure(
     allocation: Allocation,
     package: str,
     environ: Mapping[str, str],
-    show: Callable[[str], None],
+    show: Show,
 ) -> None:
     """Look at what each node has, and bring the image where it is missing."""
     begin = time.monotonic()
@@ -97,7 +127,7 @@ def _ensure(
         )
 
 
-def _check_missing(missing: Nodes, size: int, folder: str, show: Callable[[str], None]) -> None:
+def _check_missing(missing: Nodes, size: int, folder: str, show: Show) -> None:
     """Tell which copies are damaged; raise HostError for the first node that has no room for a new
     one.
     """
@@ -119,7 +149,7 @@ def _bring(
     allocation: Allocation,
     script: tuple[str, ...],
     environ: Mapping[str, str],
-    show: Callable[[str], None],
+    show: Show,
 ) -> str:
     """Send the image to all nodes, and have each put it in its place; return, for people, how that
     went.
@@ -187,7 +217,7 @@ def _broadcast(
     target: str,
     allocation: Allocation,
     environ: Mapping[str, str],
-    show: Callable[[str], None],
+    show: Show,
 ) -> float:
     """Seconds that sbcast took. Where it fails, the nodes read the shared disk."""
     begin = time.monotonic()

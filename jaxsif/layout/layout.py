@@ -29,6 +29,7 @@ class Layout(NamedTuple):
     sharers: int = 1  # the greatest number of tasks on one GPU
     # The tasks' nodes are named one by one, for Slurm would place them otherwise.
     placed: bool = False
+    gpus_assumed: bool = False  # a node may have other numbers of GPUs than this one
 
     @property
     def nodes(self) -> int | None:

@@ -1,34 +1,26 @@
-"""What this host has, as far as a plan needs it."""
+"""What is here: Slurm, a container runtime, GPUs, the job that this process is in."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
+from jaxsif.job.allocation import Allocation
 from jaxsif.job.counts import Counts
-from jaxsif.plan import mpirun
+from jaxsif.plan.host_list import NO_HOSTS, HostList
 from jaxsif.runtime import Runtime
 
 
 class Host(NamedTuple):
-    """What this host has; filled in by `host.probe`."""
+    """This host, as jaxsif/launch/look.py found it."""
 
     srun: bool  # Slurm's srun is on the PATH
     runtime: Runtime | None  # Apptainer or SingularityCE
-    image: str | None  # the image's path; None without a runtime
     python: str  # this interpreter, which the nodes have too
     package: str  # the folder jaxsif of this installation
-    port: int  # for JAX's coordinator, free here
-    step: str  # a name that nobody can guess, by which the tasks of a node find each other
-    gpus: int  # NVIDIA devices of this machine
-    job_gpus: Counts | None  # GPUs on each node of the job, where Slurm had to be asked
-    layers: tuple[str, ...] = ()  # files to mount over the image
-    # For an image on the nodes' disks: its digest, and the file that it comes from.
-    staged: tuple[str, ...] = ()
-    # Under a policy: the image's digest, and the state of the file that has it.
-    allowed: tuple[str, ...] = ()
-    hosts: tuple[mpirun.Host, ...] = ()  # where mpirun may start tasks
-    hosts_source: str = ""  # what named them
-    # The folder of JAX's compile cache, which all nodes have; None for none.
-    cache: str | None = None
-    # The two of reports.py, by which reports are known; none where nobody reads them.
-    nonces: tuple[str, ...] = ()
+    gpus: int = 0  # NVIDIA devices of this machine; of srun's nodes, Slurm tells
+    allocation: Allocation | None = None  # the job that this process is in
+    job_gpus: Counts | None = None  # GPUs on each node of the job, where Slurm had to be asked
+    host_list: HostList = NO_HOSTS  # where mpirun may start tasks
+    environ: Mapping[str, str] = MappingProxyType({})  # the variables of this process

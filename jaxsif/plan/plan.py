@@ -1,221 +1,153 @@
-"""Options, host and allocation -> one frozen plan of what to start."""
+"""What was asked for, what is here -> one frozen value with everything that a start needs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from jaxsif.container.environment import CACHE, MEMORY, OLD_MEMORY, REPORT, find_cautions, settle
-from jaxsif.errors import JaxsifError
-from jaxsif.job.allocation import Allocation
+from jaxsif.container.environment import CACHE, MEMORY, OLD_MEMORY, REPORT, Settled, settle
 from jaxsif.layout.layout import Layout
-from jaxsif.plan import mpirun
-from jaxsif.plan.choose import LAYOUTS
-from jaxsif.plan.coordinator import PORT_VARIABLE, check_node_address
+from jaxsif.plan.container import Container
+from jaxsif.plan.coordinator import PORT_VARIABLE, Coordinator
 from jaxsif.plan.host import Host
-from jaxsif.plan.launchers import LOCAL, MPIRUN, SRUN, choose_launcher
-from jaxsif.plan.step import binding_variables, component_options, layout_options
-from jaxsif.runtime import TASK_FOLDER, Runtime
-from jaxsif.settings.options import OPTIONS
-from jaxsif.settings.request import TASK, RunOptions
+from jaxsif.plan.launcher import Launcher
+from jaxsif.settings.request import RunOptions
 
 
-class LaunchPlan(NamedTuple):
-    """Everything that a start needs; nothing in it differs between tasks."""
+class Plan(NamedTuple):
+    """A step to start; nothing in it differs between its tasks."""
 
-    launcher: str  # of launchers.LAUNCHERS
-    layout: Layout  # what the argument vector asks Slurm for
-    launch_argv: tuple[str, ...]  # srun or mpirun and its options; empty for local
-    task_argv: tuple[str, ...]  # what every task executes
-    set_environ: tuple[tuple[str, str], ...]  # variables to add to this process's own
-    unset_environ: tuple[str, ...]  # variables to take away
-    label: bool  # output lines begin with the task's number
-    cautions: tuple[str, ...] = ()  # what the user's variables are known to break
-    # Srun's options for the other components of a heterogeneous job.
-    components: tuple[tuple[str, ...], ...] = ()
-    command: tuple[str, ...] = ()  # the program in each task, and its arguments
-    redirected: bool = False  # srun writes standard error into files, so that no report arrives
-    image: str | None = None  # the file or folder that the tasks run from; None without a container
-    # By which the reports of the tasks are known; none where the tasks report nothing.
-    nonces: tuple[str, ...] = ()
+    asked: RunOptions
+    launcher: Launcher
+    layout: Layout
+    host: Host
+    container: Container | None  # None where the tasks run in this machine's own Python
+    coordinator: Coordinator
+    environment: Settled  # the variables, but for the runtime's prefix
+    # By which the reports of the tasks are known; none where nobody reads them.
+    nonces: tuple[str, ...]
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The whole argument vector."""
-        others = [word for options in self.components for word in (":", *options, *self.task_argv)]
-        return (*self.launch_argv, *self.task_argv, *others)
+        """The whole argument vector; raises JaxsifError where no such step can be asked for."""
+        return self.launcher.argv(self)
+
+    @property
+    def task_argv(self) -> tuple[str, ...]:
+        """What every task executes."""
+        command = self.asked.command
+        if self.container is None:
+            return ("/bin/sh", f"{self.host.package}/task/start.sh", *command)
+        return self.container.start_task(self.host, self.layout.ntasks_per_node, command)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables to add to those of this process before it starts the tasks."""
+        if self.container is None:
+            return {**self.environment.host, **self.environment.container}
+        step = {"JAXSIF_STEP": self.coordinator.step}  # for jaxsif/node/share.py
+        inside = self.container.runtime.environ(self.environment.container.items())
+        return {**self.environment.host, **step, **inside}
+
+    @property
+    def unset(self) -> tuple[str, ...]:
+        """The variables to take away from those of this process."""
+        return (*self.environment.unset, *self.launcher.hides(self.layout, self.host))
+
+    @property
+    def started_environ(self) -> dict[str, str]:
+        """The variables of what this process starts."""
+        unset = set(self.unset)
+        kept = {name: text for name, text in self.host.environ.items() if name not in unset}
+        return {**kept, **self.variables}
+
+    @property
+    def cpus_per_task(self) -> int | None:
+        """What srun is told of CPUs."""
+        value = self._tell("--cpus-per-task=")
+        return int(value) if value else None
+
+    @property
+    def distribution(self) -> str:
+        """How Slurm deals tasks to nodes: 'cyclic:block'; '' for its own way."""
+        allocation = self.host.allocation
+        return self._tell("--distribution=") or (allocation.distribution if allocation else "")
+
+    def _tell(self, option: str) -> str:
+        """Return the value of an option of the launcher; the last one counts, as for srun."""
+        words = self.argv[: -len(self.task_argv)]
+        given = [word[len(option) :] for word in words if word.startswith(option)]
+        return given[-1] if given else ""
+
+    @property
+    def redirected(self) -> bool:
+        """Whether srun writes standard error into files, so that no report arrives."""
+        return any(re.match(r"--(output|error)\b|-[oe]", word) for word in self.asked.srun_args)
 
 
 def build(
-    options: RunOptions, host: Host, allocation: Allocation | None, environ: Mapping[str, str]
-) -> LaunchPlan:
-    """The plan for `options` on `host`; raises JaxsifError for a request that cannot work."""
-    launcher = choose_launcher(options.launcher, host.srun, allocation)
-    layout = LAYOUTS[launcher](options, host, allocation)
-    redirected = _redirects_errors(options.srun_args)
-    if redirected or any(re.match(r"--pty\b", word) for word in options.srun_args):
-        # Into files and onto a terminal: nobody takes reports out.
-        host = host._replace(nonces=())
-    set_environ, unset_environ = _environ(options, host, launcher, layout, environ)
-    launch_argv: tuple[str, ...] = ()
-    components: list[tuple[str, ...]] = []
-    if launcher == SRUN:
-        launch_argv, *components = _srun_argv(options, layout, allocation)
-        unset_environ += binding_variables(layout, allocation, environ)
-    elif launcher == MPIRUN:
-        names = mpirun.choose_variables(environ, set_environ, unset_environ)
-        launch_argv = _mpirun_argv(options, host, layout, names)
-    return LaunchPlan(
-        launcher=launcher,
-        layout=layout,
-        launch_argv=launch_argv,
-        task_argv=_task_argv(options, host, layout),
-        set_environ=tuple(set_environ.items()),
-        unset_environ=unset_environ,
-        label=options.label,
-        cautions=find_cautions(
-            *(environ, dict(options.env), options.cleanenv),
-            gpus=layout.gpus_per_node,
-            tasks=layout.ntasks_per_node,
-        ),
-        components=tuple(components),
-        command=options.command,
-        redirected=redirected,
-        image=host.image,
-        nonces=host.nonces,
+    asked: RunOptions,
+    launcher: Launcher,
+    host: Host,
+    container: Container | None,
+    coordinator: Coordinator,
+    nonces: tuple[str, ...] = (),
+) -> Plan:
+    """Return the plan for what was `asked`; raises JaxsifError for what cannot work."""
+    layout = launcher.layout(asked, host)
+    plan = Plan(asked, launcher, layout, host, container, coordinator, Settled({}, (), {}), nonces)
+    if plan.redirected or any(re.match(r"--pty\b", word) for word in asked.srun_args):
+        plan = plan._replace(nonces=())  # from files and a terminal, nobody takes reports out
+    plan = plan._replace(environment=_settle(plan))
+    _ = plan.argv  # raises, before anything is started
+    return plan
+
+
+def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
+    """Return the same plan with another coordinator."""
+    container = {**plan.environment.container, **coordinator.variables}
+    environment = plan.environment._replace(container=container)
+    return plan._replace(coordinator=coordinator, environment=environment)
+
+
+def given_variables(plan: Plan) -> dict[str, str]:
+    """Return the variables of the fabric's profile and, over them, those of --env."""
+    profile = plan.container.variables if plan.container else {}
+    return {**profile, **dict(plan.asked.env)}
+
+
+def _settle(plan: Plan) -> Settled:
+    """Apply the table of variables to this process's own."""
+    given = given_variables(plan)
+    # Whatever --env says, the reader knows no other nonces.
+    report = {REPORT: ":".join(plan.nonces)}
+    values = {**report, **plan.coordinator.variables, "JAXSIF_LAYOUT": _expect(plan.layout)}
+    if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
+        values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
+    if plan.container and plan.container.cache:
+        values.update({CACHE: plan.container.cache, "JAXSIF_CACHE": "1"})
+    return settle(
+        plan.host.environ,
+        {**given, **report},
+        values,
+        plan.asked.cleanenv,
+        plan.container is not None,
     )
 
 
-def _environ(
-    options: RunOptions, host: Host, launcher: str, layout: Layout, environ: Mapping[str, str]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Variables for this process to set and to take away before it starts the tasks."""
-    reports = {REPORT: ":".join(host.nonces)}
-    values = {**reports, PORT_VARIABLE: str(host.port), **_coordinator_values(options, launcher)}
-    values["JAXSIF_LAYOUT"] = _expectation(options, launcher, layout)
-    # JAX refuses both.
-    if layout.sharers > 1 and OLD_MEMORY not in {**environ, **dict(options.env)}:
-        values[MEMORY] = f"{0.75 / layout.sharers:.3f}"
-    if host.cache:
-        values.update({CACHE: host.cache, "JAXSIF_CACHE": "1"})
-    # Whatever --env says, the reader knows no other nonces.
-    asked = {**dict(options.env), **reports}
-    settled = settle(environ, asked, values, options.cleanenv, host.runtime is not None)
-    variables, set_environ = settled.container, settled.host
-    if host.runtime:
-        set_environ["JAXSIF_STEP"] = host.step  # for jaxsif/node/share.py
-        variables = host.runtime.environ(variables.items())
-    return {**set_environ, **variables}, settled.unset
-
-
-def _expectation(options: RunOptions, launcher: str, layout: Layout) -> str:
-    # Each node hands out its own, not those of this one.
-    if launcher == MPIRUN and options.gpus_per_node is None:
-        layout = layout._replace(groups=tuple(group._replace(gpus=None) for group in layout.groups))
+def _expect(layout: Layout) -> str:
+    """Return what each task holds against what it finds."""
+    if layout.gpus_assumed:
+        groups = tuple(group._replace(gpus=None) for group in layout.groups)
+        layout = layout._replace(groups=groups)
     return layout.expectation
 
 
-def _coordinator_values(options: RunOptions, launcher: str) -> dict[str, str]:
-    """The options that the task shim reads, by the names of their variables."""
-    timeouts = {
-        "JAXSIF_INIT_TIMEOUT": options.init_timeout,
-        "JAXSIF_HEARTBEAT_TIMEOUT": options.heartbeat_timeout,
-        "JAXSIF_SHUTDOWN_TIMEOUT": options.shutdown_timeout,
-    }
-    variables = {name: str(value) for name, value in timeouts.items() if value is not None}
-    if options.node_address is not None:
-        address = check_node_address(options.node_address, options.source("node-address"))
-        # On one machine there is no other network; empty, lest the variable of this environment
-        # reaches the tasks.
-        variables["JAXSIF_NODE_ADDRESS"] = "" if launcher == LOCAL else address
-    return variables
+def can_change_port(plan: Plan) -> bool:
+    """Whether the step may start again on another port when its own is taken.
 
-
-def _mpirun_argv(
-    options: RunOptions, host: Host, layout: Layout, names: tuple[str, ...]
-) -> tuple[str, ...]:
-    """mpirun, its options, and what tells each task who it is."""
-    nodes = [one.name for one in host.hosts[: layout.nodes]]
-    tasks = layout.ntasks_per_node or 1
-    # Unless told, each node hands out its own, which may be others than here.
-    gpus = "-" if options.gpus_per_node is None else str(layout.gpus_per_node)
-    identify = (
-        host.python,
-        "-IS",
-        f"{host.package}/node/mpi.py",
-        ",".join(nodes),
-        str(tasks),
-        gpus,
-    )
-    return (*mpirun.build_argv(nodes, tasks, options.label, names), *identify)
-
-
-def _check_words(command: tuple[str, ...]) -> None:
-    if ":" in command:
-        raise JaxsifError(
-            "srun takes an argument ':' for the beginning of another program",
-            f"argument {command.index(':')} of the program",
-            "put the command line into a script",
-        )
-
-
-def _srun_argv(
-    options: RunOptions, layout: Layout, allocation: Allocation | None
-) -> list[tuple[str, ...]]:
-    """srun and its options; one tuple for each component of the job."""
-    _check_words(options.command)
-    argv = [
-        SRUN,
-        "--export=ALL",  # a job submitted with --export=NONE would hand that on to its steps
-        "--kill-on-bad-exit=1",  # one failed process ends the step
-    ]
-    if options.label:
-        argv.append("--label")
-    if allocation and allocation.components:
-        numbered = enumerate(allocation.components)
-        parts = [
-            component_options(options, layout, component, index) for index, component in numbered
-        ]
-        return [(*argv, *parts[0], *options.srun_args), *parts[1:]]
-    given = [(option.flag, getattr(options, option.field)) for option in OPTIONS if option.of_job]
-    of_job = (
-        () if allocation else tuple(f"{flag}={value}" for flag, value in given if value is not None)
-    )
-    return [(*argv, *layout_options(options, layout, allocation), *of_job, *options.srun_args)]
-
-
-def _redirects_errors(srun_args: tuple[str, ...]) -> bool:
-    return any(re.match(r"--(output|error)\b|-[oe]", word) for word in srun_args)
-
-
-def _task_argv(options: RunOptions, host: Host, layout: Layout) -> tuple[str, ...]:
-    task_folder = f"{host.package}/task"
-    if host.runtime is None or host.image is None:
-        return ("/bin/sh", f"{task_folder}/start.sh", *options.command)
-    binds = (f"{task_folder}:{TASK_FOLDER}:ro", *options.binds)
-    program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *options.command)
-    alone = options.containers == TASK
-    if not host.staged and not host.allowed and (alone or layout.ntasks_per_node == 1):
-        return host.runtime.run_argv(host.image, binds, program, host.layers)
-    return share_argv(host, host.runtime, alone, binds, program)
-
-
-def share_argv(
-    host: Host, runtime: Runtime, alone: bool, binds: tuple[str, ...], program: tuple[str, ...]
-) -> tuple[str, ...]:
-    """`program` in a container that jaxsif/node/share.py starts, which looks at a staged image, or
-    an allowed one.
+    Not where the program is no Python: a script may have come far before the first Python looked
+    at the port. And not where --env names the port.
     """
-    assert host.image is not None
-    image = ("--staged", host.image, *host.staged) if host.staged else ()
-    if host.allowed:
-        image = ("--allowed", *host.allowed, host.image)
-    share = (
-        host.python,
-        "-IS",
-        f"{host.package}/node/share.py",
-        *(["--alone"] if alone else []),
-        *image,
-    )
-    return (*share, *runtime.run_argv(host.image, binds, ("--", *program), host.layers))
+    program = plan.asked.command[0].rpartition("/")[2]
+    return program.startswith("python") and PORT_VARIABLE not in given_variables(plan)

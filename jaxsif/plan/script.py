@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from jaxsif.container.environment import DEFAULT, REPORT, SET, find_rule
+from jaxsif.container.environment import DEFAULT, REPORT, SET, UNSET, UPPER, find_rule, names_of
 from jaxsif.errors import JaxsifError
 from jaxsif.layout.layout import Layout
+from jaxsif.plan.container import Container
 from jaxsif.plan.coordinator import PORT_VARIABLE, parse_ports
-from jaxsif.plan.host import Host
-from jaxsif.plan.plan import LaunchPlan
+from jaxsif.plan.plan import Plan
 from jaxsif.plan.step import layout_options
 from jaxsif.settings.fabric import LIBRARIES, NEEDS
 from jaxsif.settings.fabric import NAME as FABRIC
 from jaxsif.settings.options import OPTIONS
-from jaxsif.settings.request import RunOptions
 
 # Between the launcher and the tasks, who are alone here.
 _OF_THE_LAUNCHER = (REPORT, PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES, "JAXSIF_CACHE")
@@ -43,12 +42,17 @@ class Foreign(NamedTuple):
     local_device_ids: str | None = None  # JAX_LOCAL_DEVICE_IDS
 
 
-class AllowedFile(NamedTuple):
-    """The image's file that a policy allows, as the job knows it again."""
+class Script(NamedTuple):
+    """Everything that a job script is made of."""
 
-    state: str  # INODE:SIZE:TIME, as `find_state` of jaxsif/images/file.py tells
-    # SHA-256 of the whole file: to find the root file system in it takes more than a shell.
-    checksum: str
+    plan: Plan
+    container: Container
+    job: JobOptions
+    foreign: Foreign = Foreign()
+    inherited: tuple[str, ...] = ()  # variables of --env that take the value that the job finds
+    # Under a policy, SHA-256 of the image's file: to find the root file system in it takes more
+    # than a shell. '' without a policy.
+    checksum: str = ""
 
 
 # Stands before the program in the container: tells that the image is mounted, and waits for the
@@ -115,30 +119,17 @@ def judge_image(flavour: str | None, layout: Layout) -> Foreign:
     )
 
 
-def render_script(
-    run: RunOptions,
-    job: JobOptions,
-    plan: LaunchPlan,
-    host: Host,
-    foreign: Foreign,
-    inherited: Sequence[str] = (),
-    allowed: AllowedFile | None = None,
-) -> str:
-    """The script; of the variables `inherited`, it takes the values that the job finds.
-
-    `allowed` is the image's file where there is a policy.
-    """
-    variables, step = (
-        list(_variables(run, plan, host, foreign, inherited)),
-        list(_step(run, job, host, allowed)),
-    )
-    quoted = any("'" in line and re.search(r"[$`\\]", line) for line in (*variables, *step))
+def render_script(script: Script) -> str:
+    """Return the text; raises JaxsifError for what no #SBATCH line can have."""
+    body = [*_variables(script), *_step(script)]
+    quoted = any("'" in line and re.search(r"[$`\\]", line) for line in body)
     # In single quotes, shellcheck takes '$' and '\\' for mistakes.
     remark = ["# shellcheck disable=SC1003,SC2016"] if quoted else []
-    return "\n".join([*_head(run, job, plan.layout), *remark, *variables, *step]) + "\n"
+    return "\n".join([*_head(script.plan, script.job), *remark, *body]) + "\n"
 
 
-def _head(run: RunOptions, job: JobOptions, layout: Layout) -> Iterator[str]:
+def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
+    layout, asked = plan.layout, plan.asked
     counts = (
         (layout.nodes, "node(s)"),
         (layout.ntasks_per_node, "task(s) a node"),
@@ -147,28 +138,28 @@ def _head(run: RunOptions, job: JobOptions, layout: Layout) -> Iterator[str]:
     shape = ", ".join(f"{count} {unit}" for count, unit in counts if count)
     yield "#!/bin/bash"
     yield f"# {_one_line(job.job_name, '--job-name')}{': ' if shape else ''}{shape}"
-    yield "# Written by `jaxsif submit`; needs no jaxsif. Hand it to sbatch in the folder that the program starts in."
-    yield _directive("--job-name", job.job_name)
-    for word in layout_options(run, layout, None):
-        name, _, value = word.partition("=")
-        yield _directive(name, value)
-    for asked in OPTIONS:
-        if asked.of_job and getattr(run, asked.field) is not None:
-            yield _directive(asked.flag, getattr(run, asked.field))
-    for option in ("--array", "--dependency", "--output", "--error"):
-        value = getattr(job, option[2:])
+    yield (
+        "# Written by `jaxsif submit`; needs no jaxsif."
+        " Hand it to sbatch in the folder that the program starts in."
+    )
+    words = [word.partition("=") for word in layout_options(asked, layout, None)]
+    of_job = [(option.flag, getattr(asked, option.field)) for option in OPTIONS if option.of_job]
+    names = ("array", "dependency", "output", "error")
+    directives = [
+        ("--job-name", job.job_name),
+        *((name, value) for name, _, value in words),
+        *of_job,
+        *((f"--{name}", getattr(job, name)) for name in names),
+    ]
+    for option, value in directives:
         if value is not None:
-            yield _directive(option, value)
+            yield f"#SBATCH {option}={quote_directive(value, option)}"
     if job.requeue:
         yield "# After a node has failed, the job starts again, and goes on in its output file."
         yield "#SBATCH --requeue"
         yield "#SBATCH --open-mode=append"
-    for words in job.sbatch_args:
-        yield "#SBATCH " + " ".join(quote_directive(word, "--sbatch-args") for word in words)
-
-
-def _directive(option: str, value: str) -> str:
-    return f"#SBATCH {option}={quote_directive(value, option)}"
+    for line in job.sbatch_args:
+        yield "#SBATCH " + " ".join(quote_directive(word, "--sbatch-args") for word in line)
 
 
 def quote_directive(word: str, source: str) -> str:
@@ -186,50 +177,62 @@ def _one_line(text: str, source: str) -> str:
     return text
 
 
-def _variables(
-    run: RunOptions, plan: LaunchPlan, host: Host, foreign: Foreign, inherited: Sequence[str]
-) -> Iterator[str]:
-    assert host.runtime is not None  # submit requires one
-    prefix = host.runtime.prefix
-    asked = {
-        name[len(prefix) :]: value for name, value in plan.set_environ if name.startswith(prefix)
-    }
-    variables = {name: value for name, value in asked.items() if name not in _OF_THE_LAUNCHER}
+def _variables(script: Script) -> Iterator[str]:
+    """Yield the lines that set variables, for the job and for the container."""
+    prefix = script.container.runtime.prefix
+    inside = script.plan.environment.container
+    variables = {name: text for name, text in inside.items() if name not in _OF_THE_LAUNCHER}
     if "JAX_COORDINATOR_ADDRESS" not in variables:
-        yield from _coordinator(prefix, run)
+        yield from _coordinator(prefix, script.plan)
     yield ""
-    for name, value in variables.items():
+    for name, text in variables.items():
         rule = find_rule(name)
         if rule and rule.action in (SET, DEFAULT):
             why = rule.why.replace("`", "")
             yield f"# {why[0].upper()}{why[1:]}."
-        yield f"export {prefix}{name}=" + (
-            f'"${{{name}?is not set}}"' if name in inherited else shlex.quote(value)
+        value = f'"${{{name}?is not set}}"' if name in script.inherited else shlex.quote(text)
+        yield f"export {prefix}{name}={value}"
+    cache = script.container.cache
+    if cache:
+        yield (
+            "# For this user alone, since JAX executes what is in it;"
+            " by itself JAX would make it for all to read."
         )
-    if host.cache:
-        yield "# For this user alone, since JAX executes what is in it; by itself JAX would make it for all to read."
-        yield f"(umask 077 && mkdir -p {shlex.quote(host.cache)})"
-    if asked.get(LIBRARIES):
+        yield f"(umask 077 && mkdir -p {shlex.quote(cache)})"
+    if inside.get(LIBRARIES):
         yield "# The host's libraries for its network come first."
         others = f"${{{prefix}LD_LIBRARY_PATH:-/.singularity.d/libs}}"
-        yield f'export {prefix}LD_LIBRARY_PATH={shlex.quote(asked[LIBRARIES])}:"{others}"'
+        yield f'export {prefix}LD_LIBRARY_PATH={shlex.quote(inside[LIBRARIES])}:"{others}"'
     if "PYTHONUNBUFFERED" not in variables:
         yield "# Lines are seen when they are printed, not when 8 KiB are full."
         yield f"export {prefix}PYTHONUNBUFFERED=1"
-    yield from _devices(
-        prefix, {name: value for name, value in foreign._asdict().items() if value}, variables
-    )
+    yield from _devices(prefix, script.foreign, variables)
+    yield from _unset_variables()
+
+
+def _unset_variables() -> Iterator[str]:
+    """Yield the lines that take variables of the host away, as the table of variables has it."""
+    moved = names_of(UPPER)
+    proxies = [name for name in names_of(UNSET) if name.endswith("_proxy")]
     yield ""
-    yield "# gRPC, and so JAX, would send even local connections to a proxy. Other programs read the upper-case names."
-    for name in ("http_proxy", "https_proxy"):
-        yield f'if [ -n "${{{name}-}}" ]; then export {name.upper()}="${{{name.upper()}-${name}}}"; fi'
-    yield "unset http_proxy https_proxy grpc_proxy"
-    yield "# The first would lead the image's Python to another library, the second bring libraries that do not fit it."
-    yield "unset PYTHONHOME LD_PRELOAD"
+    yield (
+        "# gRPC, and so JAX, would send even local connections to a proxy."
+        " Other programs read the upper-case names."
+    )
+    for name in moved:
+        upper = name.upper()
+        yield f'if [ -n "${{{name}-}}" ]; then export {upper}="${{{upper}-${name}}}"; fi'
+    yield f"unset {' '.join([*moved, *proxies])}"
+    yield (
+        "# The first would lead the image's Python to another library,"
+        " the second bring libraries that do not fit it."
+    )
+    yield f"unset {' '.join(names_of(UNSET, at_border=True))}"
 
 
-def _coordinator(prefix: str, run: RunOptions) -> Iterator[str]:
-    ports = parse_ports(run.coordinator_ports, run.source("coordinator-ports"))
+def _coordinator(prefix: str, plan: Plan) -> Iterator[str]:
+    asked = plan.asked
+    ports = parse_ports(asked.coordinator_ports, asked.source("coordinator-ports"))
     port = f"$(({ports.start} + RANDOM % {len(ports)}))"
     yield ""
     yield "# JAX's processes meet at a port of the first node, which runs this script; it is free there. What JAX"
@@ -238,60 +241,51 @@ def _coordinator(prefix: str, run: RunOptions) -> Iterator[str]:
     yield f"    port={port}"
     yield '    (exec 3<>"/dev/tcp/localhost/$port") 2>/dev/null || break # nobody answers'
     yield "done"
-    address = re.sub(r'(["$`\\])', r"\\\1", run.node_address or "%N").replace(
+    address = re.sub(r'(["$`\\])', r"\\\1", asked.node_address or "%N").replace(
         "%N", "${SLURMD_NODENAME}"
     )
     yield f'export {prefix}JAX_COORDINATOR_ADDRESS="{address}:$port"'
 
 
-def _devices(prefix: str, wanted: dict[str, str], variables: dict[str, str]) -> Iterator[str]:
-    if "platforms" in wanted and "JAX_PLATFORMS" not in variables:
+def _devices(prefix: str, foreign: Foreign, variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines that do what no hook of jaxsif in the image does."""
+    if foreign.platforms and "JAX_PLATFORMS" not in variables:
         yield "# Otherwise JAX runs on the CPU where it cannot use the GPUs, and nobody notices."
-        yield f'export {prefix}JAX_PLATFORMS="${{JAX_PLATFORMS-{wanted["platforms"]}}}"'
-    if "local_device_ids" in wanted and "JAX_LOCAL_DEVICE_IDS" not in variables:
+        yield f'export {prefix}JAX_PLATFORMS="${{JAX_PLATFORMS-{foreign.platforms}}}"'
+    if foreign.local_device_ids and "JAX_LOCAL_DEVICE_IDS" not in variables:
         yield "# All GPUs of the node: by itself JAX takes the one with the task's number."
-        yield f"export {prefix}JAX_LOCAL_DEVICE_IDS={wanted['local_device_ids']}"
+        yield f"export {prefix}JAX_LOCAL_DEVICE_IDS={foreign.local_device_ids}"
 
 
-def _looks(image: str, allowed: AllowedFile) -> str:
-    """The shell's functions by which each task looks at the image."""
-    inode, size, time = allowed.state.split(":")
-    state = f"{inode}:{size}:{time[:-9]}.{time[-9:]}"  # as stat writes nanoseconds
-    return _LOOKS.format(image=shlex.quote(image), state=state, checksum=allowed.checksum)
+def _looks(container: Container, checksum: str) -> Iterator[str]:
+    """Yield the shell's functions by which each task looks at the image that a policy allows."""
+    if container.allowed:
+        inode, size, time = container.allowed.state.split(":")
+        state = f"{inode}:{size}:{time[:-9]}.{time[-9:]}"  # as stat writes nanoseconds
+        image = shlex.quote(container.image)
+        yield _LOOKS.format(image=image, state=state, checksum=checksum)
 
 
-def _step(
-    run: RunOptions, job: JobOptions, host: Host, allowed: AllowedFile | None
-) -> Iterator[str]:
-    assert host.runtime is not None
-    assert host.image is not None
-    if allowed:
-        yield _looks(host.image, allowed)
+def _step(script: Script) -> Iterator[str]:
+    """Yield srun, the runtime, and the program."""
+    asked, container = script.plan.asked, script.container
+    yield from _looks(container, script.checksum)
     yield ""
     yield "# The one thing of the job that its steps do not take over."
-    yield 'if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi'
+    cpus = "SLURM_CPUS_PER_TASK"
+    yield f'if [ -n "${{{cpus}-}}" ]; then export SRUN_CPUS_PER_TASK="${cpus}"; fi'
     yield ""
     yield "# Without --kill-on-bad-exit, the other tasks would wait for one that has failed."
-    srun = [
-        "srun",
-        "--export=ALL",
-        "--kill-on-bad-exit=1",
-        *(["--label"] if run.label else []),
-        *run.srun_args,
-    ]
-    if job.task_output is not None:
-        srun.insert(3, f"--output={job.task_output}")
+    srun = ["srun", "--export=ALL", "--kill-on-bad-exit=1"]
+    if script.job.task_output is not None:
+        srun.append(f"--output={script.job.task_output}")
+    if asked.label:
+        srun.append("--label")
     # One option a line, with its value; the image; the program with its arguments.
-    options = host.runtime.run_argv(host.image, run.binds, (), host.layers)[:-1]
-    wait = ("sh", "-c", _WAIT, "sh") if allowed else ()
-    words = [srun, *_option_lines(options), (host.image,), *([wait] if wait else []), run.command]
-    lines = [" ".join(map(shlex.quote, line)) for line in words]
-    if allowed:
-        lines.insert(1, f"bash -c {_START} bash")
-    yield " \\\n    ".join(lines)
-
-
-def _option_lines(words: Sequence[str]) -> list[Sequence[str]]:
-    starts = [index for index, word in enumerate(words) if word in ("--bind", "--overlay")]
-    cuts = [0, *starts, len(words)]
-    return [words[start:end] for start, end in zip(cuts, cuts[1:])]
+    program: tuple[Sequence[str], ...] = ((container.image,), asked.command)
+    start = [shlex.join((*srun, *asked.srun_args))]
+    if container.allowed:
+        start.append(f"bash -c {_START} bash")
+        program = ((container.image,), ("sh", "-c", _WAIT, "sh"), asked.command)
+    lines = (container.runtime.run_head, *container.mounts, *program)
+    yield " \\\n    ".join([*start, *map(shlex.join, lines)])

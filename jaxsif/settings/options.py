@@ -9,6 +9,7 @@ from collections.abc import Container
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
+from jaxsif.installation import list_launchers
 from jaxsif.limits import MOST_COUNT, read_number, shorten
 
 # What an option's value is, in words for people; in jaxsif.toml, of that type.
@@ -38,6 +39,7 @@ class Option(NamedTuple):
     name: str | None = None  # its key, where that is not the flag's name
     its_variable: str | None = None  # where that is not made of the key
     of_job: bool = False  # asks for a job, and means nothing where there is one already
+    launcher: str = ""  # the only one that takes it; '' where each does
 
     @property
     def key(self) -> str:
@@ -71,8 +73,15 @@ OPTIONS = (
     ),
     Option("--gpus-per-node", TEXT, JOB, "GPUs on each node", "[TYPE:]N"),
     Option("--gpus-per-task", COUNT, JOB, "GPUs of each JAX process", "N"),
-    Option("--cpus-per-task", COUNT, JOB, "CPUs of each JAX process", "N"),
-    Option("--gpu-bind", TEXT, JOB, "have Slurm bind GPUs to tasks, as for srun", "TYPE"),
+    Option("--cpus-per-task", COUNT, JOB, "CPUs of each JAX process", "N", launcher="srun"),
+    Option(
+        "--gpu-bind",
+        TEXT,
+        JOB,
+        "have Slurm bind GPUs to tasks, as for srun",
+        "TYPE",
+        launcher="srun",
+    ),
     Option(
         "--allow-uneven",
         SWITCH,
@@ -95,6 +104,7 @@ OPTIONS = (
         *("--srun-args", LIST, JOB),
         "further options of srun, quoted as for a shell; behind '=', for they begin with a dash themselves",
         "ARGS",
+        launcher="srun",
     ),
     Option("--image", PATH, CONTAINER, "the image", "PATH", its_variable="JAX_IMAGE"),
     Option("--bind", LIST, CONTAINER, "show a path in it", "SRC[:DEST[:OPTS]]", name="binds"),
@@ -180,7 +190,7 @@ OPTIONS = (
         TEXT,
         OUTPUT,
         "srun where there is one, local otherwise",
-        choices=("srun", "local", "mpirun"),
+        choices=list_launchers(),
     ),
     Option(
         "--hosts",
@@ -188,8 +198,16 @@ OPTIONS = (
         OUTPUT,
         "the hosts for mpirun, and how many tasks each takes",
         "NAME[:SLOTS],...",
+        launcher="mpirun",
     ),
-    Option("--hostfile", PATH, OUTPUT, "the file that has them, as mpirun's own", "PATH"),
+    Option(
+        "--hostfile",
+        PATH,
+        OUTPUT,
+        "the file that has them, as mpirun's own",
+        "PATH",
+        launcher="mpirun",
+    ),
     Option(
         "--label", SWITCH, OUTPUT, "begin each line of output with its task's number", default=False
     ),

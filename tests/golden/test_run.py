@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hosts import LOGIN_NODE
+from hosts import CONTAINER, LAPTOP, LOGIN_NODE, WORKSTATION, plan_for
 
-from jaxsif.job.allocation import Allocation
-from jaxsif.plan import mpirun
-from jaxsif.plan.command import render_command, render_notes, render_summary
+from jaxsif.container.allowed import Allowed
+from jaxsif.plan.command import render_command, render_summary
+from jaxsif.plan.container import Container
 from jaxsif.plan.host import Host
-from jaxsif.plan.plan import build
+from jaxsif.plan.host_list import HostList
+from jaxsif.plan.notes import find_notes
 from jaxsif.runtime import Runtime
 from jaxsif.settings.request import RunOptions
 
 EXPECTED = Path(__file__).parent / "run"
 
 TRAIN = ("python", "train.py", "--steps=100", "--name", "first try")
-WORKSTATION = LOGIN_NODE._replace(srun=False, gpus=2)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Case:
     options: RunOptions
     host: Host = LOGIN_NODE
     environ: Mapping[str, str] = field(default_factory=dict)
-    image_source: str = "JAX_IMAGE (environment)"
+    container: Container = CONTAINER
 
 
 def job(**variables: str) -> dict[str, str]:
@@ -107,7 +107,7 @@ CASES = {
             env=(("WANDB_MODE", "offline"),),
             label=True,
         ),
-        image_source="--image",
+        container=CONTAINER._replace(source="--image"),
     ),
     "outside-with-gpus": Case(RunOptions(TRAIN, gpus_per_node="4")),
     "outside-with-nothing": Case(RunOptions(("python", "-c", 'import jax; print("$HOME", jax.devices())'))),
@@ -157,51 +157,50 @@ CASES = {
         ),
     ),
     "compile-cache": Case(
-        RunOptions(TRAIN), LOGIN_NODE._replace(cache="/home/a/.cache/jaxsif/compiled/0123456789abcdef")
+        RunOptions(TRAIN), container=CONTAINER._replace(cache="/home/a/.cache/jaxsif/compiled/0123456789abcdef")
     ),
     "singularityce": Case(
         RunOptions(TRAIN, env=(("NCCL_DEBUG", "INFO"),)),
         LOGIN_NODE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),
         job(SLURM_GPUS_PER_NODE="4"),
     ),
-    "layers": Case(RunOptions(TRAIN), LOGIN_NODE._replace(layers=("/home/a/my layers/a.0.sqfs", "/home/a/b.1.sqfs"))),
+    "layers": Case(
+        RunOptions(TRAIN), container=CONTAINER._replace(layers=("/home/a/my layers/a.0.sqfs", "/home/a/b.1.sqfs"))
+    ),
     "under-a-policy": Case(
         RunOptions(TRAIN, ntasks_per_node=1),
-        LOGIN_NODE._replace(allowed=("sha256:0123", "4711:2800000000:1795344762464")),
+        container=CONTAINER._replace(allowed=Allowed("sha256:0123", "4711:2800000000:1795344762464")),
     ),
     "mpirun": Case(
         RunOptions(TRAIN, launcher="mpirun", hosts="n1:4,n2:4", label=True, env=(("SEED", "1"),)),
-        WORKSTATION._replace(gpus=8, hosts=(mpirun.Host("n1", 4), mpirun.Host("n2", 4)), hosts_source="--hosts"),
+        WORKSTATION._replace(gpus=8, host_list=HostList({"n1": 4, "n2": 4}, "--hosts")),
         {"HOME": "/home/a", "PATH": "/usr/bin", "http_proxy": "http://proxy.example.org:3128", "OMPI_MCA_btl": "tcp"},
     ),
     "mpirun-in-a-job": Case(
         RunOptions(TRAIN, launcher="mpirun", partition="gpu"),
-        LOGIN_NODE._replace(hosts=(mpirun.Host("gpu07", None), mpirun.Host("gpu08", None)), hosts_source="the job"),
+        LOGIN_NODE._replace(host_list=HostList({"gpu07": None, "gpu08": None}, "the job")),
         job(SLURM_GPUS_PER_NODE="4", HOME="/home/a"),
     ),
     "local": Case(RunOptions(TRAIN), WORKSTATION),
     "local-rehearsal": Case(RunOptions(TRAIN, launcher="local", gpus_per_node="4", label=True), WORKSTATION),
     "local-without-a-runtime": Case(
         RunOptions(TRAIN, env=(("SEED", "1"),)),
-        WORKSTATION._replace(runtime=None, image=None, gpus=0),
-        image_source="nowhere (no container)",
+        LAPTOP._replace(package=LOGIN_NODE.package),
     ),
 }
 
 
 def render(case: Case) -> str:
     """All that can be seen of a plan, one word a line where a difference should be easy to read."""
-    allocation = Allocation.from_environ(case.environ)
-    plan = build(case.options, case.host, allocation, case.environ)
-    notes = render_notes(case.options, plan, case.host, allocation)
+    plan = plan_for(case.options, case.host, case.container, case.environ)
     parts = {
-        "launcher": [plan.launcher],
+        "launcher": [plan.launcher.name],
         "argv, as Python writes its words": [repr(word) for word in plan.argv],
-        "variables set": [f"{name}={value!r}" for name, value in plan.set_environ],
-        "variables removed": list(plan.unset_environ),
+        "variables set": [f"{name}={value!r}" for name, value in plan.variables.items()],
+        "variables removed": list(plan.unset),
         "--dry-run": [render_command(plan)],
-        "--verbose": [render_summary(plan, case.image_source)],
-        "notes": list(notes),
+        "--verbose": [render_summary(plan)],
+        "notes": list(find_notes(plan)),
     }
     return "\n".join(f"# {title}\n" + "".join(f"{line}\n" for line in lines) for title, lines in parts.items())
 

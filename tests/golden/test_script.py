@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hosts import LOGIN_NODE
+from hosts import CONTAINER, LOGIN_NODE, plan_for
 
-from jaxsif.plan.host import Host
-from jaxsif.plan.plan import build
-from jaxsif.plan.script import AllowedFile, JobOptions, judge_image, render_script
+from jaxsif.container.allowed import Allowed
+from jaxsif.plan.container import Container
+from jaxsif.plan.script import JobOptions, Script, judge_image, render_script
 from jaxsif.runtime import Runtime
 from jaxsif.settings.request import RunOptions
 
 EXPECTED = Path(__file__).parent / "script"
 TRAINING = JobOptions("train", output="%x-%j.out")
 TRAIN = ("python", "train.py", "--steps=100", "--name", "first try")
-HOST = LOGIN_NODE._replace(image="/sw/images/jax.sif")
+IMAGE = CONTAINER._replace(image="/sw/images/jax.sif")
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Case:
 
     run: RunOptions
     job: JobOptions = TRAINING
-    host: Host = HOST
+    container: Container = IMAGE
     flavour: str | None = "cuda12"
     inherited: tuple[str, ...] = ()
-    allowed: AllowedFile | None = None
+    checksum: str = ""
 
 
 CASES = {
@@ -66,7 +66,7 @@ CASES = {
             task_output="%x-%A_%a-%t.out",
             sbatch_args=(("--signal=URG@60", "--mem", "0"), ('--comment=it\'s "C:\\temp" #1',)),
         ),
-        HOST._replace(layers=("/home/a/my layers/a.0.sqfs",)),
+        container=IMAGE._replace(layers=("/home/a/my layers/a.0.sqfs",)),
         inherited=("WANDB_API_KEY",),
     ),
     "odd-words": Case(
@@ -102,23 +102,28 @@ CASES = {
                 ("LD_LIBRARY_PATH", "/home/a/lib"),
             ),
         ),
-        host=HOST._replace(cache="/home/a/.cache/jaxsif/compiled/0123456789abcdef"),
+        container=IMAGE._replace(cache="/home/a/.cache/jaxsif/compiled/0123456789abcdef"),
     ),
     "under-a-policy": Case(
         RunOptions(TRAIN, nodes=1, binds=("/scratch",)),
-        host=HOST._replace(image="/sw/my images/jax.sif"),
-        allowed=AllowedFile("4711:2800000000:1795344762464341680", "0123456789abcdef" * 4),
+        container=IMAGE._replace(
+            image="/sw/my images/jax.sif", allowed=Allowed("sha256:0123", "4711:2800000000:1795344762464341680")
+        ),
+        checksum="0123456789abcdef" * 4,
     ),
     "singularityce": Case(
-        RunOptions(TRAIN, nodes=1), host=HOST._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_"))
+        RunOptions(TRAIN, nodes=1),
+        container=IMAGE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),
     ),
 }
 
 
 def render(case: Case) -> str:
-    plan = build(case.run, case.host, None, {})
+    host = LOGIN_NODE._replace(runtime=case.container.runtime)
+    plan = plan_for(case.run, host, case.container, {})
+    assert plan.container
     foreign = judge_image(case.flavour, plan.layout)
-    text = render_script(case.run, case.job, plan, case.host, foreign, case.inherited, case.allowed)
+    text = render_script(Script(plan, plan.container, case.job, foreign, case.inherited, case.checksum))
     return text.replace("\udcff", "ÿ")  # what a file of text can hold
 
 

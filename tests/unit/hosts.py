@@ -1,19 +1,46 @@
-"""A host that plans are made for in tests."""
+"""A host and a container that plans are made for in tests."""
 
 from __future__ import annotations
 
-from jaxsif.plan.host import Host
-from jaxsif.runtime import Runtime
+from collections.abc import Mapping
 
-LOGIN_NODE = Host(
-    srun=True,
-    runtime=Runtime("apptainer", "APPTAINERENV_"),
-    image="/sw/containers/jax.sif",
-    python="/usr/bin/python3",
-    package="/sw/jaxsif/lib/jaxsif",
-    port=61234,
-    step="0a1b",
-    gpus=0,
-    job_gpus=None,
-    nonces=("2c3d", "4e5f"),
-)
+from jaxsif.job.allocation import Allocation
+from jaxsif.launch.launchers import load_launcher
+from jaxsif.plan.container import Container
+from jaxsif.plan.coordinator import find_coordinator
+from jaxsif.plan.host import Host
+from jaxsif.plan.launcher import choose_launcher
+from jaxsif.plan.plan import Plan, build
+from jaxsif.runtime import Runtime
+from jaxsif.settings.request import TASK, RunOptions
+
+APPTAINER = Runtime("apptainer", "APPTAINERENV_")
+LOGIN_NODE = Host(srun=True, runtime=APPTAINER, python="/usr/bin/python3", package="/sw/jaxsif/lib/jaxsif")
+WORKSTATION = LOGIN_NODE._replace(srun=False, gpus=2)
+LAPTOP = LOGIN_NODE._replace(srun=False, runtime=None, package="/home/a/jaxsif")
+CONTAINER = Container(APPTAINER, "/sw/containers/jax.sif", "JAX_IMAGE (environment)")
+NONCES = ("2c3d", "4e5f")
+SRUN = load_launcher("srun")
+
+
+def plan_for(
+    asked: RunOptions,
+    host: Host = LOGIN_NODE,
+    container: Container = CONTAINER,
+    environ: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan on that host, in the job that `environ` tells of, if it is given; the port is 61234."""
+    if environ is not None:
+        host = host._replace(allocation=Allocation.from_environ(environ), environ=environ)
+    launcher = load_launcher(choose_launcher(asked.launcher, host.srun, host.allocation))
+    coordinator = find_coordinator(asked, 61234, "0a1b", one_machine=not launcher.spans_nodes)
+    mine = None
+    if host.runtime:
+        binds = (*container.binds, *asked.binds)
+        mine = container._replace(runtime=host.runtime, binds=binds, alone=asked.containers == TASK)
+    return build(asked, launcher, host, mine, coordinator, NONCES)
+
+
+def launch_words(plan: Plan) -> tuple[str, ...]:
+    """The launcher and its options, without what each task executes."""
+    return plan.argv[: -len(plan.task_argv)]

@@ -27,12 +27,13 @@ IMPURE = ("layout.topology",)  # reads /sys; the one module of a pure folder tha
 FAST = (
     *("errors", "limits", "lines", "foreign", "trust", "process", "runtime", "installation", "cli", "commands.run"),
     *("job.allocation", "job.counts", "job.nodelist", "job.srun_args", "job.task_env"),
-    *("settings.options", "settings.request", "settings.config", "settings.fabric", "settings.variables"),
+    *("settings.options", "settings.request", "settings.config", "settings.fabric", "settings.read", "settings.variables"),
     *("images.sif", "images.file", "container.environment", "container.compilecache", "container.libraries"),
     *("container.elf", "layers.store", "diagnose.reports", "diagnose.culprit"),
     *("layout.layout", "layout.planner", "layout.checks", "layout.gpu_bind", "layout.topology"),
-    *("plan.plan", "plan.host", "plan.launchers", "plan.mpirun", "plan.choose", "plan.step", "plan.coordinator"),
-    *("plan.command", "plan.map", "launch.probe", "launch.prepare", "launch.program", "launch.children", "launch.run"),
+    *("plan.plan", "plan.host", "plan.host_list", "plan.launcher", "plan.container", "plan.step", "plan.coordinator"),
+    *("plan.command", "plan.notes", "plan.map", "launch.look", "launch.container", "launch.pipeline", "launch.ports"),
+    *("launch.program", "launch.children", "launch.run", "launch.launchers.srun", "launch.launchers.local", "launch.gpus"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}
@@ -134,7 +135,7 @@ def test_nothing_slow_is_imported_by_what_they_import() -> None:
 @pytest.mark.starts_processes
 def test_what_few_runs_need_is_imported_by_those() -> None:
     """A run without --env has no secrets to look for; one without files of settings reads no TOML, nor groups."""
-    loaded = loaded_by("launch.prepare", "commands.run")
+    loaded = loaded_by("launch.pipeline", "commands.run")
     assert "jaxsif.trust" in loaded
     assert {
         "jaxsif.settings.secret",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jaxsif.bench.program import read_records
 from jaxsif.diagnose.reports import ReportFilter
-from jaxsif.launch.run import _Labeller
+from jaxsif.launch.launchers.local import _Labeller
 from jaxsif.lines import LONGEST_LINE, Lines
 from jaxsif.plan.mpirun import Output
 from jaxsif.process import run_logged

@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from executables import executable
 
 from jaxsif import process
+from jaxsif.process import find_executable
 
 SLEEP = ["sleep", "30"]
 
@@ -37,3 +40,44 @@ def test_interrupted_while_starting(start: Callable[[], object], monkeypatch: py
         start()
     assert started[0].returncode == -signal.SIGTERM
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "found"),
+    [
+        ("tool", "{0}/nowhere:{0}/a:{0}/b", "{0}/a/tool"),
+        ("tool", "{0}/no:{0}/b", "{0}/b/tool"),
+        ("tool", "{0}/folder:{0}/b", "{0}/b/tool"),
+        ("tool", "{0}/no", None),
+        ("here", "{0}/a:", "here"),
+        ("{0}/a/tool", "{0}/b", "{0}/a/tool"),
+        ("b/tool", "{0}/a", "b/tool"),
+        ("{0}/no/tool", "{0}/a", None),
+        ("{0}/a", "", None),
+    ],
+    ids=[
+        "first on the PATH",
+        "not one that cannot be executed",
+        "not a folder",
+        "none",
+        "the working directory",
+        "a path",
+        "a relative path",
+        "a path that cannot be executed",
+        "a path of a folder",
+    ],
+)
+def test_find_executable(folder: Path, name: str, path: str, found: str | None) -> None:
+    for place in ("a/tool", "b/tool", "here"):
+        executable(folder / place)
+    executable(folder / "no/tool").chmod(0o644)
+    (folder / "folder/tool").mkdir(parents=True)
+    environ = {"PATH": path.format(folder)}
+    assert find_executable(name.format(folder), environ) == (found and found.format(folder))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from jaxsif.errors import JaxsifError
-from jaxsif.runtime import Runtime
+import pytest
+from executables import executable
+
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.runtime import Runtime, find_runtime, require_runtime
 from jaxsif.settings.variables import parse_env
 
 IMAGE = "/scratch/jax.sif"
@@ -73,4 +76,61 @@ def test_env_to_pass_on_that_is_not_set() -> None:
         "jaxsif: error: variable WANDB_MODE is not set\n"
         "  from: --env\n"
         "  try:  export WANDB_MODE, or --env WANDB_MODE=VALUE"
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def error_of(caught: pytest.ExceptionInfo[JaxsifError]) -> tuple[int, str]:
+    return caught.value.exit_code, caught.value.render()
+
+
+def test_runtime_prefers_apptainer(folder: Path) -> None:
+    executable(folder / "bin/singularity")
+    environ = {"PATH": f"{folder}/bin"}
+    assert find_runtime(environ) == Runtime("singularity", "SINGULARITYENV_")
+    executable(folder / "bin/apptainer")
+    assert find_runtime(environ) == Runtime("apptainer", "APPTAINERENV_")
+
+
+def test_runtime_behind_apptainers_link(folder: Path) -> None:
+    (folder / "bin").mkdir()
+    (folder / "bin/singularity").symlink_to(executable(folder / "lib/apptainer"))
+    assert find_runtime({"PATH": f"{folder}/bin"}) == Runtime("singularity", "APPTAINERENV_")
+
+
+def test_runtime_that_is_named(folder: Path) -> None:
+    executable(folder / "bin/apptainer")
+    named = str(executable(folder / "ce/singularity"))
+    environ = {"PATH": f"{folder}/bin", "JAXSIF_RUNTIME": named}
+    assert find_runtime(environ) == Runtime(named, "SINGULARITYENV_")
+
+
+def test_runtime_that_is_named_and_missing(folder: Path) -> None:
+    executable(folder / "bin/apptainer")
+    with pytest.raises(HostError) as caught:
+        find_runtime({"PATH": f"{folder}/bin", "JAXSIF_RUNTIME": "/opt/ce/singularity"})
+    assert error_of(caught) == (
+        125,
+        "jaxsif: error: cannot execute the container runtime /opt/ce/singularity\n"
+        "  from: JAXSIF_RUNTIME\n"
+        "  try:  unset it, or correct it",
+    )
+
+
+def test_no_runtime(folder: Path) -> None:
+    environ = {"PATH": str(folder)}
+    assert find_runtime(environ) is None
+    with pytest.raises(HostError) as caught:
+        require_runtime(environ)
+    assert error_of(caught) == (
+        125,
+        "jaxsif: error: no container runtime: neither apptainer nor singularity is on the PATH\n"
+        "  from: PATH\n"
+        "  try:  load its module, or set JAXSIF_RUNTIME to its path on the nodes",
     )

@@ -14,8 +14,8 @@ from jaxsif.bench.runner import Bench, note, positive, run_bench
 from jaxsif.bench.runner import add_options as add_bench_options
 from jaxsif.errors import HostError
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.prepare import prepare
-from jaxsif.plan.launchers import SRUN
+from jaxsif.launch.pipeline import make_plan, prepare
+from jaxsif.plan.launcher import SRUN
 from jaxsif.runtime import require_runtime
 from jaxsif.settings.options import OPTIONS, count
 
@@ -85,11 +85,14 @@ def _find_ways(bench: Bench) -> dict[str, tuple[str, ...]]:
     }
     allocation = Allocation.from_environ(bench.environ)
     prepared = prepare({**said, "launcher": SRUN}, ("true",), allocation, bench.environ, bench.note)
-    settings, host = prepared.settings, prepared.host  # also those of a jaxsif.toml
-    bench.use(host, SRUN)
+    settings, container = (
+        prepared.settings.values,
+        prepared.require_container(),
+    )  # also those of a jaxsif.toml
+    bench.use(make_plan(prepared))
     bench.header.update(nodes=said["nodes"], processes=said["nodes"] * said["ntasks_per_node"])
     words = [f"--{key}={settings[key].value}" for key in _USED[1:] if key in settings]
-    tasks, image = f"--ntasks={said['nodes'] * said['ntasks_per_node']}", str(host.image)
+    tasks, image = f"--ntasks={said['nodes'] * said['ntasks_per_node']}", container.image
     return {
         "jaxsif run": (*_ourselves(), "run", f"--image={image}", *words, "--", "true"),
         "bare srun": (

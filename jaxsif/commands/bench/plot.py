@@ -9,8 +9,8 @@ from jaxsif.bench.plots import draw
 from jaxsif.bench.results import read_results
 from jaxsif.bench.runner import note
 from jaxsif.errors import JaxsifError
-from jaxsif.launch.prepare import prepare
-from jaxsif.plan.launchers import LOCAL
+from jaxsif.launch.pipeline import prepare
+from jaxsif.plan.launcher import LOCAL
 from jaxsif.settings.options import OPTIONS, add_arguments
 
 DESCRIPTION = """\
@@ -35,10 +35,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     said = vars(arguments)
     results = read_results(said.pop("results"), "FOLDER")
     fixed = {option.key for option in OPTIONS if option.key not in _USED}
-    host = prepare(
+    container = prepare(
         {**said, "launcher": LOCAL, "compile_cache": False}, ("python",), None, environ, note, fixed
-    ).host
-    names = draw(results.file.parent, host, environ)
+    ).container
+    names = draw(results.file.parent, container, environ)
     if not names:
         name = results.header["bench"]
         raise JaxsifError(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from jaxsif.errors import printable
 from jaxsif.images.diff import compare_images, comparison_as_json, render_comparison
-from jaxsif.launch.probe import find_image
+from jaxsif.images.find import find_image
 from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import Setting
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from jaxsif.commands.run import note
 from jaxsif.errors import printable
+from jaxsif.images.find import find_image
 from jaxsif.images.inspect import facts_as_json, inspect_image, render_facts
-from jaxsif.launch.probe import find_image
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\

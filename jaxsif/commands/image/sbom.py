@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from jaxsif.commands.run import note
 from jaxsif.images.execute import read_sbom
-from jaxsif.launch.probe import find_image
+from jaxsif.images.find import find_image
 from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import resolve_image
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from jaxsif.commands.run import note
 from jaxsif.errors import JaxsifError
-from jaxsif.launch.probe import find_image
+from jaxsif.images.find import find_image
 from jaxsif.layers.inside import normalize
 from jaxsif.layers.make import Wanted, make_layer
 from jaxsif.layers.requirements import read_requirements

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from jaxsif.commands.layer.create import show
 from jaxsif.commands.run import note
-from jaxsif.launch.probe import find_image
+from jaxsif.images.find import find_image
 from jaxsif.layers.make import Wanted, make_layer
 from jaxsif.layers.store import read_layer
 from jaxsif.runtime import require_runtime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hosts import SRUN
 
 from jaxsif.diagnose.culprit import End, describe_places, find_failure
 from jaxsif.diagnose.reports import Barrier, Report
@@ -45,26 +46,26 @@ OTHERS = "the others were at train.py:9 (task 0, 1, 3)"
 
 
 def test_a_task_that_left_with_status_0_is_the_cause() -> None:
-    said = find(End(1, "srun", tasks=4), exit_of(2, 0, ""), *NEIGHBOURS, errors=(CANCELLED,))
+    said = find(End(1, SRUN, tasks=4), exit_of(2, 0, ""), *NEIGHBOURS, errors=(CANCELLED,))
     assert said.startswith("jaxsif: error: task 2 on node2 ended with exit status 0, and 3 of 4 tasks did not\n")
     assert OTHERS in said
 
 
 def test_a_task_that_was_killed_comes_before_one_that_left() -> None:
     errors = ("srun: error: node1: task 1: Killed", CANCELLED)
-    said = find(End(137, "srun", tasks=4), exit_of(2, 0, ""), gone(3), exit_of(3, 1), errors=errors)
+    said = find(End(137, SRUN, tasks=4), exit_of(2, 0, ""), gone(3), exit_of(3, 1), errors=errors)
     assert said.startswith("jaxsif: error: task 1 on node1 was killed by SIGKILL")
 
 
 def test_tasks_that_ended_are_no_cause_of_an_error_of_another() -> None:
     failed = Report(3, "node2", "exception", text="ValueError: boom", where="train.py:4")
-    said = find(End(1, "srun", tasks=4), exit_of(2, 0, ""), failed, exit_of(3, 1), exit_of(0, 143))
+    said = find(End(1, SRUN, tasks=4), exit_of(2, 0, ""), failed, exit_of(3, 1), exit_of(0, 143))
     assert said == "jaxsif: error: task 3 on node2 failed: ValueError: boom\n  from: train.py:4"
 
 
 def test_many_tasks_that_ended_are_not_the_odd_ones() -> None:
     ended = [exit_of(task, 0, "") for task in range(3)]
-    said = find(End(1, "srun", tasks=4), *ended, gone(3), exit_of(3, 1))
+    said = find(End(1, SRUN, tasks=4), *ended, gone(3), exit_of(3, 1))
     assert said.startswith("jaxsif: error: task 3 on node2 failed: ValueError: reset by peer")
 
 
@@ -72,7 +73,7 @@ def test_many_tasks_that_ended_are_not_the_odd_ones() -> None:
 def test_a_task_that_left_before_initialize(barriers: tuple[Barrier, ...]) -> None:
     aborted = [exit_of(3, 134), exit_of(0, 134), exit_of(1, 134)]
     errors = (GAVE_UP,)
-    said = find(End(134, "srun", tasks=4), exit_of(2, 0, ""), *aborted, errors=errors, barriers=barriers)
+    said = find(End(134, SRUN, tasks=4), exit_of(2, 0, ""), *aborted, errors=errors, barriers=barriers)
     assert "task 2 on node2 ended with exit status 0 and never came to jax.distributed.initialize" in said
     assert OTHERS in said
 
@@ -94,28 +95,28 @@ TERMINATED = tuple(exit_of(task, 143) for task in range(4))
 def test_what_ended_a_run_from_outside(reason: str, said: str, early: int) -> None:
     """A report of another node may come before what Slurm says."""
     errors = (f"{CANCELLED[:-4]}{reason} ***", EXITED)
-    shown = find(End(143, "srun", tasks=4), *TERMINATED[:early], ABORTED, *TERMINATED[early:], errors=errors)
+    shown = find(End(143, SRUN, tasks=4), *TERMINATED[:early], ABORTED, *TERMINATED[early:], errors=errors)
     assert shown.startswith(f"jaxsif: error: {said}\n  from: tasks were at train.py:9 (task 0, 1, 2, 3)\n  try:  ")
 
 
 def test_what_a_cancelled_program_says_of_itself_is_no_cause() -> None:
-    said = find(End(1, "srun", tasks=4), ABORTED, exit_of(2, 1), *TERMINATED, errors=(CANCELLED,))
+    said = find(End(1, SRUN, tasks=4), ABORTED, exit_of(2, 1), *TERMINATED, errors=(CANCELLED,))
     assert said.startswith("jaxsif: error: the run was cancelled: step 7.0\n")
 
 
 def test_slurm_says_cancelled_of_a_failed_step_too() -> None:
-    said = find(End(143, "srun", tasks=4), *TERMINATED, errors=(EXITED, CANCELLED))
+    said = find(End(143, SRUN, tasks=4), *TERMINATED, errors=(EXITED, CANCELLED))
     assert said.startswith("jaxsif: error: task 0 on node1 was killed by SIGTERM\n")
 
 
 def test_a_failure_before_the_cancellation_is_the_cause() -> None:
-    said = find(End(3, "srun", tasks=4), exit_of(2, 3, ""), ABORTED, *TERMINATED, errors=(CANCELLED,))
+    said = find(End(3, SRUN, tasks=4), exit_of(2, 3, ""), ABORTED, *TERMINATED, errors=(CANCELLED,))
     assert said.startswith("jaxsif: error: task 2 on node2 ended with exit status 3")
 
 
 @pytest.mark.parametrize("interrupted", [None, 2, 15])
 def test_a_task_at_its_end_is_named_however_the_run_ends(interrupted: int | None) -> None:
-    end = End(143, "srun", tasks=4, interrupted=interrupted)
+    end = End(143, SRUN, tasks=4, interrupted=interrupted)
     error = find_failure(end, [STARTED, end_of(2), ABORTED, *TERMINATED], [CANCELLED])
     assert error is not None
     assert error.what == "task 2 on node2 came to the end of the program, and 3 of 4 tasks did not"
@@ -125,68 +126,68 @@ def test_a_task_at_its_end_is_named_however_the_run_ends(interrupted: int | None
 
 
 def test_an_interrupted_run_is_nobodys_fault() -> None:
-    assert find_failure(End(143, "srun", 4, interrupted=2), [STARTED, ABORTED, *TERMINATED], [CANCELLED]) is None
+    assert find_failure(End(143, SRUN, 4, interrupted=2), [STARTED, ABORTED, *TERMINATED], [CANCELLED]) is None
     ended = exit_of(2, 0, "")  # a program without JAX's processes may end when it likes
-    assert find_failure(End(143, "srun", 4, interrupted=2), [STARTED, ended, *TERMINATED], [CANCELLED]) is None
+    assert find_failure(End(143, SRUN, 4, interrupted=2), [STARTED, ended, *TERMINATED], [CANCELLED]) is None
 
 
 def test_the_time_limit_is_told_to_whom_it_ended_with_the_job() -> None:
     errors = [f"{CANCELLED[:-4]} DUE TO TIME LIMIT ***"]
-    error = find_failure(End(143, "srun", 4, interrupted=15), [STARTED, *TERMINATED], errors)
+    error = find_failure(End(143, SRUN, 4, interrupted=15), [STARTED, *TERMINATED], errors)
     assert error is not None
     assert (error.what, error.exit_code) == ("job 7 reached its time limit", 143)
 
 
 def test_a_killed_srun_is_named() -> None:
-    said = find(End(137, "srun", 4, killed=True), errors=())
+    said = find(End(137, SRUN, 4, killed=True), errors=())
     assert said.startswith("jaxsif: error: srun was killed by SIGKILL\n  from: this host\n")
 
 
 def test_an_image_that_was_written_to() -> None:
-    said = find(End(135, "srun", 1, changed_image="/sw/jax.sif"), exit_of(0, 135, ""))
+    said = find(End(135, SRUN, 1, changed_image="/sw/jax.sif"), exit_of(0, 135, ""))
     assert "from: /sw/jax.sif, which was written to during the run\n  try:  copy a new image" in said
 
 
 def test_slurm_calls_a_failed_task_a_reason() -> None:
     """From 25.05 on, with --kill-on-bad-exit."""
     errors = (f"{CANCELLED[:-4]} DUE TO TASK FAILURE ***",)
-    said = find(End(143, "srun", tasks=4), ABORTED, *TERMINATED, errors=errors)
+    said = find(End(143, SRUN, tasks=4), ABORTED, *TERMINATED, errors=errors)
     assert said.startswith("jaxsif: error: task 0 on node1 was killed by SIGTERM\n")
 
 
 def test_the_log_of_another_job_counts_for_nothing() -> None:
     printed = f"{CANCELLED[:-4].replace('7.0', '6.0')} DUE TO TIME LIMIT ***"
     failed = Report(1, "node1", "exception", text="ValueError: boom", where="train.py:4")
-    said = find(End(1, "srun", tasks=4), ABORTED, failed, exit_of(1, 1), errors=(printed,))
+    said = find(End(1, SRUN, tasks=4), ABORTED, failed, exit_of(1, 1), errors=(printed,))
     assert said.startswith("jaxsif: error: task 1 on node1 failed: ValueError: boom\n")
-    assert find_failure(End(143, "srun", 4, interrupted=2), [STARTED, *TERMINATED], [printed]) is None
+    assert find_failure(End(143, SRUN, 4, interrupted=2), [STARTED, *TERMINATED], [printed]) is None
     killed = "srun: error: node9: task 3: Killed"  # but task 3 has reported its end itself
     assert "task 3 on node2 failed: ValueError: reset" in find(
-        End(1, "srun", tasks=4), gone(3), exit_of(3, 1), exit_of(0, 143), errors=(killed,)
+        End(1, SRUN, tasks=4), gone(3), exit_of(3, 1), exit_of(0, 143), errors=(killed,)
     )
 
 
 @pytest.mark.parametrize("reason", ["aborting, io error with slurmstepd on node 1", "Aborting, slurmstepd is gone"])
 def test_a_step_that_srun_gave_up_was_not_cancelled(reason: str) -> None:
-    said = find(End(137, "srun", tasks=4), ABORTED, errors=(f"srun: error: {reason}", CANCELLED))
+    said = find(End(137, SRUN, tasks=4), ABORTED, errors=(f"srun: error: {reason}", CANCELLED))
     assert said.startswith(f"jaxsif: error: srun ended the step: {reason}\n")
 
 
 def test_who_ends_because_of_a_signal_did_not_end_early() -> None:
     interrupted = Report(-1, "", "interrupted")
     reports = [STARTED, interrupted, end_of(1), exit_of(1, 0, ""), exit_of(0, 143)]
-    assert find_failure(End(143, "srun", 2, interrupted=15), reports, [CANCELLED]) is None
+    assert find_failure(End(143, SRUN, 2, interrupted=15), reports, [CANCELLED]) is None
     assert describe_places(reports) == "tasks were at train.py:9 (task 0)"
 
 
 def test_who_had_ended_before_a_signal_is_told() -> None:
     reports = [STARTED, exit_of(2, 0, ""), Report(-1, "", "interrupted"), *TERMINATED[:2]]
     assert describe_places(reports) == "tasks were at train.py:9 (task 0, 1); task 2 had ended with exit status 0"
-    said = find(End(143, "srun", 4), exit_of(2, 0, ""), ABORTED, *TERMINATED[:2], errors=(CANCELLED,))
+    said = find(End(143, SRUN, 4), exit_of(2, 0, ""), ABORTED, *TERMINATED[:2], errors=(CANCELLED,))
     assert "; task 2 had ended with exit status 0\n" in said
 
 
 def test_an_image_that_was_written_to_leaves_another_error_its_own_hint() -> None:
     failed = Report(0, "node1", "exception", text="ValueError: boom", where="train.py:4", hint="see there")
-    said = find(End(1, "srun", 1, changed_image="/sw/jax.sif"), failed, exit_of(0, 1))
+    said = find(End(1, SRUN, 1, changed_image="/sw/jax.sif"), failed, exit_of(0, 1))
     assert "from: train.py:4 and /sw/jax.sif, which was written to during the run\n  try:  see there" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hosts import SRUN
 
 from jaxsif.diagnose.culprit import End, find_failure
 from jaxsif.errors import JaxsifError
@@ -20,7 +21,7 @@ NO_BIND = (
 
 def find(status: int, *errors: str) -> JaxsifError:
     """The error of a run by srun that ended with `status`."""
-    failure = find_failure(End(status, "srun"), [], errors)
+    failure = find_failure(End(status, SRUN), [], errors)
     assert failure is not None
     return failure
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from bounds import read_bounded
+from hosts import SRUN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -384,7 +385,7 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
     ],
 )
 def test_first_cause(status: int, reports: list[Report], errors: list[str], code: int, text: str) -> None:
-    failure = find_failure(End(status, "srun"), reports, errors)
+    failure = find_failure(End(status, SRUN), reports, errors)
     assert failure is not None
     assert failure.render() == f"jaxsif: error: {text}"
     assert failure.exit_code == code
@@ -475,20 +476,20 @@ INIT_HINT = (
     ],
 )
 def test_the_odd_one_at_a_barrier(barrier: Barrier, reports: list[Report], text: str) -> None:
-    failure = find_failure(End(134, "srun"), reports, [], [barrier])
+    failure = find_failure(End(134, SRUN), reports, [], [barrier])
     assert failure is not None
     assert failure.render() == f"jaxsif: error: {text}"
 
 
 def test_a_barrier_that_the_program_went_on_from_is_no_cause() -> None:
-    failure = find_failure(End(134, "srun"), ALL_ABORTED, [], [Barrier("save", 3, 4, 1, (2,))])
+    failure = find_failure(End(134, SRUN), ALL_ABORTED, [], [Barrier("save", 3, 4, 1, (2,))])
     assert failure is not None
     assert failure.what == "task 0 on node0 was killed by SIGABRT"
 
 
 def test_a_barrier_is_no_cause_where_a_task_failed_by_itself() -> None:
     reports = [*ALL_ABORTED, raised(2, "ValueError: shapes"), ended(2, 1)]
-    failure = find_failure(End(134, "srun"), reports, [], [Barrier("Shutdown", 3, 4, 1, (2,))])
+    failure = find_failure(End(134, SRUN), reports, [], [Barrier("Shutdown", 3, 4, 1, (2,))])
     assert failure is not None
     assert failure.what == "task 2 on node2 failed: ValueError: shapes"
 
@@ -566,7 +567,7 @@ TIMED_OUT = raised(0, "JaxRuntimeError: Gloo: Timed out waiting 30000ms")
     ],
 )
 def test_the_one_that_others_waited_for(reports: list[Report], errors: list[str], text: str) -> None:
-    failure = find_failure(End(134, "srun"), [started(), *reports], errors)
+    failure = find_failure(End(134, SRUN), [started(), *reports], errors)
     assert failure is not None
     assert f"{failure.render()}\n".startswith(f"jaxsif: error: {text}")
 
@@ -583,7 +584,7 @@ def test_places_of_tasks() -> None:
 
 
 def test_a_line_where_a_signal_came() -> None:
-    failure = find_failure(End(139, "srun"), [started(), Report(1, "node1", "exit", 139, where="train.py:7")], [])
+    failure = find_failure(End(139, SRUN), [started(), Report(1, "node1", "exit", 139, where="train.py:7")], [])
     assert failure is not None
     assert failure.render() == "jaxsif: error: task 1 on node1 was killed by SIGSEGV\n  from: train.py:7"
 
@@ -591,20 +592,20 @@ def test_a_line_where_a_signal_came() -> None:
 def test_sigkill_of_a_whole_task_is_the_cause_of_the_others_sigterm() -> None:
     """The parent of the program, which would report, is killed too; Slurm says which one was."""
     killed, cancelled = "srun: error: node2: task 3: Killed", "slurmstepd-node1: error: *** STEP 7.0 CANCELLED AT ***"
-    failure = find_failure(End(137, "srun"), [started(), ended(0, 143)], [killed, cancelled])
+    failure = find_failure(End(137, SRUN), [started(), ended(0, 143)], [killed, cancelled])
     assert failure is not None
     assert failure.render().startswith("jaxsif: error: task 3 on node2 was killed by SIGKILL\n")
     for reports in ([ended(0, 134)], [raised(0, GONE, True), ended(0, 1)]):
-        failure = find_failure(End(137, "srun"), [started(), *reports], [killed, cancelled])
+        failure = find_failure(End(137, SRUN), [started(), *reports], [killed, cancelled])
         assert failure is not None
         assert failure.what == "task 3 on node2 was killed by SIGKILL"
-    ended_by_slurm = find_failure(End(137, "srun"), [started(), ended(0, 143)], [cancelled, killed])
+    ended_by_slurm = find_failure(End(137, SRUN), [started(), ended(0, 143)], [cancelled, killed])
     assert ended_by_slurm is not None
     assert ended_by_slurm.what == "task 0 on node0 was killed by SIGTERM"
 
 
 def test_success_has_no_cause_whatever_was_said() -> None:
-    assert find_failure(End(0, "srun"), [started(), ended(1, 3)], ["srun: error: x"]) is None
+    assert find_failure(End(0, SRUN), [started(), ended(1, 3)], ["srun: error: x"]) is None
 
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (33, "signal 33"), (70, "signal 70")])
@@ -643,7 +644,7 @@ def test_an_unknown_flag_of_xla_is_named(line: str, flags: str, label: bool) -> 
     ended = report_line(event="exit", status=1)
     shown, reports, errors = feed_all([STARTED, said, b"0: " * label + ended], label)
     assert said in shown
-    error = find_failure(End(1, "srun"), reports, errors)
+    error = find_failure(End(1, SRUN), reports, errors)
     assert error is not None
     assert (error.what, error.where) == (f"XLA does not know {flags}", "XLA_FLAGS, in task 0 on node1")
     assert error.exit_code == 1
@@ -781,7 +782,7 @@ def test_a_refusal_counts_before_the_programs_first_line(lines: list[bytes], sta
     ends = [] if status is None else [report_line(event="exit", status=status)]
     shown, reports, errors = feed_all([*lines, *ends])
     assert b"\x1e" not in shown
-    failure = find_failure(End(status or 125, "srun"), reports, errors)
+    failure = find_failure(End(status or 125, SRUN), reports, errors)
     assert failure is not None
     assert (failure.what, failure.exit_code) == (what, status or 125)
 
@@ -824,8 +825,8 @@ def test_whatever_a_program_reports_the_end_is_told_as_it_was(
         for text in (describe_places(one.reports), describe_cache(one.reports), describe_alone(one.reports)):
             assert text.isprintable()
         assert re.fullmatch(r"(\d+\.\d+)?", find_step(one.reports))
-        assert find_failure(End(0, "srun"), one.reports, one.errors, one.barriers) is None
-        for end in (End(status, "srun", 6), End(143, "srun", 6, interrupted=15), End(137, "srun", killed=True)):
+        assert find_failure(End(0, SRUN), one.reports, one.errors, one.barriers) is None
+        for end in (End(status, SRUN, 6), End(143, SRUN, 6, interrupted=15), End(137, SRUN, killed=True)):
             failure = find_failure(end, one.reports, one.errors, one.barriers)
             assert failure or end.interrupted
             if failure:

@@ -19,11 +19,11 @@ from jaxsif.container.compilecache import identify
 from jaxsif.errors import JaxsifError
 from jaxsif.images import execute as inside
 from jaxsif.images.file import digest, find_root, read_created, read_objects, remembered_digest
+from jaxsif.images.find import find_image
 from jaxsif.images.inspect import Fact, _from_packages, inspect_image, render_facts
 from jaxsif.images.labels import describe_image, read_labels
 from jaxsif.images.signing import read_signatures
 from jaxsif.images.store import Shelf, list_images, render_items
-from jaxsif.launch.probe import find_image
 from jaxsif.modules.modulefile import Module, read_module
 from jaxsif.settings.config import Setting
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from executables import executable
 
 from jaxsif.errors import JaxsifError
 from jaxsif.launch.program import check_program, suggest
@@ -172,3 +173,43 @@ def test_a_folder_that_the_node_does_not_have(who: str, node: str) -> None:
     hint = f"work in a folder that all nodes see: /tmp/my x is not on {node}"
     for error in (failure(2), failure(127), failure(1, "q.py:7")):
         assert suggest(("python", "q.py"), error, ["srun: error: x", line]) == hint
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python",),
+        ("python", "-c", "nowhere.py"),
+        ("python", "-m", "nowhere"),
+        ("python", "train.py"),
+        ("python3.12", "src/train.py"),
+        ("./run.sh",),
+        ("/opt/in/the/image",),
+        ("python", "/opt/in/the/image.py"),
+        ("nowhere",),
+    ],
+    ids=" ".join,
+)
+def test_programs_that_may_exist(folder: Path, command: tuple[str, ...]) -> None:
+    (folder / "src").mkdir()
+    for name in ("train.py", "src/train.py", "run.sh"):
+        executable(folder / name)
+    check_program(command)  # raises nothing
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        (("python", "nowhere.py"), "nowhere.py"),
+        (("/usr/bin/python3", "src/nowhere.py", "-v"), "src/nowhere.py"),
+        (("./run.sh",), "./run.sh"),
+    ],
+    ids=["script", "script of a Python with a path", "program"],
+)
+def test_program_that_is_certainly_missing(folder: Path, command: tuple[str, ...], missing: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        check_program(command)
+    assert (caught.value.exit_code, caught.value.render()) == (
+        127,
+        f"jaxsif: error: script not found: {missing}\n  from: looked for in {folder}\n  try:  check its path",
+    )

@@ -7,51 +7,50 @@ import subprocess
 import sys
 
 import pytest
+from hosts import LAPTOP, LOGIN_NODE, WORKSTATION, plan_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxsif.container.environment import Settled
 from jaxsif.job.allocation import Allocation
+from jaxsif.launch.launchers import load_launcher
 from jaxsif.layout.layout import Group, Layout
-from jaxsif.plan.command import render_command, render_notes, render_summary
+from jaxsif.plan.command import render_command, render_summary
 from jaxsif.plan.host import Host
-from jaxsif.plan.launchers import LOCAL, SRUN
-from jaxsif.plan.plan import LaunchPlan, build
-from jaxsif.runtime import Runtime
+from jaxsif.plan.launcher import LOCAL, Launcher
+from jaxsif.plan.notes import find_notes
+from jaxsif.plan.plan import Plan
 from jaxsif.settings.request import RunOptions
 
 JOB = Allocation("4711", 2, None, None, 4)
-HOST = Host(
-    True,
-    Runtime("apptainer", "APPTAINERENV_"),
-    "/sw/jax.sif",
-    "/usr/bin/python3",
-    "/sw/lib/jaxsif",
-    61234,
-    "0a1b",
-    0,
-    None,
-)
 PROGRAM = RunOptions(("python", "train.py"))
-PLAN = LaunchPlan(
-    SRUN, Layout((Group(2, 4, 4),), "one task per GPU"), ("srun", "--nodes=2"), ("a b", "$c"), (), (), False
-)
+PLAN = plan_for(PROGRAM)
+SRUN = PLAN.launcher
+
+
+def plan_with(argv: tuple[str, ...], variables: dict[str, str], unset: tuple[str, ...]) -> Plan:
+    """A plan without a container, with any words."""
+    launcher = SRUN._replace(argv=lambda _plan: argv, hides=lambda _layout, _host: ())
+    layout = Layout((Group(2, 4, 4),), "one task per GPU")
+    environment = Settled(variables, unset, {})
+    return PLAN._replace(launcher=launcher, layout=layout, container=None, environment=environment)
+
+
+WORDS_OF_SRUN = ("srun", "--nodes=2", "a b", "$c")
 
 
 @pytest.mark.parametrize(
-    ("changes", "line"),
+    ("variables", "unset", "line"),
     [
-        ({}, "srun --nodes=2 'a b' '$c'"),
-        ({"set_environ": (("A", "1"), ("B", "2 3,4"))}, "A=1 B='2 3,4' srun --nodes=2 'a b' '$c'"),
-        ({"unset_environ": ("http_proxy",)}, "env --unset=http_proxy srun --nodes=2 'a b' '$c'"),
-        (
-            {"set_environ": (("A", ""),), "unset_environ": ("b", "c")},
-            "env --unset=b --unset=c A='' srun --nodes=2 'a b' '$c'",
-        ),
+        ({}, (), "srun --nodes=2 'a b' '$c'"),
+        ({"A": "1", "B": "2 3,4"}, (), "A=1 B='2 3,4' srun --nodes=2 'a b' '$c'"),
+        ({}, ("http_proxy",), "env --unset=http_proxy srun --nodes=2 'a b' '$c'"),
+        ({"A": ""}, ("b", "c"), "env --unset=b --unset=c A='' srun --nodes=2 'a b' '$c'"),
     ],
     ids=["argv", "variables", "without a variable", "both"],
 )
-def test_command(changes: dict[str, object], line: str) -> None:
-    assert render_command(PLAN._replace(**changes)) == line  # type: ignore[arg-type]
+def test_command(variables: dict[str, str], unset: tuple[str, ...], line: str) -> None:
+    assert render_command(plan_with(WORDS_OF_SRUN, variables, unset)) == line
 
 
 # Any bytes that a process can be given, as Python has them in its own argv and environment.
@@ -74,13 +73,8 @@ SHOW = (
 def test_a_shell_takes_the_command_back(
     shell: str, words: list[str], variables: dict[str, str], removed: set[str]
 ) -> None:
-    launch_argv = (sys.executable, "-ISc", SHOW)
-    plan = PLAN._replace(
-        launch_argv=launch_argv,
-        task_argv=tuple(words),
-        set_environ=tuple(variables.items()),
-        unset_environ=tuple(sorted(removed)),
-    )
+    argv = (sys.executable, "-ISc", SHOW, *words)
+    plan = plan_with(argv, variables, tuple(sorted(removed)))
     environ = {"PATH": os.defpath, "T_kept_one": "as it was", **dict.fromkeys(removed, "to be removed")}
     shown = subprocess.run(
         [shell, "-c", os.fsencode(render_command(plan))], env=environ, stdout=subprocess.PIPE, check=True
@@ -94,25 +88,27 @@ def test_a_shell_takes_the_command_back(
 
 
 @pytest.mark.parametrize(
-    ("changes", "first_line"),
+    ("layout", "launcher", "first_line"),
     [
-        ({}, "jaxsif: 2 node(s), 4 task(s) a node, 4 GPU(s) a node by srun (one task per GPU); image from --image"),
         (
-            {"layout": Layout((Group(None, None, None),), "Slurm's default")},
-            "jaxsif: one task by srun (Slurm's default); image from --image",
+            Layout((Group(2, 4, 4),), "one task per GPU"),
+            SRUN,
+            "2 node(s), 4 task(s) a node, 4 GPU(s) a node by srun (one task per GPU)",
         ),
+        (Layout((Group(None, None, None),), "Slurm's default"), SRUN, "one task by srun (Slurm's default)"),
         (
-            {"launcher": LOCAL, "layout": Layout((Group(1, 2, 0),), "--ntasks-per-node")},
-            "jaxsif: 1 node(s), 2 task(s) a node, 0 GPU(s) a node on this machine (--ntasks-per-node); "
-            "image from --image",
+            Layout((Group(1, 2, 0),), "--ntasks-per-node"),
+            load_launcher(LOCAL),
+            "1 node(s), 2 task(s) a node, 0 GPU(s) a node on this machine (--ntasks-per-node)",
         ),
     ],
     ids=["srun", "Slurm decides", "local"],
 )
-def test_summary(changes: dict[str, object], first_line: str) -> None:
-    plan = PLAN._replace(**changes)  # type: ignore[arg-type]
-    each = "  # one of 2 process(es)" if plan.launcher == LOCAL else ""
-    assert render_summary(plan, "--image") == f"{first_line}\njaxsif: srun --nodes=2 'a b' '$c'{each}"
+def test_summary(layout: Layout, launcher: Launcher, first_line: str) -> None:
+    plan = PLAN._replace(layout=layout, launcher=launcher)
+    line = f"jaxsif: {first_line}; image from JAX_IMAGE (environment)\njaxsif: {render_command(plan)}"
+    assert render_summary(plan) == line
+    assert line.endswith("  # one of 2 process(es)") == (launcher.name == LOCAL)
 
 
 FEW_CPUS = "warning: 2 tasks on each node share 1 CPU(s): allocate with --cpus-per-gpu or --cpus-per-task"
@@ -122,10 +118,10 @@ NO_RUNTIME = "warning: no container runtime here: running in this machine's own 
 @pytest.mark.parametrize(
     ("host", "allocation", "options", "notes"),
     [
-        (HOST, None, {"time": "5"}, ()),
-        (HOST, JOB, {"nodes": 1}, ()),
+        (LOGIN_NODE, None, {"time": "5"}, ()),
+        (LOGIN_NODE, JOB, {"nodes": 1}, ()),
         (
-            HOST,
+            LOGIN_NODE,
             JOB,
             {"time": "5", "constraint": "fast"},
             (
@@ -133,14 +129,19 @@ NO_RUNTIME = "warning: no container runtime here: running in this machine's own 
                 "warning: --constraint has no effect inside job 4711",
             ),
         ),
-        (HOST, JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, (FEW_CPUS,)),
-        (HOST, JOB._replace(cpus=((4, 2),)), {}, ()),
-        (HOST, JOB._replace(cpus=((2, 2),)), {"gpus_per_node": "2"}, ()),
-        (HOST._replace(srun=False, gpus=2), None, {}, ("no Slurm here: starting 2 local process(es)",)),
-        (HOST._replace(srun=False), None, {}, ("no Slurm here: starting 1 local process(es)",)),
-        (HOST._replace(srun=False, runtime=None), None, {"launcher": LOCAL}, (NO_RUNTIME,)),
-        (HOST, None, {"launcher": LOCAL, "partition": "gpu"}, ("warning: --partition has no effect without Slurm",)),
-        (HOST, None, {"launcher": LOCAL, "partition": "gpu", "sources": {"partition": "FILE"}}, ()),
+        (LOGIN_NODE, JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, (FEW_CPUS,)),
+        (LOGIN_NODE, JOB._replace(cpus=((4, 2),)), {}, ()),
+        (LOGIN_NODE, JOB._replace(cpus=((2, 2),)), {"gpus_per_node": "2"}, ()),
+        (WORKSTATION, None, {}, ("no Slurm here: starting 2 local process(es)",)),
+        (WORKSTATION._replace(gpus=0), None, {}, ("no Slurm here: starting 1 local process(es)",)),
+        (LAPTOP, None, {"launcher": LOCAL}, (NO_RUNTIME,)),
+        (
+            LOGIN_NODE,
+            None,
+            {"launcher": LOCAL, "partition": "gpu"},
+            ("warning: --partition has no effect without Slurm",),
+        ),
+        (LOGIN_NODE, None, {"launcher": LOCAL, "partition": "gpu", "sources": {"partition": "FILE"}}, ()),
     ],
     ids=[
         "outside a job",
@@ -157,6 +158,5 @@ NO_RUNTIME = "warning: no container runtime here: running in this machine's own 
     ],
 )
 def test_notes(host: Host, allocation: Allocation | None, options: dict[str, object], notes: tuple[str, ...]) -> None:
-    request = PROGRAM._replace(**options)  # type: ignore[arg-type]
-    plan = build(request, host, allocation, {})
-    assert render_notes(request, plan, host, allocation) == notes
+    asked = PROGRAM._replace(**options)  # type: ignore[arg-type]
+    assert find_notes(plan_for(asked, host._replace(allocation=allocation))) == notes

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from hosts import LOGIN_NODE, plan_for
 
 from jaxsif.job.allocation import Allocation
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.layout.topology import Near
 from jaxsif.plan.map import render_map
-from jaxsif.plan.plan import SRUN, LaunchPlan
+from jaxsif.plan.plan import Plan
+from jaxsif.settings.request import RunOptions
 
 JOB = Allocation("4711", 3, None, None, 4, nodelist="gpu[07-09]")
 
 
-def plan(layout: Layout, *options: str) -> LaunchPlan:
-    return LaunchPlan(SRUN, layout, ("srun", *options), (), (), (), False)
+def plan(layout: Layout, *options: str) -> Plan:
+    asked = RunOptions(("x",), srun_args=options)
+    return plan_for(asked, LOGIN_NODE._replace(allocation=JOB))._replace(layout=layout)
 
 
 def test_whole_map_on_a_node_of_the_step() -> None:
     layout = Layout((Group(2, 2, 4, 16), Group(1, 1, 2, 8)), "--ntasks-per-node", uneven=True)
     near = (Near(0, ("mlx5_0",)), Near(0, ("mlx5_0",)), Near(1, ("mlx5_1",)), Near(1, ("mlx5_1",)))
     assert (
-        render_map(plan(layout), JOB, near)
+        render_map(plan(layout), near)
         == """\
 5 process(es) on 3 node(s)
 
@@ -51,4 +54,4 @@ NIC: the nearest on this node; NUMA nodes: GPU 0: 0, GPU 1: 0, GPU 2: 1, GPU 3: 
     ids=["one each", "some nodes", "cyclic", "GPUs unknown", "no GPUs", "bound", "shared"],
 )
 def test_rows(layout: Layout, options: tuple[str, ...], row: str) -> None:
-    assert row in render_map(plan(layout, *options), JOB, None).splitlines()
+    assert row in render_map(plan(layout, *options), None).splitlines()

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import pytest
+from hosts import CONTAINER, LAPTOP, LOGIN_NODE, WORKSTATION, launch_words, plan_for
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.job.allocation import Allocation
+from jaxsif.plan.container import Container, Staged
 from jaxsif.plan.host import Host
-from jaxsif.plan.launchers import LOCAL, SRUN, choose_launcher
-from jaxsif.plan.plan import LaunchPlan, build
-from jaxsif.runtime import Runtime
+from jaxsif.plan.launcher import LOCAL, SRUN, choose_launcher
+from jaxsif.plan.plan import Plan
 from jaxsif.settings.request import RunOptions
 
 JOB = Allocation("4711", 2, None, None, 4)
 ITS_OWN_TASKS = JOB._replace(ntasks=8, ntasks_per_node=4)
-APPTAINER = Runtime("apptainer", "APPTAINERENV_")
-LOGIN_NODE = Host(True, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, "0a1b", 0, None)
-LOGIN_NODE = LOGIN_NODE._replace(nonces=("2c3d", "4e5f"))
-WORKSTATION = Host(False, APPTAINER, "/sw/jax.sif", "/usr/bin/python3", "/sw/lib/jaxsif", 61234, "0a1b", 2, None)
-LAPTOP = Host(False, None, None, "/usr/bin/python3", "/home/a/jaxsif", 61234, "0a1b", 0, None)
 PROGRAM = RunOptions(("python", "train.py"))
 
 
-def plan_of(host: Host, allocation: Allocation | None = None, **options: object) -> LaunchPlan:
-    return build(PROGRAM._replace(**options), host, allocation, {})  # type: ignore[arg-type]
+def plan_of(
+    host: Host, allocation: Allocation | None = None, container: Container = CONTAINER, **options: object
+) -> Plan:
+    asked = PROGRAM._replace(**options)  # type: ignore[arg-type]
+    return plan_for(asked, host._replace(allocation=allocation), container)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,7 @@ ALWAYS = ("srun", "--export=ALL", "--kill-on-bad-exit=1")
     ],
 )
 def test_options_of_srun(allocation: Allocation | None, options: dict[str, object], argv: tuple[str, ...]) -> None:
-    assert plan_of(LOGIN_NODE, allocation, **options).launch_argv == (*ALWAYS, *argv)
+    assert launch_words(plan_of(LOGIN_NODE, allocation, **options)) == (*ALWAYS, *argv)
 
 
 SPARE = JOB._replace(cpus=((2, 2),))  # fewer CPUs than GPUs
@@ -136,29 +135,28 @@ ROOMY = JOB._replace(cpus=((64, 2),))
 def test_options_for_cpus(
     allocation: Allocation | None, options: dict[str, object], cpu_options: tuple[str, ...]
 ) -> None:
-    argv = plan_of(LOGIN_NODE, allocation, **options).launch_argv
+    argv = launch_words(plan_of(LOGIN_NODE, allocation, **options))
     others = ("srun", "--export", "--kill", "--quit", "--nodes", "--ntasks", "--gpus-per-node")
     assert tuple(option for option in argv if not option.startswith(others)) == cpu_options
 
 
 def test_options_for_cpus_stand_before_the_users_own_which_srun_prefers() -> None:
-    argv = plan_of(
-        LOGIN_NODE, SPARE, gpus_per_node="2", ntasks_per_node=1, srun_args=("--cpus-per-task=2",)
-    ).launch_argv
-    assert argv[-3:] == ("--exact", "--cpus-per-task=1", "--cpus-per-task=2")
+    options = {"gpus_per_node": "2", "ntasks_per_node": 1, "srun_args": ("--cpus-per-task=2",)}
+    plan = plan_of(LOGIN_NODE, SPARE, **options)
+    assert plan.cpus_per_task == 2
+    assert launch_words(plan)[-3:] == ("--exact", "--cpus-per-task=1", "--cpus-per-task=2")
 
 
 def test_task_argv_in_a_container() -> None:
     plan = plan_of(LOGIN_NODE, binds=("/scratch", "/data:/in:ro"), containers="task")
-    binds = ("--bind", "/sw/lib/jaxsif/task:/opt/jaxsif/task:ro", "--bind", "/scratch", "--bind", "/data:/in:ro")
-    engine = ("apptainer", "--quiet", "run", "--nv", "--no-eval", *binds, "/sw/jax.sif")
+    binds = ("--bind", "/sw/jaxsif/lib/jaxsif/task:/opt/jaxsif/task:ro", "--bind", "/scratch", "--bind", "/data:/in:ro")
+    engine = ("apptainer", "--quiet", "run", "--nv", "--no-eval", *binds, "/sw/containers/jax.sif")
     assert plan.task_argv == (*engine, "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
-    assert plan.argv == plan.launch_argv + plan.task_argv
 
 
 def test_tasks_of_a_node_share_a_container() -> None:
-    share = ("/usr/bin/python3", "-IS", "/sw/lib/jaxsif/node/share.py", "apptainer", "--quiet", "run")
-    program = ("/sw/jax.sif", "--", "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
+    share = ("/usr/bin/python3", "-IS", "/sw/jaxsif/lib/jaxsif/node/share.py", "apptainer", "--quiet", "run")
+    program = ("/sw/containers/jax.sif", "--", "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
     for tasks in (None, 2):  # None: Slurm decides, and the node will see
         argv = plan_of(LOGIN_NODE, ntasks_per_node=tasks).task_argv
         assert (argv[:6], argv[-6:]) == (share, program)
@@ -171,7 +169,7 @@ def test_one_task_has_a_container_of_its_own() -> None:
 def test_task_argv_without_a_container() -> None:
     plan = plan_of(LAPTOP)
     assert plan.argv == ("/bin/sh", "/home/a/jaxsif/task/start.sh", "python", "train.py")
-    assert ("JAXSIF_COORDINATOR_PORT", "61234") in plan.set_environ  # under its own name, for there is no runtime
+    assert plan.variables["JAXSIF_COORDINATOR_PORT"] == "61234"  # under its own name, for there is no runtime
 
 
 @pytest.mark.parametrize(
@@ -216,7 +214,7 @@ def test_local_more_tasks_than_gpus_refused() -> None:
 
 def test_env_comes_over_jaxsifs_own_variables_and_its_last_value_counts() -> None:
     env = (("JAXSIF_COORDINATOR_PORT", "7"), ("A", "1"), ("A", "2"))
-    variables = dict(plan_of(LOGIN_NODE, env=env).set_environ)
+    variables = plan_of(LOGIN_NODE, env=env).variables
     assert variables["APPTAINERENV_JAXSIF_COORDINATOR_PORT"] == "7"
     assert variables["APPTAINERENV_A"] == "2"
 
@@ -224,19 +222,19 @@ def test_env_comes_over_jaxsifs_own_variables_and_its_last_value_counts() -> Non
 def test_what_the_task_shim_is_told_of_the_coordinator() -> None:
     options = {"node_address": "%N-ib", "init_timeout": 600, "heartbeat_timeout": 20, "shutdown_timeout": 30}
     told = ("INIT_TIMEOUT=600", "HEARTBEAT_TIMEOUT=20", "SHUTDOWN_TIMEOUT=30", "NODE_ADDRESS=%N-ib")
-    variables = [f"{name}={value}" for name, value in plan_of(LOGIN_NODE, **options).set_environ]
+    variables = [f"{name}={value}" for name, value in plan_of(LOGIN_NODE, **options).variables.items()]
     assert {f"APPTAINERENV_JAXSIF_{one}" for one in told} <= set(variables)
     # On one machine there is no other network, whatever a variable or a file says.
     assert "APPTAINERENV_JAXSIF_NODE_ADDRESS=" in [
-        f"{name}={value}" for name, value in plan_of(WORKSTATION, **options).set_environ
+        f"{name}={value}" for name, value in plan_of(WORKSTATION, **options).variables.items()
     ]
 
 
 def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> None:
     environ = {"https_proxy": "http://p:3128", "JAX_ENABLE_PREEMPTION_SERVICE": "1"}
-    plan = build(PROGRAM, LOGIN_NODE, None, environ)
-    assert plan.unset_environ == ("https_proxy",)
-    assert dict(plan.set_environ) == {
+    plan = plan_for(PROGRAM, environ=environ)
+    assert plan.unset == ("https_proxy",)
+    assert plan.variables == {
         "JAXSIF_STEP": "0a1b",
         "HTTPS_PROXY": "http://p:3128",
         "APPTAINERENV_PYTHONNOUSERSITE": "1",
@@ -268,8 +266,8 @@ def test_in_a_step_others_are_overlapped() -> None:
 @pytest.mark.parametrize("word", ["--output=log-%t.txt", "--error", "-o", "-elog", "--pty"])
 def test_no_reports_into_files_and_terminals(word: str) -> None:
     """Nobody would take them out there."""
-    plan = build(RunOptions(("x",), srun_args=(word,)), LOGIN_NODE, JOB, {})
-    assert dict(plan.set_environ)["APPTAINERENV_JAXSIF_REPORT"] == ""
+    plan = plan_for(RunOptions(("x",), srun_args=(word,)), LOGIN_NODE._replace(allocation=JOB))
+    assert plan.variables["APPTAINERENV_JAXSIF_REPORT"] == ""
     assert plan.nonces == ()
 
 
@@ -277,29 +275,30 @@ def test_no_reports_into_files_and_terminals(word: str) -> None:
 def test_tasks_get_the_nonces_that_the_reader_knows(environ: dict[str, str]) -> None:
     """A run in a run has its own; --env does not change them."""
     options = RunOptions(("x",), srun_args=("--overlap",), env=(("JAXSIF_REPORT", "1"),))
-    plan = build(options, LOGIN_NODE, JOB, environ)
-    assert dict(plan.set_environ)["APPTAINERENV_JAXSIF_REPORT"] == ":".join(plan.nonces) == "2c3d:4e5f"
+    plan = plan_for(options, LOGIN_NODE._replace(allocation=JOB, environ=environ))
+    assert plan.variables["APPTAINERENV_JAXSIF_REPORT"] == ":".join(plan.nonces) == "2c3d:4e5f"
 
 
 def launch_argv(job: Allocation, options: dict[str, object]) -> tuple[str, ...]:
     """srun and its options, for a program in `job`."""
-    return build(RunOptions(("x",), **options), LOGIN_NODE, job, {}).launch_argv  # type: ignore[arg-type]
+    asked = RunOptions(("x",), **options)  # type: ignore[arg-type]
+    return launch_words(plan_for(asked, LOGIN_NODE._replace(allocation=job)))
 
 
-STAGED = LOGIN_NODE._replace(image="/tmp/jaxsif-1/0a", staged=("sha256:0a", "/sw/jax.sif"))
+STAGED = CONTAINER._replace(staged=Staged("/tmp/jaxsif-1/0a", "sha256:0a"))
 
 
 @pytest.mark.parametrize(
-    ("host", "options", "words"),
+    ("container", "options", "words"),
     [
-        (LOGIN_NODE, {"ntasks_per_node": 2}, ["share.py", "apptainer"]),
-        (LOGIN_NODE, {"ntasks_per_node": 1}, ["apptainer"]),
-        (LOGIN_NODE, {"ntasks_per_node": 2, "containers": "task"}, ["apptainer"]),
+        (CONTAINER, {"ntasks_per_node": 2}, ["share.py", "apptainer"]),
+        (CONTAINER, {"ntasks_per_node": 1}, ["apptainer"]),
+        (CONTAINER, {"ntasks_per_node": 2, "containers": "task"}, ["apptainer"]),
         (STAGED, {"ntasks_per_node": 1}, ["share.py", "--staged", "apptainer"]),
         (STAGED, {"ntasks_per_node": 2, "containers": "task"}, ["share.py", "--alone", "--staged", "apptainer"]),
     ],
 )
-def test_what_starts_the_container(host: Host, options: dict[str, object], words: list[str]) -> None:
+def test_what_starts_the_container(container: Container, options: dict[str, object], words: list[str]) -> None:
     """A staged image is looked at, also where each task has a container of its own."""
-    found = [word.rpartition("/")[2] for word in plan_of(host, JOB, **options).argv]
+    found = [word.rpartition("/")[2] for word in plan_of(LOGIN_NODE, JOB, container, **options).argv]
     assert [word for word in found if word in ("share.py", "--alone", "--staged", "apptainer")] == words

@@ -5,16 +5,16 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from hosts import LOGIN_NODE
+from hosts import CONTAINER, plan_for
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.errors import JaxsifError
 from jaxsif.layout.layout import Group, Layout
-from jaxsif.plan.plan import build
 from jaxsif.plan.script import (
     Foreign,
     JobOptions,
+    Script,
     judge_image,
     name_job,
     quote_directive,
@@ -22,7 +22,7 @@ from jaxsif.plan.script import (
 )
 from jaxsif.settings.request import RunOptions
 
-HOST = LOGIN_NODE._replace(image="/sw/jax.sif", package="/sw/lib/jaxsif")
+CACHED = CONTAINER._replace(cache="/home/a/.cache/c")
 JOB, NOTHING = JobOptions("a"), Foreign()
 
 
@@ -34,8 +34,9 @@ TWO_OF_FOUR = layout(2, 2, 4)
 
 
 def script(run: RunOptions, job: JobOptions = JOB, foreign: Foreign = NOTHING) -> str:
-    host = HOST._replace(cache="/home/a/.cache/c")
-    return render_script(run, job, build(run, host, None, {}), host, foreign)
+    plan = plan_for(run, container=CACHED)
+    assert plan.container
+    return render_script(Script(plan, plan.container, job, foreign))
 
 
 def read_directive(line: str) -> list[str]:
@@ -132,7 +133,7 @@ def test_nothing_internal_is_in_a_script() -> None:
     """No protocol between the launcher and the tasks, no path of the launcher, no port of this moment."""
     text = script(RunOptions(("true",), gpus_per_node="4"))
     text = text.replace("APPTAINERENV_JAXSIF_LAYOUT", "")  # by it, our images give each task its GPUs
-    assert not any(word in text for word in ("JAXSIF", HOST.package, HOST.python, HOST.step, str(HOST.port)))
+    assert not any(word in text for word in ("JAXSIF", "/sw/jaxsif/lib", "/usr/bin/python3", "0a1b", "61234"))
 
 
 def test_each_name_of_the_node_in_an_address_counts() -> None:

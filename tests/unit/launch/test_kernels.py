@@ -7,30 +7,29 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hosts import LOGIN_NODE
+from hosts import CONTAINER, WORKSTATION, plan_for
 
+from jaxsif.container.allowed import Allowed
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images.file import find_state
-from jaxsif.launch.jupyter import find_module, install_kernel
-from jaxsif.plan.host import Host
-from jaxsif.plan.plan import build
+from jaxsif.launch.kernels import find_kernel, find_module, install_kernel
+from jaxsif.plan.container import Container
+from jaxsif.plan.kernel import render_kernel
 from jaxsif.runtime import Runtime
 from jaxsif.settings.request import RunOptions
 from jaxsif.task.jupyter import find_port, listens, tell
 
-HOST = LOGIN_NODE._replace(
-    srun=False,
-    runtime=Runtime("singularity", "SINGULARITYENV_"),
-    image="/sw/jax.sif",
-    package="/sw/lib/jaxsif",
-    layers=("/home/a/jupyter.0.sqfs",),
-)
+RUNTIME = Runtime("singularity", "SINGULARITYENV_")
+IMAGE = CONTAINER._replace(image="/sw/jax.sif", layers=("/home/a/jupyter.0.sqfs",))
 RUN = RunOptions(("python3",), binds=("/scratch",), env=(("XLA_FLAGS", "--a --b=c,d"),))
 
 
-def install(name: str = "jax", host: Host = HOST, **environ: str) -> Path:
-    plan = build(RUN, host, None, environ)
-    return install_kernel(name, RUN, host, plan, "/opt/bin/singularity", environ)
+def install(name: str = "jax", container: Container = IMAGE, **environ: str) -> Path:
+    path = find_kernel(name, environ)
+    plan = plan_for(RUN, WORKSTATION._replace(runtime=RUNTIME), container, environ)
+    assert plan.container
+    install_kernel(path, render_kernel(name, plan, plan.container, "/opt/bin/singularity"))
+    return path
 
 
 def test_a_kernel_is_the_image_with_its_layers(tmp_path: Path) -> None:
@@ -46,9 +45,9 @@ def test_a_kernel_is_the_image_with_its_layers(tmp_path: Path) -> None:
 
 
 def test_under_a_policy_a_kernel_compares_the_image_at_each_start(tmp_path: Path) -> None:
-    path = install(host=HOST._replace(allowed=("sha256:0123", "1:2:3")), HOME=str(tmp_path))
+    path = install(container=IMAGE._replace(allowed=Allowed("sha256:0123", "1:2:3")), HOME=str(tmp_path))
     argv = json.loads(path.read_text())["argv"]
-    share = ["/usr/bin/python3", "-IS", "/sw/lib/jaxsif/node/share.py", "--alone"]
+    share = ["/usr/bin/python3", "-IS", "/sw/jaxsif/lib/jaxsif/node/share.py", "--alone"]
     assert argv[:8] == [*share, "--allowed", "sha256:0123", "1:2:3", "/sw/jax.sif"]
     assert argv[8] == "/opt/bin/singularity"
     assert argv[-6:] == ["--", "python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -66,9 +65,9 @@ def test_under_a_policy_jupyter_is_looked_for_in_the_image_that_was_allowed(
         return subprocess.CompletedProcess((), 0, "notebook\n", "")
 
     monkeypatch.setattr("jaxsif.process.captured", captured)
-    host = HOST._replace(image=str(image))
-    assert find_module(("jupyterlab", "notebook"), host, {}) == "notebook"
-    allowed = host._replace(allowed=("sha256:0123", find_state(str(image))))
+    container = IMAGE._replace(image=str(image))
+    assert find_module(("jupyterlab", "notebook"), container, {}) == "notebook"
+    allowed = container._replace(allowed=Allowed("sha256:0123", find_state(str(image))))
     with pytest.raises(HostError, match="the image changed while the policy looked at it"):
         find_module(("jupyterlab", "notebook"), allowed, {})
 

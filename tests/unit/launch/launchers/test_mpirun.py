@@ -5,26 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from executables import executable
+from hosts import WORKSTATION, launch_words, plan_for
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.probe import probe
-from jaxsif.plan import mpirun
-from jaxsif.plan.command import render_notes
+from jaxsif.launch.launchers.mpirun import choose_variables
+from jaxsif.launch.pipeline import prepare
 from jaxsif.plan.host import Host
+from jaxsif.plan.host_list import HostList, parse_hosts
 from jaxsif.plan.map import render_map
-from jaxsif.plan.plan import build
-from jaxsif.runtime import Runtime
+from jaxsif.plan.notes import find_notes
+from jaxsif.plan.plan import Plan
 from jaxsif.settings.request import RunOptions
 
-RUNTIME = Runtime("apptainer", "APPTAINERENV_")
-LAUNCHER = Host(False, RUNTIME, "/sw/jax.sif", "python3", "/sw/lib/jaxsif", 61234, "0a1b", 0, None)
+LAUNCHER = WORKSTATION._replace(gpus=0)
 PROGRAM = RunOptions(("true",), launcher="mpirun")
 JOB = Allocation("4711", 2, None, None, 4)
 
 
 def host(hosts: str, gpus: int = 0) -> Host:
-    return LAUNCHER._replace(hosts=mpirun.parse_hosts(hosts, "--hosts"), hosts_source="--hosts", gpus=gpus)
+    return LAUNCHER._replace(host_list=parse_hosts(hosts, "--hosts"), gpus=gpus)
+
+
+def plan_of(there: Host, allocation: Allocation | None = None, **options: object) -> Plan:
+    asked = PROGRAM._replace(**options)  # type: ignore[arg-type]
+    return plan_for(asked, there._replace(allocation=allocation))
 
 
 @pytest.mark.parametrize(
@@ -55,15 +61,15 @@ def host(hosts: str, gpus: int = 0) -> Host:
     ],
 )
 def test_layout(there: Host, allocation: Allocation | None, options: dict[str, object], placed: str, why: str) -> None:
-    plan = build(PROGRAM._replace(**options), there, allocation, {})  # type: ignore[arg-type]
-    assert plan.launch_argv[:3] == ("mpirun", "--host", placed)
+    plan = plan_of(there, allocation, **options)
+    assert launch_words(plan)[:3] == ("mpirun", "--host", placed)
     assert plan.layout.why == why
 
 
 @pytest.mark.parametrize(("options", "gpus"), [({}, "-"), ({"gpus_per_node": "2"}, "2")])
 def test_each_node_hands_out_its_own_gpus_unless_told(options: dict[str, object], gpus: str) -> None:
-    plan = build(PROGRAM._replace(**options), host("a,b", gpus=2), None, {})  # type: ignore[arg-type]
-    assert plan.launch_argv[-3:] == ("a,b", "2", gpus)
+    plan = plan_of(host("a,b", gpus=2), **options)
+    assert launch_words(plan)[-3:] == ("a,b", "2", gpus)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,7 @@ def test_each_node_hands_out_its_own_gpus_unless_told(options: dict[str, object]
 )
 def test_refused(there: Host, options: dict[str, object], text: str) -> None:
     with pytest.raises(JaxsifError) as caught:
-        build(PROGRAM._replace(**options), there, None, {})  # type: ignore[arg-type]
+        plan_of(there, **options)
     assert (caught.value.what, caught.value.where) == (text, "--hosts")
 
 
@@ -84,19 +90,33 @@ def test_different_numbers_of_tasks_are_refused() -> None:
     job = JOB._replace(gpus_per_node=None, gpus=4)
     there = host("a,b")._replace(job_gpus=((3, 1), (1, 1)))
     with pytest.raises(JaxsifError, match="mpirun starts the same number of tasks on each node"):
-        build(PROGRAM._replace(per_gpu=True, allow_uneven=True), there, job, {})
-    plan = build(PROGRAM._replace(per_node=True, allow_uneven=True), there, job, {})
-    assert plan.launch_argv[:3] == ("mpirun", "--host", "a:1,b:1")
+        plan_of(there, job, per_gpu=True, allow_uneven=True)
+    plan = plan_of(there, job, per_node=True, allow_uneven=True)
+    assert launch_words(plan)[:3] == ("mpirun", "--host", "a:1,b:1")
 
 
 def test_options_of_another_launcher_are_told() -> None:
-    request = PROGRAM._replace(launcher="local", hosts="a", srun_args=("--mem=0",), gpu_bind="none", cpus_per_task=2)
-    plan = build(request, LAUNCHER, None, {})
-    names = ("srun-args", "gpu-bind", "cpus-per-task", "hosts")
-    told = render_notes(request, plan, LAUNCHER, None)
+    asked = PROGRAM._replace(launcher="local", hosts="a", srun_args=("--mem=0",), gpu_bind="none", cpus_per_task=2)
+    names = ("cpus-per-task", "gpu-bind", "srun-args", "hosts")
+    told = find_notes(plan_for(asked, LAUNCHER))
     assert told == tuple(f"warning: --{name} has no effect with --launcher local" for name in names)
-    of_a_file = request._replace(sources={name: f"run.{name} in FILE" for name in names})
-    assert render_notes(of_a_file, plan, LAUNCHER, None) == ()
+    of_a_file = asked._replace(sources={name: f"run.{name} in FILE" for name in names})
+    assert find_notes(plan_for(of_a_file, LAUNCHER)) == ()
+
+
+def test_variables() -> None:
+    own = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "CUDA_VISIBLE_DEVICES", "PWD", "_", "PBS_JOBID")
+    environ = dict.fromkeys((*own, "HOME", "_CE_CONDA", "BASH_FUNC_ml%%", "http_proxy", "HTTP_PROXY"), "")
+    chosen = choose_variables(plan_of(host("a")._replace(environ=environ)))
+    assert chosen[:4] == ("HOME", "_CE_CONDA", "HTTP_PROXY", "JAXSIF_STEP")
+    assert not {*own, "BASH_FUNC_ml%%", "http_proxy"}.intersection(chosen)
+
+
+def look(environ: dict[str, str], **said: object) -> HostList:
+    """The hosts that are found with these options and variables."""
+    allocation = Allocation.from_environ(environ)
+    said = {"launcher": "mpirun", "compile_cache": False, **said}
+    return prepare(said, ("true",), allocation, environ, print).host.host_list
 
 
 @pytest.fixture
@@ -105,8 +125,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jax.sif/.singularity.d").mkdir(parents=True)
     for name in ("mpirun", "apptainer"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
+        executable(tmp_path / name)
     (tmp_path / "hosts").write_text("c slots=2\nd slots=2\n")
     return {"PATH": str(tmp_path)}
 
@@ -136,31 +155,31 @@ def test_where_hosts_come_from(
     environ: dict[str, str], options: dict[str, str], variables: dict[str, str], names: str, source: str
 ) -> None:
     environ.update(variables)
-    found, _ = probe(PROGRAM._replace(**options), None, Allocation.from_environ(environ), environ)  # type: ignore[arg-type]
-    assert (" ".join(one.name for one in found.hosts), found.hosts_source) == (names, source)
+    found = look(environ, **options)
+    assert (" ".join(found.slots), found.source) == (names, source)
 
 
 def test_no_hosts_is_this_one(environ: dict[str, str]) -> None:
-    found, _ = probe(PROGRAM, None, None, environ)
-    assert (len(found.hosts), found.hosts_source) == (1, "this host")
+    found = look(environ)
+    assert (len(found.slots), found.source) == (1, "this host")
 
 
 def test_hostfile_that_cannot_be_read(environ: dict[str, str]) -> None:
     with pytest.raises(JaxsifError, match="cannot read the hosts of none: No such file"):
-        probe(PROGRAM._replace(hostfile="none"), None, None, environ)
+        look(environ, hostfile="none")
 
 
 def test_nodes_may_have_other_gpus_than_this_one() -> None:
     """Each hands out its own, so no task may refuse to start because of their number."""
-    variables = dict(build(PROGRAM, host("a,b", gpus=4), None, {}).set_environ)
+    variables = plan_of(host("a,b", gpus=4)).variables
     assert variables["APPTAINERENV_JAXSIF_LAYOUT"] == "4:-(x2)"
 
 
 def test_options_of_the_layout_stand_before_slots() -> None:
-    plan = build(PROGRAM._replace(per_node=True), host("a:3,b:3"), None, {})
+    plan = plan_of(host("a:3,b:3"), per_node=True)
     assert (plan.layout.ntasks_per_node, plan.layout.why) == (1, "--per-node")
 
 
 def test_the_map_names_the_hosts() -> None:
-    plan = build(PROGRAM, host("a:1,b:1,c:1"), JOB._replace(nodes=3, nodelist="n[1-3]"), {})
-    assert "\na … c " in render_map(plan, JOB, None)
+    plan = plan_of(host("a:1,b:1,c:1"), JOB._replace(nodes=3, nodelist="n[1-3]"))
+    assert "\na … c " in render_map(plan, None)

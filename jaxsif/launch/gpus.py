@@ -1,0 +1,42 @@
+"""Whether a new job will have the GPUs that its image is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jaxsif.errors import HostError
+from jaxsif.plan.plan import Plan, given_variables
+
+_OPTIONS = ("--gpus", "--gres", "--tres-per-task", "-G")  # of srun and sbatch
+_VARIABLES = (
+    *("SLURM_GPUS", "SLURM_GRES", "SLURM_TRES_PER_TASK"),
+    *("SBATCH_GPUS", "SBATCH_GRES"),
+)
+
+
+def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], show: Callable[[str], None]) -> None:
+    """Say that a new job has no GPUs, where the image is for CUDA and nothing asks for any."""
+    if _asks_for_gpus(plan, sbatch_args) or plan.container is None:
+        return
+    from jaxsif.images.labels import read_labels  # 2 ms, and only before a job without GPUs
+
+    try:
+        flavour = read_labels(plan.container.image).get("io.jaxsif.flavour", "")
+    except (OSError, HostError):
+        return  # the job needs no labels
+    if flavour.startswith("cuda"):
+        show(
+            "the job gets no GPUs, because nothing asks for any:"
+            " pass --gpus-per-node=N, or --env JAX_PLATFORMS=cpu to silence this"
+        )
+
+
+def _asks_for_gpus(plan: Plan, sbatch_args: Sequence[str]) -> bool:
+    """Whether an option or a variable asks for GPUs, or JAX is told to use another platform."""
+    asked, environ = plan.asked, plan.host.environ
+    if asked.gpus_per_node or asked.gpus_per_task:
+        return True
+    words = [word for word in (*asked.srun_args, *sbatch_args) if word.startswith(_OPTIONS)]
+    names = [name for name in environ if name.startswith(_VARIABLES)]
+    platforms = {**environ, **given_variables(plan)}.get("JAX_PLATFORMS")
+    return bool(words or names or platforms)

@@ -1,0 +1,108 @@
+"""This machine alone: jaxsif starts the processes itself."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+
+from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.errors import JaxsifError
+from jaxsif.job.task_env import hand_out_gpus, identify
+from jaxsif.launch.children import Child, Reader
+from jaxsif.launch.look import count_gpus
+from jaxsif.layout.layout import Layout
+from jaxsif.layout.planner import plan_layout
+from jaxsif.lines import Lines
+from jaxsif.plan.host import Host
+from jaxsif.plan.launcher import LOCAL, Launcher, Words
+from jaxsif.plan.plan import Plan
+from jaxsif.settings.request import RunOptions
+
+
+def _look(_asked: RunOptions, host: Host) -> Host:
+    return host._replace(gpus=count_gpus(host.environ))
+
+
+def _layout(asked: RunOptions, host: Host) -> Layout:
+    if asked.nodes not in (None, 1):
+        remedy = "--nodes=1, or run it where srun is"
+        raise JaxsifError(f"{asked.nodes} nodes without Slurm", asked.source("nodes"), remedy)
+    gpus = str(host.gpus) if asked.gpus_per_node is None else asked.gpus_per_node
+    layout = plan_layout(asked._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None), None, None)
+    if layout.ntasks_per_node:
+        return layout
+    return layout._replace(
+        groups=(layout.groups[0]._replace(tasks=1),), why="one task without GPUs"
+    )
+
+
+def _name_nodes(_plan: Plan, _first: int, _count: int | None) -> str:
+    return "this machine"
+
+
+def _argv(plan: Plan) -> tuple[str, ...]:
+    """What each process executes."""
+    return plan.task_argv
+
+
+def _children(
+    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
+) -> list[Child]:
+    """One child per process, each with the variables by which Slurm would tell it who it is."""
+    count = plan.layout.ntasks_per_node or 1
+    gpus = hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), plan.layout.gpus_per_node or 0, 0)
+    children = []
+    for index in range(count):
+        variables = {**identify(index, count, ["localhost"], str(os.getpid())), **gpus}
+        variables["SLURMD_NODENAME"] = socket.gethostname()
+        reports = ReportFilter(plan.nonces, count, beside=seen)
+        label = _Labeller(index, reports) if plan.asked.label else None
+        read = stdout() if stdout else None
+        children.append(
+            Child(
+                plan.argv,
+                {**environ, **variables},
+                stderr=label.stderr if label else reports.feed,
+                stdout=label.stdout if label else read,
+                own_group=True,
+                stdin=index == 0,
+            )
+        )
+    return children
+
+
+class _Labeller:
+    """Prefixes whole lines with the process's number, and cuts long ones, as srun --label does."""
+
+    def __init__(self, index: int, reports: ReportFilter) -> None:
+        self._prefix = f"{index}: ".encode()
+        self._reports = reports
+        self._stdout, self._stderr = Lines(), Lines()
+
+    def stdout(self, data: bytes) -> bytes:
+        return self._label(self._stdout.feed(data))
+
+    def stderr(self, data: bytes) -> bytes:
+        shown = self._reports.feed(data)
+        lines = self._stderr.feed(shown) if shown else []
+        return self._label(lines if data else [*lines, *self._stderr.feed(b"")])
+
+    def _label(self, lines: Iterable[bytes]) -> bytes:
+        return b"".join(self._prefix + line + b"\n" for line in lines)
+
+
+LAUNCHER = Launcher(
+    LOCAL,
+    Words(
+        where="on this machine",
+        refuses="this machine",
+        look="the kernel's log tells of processes that it killed",
+    ),
+    spans_nodes=False,
+    look=_look,
+    layout=_layout,
+    argv=_argv,
+    name_nodes=_name_nodes,
+    children=_children,
+)

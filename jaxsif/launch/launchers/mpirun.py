@@ -1,0 +1,183 @@
+"""Open MPI starts the tasks, by mpirun."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+
+from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.job.nodelist import expand
+from jaxsif.launch.children import INSIST_ONCE, Child, Reader
+from jaxsif.launch.look import ask_for_gpus, count_gpus
+from jaxsif.layout.layout import Layout
+from jaxsif.layout.planner import plan_layout
+from jaxsif.plan.host import Host
+from jaxsif.plan.host_list import HOSTFILE_VARIABLES, HostList, parse_hostfile, parse_hosts
+from jaxsif.plan.launcher import Launcher, Words, name_ends
+from jaxsif.plan.mpirun import Output
+from jaxsif.plan.plan import Plan
+from jaxsif.process import find_executable
+from jaxsif.settings.request import RunOptions
+
+_MPIRUN = "mpirun"
+_LONGEST_HOSTFILE = 1 << 22  # characters, for as many hosts as there can be
+# What each node knows better, and what belongs to the start of Open MPI and of Slurm.
+_OWN = re.compile(
+    r"(OMPI|OPAL|PMIX|PRTE|PMI|SLURM|SLURMD|PBS|LSB|LS)_"
+    r"|(CUDA_VISIBLE_DEVICES|HOSTNAME|PWD|OLDPWD|SHLVL|_)$"
+)
+
+
+def _look(asked: RunOptions, host: Host) -> Host:
+    if not find_executable(_MPIRUN, host.environ):
+        source = asked.source("launcher")
+        raise HostError("mpirun is not on the PATH", source, "load Open MPI's module")
+    return host._replace(
+        gpus=count_gpus(host.environ),
+        job_gpus=ask_for_gpus(asked, host.allocation),
+        host_list=_find_hosts(asked, host),
+    )
+
+
+def _find_hosts(asked: RunOptions, host: Host) -> HostList:
+    """Return the hosts of an option, of the job that this is in, or this machine alone."""
+    if asked.hosts is not None:
+        return parse_hosts(asked.hosts, asked.source("hosts"))
+    if asked.hostfile is not None:
+        return _read_hostfile(asked.hostfile, asked.source("hostfile"))
+    if host.allocation:
+        source = "SLURM_JOB_NODELIST (environment)"
+        names = expand(host.environ.get("SLURM_JOB_NODELIST", ""), source)
+        return HostList(dict.fromkeys(names), source)
+    for variable in HOSTFILE_VARIABLES:
+        if host.environ.get(variable):
+            return _read_hostfile(host.environ[variable], f"{variable} (environment)")
+    return HostList({socket.gethostname(): None}, "this host")
+
+
+def _read_hostfile(path: str, source: str) -> HostList:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(_LONGEST_HOSTFILE + 1)
+    except OSError as error:
+        what = f"cannot read the hosts of {path}: {error.strerror}"
+        raise JaxsifError(what, source, "correct the path") from error
+    if len(text) > _LONGEST_HOSTFILE:
+        what = f"cannot read the hosts of {path}: more than {_LONGEST_HOSTFILE} characters"
+        raise JaxsifError(what, source, "name fewer hosts, each as NAME:SLOTS")
+    return parse_hostfile(text, f"{path}, of {source}")._replace(source=source)
+
+
+def _layout(asked: RunOptions, host: Host) -> Layout:
+    known = len(host.host_list.slots)
+    count = asked.nodes or known
+    if count > known:
+        hint = f"--nodes={known}, or name more hosts"
+        raise JaxsifError(f"{count} nodes, but {known} host(s)", host.host_list.source, hint)
+    slots = _find_slots(asked, host, count)
+    gpus = asked.gpus_per_node
+    if gpus is None and host.allocation is None and host.gpus:
+        gpus = str(host.gpus)  # the nodes are taken to be like this one
+    tasks = asked.ntasks_per_node or slots
+    wanted = asked._replace(nodes=count, ntasks_per_node=tasks, gpus_per_node=gpus, gpu_bind=None)
+    layout = plan_layout(wanted, host.allocation, host.job_gpus)
+    if slots:
+        layout = layout._replace(why=f"the slots of {host.host_list.source}")
+    elif not layout.ntasks_per_node:
+        layout = _one_task_each(layout)
+    if asked.gpus_per_node is None:
+        layout = layout._replace(gpus_assumed=True)  # each node hands out its own
+    return layout
+
+
+def _find_slots(asked: RunOptions, host: Host, count: int) -> int | None:
+    """Return how many slots each host has, where they say how many tasks there are."""
+    told = (asked.ntasks_per_node, asked.ntasks, asked.per_node, asked.per_gpu, asked.gpus_per_task)
+    if any(told) or asked.gpus_per_node is not None:
+        return None
+    slots = host.host_list.common_slots(count)
+    # Slots are often the cores.
+    return None if slots and slots > host.gpus > 0 else slots
+
+
+def _one_task_each(layout: Layout) -> Layout:
+    """Return the layout with one task on each node, where nothing says how many."""
+    if any(group.tasks for group in layout.groups):
+        remedy = "--ntasks-per-node=N, or --launcher srun"
+        what = "mpirun starts the same number of tasks on each node"
+        raise JaxsifError(what, layout.why, remedy)
+    groups = tuple(group._replace(tasks=1) for group in layout.groups)
+    return layout._replace(groups=groups, why="one task on each node")
+
+
+def _name_nodes(plan: Plan, first: int, count: int | None) -> str:
+    return name_ends(list(plan.host.host_list.slots)[first : first + (count or 1)])
+
+
+def _argv(plan: Plan) -> tuple[str, ...]:
+    """mpirun, its options, what tells each task who it is, and the task."""
+    nodes = list(plan.host.host_list.slots)[: plan.layout.nodes]
+    tasks = plan.layout.ntasks_per_node or 1
+    hosts = ",".join(f"{node}:{tasks}" for node in nodes)
+    argv = [_MPIRUN, "--host", hosts, "-np", str(len(nodes) * tasks)]
+    # A resource manager may have given fewer slots than a node has GPUs.
+    argv += ["--map-by", f"ppr:{tasks}:node:OVERSUBSCRIBE"]
+    argv += ["--bind-to", "none"]  # the default confines each process to one core
+    if plan.asked.label:
+        argv.append("--tag-output")
+    # By their names alone, -x takes variables with any value.
+    argv += [word for name in choose_variables(plan) for word in ("-x", name)]
+    gpus = "-" if plan.asked.gpus_per_node is None else str(plan.layout.gpus_per_node)
+    identify = (plan.host.python, "-IS", f"{plan.host.package}/node/mpi.py")
+    return (*argv, *identify, ",".join(nodes), str(tasks), gpus, *plan.task_argv)
+
+
+def choose_variables(plan: Plan) -> tuple[str, ...]:
+    """Return the names of the variables for the tasks: all, as with srun. mpirun passes none."""
+    unset = set(plan.unset)
+    known = [
+        name
+        for name in plan.host.environ
+        if name.isascii() and name.isidentifier() and name not in unset and not _OWN.match(name)
+    ]
+    return tuple(dict.fromkeys([*known, *plan.variables]))
+
+
+def _children(
+    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
+) -> list[Child]:
+    """mpirun, alone in its session: a second Ctrl-C would make it leave its tasks."""
+    out, err = Output(plan.asked.label), Output(plan.asked.label)
+
+    def stderr(data: bytes) -> bytes:
+        shown = err.feed(data)
+        shown = seen.feed(shown) if shown else b""
+        if data:
+            return shown
+        if err.complaint:
+            seen.errors.append(f"mpirun: error: {err.complaint}")
+        return shown + seen.feed(b"")
+
+    read = stdout() if stdout else None
+    show = out.feed if plan.asked.label else read
+    return [Child(plan.argv, environ, stderr, show, own_group=True, insist=INSIST_ONCE)]
+
+
+LAUNCHER = Launcher(
+    _MPIRUN,
+    Words(
+        where="by mpirun",
+        refuses="mpirun",
+        remedy="mpirun --host NODE hostname shows whether it reaches a node,"
+        " by ssh without a password",
+        look="what mpirun says above, and the node's log, tell of lost nodes",
+    ),
+    spans_nodes=True,
+    look=_look,
+    layout=_layout,
+    argv=_argv,
+    name_nodes=_name_nodes,
+    children=_children,
+)

@@ -1,0 +1,152 @@
+"""The stages of a run, for all commands that start programs; each is one function.
+
+settings -> look -> container -> plan -> run -> diagnose
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jaxsif.errors import PortTakenError, printable
+from jaxsif.job.allocation import Allocation
+from jaxsif.launch.children import Reader
+from jaxsif.launch.container import find_container
+from jaxsif.launch.launchers import load_launcher
+from jaxsif.launch.look import look
+from jaxsif.launch.ports import draw_coordinator, draw_name, plans_on_other_ports
+from jaxsif.launch.program import check_program
+from jaxsif.launch.run import diagnose, run_step
+from jaxsif.plan.container import Container
+from jaxsif.plan.host import Host
+from jaxsif.plan.launcher import SRUN, Launcher, choose_launcher
+from jaxsif.plan.plan import Plan, build
+from jaxsif.runtime import no_runtime
+from jaxsif.settings.config import Setting
+from jaxsif.settings.read import Settings, read_settings
+
+Show = Callable[[str], None]  # tells the user something
+
+
+class Prepared(NamedTuple):
+    """What was asked for and what is here: all that a plan is made of."""
+
+    settings: Settings
+    launcher: Launcher
+    host: Host
+    container: Container | None
+
+    def require_container(self) -> Container:
+        """Return the container; raises HostError on a machine without a runtime."""
+        if self.container is None:
+            raise no_runtime()
+        return self.container
+
+    def ask(self, **changes: Any) -> Prepared:
+        """Return the same with other attributes of RunOptions."""
+        asked = self.settings.asked._replace(**changes)
+        return self._replace(settings=self.settings._replace(asked=asked))
+
+
+def prepare(
+    said: Mapping[str, Any],
+    command: Sequence[str],
+    allocation: Allocation | None,
+    environ: Mapping[str, str],
+    show: Show,
+    fixed: Collection[str] = (),
+) -> Prepared:
+    """Do the first three stages: settings, look, container; raises JaxsifError.
+
+    `said` has what the command line says, by attribute. Options whose keys are in `fixed` mean
+    nothing to the command, whatever files and variables say of them.
+    """
+    settings = read_settings(said, command, environ, allocation is not None, fixed)
+    for line in settings.config.notes:
+        show(printable(line))
+    warn_of_secrets(settings.values, show)
+    host = look(allocation, environ)
+    launcher = load_launcher(choose_launcher(settings.asked.launcher, host.srun, allocation))
+    if launcher.spans_nodes and host.runtime is None:
+        raise no_runtime()
+    host = launcher.look(settings.asked, host)
+    container = find_container(settings, launcher, host, show)
+    if not any(word.startswith(("--chdir", "-D")) for word in settings.asked.srun_args):
+        check_program(settings.asked.command)
+    return Prepared(settings, launcher, host, container)
+
+
+def stage_image(prepared: Prepared, show: Show, dry_run: bool = False) -> Prepared:
+    """Bring the image to the nodes' own disks, where that is asked for; raises JaxsifError."""
+    settings, container = prepared.settings, prepared.container
+    if not settings.value("stage"):
+        return prepared
+    if prepared.launcher.name != SRUN or container is None:
+        show("warning: --stage has no effect without Slurm and an image")
+        return prepared
+    from jaxsif.launch.staging import plan_staging, stage_container
+
+    if dry_run:
+        staged, _ = plan_staging(settings, container, prepared.host)
+        if staged:
+            show("with --dry-run, nothing is staged")
+            container = container._replace(staged=staged)
+    else:
+        container = stage_container(settings, container, prepared.host, show)
+    return prepared._replace(container=container)
+
+
+def make_plan(prepared: Prepared, has_reader: bool = True) -> Plan:
+    """Do the fourth stage; raises JaxsifError for what cannot work.
+
+    The tasks report how they end unless there is nobody to read it.
+    """
+    asked, launcher = prepared.settings.asked, prepared.launcher
+    nonces = (draw_name(), draw_name()) if has_reader else ()
+    coordinator = draw_coordinator(asked, launcher)
+    return build(asked, launcher, prepared.host, prepared.container, coordinator, nonces)
+
+
+def run_plan(plan: Plan, show: Show, verbose: bool = False, stdout: Reader | None = None) -> int:
+    """Do the last two stages: run and diagnose. Return the exit status, or raise JaxsifError.
+
+    When the port turns out to be taken on the first task's node, start once more on another one.
+    Nobody could tell the other tasks of another port, and to ask the node before each start would
+    take longer than the start. The first task refuses before its program's first line; other tasks
+    may have run theirs.
+    """
+    others = plans_on_other_ports(plan)
+    while True:
+        try:
+            return diagnose(plan, run_step(plan, stdout), show, verbose)
+        except PortTakenError as error:
+            following = next(others, None) if _input_is_no_file() else None
+            if following is None:
+                raise
+            show(f"{error.what} ({error.where}): starting again with another")
+            plan = following
+
+
+def _input_is_no_file() -> bool:
+    """Whether standard input is a terminal or /dev/null, which a first start has not read empty."""
+    try:
+        return stat.S_ISCHR(os.fstat(0).st_mode)
+    except OSError:
+        return True  # closed
+
+
+def warn_of_secrets(values: Mapping[str, Setting], show: Show) -> None:
+    """Name the secrets of --env and of files, which others can read; only the user sees JAXSIF_ENV."""
+    env = values.get("env")
+    if env is None or env.source == "JAXSIF_ENV (environment)":
+        return
+    from jaxsif.settings.secret import find_secrets  # its patterns take a millisecond to compile
+
+    place = "the list of processes" if env.source == "--env" else env.source
+    for name in find_secrets(env.value):
+        show(
+            f"warning: {name} looks like a secret, and others may read its value in {place}:"
+            f" export {name}, and name it alone, as in --env {name}"
+        )

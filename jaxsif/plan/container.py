@@ -1,0 +1,74 @@
+"""The container that the tasks run in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from jaxsif.container.allowed import Allowed
+from jaxsif.plan.host import Host
+from jaxsif.runtime import TASK_FOLDER, Runtime
+
+
+class Staged(NamedTuple):
+    """The image on each node's own disk."""
+
+    path: str  # the unpacked image, or the file, on the nodes
+    digest: str
+
+
+class Container(NamedTuple):
+    """An image, and what is mounted over it."""
+
+    runtime: Runtime
+    image: str  # the path of the file or folder, which all nodes see
+    source: str = ""  # the option, variable or default that named it
+    binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
+    variables: Mapping[str, str] = MappingProxyType({})  # of the fabric's profile; --env has more
+    layers: tuple[str, ...] = ()  # files to mount over the image
+    cache: str = ""  # the folder of JAX's compile cache, which all nodes have; '' for none
+    staged: Staged | None = None
+    allowed: Allowed | None = None  # under a policy
+    alone: bool = False  # one container for each task, and not one for all tasks of a node
+
+    @property
+    def path(self) -> str:
+        """The image as the nodes read it."""
+        return self.staged.path if self.staged else self.image
+
+    @property
+    def mounts(self) -> tuple[tuple[str, str], ...]:
+        """The runtime's options for binds and layers, each with its value."""
+        binds = (("--bind", bind) for bind in self.binds)
+        return (*binds, *(("--overlay", f"{layer}:ro") for layer in self.layers))
+
+    def execute(self, program: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the words that run `program` in a container of its own."""
+        return self.runtime.run_argv(self.path, self.binds, program, self.layers)
+
+    def share(self, host: Host, program: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the words that run `program` in the container that jaxsif/node/share.py starts.
+
+        All tasks of a node share that one, unless each is to be alone. share.py looks at a staged
+        image, or at one that a policy allows, before it runs.
+        """
+        words = [host.python, "-IS", f"{host.package}/node/share.py"]
+        if self.alone:
+            words.append("--alone")
+        if self.staged:
+            words += ["--staged", self.staged.path, self.staged.digest, self.image]
+        elif self.allowed:
+            words += ["--allowed", self.allowed.digest, self.allowed.state, self.image]
+        return (*words, *self.execute(("--", *program)))
+
+    def start_task(
+        self, host: Host, tasks: int | None, command: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return what each of a node's `tasks` executes to run `command` under the task shim."""
+        task_bind = f"{host.package}/task:{TASK_FOLDER}:ro"
+        ours = self._replace(binds=(task_bind, *self.binds))
+        program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *command)
+        if self.staged or self.allowed or not (self.alone or tasks == 1):
+            return ours.share(host, program)
+        return ours.execute(program)

@@ -1,0 +1,52 @@
+"""What policies say of a container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hosts import CONTAINER, LOGIN_NODE
+from siffile import sha256, write_image
+
+from jaxsif.container.allowed import Allowed
+from jaxsif.errors import HostError
+from jaxsif.images.file import find_state
+from jaxsif.launch import container as containers
+from jaxsif.settings.config import Config, Setting, staff_files
+from jaxsif.settings.read import Settings
+from jaxsif.settings.request import RunOptions
+
+
+def test_under_a_policy_no_link_to_the_image_is_left(tmp_path: Path) -> None:
+    """It could lead elsewhere later."""
+    image = write_image(tmp_path / "a.sif", b"good")
+    (tmp_path / "link.sif").symlink_to(image)
+    linked = CONTAINER._replace(image=str(tmp_path / "link.sif"))
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    config = Config({}, (("policy.digests", Setting([sha256(b"good")], "/0.toml")),))
+    host, asked = LOGIN_NODE._replace(environ=environ), RunOptions(("true",))
+    found = containers._obey_policies(linked, Settings(config, {}, asked), host)
+    assert found.allowed
+    assert (found.image, found.allowed[:2]) == (image, (sha256(b"good"), find_state(image)))
+    assert containers._obey_policies(linked, Settings(Config({}, ()), {}, asked), host) == linked
+
+
+def test_under_a_policy_libraries_are_compared_with_the_image_that_was_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in the image tells its system, on this host."""
+    image, library = tmp_path / "a.sif", tmp_path / "libx.so"
+    image.write_text("good")
+    library.touch()
+
+    def check_libraries(*_: object) -> tuple[str, ...]:
+        image.write_text("other")
+        return ()
+
+    monkeypatch.setattr("jaxsif.container.libraries.check_libraries", check_libraries)
+    config = Config({}, (), {"own": Setting({"libraries": [str(library)]}, staff_files()[0])})
+    allowed = Allowed(sha256(b"good"), find_state(str(image)))
+    container = CONTAINER._replace(image=str(image), allowed=allowed)
+    settings = Settings(config, {}, RunOptions(("true",)))
+    with pytest.raises(HostError, match="the image changed while the policy looked at it"):
+        containers._add_fabric(container, Setting("own", "--fabric"), settings, LOGIN_NODE, print)
