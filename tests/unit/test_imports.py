@@ -27,13 +27,15 @@ IMPURE = ("layout.topology",)  # reads /sys; the one module of a pure folder tha
 FAST = (
     *("errors", "limits", "lines", "foreign", "trust", "process", "runtime", "installation", "cli", "commands.run"),
     *("job.allocation", "job.counts", "job.nodelist", "job.srun_args", "job.task_env"),
-    *("settings.options", "settings.request", "settings.config", "settings.fabric", "settings.read", "settings.variables"),
+    *("settings.options", "settings.request", "settings.config", "settings.fabric", "settings.read"),
+    "settings.variables",
     *("images.sif", "images.file", "container.environment", "container.compilecache", "container.libraries"),
     *("container.elf", "layers.store", "diagnose.reports", "diagnose.culprit"),
     *("layout.layout", "layout.planner", "layout.checks", "layout.gpu_bind", "layout.topology"),
     *("plan.plan", "plan.host", "plan.host_list", "plan.launcher", "plan.container", "plan.step", "plan.coordinator"),
     *("plan.command", "plan.notes", "plan.map", "launch.look", "launch.container", "launch.pipeline", "launch.ports"),
-    *("launch.program", "launch.children", "launch.run", "launch.launchers.srun", "launch.launchers.local", "launch.gpus"),
+    *("launch.program", "launch.children", "launch.run", "launch.gpus"),
+    *("launch.launchers.srun", "launch.launchers.local"),
 )
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}
