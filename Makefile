@@ -19,8 +19,8 @@ LAUNCHER_LIB := build/launcher-lib
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help image image-all lock lock-launcher install audit rootfs cluster cluster-install demo test test-unit test-long \
-        test-cluster lint golden bench-beside bench-launch bench-nodes bench-start bench-bare bench-train bench-image clean
+.PHONY: help image image-all lock lock-launcher install audit rootfs cluster cluster-install demo test test-all test-unit test-long \
+        test-core test-cluster test-rest lint golden bench-beside bench-launch bench-nodes bench-start bench-bare bench-train bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -65,7 +65,10 @@ cluster-install: rootfs $(VENV_READY)
 demo: cluster-install cluster ## the whole path: image, cluster, module, an 8-task JAX all-reduce on 2 nodes as an ordinary user
 	@tests/cluster/demo
 
-test: ## every test that a commit must pass; builds what it needs
+test: ## what every commit must pass: lint, unit tests, the core of the cluster's tests; builds what it needs
+	@$(MAKE) --no-print-directory lint test-unit test-core
+
+test-all: ## every test, but for the long ones
 	@$(MAKE) --no-print-directory lint test-unit test-cluster
 
 lint: $(VENV_READY) ## ruff, mypy --strict, shellcheck
@@ -75,13 +78,20 @@ lint: $(VENV_READY) ## ruff, mypy --strict, shellcheck
 	$(VENV)/bin/shellcheck $(shell git grep -lE '^#!/bin/(ba)?sh' -- ':!*.md' ':!*.py')
 
 test-unit: $(VENV_READY) ## tests without processes: seconds
-	$(VENV)/bin/pytest -q tests/unit tests/golden
+	$(VENV)/bin/pytest -q --numprocesses=auto tests/unit tests/golden
 
 test-long: $(VENV_READY) ## the unit tests with 10,000 generated cases each: an hour
-	$(VENV)/bin/pytest tests/unit tests/golden --hypothesis-profile=long
+	$(VENV)/bin/pytest --numprocesses=auto --timeout=0 tests/unit tests/golden --hypothesis-profile=long
 
-test-cluster: $(VENV_READY) cluster-install cluster ## tests in the cluster in a box: minutes
+test-core: $(VENV_READY) cluster-install cluster ## the core of the tests in the cluster in a box
+	$(VENV)/bin/pytest tests/cluster -m core
+
+test-cluster: $(VENV_READY) cluster-install cluster ## all tests in the cluster in a box: half an hour
 	$(VENV)/bin/pytest tests/cluster
+
+# SECONDS=N begins no test later; WORD draws the order of the files.
+test-rest: $(VENV_READY) cluster-install cluster
+	$(VENV)/bin/pytest tests/cluster -m 'not core' --drawn-from=$(WORD) --seconds=$(SECONDS)
 
 golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 	$(VENV)/bin/pytest -q tests/golden --rewrite-golden

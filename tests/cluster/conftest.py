@@ -13,6 +13,7 @@ import pytest
 from builds import REPOSITORY
 from examples import LAYER, PACKAGES
 from harness import MINICLUSTER, PROGRAMS, Cluster
+from share import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: F401
 
 
 @pytest.fixture(scope="session")

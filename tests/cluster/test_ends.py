@@ -9,6 +9,8 @@ import time
 import pytest
 from harness import PROGRAMS, Cluster, jaxsif_run
 
+pytestmark = pytest.mark.core
+
 OPTIONS = ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2", "--srun-args=--nodelist=node[1-2]")
 # Ignores what asks it to end, so that only SIGKILL ends it.
 STUBBORN = ("sh", "-c", "trap '' TERM INT; echo computes; sleep 1234; sleep 1234")

@@ -8,6 +8,8 @@ import time
 import pytest
 from harness import Cluster, jaxsif_run
 
+pytestmark = pytest.mark.core
+
 FAILURES = {
     "raise": (1, r"failed: ValueError: boom, at step 3\n  from: .*/fail\.py:\d+"),
     "exit": (3, r"failed: sys\.exit\(3\)\n  from: .*/fail\.py:\d+"),

@@ -10,6 +10,8 @@ import re
 import pytest
 from harness import Cluster, jaxsif_run
 
+pytestmark = pytest.mark.core
+
 FORMS = {
     "script": "python mirror.py a 'b c'",
     "module": "python -m mirror a",

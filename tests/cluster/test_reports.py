@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from harness import Cluster, jaxsif_run
 
+pytestmark = pytest.mark.core
 ONE = ("--nodes=1", "--ntasks-per-node=1", "--srun-args=--nodelist=node1")
 # What is written, and how the program ends; 125 is the status of a task that refuses to start its program.
 RUNS = [("attacks", status) for status in (0, 3, 125)] + [(f"seed-{seed}", (0, 3)[seed % 2]) for seed in range(10)]

@@ -6,8 +6,10 @@ import json
 import re
 import shlex
 
+import pytest
 from harness import Cluster
 
+pytestmark = pytest.mark.core
 # The first time it waits to be put back into the queue; the second time it ends well.
 REQUEUED = """
 echo "at $JAX_COORDINATOR_ADDRESS"

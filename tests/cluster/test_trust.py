@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from harness import Cluster
 
+pytestmark = pytest.mark.core
+
 SHARED = "/home/shared"
 # The script runs as the user, on the host of srun, outside of the container.
 ATTACK = f"[run]\nsrun-args = ['--prolog={SHARED}/attack.sh']\nbinds = ['/home']\n"
