@@ -4,7 +4,8 @@ to try.
 JaxsifError            2    a bad request: options, layout
 ├── SignatureError     1    an image is not signed as was asked
 ├── HostError        125    this host, image or cluster cannot run it
-└── ProgramError     127    the program to run does not exist
+├── ProgramError     127    the program to run does not exist
+└── RunError         the program's, or of what ended it
 """
 
 from __future__ import annotations
@@ -70,3 +71,11 @@ class ProgramError(JaxsifError):
     """The program to run does not exist."""
 
     exit_code = 127
+
+
+class RunError(JaxsifError):
+    """A run has failed; jaxsif ends with its exit status."""
+
+    def __init__(self, what: str, where: str, hint: str, exit_code: int) -> None:
+        super().__init__(what, where, hint)
+        self.exit_code = exit_code

@@ -4,7 +4,7 @@ The task shim (jaxsif/task) writes its reports into the task's standard error, b
 one channel which exists wherever srun works: no port, no shared folder. `ReportFilter` takes them
 out. A report is the end of a line:
 
-    \\x1ejaxsif NONCE {"task": 2, "node": "node1", "event": "exit", "status": 1, "where": "train.py:7"}
+    \\x1ejaxsif NONCE {"task": 2, "node": "node1", "event": "exit", "status": 1, "where": "a.py:7"}
 
 Each run draws two nonces. The first is known to what runs before the program and around it
 (start.sh, stage.py), the second to the Pythons of the program (failure.py), and so to the program.
@@ -23,9 +23,12 @@ culprit.py does not believe the refusal.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from jaxsif.diagnose.barriers import Barrier, BarrierReader
+from jaxsif.diagnose.symptoms import GAVE_UP, STEP_ABORTED, UNKNOWN_FLAGS
 from jaxsif.errors import printable
 
 _SEPARATOR = b"\x1e"
@@ -38,20 +41,18 @@ _MOST_TASKS = 1 << 24  # where the plan does not know their number
 _MOST_REPORTS, _MOST_ALIKE = 100_000, 100  # of a run; of one event and task
 _MOST_WARNINGS = 100  # to show
 _MOST_ERRORS = 1000  # the first half and the last are kept
-_MOST_BARRIERS, _MOST_MISSING = 100, 100
 
-_LABEL = re.compile(rb" {0,16}\d{1,9}: ")  # what srun --label begins lines with
+# What srun --label begins lines with; and the beginning of such a label. Without --label: nothing.
+_LABEL = re.compile(rb"( {0,16}\d{1,9}: )?")
 _LABEL_BEGUN = re.compile(rb" {0,16}(\d{1,9}(: ?)?)?")
+_NO_LABEL = re.compile(b"")
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")  # unlike splitlines, a carriage return ends none
-# As JAX says it of itself, when another process did not come to jax.distributed.initialize.
-GAVE_UP = re.compile(r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED")
+# What srun, slurmstepd, the runtime and JAX complain of.
 _KEPT_LINES = re.compile(
-    r"^(srun: error: |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) |FATAL: |Error for command |"
-    rf"F.*Unknown flags? in XLA_|{GAVE_UP.pattern})"
+    r"srun: error: |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) |FATAL: "
+    rf"|Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
 )
-# Of a step that is cancelled, and not of one whose task has failed.
-_ABORTED = "srun: Job step aborted: "
-# One of these is in whatever _filter_line and _end_line look for.
+# One of these is in all that _filter_line and _end_line look for.
 _NOTABLE = (
     _SEPARATOR,
     b"srun",
@@ -63,11 +64,6 @@ _NOTABLE = (
     b"Barrier timed",
 )
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
-# What JAX says of a barrier that not all processes have reached in time, in three lines or more.
-_BARRIER = re.compile(r".*\bBarrier timed out\. Id: (\S*)\. ")
-_REACHED = re.compile(r"# of tasks that reached the barrier: (\d{1,9})/(\d{1,9})\.$")
-_FIRST = re.compile(r"The first task at the barrier: (\d{1,9})\. Some timed out task names:$")
-_TASK = re.compile(r"\d{1,9}$")
 
 
 class Report(NamedTuple):
@@ -91,10 +87,11 @@ class Report(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The task and its node, for people."""
+        """The task and its node, in words."""
         return f"task {self.task} on {self.node}" if self.node else f"process {self.task}"
 
 
+_ORIGIN = ("event", "task", "node")
 REFUSALS = ("refused", "port-taken")  # the program is not started
 _COUNTS = ("requests", "hits", "written")
 # Event -> its fields beside task and node, by who may report it: the first nonce's, the second
@@ -114,54 +111,47 @@ _FIELDS: tuple[Mapping[str, tuple[str, ...]], ...] = (
 )
 
 
-def _is_number(value: object, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+def _number(most: float, *types: type) -> Callable[[object], bool]:
+    """Return the check of a number from 0 to `most`; its type is one of `types`. NaN is none."""
+    return lambda value: type(value) in types and 0 <= value <= most  # type: ignore[operator]
 
 
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, (int, float)) and 0 <= value <= 1e9  # no NaN
+def _text(pattern: str = "(?s).*") -> Callable[[object], bool]:
+    """Return the check of a text, which matches `pattern` as a whole."""
+    return lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value))
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-_CHECKS: Mapping[str, Callable[[Any], bool]] = {
-    "node": lambda value: _is_text(value) and bool(re.fullmatch(r"[A-Za-z0-9_.-]{0,255}", value)),
-    "step": lambda value: (
-        _is_text(value) and bool(re.fullmatch(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*", value))
-    ),
-    "status": lambda value: _is_number(value, 255),
-    "text": _is_text,
-    "where": _is_text,
-    "hint": _is_text,
+_CHECKS: Mapping[str, Callable[[object], bool]] = {
+    "task": _number(_MOST_TASKS, int),
+    "node": _text(r"[A-Za-z0-9_.-]{0,255}"),
+    "step": _text(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*"),
+    "status": _number(255, int),
+    **dict.fromkeys(("event", "text", "where", "hint"), _text()),
     "consequence": lambda value: isinstance(value, bool),
-    **dict.fromkeys(_COUNTS, lambda value: _is_number(value, 1 << 40)),
-    "saved": _is_seconds,
+    **dict.fromkeys(_COUNTS, _number(1 << 40, int)),
+    "saved": _number(1e9, int, float),
 }
 
 
 def _parse_report(text: bytes, fields: Mapping[str, tuple[str, ...]], tasks: int) -> Report | None:
-    """The report of a marked line; None if it has not the form of one."""
+    """Return the report of a marked line; None if the line has not the form of one.
+
+    `fields` are those that each event may have beside its origin, which all must have.
+    """
     # Here: when the first report comes, the step runs already, and the import costs no time.
     import json
 
     try:
         found = json.loads(text)
-    except (ValueError, RecursionError):  # no JSON; a thousand brackets
+        allowed = {*_ORIGIN, *fields[found["event"]]}
+    # Not JSON; a thousand brackets; not an object, or its event is none; without one, or unknown.
+    except (ValueError, RecursionError, TypeError, KeyError):
         return None
-    if (
-        not isinstance(found, dict)
-        or not _is_text(found.get("event"))
-        or found["event"] not in fields
-    ):
+    if not set(_ORIGIN) <= found.keys() <= allowed:
         return None
-    event, task, node = (found.pop(name, None) for name in ("event", "task", "node"))
-    if not _is_number(task, tasks - 1) or not _CHECKS["node"](node):
+    if not all(_CHECKS[name](value) for name, value in found.items()) or found["task"] >= tasks:
         return None
-    if not all(name in fields[event] and _CHECKS[name](value) for name, value in found.items()):
-        return None
-    report = Report(task, node, event, **found)
+    report = Report(**found)
     return report._replace(
         text=printable(report.text)[:_LONGEST_TEXT],
         where=printable(report.where)[-_LONGEST_PLACE:],
@@ -169,57 +159,45 @@ def _parse_report(text: bytes, fields: Mapping[str, tuple[str, ...]], tasks: int
     )
 
 
-class Barrier(NamedTuple):
-    """A place where JAX's processes wait for each other, and which not all of them have reached in
-    time.
-    """
-
-    name: str  # JAX's, such as 'Shutdown'
-    reached: int = 0  # processes
-    processes: int = 0  # all
-    first: int = -1  # the process that came first
-    missing: tuple[int, ...] = ()  # some of those that have not come
-
-
 class _Intake:
-    """Keeps the reports of one run, in their order of arrival, and as many as a run can mean."""
+    """What the streams of one run have told, in the order of arrival, and as much as a run can
+    mean.
+    """
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
-        self._alike: dict[tuple[int, str], int] = {}
+        self.errors: list[str] = []  # what srun, slurmstepd and the runtime complained of
+        self.barriers: list[Barrier] = []
+        self._alike: Counter[tuple[int, str]] = Counter()
         self._begun: set[int] = set()  # tasks whose programs may have begun
         self._warnings: set[str] = set()
-        self._of_program = 0
 
     def take(self, report: Report, by_program: bool) -> bytes:
-        """Return what is seen of it: a warning, when the first task says it."""
-        if by_program:
-            report = self._judge(report)
+        """Keep a report; return what is shown of it: a warning, when the first task says it."""
+        if by_program and report.event in REFUSALS and report.task in self._begun:
+            report = report._replace(event="warning")  # it comes too late to be a refusal
         self.keep(report, by_program)
-        if (
-            report.event != "warning"
-            or report.text in self._warnings
-            or len(self._warnings) == _MOST_WARNINGS
-        ):
+        is_new = report.text not in self._warnings and len(self._warnings) < _MOST_WARNINGS
+        if report.event != "warning" or not is_new:
             return b""
         self._warnings.add(report.text)
         return f"jaxsif: warning: {report.text} ({report.place})\n".encode()
 
     def keep(self, report: Report, by_program: bool = False) -> None:
-        """Add it to the reports, unless there are many like it, or the program has made too many."""
-        alike = self._alike.get((report.task, report.event), 0)
-        if alike < _MOST_ALIKE and not (by_program and self._of_program == _MOST_REPORTS):
-            self._alike[report.task, report.event] = alike + 1
-            self._of_program += by_program
-            self.reports.append(report)
-
-    def _judge(self, report: Report) -> Report:
-        """A refusal that comes too late to be one is a warning."""
-        if report.task in self._begun and report.event in REFUSALS:
-            return report._replace(event="warning")
-        if len(self._begun) < _MOST_REPORTS:
+        """Add a report, unless there are many like it, or the program has made too many."""
+        full = by_program and len(self.reports) >= _MOST_REPORTS
+        if full or self._alike[report.task, report.event] >= _MOST_ALIKE:
+            return
+        self._alike[report.task, report.event] += 1
+        self.reports.append(report)
+        if by_program:
             self._begun.add(report.task)
-        return report
+
+    def keep_error(self, line: str) -> None:
+        """Add a line to the errors, of which the first half and the last are kept."""
+        self.errors.append(line)
+        if len(self.errors) > _MOST_ERRORS:
+            del self.errors[_MOST_ERRORS // 2]
 
 
 class ReportFilter:
@@ -241,48 +219,39 @@ class ReportFilter:
         self._tasks = tasks or _MOST_TASKS
         self._intake: _Intake = beside._intake if beside else _Intake()
         self.reports = self._intake.reports
-        # What srun, slurmstepd and the runtime complained of.
-        self.errors: list[str] = beside.errors if beside else []
-        # The first one is what went wrong.
-        self.barriers: list[Barrier] = beside.barriers if beside else []
-        self._barrier: dict[bytes, Barrier] = {}  # label -> the one whose lines are being read
-        self._label = label
+        self.errors = self._intake.errors
+        self.barriers = self._intake.barriers
+        self._barriers = BarrierReader(self.barriers)
+        self._label = _LABEL if label else _NO_LABEL
+        self._label_begun = _LABEL_BEGUN if label else _NO_LABEL
         self._pending = b""  # the end of an unfinished line that must wait
         self._begun = b""  # the beginning of a line, as far as it is shown already
 
     def feed(self, data: bytes) -> bytes:
-        """The part of `data` that people should see now; b'' means the end of the stream and
-        flushes.
-        """
-        plain = self._take_plain(data)
-        rest = data[len(plain) :]
-        return plain if plain and not rest else plain + self._feed_lines(rest)
-
-    def _take_plain(self, data: bytes) -> bytes:
-        """The lines at the head of `data`, if there is nothing in them to look for: most of what
-        programs print.
-        """
+        """Return the part of `data` to show now; b'' means the end of the stream and flushes."""
         lines = data[: data.rfind(b"\n") + 1]
-        if not lines or self._pending or self._barrier:
-            return b""
         text = self._begun + lines
-        if any(word in text for word in _NOTABLE):
-            return b""
+        waits = self._pending or self._barriers.open
+        if waits or not lines or any(word in text for word in _NOTABLE):
+            return self._feed_lines(data)
+        # There is nothing in them to look for, as in most of what programs print.
         self._begun = b""
-        return lines
+        rest = data[len(lines) :]
+        return lines + self._feed_lines(rest) if rest else lines
 
     def _feed_lines(self, data: bytes) -> bytes:
-        """As `feed`, line by line."""
-        *lines, last = _LINES.findall(self._pending + data) or [b""]
-        shown = [self._filter_line(line) for line in lines]
-        self._pending = b""
-        if data and not last.endswith(b"\n"):
-            # Shown at once (a progress bar), but for an end that may become a report.
-            begin = self._find_wait(last)
-            self._pending = last[begin:]
-            shown.append(self._show(last[:begin]))
-        elif last:
-            shown.append(self._filter_line(last))
+        """As `feed`, line by line.
+
+        An unfinished line is shown at once (a progress bar), but for an end that may become a
+        report.
+        """
+        text = self._pending + data
+        whole = text.rfind(b"\n") + 1 if data else len(text)
+        shown = [self._filter_line(line) for line in _LINES.findall(text[:whole])]
+        last = text[whole:]
+        begin = self._find_wait(last)
+        self._pending = last[begin:]
+        shown.append(self._show(last[:begin]))
         if not data:
             self._end_line()
         return b"".join(shown)
@@ -291,105 +260,59 @@ class ReportFilter:
         """Note that a signal to us ends the run: what tasks say from here on is its consequence."""
         self._intake.keep(Report(-1, "", "interrupted"))
 
-    def _find_marker(self, line: bytes) -> tuple[int, int]:
-        """Where the last marker of the line begins, and of which nonce it is; -1 where there is
-        none.
-        """
-        return max(
-            ((line.rfind(marker), which) for which, marker in enumerate(self._markers)),
-            default=(-1, 0),
-        )
-
     def _find_wait(self, line: bytes) -> int:
-        """Where the end of an unfinished line begins that may become a report, with its label."""
-        begin, _ = self._find_marker(line)
-        if begin < 0 or len(line) - begin > _LONGEST_REPORT:
-            begin = line.rfind(_SEPARATOR)
-            if begin < 0 or not any(marker.startswith(line[begin:]) for marker in self._markers):
-                begin = len(line)
-        if self._label and not self._begun and _LABEL_BEGUN.fullmatch(line, 0, begin):
+        """Return where the end of an unfinished line begins that may become a report, with its
+        label.
+        """
+        before, separator, rest = line.rpartition(_SEPARATOR)
+        marked = separator + rest
+        may_be = any(marker.startswith(marked[: len(marker)]) for marker in self._markers)
+        begin = len(before) if may_be and len(marked) <= _LONGEST_REPORT else len(line)
+        if not self._begun and self._label_begun.fullmatch(line, 0, begin):
             return 0
         return begin
 
     def _filter_line(self, line: bytes) -> bytes:
-        """What is seen of a line that is whole, or the end of one."""
-        begin, which = self._find_marker(line)
-        size = len(line.rstrip(b"\n")) - begin
-        if begin < 0 or size > _LONGEST_REPORT:
+        """Return what is shown of a line that is whole, or of the end of one."""
+        before, separator, rest = line.rpartition(_SEPARATOR)
+        marked = separator + rest
+        which = next((i for i, one in enumerate(self._markers) if marked.startswith(one)), None)
+        if which is None or len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
             return self._show(line)
-        text = line[begin + len(self._markers[which]) :]
+        text = marked[len(self._markers[which]) :]
         report = _parse_report(text, _FIELDS[which], self._tasks)
         if report is None:
             return self._show(line)
         seen = self._intake.take(report, by_program=which == _PROGRAM)
-        before = line[:begin]
-        if self._label and not self._begun and _LABEL.fullmatch(before):
+        if not self._begun and self._label.fullmatch(before):
             return seen
         return self._show(before, ends=line.endswith(b"\n")) + seen
 
     def _show(self, text: bytes, ends: bool = False) -> bytes:
-        """The next part of a line as it is; errors are looked for in lines that end."""
+        """Return the next part of a line as it is; errors are looked for in lines that end."""
         self._begun = (self._begun + text)[:_LONGEST_ERROR]
         if ends or text.endswith(b"\n"):
             self._end_line()
         return text
 
     def _end_line(self) -> None:
-        """Keep the line that is now whole if srun, slurmstepd or the runtime complains in it."""
-        label = _LABEL.match(self._begun) if self._label else None
-        text = self._begun[label.end() if label else 0 :].decode(errors="replace").rstrip()
-        if _KEPT_LINES.match(text):
-            self.errors.append(text)
-            if len(self.errors) > _MOST_ERRORS:
-                del self.errors[_MOST_ERRORS // 2]
-        if text.startswith(_ABORTED):  # among the reports, because what has failed before it counts
-            self._intake.keep(Report(-1, "", "cancelled"))
-        self._read_barrier(label[0] if label else b"", text)
+        """Learn what the line that is now whole tells, without its label."""
+        found = self._label.match(self._begun)
+        label = found[0] if found else b""
+        text = self._begun[len(label) :].decode(errors="replace").rstrip()
         self._begun = b""
+        if _KEPT_LINES.match(text):
+            self._intake.keep_error(text)
+        if STEP_ABORTED.match(text):  # a report, because what has failed before it counts
+            self._intake.keep(Report(-1, "", "cancelled"))
+        self._barriers.read(label, text)
 
-    def _read_barrier(self, label: bytes, line: str) -> None:
-        """Learn of a barrier from one more line; another line ends what is known of it."""
-        begin = _BARRIER.match(line)
-        before = Barrier(_name_barrier(begin[1])) if begin else self._barrier.pop(label, None)
-        if before is None:
-            return
-        reached, first = _REACHED.match(line), _FIRST.match(line)
-        if reached:
-            before = before._replace(reached=int(reached[1]), processes=int(reached[2]))
-        elif first:
-            before = before._replace(first=int(first[1]))
-        elif _names_missing(line, before):
-            before = self._add_missing(before, int(line))
-        elif not begin:
-            return
-        self._barrier[label] = before
 
-    def _add_missing(self, before: Barrier, task: int) -> Barrier:
-        """The barrier with one more task that has not come."""
-        if before in self.barriers:
-            self.barriers.remove(before)
-        after = before._replace(missing=(*before.missing, task))
-        # As each task says it.
-        if after not in self.barriers and len(self.barriers) < _MOST_BARRIERS:
-            self.barriers.append(after)
-        return after
+def by_task(reports: Sequence[Report], event: str) -> dict[int, Report]:
+    """Return the last report of `event` of each task."""
+    return {report.task: report for report in reports if report.event == event}
 
 
 def find_step(reports: Sequence[Report]) -> str:
-    """Slurm's number of the step, such as '12.0'; '' until its first task has started."""
+    """Return Slurm's number of the step, such as '12.0'; '' until its first task has started."""
     return next((report.step for report in reports if re.fullmatch(r"\d+\.\d+", report.step)), "")
-
-
-def _names_missing(line: str, barrier: Barrier) -> bool:
-    """Whether the line is the number of one more task that has not come to the barrier."""
-    open_ = barrier.first >= 0 and len(barrier.missing) < _MOST_MISSING
-    return open_ and bool(_TASK.match(line)) and int(line) not in barrier.missing
-
-
-def _name_barrier(id_: str) -> str:
-    """The name in a barrier's id, NAME::NUMBER::NUMBER."""
-    name, _, number = id_.rpartition("::")
-    while number.isdecimal() and name:
-        id_ = name
-        name, _, number = id_.rpartition("::")
-    return id_[:_LONGEST_TEXT]

@@ -8,15 +8,13 @@ import os
 import re
 from collections.abc import Sequence
 
+from jaxsif.diagnose.symptoms import NO_FOLDER, NOT_FOUND, find_symptoms
 from jaxsif.errors import JaxsifError, ProgramError
 
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
 _NO_SCRIPT = 2  # exit status of Python
 _GENERAL = "the program must be in the image or below a folder that is bound into it"
-_NO_FOLDER = re.compile(
-    r"slurmstepd(?:-(\S+))?: error: couldn't chdir to `(.+?)': No such file or directory"
-)
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 # What a shell does itself. A few are on the PATH, too, but change nothing outside of their own
 # process.
@@ -158,10 +156,9 @@ def suggest(command: Sequence[str], error: JaxsifError, errors: Sequence[str]) -
 
     `errors` is what srun and the runtime complained of.
     """
-    for line in errors:
-        missing = _NO_FOLDER.match(line)
-        if missing:
-            return f"work in a folder that all nodes see: {missing[2]} is not on {missing[1] or 'the node'}"
+    no_folder = next(find_symptoms([NO_FOLDER], errors), NOT_FOUND)
+    if no_folder is not NOT_FOUND:
+        return no_folder.remedy
     if error.where:
         return ""  # it failed at a line of its own
     if error.exit_code == _NO_SCRIPT:

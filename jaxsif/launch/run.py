@@ -43,13 +43,10 @@ def diagnose(
     `note` is told where tasks were that a signal to us has ended; with `verbose`, of their compile
     cache, too.
     """
-    from jaxsif.diagnose.culprit import (
-        End,
-        describe_alone,
-        describe_cache,
-        describe_places,
-        find_failure,
-    )
+    from jaxsif.diagnose.culprit import find_failure
+    from jaxsif.diagnose.facts import End
+    from jaxsif.diagnose.notes import describe_alone, describe_cache
+    from jaxsif.diagnose.places import describe_places
 
     ended, seen = outcome.ended, outcome.seen
     changed = plan.container.path if plan.container and outcome.rewritten else ""
@@ -81,7 +78,8 @@ def diagnose(
 
 def _import_culprit() -> None:
     """Import it while the tasks start: its patterns take milliseconds."""
-    import jaxsif.diagnose.culprit  # noqa: F401
+    import jaxsif.diagnose.culprit
+    import jaxsif.diagnose.notes  # noqa: F401
 
 
 def _content_of(plan: Plan) -> tuple[int, ...] | None:

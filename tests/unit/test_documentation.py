@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxsif.cli import COMMANDS, build_parser
+from jaxsif.diagnose import symptoms
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("slurm/**/*.md")])
@@ -25,7 +26,8 @@ PAGE_OF = {
     **dict.fromkeys(("submit", "shell", "jupyter"), "jobs.md"),
     **dict.fromkeys(("completion", "manual"), "site.md"),
 }
-_ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError")
+_ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError", "RunError")
+_SYMPTOMS = [*(row for row in vars(symptoms).values() if isinstance(row, symptoms.Symptom)), *symptoms.SIGNALS.values()]
 
 
 def _name(path: Path) -> str:
@@ -50,7 +52,9 @@ def _error_texts() -> set[str]:
     trees = [ast.parse(path.read_text()) for path in (REPOSITORY / "jaxsif").rglob("*.py")]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
     texts = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id in _ERRORS]
-    return set(filter(None, map(_pattern, texts)))
+    found = set(filter(None, map(_pattern, texts)))
+    # '{node} has no {bind}' -> '.+ has no .+'
+    return found | {re.sub(r"\\{\w+\\}", ".+", re.escape(row.what)) for row in _SYMPTOMS if row.what}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -90,3 +94,8 @@ def test_options_are_described(command: tuple[str, ...]) -> None:
 def test_error_text_is_described(pattern: str) -> None:
     headings = re.findall(r"^### .+$", (REPOSITORY / "docs/troubleshooting.md").read_text(), re.MULTILINE)
     assert any(re.search(pattern, heading) for heading in headings), f"no heading of docs/troubleshooting.md: {pattern}"
+
+
+@pytest.mark.parametrize("page", sorted({row.page for row in _SYMPTOMS if row.page}))
+def test_known_message_is_described(page: str) -> None:
+    assert page in _anchors(REPOSITORY / "docs/troubleshooting.md")

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.bench.program import read_records
+from jaxsif.diagnose.mpirun_output import Output
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.launch.launchers.local import _Labeller
 from jaxsif.lines import LONGEST_LINE, Lines
-from jaxsif.plan.mpirun import Output
 from jaxsif.process import run_logged
 
 Feed = Callable[[bytes], object]

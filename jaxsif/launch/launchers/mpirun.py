@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Mapping
 
+from jaxsif.diagnose.mpirun_output import Output
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.job.nodelist import expand
@@ -16,7 +17,6 @@ from jaxsif.layout.planner import plan_layout
 from jaxsif.plan.host import Host
 from jaxsif.plan.host_list import HOSTFILE_VARIABLES, HostList, parse_hostfile, parse_hosts
 from jaxsif.plan.launcher import Launcher, Words, name_ends
-from jaxsif.plan.mpirun import Output
 from jaxsif.plan.plan import Plan
 from jaxsif.process import find_executable
 from jaxsif.settings.request import RunOptions

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from hosts import SRUN
 
-from jaxsif.diagnose.culprit import End, describe_places, find_failure
-from jaxsif.diagnose.reports import Barrier, Report
+from jaxsif.diagnose.barriers import Barrier
+from jaxsif.diagnose.culprit import find_failure
+from jaxsif.diagnose.facts import End
+from jaxsif.diagnose.places import describe_places
+from jaxsif.diagnose.reports import Report
 from jaxsif.errors import JaxsifError
 
 STARTED = Report(0, "node1", "started", step="7.0")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hosts import SRUN
 
-from jaxsif.diagnose.culprit import End, find_failure
+from jaxsif.diagnose.culprit import find_failure
+from jaxsif.diagnose.facts import End
 from jaxsif.errors import JaxsifError
 
 ENDED = "srun: error: node1: task 0: Exited with exit code 255"

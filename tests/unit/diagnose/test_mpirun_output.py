@@ -1,10 +1,10 @@
-"""What mpirun says."""
+"""What mpirun shows of its tasks, and what it says itself."""
 
 from __future__ import annotations
 
 import pytest
 
-from jaxsif.plan.mpirun import Output
+from jaxsif.diagnose.mpirun_output import Output
 
 NOISE = b"[login:00258] plm:ssh: Warning: setpgid(262,262) failed in parent with errno=Permission denied(13)\n"
 

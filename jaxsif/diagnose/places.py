@@ -1,0 +1,63 @@
+"""Where tasks were when something ended them, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+
+from jaxsif.diagnose.reports import Report, by_task
+
+MOST_PLACES = 4  # in one line
+_MOST_TASKS = 8
+_OUTSIDE = ("cancelled", "interrupted")  # events
+_AT_END = "the end of the program"
+
+
+def describe_places(reports: Sequence[Report], who: str = "tasks") -> str:
+    """Return where tasks, called `who`, were when something ended them, the fewest first; '' where
+    none has said it.
+    """
+    before = until_outside(reports)
+    # Of an exception, before the exit.
+    where = {report.task: report.where for report in reports if report.where}
+    where.update(dict.fromkeys(by_task(before, "end"), _AT_END))
+    exits = by_task(before, "exit")
+    ended = [task for task in sorted(exits.keys() - where.keys()) if not exits[task].status]
+    lines = (
+        f"{who} were at {_describe_where(where)}" if where else "",
+        f"task {_list_tasks(ended)} had ended with exit status 0" if ended else "",
+    )
+    return "; ".join(filter(None, lines))
+
+
+def until_outside(reports: Sequence[Report]) -> list[Report]:
+    """Return the reports until something outside ended the run: what tasks say behind that is its
+    consequence.
+    """
+    return list(takewhile(lambda report: report.event not in _OUTSIDE, reports))
+
+
+def group_tasks(where: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    """Return each place with the tasks that were there, the fewest first."""
+    places: dict[str, list[int]] = {}
+    for task, place in where.items():
+        places.setdefault(place, []).append(task)
+    return sorted(places.items(), key=lambda item: len(item[1]))
+
+
+def list_few(names: Sequence[str], most: int, count: int, other: str = "more") -> str:
+    """Return the first `most` of `names`, and how many `other` ones there are of `count` in all."""
+    shown = names[:most]
+    left = count - len(shown)
+    return ", ".join(shown) + (f" and {left} {other}" if left > 0 else "")
+
+
+def _list_tasks(tasks: Sequence[int]) -> str:
+    return list_few([str(task) for task in tasks], _MOST_TASKS, len(tasks))
+
+
+def _describe_where(where: Mapping[int, str]) -> str:
+    """Return each place with the numbers of its tasks."""
+    places = group_tasks(dict(sorted(where.items())))
+    shown = [f"{place} (task {_list_tasks(tasks)})" for place, tasks in places]
+    return list_few(shown, MOST_PLACES, len(shown), "other places")

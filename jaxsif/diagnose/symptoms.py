@@ -1,0 +1,239 @@
+"""The messages that jaxsif knows: one row each, with what it means and what to do about it.
+
+A pattern matches from the beginning of a line of standard error, or of an exception's text. It is
+compiled where it is first used: to do it here would take a run's start milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+CAUSE = "the root cause"
+CONSEQUENCE = "the consequence of another task"
+END = "the end of a task, for its own reason or because of another task"
+HARMLESS = "nothing is wrong"
+
+
+class Symptom(NamedTuple):
+    """A message that jaxsif knows; the groups of its pattern fill in `what` and `remedy`."""
+
+    pattern: str  # regular expression; a group that takes no part stands for a node without a name
+    means: str  # one of the four above
+    what: str = ""  # the error in jaxsif's words; empty where those take more than the message
+    remedy: str = ""  # the hint of the error
+    page: str = ""  # anchor in docs/troubleshooting.md
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """Return the match of the pattern at the beginning of `text`."""
+        return re.match(self.pattern, text)
+
+
+class Found(NamedTuple):
+    """A symptom in a text."""
+
+    symptom: Symptom
+    words: Mapping[str, str]  # of the text, by the names of the pattern's groups
+    what: str  # the symptom's, filled in
+    remedy: str
+
+
+NOT_FOUND = Found(Symptom("(?!)", HARMLESS), {}, "", "")
+
+
+def find_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) -> Iterator[Found]:
+    """Yield what is found in each of `texts`: the first of `rows` that matches.
+
+    `known` are words that the message itself does not have.
+    """
+    for text in texts:
+        for row in rows:
+            match = row.match(text)
+            if match:
+                words = {**known, **match.groupdict("the node")}
+                yield Found(row, words, row.what.format(**words), row.remedy.format(**words))
+                break
+
+
+# --- The container, as Apptainer and SingularityCE tell of it
+
+_FATAL = r"(?=FATAL: |Error for command )[^:]*:?\s*"
+_ON_ALL_NODES = "put it on a disk that all nodes see"
+NO_IMAGE = Symptom(
+    _FATAL + r".*?could not open image (?P<image>.+?): .*no such file or directory",
+    CAUSE,
+    "the image is not on {node}: {image}",
+    _ON_ALL_NODES,
+    "the-image-is-not-on-node-path",
+)
+NO_BIND = Symptom(
+    _FATAL + r".*?mount source (?P<bind>.+?) doesn't exist",
+    CAUSE,
+    "{node} has no {bind}, which --bind asks for",
+    _ON_ALL_NODES + ", or leave out --bind",
+    "node-has-no-path-which---bind-asks-for",
+)
+NO_CONTAINER = Symptom(
+    _FATAL + r"(?P<reason>.*)",
+    CAUSE,
+    "the container did not start: {reason}",
+    "run it there by hand",
+    "the-container-did-not-start-reason",
+)
+CONTAINER = (NO_IMAGE, NO_BIND, NO_CONTAINER)
+IMAGE_READ = Symptom(  # what Python raises when files of the image have other bytes than before
+    r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b",
+    CAUSE,
+    remedy="copy a new image beside the old one and rename it: programs that run keep the old one",
+    page="image-which-was-written-to-during-the-run",
+)
+
+# --- Slurm
+
+NO_FOLDER = Symptom(
+    r"slurmstepd(?:-(?P<node>\S+))?: error: couldn't chdir to `(?P<folder>.+?)'"
+    r": No such file or directory",
+    CAUSE,
+    remedy="work in a folder that all nodes see: {folder} is not on {node}",
+    page="couldnt-chdir-to-folder-no-such-file-or-directory-going-to-tmp-instead",
+)
+TASK_EXITED = Symptom(
+    r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})[-,\d]*"
+    r": Exited with exit code (?P<status>\d{1,3})$",
+    END,
+)
+TASK_KILLED = Symptom(
+    r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
+    END,
+    page="task-n-on-node-was-killed-by-sigkill",
+)
+TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd", END)
+# Of a step that is cancelled, and not of one whose task has failed.
+STEP_ABORTED = Symptom(
+    r"srun: Job step aborted: ", CAUSE, page="the-run-was-cancelled-step-jobstep"
+)
+# As slurmstepd says it of a step or a job: its number, and from Slurm 25.05 on always a reason:
+# SIGNAL Terminated, say.
+_CANCELLED = (
+    r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) (?P<job>\d+)(?P<part>\S*) ON \S+ CANCELLED AT \S+"
+)
+_DUE_TO = _CANCELLED + r" DUE [Tt][Oo] "
+_REASONS_PAGE = (
+    "job-n-reached-its-time-limit-job-n-was-preempted-job-n-lost-a-node-job-n-was-requeued"
+)
+_AGAIN = "run it again, or let Slurm do it: `jaxsif submit --requeue`"
+TIME_LIMIT = Symptom(
+    _DUE_TO + r"TIME LIMIT.* \*\*\*",
+    CAUSE,
+    "job {job} reached its time limit",
+    "pass a longer --time, or go on from a checkpoint: see slurm/checkpoint",
+    _REASONS_PAGE,
+)
+PREEMPTION = Symptom(
+    _DUE_TO + r"PREEMPTION.* \*\*\*", CAUSE, "job {job} was preempted", _AGAIN, _REASONS_PAGE
+)
+NODE_FAILURE = Symptom(
+    _DUE_TO + r"NODE FAILURE.* \*\*\*", CAUSE, "job {job} lost a node", _AGAIN, _REASONS_PAGE
+)
+REQUEUE = Symptom(
+    _DUE_TO + r"JOB REQUEUE.* \*\*\*",
+    CAUSE,
+    "job {job} was requeued",
+    "Slurm starts it again",
+    _REASONS_PAGE,
+)
+# How Slurm from 25.05 on calls --kill-on-bad-exit.
+TASK_FAILURE = Symptom(_DUE_TO + r"TASK FAILURE.* \*\*\*", CONSEQUENCE)
+CANCELLED = Symptom(
+    _CANCELLED + r"(?: DUE [Tt][Oo] .+?)? \*\*\*",
+    CAUSE,
+    "the run was cancelled: step {job}{part}",
+    "sacct --jobs={job} tells by whom",
+    "the-run-was-cancelled-step-jobstep",
+)
+CANCELLATIONS = (TIME_LIMIT, PREEMPTION, NODE_FAILURE, REQUEUE, TASK_FAILURE, CANCELLED)
+# srun's own reasons to end a step, see launch_abort and its like in src/api/step_launch.c.
+SRUN_GAVE_UP = Symptom(
+    r"srun: error: (?P<reason>.*(?:io error with|Cannot communicate with node|Timed out waiting).*"
+    r"|Aborting, .*)",
+    CAUSE,
+    "srun ended the step: {reason}",
+    "sinfo --list-reasons tells of lost nodes",
+    "srun-ended-the-step-reason",
+)
+
+# --- mpirun; in these, ^ and $ stand for lines
+
+SSH = Symptom(
+    r"(?m)^(ssh: .+|.+: Permission denied \(.+|Host key verification failed\."
+    r"|.*prted: .*not found)$",
+    CAUSE,
+    page="mpirun-refused-the-request-reason",
+)
+MPIRUN_ERROR = Symptom(  # stands between two lines of dashes
+    r"(?ms)^-{60,}\n(.+?)\n\s*\n", CAUSE, page="mpirun-refused-the-request-reason"
+)
+# What mpirun 5 says when it gave a child its own process group after that had done so itself.
+MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n", HARMLESS)
+
+# --- JAX and XLA
+
+UNKNOWN_FLAGS = Symptom(
+    r"F.*Unknown flags? in (?P<variable>XLA_\w+): (?P<flags>.*)",
+    CAUSE,
+    "XLA does not know {flags}",
+    "correct it or take it out: flags come and go with versions of JAX, see jaxsif image inspect",
+    "xla-does-not-know-flags",
+)
+NO_GPU = Symptom(
+    r".*(JAX_PLATFORMS=cuda|Unable to initialize backend 'cuda')",
+    CAUSE,
+    remedy="the task was given GPUs, but JAX cannot use them: see nvidia-smi on the node, or set"
+    " --env JAX_PLATFORMS=cpu to run on the CPU",
+    page="unable-to-initialize-backend-cuda-or-assertionerror-in-xla_bridgepy",
+)
+# Of itself, when another process did not come to jax.distributed.initialize.
+GAVE_UP = Symptom(
+    r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED",
+    CONSEQUENCE,
+    page="jaxdistributedinitialize-hangs-or-ends-after-300-s-with-deadline_exceeded",
+)
+TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
+    r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)",
+    CONSEQUENCE,
+    page="task-did-not-come-and-task-has-waited-in-vain-at-fileline",
+)
+BARRIER = Symptom(  # in three lines or more
+    r".*\bBarrier timed out\. Id: (?P<id>\S*)\. ",
+    CONSEQUENCE,
+    remedy="all processes must compute the same, equally often: see slurm/mistakes",
+    page="task-did-not-come-to-place-and-n-of-n-did-task-came-to-place-and-n-of-n-did-not",
+)
+
+# --- The signals that end a task, by their numbers
+
+SIGNALS: Mapping[int, Symptom] = {
+    signal.SIGKILL: Symptom(
+        "SIGKILL",
+        END,
+        remedy="if nobody killed it, the node ran out of memory: see the kernel's log there, and"
+        " --mem of the job",
+        page="task-n-on-node-was-killed-by-sigkill",
+    ),
+    signal.SIGABRT: Symptom(
+        "SIGABRT",
+        END,
+        remedy="JAX ended it, and says why above; DEADLINE_EXCEEDED: a process did not come, or"
+        " cannot reach task 0",
+        page="task-n-on-node-was-killed-by-sigabrt",
+    ),
+    signal.SIGBUS: Symptom(
+        "SIGBUS",
+        CAUSE,
+        remedy="SIGUSR1 or SIGUSR2 to the step ends what serves the image's files (SIGURG does"
+        " not); otherwise a full /dev/shm or a file cut short",
+        page="task-n-on-node-was-killed-by-sigbus",
+    ),
+}

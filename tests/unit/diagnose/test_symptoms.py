@@ -1,0 +1,107 @@
+"""Each message that jaxsif knows: as its author writes it, and what jaxsif makes of it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from jaxsif.diagnose import symptoms
+from jaxsif.diagnose.culprit import signal_name
+from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.diagnose.symptoms import CAUSE, CONSEQUENCE, END, HARMLESS, Symptom, find_symptoms
+
+ROWS = {name: row for name, row in vars(symptoms).items() if isinstance(row, Symptom)}
+CANCELLED = "slurmstepd-node1: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-22T10:39:36"
+
+# Lines of standard error.
+LINES = {
+    "NO_IMAGE": "FATAL:   While checking container encryption: could not open image /tmp/my x.sif: failed to retrieve"
+    " path for /tmp/my x.sif: lstat /tmp/my x.sif: no such file or directory",
+    "NO_BIND": "FATAL:   container creation failed: mount hook function failure: mount /tmp/x->/tmp/x error: while"
+    " mounting /tmp/x: mount source /tmp/x doesn't exist",
+    "NO_CONTAINER": 'Error for command "exec": no user namespaces',
+    "NO_FOLDER": "slurmstepd-node1: error: couldn't chdir to `/tmp/x': No such file or directory: going to /tmp"
+    " instead",
+    "TASK_EXITED": "srun: error: node2: tasks 4-5,7: Exited with exit code 1",
+    "TASK_KILLED": "srun: error: node2: task 3: Killed",
+    "TASKS_RAN": "srun: error: node2: tasks 3-4: Killed",
+    "STEP_ABORTED": "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+    "TIME_LIMIT": f"{CANCELLED} DUE TO TIME LIMIT ***",
+    "PREEMPTION": f"{CANCELLED} DUE TO PREEMPTION ***",
+    "NODE_FAILURE": f"{CANCELLED} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+    "REQUEUE": f"{CANCELLED} DUE TO JOB REQUEUE ***",
+    "TASK_FAILURE": f"{CANCELLED} DUE TO TASK FAILURE ***",
+    "CANCELLED": f"{CANCELLED} DUE to SIGNAL Terminated ***",
+    "SRUN_GAVE_UP": "srun: error: Aborting, io error with slurmstepd on node 1",
+    "UNKNOWN_FLAGS": "F1121 10:00:00.000000 7 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_nothing",
+    "GAVE_UP": "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors."
+    " absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded",
+    "BARRIER": "DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::145846::0. This usually happens because",
+}
+# Texts of exceptions.
+EXCEPTIONS = {
+    "IMAGE_READ": "ModuleNotFoundError: No module named 'jax.numpy'",
+    "NO_GPU": "RuntimeError: Unable to initialize backend 'cuda': no device",
+    "TIMED_OUT": "JaxRuntimeError: Gloo: Timed out waiting 30000ms",
+}
+# In what mpirun prints.
+MPIRUN = {
+    "SSH": "x\nssh: connect to host n9 port 22: No route to host\n",
+    "MPIRUN_ERROR": f"{'-' * 74}\nThere are not enough slots\n\n  sh\n{'-' * 74}",
+    "MPIRUN_NOISE": "[login:258] plm:ssh: Warning: setpgid(262,262) failed in parent with errno=Permission denied(13)"
+    "\n",
+}
+# Not among the errors of a run, because they are no errors, or read in another way.
+NOT_KEPT = ("STEP_ABORTED", "BARRIER")
+
+
+def test_every_row_has_an_example() -> None:
+    assert ROWS.keys() == {*LINES, *EXCEPTIONS, *MPIRUN}
+
+
+@pytest.mark.parametrize(("name", "text"), {**LINES, **EXCEPTIONS, **MPIRUN}.items())
+def test_a_row_matches_its_example(name: str, text: str) -> None:
+    search = re.search if name in MPIRUN else re.match
+    assert search(ROWS[name].pattern, text)
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name not in NOT_KEPT])
+def test_a_line_that_is_known_is_kept(name: str) -> None:
+    seen = ReportFilter()
+    seen.feed(f"loss 0.1\n{LINES[name]}\n".encode())
+    assert seen.errors == [LINES[name]]
+
+
+@pytest.mark.parametrize("rows", [symptoms.CONTAINER, symptoms.CANCELLATIONS])
+def test_the_first_row_that_matches_counts(rows: tuple[Symptom, ...]) -> None:
+    for row in rows:
+        (text,) = [LINES[name] for name in LINES if ROWS[name] is row]
+        assert [found.symptom for found in find_symptoms(rows, ["x", text], node="n1")] == [row]
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "remedy"),
+    [
+        ("NO_IMAGE", "the image is not on n9: /tmp/my x.sif", "put it on a disk that all nodes see"),
+        ("NO_BIND", "n9 has no /tmp/x, which --bind asks for", "put it on a disk that all nodes see, or"),
+        ("NO_CONTAINER", "the container did not start: no user namespaces", "run it there by hand"),
+        ("NO_FOLDER", "", "work in a folder that all nodes see: /tmp/x is not on node1"),
+        ("CANCELLED", "the run was cancelled: step 7.0", "sacct --jobs=7 tells by whom"),
+        ("UNKNOWN_FLAGS", "XLA does not know --xla_nothing", "correct it or take it out"),
+    ],
+)
+def test_the_words_of_a_message_fill_in_the_error(name: str, what: str, remedy: str) -> None:
+    (found,) = find_symptoms([ROWS[name]], [LINES[name]], node="n9")
+    assert found.what == what
+    assert found.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize("row", [*ROWS.values(), *symptoms.SIGNALS.values()])
+def test_each_row_is_a_cause_or_not(row: Symptom) -> None:
+    assert row.means in (CAUSE, CONSEQUENCE, END, HARMLESS)
+
+
+@pytest.mark.parametrize("number", symptoms.SIGNALS)
+def test_signals_have_their_names(number: int) -> None:
+    assert symptoms.SIGNALS[number].match(signal_name(number))
