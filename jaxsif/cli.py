@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 JAX in Singularity/Apptainer images on Slurm clusters.
 
-  jaxsif run -- python train.py         one process per GPU, over the allocation or over this machine
+  jaxsif run -- python train.py         one process per GPU, over the allocation \
+or over this machine
   jaxsif image build --flavour cuda12   build an image
 """
 
@@ -83,18 +84,16 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _width() -> int:
-    """As shutil.get_terminal_size."""
-    columns = os.environ.get("COLUMNS", "")
-    if read_number(columns):
-        return int(columns)
+    """Return the terminal's columns as shutil.get_terminal_size does."""
     try:
-        return os.get_terminal_size(1).columns or 80
+        columns = read_number(os.environ.get("COLUMNS", ""))
+        return columns or os.get_terminal_size(1).columns or 80
     except OSError:  # standard output is no terminal
         return 80
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors as jaxsif's own, help as it is written here."""
+    """A parser whose errors are jaxsif's own, and whose help is as it is written here."""
 
     def __init__(self, **options: object) -> None:
         options.setdefault("formatter_class", _Formatter)
@@ -113,51 +112,59 @@ class _Parser(argparse.ArgumentParser):
 
 
 def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
-    """The command that the first words of `argv` name."""
+    """Return the command that the first words of `argv` name; None where they name none."""
     words = tuple(word for word in argv[:3] if not word.startswith("-"))
     return next((name for name in (words[:1], words[:2]) if name in COMMANDS), None)
 
 
 def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
-    """The parser of `command` with its options, or else of all commands, without: to make all would
-    take time.
+    """Return the parser of `command` with its options, or else of all commands, without: to make
+    all would take time.
     """
-    parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
-    parser.add_argument("--version", action="version", version=f"jaxsif {__version__}")
-    # prog given, because argparse would import a formatter of help texts to find it out.
-    top = parser.add_subparsers(metavar="COMMAND", required=True, prog="jaxsif")
-    groups = {}
-    for name, text in COMMANDS.items():
-        if command and name[0] != command[0]:
-            continue  # words that were not said
-        if len(name) == 2 and name[0] not in groups:
-            group = top.add_parser(
-                name[0], help=_GROUPS[name[0]], description=f"{_GROUPS[name[0]].capitalize()}."
-            )
-            groups[name[0]] = group.add_subparsers(
-                metavar="VERB", required=True, prog=f"jaxsif {name[0]}"
-            )
-        one = (groups[name[0]] if len(name) == 2 else top).add_parser(name[-1], help=text)
-        if name == command:
-            module = import_module("jaxsif.commands." + ".".join(name))
-            one.description, one.epilog = module.DESCRIPTION, getattr(module, "EPILOG", None)
-            module.add_options(one)
-            one.set_defaults(call=module.call)
-    return parser
+    return _build_parsers(command)[()]
 
 
 def find_parser(command: tuple[str, ...]) -> argparse.ArgumentParser:
-    """The parser of one command itself."""
-    parser = build_parser(command)
-    for word in command:
-        parser = next(
-            one for one in parser._actions if isinstance(one, argparse._SubParsersAction)
-        ).choices[word]
-    return parser
+    """Return the parser of one command itself."""
+    return _build_parsers(command)[command]
+
+
+def _build_parsers(
+    command: tuple[str, ...] | None,
+) -> dict[tuple[str, ...], argparse.ArgumentParser]:
+    """Return the parser of jaxsif as (), and those of the commands that share the first word of
+    `command`; of all commands without one.
+    """
+    parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"jaxsif {__version__}")
+    parsers: dict[tuple[str, ...], argparse.ArgumentParser] = {(): parser}
+    # prog given, because argparse would import a formatter of help texts to find it out.
+    top = parser.add_subparsers(metavar="COMMAND", required=True, prog="jaxsif")
+    below: dict[tuple[str, ...], Any] = {(): top}
+    for name, text in COMMANDS.items():
+        group = name[:-1]
+        if command and name[0] != command[0]:
+            continue  # words that were not said
+        if group not in below:
+            help_text = _GROUPS[name[0]]
+            above = top.add_parser(
+                name[0], help=help_text, description=f"{help_text.capitalize()}."
+            )
+            below[group] = above.add_subparsers(
+                metavar="VERB", required=True, prog=f"jaxsif {name[0]}"
+            )
+        parsers[name] = below[group].add_parser(name[-1], help=text)
+    if command:
+        module = import_module("jaxsif.commands." + ".".join(command))
+        parsers[command].description = module.DESCRIPTION
+        parsers[command].epilog = getattr(module, "EPILOG", None)
+        module.add_options(parsers[command])
+        parsers[command].set_defaults(call=module.call)
+    return parsers
 
 
 def describe_all() -> Program:
-    """For the commands that are about all commands."""
+    """Return what the parsers tell, for the commands that are about all commands."""
     from jaxsif.help.describe import Program, describe_command
 
     commands = tuple(
@@ -167,10 +174,10 @@ def describe_all() -> Program:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Options up to the first '--', the program behind it, untouched: argparse would drop any '--'
-    of the program's.
+    """Parse options up to the first '--', and leave the program behind it untouched: argparse would
+    drop any '--' of the program's.
     """
-    end = list(argv).index("--") if "--" in argv else len(argv)
+    end = [*argv, "--"].index("--")
     parser = build_parser(find_command(argv))
     arguments = parser.parse_args(argv[:end])
     if hasattr(arguments, "command"):
@@ -201,7 +208,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; each command's help documents its exit status."""
     try:
         status = _call(sys.argv[1:] if argv is None else argv)
-        _flush()  # here, where an error can still be told in our own words
+        if sys.stdout is not None:  # as it is when we are started with standard output closed
+            sys.stdout.flush()  # here, where an error can still be told in our own words
         return status
     except JaxsifError as error:
         _complain(error)
@@ -222,13 +230,10 @@ def _complain(error: JaxsifError) -> None:
         print(error.render(), file=sys.stderr, flush=True)
 
 
-def _flush() -> None:
-    if sys.stdout is not None:  # as it is when we are started with standard output closed
-        sys.stdout.flush()
-
-
 def _give_up_broken_streams() -> None:
-    """Lest Python tries again when it ends, complains, and makes the exit status its own."""
+    """Replace streams that cannot be written, or Python tries again when it ends, complains, and
+    makes the exit status its own.
+    """
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         try:
             if stream is not None:

@@ -31,8 +31,8 @@ class JaxsifError(Exception):
         self.said = said  # the message of another program, in any number of lines
 
     def render(self) -> str:
-        """The message, up to three lines; a name or a text of others in it moves no cursor and adds
-        no line.
+        """Return the message, up to three lines; a name or a foreign text in it moves no cursor and
+        adds no line.
 
         The message of another program comes behind the first line, indented: so none of its lines
         passes for ours.

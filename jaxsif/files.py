@@ -24,8 +24,8 @@ def check_space(folder: str, needed: int) -> None:
 
 
 def fast_folder(needed: int, disk: str, memory: str = _MEMORY) -> str:
-    """`memory`, if programs may run from there, and it and this host have `needed` bytes to spare;
-    otherwise `disk`.
+    """Return `memory`, if programs may run from there, and it and this host have `needed` bytes to
+    spare; otherwise `disk`.
     """
     try:
         status = os.statvfs(memory)
@@ -37,6 +37,6 @@ def fast_folder(needed: int, disk: str, memory: str = _MEMORY) -> str:
 
 
 def _available() -> int:
-    """Bytes of memory that this host could give without swapping."""
+    """Return the bytes of memory that this host could give without swapping."""
     with open("/proc/meminfo") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))

@@ -45,8 +45,8 @@ def _check_kind(mode: int, path: str, what: str, source: str) -> None:
 
 
 def read_text(path: str, what: str, source: str = "", most: int = MOST_TEXT) -> str:
-    """The text of a small file. Raise HostError for a large one and for what `open_file` refuses,
-    and OSError.
+    """Return the text of a small file. Raise HostError for a large one and for what `open_file`
+    refuses, and OSError.
     """
     with open_file(path, what, source) as file:
         data = file.read(most + 1)
@@ -58,7 +58,7 @@ def read_text(path: str, what: str, source: str = "", most: int = MOST_TEXT) -> 
 
 
 def parse_json(text: str) -> Any:
-    """The value that a JSON text stands for; raises ValueError also for what json would raise
+    """Return the value that a JSON text stands for; raise ValueError also for what json would raise
     another error for.
     """
     import json
@@ -70,14 +70,12 @@ def parse_json(text: str) -> Any:
 
 
 def find(value: Any, *keys: str | int) -> Any:
-    """What lies below these keys and indexes of a parsed JSON; None where nothing does."""
-    for key in keys:
-        fits = (
-            isinstance(value, dict)
-            if isinstance(key, str)
-            else isinstance(value, list) and key < len(value)
-        )
-        value = (value.get(key) if isinstance(value, dict) else value[key]) if fits else None
+    """Return what lies below these keys and indexes of a parsed JSON; None where nothing does."""
+    try:
+        for key in keys:
+            value = None if isinstance(value, str) else value[key]
+    except (LookupError, TypeError):
+        return None
     return value
 
 

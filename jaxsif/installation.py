@@ -1,4 +1,4 @@
-"""Where jaxsif and what belongs to it lie: in a clone, or below PREFIX as `make install` puts it."""
+"""Where jaxsif and its files lie: in a clone, or below PREFIX as `make install` puts them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ LONGEST_LINE = 1 << 14  # bytes
 
 
 class Lines:
-    """Cuts a stream into lines; a longer line than `longest` bytes comes in pieces of that length."""
+    """Cuts a stream into lines; a longer line than `longest` bytes comes in pieces of that many."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
@@ -24,6 +24,5 @@ class Lines:
         return [piece for line in lines for piece in self._cut(line)] + pieces
 
     def _cut(self, line: bytes) -> list[bytes]:
-        return [
-            line[begin : begin + self._longest] for begin in range(0, len(line), self._longest)
-        ] or [b""]
+        begins = range(0, max(1, len(line)), self._longest)  # of an empty line, one empty piece
+        return [line[begin : begin + self._longest] for begin in begins]

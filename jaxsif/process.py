@@ -15,7 +15,7 @@ from jaxsif.lines import LONGEST_LINE
 
 
 def output(*argv: str) -> str:
-    """Standard output of a command; raises OSError and subprocess.CalledProcessError."""
+    """Return what a command writes; raise OSError and subprocess.CalledProcessError."""
     return subprocess.run(
         argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
     ).stdout
@@ -27,29 +27,30 @@ Running = subprocess.Popen[bytes]
 def start_process(
     argv: Sequence[str], environ: Mapping[str, str], stdin: bool, stdout: bool, alone: bool
 ) -> Running:
-    """A command whose standard error is a pipe; it gets SIGTERM when we are killed. Raises
-    HostError.
+    """Start a command whose standard error is a pipe; it gets SIGTERM when we are killed. Raise
+    HostError if it cannot start.
 
     With `stdin` it inherits ours; with `stdout`, that is a pipe too; `alone`, it is the leader of a
     session, and the signal is for all its group.
     """
-    read, write = None if stdin else subprocess.DEVNULL, subprocess.PIPE if stdout else None
     with _lifeline() as line:
-        streams: dict[str, Any] = {"stdin": read, "stdout": write, "stderr": subprocess.PIPE}
-        try:
-            started = subprocess.Popen(
-                argv, env=environ, pass_fds=(line,), start_new_session=alone, **streams
-            )
-        except OSError as error:
-            raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
+        started = _popen(
+            argv,
+            environ,
+            pass_fds=(line,),
+            start_new_session=alone,
+            stdin=None if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if stdout else None,
+            stderr=subprocess.PIPE,
+        )
         fcntl.fcntl(line, fcntl.F_SETOWN, -started.pid if alone else started.pid)
     return started
 
 
 @contextmanager
 def _lifeline() -> Iterator[int]:
-    """The read end of a pipe whose write end we keep: at our end, however it comes, the kernel
-    signals its owner.
+    """Yield the read end of a pipe whose write end we keep: at our end, however it comes, the
+    kernel signals its owner.
 
     As prctl(PR_SET_PDEATHSIG) would in the child; Python has no prctl, and to import ctypes takes
     longer than to start srun. See fcntl(2), F_SETSIG. The number is above those that scripts use.
@@ -66,20 +67,22 @@ def _lifeline() -> Iterator[int]:
 
 
 def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
-    """A command in a session of its own that reads nothing and says nothing; raises HostError if it
-    cannot start.
+    """Start a command in a session of its own that reads nothing and says nothing; raise HostError
+    if it cannot start.
     """
     void = subprocess.DEVNULL
+    return _popen(argv, environ, stdin=void, stdout=void, stderr=void, start_new_session=True)
+
+
+def _popen(argv: Sequence[str], environ: Mapping[str, str], **options: Any) -> Running:
     try:
-        return subprocess.Popen(
-            argv, env=environ, stdin=void, stdout=void, stderr=void, start_new_session=True
-        )
+        return subprocess.Popen(argv, env=environ, **options)
     except OSError as error:
         raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
 
 
 def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Be replaced by a command, which has our terminal to itself; raises HostError."""
+    """Become a command, which has our terminal to itself; raise HostError if it cannot start."""
     # Which Python ignores, and what it executes would inherit that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -91,12 +94,12 @@ def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait for the end of the body: Popen, interrupted, would forget what it has
-    just started.
+    """Have Ctrl-C and SIGTERM wait for the end of the body: Popen, interrupted, would forget what
+    it has just started.
     """
     held: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    raising = {number: handler for number, handler in handlers.items() if callable(handler)}
+    signals = (signal.SIGINT, signal.SIGTERM)
+    raising = {ours: handler for ours in signals if callable(handler := signal.getsignal(ours))}
     for ours in raising:
         signal.signal(ours, lambda number, _frame: held.append(number))
     try:
@@ -110,14 +113,15 @@ def _signals_held() -> Iterator[None]:
 
 @contextmanager
 def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A command, leader of a session; when we are interrupted, end it with all its descendants, and
-    wait for it.
+    """Run a command, leader of a session, beside the body, and wait for it; when we are
+    interrupted, end it with all its descendants.
     """
     process = None
     try:
         with _signals_held():
             process = subprocess.Popen(argv, start_new_session=True, **options)
         yield process
+        process.wait()
     except BaseException:
         if process:
             with suppress(ProcessLookupError):
@@ -127,7 +131,7 @@ def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[A
 
 
 def captured(argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """A command that is over, whatever its exit status, and all it said; raises OSError."""
+    """Run a command; return its exit status, whatever it is, and all it said; raise OSError."""
     pipe = subprocess.PIPE
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
     with _started(argv, env=environ, text=True, errors="replace", **streams) as process:
@@ -142,7 +146,9 @@ def run_plain(
     stderr: IO[bytes] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """The exit status of a command between files; None is our own stream, our own environment."""
+    """Run a command between files and return its exit status; None is our own stream, our own
+    environment.
+    """
     with _started(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=environ) as process:
         return process.wait()
 
@@ -151,16 +157,14 @@ def run_plain(
 def stream(
     argv: Sequence[str], messages: IO[bytes]
 ) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
-    """Run a command whose output the body of the `with` reads to its end; yields it, and what waits
+    """Run a command whose output the body of the `with` reads to its end; yield it, and what waits
     for the status.
     """
-    with _started(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages
-    ) as process:
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    with _started(argv, stderr=messages, **streams) as process:
         assert process.stdout is not None
         with process.stdout:
             yield process.stdout, process.wait
-        process.wait()
 
 
 @contextmanager
@@ -177,7 +181,6 @@ def beside(
         ) as process,
     ):
         yield process.wait
-        process.wait()
 
 
 def run_logged(
@@ -209,7 +212,12 @@ def run_logged(
 
 
 def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
-    """The path of a program as a shell finds it; shutil.which would do, but takes 3 ms to import."""
+    """Return the path of a program as a shell finds it; None where there is none.
+
+    shutil.which would do, but takes 3 ms to import.
+    """
     folders = [""] if "/" in name else environ.get("PATH", os.defpath).split(os.pathsep)
-    paths = (os.path.join(folder, name) for folder in folders)
-    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
+    for path in (os.path.join(folder, name) for folder in folders):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None

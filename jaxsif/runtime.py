@@ -1,4 +1,4 @@
-"""Apptainer's and SingularityCE's side: the argument vector of `run`, variables for the container."""
+"""Apptainer's and SingularityCE's side: the argument vector of `run`, container variables."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from jaxsif.process import find_executable
 
 # Where jaxsif's images keep the task package, and where the launcher's copy is bound.
 TASK_FOLDER = "/opt/jaxsif/task"
-
-
 _RUNTIMES = ("apptainer", "singularity")  # in this order
 
 
@@ -24,8 +22,8 @@ class Runtime(NamedTuple):
 
     @classmethod
     def from_executable(cls, command: str, real_path: str) -> Runtime:
-        """`real_path` is `command` with all links followed: Apptainer installs itself as
-        singularity too.
+        """Return the engine; `real_path` is `command` with all links followed, since Apptainer
+        installs itself as singularity too.
         """
         name = real_path.rsplit("/", 1)[-1]
         return cls(
@@ -33,8 +31,8 @@ class Runtime(NamedTuple):
         )
 
     def environ(self, variables: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """The host's variables that become `variables` in the container, over anything that the
-        image sets.
+        """Return the host's variables that become `variables` in the container, over anything that
+        the image sets.
         """
         return {self.prefix + name: value for name, value in variables}
 
@@ -54,8 +52,8 @@ class Runtime(NamedTuple):
 
 
 def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
-    """JAXSIF_RUNTIME, or apptainer or singularity on the PATH; raises HostError for one that cannot
-    be executed.
+    """Return JAXSIF_RUNTIME, or apptainer or singularity on the PATH, None without; raise HostError
+    for a JAXSIF_RUNTIME that cannot be executed.
     """
     named = environ.get("JAXSIF_RUNTIME")
     for command in (named,) if named else _RUNTIMES:
@@ -72,7 +70,7 @@ def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
 
 
 def require_runtime(environ: Mapping[str, str]) -> Runtime:
-    """As `find_runtime`, where there must be one."""
+    """Return the runtime as `find_runtime` does, where there must be one; raise HostError."""
     runtime = find_runtime(environ)
     if runtime is None:
         raise no_runtime()

@@ -52,12 +52,12 @@ class _File(NamedTuple):
 
     @property
     def places(self) -> dict[str, os.stat_result]:
-        """All that nobody else may write: the file and the folders, by path."""
+        """Return all that nobody else may write: the file and the folders, by path."""
         return {self.path: self.status, **self.folders}
 
 
 def read_own(path: str) -> Candidate:
-    """Read a file that counts whoever wrote it: the site's, the host's, the user's; raises
+    """Read a file that counts whoever wrote it: the site's, the host's, the user's; raise
     JaxsifError.
     """
     try:
@@ -69,8 +69,8 @@ def read_own(path: str) -> Candidate:
 
 
 def find_project(name: str, folder: str, list_path: str) -> Iterator[Candidate]:
-    """The files of this name in `folder` and above it: those that are ignored, and the first that
-    is not.
+    """Return the files of this name in `folder` and above it: those that are ignored, and the first
+    that is not.
 
     `list_path` is the file of what the user allows. A file in a folder such as /tmp is as good as
     not there, or anybody could stop all runs below it; the folders above are searched then.
@@ -108,13 +108,13 @@ def _judge(path: str, list_path: str) -> Candidate:
 
 
 def _turn_away(path: str, folder: os.stat_result, error: JaxsifError) -> Candidate:
-    """What becomes of a file that does not count: anybody can put one into a folder such as /tmp."""
+    """Return a file that does not count: ignored where anybody can put one, such as in /tmp."""
     open_to_all = folder.st_mode & (stat.S_ISVTX | stat.S_IWOTH)
     return Candidate(path, IGNORED if open_to_all else REFUSED, error=error)
 
 
 def find_places_of_others(places: Mapping[str, os.stat_result], user: int) -> list[str]:
-    """The paths among these that others than `user` and root may write."""
+    """Return the paths among these that others than `user` and root may write."""
     return [path for path, status in places.items() if _is_of_others(path, status, user)]
 
 
@@ -127,7 +127,7 @@ def _is_of_others(path: str, status: os.stat_result, user: int) -> bool:
 
 
 def _is_private_group(group: int, user: int) -> bool:
-    """Whether it is the user's own group, by number and name, and has no other member."""
+    """Return whether it is the user's own group, by number and name, and has no other member."""
     import grp
     import pwd  # here: with a directory service, a look takes milliseconds, and few files need one
 
@@ -140,7 +140,9 @@ def _is_private_group(group: int, user: int) -> bool:
 
 
 def _has_acl(path: str) -> bool:
-    """Whether a file has a POSIX ACL, by which others may write what the mode gives to the group."""
+    """Return whether a file has a POSIX ACL, by which others may write what the mode gives to the
+    group.
+    """
     try:
         return bool(os.getxattr(path, _ACL))
     except OSError as error:
@@ -148,16 +150,16 @@ def _has_acl(path: str) -> bool:
 
 
 def find_writers(path: str) -> str:
-    """Who else may have written a file, or put it where it is: owners and modes; '' where nobody
-    may.
+    """Return who else may have written a file, or put it where it is: owners and modes; '' where
+    nobody may.
     """
     file = _File(path, os.stat(path), _find_folders(path), b"")
     return _describe(file) if find_places_of_others(file.places, os.geteuid()) else ""
 
 
 def find_replacers(folder: str) -> str:
-    """Why others may put something else in the place of what is in `folder`; '' where only the user
-    and root may.
+    """Return why others may put something else in the place of what is in `folder`; '' where only
+    the user and root may.
     """
     status = os.stat(folder)
     if status.st_uid not in (0, os.geteuid()):
@@ -174,7 +176,7 @@ def _find_folders(path: str) -> dict[str, os.stat_result]:
 
 
 def _read(path: str) -> _File:
-    """Open and read a file; raises OSError, and JaxsifError for what is no file, such as a FIFO, on
+    """Open and read a file; raise OSError, and JaxsifError for what is no file, such as a FIFO, on
     which to wait.
     """
     # Before it is opened, which does something to some devices.
@@ -199,7 +201,7 @@ def _unreadable(path: str, error: OSError) -> JaxsifError:
 
 
 def _describe(file: _File) -> str:
-    """'owner other, mode 0644; folder /tmp: owner root, mode 1777'."""
+    """Return 'owner other, mode 0644; folder /tmp: owner root, mode 1777'."""
     folders = (f"folder {name}: {_owner_and_mode(status)}" for name, status in file.folders.items())
     return "; ".join([_owner_and_mode(file.status), *folders])
 
@@ -209,7 +211,7 @@ def _owner_and_mode(status: os.stat_result) -> str:
 
 
 def name_user(uid: int) -> str:
-    """The name of a user, or the number where this host knows no name."""
+    """Return the name of a user, or the number where this host knows no name."""
     import pwd
 
     try:
@@ -219,7 +221,7 @@ def name_user(uid: int) -> str:
 
 
 def _advise(file: _File) -> str:
-    """The command that lets the file count."""
+    """Return the command that lets the file count."""
     import shlex
 
     allow = shlex.join(["jaxsif", "config", "--allow", file.path])
@@ -230,47 +232,39 @@ def _advise(file: _File) -> str:
 
 
 def digest(content: bytes) -> str:
-    """'sha256:…' of a file's content."""
+    """Return 'sha256:…' of a file's content."""
     import hashlib  # here: it takes 3 ms, and most runs compute none
 
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def read_allowed(list_path: str) -> dict[str, str]:
-    """What the user allows, path -> digest of the content; raises JaxsifError for a list that
+    """Return what the user allows, path -> digest of the content; raise JaxsifError for a list that
     cannot be read.
     """
     import json
 
-    content = read_own(list_path).content
-    if not content:
-        return {}
+    content = read_own(list_path).content or b"{}"
     try:
         allowed = json.loads(content, parse_int=str)
-    except (ValueError, RecursionError) as error:
-        raise _no_list(list_path) from error
-    if not isinstance(allowed, dict) or not all(
-        isinstance(value, str) for value in allowed.values()
-    ):
-        raise _no_list(list_path)
+    except (ValueError, RecursionError):
+        allowed = None
+    if not isinstance(allowed, dict) or not all(isinstance(v, str) for v in allowed.values()):
+        raise JaxsifError(
+            f"not a list of allowed files: {list_path}",
+            list_path,
+            "remove it, and allow the files again",
+        )
     return allowed
 
 
-def _no_list(list_path: str) -> JaxsifError:
-    return JaxsifError(
-        f"not a list of allowed files: {list_path}",
-        list_path,
-        "remove it, and allow the files again",
-    )
-
-
 def allow(path: str, content: bytes, list_path: str) -> None:
-    """Have a file count for as long as this is its content; raises JaxsifError."""
+    """Have a file count for as long as this is its content; raise JaxsifError."""
     _write_allowed({**read_allowed(list_path), path: digest(content)}, list_path)
 
 
 def disallow(path: str, list_path: str) -> None:
-    """Take back what `allow` did; raises JaxsifError for a file that is not allowed."""
+    """Take back what `allow` did; raise JaxsifError for a file that is not allowed."""
     allowed = read_allowed(list_path)
     if path not in allowed:
         raise JaxsifError(
@@ -278,7 +272,8 @@ def disallow(path: str, list_path: str) -> None:
             "--disallow",
             "jaxsif config shows the list",
         )
-    _write_allowed({one: content for one, content in allowed.items() if one != path}, list_path)
+    del allowed[path]
+    _write_allowed(allowed, list_path)
 
 
 def _write_allowed(allowed: Mapping[str, str], list_path: str) -> None:

@@ -25,7 +25,7 @@ RENDER = {"bash": render_bash, "zsh": render_zsh, "fish": render_fish}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif completion`."""
+    """Give a parser the options of `jaxsif completion`."""
     parser.add_argument("shell", choices=tuple(RENDER), help="the shell")
     parser.set_defaults(program=None)  # by cli.py
 

@@ -31,7 +31,8 @@ from jaxsif.settings.options import OPTIONS
 DESCRIPTION = """\
 Show what `jaxsif run` would take here from variables and files: key, value, and what set it.
 
-Values are written as in a jaxsif.toml. Standard error names the files that were read, and those that would be. A
+Values are written as in a jaxsif.toml. Standard error names the files that were read, and those \
+that would be. A
 project's file that others may have written counts only once you allow what is in it.
 
 examples:
@@ -51,7 +52,7 @@ class Row(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif config`."""
+    """Give a parser the options of `jaxsif config`."""
     parser.add_argument(
         "key", nargs="?", metavar="KEY", help="this one only, or those of this table"
     )
@@ -67,51 +68,50 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the table, or change what is allowed."""
-    if arguments.allow or arguments.disallow:
-        if arguments.key or arguments.json:
-            raise JaxsifError(
-                "--allow and --disallow take neither KEY nor --json",
-                "jaxsif config",
-                "leave them out",
-            )
-        (_allow if arguments.allow else _disallow)(arguments.allow or arguments.disallow, environ)
-        return 0
-    folder = os.getcwd()
-    files = find_files(environ, folder)
-    config = parse_files(files)
-    rows = _choose(arguments.key, list(_rows(config, environ)), config)
-    allowed = trust.read_allowed(allowed_list(environ))
-    if arguments.json:
-        told = [
-            {"path": path, "read": state == trust.READ, "state": state}
-            for path, state, *_ in sum(files, ())
-        ]
-        print(
-            json.dumps(
-                {"settings": [row._asdict() for row in rows], "files": told, "allowed": allowed},
-                indent=1,
-            )
+    change = arguments.allow or arguments.disallow
+    if change and (arguments.key or arguments.json):
+        raise JaxsifError(
+            "--allow and --disallow take neither KEY nor --json", "jaxsif config", "leave them out"
         )
-        return 0
-    for line in render(rows):
-        print(printable(line))
-    for file in sum(files, ()):
-        if file.error or not arguments.key:
-            note(printable(_describe(file)))
-    for path, digest in allowed.items() if not arguments.key else ():
-        note(printable(f"allowed: {path} {digest}"))
+    if arguments.allow:
+        _allow(_find_path(change), environ)
+    elif arguments.disallow:
+        _disallow(_find_path(change), environ)
+    else:
+        _show(arguments.key, arguments.json, environ)
     return 0
 
 
+def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
+    """Print the rows of a key or a table, all without one, and the files that were looked at."""
+    files = find_files(environ, os.getcwd())
+    config = parse_files(files)
+    rows = _choose(key, list(_rows(config, environ)), config)
+    seen = [*files.own, *files.above]
+    allowed = trust.read_allowed(allowed_list(environ))
+    if as_json:
+        settings = [row._asdict() for row in rows]
+        read = [{"path": f.path, "read": f.state == trust.READ, "state": f.state} for f in seen]
+        print(json.dumps({"settings": settings, "files": read, "allowed": allowed}, indent=1))
+        return
+    for line in render(rows):
+        print(printable(line))
+    if key:  # of one setting, only what is wrong
+        seen, allowed = [file for file in seen if file.error], {}
+    told = [_describe(file) for file in seen]
+    told += [f"allowed: {path} {digest}" for path, digest in allowed.items()]
+    for line in told:
+        note(printable(line))
+
+
 def _describe(file: trust.Candidate) -> str:
-    """What became of a file, and why."""
+    """Return what became of a file, and why."""
     if file.error:
         return f"{file.state}: {file.error.what} ({file.error.where}); {file.error.hint}"
     return f"read {file.path}" if file.state == trust.READ else f"{file.state}: {file.path}"
 
 
-def _allow(file: str, environ: Mapping[str, str]) -> None:
-    path = _find_path(file)
+def _allow(path: str, environ: Mapping[str, str]) -> None:
     found = trust.read_own(path)
     if found.state == trust.ABSENT:
         raise JaxsifError(f"no such file: {path}", "--allow", "correct the path")
@@ -119,23 +119,28 @@ def _allow(file: str, environ: Mapping[str, str]) -> None:
     # meanwhile.
     settings = parse_settings(found.content, path)
     trust.allow(path, found.content, allowed_list(environ))
-    for line in render([Row(key, value, "") for key, value in settings.items()]):
+    rows = [
+        Row(f"{table}.{key}", value, "")
+        for table, keys in settings.items()
+        for key, value in keys.items()
+    ]
+    for line in render(rows):
         print(printable(line))
     note(
         printable(
-            f"{path} counts now, until it changes; to no longer allow it: jaxsif config --disallow {path}"
+            f"{path} counts now, until it changes;"
+            f" to no longer allow it: jaxsif config --disallow {path}"
         )
     )
 
 
-def _disallow(file: str, environ: Mapping[str, str]) -> None:
-    path = _find_path(file)
+def _disallow(path: str, environ: Mapping[str, str]) -> None:
     trust.disallow(path, allowed_list(environ))
     note(printable(f"{path} is no longer allowed"))
 
 
 def _find_path(file: str) -> str:
-    """The path by which runs find a file; a folder stands for the file in it."""
+    """Return the path by which runs find a file; a folder stands for the file in it."""
     path = os.path.abspath(os.path.join(file, NAME) if os.path.isdir(file) else file)
     if os.path.basename(path) != NAME:
         raise JaxsifError(
@@ -145,31 +150,30 @@ def _find_path(file: str) -> str:
 
 
 def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
-    """All settings, in the order of --help."""
+    """Return all settings, in the order of --help."""
     found = resolve({}, environ, config, in_job=Allocation.from_environ(environ) is not None)
     for option in OPTIONS:
-        setting = found.get(option.key, Setting(None, ""))
-        yield Row(f"run.{option.key}", *setting)
-    for key in (f"policy.{key}" for key in TABLES["policy"]):
+        yield Row(f"run.{option.key}", *found.get(option.key, Setting(None, "")))
+    for key in TABLES["policy"]:
+        name = f"policy.{key}"
         of_files = [
-            Row(key, policy.value, f"{key} in {policy.source}")
-            for name, policy in config.policies
-            if name == key
+            Row(name, policy.value, f"{name} in {policy.source}")
+            for of_key, policy in config.policies
+            if of_key == name
         ]
-        yield from of_files or [Row(key, None, "")]
+        yield from of_files or [Row(name, None, "")]
     for name, profile in read_profiles(config).items():
-        yield Row(f"profile.{name}", profile.value, profile.source)
+        yield Row(f"profile.{name}", *profile)
 
 
 def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
-    """The rows of a key or a table, or of a profile; raises JaxsifError where there are none."""
+    """Return the rows of a key, a table or a profile; raise JaxsifError where there are none."""
     if key is None:
         return rows
     if key.startswith("profile."):
-        return list(_profile_rows(key, config))
-    chosen = [
-        row for row in rows if row.key in (key, f"run.{key}") or row.key.startswith(f"{key}.")
-    ]
+        return _profile_rows(key, config)
+    wanted = (f"{key}.", f"run.{key}.")
+    chosen = [row for row in rows if f"{row.key}.".startswith(wanted)]
     if not chosen:
         raise JaxsifError(
             f"no setting {key}", "jaxsif config", nearest(key, [row.key for row in rows])
@@ -177,26 +181,26 @@ def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
     return chosen
 
 
-def _profile_rows(key: str, config: Config) -> Iterator[Row]:
+def _profile_rows(key: str, config: Config) -> list[Row]:
     fabric = resolve_fabric(Setting(key.partition(".")[2], "jaxsif config"), read_profiles(config))
-    for setting in fabric.env.values():
-        yield Row(f"{key}.env", setting.value, setting.source)
-    for name, setting in fabric.lists.items():
-        yield Row(f"{key}.{name}", setting.value, setting.source)
+    settings = [*(("env", setting) for setting in fabric.env.values()), *fabric.lists.items()]
+    return [Row(f"{key}.{name}", *setting) for name, setting in settings]
 
 
 def render(rows: list[Row]) -> Iterator[str]:
-    """The table's lines."""
+    """Return the table's lines."""
     texts = [(row.key, _text(row.value), row.source) for row in rows]
-    widths = [max((len(text[column]) for text in texts), default=0) for column in range(2)]
+    widths = [max(map(len, column)) for column in zip(*texts)]
     for key, value, source in texts:
         yield f"{key:{widths[0]}}  {value:{widths[1]}}  {source}".rstrip()
 
 
 def _text(value: Any) -> str:
-    """A value as in TOML, whose strings, numbers, switches and lists are JSON's; of a profile,
-    which keys it has.
+    """Return a value as in TOML, whose strings, numbers, switches and lists are JSON's; of a
+    profile, which keys it has.
     """
-    if isinstance(value, dict):
-        return ", ".join(f"inherits {value[key]}" if key == "inherits" else key for key in value)
-    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
+    if value is None:
+        return "not set"
+    if not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return ", ".join(f"inherits {value[key]}" if key == "inherits" else key for key in value)

@@ -18,7 +18,7 @@ example:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif manual`."""
+    """Give a parser the options of `jaxsif manual`."""
     parser.add_argument(
         "folder", metavar="FOLDER", help="where to write them; such a folder is called man1"
     )

@@ -1,1 +1,3 @@
-"""What stands beside the image in a container: variables, libraries of the host, compile cache, policies."""
+"""What stands beside the image in a container: variables, libraries of the host, compile cache,
+policies.
+"""

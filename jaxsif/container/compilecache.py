@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from zlib import crc32  # and not hashlib, which takes 3 ms to import
 
 from jaxsif.errors import HostError
@@ -18,11 +19,11 @@ _HEAD, _TAIL = 4096, 65536  # bytes
 
 
 def identify(image: str) -> str:
-    """A name for what is in an image's file, from a few of its bytes, since all of them take
+    """Return a name for what is in an image's file, from a few of its bytes, since all of them take
     seconds to read.
 
     The ends of a squashfs hold its sizes, and the table of its files; a signature changes neither.
-    Raises OSError, and HostError for a file that is no image.
+    Raise OSError, and HostError for a file that is no image.
     """
     head = tail = 0
     with open_image(image) as file:
@@ -36,14 +37,15 @@ def identify(image: str) -> str:
 
 
 def cache_of(image: str, folder: str | None, environ: Mapping[str, str]) -> str:
-    """The path of an image's compile cache, below `folder` or else the user's own cache."""
+    """Return the path of an image's compile cache, below `folder` or else the user's own cache."""
+    above = os.path.join(cache_folder(environ), "compiled")
     if folder:
-        return os.path.join(os.path.abspath(folder), f"jaxsif-{os.getuid()}", identify(image))
-    return os.path.join(cache_folder(environ), "compiled", identify(image))
+        above = os.path.join(os.path.abspath(folder), f"jaxsif-{os.getuid()}")
+    return os.path.join(above, identify(image))
 
 
 def make_private(path: str, source: str) -> None:
-    """Make a folder of `cache_of`, for this user alone; raises OSError, and HostError where others
+    """Make a folder of `cache_of`, for this user alone; raise OSError, and HostError where others
     may write.
     """
     mine = os.path.dirname(path)
@@ -53,18 +55,18 @@ def make_private(path: str, source: str) -> None:
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise _open_to_others(above, source)  # they could put another folder in its place
     for folder in (mine, path):
-        try:
+        with suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-        except FileExistsError:
-            status = os.lstat(folder)
-            if (
-                not stat.S_ISDIR(status.st_mode)
-                or status.st_uid != os.getuid()
-                or status.st_mode & 0o077
-            ):
-                raise _open_to_others(folder, source) from None
+        status = os.lstat(folder)
+        closed = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+        if not closed or status.st_uid != os.getuid():
+            raise _open_to_others(folder, source)
 
 
 def _open_to_others(folder: str, source: str) -> HostError:
-    remedy = "remove it, since JAX executes what is in it; or pass --no-compile-cache, or --compile-cache-folder"
-    return HostError(f"the compile cache is open to others: {folder}", source, remedy)
+    return HostError(
+        f"the compile cache is open to others: {folder}",
+        source,
+        "remove it, since JAX executes what is in it;"
+        " or pass --no-compile-cache, or --compile-cache-folder",
+    )

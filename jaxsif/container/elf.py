@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from mmap import mmap
 from typing import Any, NamedTuple, Union
 
@@ -30,10 +30,8 @@ class Needs(NamedTuple):
 
 
 def read_needs(data: _Bytes) -> Needs | None:
-    """The needs of a 64-bit little-endian ELF file (of x86_64 and aarch64, say); None for anything
-    else.
-
-    Files that are cut short give None, too, and those whose tables lead in circles or have absurd
+    """Return the needs of a 64-bit little-endian ELF file (of x86_64 and aarch64, say); None for
+    anything else, also for a file that is cut short, or whose tables lead in circles or have absurd
     sizes.
     """
     if data[:6] != b"\x7fELF\x02\x01":
@@ -51,19 +49,18 @@ def read_needs(data: _Bytes) -> Needs | None:
             for tag, value in tags
             if tag == _NEEDED
         ]
-        newest = (0, 0)
+        versions: Iterable[bytes] = ()
         if _VERNEED in values:
-            versions = _versions(
-                data, _place(segments, values[_VERNEED]), values[_VERNEEDNUM], texts
-            )
-            newest = max(map(_parse_version, versions), default=newest)
+            place = _place(segments, values[_VERNEED])
+            versions = _versions(data, place, values[_VERNEEDNUM], texts)
+        newest = max(map(_parse_version, versions), default=(0, 0))
     except (struct.error, LookupError):
         return None
     return Needs(tuple(needed), newest)
 
 
 def _segments(data: _Bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Kind, offset in the file, address, size in the file."""
+    """Yield the kind of each segment, its offset in the file, its address, its size in the file."""
     (table,) = _unpack("<Q", data, 32)
     size, count = _unpack("<HH", data, 54)
     for number in range(count):
@@ -72,7 +69,7 @@ def _segments(data: _Bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _tags(data: _Bytes, offset: int, size: int) -> Iterator[tuple[int, int]]:
-    """Up to the one that says that it is the last."""
+    """Yield the tags and their values, up to the one that says that it is the last."""
     for number in range(size // 16):
         if number == _MOST:
             raise LookupError(size)
@@ -83,7 +80,7 @@ def _tags(data: _Bytes, offset: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _place(segments: list[tuple[int, int, int, int]], address: int) -> int:
-    """Where in the file an address is; raises LookupError."""
+    """Return where in the file an address is; raise LookupError."""
     for kind, offset, start, size in segments:
         if kind == _LOAD and start <= address < start + size:
             return address - start + offset
@@ -91,7 +88,7 @@ def _place(segments: list[tuple[int, int, int, int]], address: int) -> int:
 
 
 def _versions(data: _Bytes, place: int, count: int, texts: int) -> Iterator[bytes]:
-    """The names of versions that are needed, such as GLIBC_2.38, of all libraries."""
+    """Yield the names of versions that are needed, such as GLIBC_2.38, of all libraries."""
     left = _MOST
     for _ in range(min(count, _MOST)):
         _, entries, _, first, following = _unpack("<HHIII", data, place)

@@ -17,6 +17,7 @@ PASS = "passed"  # as it is, with --cleanenv too
 # Passed; each task drops it where it names no file of the container (jaxsif/task/start.sh).
 PATH = "if there"
 RUNTIME = "replaced"  # by the runtime: the host's value is for programs outside of the container
+_GIVEN = "..."  # for a value that the caller gives, if it does
 
 REPORT = "JAXSIF_REPORT"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -31,35 +32,36 @@ class Rule(NamedTuple):
     action: str
     names: tuple[str, ...]
     why: str
-    value: str = ""  # of SET and DEFAULT; '...' stands for one that the caller gives, if it does
+    value: str = ""  # of SET and DEFAULT; '...' where the caller gives it
     container: bool = False  # means something at the border of a container only
 
 
 RULES = (
-    Rule(SET, (REPORT,), "tasks report how they end, in lines that begin with it", "..."),
+    Rule(SET, (REPORT,), "tasks report how they end, in lines that begin with it", _GIVEN),
     Rule(
         SET,
         ("JAXSIF_COORDINATOR_PORT",),
         "JAX's own choice would be the same for all steps of a job",
-        "...",
+        _GIVEN,
     ),
-    Rule(SET, ("JAXSIF_NODE_ADDRESS",), "`--node-address`, for each task", "..."),
+    Rule(SET, ("JAXSIF_NODE_ADDRESS",), "`--node-address`, for each task", _GIVEN),
     Rule(
         *(SET, ("JAXSIF_INIT_TIMEOUT", "JAXSIF_HEARTBEAT_TIMEOUT", "JAXSIF_SHUTDOWN_TIMEOUT")),
         "`--init-timeout` and its like, for each task",
-        "...",
+        _GIVEN,
     ),
-    Rule(SET, ("JAXSIF_LAYOUT",), "each task holds what it sees against the plan", "..."),
+    Rule(SET, ("JAXSIF_LAYOUT",), "each task holds what it sees against the plan", _GIVEN),
     Rule(
         *(SET, ("JAXSIF_FABRIC", "JAXSIF_FABRIC_NEEDS", "JAXSIF_FABRIC_LIBRARIES")),
-        "`--fabric`: its name, what a node must have, where its libraries are; each task checks its node",
-        "...",
+        "`--fabric`: its name, what a node must have, where its libraries are;"
+        " each task checks its node",
+        _GIVEN,
     ),
     Rule(
         DEFAULT,
         (MEMORY,),
         "`--share-gpus`: by itself each task would take 75 % of the GPU's memory",
-        "...",
+        _GIVEN,
     ),
     Rule(
         DEFAULT,
@@ -68,9 +70,9 @@ RULES = (
         "0",
     ),
     Rule(
-        DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled", "..."
+        DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled", _GIVEN
     ),
-    Rule(SET, ("JAXSIF_CACHE",), "that folder is jaxsif's", "..."),
+    Rule(SET, ("JAXSIF_CACHE",), "that folder is jaxsif's", _GIVEN),
     Rule(SET, ("PYTHONNOUSERSITE",), "`~/.local` has packages for another Python", "1", True),
     Rule(
         UNSET, ("PYTHONHOME",), "the image's Python would not find its own library", container=True
@@ -156,21 +158,36 @@ RULES = (
     ),
 )
 
-_EXACT = {name: rule for rule in RULES for name in rule.names if not name.endswith("*")}
-_PREFIXES = sorted(
-    ((name[:-1], rule) for rule in RULES for name in rule.names if name.endswith("*")),
-    key=lambda one: -len(one[0]),
-)
-_ANY = tuple(prefix for prefix, _ in _PREFIXES)
+_BY_NAME = {name: rule for rule in RULES for name in rule.names}
+# Of names such as `SLURM_*`; the longest first.
+_PREFIXES = tuple(sorted((name[:-1] for name in _BY_NAME if name[-1] == "*"), key=len)[::-1])
 _RUNTIME_PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
 
 
 def find_rule(name: str) -> Rule | None:
-    """The rule for a variable."""
-    rule = _EXACT.get(name)
-    if rule is None and name.startswith(_ANY):
-        rule = next(rule for prefix, rule in _PREFIXES if name.startswith(prefix))
-    return rule
+    """Return the rule for a variable; None where the table does not have it."""
+    if name.startswith(_PREFIXES) and name not in _BY_NAME:
+        name = next(prefix for prefix in _PREFIXES if name.startswith(prefix)) + "*"
+    return _BY_NAME.get(name)
+
+
+def _find_action(name: str, clean: bool, container: bool = True) -> str:
+    """Return what is done with a variable of the host; PASS where its rule is not for this run."""
+    rule = find_rule(name)
+    if rule is None:
+        return UNSET if clean else PASS
+    return rule.action if container or not rule.container else PASS
+
+
+def _find_named(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the user, or the site, sets in containers by the runtime's own way,
+    as in APPTAINERENV_NAME=VALUE.
+    """
+    return {
+        name.partition("ENV_")[2]: value
+        for name, value in environ.items()
+        if name.startswith(_RUNTIME_PREFIXES)
+    }
 
 
 def names_of(action: str, at_border: bool = False) -> list[str]:
@@ -202,30 +219,28 @@ def settle(
     """
     host: dict[str, str] = {}
     unset = []
-    for name in environ:
-        rule = find_rule(name)
-        if rule and (container or not rule.container):
-            if rule.action == UPPER and name.upper() not in environ:
-                host[name.upper()] = environ[name]
-            if rule.action in (UNSET, UPPER):
-                unset.append(name)
-        elif rule is None and clean:
+    for name, value in environ.items():
+        action = _find_action(name, clean, container)
+        if action in (UNSET, UPPER):
             unset.append(name)
+        if action == UPPER and name.upper() not in environ:
+            host[name.upper()] = value
     return Settled(host, tuple(unset), {**_settings(environ, values, container), **asked})
 
 
 def _settings(
     environ: Mapping[str, str], values: Mapping[str, str], container: bool
 ) -> dict[str, str]:
+    """Return the variables that the table sets, but for those that the user has set."""
+    named = _find_named(environ)
+    of_user = {SET: named, DEFAULT: {**environ, **named}}
     found = {}
-    for rule in RULES:
-        if rule.action not in (SET, DEFAULT) or (rule.container and not container):
+    for name, rule in _BY_NAME.items():
+        if rule.action not in of_user or (rule.container and not container):
             continue
-        for name in rule.names:
-            value = values.get(name) if rule.value == "..." else rule.value
-            told = (rule.action == DEFAULT and name in environ) or _named_for_runtime(name, environ)
-            if value is not None and not told:
-                found[name] = value
+        value = values.get(name, rule.value)
+        if value != _GIVEN and name not in of_user[rule.action]:
+            found[name] = value
     return found
 
 
@@ -241,56 +256,53 @@ class Caution(NamedTuple):
     """A value that stands, though it is known to break runs."""
 
     name: str
-    when: Callable[[str, Request], bool]  # looks at the value of `name`
+    when: Callable[[str, Request], object]  # true or false; looks at the value of `name`
     what: str  # the warning; '{}' is the value
     condition: str  # `when`, in words
-
-
-def _is_true(value: str) -> bool:
-    return value.lower() in ("1", "true", "t", "yes", "y", "on")
 
 
 CAUTIONS = (
     Caution(
         "JAX_PLATFORMS",
-        lambda value, asked: bool(asked.gpus and value and not re.search("cuda|gpu|rocm", value)),
+        lambda value, asked: asked.gpus and value and not re.search("cuda|gpu|rocm", value),
         "JAX_PLATFORMS={}: JAX will not use the GPUs that are asked for",
         "GPUs are asked for, and it names none of `cuda`, `gpu` and `rocm`",
     ),
     Caution(
         OLD_MEMORY,
-        lambda value, asked: bool(value and asked.values.get(MEMORY)),
-        "XLA_CLIENT_MEM_FRACTION and XLA_PYTHON_CLIENT_MEM_FRACTION are both set: JAX refuses that on GPUs",
+        lambda value, asked: value and asked.values.get(MEMORY),
+        "XLA_CLIENT_MEM_FRACTION and XLA_PYTHON_CLIENT_MEM_FRACTION are both set:"
+        " JAX refuses that on GPUs",
         "both are set",
     ),
     Caution(
         "JAX_ENABLE_RECOVERABILITY",
-        lambda value, _: _is_true(value),
+        lambda value, _: value.lower() in ("1", "true", "t", "yes", "y", "on"),
         "JAX_ENABLE_RECOVERABILITY={}: runs that succeed end with SIGABRT",
         "it is true",
     ),
     Caution(
         "JAX_LOCAL_DEVICE_IDS",
-        lambda _, asked: bool(asked.gpus and (asked.tasks or 1) > 1),
+        lambda _, asked: asked.gpus and (asked.tasks or 1) > 1,
         "JAX_LOCAL_DEVICE_IDS={}: all tasks of a node take the same GPUs",
         "GPUs are asked for, and several tasks on a node",
     ),
     Caution(
         "LD_LIBRARY_PATH",
-        lambda value, _: bool(value),
+        lambda value, _: value,
         "LD_LIBRARY_PATH={}: libraries there may take the place of those that JAX brings",
         "set by `--env`; that of the host stays outside",
     ),
     Caution(
         "PYTHONPATH",
-        lambda value, _: bool(re.search("(site|dist)-packages", value)),
+        lambda value, _: re.search("(site|dist)-packages", value),
         "PYTHONPATH={}: packages for another Python may hide those of the image",
         "it has `site-packages` or `dist-packages`",
     ),
     *(
         Caution(
             name,
-            lambda value, _: bool(value),
+            lambda value, _: value,
             f"{name}={{}}: JAX's processes would connect through it",
             "set by `--env`; that of the host is moved or taken away",
         )
@@ -306,23 +318,16 @@ def find_cautions(
     gpus: int | None,
     tasks: int | None,
 ) -> tuple[str, ...]:
-    """The warnings that the user's own variables call for."""
-    passed = {name: value for name, value in environ.items() if _is_passed(name, clean)}
-    named = {
-        name.partition("ENV_")[2]: value
+    """Return the warnings that the user's own variables call for."""
+    passed = {
+        name: value
         for name, value in environ.items()
-        if name.startswith(_RUNTIME_PREFIXES)
+        if _find_action(name, clean) in (PASS, PATH, DEFAULT)
     }
-    request = Request({**passed, **named, **asked}, gpus, tasks)
-    found = ((one, request.values[one.name]) for one in CAUTIONS if one.name in request.values)
-    return tuple(one.what.format(value) for one, value in found if one.when(value, request))
-
-
-def _is_passed(name: str, clean: bool) -> bool:
-    rule = find_rule(name)
-    return rule.action in (PASS, PATH, DEFAULT) if rule else not clean
-
-
-def _named_for_runtime(name: str, environ: Mapping[str, str]) -> bool:
-    """Whether the user, or the site, sets the variable in containers by the runtime's own way."""
-    return any(prefix + name in environ for prefix in _RUNTIME_PREFIXES)
+    values = {**passed, **_find_named(environ), **asked}
+    request = Request(values, gpus, tasks)
+    return tuple(
+        caution.what.format(values[caution.name])
+        for caution in CAUTIONS
+        if caution.name in values and caution.when(values[caution.name], request)
+    )

@@ -5,6 +5,7 @@ image's system.
 from __future__ import annotations
 
 import glob
+import itertools
 import mmap
 import os
 import re
@@ -33,24 +34,27 @@ class Libraries(NamedTuple):
 
     @property
     def binds(self) -> tuple[str, ...]:
-        """As for --bind. A folder stays where it is: libraries find each other by paths that were
-        built into them.
+        """Return binds as for --bind. A folder stays where it is: libraries find each other by
+        paths that were built into them.
         """
         return tuple(f"{path}:{_inside(path)}:ro" for path in self.paths)
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders of the container where they lie."""
+        """Return the folders of the container where they lie."""
         inside = (_inside(path) if os.path.isdir(path) else FOLDER for path in self.paths)
         return tuple(dict.fromkeys(inside))
 
 
 def _inside(path: str) -> str:
+    """Return where a file or folder of the host lies in the container."""
     return path if os.path.isdir(path) else f"{FOLDER}/{os.path.basename(path)}"
 
 
 def find_libraries(setting: Setting) -> Libraries:
-    """What the patterns of paths stand for on this host; raises HostError."""
+    """Return what the patterns of paths stand for on this host; raise HostError for a pattern
+    without a match, and for the host's C library.
+    """
     paths: dict[str, None] = {}
     for pattern in setting.value:
         found = sorted(glob.glob(pattern, recursive=True))
@@ -78,16 +82,14 @@ def check_libraries(
 
     Return warnings of libraries that they need and that neither side has.
     """
-    needs = {
-        path: one for path, one in ((path, _read(path)) for path in _files(libraries.paths)) if one
-    }
+    needs = {path: found for path in _files(libraries.paths) if (found := _read(path))}
     if not needs:
         return ()
     glibc, theirs = _system(runtime, image, environ)
-    newest = max(needs, key=lambda path: needs[path].glibc)
-    if needs[newest].glibc > glibc:
+    newest, needed = max(needs.items(), key=lambda item: item[1].glibc)
+    if needed.glibc > glibc:
         raise HostError(
-            f"{newest} needs glibc {_version(needs[newest].glibc)}, and the image has {_version(glibc)}",
+            f"{newest} needs glibc {_join(needed.glibc)}, and the image has {_join(glibc)}",
             f"{libraries.source}; the image is {image}",
             "run an image with a newer system, or build the library on an older one",
         )
@@ -97,46 +99,40 @@ def check_libraries(
 
 def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
     """Raise HostError where a library was built for another CUDA than the image's label names."""
-    wanted = {
-        name: path
-        for path, one in needs.items()
-        for name in one.libraries
-        if name.startswith(_CUDA)
-    }
-    if not wanted:
+    wanted = {name: path for path, (names, _) in needs.items() for name in names}
+    of_cuda = [name for name in wanted if name.startswith(_CUDA)]
+    if not of_cuda:
         return
     from jaxsif.images.labels import read_labels  # here: few libraries want CUDA
 
     version = read_labels(image).get("io.jaxsif.cuda", "")
     major = version.partition(".")[0]
-    for name, path in wanted.items():
+    for name in of_cuda:
         if major.isdecimal() and name[len(_CUDA) :].split(".")[0] != major:
             raise HostError(
-                f"{path} needs {name}, and the image has CUDA {version}",
+                f"{wanted[name]} needs {name}, and the image has CUDA {version}",
                 f"{source}; the image is {image}",
                 "take the library that was built for this CUDA, or an image with the other one",
             )
 
 
 def _missing(needs: Mapping[str, Needs], theirs: Iterable[str], source: str) -> Iterable[str]:
-    there = {os.path.basename(path) for path in needs} | set(theirs)
-    for path, one in needs.items():
-        names = [
-            name for name in one.libraries if name not in there and not name.startswith(_COME_LATER)
-        ]
-        if names:
-            yield f"warning: {path} needs {', '.join(names)}: neither in the image nor in {source}"
+    """Return a warning for each library that needs others which are nowhere."""
+    there = {*map(os.path.basename, needs), *theirs}
+    for path, (names, _) in needs.items():
+        absent = [n for n in names if n not in there and not n.startswith(_COME_LATER)]
+        if absent:
+            yield f"warning: {path} needs {', '.join(absent)}: neither in the image nor in {source}"
 
 
 def _files(paths: Iterable[str]) -> list[str]:
-    """The libraries, with those in folders, by every name that they have."""
-    files: list[str] = []
-    for path in paths:
-        files += sorted(glob.glob(f"{glob.escape(path)}/*.so*")) if os.path.isdir(path) else [path]
-    return [path for path in files if os.path.isfile(path)]
+    """Return the libraries, with those in folders, by every name that they have."""
+    files = [[path, *sorted(glob.glob(f"{glob.escape(path)}/*.so*"))] for path in paths]
+    return [path for path in itertools.chain(*files) if os.path.isfile(path)]
 
 
 def _read(path: str) -> Needs | None:
+    """Return what a file needs; None for one that is no library."""
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
@@ -152,7 +148,7 @@ def _read(path: str) -> Needs | None:
 def _system(
     runtime: str, image: str, environ: Mapping[str, str]
 ) -> tuple[tuple[int, int], list[str]]:
-    """The image's glibc, and the names of its libraries; of a file, remembered."""
+    """Return the image's glibc, and the names of its libraries; of a file, remembered."""
     if os.path.isdir(image):
         told = _ask(runtime, image)
     else:
@@ -167,12 +163,12 @@ def _system(
     return (int(version[1]), int(version[2])), told.split()[1:]
 
 
+def _join(glibc: tuple[int, int]) -> str:
+    return f"{glibc[0]}.{glibc[1]}"
+
+
 def _ask(runtime: str, image: str) -> str:
     # Here: it takes 10 ms to import, and the answer is mostly known.
     from jaxsif.images.execute import read_system
 
     return read_system(runtime, image)[:MOST_TEXT]
-
-
-def _version(glibc: tuple[int, int]) -> str:
-    return f"{glibc[0]}.{glibc[1]}"

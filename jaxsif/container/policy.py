@@ -33,7 +33,7 @@ class Subject(NamedTuple):
 
 
 def check_policies(config: Config, subject: Subject, environ: Mapping[str, str]) -> Allowed:
-    """Raise HostError unless the policies of all files allow the image; say which image that is.
+    """Return the image that the policies of all files allow; raise HostError unless they do.
 
     What was found of a file is remembered, since its gigabytes take seconds to read. The image's
     folder may be another user's, and the image another one when a node mounts it: the node compares
@@ -49,8 +49,8 @@ def check_policies(config: Config, subject: Subject, environ: Mapping[str, str])
 
 
 def find_checksum(image: str, state: str, source: str, environ: Mapping[str, str]) -> str:
-    """SHA-256 of the file of an image that is allowed; raises HostError where it is another one by
-    now.
+    """Return the SHA-256 of the file of an image that is allowed; raise HostError where it is
+    another one by now.
     """
     found = remembered(image, "checksum", environ, lambda: checksum(image))
     check_state(image, state, source)
@@ -58,6 +58,7 @@ def find_checksum(image: str, state: str, source: str, environ: Mapping[str, str
 
 
 def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, str]) -> str:
+    """Return why a policy allows the image; raise HostError where it does not."""
     image, runtime = subject.image, subject.runtime
     try:
         if image is None or runtime is None:
@@ -66,8 +67,10 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
             raise HostError(f"{image} is a folder, and has neither digest nor signature")
         if name == _DIGESTS:
             return f"{name} of {policy.source} holds: {_find_digest(image, policy.value, environ)}"
-        keys = [_key_path(key, policy.source) for key in policy.value]
-        signer = find_signer(image, keys, lambda key: _signer(runtime, image, key, environ))
+        folder = os.path.dirname(policy.source)
+        signer = find_signer(
+            image, policy.value, lambda key: _verify(runtime, image, key, folder, environ)
+        )
         return f"{name} of {policy.source} holds: signed by {signer}"
     except JaxsifError as error:
         raise HostError(
@@ -84,22 +87,21 @@ def _find_digest(image: str, allowed: Sequence[str], environ: Mapping[str, str])
     return found
 
 
-def _key_path(key: str, source: str) -> str:
-    """A PEM file's path as from the folder of the settings file that names it; a fingerprint as it
-    is.
+def _verify(runtime: str, image: str, key: str, folder: str, environ: Mapping[str, str]) -> str:
+    """Return the signer as `verify` does, remembered for this file and this key, not only its path.
+
+    `key` is a fingerprint, or a PEM file's path as from `folder`.
     """
-    return key if is_fingerprint(key) else os.path.join(os.path.dirname(source), key)
-
-
-def _signer(runtime: str, image: str, key: str, environ: Mapping[str, str]) -> str:
-    """As `verify`, remembered for this file and this key, not only its path."""
-    content = key if is_fingerprint(key) else _read_key(key)
+    content = key
+    if not is_fingerprint(key):
+        key = os.path.join(folder, key)
+        content = _digest_key(key)
     return remembered(
         image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ)
     )
 
 
-def _read_key(path: str) -> str:
+def _digest_key(path: str) -> str:
     try:
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -110,30 +112,18 @@ def _read_key(path: str) -> str:
 # The folders of an image's own system. The others of an image are for data: /home, /mnt, /scratch,
 # /tmp and so on.
 _SYSTEM = frozenset(
-    (
-        *(
-            "bin",
-            "boot",
-            "dev",
-            "environment",
-            "etc",
-            "lib",
-            "lib32",
-            "lib64",
-            "libx32",
-            "opt",
-            "proc",
-            "root",
-            "run",
-        ),
-        *("sbin", "singularity", "sys", "usr", "var", ".exec", ".run", ".shell", ".singularity.d"),
-    )
+    [
+        "",  # the root folder
+        *("bin", "boot", "dev", "environment", "etc", "lib", "lib32", "lib64", "libx32", "opt"),
+        *("proc", "root", "run", "sbin", "singularity", "sys", "usr", "var"),
+        *(".exec", ".run", ".shell", ".singularity.d"),
+    ]
 )
 _BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # they stand behind commas, too
-# What the runtime takes from a variable APPTAINER_NAME or SINGULARITY_NAME as if it were an option:
-# paths to show, and what may lie anywhere. Apptainer's documentation has them, below the options of
-# `apptainer run`.
-_PATHS = ("BIND", "BINDPATH", "HOME", "SCRATCH", "SCRATCHDIR")
+# What the runtime takes from a variable APPTAINER_NAME or SINGULARITY_NAME as if it were an option.
+# Apptainer's documentation has them, below the options of `apptainer run`.
+_PATHS = ("BIND", "BINDPATH", "HOME", "SCRATCH", "SCRATCHDIR")  # to show
+# What may lie anywhere.
 _ANYWHERE = ("CONFIG_FILE", "CONTAINLIBS", "FUSESPEC", "MOUNT", "OVERLAY", "OVERLAYIMAGE")
 
 
@@ -159,16 +149,15 @@ def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -
 
 
 def check_fabric(fabric: Fabric, environ: Mapping[str, str]) -> None:
-    """As `check_binds`, for what a fabric's profile lays over the image."""
-    libraries = [f"{path}:{FOLDER}" for path in fabric.items("libraries")]
-    for key, binds in (("binds", fabric.items("binds")), ("libraries", libraries)):
-        if binds:
-            check_binds(binds, fabric.lists[key].source, environ)
+    """Raise HostError as `check_binds`, for what a fabric's profile lays over the image."""
+    for key, form in (("binds", "{}"), ("libraries", f"{{}}:{FOLDER}")):
+        if key in fabric.lists:
+            check_binds(map(form.format, fabric.items(key)), fabric.lists[key].source, environ)
 
 
 def find_destinations(bind: str) -> Iterator[str]:
-    """The destinations in a value of --bind: of SRC[:DEST[:OPTS]], and of more of them behind
-    commas.
+    """Return the destinations in a value of --bind: of SRC[:DEST[:OPTS]], and of more of them
+    behind commas.
     """
     for one in bind.split(","):
         source, _, rest = one.partition(":")
@@ -178,37 +167,39 @@ def find_destinations(bind: str) -> Iterator[str]:
 
 
 def _is_of_system(path: str, environ: Mapping[str, str]) -> bool:
-    """Whether the image has its own files at `path`; the runtime shows the home folder by itself."""
-    home = environ.get("HOME", "")
-    own = ["/var/tmp", *([home] if home.strip("/") else [])]
-    if any(f"{path}/".startswith(f"{folder}/") for folder in own):
+    """Return whether the image has its own files at `path`; not in the home folder, which the
+    runtime shows without a bind.
+    """
+    of_user = [folder for folder in ("/var/tmp", environ.get("HOME", "")) if folder.strip("/")]
+    if f"{path}/".startswith(tuple(f"{folder}/" for folder in of_user)):
         return False
-    first = path.strip("/").partition("/")[0]
-    return not first or first in _SYSTEM
+    return path.strip("/").partition("/")[0] in _SYSTEM
 
 
 def check_environment(environ: Mapping[str, str]) -> None:
     """Raise HostError for a variable that lays something over the image, or that names a runtime of
     the user's own.
     """
-    for prefix in ("APPTAINER_", "SINGULARITY_"):
-        for name in filter(environ.get, (prefix + name for name in _PATHS)):
-            check_binds([environ[name]], f"{name} (environment)", environ)
-        for name in filter(environ.get, (prefix + name for name in _ANYWHERE)):
-            raise _refuse_overlay(
-                f"the image would be hidden by {environ[name]}", f"{name} (environment)"
-            )
+    for name in filter(environ.get, environ):
+        source = f"{name} (environment)"
+        prefix, _, option = name.partition("_")
+        of_runtime = prefix in ("APPTAINER", "SINGULARITY")
+        if of_runtime and option in _PATHS:
+            check_binds([environ[name]], source, environ)
+        if of_runtime and option in _ANYWHERE:
+            raise _refuse_overlay(f"the image would be hidden by {environ[name]}", source)
     runtime = environ.get("JAXSIF_RUNTIME")
     if runtime and not _is_of_staff(find_executable(runtime, environ) or runtime):
         raise _refuse(
-            f"JAXSIF_RUNTIME must name a runtime that only root or the owner of jaxsif can change: {runtime}",
+            "JAXSIF_RUNTIME must name a runtime that only root or the owner of jaxsif can change:"
+            f" {runtime}",
             "JAXSIF_RUNTIME (environment)",
             "unset JAXSIF_RUNTIME, or ask who set the policy to install that runtime",
         )
 
 
 def _is_of_staff(path: str) -> bool:
-    """Whether root, or the owner of this launcher, and nobody else can change the file."""
+    """Return whether root, or the owner of this launcher, and nobody else can change the file."""
     status = os.stat(path)
     owners = (0, installation.owner())
     return status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from jaxsif.help.describe import SWITCH, Command, Program
-from jaxsif.help.words import (
-    fill,
-    find_given,
-    find_verbs,
-    list_first_words,
-    list_flags,
-    list_options,
-)
+from jaxsif.help.describe import SWITCH, Argument, Command, Program
+from jaxsif.help.words import fill
 
 _TEMPLATE = """\
 # jaxsif's completion for bash; `jaxsif completion bash` wrote it.
@@ -27,7 +20,8 @@ _jaxsif_layers() {
 }
 
 _jaxsif() {
-    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+    local command=${COMP_WORDS[1]}
     local options='' verbs='' values='' kind='' index
     # Readline takes --image=PATH for three words.
     if [ "$word" = = ]; then
@@ -73,33 +67,34 @@ complete -F _jaxsif jaxsif
 
 
 def render_bash(program: Program) -> str:
-    """The script."""
-    verbs = {
-        group: " ".join(one.name[1] for one in commands)
-        for group, commands in find_verbs(program).items()
-    }
+    """Return the script."""
+    first = [*program.first_words, "--help", "--version"]
     words = {
         "GROUPS": ["|".join(program.groups)],
-        "FIRST": [shlex.quote(" ".join([*list_first_words(program), "--help", "--version"]))],
-        "VERBS": [
-            f"        {group}) verbs={shlex.quote(words)} ;;" for group, words in verbs.items()
-        ],
+        "FIRST": [_quote(first)],
+        "VERBS": [f"        {group}) verbs={_quote(v)} ;;" for group, v in program.verbs.items()],
         "COMMANDS": [line for command in program.commands for line in _render_command(command)],
     }
     return fill(_TEMPLATE, words)
 
 
+def _quote(words: Iterable[str]) -> str:
+    return shlex.quote(" ".join(words))
+
+
 def _render_command(command: Command) -> Iterator[str]:
-    yield f"    {shlex.quote(' '.join(command.name))})"
-    yield f"        options={shlex.quote(' '.join(list_flags(command)))}"
+    yield f"    {_quote(command.name)})"
+    yield f"        options={_quote(flag for option in command.options for flag in option.flags)}"
     yield "        case $before in"
-    for option in list_options(command):
+    for option in command.options:
         if option.kind != SWITCH:
-            values = f" values={shlex.quote(' '.join(option.choices))}" if option.choices else ""
-            yield f"        {'|'.join(option.flags)}) kind={option.kind}{values} ;;"
-    given = find_given(command)
-    if given:
-        values = f"values={shlex.quote(' '.join(given.choices))}; " if given.choices else ""
-        yield f"        *) [[ $word == -* ]] || {{ {values}kind={given.kind}; }} ;;"
+            yield f"        {'|'.join(option.flags)}) {_assign(option)} ;;"
+    if command.given:
+        yield f"        *) [[ $word == -* ]] || {{ {_assign(command.given)}; }} ;;"
     yield "        esac"
     yield "        ;;"
+
+
+def _assign(argument: Argument) -> str:
+    values = f" values={_quote(argument.choices)}" if argument.choices else ""
+    return f"kind={argument.kind}{values}"

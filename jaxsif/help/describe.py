@@ -6,9 +6,13 @@ import argparse
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# What an argument is.
-SWITCH, TEXT, FILE, LAYER, PROGRAM = "switch", "text", "path", "layer", "program"
+# What an argument takes.
+SWITCH, TEXT, FILE, LAYER = "switch", "text", "path", "layer"
 _PATHS = {"PATH", "FILE", "FOLDER", "IMAGE", "A", "B", "SRC[:DEST[:OPTS]]"}  # metavars
+# Commands, with the metavar that is a layer's name.
+_LAYERS = {("layer", verb, "NAME") for verb in ("show", "update", "remove")}
+# How a synopsis shows an argument without a flag, by its nargs.
+_FORMS: Mapping[int | str | None, str] = {None: "{}", "?": "[{}]", "*": "[{}...]", "+": "{}..."}
 
 
 class Argument(NamedTuple):
@@ -32,6 +36,17 @@ class Command(NamedTuple):
     description: str  # of which examples are a part
     epilog: str
     arguments: tuple[Argument, ...]
+    runs_program: bool  # takes one with its arguments, behind the options
+
+    @property
+    def options(self) -> list[Argument]:
+        """Return what begins with a dash."""
+        return [argument for argument in self.arguments if argument.flags]
+
+    @property
+    def given(self) -> Argument | None:
+        """Return what stands without an option; where there are several, all are of one kind."""
+        return next((argument for argument in self.arguments if not argument.flags), None)
 
 
 class Program(NamedTuple):
@@ -41,56 +56,68 @@ class Program(NamedTuple):
     groups: Mapping[str, str]  # such as image -> one line of help
     commands: tuple[Command, ...]
 
+    @property
+    def first_words(self) -> dict[str, str]:
+        """Return what may stand first, with its line of help."""
+        single = {one.name[0]: one.summary for one in self.commands if len(one.name) == 1}
+        return {**single, **self.groups}
+
+    @property
+    def verbs(self) -> dict[str, dict[str, str]]:
+        """Return what may stand behind each group, with its line of help."""
+        return {
+            group: {one.name[1]: one.summary for one in self.commands if one.name[0] == group}
+            for group in self.groups
+        }
+
 
 def describe_command(
     name: tuple[str, ...], summary: str, parser: argparse.ArgumentParser
 ) -> Command:
-    """What the parser of a command tells."""
+    """Return what the parser of a command tells."""
+    headings = {parser._positionals: "", parser._optionals: ""}
     arguments = tuple(
-        _describe_argument(
-            name,
-            action,
-            "" if group in (parser._positionals, parser._optionals) else group.title or "",
-        )
+        _describe_argument(name, action, headings.get(group, str(group.title)))
         for group in parser._action_groups
         for action in group._group_actions
+        if action.nargs != argparse.REMAINDER
     )
-    usage = parser.usage or " ".join(["jaxsif", *name, "[OPTIONS]", *_positionals(parser)])
-    return Command(name, summary, usage, parser.description or "", parser.epilog or "", arguments)
+    positionals = parser._get_positional_actions()
+    usage = ["jaxsif", *name, "[OPTIONS]", *map(_usage, positionals)]
+    return Command(
+        name,
+        summary,
+        usage=parser.usage or " ".join(usage),
+        description=str(parser.description),
+        epilog=parser.epilog or "",
+        arguments=arguments,
+        runs_program=argparse.REMAINDER in [action.nargs for action in positionals],
+    )
+
+
+def _usage(action: argparse.Action) -> str:
+    """Return how a synopsis shows an argument without a flag."""
+    form = _FORMS.get(action.nargs, "")
+    return form.format(action.metavar or "|".join(action.choices or ()))
 
 
 def _describe_argument(name: tuple[str, ...], action: argparse.Action, group: str) -> Argument:
-    metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
-    many = isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+")
+    choices = tuple(action.choices or ())
+    metavar = str(action.metavar or action.dest.upper())
     return Argument(
         flags=tuple(action.option_strings),
-        kind=_kind(name, action, metavar),
-        metavar="{" + ",".join(action.choices) + "}" if action.choices else metavar,
-        help=""
-        if action.help in (None, argparse.SUPPRESS)
-        else str(action.help).replace("%%", "%"),
-        choices=tuple(action.choices or ()),
-        many=many,
+        kind=_find_kind(name, action, metavar),
+        metavar="{" + ",".join(choices) + "}" if choices else metavar,
+        help=(action.help or "").replace("%%", "%"),
+        choices=choices,
+        many=isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+"),
         group=group,
     )
 
 
-def _kind(name: tuple[str, ...], action: argparse.Action, metavar: str) -> str:
+def _find_kind(name: tuple[str, ...], action: argparse.Action, metavar: str) -> str:
     if action.nargs == 0:
         return SWITCH
-    if action.nargs == argparse.REMAINDER:
-        return PROGRAM
-    if "--layer" in action.option_strings or (
-        name[0] == "layer" and name[1] != "create" and metavar == "NAME"
-    ):
+    if "--layer" in action.option_strings or (*name, metavar) in _LAYERS:
         return LAYER
     return FILE if metavar in _PATHS else TEXT
-
-
-def _positionals(parser: argparse.ArgumentParser) -> list[str]:
-    forms: dict[int | str | None, str] = {None: "{}", "?": "[{}]", "*": "[{}...]", "+": "{}..."}
-    found = [action for action in parser._actions if not action.option_strings]
-    return [
-        forms[action.nargs].format(action.metavar or "|".join(action.choices or ()))
-        for action in found
-    ]

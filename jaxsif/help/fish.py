@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jaxsif.help.describe import FILE, LAYER, SWITCH, Argument, Command, Program
-from jaxsif.help.words import fill, find_given, list_first_words, list_options
+from jaxsif.help.words import fill
 
 _TEMPLATE = """\
 # jaxsif's completion for fish; `jaxsif completion fish` wrote it.
@@ -29,7 +29,8 @@ end
 function __jaxsif_program --description 'completes it'
     set -l words (commandline --tokenize --current-process --cut-at-cursor)
     set -l rest $words[(math (contains --index -- -- $words) + 1)..]
-    complete --do-complete (string join ' ' -- (string escape -- $rest) (commandline --current-token))
+    set -l typed (string escape -- $rest) (commandline --current-token)
+    complete --do-complete (string join ' ' -- $typed)
 end
 
 function __jaxsif_layers
@@ -44,17 +45,13 @@ complete --command jaxsif --condition __jaxsif_behind --arguments '(__jaxsif_pro
 
 
 def render_fish(program: Program) -> str:
-    """The script."""
-    begins: list[tuple[tuple[str, ...], str, str]] = [
-        ((), word, text) for word, text in list_first_words(program).items()
-    ]
-    begins += [
-        (one.name[:1], one.name[1], one.summary) for one in program.commands if len(one.name) == 2
-    ]
+    """Return the script."""
+    begins = {"": program.first_words, **program.verbs}
     words = [
-        f"complete --command jaxsif --condition {_quote(' '.join(('__jaxsif_begins', *typed)))}"
+        f"complete --command jaxsif --condition {_quote(f'__jaxsif_begins {typed}'.rstrip())}"
         f" --arguments {word} --description {_quote(text)}"
-        for typed, word, text in begins
+        for typed, offered in begins.items()
+        for word, text in offered.items()
     ]
     commands = [line for command in program.commands for line in _render_command(command)]
     return fill(_TEMPLATE, {"COMMANDS": words + commands})
@@ -62,24 +59,27 @@ def render_fish(program: Program) -> str:
 
 def _render_command(command: Command) -> Iterator[str]:
     at = f"complete --command jaxsif --condition '__jaxsif_at {' '.join(command.name)}'"
-    for option in list_options(command):
-        kinds = ["--short-option " if len(flag) == 2 else "--long-option " for flag in option.flags]
-        names = " ".join(kind + flag.lstrip("-") for kind, flag in zip(kinds, option.flags))
-        yield f"{at} {names}{_value(option)} --description {_quote(option.help)}"
-    given = find_given(command)
-    if given and (given.choices or given.kind in (FILE, LAYER)):
-        # Without what is said of an option's value.
-        yield at + _value(given).replace(" --exclusive", "").replace(" --require-parameter", "")
+    for option in command.options:
+        names = " ".join(map(_name, option.flags))
+        takes = _TAKES.get(option.kind, " --exclusive")
+        yield f"{at} {names}{takes}{_offer(option)} --description {_quote(option.help)}"
+    if command.given and _offer(command.given):
+        yield at + _offer(command.given)
 
 
-def _value(argument: Argument) -> str:
-    if argument.kind == SWITCH:
-        return ""
+_TAKES = {SWITCH: "", FILE: " --require-parameter"}
+_OFFERS = {FILE: " --force-files", LAYER: " --arguments '(__jaxsif_layers)'"}
+
+
+def _name(flag: str) -> str:
+    return f"--short-option {flag[1:]}" if len(flag) == 2 else f"--long-option {flag[2:]}"
+
+
+def _offer(argument: Argument) -> str:
+    """Return the option that says what is offered for an argument; '' where nothing is known."""
     if argument.choices:
-        return f" --exclusive --arguments {_quote(' '.join(argument.choices))}"
-    if argument.kind == LAYER:
-        return " --exclusive --arguments '(__jaxsif_layers)'"
-    return " --require-parameter --force-files" if argument.kind == FILE else " --exclusive"
+        return f" --arguments {_quote(' '.join(argument.choices))}"
+    return _OFFERS.get(argument.kind, "")
 
 
 def _quote(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jaxsif.help.describe import PROGRAM, Argument, Command, Program
+from jaxsif.help.describe import SWITCH, Argument, Command, Program
 
 # What groff(7) would print as something else.
 LETTERS = {
@@ -19,12 +19,16 @@ LETTERS = {
 
 
 def render_manual(program: Program, version: str) -> dict[str, str]:
-    """File -> text: jaxsif.1, and a page for each command, such as jaxsif-image-build.1."""
+    """Return file -> text: jaxsif.1, and a page for each command, such as jaxsif-image-build.1."""
     pages = {
         f"{_page(one)}.1": "\n".join([*_render_command(one, version), ""])
         for one in program.commands
     }
     return {"jaxsif.1": "\n".join([*_render_program(program, version), ""]), **pages}
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _page(command: Command) -> str:
@@ -38,7 +42,7 @@ def _render_program(program: Program, version: str) -> Iterator[str]:
     yield from _text(program.description)
     yield ".SH COMMANDS"
     for command in program.commands:
-        yield f".TP\n.BR {_escape(_page(command))} (1)\n{_escape(command.summary[:1].upper() + command.summary[1:])}."
+        yield f".TP\n.BR {_escape(_page(command))} (1)\n{_escape(_capital(command.summary))}."
 
 
 def _render_command(command: Command, version: str) -> Iterator[str]:
@@ -49,11 +53,9 @@ def _render_command(command: Command, version: str) -> Iterator[str]:
     yield ".SH OPTIONS"
     group = ""
     for argument in command.arguments:
-        if argument.kind == PROGRAM:
-            continue
         if argument.group != group:
             group = argument.group
-            yield f".SS {_escape(group[:1].upper() + group[1:])}"
+            yield f".SS {_escape(_capital(group))}"
         yield f".TP\n{_usage(argument)}\n{_escape(argument.help)}"
     if command.epilog:
         yield ".SH NOTES"
@@ -70,11 +72,11 @@ def _usage(argument: Argument) -> str:
     if not argument.flags:
         return f"\\fI{_escape(argument.metavar)}\\fR"
     flags = ", ".join(f"\\fB{_escape(flag)}\\fR" for flag in argument.flags)
-    return flags if argument.kind == "switch" else f"{flags} \\fI{_escape(argument.metavar)}\\fR"
+    return flags if argument.kind == SWITCH else f"{flags} \\fI{_escape(argument.metavar)}\\fR"
 
 
 def _text(text: str) -> Iterator[str]:
-    """Paragraphs, filled; what has indented lines, such as examples, stays as it is."""
+    """Return paragraphs, filled; what has indented lines, such as examples, stays as it is."""
     for index, paragraph in enumerate(text.strip().split("\n\n")):
         if index:
             yield ".PP"
@@ -83,6 +85,6 @@ def _text(text: str) -> Iterator[str]:
 
 
 def _escape(text: str) -> str:
-    """Text as it is: hyphens that can be copied, no line that begins as a request."""
+    """Return text as it is: hyphens that can be copied, no line that begins as a request."""
     text = text.translate({ord(letter): name for letter, name in LETTERS.items()})
     return "\n".join(f"\\&{line}" if line.startswith(".") else line for line in text.splitlines())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from jaxsif.help.describe import FILE, LAYER, PROGRAM, SWITCH, Argument, Command, Program
-from jaxsif.help.words import fill, find_given, find_verbs, list_first_words, list_options
+from jaxsif.help.describe import FILE, LAYER, SWITCH, Argument, Command, Program
+from jaxsif.help.words import fill
 
 _TEMPLATE = """\
 #compdef jaxsif
@@ -53,24 +53,20 @@ if [ "$funcstack[1]" = _jaxsif ]; then _jaxsif "$@"; else compdef _jaxsif jaxsif
 
 
 def render_zsh(program: Program) -> str:
-    """The script."""
-    verbs = {
-        group: {one.name[1]: one.summary for one in commands}
-        for group, commands in find_verbs(program).items()
-    }
+    """Return the script."""
     words = {
         "GROUPS": ["    " + "|".join(program.groups)],
-        "FIRST": _words(list_first_words(program)),
+        "FIRST": _list_words(program.first_words),
         "VERBS": [
-            "\n".join([f"            {group}) verbs=(", *_words(words), "            ) ;;"])
-            for group, words in verbs.items()
+            "\n".join([f"            {group}) verbs=(", *_list_words(verbs), "            ) ;;"])
+            for group, verbs in program.verbs.items()
         ],
         "COMMANDS": [line for command in program.commands for line in _render_command(command)],
     }
     return fill(_TEMPLATE, words)
 
 
-def _words(words: dict[str, str]) -> list[str]:
+def _list_words(words: dict[str, str]) -> list[str]:
     return [f"            {shlex.quote(f'{word}:{text}')}" for word, text in words.items()]
 
 
@@ -81,24 +77,26 @@ def _render_command(command: Command) -> Iterator[str]:
 
 
 def _specs(command: Command) -> Iterator[str]:
-    for option in list_options(command):
-        text = option.help.translate({ord(letter): f"\\{letter}" for letter in "[]:"})
+    for option in command.options:
+        many = "*" if option.many else ""
+        value = "" if option.kind == SWITCH else _value(option)
         for flag in option.flags:
-            equals = "=" if option.kind != SWITCH and flag.startswith("--") else ""
-            value = "" if option.kind == SWITCH else f":{_message(option)}:{_action(option)}"
-            yield f"{'*' if option.many else ''}{flag}{equals}[{text}]{value}"
-    given = find_given(command)
-    if any(argument.kind == PROGRAM for argument in command.arguments):
+            equals = "=" if value and flag.startswith("--") else ""
+            yield f"{many}{flag}{equals}[{option.help.translate(_ESCAPES)}]{value}"
+    if command.runs_program:
         yield "*:: :_normal"
-    elif given:
-        yield f"*:{_message(given)}:{_action(given)}"
+    elif command.given:
+        yield f"*{_value(command.given)}"
 
 
-def _message(argument: Argument) -> str:
-    return argument.metavar.replace(":", "\\:")
+_ESCAPES = str.maketrans({"[": r"\[", "]": r"\]", ":": r"\:"})
+_ACTIONS = {FILE: "_files", LAYER: "_jaxsif_layers"}
 
 
-def _action(argument: Argument) -> str:
+def _value(argument: Argument) -> str:
+    """Return what stands for an argument's value: its name, and what completes it."""
+    action = _ACTIONS.get(argument.kind, " ")
     if argument.choices:
-        return f"({' '.join(argument.choices)})"
-    return {FILE: "_files", LAYER: "_jaxsif_layers"}.get(argument.kind, " ")
+        action = f"({' '.join(argument.choices)})"
+    message = argument.metavar.replace(":", r"\:")
+    return f":{message}:{action}"

@@ -1,1 +1,1 @@
-"""What was asked for, and what said so: the command line, variables, files."""
+"""What was asked for, and where: the command line, variables, files."""

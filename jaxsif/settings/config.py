@@ -16,27 +16,25 @@ from jaxsif.settings.options import LIST, OPTIONS, PATH, TEXT, Option, check_val
 from jaxsif.trust import Candidate
 
 NAME = "jaxsif.toml"
-_POLICY = (Option("--signed-by", LIST, "", ""), Option("--digests", LIST, "", ""))
-_PROFILE = (
-    Option("--inherits", TEXT, "", ""),
-    *(
-        Option(f"--{name}", LIST, "", "")
-        for name in ("env", "binds", "libraries", "devices", "interfaces")
-    ),
-)
-# The ways to say how many tasks there are.
-_TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")
-# A later file's value replaces an earlier one's, and so does a whole profile; of [policy], all
-# files are obeyed.
-TABLES = {
-    "policy": {option.key: option for option in _POLICY},
-    "profile": {option.key: option for option in _PROFILE},
+_PROFILE_LISTS = ("env", "binds", "libraries", "devices", "interfaces")
+# Table -> key -> what it takes. A later file's value replaces an earlier one's, and so does a whole
+# profile; of [policy], all files are obeyed.
+TABLES: dict[str, dict[str, Option]] = {
+    "policy": {key: Option(f"--{key}", LIST, "", "") for key in ("signed-by", "digests")},
+    "profile": {
+        "inherits": Option("--inherits", TEXT, "", ""),
+        **{key: Option(f"--{key}", LIST, "", "") for key in _PROFILE_LISTS},
+    },
     "run": {option.key: option for option in OPTIONS},
 }
+# The ways to say how many tasks there are.
+_TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")
+# An option -> those that settle the same: of a stronger source, one of them overrules it.
+_RIVALS = {**dict.fromkeys(_TASKS, _TASKS), "gpus-per-task": ("per-gpu",)}
 
 
 class Setting(NamedTuple):
-    """A value, and what says so."""
+    """A value, and what set it."""
 
     value: Any
     source: str
@@ -61,75 +59,79 @@ class Config(NamedTuple):
     notes: tuple[str, ...] = ()  # on files that do not count
 
     def of_project(self, settings: Mapping[str, Setting], profiles: Iterable[str]) -> list[str]:
-        """What the project's file sets, of the options in `settings`, the policies, and these
-        profiles.
+        """Return what the project's file sets, of the options in `settings`, the policies, and
+        these profiles.
         """
-        of_runs = {f"run.{key}": setting.source for key, setting in settings.items()}
-        return [
-            *(name for name, source in of_runs.items() if source == f"{name} in {self.project}"),
-            *(name for name, policy in self.policies if policy.source == self.project),
-            *(f"profile.{name}" for name in profiles if self.profiles[name].source == self.project),
+        sources = [
+            *((f"run.{key}", setting.source) for key, setting in settings.items()),
+            *((key, policy.source) for key, policy in self.policies),
+            *((f"profile.{name}", self.profiles[name].source) for name in profiles),
         ]
+        project = self.project
+        return [name for name, source in sources if source in (project, f"{name} in {project}")]
 
 
 def staff_files() -> tuple[str, str]:
-    """The files that the staff of a site write: of this installation, and of the host."""
+    """Return the files that the staff of a site write: of this installation, and of the host."""
     return os.path.join(installation.SITE_FOLDER, NAME), f"/etc/jaxsif/{NAME}"
 
 
 def builtin_profiles() -> str:
-    """The file of the fabric profiles that come with jaxsif."""
+    """Return the file of the fabric profiles that come with jaxsif."""
     return os.path.join(installation.PACKAGE, "settings/fabrics.toml")
 
 
 def personal_folder(environ: Mapping[str, str]) -> str:
-    """The folder of the user's own settings."""
+    """Return the folder of the user's own settings."""
     above = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
     return os.path.join(above, "jaxsif")
 
 
 def allowed_list(environ: Mapping[str, str]) -> str:
-    """The file that has the projects' files that the user allows."""
+    """Return the file that has the projects' files that the user allows."""
     return os.path.join(personal_folder(environ), "allowed.json")
 
 
 def find_files(environ: Mapping[str, str], folder: str) -> Files:
-    """The files of settings for a command in `folder`; raises JaxsifError for one that is no file.
+    """Return the files of settings for a command in `folder`; raise JaxsifError for one that is no
+    file.
 
     The project's is the nearest one in `folder` or above it, unless that is one of the others.
     """
     own = dict.fromkeys([*staff_files(), os.path.join(personal_folder(environ), NAME)])
+    real = [os.path.realpath(path) for path in own]
     found = list(trust.find_project(NAME, folder, allowed_list(environ)))
-    above = [one for one in found if os.path.realpath(one.path) not in map(os.path.realpath, own)]
+    above = [file for file in found if os.path.realpath(file.path) not in real]
     if not found:
         above.append(Candidate(os.path.join(folder, NAME), trust.ABSENT))
-    return Files(tuple(trust.read_own(path) for path in own), tuple(above))
+    return Files(tuple(map(trust.read_own, own)), tuple(above))
 
 
 def read_config(environ: Mapping[str, str], folder: str) -> Config:
-    """All settings for a command in `folder`; raises JaxsifError for what is no setting, and for a
-    file of others.
+    """Return all settings for a command in `folder`; raise JaxsifError for what is no setting, and
+    for a file that others may have written.
     """
     files = find_files(environ, folder)
     for file in files.above:
-        if file.state == trust.REFUSED and file.error:
+        if file.state == trust.REFUSED:
+            assert file.error is not None
             raise file.error
     return parse_files(files)
 
 
 def parse_files(files: Files) -> Config:
-    """What the files that were read say; raises JaxsifError for what is no setting."""
+    """Return what the files that were read say; raise JaxsifError for what is no setting."""
     settings: dict[str, Setting] = {}
     policies: list[tuple[str, Setting]] = []
     profiles: dict[str, Setting] = {}
     for path, _, content, _ in (*files.own, *files.above):
-        for name, value in parse_settings(content, path).items():
-            if name.startswith("policy."):
-                policies.append((name, Setting(value, path)))
-            elif name.startswith("profile."):
-                profiles[name.partition(".")[2]] = Setting(value, path)
-            else:
-                settings[name] = Setting(value, f"{name} in {path}")
+        tables = parse_settings(content, path)
+        for key, value in tables.get("run", {}).items():
+            settings[f"run.{key}"] = Setting(value, f"run.{key} in {path}")
+        for key, value in tables.get("policy", {}).items():
+            policies.append((f"policy.{key}", Setting(value, path)))
+        for name, keys in tables.get("profile", {}).items():
+            profiles[name] = Setting(keys, path)
     project = "".join(file.path for file in files.above if file.state == trust.READ)
     notes = (
         f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}"
@@ -140,13 +142,10 @@ def parse_files(files: Files) -> Config:
 
 
 def read_profiles(config: Config) -> dict[str, Setting]:
-    """The profiles of the files, and those that come with jaxsif."""
+    """Return the profiles of the files, and those that come with jaxsif, by name."""
     path = builtin_profiles()
-    ours = {
-        name.partition(".")[2]: Setting(value, path)
-        for name, value in parse_settings(trust.read_own(path).content, path).items()
-    }
-    return {**ours, **config.profiles}
+    builtin = parse_files(Files((trust.read_own(path),), ()))
+    return {**builtin.profiles, **config.profiles}
 
 
 def resolve(
@@ -156,46 +155,32 @@ def resolve(
     in_job: bool,
     fixed: Container[str] = (),
 ) -> dict[str, Setting]:
-    """Each option of `jaxsif run` that something sets, by its key: the command line, else a
-    variable, else a file.
+    """Return each option of `jaxsif run` that something sets, by its key: as the command line says,
+    else a variable, else a file.
 
     `said` has what the command line says, by field; None where it says nothing. What asks for a job
     counts in a job only when the command line says it, and so do the options `fixed`, by their
     keys. Of the ways to say how many tasks there are, only those of the strongest source count.
-    Raises JaxsifError for a variable that is not of the option's kind.
+    Raise JaxsifError for a variable that is not of the option's kind.
     """
-    found = {}
+    found: dict[str, Setting | None] = {}
     for option in OPTIONS:
-        value = said.get(option.field)
-        passed_over = (
-            option.key in fixed
-            or (in_job and option.of_job)
-            or _is_overruled(option, said, environ)
-        )
-        if value is None and passed_over:
-            continue
-        setting = (
-            Setting(value, option.flag)
-            if value is not None
-            else _find_setting(option, environ, config)
-        )
-        if setting:
-            found[option.key] = setting
-    return found
+        only_said = option.key in fixed or (in_job and option.of_job)
+        if said.get(option.field) is not None:
+            found[option.key] = Setting(said[option.field], option.flag)
+        elif not (only_said or _is_overruled(option, said, environ)):
+            found[option.key] = _find_setting(option, environ, config)
+    return {key: setting for key, setting in found.items() if setting}
 
 
 def _is_overruled(option: Option, said: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
-    """Whether something stronger says in another way how many tasks there are, or what GPUs each
-    has.
+    """Return whether something stronger than a file, or than a variable, sets a rival of an option
+    that the command line does not set.
     """
-    others = (
-        _TASKS if option.key in _TASKS else ("per-gpu",) if option.key == "gpus-per-task" else ()
-    )
-    ways = [other for other in OPTIONS if other.key in others]
-    in_variable = any(environ.get(way.variable) for way in ways) and not environ.get(
-        option.variable
-    )
-    return in_variable or any(said.get(way.field) for way in ways)
+    rivals = [TABLES["run"][key] for key in _RIVALS.get(option.key, ())]
+    on_line = any(said.get(rival.field) for rival in rivals)
+    in_variable = any(environ.get(rival.variable) for rival in rivals)
+    return on_line or (in_variable and not environ.get(option.variable))
 
 
 def resolve_image(
@@ -204,73 +189,68 @@ def resolve_image(
     show: Callable[[str], None],
     named_by: str = "--image",
 ) -> Setting | None:
-    """The image's path as for `jaxsif run`, for the commands that have no other of its options."""
+    """Return the image's path as for `jaxsif run`, for the commands that have no other of its
+    options; None where nothing names it.
+    """
     if said is not None:
         return Setting(said, named_by)
-    image = next(option for option in OPTIONS if option.key == "image")
     config = read_config(environ, os.getcwd())
     for line in config.notes:
         show(printable(line))
-    return _find_setting(image, environ, config)
+    return _find_setting(TABLES["run"]["image"], environ, config)
 
 
 def _find_setting(option: Option, environ: Mapping[str, str], config: Config) -> Setting | None:
     if environ.get(option.variable):
-        return Setting(
-            read_variable(option, environ[option.variable]), f"{option.variable} (environment)"
-        )
+        value = read_variable(option, environ[option.variable])
+        return Setting(value, f"{option.variable} (environment)")
     default = None if option.default is None else Setting(option.default, "default")
     return config.settings.get(f"run.{option.key}", default)
 
 
-def parse_settings(content: bytes, path: str) -> dict[str, Any]:
-    """'table.key' -> value, of a file; raises JaxsifError for what is no setting."""
+def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
+    """Return table -> key -> value of a file; raise JaxsifError for what is no setting."""
     if not content:
         return {}
     from jaxsif.settings.tomlfile import parse_toml
 
-    found: dict[str, Any] = {}
+    found: dict[str, dict[str, Any]] = {}
     for table, keys in parse_toml(content, path).items():
         if table not in TABLES or not isinstance(keys, dict):
             raise JaxsifError(
                 f"no table [{shorten(table)}] in {path}", path, nearest(table, TABLES)
             )
-        if table == "profile":
-            found.update(
-                (f"profile.{name}", _read_profile(name, its, path)) for name, its in keys.items()
-            )
-        else:
-            found.update(
-                (f"{table}.{key}", _check(table, table, key, keys[key], path)) for key in keys
-            )
+        read = _read_profile if table == "profile" else _read_key
+        found[table] = {key: read(table, key, value, path) for key, value in keys.items()}
     return found
 
 
-def _read_profile(name: str, keys: object, path: str) -> dict[str, Any]:
-    """A table of [profile]: key -> value."""
-    title = f"profile.{shorten(name)}"
+def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, Any]:
+    """Return key -> value of a profile's table."""
+    title = f"{table}.{shorten(name)}"
     if not isinstance(keys, dict):
         raise JaxsifError(f"no setting {title} in {path}", path, f"a table [{title}]")
     if not name.replace("-", "_").isidentifier():
         raise JaxsifError(
             f"not a name for a profile: {shorten(name)!r}", path, "letters, digits, - and _"
         )
-    return {key: _check("profile", title, key, value, path) for key, value in keys.items()}
+    return {key: _read_key(title, key, value, path) for key, value in keys.items()}
 
 
-def _check(table: str, title: str, key: str, value: object, path: str) -> Any:
-    """The value of a key, which must be one of the table's."""
-    if key not in TABLES[table]:
+def _read_key(title: str, key: str, value: object, path: str) -> Any:
+    """Return the value of a key, which must be one of those of the table with this title."""
+    options = TABLES[title.partition(".")[0]]
+    if key not in options:
         raise JaxsifError(
-            f"no setting {title}.{shorten(key)} in {path}", path, nearest(key, TABLES[table])
+            f"no setting {title}.{shorten(key)} in {path}", path, nearest(key, options)
         )
-    option = TABLES[table][key]
-    checked = check_value(option, value, f"{title}.{key}", path)
-    return os.path.join(os.path.dirname(path), checked) if option.kind == PATH else checked
+    checked = check_value(options[key], value, f"{title}.{key}", path)
+    is_path = options[key].kind == PATH
+    return os.path.join(os.path.dirname(path), checked) if is_path else checked
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What to try in place of a name that is not known."""
+    """Return what to try in place of a name that is not known."""
     import difflib
 
     known = tuple(known)

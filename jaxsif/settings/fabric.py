@@ -20,10 +20,12 @@ LIBRARIES = "JAXSIF_FABRIC_LIBRARIES"
 
 # A user sets a variable by its name, or for the container only.
 _ENVIRONMENT = ("", "APPTAINERENV_", "SINGULARITYENV_")
-# Patterns that neither a shell nor the runtime's --bind takes apart, of paths and of interfaces.
-_PATH = re.compile(r"/[\w./*?\[\]+@~-]+")
-_INTERFACE = re.compile(r"[\w.*?\[\]@-]+")
-_PATTERNS = {"devices": _PATH, "libraries": _PATH, "interfaces": _INTERFACE}
+# Patterns that neither a shell nor the runtime's --bind takes apart, and what each is in words.
+_PATH = (re.compile(r"/[\w./*?\[\]+@~-]+"), "an absolute path")
+_INTERFACE = (re.compile(r"[\w.*?\[\]@-]+"), "the name of an interface")
+_ANYTHING = (re.compile("(?s).*"), "anything")
+_PATTERNS = {"devices": _PATH, "libraries": _PATH, "interfaces": _INTERFACE, "binds": _ANYTHING}
+_NONE = Setting((), "")
 
 
 class Fabric(NamedTuple):
@@ -36,40 +38,37 @@ class Fabric(NamedTuple):
     env: Mapping[str, Setting]
 
     def items(self, key: str) -> tuple[str, ...]:
-        """What a list has; nothing where no profile has the list."""
-        return tuple(self.lists[key].value) if key in self.lists else ()
+        """Return what a list has; nothing where no profile has the list."""
+        return tuple(self.lists.get(key, _NONE).value)
 
     def needs(self) -> tuple[str, ...]:
-        """Patterns of paths that must be on each node."""
+        """Return patterns of paths that must be on each node."""
         return self.items("devices") + tuple(
             f"/sys/class/net/{name}" for name in self.items("interfaces")
         )
 
 
 def resolve_fabric(chosen: Setting, profiles: Mapping[str, Setting]) -> Fabric:
-    """The profile that was chosen; raises JaxsifError for one that is not there, or that is not
-    whole.
+    """Return the profile that was chosen; raise JaxsifError for one that is not there, or that is
+    not whole.
     """
     lists: dict[str, Setting] = {}
     env: dict[str, Setting] = {}
     for name in reversed(find_lineage(chosen, profiles)):
         keys, path = profiles[name]
         for key, value in keys.items():
-            setting = Setting(value, f"profile.{name}.{key} in {path}")
-            if key in _PATTERNS:
-                _check_patterns(_PATTERNS[key], setting)
+            source = f"profile.{name}.{key} in {path}"
             if key == "env":
-                env.update(
-                    (pair.partition("=")[0], Setting(pair, setting.source)) for pair in value
-                )
+                env.update((pair.partition("=")[0], Setting(pair, source)) for pair in value)
             elif key != "inherits":
-                lists[key] = setting
+                _check_patterns(key, value, source)
+                lists[key] = Setting(value, source)
     return Fabric(chosen.value, lists, env)
 
 
 def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
-    """The names of a profile, of the one that it inherits, and so on; raises JaxsifError for one
-    that is not there.
+    """Return the names of a profile, of the one that it inherits, and so on; raise JaxsifError for
+    one that is not there.
     """
     names: list[str] = []
     name, source = chosen
@@ -91,13 +90,14 @@ def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
     return names
 
 
-def _check_patterns(pattern: re.Pattern[str], setting: Setting) -> None:
-    for one in setting.value:
-        if not pattern.fullmatch(one):
-            kind = "an absolute path" if pattern is _PATH else "the name of an interface"
+def _check_patterns(key: str, values: Iterable[str], source: str) -> None:
+    """Raise JaxsifError for a value that is not as the list `key` takes it."""
+    pattern, words = _PATTERNS[key]
+    for value in values:
+        if not pattern.fullmatch(value):
             raise JaxsifError(
-                f"not {kind}: {shorten(one)!r}",
-                setting.source,
+                f"not {words}: {shorten(value)!r}",
+                source,
                 "* and ? stand for others; no blank, comma or colon",
             )
 
@@ -105,8 +105,8 @@ def _check_patterns(pattern: re.Pattern[str], setting: Setting) -> None:
 def find_variables(
     fabric: Fabric, given: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The variables that the profile sets, and notes on those for which the user has another value,
-    which stands.
+    """Return the variables that the profile sets, and notes on those for which the user has another
+    value, which stands.
 
     `given` are those of --env.
     """
@@ -114,21 +114,18 @@ def find_variables(
     notes = []
     for pair, source in fabric.env.values():
         ((name, value),) = parse_env([pair], environ, source)
-        own = given.get(name, _first(environ, (prefix + name for prefix in _ENVIRONMENT)))
-        if own is None:
+        own = [environ[way + name] for way in _ENVIRONMENT if way + name in environ]
+        stands = given.get(name, own[0] if own else None)
+        if stands is None:
             variables[name] = value
-        elif own != value:
-            notes.append(f"{name}={own} of yours stands, and not {value} of {source}")
+        elif stands != value:
+            notes.append(f"{name}={stands} of yours stands, and not {value} of {source}")
     return variables, tuple(notes)
 
 
-def _first(environ: Mapping[str, str], names: Iterable[str]) -> str | None:
-    return next((environ[name] for name in names if name in environ), None)
-
-
 def shim_variables(fabric: Fabric, folders: Iterable[str]) -> dict[str, str]:
-    """What start.sh is told: the profile's name, what must be on the node, and where its libraries
-    are.
+    """Return what start.sh is told: the profile's name, what must be on the node, and where its
+    libraries are.
 
     Set also when empty: a run in a task of another run would take that one's.
     """

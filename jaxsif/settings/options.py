@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from jaxsif.errors import JaxsifError
 from jaxsif.installation import list_launchers
 from jaxsif.limits import MOST_COUNT, read_number, shorten
+from jaxsif.settings.request import NODE, TASK
 
-# What an option's value is, in words for people; in jaxsif.toml, of that type.
+# What an option's value is, in words; in jaxsif.toml, of that type.
 COUNT = f"a number from 1 to {MOST_COUNT}"
 TEXT = "a string"
 PATH = "a path"  # in jaxsif.toml: as from the folder of the file
@@ -43,17 +44,17 @@ class Option(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key in [run] of jaxsif.toml."""
+        """Return the key in [run] of jaxsif.toml."""
         return self.name or self.flag[2:]
 
     @property
     def field(self) -> str:
-        """The name in the parser's namespace, and of RunOptions."""
+        """Return the name in the parser's namespace, and in RunOptions."""
         return self.key.replace("-", "_")
 
     @property
     def variable(self) -> str:
-        """The variable of the environment."""
+        """Return the variable of the environment."""
         return self.its_variable or f"JAXSIF_{self.field.upper()}"
 
 
@@ -102,7 +103,8 @@ OPTIONS = (
     Option("--constraint", TEXT, JOB, "node features", "LIST", of_job=True),
     Option(
         *("--srun-args", LIST, JOB),
-        "further options of srun, quoted as for a shell; behind '=', for they begin with a dash themselves",
+        "further options of srun, quoted as for a shell;"
+        " behind '=', for they begin with a dash themselves",
         "ARGS",
         launcher="srun",
     ),
@@ -134,9 +136,10 @@ OPTIONS = (
     ),
     Option(
         *("--containers", TEXT, CONTAINER),
-        "one container for all tasks of a node, where that is possible (node), or one for each task",
-        choices=("node", "task"),
-        default="node",
+        "one container for all tasks of a node, where that is possible (node),"
+        " or one for each task",
+        choices=(NODE, TASK),
+        default=NODE,
     ),
     Option(
         "--fabric", TEXT, CONTAINER, "prepare for the network between nodes by this profile", "NAME"
@@ -214,11 +217,28 @@ OPTIONS = (
 )
 
 
+def count(text: str) -> int:
+    """Return the number of an argument that is a COUNT; raise argparse.ArgumentTypeError."""
+    number = read_number(text)
+    if not is_a(number, COUNT):
+        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not {COUNT}")
+    assert number is not None
+    return number
+
+
+# How argparse takes an option of a kind.
+_ON_COMMAND_LINE: dict[str, dict[str, Any]] = {
+    COUNT: {"type": count},
+    LIST: {"action": "append"},
+    SWITCH: {"action": argparse.BooleanOptionalAction},
+}
+
+
 def add_arguments(
     parser: argparse.ArgumentParser, leave_out: Container[str] = ()
 ) -> dict[str, argparse._ArgumentGroup]:
-    """Give a parser the options, in groups by their headings; what the command line does not say is
-    None there.
+    """Give a parser the options, in groups by their headings; return the groups. What the command
+    line does not set is None in the namespace.
 
     Those whose keys are in `leave_out` mean nothing to the command.
     """
@@ -228,32 +248,16 @@ def add_arguments(
             continue
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
-        _add_argument(groups[option.group], option)
+        how = {"dest": option.field, "help": option.help, **_ON_COMMAND_LINE.get(option.kind, {})}
+        if option.kind != SWITCH:  # its action takes neither
+            how.update(metavar=option.metavar, choices=option.choices)
+        groups[option.group].add_argument(option.flag, default=None, **how)
     return groups
 
 
-def _add_argument(group: argparse._ArgumentGroup, option: Option) -> None:
-    how: dict[str, Any] = {"metavar": option.metavar, "choices": option.choices}
-    if option.kind == SWITCH:
-        how = {"action": argparse.BooleanOptionalAction}
-    elif option.kind == LIST:
-        how["action"] = "append"
-    elif option.kind == COUNT:
-        how["type"] = count
-    group.add_argument(option.flag, dest=option.field, default=None, help=option.help, **how)
-
-
-def count(text: str) -> int:
-    number = read_number(text)
-    if not is_a(number, COUNT):
-        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not {COUNT}")
-    assert number is not None
-    return number
-
-
 def read_variable(option: Option, text: str) -> Any:
-    """The value that the option's variable gives; raises JaxsifError for one that is not of its
-    kind.
+    """Return the value that the option's variable gives; raise JaxsifError for one that is not of
+    its kind.
     """
     where = f"{option.variable} (environment)"
     value: Any = text
@@ -267,30 +271,21 @@ def read_variable(option: Option, text: str) -> Any:
 
 
 _SWITCHES = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 
 
 def check_value(option: Option, value: object, name: str, where: str) -> Any:
-    """The value, if it is of the option's kind; raises JaxsifError, which calls it `name`,
+    """Return the value, if it is of the option's kind; raise JaxsifError, which calls it `name`,
     otherwise.
     """
-    if (
-        option.kind == TEXT
-        and (value == 0 or is_a(value, COUNT))
-        and not isinstance(value, (bool, float))
-    ):
+    if option.kind == TEXT and type(value) is int and 0 <= value <= MOST_COUNT:
         value = str(value)  # gpus-per-node = 4
     if not is_a(value, option.kind):
         raise JaxsifError(f"{name} is not {option.kind}", where, f"{name} = …, {option.kind}")
-    if any("\0" in text for text in (value if isinstance(value, list) else [str(value)])):
+    texts = value if isinstance(value, list) else [str(value)]
+    if "\0" in "".join(texts):
         raise JaxsifError(
             f"{name} has a NUL character", where, "no path, argument or variable can have one"
         )
@@ -304,17 +299,20 @@ def check_value(option: Option, value: object, name: str, where: str) -> Any:
     return value
 
 
+_TYPES = {COUNT: int, TEXT: str, PATH: str, LIST: list, SWITCH: bool}
+
+
 def is_a(value: object, kind: str) -> bool:
-    """Whether a value is of that kind."""
-    if kind == LIST:
-        return isinstance(value, list) and all(isinstance(one, str) for one in value)
-    if kind == COUNT:
-        return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_COUNT
-    return isinstance(value, bool if kind == SWITCH else str)
+    """Return whether a value is of that kind."""
+    if type(value) is not _TYPES[kind]:  # a bool is an instance of int, too
+        return False
+    if isinstance(value, list):
+        return all(isinstance(item, str) for item in value)
+    return kind != COUNT or value in range(1, MOST_COUNT + 1)
 
 
 def split_words(text: str, where: str) -> list[str]:
-    """The words that a shell would make of it; raises JaxsifError."""
+    """Return the words that a shell would make of a text; raise JaxsifError."""
     import shlex
 
     try:

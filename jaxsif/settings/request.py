@@ -47,5 +47,5 @@ class RunOptions(NamedTuple):
     sources: Mapping[str, str] = MappingProxyType({})
 
     def source(self, key: str) -> str:
-        """What set an option, such as 'run.ntasks-per-node in /sw/jaxsif/jaxsif.toml'."""
+        """Return what set an option, such as 'run.ntasks-per-node in /sw/jaxsif/jaxsif.toml'."""
         return self.sources.get(key, f"--{key}")

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable
 
 _NAME = re.compile(
-    r"TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE|AUTH|SIGNING)_?KEY",
+    r"TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
+    r"|(API|ACCESS|PRIVATE|AUTH|SIGNING)_?KEY",
     re.IGNORECASE,
 )
 # How the tokens of well-known services begin: Hugging Face, GitHub, GitLab, OpenAI and Anthropic,
 # AWS, Slack, Google.
 _VALUE = re.compile(
-    r"(hf_|gh[opsu]_|github_pat_|glpat-|sk-|AKIA|ASIA|xox[abprs]-|AIza)[\w-]{12,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"(hf_|gh[opsu]_|github_pat_|glpat-|sk-|AKIA|ASIA|xox[abprs]-|AIza)[\w-]{12,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 # What a variable with such a name holds beside a secret: a path, a number, a switch, a special
 # token of a text model.
@@ -20,9 +22,9 @@ _HARMLESS = re.compile(r"[/~.<\[].*|\d*|true|false|yes|no|on|off", re.IGNORECASE
 
 
 def find_secrets(pairs: Iterable[str]) -> list[str]:
-    """The names in 'NAME=VALUE' whose values look like secrets; 'NAME' alone shows no value."""
+    """Return the names in 'NAME=VALUE' whose values look like secrets; 'NAME' alone shows none."""
     parts = (pair.partition("=") for pair in pairs)
-    return [name for name, equals, value in parts if equals and _is_secret(name, value)]
+    return [name for name, _, value in parts if _is_secret(name, value)]
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -4,12 +4,15 @@ memory.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import shorten
 
+# Python's own reader, where it has one; imported late, since most runs have no file to read.
+_READER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 MOST_BYTES = 1 << 16  # a page of settings has 2 kB; the readers take a second for a few hundred
 _MOST_DOTS = 16  # outside of strings, in a line: of keys, for which the readers take quadratic time
 # One after another outside of strings: for long integers Python takes quadratic time.
@@ -25,7 +28,7 @@ _QUOTED = (
 
 
 def parse_toml(content: bytes, path: str) -> dict[str, Any]:
-    """Return the tables of a file; raises JaxsifError for what is no TOML, and for more than
+    """Return the tables of a file; raise JaxsifError for what is no TOML, and for more than
     anybody writes.
     """
     if len(content) > MOST_BYTES:
@@ -36,7 +39,7 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
         line = content.count(b"\n", 0, error.start) + 1
         raise _error(path, f"line {line} is not UTF-8") from error
     _check_lines(text, path)
-    toml = _find_reader()
+    toml = import_module(_READER)
     try:
         tables: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
@@ -62,13 +65,3 @@ def _check_lines(text: str, path: str) -> None:
 
 def _error(path: str, reason: str) -> JaxsifError:
     return JaxsifError(f"cannot read {path}: {reason}", path, "see https://toml.io")
-
-
-def _find_reader() -> Any:
-    """Python's own reader from 3.11 on, tomli before; imported here, since most runs have no file
-    to read.
-    """
-    try:
-        return import_module("tomllib")
-    except ImportError:
-        return import_module("tomli")

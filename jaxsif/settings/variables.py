@@ -10,8 +10,8 @@ from jaxsif.errors import JaxsifError
 def parse_env(
     pairs: Iterable[str], environ: Mapping[str, str], source: str = "--env"
 ) -> tuple[tuple[str, str], ...]:
-    """The values of --env: 'NAME=VALUE', or 'NAME' for the value that it has here; raises
-    JaxsifError.
+    """Return the variables of --env: of 'NAME=VALUE', or of 'NAME' with its value in `environ`;
+    raise JaxsifError for another text, and for a NAME that is not set.
     """
     parsed = []
     for pair in pairs:
@@ -21,11 +21,9 @@ def parse_env(
             raise JaxsifError(
                 f"not a variable: {pair!r}", source, "--env NAME=VALUE, or --env NAME to pass it on"
             )
-        if not equals:
-            if name not in environ:
-                raise JaxsifError(
-                    f"variable {name} is not set", source, f"export {name}, or --env {name}=VALUE"
-                )
-            value = environ[name]
-        parsed.append((name, value))
+        if not equals and name not in environ:
+            raise JaxsifError(
+                f"variable {name} is not set", source, f"export {name}, or --env {name}=VALUE"
+            )
+        parsed.append((name, value if equals else environ[name]))
     return tuple(parsed)
