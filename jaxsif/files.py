@@ -1,20 +1,92 @@
-"""Whether a disk has room, asked before large files are written; and where small ones are written
-fast.
-"""
+"""Files and folders of this host: written whole or not at all, private, and where there is room."""
 
 from __future__ import annotations
 
 import os
-import shutil
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
 
 from jaxsif.errors import HostError
 
 _MEMORY = "/dev/shm"
 
 
+def write_files(contents: Mapping[str, bytes], mode: int = 0o666) -> None:
+    """Write all of these files, path -> content, or none: each beside its place, then renamed.
+
+    Make their folders where they are missing; who may read a file may enter its folder. Raise
+    OSError, which names the file that cannot be written.
+    """
+    partials = {path: _name_beside(path) for path in contents}
+    try:
+        for path, partial in partials.items():
+            folder = os.path.dirname(path) or os.curdir
+            os.makedirs(folder, mode | (mode & 0o444) >> 2, exist_ok=True)
+            _write_new(partial, contents[path], mode)
+        for path, partial in partials.items():
+            os.replace(partial, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    finally:
+        for partial in partials.values():
+            _remove(partial)
+
+
+def write_file(path: str, content: bytes, mode: int = 0o666) -> None:
+    """Write one file as `write_files` does; raise OSError."""
+    write_files({path: content}, mode)
+
+
+def create_file(path: str, content: bytes, mode: int = 0o666) -> None:
+    """Write a file that is whole as soon as it is there, and never over another one.
+
+    Raise FileExistsError where something has this name, also when it came meanwhile; and OSError.
+    """
+    partial = _name_beside(path)
+    try:
+        _write_new(partial, content, mode)
+        os.link(partial, path)  # a rename would replace what somebody else has written there
+    finally:
+        _remove(partial)
+
+
+def _name_beside(path: str) -> str:
+    """Return a hidden name in the same folder, which nobody can foresee."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
+
+
+def _write_new(path: str, content: bytes, mode: int) -> None:
+    """Write a file that is not there yet; raise OSError, also for a link in its place."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)  # some disks of a network tell only now that they are full
+
+
+def _remove(partial: str) -> None:
+    """Remove what is left of a file that could not be written."""
+    with suppress(OSError):
+        os.unlink(partial)
+
+
+def make_private(folder: str) -> bool:
+    """Make a folder for this user alone; return whether it is one, also where it was there.
+
+    Raise OSError where it cannot be made.
+    """
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    status = os.lstat(folder)
+    own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return own and not status.st_mode & 0o077
+
+
 def check_space(folder: str, needed: int) -> None:
     """Raise HostError unless there are `needed` bytes for a file in `folder`."""
-    free = shutil.disk_usage(folder).free
+    free = _find_room(os.statvfs(folder))
     if free < needed:
         raise HostError(
             f"no room for {needed / 1e6:.0f} MB in {folder}: {free / 1e6:.0f} MB are free",
@@ -31,9 +103,14 @@ def fast_folder(needed: int, disk: str, memory: str = _MEMORY) -> str:
         status = os.statvfs(memory)
     except OSError:
         return disk
-    room = min(status.f_bavail * status.f_frsize, _available())
+    room = min(_find_room(status), _available())
     usable = os.access(memory, os.W_OK) and not status.f_flag & os.ST_NOEXEC
     return memory if usable and room >= needed else disk
+
+
+def _find_room(status: os.statvfs_result) -> int:
+    """Return the bytes that a file of this user could have."""
+    return status.f_bavail * status.f_frsize
 
 
 def _available() -> int:

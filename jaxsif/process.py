@@ -154,20 +154,6 @@ def run_plain(
 
 
 @contextmanager
-def stream(
-    argv: Sequence[str], messages: IO[bytes]
-) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
-    """Run a command whose output the body of the `with` reads to its end; yield it, and what waits
-    for the status.
-    """
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
-    with _started(argv, stderr=messages, **streams) as process:
-        assert process.stdout is not None
-        with process.stdout:
-            yield process.stdout, process.wait
-
-
-@contextmanager
 def beside(
     argv: Sequence[str], environ: Mapping[str, str], log: str
 ) -> Iterator[Callable[[], int]]:

@@ -1,4 +1,6 @@
-"""Apptainer's and SingularityCE's side: the argument vector of `run`, container variables."""
+"""The container engine, Apptainer or SingularityCE: where it is, and the argument vector of each of
+its commands.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from jaxsif.process import find_executable
 
 # Where jaxsif's images keep the task package, and where the launcher's copy is bound.
 TASK_FOLDER = "/opt/jaxsif/task"
+
 _RUNTIMES = ("apptainer", "singularity")  # in this order
+# Without it a shell would expand `…` and $(…) in the values of variables.
+_NO_EVAL = "--no-eval"
 
 
 class Runtime(NamedTuple):
@@ -22,8 +27,8 @@ class Runtime(NamedTuple):
 
     @classmethod
     def from_executable(cls, command: str, real_path: str) -> Runtime:
-        """Return the engine; `real_path` is `command` with all links followed, since Apptainer
-        installs itself as singularity too.
+        """Return the engine that `command` starts; `real_path` is `command` with all links
+        followed, since Apptainer installs itself as singularity too.
         """
         name = real_path.rsplit("/", 1)[-1]
         return cls(
@@ -31,29 +36,74 @@ class Runtime(NamedTuple):
         )
 
     def environ(self, variables: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Return the host's variables that become `variables` in the container, over anything that
-        the image sets.
+        """Return the host's variables that become `variables` in the container, over anything
+        that the image sets.
         """
         return {self.prefix + name: value for name, value in variables}
-
-    @property
-    def run_head(self) -> tuple[str, ...]:
-        """The engine's `run`; it must say nothing itself and see the GPUs."""
-        # Without --no-eval a shell would expand `…` and $(…) in the values of variables.
-        return (self.command, "--quiet", "run", "--nv", "--no-eval")
 
     def run_argv(
         self, image: str, binds: Iterable[str], command: Iterable[str], layers: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        """Return the words that run `command` in `image`."""
-        options = [option for bind in binds for option in ("--bind", bind)]
-        options += [option for layer in layers for option in ("--overlay", f"{layer}:ro")]
+        """Return what runs a program with the GPUs; the engine itself says nothing."""
+        overlays = (f"{layer}:ro" for layer in layers)
+        options = (*_repeat("--bind", binds), *_repeat("--overlay", overlays))
         return (*self.run_head, *options, image, *command)
+
+    @property
+    def run_head(self) -> tuple[str, ...]:
+        """The words of `run_argv` before its binds."""
+        return (self.command, "--quiet", "run", "--nv", _NO_EVAL)
+
+    def exec_argv(
+        self, image: str, binds: Iterable[str], command: Iterable[str]
+    ) -> tuple[str, ...]:
+        """Return what runs a command without the host's variables; the engine says nothing."""
+        options = ("--cleanenv", _NO_EVAL, *_repeat("--bind", binds))
+        return (self.command, "--quiet", "exec", *options, image, *command)
+
+    def alone_argv(self, image: str, command: Iterable[str]) -> tuple[str, ...]:
+        """Return what runs a command that sees nothing of the host; the engine says nothing."""
+        options = ("--cleanenv", "--contain", "--no-home", "--pwd", "/")
+        return (self.command, "--quiet", "exec", *options, image, *command)
+
+    def build_argv(
+        self,
+        image: str,
+        definition: str,
+        binds: Iterable[str],
+        arguments: Mapping[str, str],
+        options: Iterable[str] = (),
+    ) -> tuple[str, ...]:
+        """Return what builds an image from a definition file with these build arguments."""
+        values = _repeat("--build-arg", (f"{name}={value}" for name, value in arguments.items()))
+        bound = _repeat("--bind", binds)
+        return (self.command, "build", *options, *bound, *values, image, definition)
+
+    def test_argv(self, image: str, *arguments: str) -> tuple[str, ...]:
+        """Return what runs the test of an image, which sees nothing of the host."""
+        return (self.command, "test", "--cleanenv", "--contain", image, *arguments)
+
+    def sign_argv(self, image: str, key_options: Iterable[str]) -> tuple[str, ...]:
+        """Return what signs an image; the engine asks for a passphrase where the key has one."""
+        return (self.command, "--quiet", "sign", *key_options, image)
+
+    def verify_argv(self, image: str, key_options: Iterable[str]) -> tuple[str, ...]:
+        """Return what verifies all signatures of an image, and prints their signers as JSON."""
+        return (self.command, "verify", *key_options, "--json", image)
+
+    def pull_argv(self, image: str, url: str) -> tuple[str, ...]:
+        """Return what downloads an image from a registry, past the engine's own cache."""
+        return (self.command, "pull", "--disable-cache", image, url)
+
+
+def _repeat(option: str, values: Iterable[str]) -> tuple[str, ...]:
+    """Return an option once for each value."""
+    return tuple(word for value in values for word in (option, value))
 
 
 def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
-    """Return JAXSIF_RUNTIME, or apptainer or singularity on the PATH, None without; raise HostError
-    for a JAXSIF_RUNTIME that cannot be executed.
+    """Return JAXSIF_RUNTIME, or apptainer or singularity on the PATH; None without one. Raise
+    HostError where JAXSIF_RUNTIME cannot be executed.
     """
     named = environ.get("JAXSIF_RUNTIME")
     for command in (named,) if named else _RUNTIMES:
@@ -70,7 +120,7 @@ def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
 
 
 def require_runtime(environ: Mapping[str, str]) -> Runtime:
-    """Return the runtime as `find_runtime` does, where there must be one; raise HostError."""
+    """Return what `find_runtime` does; raise HostError where that is None."""
     runtime = find_runtime(environ)
     if runtime is None:
         raise no_runtime()

@@ -18,10 +18,10 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
+from jaxsif.files import write_file
 
 # What becomes of a file.
 READ = "read"
@@ -279,12 +279,4 @@ def disallow(path: str, list_path: str) -> None:
 def _write_allowed(allowed: Mapping[str, str], list_path: str) -> None:
     import json
 
-    os.makedirs(os.path.dirname(list_path), mode=0o700, exist_ok=True)
-    partial = f"{list_path}.{os.getpid()}"
-    try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(allowed, file, indent=1)
-        os.replace(partial, list_path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(partial)
+    write_file(list_path, json.dumps(allowed, indent=1).encode(), 0o600)

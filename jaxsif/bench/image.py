@@ -21,6 +21,7 @@ from jaxsif.builds.host_settings import apt_mirror, host_variables, write_settin
 from jaxsif.builds.recipe import Recipe, read_recipe
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.installation import LIBRARY
+from jaxsif.runtime import Runtime
 
 _PLAIN = "tests/bench/plain.def"
 _WHAT = {"cpu": "jax"}  # flavour -> what pip installs, where that is not jax[FLAVOUR]
@@ -44,7 +45,7 @@ class Builds(NamedTuple):
     source: Path  # a clone
     flavour: str
     package: str  # the one that changes
-    runtime: str
+    runtime: Runtime
     work: Path  # an empty folder
     environ: Mapping[str, str]
     show: Callable[[str], None]
@@ -128,21 +129,14 @@ def summarize(records: Sequence[Record]) -> list[str]:
 
 
 def plain_argv(
-    source: Path, flavour: str, runtime: str, image: Path, environ: Mapping[str, str]
-) -> tuple[list[str], dict[str, str]]:
+    source: Path, flavour: str, runtime: Runtime, image: Path, environ: Mapping[str, str]
+) -> tuple[tuple[str, ...], dict[str, str]]:
     """What builds the image the plain way, without a cache, and the variables to add for that."""
     stage = image.parent / "stage"
     stage.mkdir(exist_ok=True)
     write_settings(stage, host_variables(environ))
-    argv = [
-        runtime,
-        "build",
-        "--bind",
-        f"{stage}:/mnt",
-        "--build-arg",
-        f"WHAT={_WHAT.get(flavour, f'jax[{flavour}]')}",
-    ]
-    argv += ["--build-arg", f"MIRROR={apt_mirror()}", str(image), str(source / _PLAIN)]
+    arguments = {"WHAT": _WHAT.get(flavour, f"jax[{flavour}]"), "MIRROR": str(apt_mirror())}
+    argv = runtime.build_argv(str(image), str(source / _PLAIN), [f"{stage}:/mnt"], arguments)
     return argv, {"APPTAINER_TMPDIR": str(image.parent)}
 
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from jaxsif.files import fast_folder
 from jaxsif.images.file import open_image
 from jaxsif.images.squashfs import MKSQUASHFS
 from jaxsif.installation import LIBRARY
+from jaxsif.runtime import Runtime
 
 _ROOM = 2 << 30  # bytes: several times what the engine unpacks and packs of an own base system
 _UNCHANGED = "unchanged"  # in BUILD_FOLDER: the base's files that %post left as they were
@@ -38,7 +39,7 @@ Show = Callable[[str], None]  # a line of progress, for people
 class BuildOptions:
     """How to build."""
 
-    runtime: str  # apptainer, or its path
+    runtime: Runtime
     output: Path  # folder of finished images
     cache: Path  # folder of base systems and wheels
     base: str | None  # a docker:// address or a local image to build on; None makes a Debian system
@@ -131,7 +132,7 @@ class _Build:
         write_note(note, self.image, system.root, self.stage)
         prune(cache, time.time())
         self.show("running the test of the image")
-        self._engine("a", "test", "--cleanenv", "--contain", self.image.name, "jax")
+        self._engine("a", self.options.runtime.test_argv(self.image.name, "jax"))
 
     def _run_engine(self) -> Path | None:
         """Make the engine's image; return the base system that it is built on, if that is our own."""
@@ -144,7 +145,7 @@ class _Build:
         for name in ("containers", "jaxsif", "LICENSE"):
             (self.scratch / name).symlink_to(recipe.root / name)
         (self.scratch / _UNCHANGED).symlink_to(self.stage / _UNCHANGED)
-        self._engine("w", "build", *self._build_options(base))
+        self._engine("w", self._build_argv(base))
         for folder in (self.stage / "compiled").iterdir():
             folder.replace(cache / "compiled" / folder.name)
         return base
@@ -173,7 +174,7 @@ class _Build:
                 make_base(base, packages, block, self.environ, self.show)
         return base
 
-    def _build_options(self, base: Path | None) -> list[str]:
+    def _build_argv(self, base: Path | None) -> tuple[str, ...]:
         recipe = self.recipe
         bootstrap, source = self._base_arguments(base)
         arguments = {
@@ -189,27 +190,22 @@ class _Build:
         }
         # Labels in place of the engine's own; the finished image is tested.
         options = ["--force", "--notest"]
-        seen = {
-            BUILD_FOLDER: self.stage,
-            CACHE_FOLDER: self.options.cache,
-            f"{BUILD_FOLDER}/uv": find_uv(self.environ),
-        }
-        options += [
-            option for place, path in seen.items() for option in ("--bind", f"{path}:{place}")
-        ]
-        options += [
-            option
-            for name, value in arguments.items()
-            for option in ("--build-arg", f"{name}={value}")
+        binds = [
+            f"{self.stage}:{BUILD_FOLDER}",
+            f"{self.options.cache}:{CACHE_FOLDER}",
+            f"{find_uv(self.environ)}:{BUILD_FOLDER}/uv",
         ]
         # One compressor a core; mksquashfs takes one core from the engine otherwise.
         squashfs = [*MKSQUASHFS, "-b", recipe.block, "-processors", str(os.cpu_count() or 1)]
         if base:
             squashfs += ["-ef", _UNCHANGED]
         options += ["--mksquashfs-args", " ".join(squashfs)]
-        return [*options, self.engine_image.name, str(recipe.definition.relative_to(recipe.root))]
+        definition = str(recipe.definition.relative_to(recipe.root))
+        return self.options.runtime.build_argv(
+            self.engine_image.name, definition, binds, arguments, options
+        )
 
-    def _engine(self, mode: str, *arguments: str) -> None:
+    def _engine(self, mode: str, argv: Sequence[str]) -> None:
         """Run the engine in `scratch`; raises HostError with the end of what it said if it fails."""
         environ = {
             **self.environ,
@@ -217,7 +213,6 @@ class _Build:
             "SINGULARITY_TMPDIR": self.system,
         }
         log = self.options.output / f"{self.recipe.name}.log"
-        argv = [self.options.runtime, *arguments]
         status = process.run_logged(
             argv, environ, str(log), str(self.scratch), self._progress, mode
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from jaxsif import __version__
+from jaxsif.files import write_file
 from jaxsif.help.manual import render_manual
 
 DESCRIPTION = """\
@@ -27,10 +28,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Write them."""
-    folder = Path(arguments.folder)
-    folder.mkdir(parents=True, exist_ok=True)
     for name, text in render_manual(arguments.program, __version__).items():
-        new = folder / f".{name}.new"
-        new.write_text(text, encoding="utf-8")
-        new.replace(folder / name)
+        write_file(os.path.join(arguments.folder, name), text.encode())
     return 0

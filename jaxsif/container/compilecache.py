@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from zlib import crc32  # and not hashlib, which takes 3 ms to import
 
+from jaxsif import files
 from jaxsif.errors import HostError
 from jaxsif.images.file import cache_folder, open_image, read_objects
 
@@ -55,11 +55,7 @@ def make_private(path: str, source: str) -> None:
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise _open_to_others(above, source)  # they could put another folder in its place
     for folder in (mine, path):
-        with suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
-        status = os.lstat(folder)
-        closed = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
-        if not closed or status.st_uid != os.getuid():
+        if not files.make_private(folder):
             raise _open_to_others(folder, source)
 
 

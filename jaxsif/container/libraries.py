@@ -16,6 +16,7 @@ from jaxsif.container.elf import Needs, read_needs
 from jaxsif.errors import HostError
 from jaxsif.foreign import MOST_TEXT
 from jaxsif.images.file import remembered
+from jaxsif.runtime import Runtime
 from jaxsif.settings.config import Setting
 
 FOLDER = "/opt/jaxsif/fabric"  # in the container, where single files go
@@ -76,7 +77,7 @@ def find_libraries(setting: Setting) -> Libraries:
 
 
 def check_libraries(
-    libraries: Libraries, runtime: str, image: str, environ: Mapping[str, str]
+    libraries: Libraries, runtime: Runtime, image: str, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Raise HostError where a library needs a newer glibc or another CUDA than the image has.
 
@@ -146,7 +147,7 @@ def _read(path: str) -> Needs | None:
 
 
 def _system(
-    runtime: str, image: str, environ: Mapping[str, str]
+    runtime: Runtime, image: str, environ: Mapping[str, str]
 ) -> tuple[tuple[int, int], list[str]]:
     """Return the image's glibc, and the names of its libraries; of a file, remembered."""
     if os.path.isdir(image):
@@ -167,7 +168,7 @@ def _join(glibc: tuple[int, int]) -> str:
     return f"{glibc[0]}.{glibc[1]}"
 
 
-def _ask(runtime: str, image: str) -> str:
+def _ask(runtime: Runtime, image: str) -> str:
     # Here: it takes 10 ms to import, and the answer is mostly known.
     from jaxsif.images.execute import read_system
 

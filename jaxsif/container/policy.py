@@ -18,6 +18,7 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images.file import check_state, checksum, find_state, remembered, remembered_digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
+from jaxsif.runtime import Runtime
 from jaxsif.settings.config import Config, Setting, builtin_profiles, staff_files
 from jaxsif.settings.fabric import Fabric
 
@@ -29,7 +30,7 @@ class Subject(NamedTuple):
 
     image: str | None  # None where no container is run
     source: str  # the option, variable or file that named the image
-    runtime: str | None
+    runtime: Runtime | None
 
 
 def check_policies(config: Config, subject: Subject, environ: Mapping[str, str]) -> Allowed:
@@ -87,7 +88,7 @@ def _find_digest(image: str, allowed: Sequence[str], environ: Mapping[str, str])
     return found
 
 
-def _verify(runtime: str, image: str, key: str, folder: str, environ: Mapping[str, str]) -> str:
+def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mapping[str, str]) -> str:
     """Return the signer as `verify` does, remembered for this file and this key, not only its path.
 
     `key` is a fingerprint, or a PEM file's path as from `folder`.

@@ -1,1 +1,1 @@
-"""Images: build them (lock, inspect, sign and pull come beside)."""
+"""An image that is there: its file, labels and signatures; download, inspect, compare, list."""

@@ -1,5 +1,4 @@
-"""One image over HTTP, taken up again where the connection broke, as long as it is still the same
-file.
+"""One file over HTTP, continued where the connection broke, as long as it is still the same file.
 
 Nothing that a server says is taken on trust: no coding is undone, no more is written than was
 announced, and a server that sends next to nothing is left.
@@ -8,20 +7,18 @@ announced, and a server that sends next to nothing is left.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import signal
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import urljoin
 
 from jaxsif.errors import HostError
 from jaxsif.files import check_space
-from jaxsif.foreign import find, parse_json, read_text
+from jaxsif.images.partial import Partial, is_version, open_own
 from jaxsif.images.sif import HEADER_SIZE, parse_header
 
 if TYPE_CHECKING:
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
 _TRIES = 5  # without new bytes, before we give up
 _CHUNK = 1 << 17  # bytes; of a connection that breaks, so many may be lost
-_PASSING = (408, 425, 429, 500, 502, 503, 504)  # answers that another try may better
 _REDIRECTS = 10
 _LEAST_RATE = 1000  # bytes a second, over at least
 _WINDOW = 60.0  # seconds
@@ -39,90 +35,26 @@ _STEP = 240.0
 _SLACK = 1 << 20
 _SIZE = re.compile(r"[0-9]{1,18}")
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
-_VERSION = re.compile(r"[!-~][ -~]{0,998}")  # what may be sent back in a header
 
-Show = Callable[[str], None]  # a note, for people
-Count = Callable[[int, "int | None"], None]  # bytes that are there, and in all
+# Statuses of answers.
+_WHOLE, _PART, _NOTHING_MORE = 200, 206, 416
+_PASSING = (408, 425, 429, 500, 502, 503, 504)  # another try may have a better answer
 
-
-class Partial(NamedTuple):
-    """A file that is not whole yet; beside it, what it is a part of."""
-
-    path: str
-
-    @property
-    def origin(self) -> str:
-        """The file that says of which version of which address these bytes are."""
-        return f"{self.path}.json"
-
-    def recall(self, url: str) -> tuple[int, str]:
-        """The bytes of `url` that are there, and what names the version that they are of; or 0 and
-        ''.
-        """
-        try:
-            origin = parse_json(read_text(self.origin, "note of a download"))
-        except (FileNotFoundError, ValueError, HostError):
-            return 0, ""  # the first time, or cut short by a full disk
-        version = find(origin, "version")
-        if (
-            find(origin, "url") == without_password(url)
-            and isinstance(version, str)
-            and _VERSION.fullmatch(version)
-        ):
-            return os.path.getsize(self.path), version
-        return 0, ""
-
-    def begin(self, url: str, version: str) -> None:
-        """Nothing is there, of this version; emptied first, so that old bytes never count as this
-        version's.
-        """
-        import json
-
-        os.truncate(self.path, 0)
-        with _open_own(self.origin, "w") as file:
-            json.dump({"url": without_password(url), "version": version}, file)
-
-    def remove(self) -> None:
-        """Forget it."""
-        for path in (self.path, self.origin):
-            if os.path.lexists(path):
-                os.unlink(path)
+# Who is at fault, and what to do.
+_SERVER = "the server"
+_ADDRESS = "check the address"
+_OTHER = "ask who runs the server, or use another one"
 
 
-def _open_own(path: str, mode: str) -> IO[Any]:
-    """Open a file to write; raise HostError for what somebody else may have put there to be written
-    or changed.
-    """
-    if os.path.lexists(path):
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-            raise HostError(
-                f"not a file of this user: {path}", "", "remove it, or choose another folder"
-            )
-    return open(
-        path,
-        mode,
-        opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666),
-    )
+class Watch(NamedTuple):
+    """How long to wait for a server, and whom to tell what comes."""
 
-
-@contextmanager
-def only_one(partial: Partial) -> Iterator[None]:
-    """Nobody else downloads this file meanwhile; raises HostError when somebody does. Nothing is
-    left of nothing.
-    """
-    with _open_own(partial.path, "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise HostError(
-                f"another download writes {partial.path}", "", "wait for it, or end it"
-            ) from error
-        try:
-            yield
-        finally:
-            if os.path.exists(partial.path) and os.path.getsize(partial.path) == 0:
-                partial.remove()
+    timeout: float  # seconds for a connection, or for the next bytes
+    show: Callable[[str], None]  # prints a note
+    progress: Callable[
+        [int, int | None], None
+    ]  # bytes that are there, and in all, if that is known
+    clock: Callable[[], float] = time.monotonic  # seconds
 
 
 class _BrokenError(Exception):
@@ -130,7 +62,7 @@ class _BrokenError(Exception):
 
 
 class Pace:
-    """Whether the bytes of one answer come as fast as the least rate, over a minute or the timeout."""
+    """Whether the bytes of one answer come at the least rate, over a minute or the timeout."""
 
     def __init__(self, timeout: float, clock: Callable[[], float]) -> None:
         self._clock, self._window = clock, max(_WINDOW, timeout)
@@ -147,51 +79,41 @@ class Pace:
         self._begin, self._bytes = now, 0
 
 
-def download(
-    url: str,
-    partial: Partial,
-    timeout: float,
-    show: Show,
-    count: Count,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """The whole of `url` in `partial`; raises HostError. What is there then stays, for the next
-    time.
+def download(url: str, partial: Partial, watch: Watch) -> None:
+    """Bring the whole of `url` into `partial`; raise HostError. What is there then stays, for the
+    next time.
 
-    `timeout`: seconds to wait for a connection, or for the next bytes. To be called in the main
-    thread, see `_at_most`.
+    To be called in the main thread, see `_at_most`.
     """
     import requests
     from urllib3.exceptions import HTTPError
 
     broken = (
+        _BrokenError,
         requests.ConnectionError,
         requests.Timeout,
         requests.exceptions.ChunkedEncodingError,
         HTTPError,
     )
-    session = requests.Session()
-    session.headers["Accept-Encoding"] = "identity"  # bytes as they are in the file
-    most, tries = os.path.getsize(partial.path), 0
+    transfer = _Transfer(url, partial, watch)
+    most, tries = partial.size, 0
     while True:
         try:
-            _transfer(session, url, partial, timeout, show, count, Pace(timeout, clock))
+            transfer.run()
             return
-        except broken as error:
-            reason, final = _reason(error), isinstance(error, requests.exceptions.SSLError)
-        except requests.RequestException as error:
-            reason, final = _reason(error), True
-        except _BrokenError as error:
-            reason, final = str(error), False
-        size = os.path.getsize(partial.path)
+        except (*broken, requests.RequestException) as error:
+            reason = _reason(error)
+            final = isinstance(error, requests.exceptions.SSLError) or not isinstance(error, broken)
+        size = partial.size
         grown = size >= most + _LEAST_RATE * _WINDOW  # a few bytes a connection are no progress
-        most = max(most, size) if grown else most
-        tries = 1 if grown else tries + 1
+        if grown:
+            most, tries = size, 0
+        tries += 1
         if tries == _TRIES or (final and not grown):
             kept = f"{size} bytes are kept in {partial.path}" if size else ""
             raise _failed(url, reason, kept, "look at address and network")
         pause = 2 ** (tries - 1)
-        show(f"{reason}; again in {pause} s")
+        watch.show(f"{reason}; again in {pause} s")
         time.sleep(pause)
 
 
@@ -200,7 +122,7 @@ def _failed(url: str, reason: str, where: str, hint: str) -> HostError:
 
 
 def not_wanted(url: str, problem: str) -> HostError:
-    """The error for a file that is another one than was asked for."""
+    """Return the error for a file that is another one than was asked for."""
     return HostError(
         f"what {without_password(url)} has is not what was asked for: {problem}",
         "",
@@ -208,96 +130,166 @@ def not_wanted(url: str, problem: str) -> HostError:
     )
 
 
-def _transfer(
-    session: requests.Session,
-    url: str,
-    partial: Partial,
-    timeout: float,
-    show: Show,
-    count: Count,
-    pace: Pace,
-) -> None:
-    """One request, from where the file ends to the end of the answer."""
-    there, version = partial.recall(url)
-    # If-Range: the rest if the file is still that version, all of it otherwise.
-    wanted = {"Range": f"bytes={there}-", "If-Range": version} if there else {}
-    with _get(session, url, wanted, timeout) as response:
-        _check_answer(url, response, there > 0)
-        total = _total(url, response)
-        if response.status_code == 416 and total == there:  # nothing is behind what we have
-            return
-        if response.status_code == 200:
-            if there:
-                show("the server sends the file from its beginning")
-            there = 0
-            partial.begin(url, _version(response))
-        elif not _continues(response, there, version):
-            partial.begin(url, "")
-            raise _BrokenError("the file changed meanwhile")
-        check_space(os.path.dirname(partial.path), (total or 0) - there)
-        limit = _find_limit(url, partial, there) if total is None else total
-        # Too few bytes are bytes too; they are counted below.
-        response.raw.enforce_content_length = False
-        with _open_own(partial.path, "ab") as file:
-            while there < limit:
-                data = _read(response, limit - there, timeout)
-                if not data:
-                    break
-                _write(file, data, partial)
-                there += len(data)
-                count(there, total)
-                pace.add(len(data))
-                if total is None and there == limit:
-                    limit = _find_limit(url, partial, there)
-        if total is not None and there != total:
-            raise _BrokenError(f"the connection ended after {there} of {total} bytes")
+class _Transfer:
+    """The requests for one file, and where its bytes go."""
 
+    def __init__(self, url: str, partial: Partial, watch: Watch) -> None:
+        import requests
+        from requests.utils import get_auth_from_url
 
-def _get(
-    session: requests.Session, url: str, headers: dict[str, str], timeout: float
-) -> requests.Response:
-    """The answer behind all redirects. No body is read: requests would read those of redirects, and
-    decode them.
-    """
-    import requests
-    from requests.utils import get_auth_from_url
+        self.url, self.partial, self.watch = url, partial, watch
+        self.folder = os.path.dirname(partial.path)
+        self.session = requests.Session()
+        self.session.headers["Accept-Encoding"] = "identity"  # bytes as they are in the file
+        credentials = get_auth_from_url(url)
+        self.auth = credentials if any(credentials) else None
 
-    address, credentials = url, get_auth_from_url(url)
-    for _ in range(_REDIRECTS + 1):
-        _check_way(url, address)
-        auth = (
-            credentials
-            if any(credentials) and not session.should_strip_auth(url, address)
-            else None
-        )
-        request = session.prepare_request(
-            requests.Request("GET", address, headers=headers, auth=auth)
-        )
+    def run(self) -> None:
+        """Make one request, from where the file ends, and read to the end of the answer."""
+        address = without_password(self.url)
+        there, version = self.partial.recall(address)
+        # If-Range: the rest if the file is still that version, all of it otherwise.
+        wanted = {"Range": f"bytes={there}-", "If-Range": version} if there else {}
+        pace = Pace(self.watch.timeout, self.watch.clock)
+        with self._get(wanted) as response:
+            _check_answer(self.url, response, there > 0)
+            total = _total(self.url, response)
+            if response.status_code == _NOTHING_MORE and total == there:
+                return
+            if response.status_code == _WHOLE:
+                if there:
+                    self.watch.show("the server sends the file from its beginning")
+                there = 0
+                self.partial.begin(address, _version(response))
+            elif not _continues(response, there, version):
+                self.partial.begin(address, "")
+                raise _BrokenError("the file changed meanwhile")
+            self._read_body(response, there, total, pace)
+
+    def _get(self, headers: dict[str, str]) -> requests.Response:
+        """Return the answer behind all redirects. No body is read: requests would read those of
+        redirects, and decode them.
+        """
+        address = self.url
+        for _ in range(_REDIRECTS + 1):
+            _check_way(self.url, address)
+            response = self._send(address, headers)
+            following = self._find_redirect(response)
+            if not following:
+                return response
+            self.session.cookies.update(response.cookies)
+            response.close()
+            address = following
+        raise _failed(self.url, f"more than {_REDIRECTS} redirects", _SERVER, _ADDRESS)
+
+    def _send(self, address: str, headers: dict[str, str]) -> requests.Response:
+        """Return the answer of one server; the password goes to its own server alone."""
+        import requests
+
+        session = self.session
+        auth = None if session.should_strip_auth(self.url, address) else self.auth
+        request = requests.Request("GET", address, headers=headers, auth=auth)
+        prepared = session.prepare_request(request)
         settings = session.merge_environment_settings(address, {}, True, None, None)
+        timeout = self.watch.timeout
         with _at_most(timeout + _STEP):
-            response = session.get_adapter(address).send(request, timeout=timeout, **settings)
+            return session.get_adapter(address).send(prepared, timeout=timeout, **settings)
+
+    def _find_redirect(self, response: requests.Response) -> str:
+        """Return the address that an answer leads to; '' where it leads nowhere."""
+        from requests.utils import requote_uri
+
         try:
-            target = session.get_redirect_target(response)
-            following = urljoin(response.url, requests.utils.requote_uri(target)) if target else ""
+            target = self.session.get_redirect_target(response)
+            return urljoin(response.url, requote_uri(target)) if target else ""
         except ValueError as error:  # no UTF-8, or a bracket without its other one
             response.close()
             raise _failed(
-                url, "the server redirects to an invalid address", "the server", "check the address"
+                self.url, "the server redirects to an invalid address", _SERVER, _ADDRESS
             ) from error
-        if not following:
-            return response
-        session.cookies.update(response.cookies)
-        response.close()
-        address = following
-    raise _failed(url, f"more than {_REDIRECTS} redirects", "the server", "check the address")
+
+    def _read_body(
+        self, response: requests.Response, there: int, total: int | None, pace: Pace
+    ) -> None:
+        """Append what comes behind the bytes that are there; raise _BrokenError where it is less
+        than announced.
+        """
+        # Too few bytes are bytes too; they are counted below.
+        response.raw.enforce_content_length = False
+        limit = self._find_limit(there, total)
+        with open_own(self.partial.path, "ab") as file:
+            while there < limit:
+                data = self._read(response, limit - there)
+                if not data:
+                    break
+                self._write(file, data)
+                there += len(data)
+                self.watch.progress(there, total)
+                pace.add(len(data))
+                if there == limit:
+                    limit = self._find_limit(there, total)
+        if total is not None and there != total:
+            raise _BrokenError(f"the connection ended after {there} of {total} bytes")
+
+    def _find_limit(self, there: int, total: int | None) -> int:
+        """Return how far to read: to the announced end, or else to the end of the header, then of
+        the image it describes.
+
+        Raise HostError where the file has no room; where its size is not announced, also for what
+        is no image or has an end already, and leave nothing then.
+        """
+        if total is not None:
+            check_space(self.folder, total - there)
+            return total
+        if there < HEADER_SIZE:
+            return HEADER_SIZE
+        try:
+            end = self._find_end(there)
+            check_space(self.folder, end - there)
+        except HostError:
+            self.partial.remove()
+            raise
+        return end + _SLACK
+
+    def _find_end(self, there: int) -> int:
+        """Return where the image ends whose header is there; raise HostError for what is no image,
+        and when too much is behind its end.
+        """
+        with open(self.partial.path, "rb") as file:
+            header = file.read(HEADER_SIZE)
+        try:
+            end = parse_header(header, self.partial.path).end
+        except HostError as error:
+            raise not_wanted(self.url, error.what) from error
+        if there >= end + _SLACK:
+            raise not_wanted(self.url, f"more than the {end} bytes of the image come")
+        return end
+
+    def _read(self, response: requests.Response, most: int) -> bytes:
+        """Return the next bytes as they come, never decoded; none at the end."""
+        with _at_most(self.watch.timeout + _STEP):
+            data: bytes = response.raw.read1(min(most, _CHUNK), decode_content=False)
+        return data[:most]  # of a chunk of negative length, Python reads more
+
+    def _write(self, file: IO[bytes], data: bytes) -> None:
+        """Append bytes; raise HostError, and leave nothing on a full disk."""
+        try:
+            file.write(data)
+            file.flush()
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                self.partial.remove()
+            raise HostError(
+                f"cannot write {self.partial.path}: {error.strerror}", "", "make room there"
+            ) from error
 
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
     """Raise _BrokenError when the body of the `with` takes longer.
 
-    A timeout of a socket begins anew at each byte. The signal ends also what waits in a library, in
-    the main thread.
+    A timeout of a socket begins again at each byte. The signal ends also what waits in a library,
+    in the main thread.
     """
 
     def give_up(_number: int, _frame: object) -> NoReturn:
@@ -310,52 +302,6 @@ def _at_most(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
-
-
-def _read(response: requests.Response, most: int, timeout: float) -> bytes:
-    """The next bytes as they come, never decoded; none at the end."""
-    with _at_most(timeout + _STEP):
-        data: bytes = response.raw.read1(min(most, _CHUNK), decode_content=False)
-    return data[:most]  # of a chunk of negative length, Python reads more
-
-
-def _find_limit(url: str, partial: Partial, there: int) -> int:
-    """How far to read an answer that does not tell its size: to the end of the header, then of the
-    image it describes.
-
-    Raise HostError, and leave nothing, where that is no image, where it has no room, or where it
-    has an end already.
-    """
-    if there < HEADER_SIZE:
-        return HEADER_SIZE
-    with open(partial.path, "rb") as file:
-        header = file.read(HEADER_SIZE)
-    try:
-        end = parse_header(header, partial.path).end
-    except HostError as error:
-        partial.remove()
-        raise not_wanted(url, error.what) from error
-    if there >= end + _SLACK:
-        partial.remove()
-        raise not_wanted(url, f"more than the {end} bytes of the image come")
-    try:
-        check_space(os.path.dirname(partial.path), end - there)
-    except HostError:
-        partial.remove()
-        raise
-    return end + _SLACK
-
-
-def _write(file: Any, data: bytes, partial: Partial) -> None:
-    try:
-        file.write(data)
-        file.flush()
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            partial.remove()  # lest the disk stays full
-        raise HostError(
-            f"cannot write {partial.path}: {error.strerror}", "", "make room there"
-        ) from error
 
 
 def _check_way(url: str, address: str) -> None:
@@ -372,71 +318,67 @@ def _check_answer(url: str, response: requests.Response, for_a_part: bool) -> No
     """Raise HostError or _BrokenError for an answer that is not the file, or the part of it that
     was asked for.
     """
-    status = f"{response.status_code} {response.reason}"
-    if response.status_code in _PASSING:
-        raise _BrokenError(f"the server says {status[:300]}")
-    if response.status_code == 206 and not for_a_part:
-        raise _failed(
-            url,
-            "the server sends a part of the file, and was asked for all of it",
-            "the server",
-            _OTHER,
-        )
-    if response.status_code not in ((200, 206, 416) if for_a_part else (200,)):
-        raise _failed(url, status, "the server", "check the address")
+    status, said = response.status_code, f"{response.status_code} {response.reason}"
+    if status in _PASSING:
+        raise _BrokenError(f"the server says {said[:300]}")
+    if status == _PART and not for_a_part:
+        what = "the server sends a part of the file, and was asked for all of it"
+        raise _failed(url, what, _SERVER, _OTHER)
+    if status not in ((_WHOLE, _PART, _NOTHING_MORE) if for_a_part else (_WHOLE,)):
+        raise _failed(url, said, _SERVER, _ADDRESS)
     coding = response.headers.get("Content-Encoding", "identity").strip()
     if coding.lower() not in ("", "identity"):
-        raise _failed(url, f"the server sends it encoded, by {coding[:40]}", "the server", _OTHER)
-
-
-_OTHER = "ask who runs the server, or use another one"
+        raise _failed(url, f"the server sends it encoded, by {coding[:40]}", _SERVER, _OTHER)
 
 
 def _continues(response: requests.Response, there: int, version: str) -> bool:
-    """Whether an answer has what follows on the bytes that are there, also from a server that knows
-    no If-Range.
+    """Return whether an answer has what follows on the bytes that are there, also from a server
+    that knows no If-Range.
     """
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    if response.status_code != 206 or not found or int(found[1]) != there or int(found[2]) < there:
+    if response.status_code != _PART or not found:
         return False
-    inside = found[3] == "*" or int(found[2]) < int(found[3])
-    return inside and _version(response) in (version, "")
+    begin, last = int(found[1]), int(found[2])
+    size = last + 1 if found[3] == "*" else int(found[3])
+    return there == begin <= last < size and _version(response) in (version, "")
 
 
 def _total(url: str, response: requests.Response) -> int | None:
-    """The size of the whole file, where the server tells; raise HostError for one that no file has."""
-    if response.status_code == 200:
+    """Return the size of the whole file, None where the server does not tell; raise HostError for
+    one that no file has.
+    """
+    if response.status_code == _WHOLE:
         size = response.headers.get("Content-Length", "")
     else:
         size = response.headers.get("Content-Range", "").rpartition("/")[2]
-    if size.isdecimal() and not _SIZE.fullmatch(size):
-        raise _failed(
-            url, f"the server announces a size of {len(size)} digits", "the server", _OTHER
-        )
-    return int(size) if size.isdecimal() else None
+    if not size.isdecimal():
+        return None
+    if not _SIZE.fullmatch(size):
+        what = f"the server announces a size of {len(size)} digits"
+        raise _failed(url, what, _SERVER, _OTHER)
+    return int(size)
 
 
 def _version(response: requests.Response) -> str:
-    """What names this version of the file: its strong ETag, or its date; '' where the server tells
-    neither.
+    """Return what names this version of the file: its strong ETag, or its date; '' where the server
+    tells neither.
     """
     tag = response.headers.get("ETag", "")
     version = tag if tag.startswith('"') else response.headers.get("Last-Modified", "")
-    return version if _VERSION.fullmatch(version) else ""
+    return version if is_version(version) else ""
 
 
 def without_password(url: str) -> str:
-    """An address as it may be shown and written."""
+    """Return an address as it may be shown and written."""
     return re.sub(r"(?<=//)[^/@]*@", "", url)
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause, in one line: requests wraps the errors of urllib3, which wrap the
+    """Return the innermost cause, in one line: requests wraps the errors of urllib3, which wrap the
     system's.
     """
-    while True:
-        causes = [getattr(error, "reason", None), *error.args]
-        inner = next((one for one in causes if isinstance(one, BaseException)), None)
-        if inner is None:
-            return without_password(" ".join(str(error).split())) or type(error).__name__
-        error = inner
+    causes = [getattr(error, "reason", None), *error.args]
+    for cause in causes:
+        if isinstance(cause, BaseException):
+            return _reason(cause)
+    return without_password(" ".join(str(error).split())) or type(error).__name__

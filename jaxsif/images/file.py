@@ -1,15 +1,16 @@
-"""The file of an image: where its root file system lies in it, and the digest that names that,
-whoever signed it.
+"""The file of an image: where its root file system lies in it, the digest that names that, whoever
+signed it, and what is remembered of it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
 from jaxsif.errors import HostError
+from jaxsif.files import write_file
 from jaxsif.foreign import MOST_TEXT, open_file, parse_json, read_text
 from jaxsif.images.sif import (
     HEADER_SIZE,
@@ -31,16 +32,16 @@ def open_image(image: str, source: str = "") -> BinaryIO:
 
 
 def read_header(file: BinaryIO, image: str, source: str = "") -> Header:
-    """What a SIF file says of itself; raise HostError for one that is none or is cut short, and
-    OSError.
+    """Return what a SIF file says of itself; raise HostError for one that is none or is cut short,
+    and OSError.
     """
     file.seek(0)
     return check_sif(file.read(HEADER_SIZE), _size(file), image, source)
 
 
 def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
-    """The parts of a SIF file; raise HostError as `read_header`, and for parts that are not in it;
-    and OSError.
+    """Return the parts of a SIF file; raise HostError as `read_header`, and for parts that are not
+    in it; and OSError.
     """
     with open_image(image, source) as file:
         header = read_header(file, image, source)
@@ -49,8 +50,8 @@ def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
 
 
 def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
-    """The parts of one kind, such as 'signature', and their bytes; raise HostError for large ones,
-    and OSError.
+    """Return the parts of one kind, such as 'signature', and their bytes; raise HostError for large
+    ones, and OSError.
     """
     parts = [part for part in read_objects(image) if part.type == kind]
     size = sum(part.size for part in parts)
@@ -59,17 +60,30 @@ def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
         return [(part, _read_at(file, part)) for part in parts]
 
 
+def read_unpacked(image: str, name: str, what: str) -> str:
+    """Return a text that the runtime keeps in an unpacked image; '' where it is not there. Raise
+    HostError for a large one, which it calls `what`, and OSError.
+    """
+    try:
+        return read_text(os.path.join(image, ".singularity.d", name), what)
+    except FileNotFoundError:
+        return ""
+
+
 def _read_at(file: BinaryIO, part: DataObject) -> bytes:
     file.seek(part.offset)
     return file.read(part.size)
 
 
-def read_created(image: str) -> int:
-    """When the image was made, in seconds since 1970; raise HostError where it does not tell, and
-    OSError.
+def read_date(image: str) -> str:
+    """Return when the image was made, as 2026-11-20T09:30:00+00:00; raise HostError where it does
+    not tell, and OSError.
     """
+    from datetime import datetime, timezone  # here: no run needs it
+
     with open_image(image) as file:
-        return check_time(read_header(file, image), image)
+        created = check_time(read_header(file, image), image)
+    return datetime.fromtimestamp(created, timezone.utc).isoformat(timespec="seconds")
 
 
 def _size(file: BinaryIO) -> int:
@@ -77,8 +91,8 @@ def _size(file: BinaryIO) -> int:
 
 
 def find_root(image: str, source: str = "") -> DataObject:
-    """The partition that becomes the container's root; raises HostError where there is no such one,
-    or more than it.
+    """Return the partition that becomes the container's root; raise HostError where there is none,
+    or more than that.
 
     A second partition would be laid over the root, and no digest of the first one tells what is
     seen then.
@@ -94,39 +108,44 @@ def find_root(image: str, source: str = "") -> DataObject:
     return roots[0]
 
 
-def digest(image: str, source: str = "", progress: Callable[[int], None] | None = None) -> str:
-    """'sha256:…' over the root file system: the same before and after signing, and for builds of
-    the same inputs.
+def digest(image: str, source: str = "", progress: Callable[[int], None] = lambda _: None) -> str:
+    """Return 'sha256:…' over the root file system: the same before and after signing, and for
+    builds of the same inputs.
 
-    `progress` is told the bytes read so far. Raises HostError as `find_root`, and OSError.
+    `progress` is told the bytes read so far. Raise HostError as `find_root`, and OSError.
     """
     import hashlib  # here: it takes 3 ms, and most runs compute none
 
     root = find_root(image, source)
-    found = hashlib.sha256()
+    found, read = hashlib.sha256(), 0
     with open_image(image, source) as file:
         file.seek(root.offset)
-        left = root.size
-        while left:
-            data = file.read(min(left, _CHUNK))
-            if not data:
-                raise HostError(
-                    f"image ended {left} bytes too early: {image}", source, "copy or build it again"
-                )
+        for data in _pieces(file, root.size):
             found.update(data)
-            left -= len(data)
-            if progress:
-                progress(root.size - left)
+            read += len(data)
+            progress(read)
+    left = root.size - read
+    if left:
+        raise HostError(
+            f"image ended {left} bytes too early: {image}", source, "copy or build it again"
+        )
     return f"sha256:{found.hexdigest()}"
 
 
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the next `size` bytes of a file, or all up to its end, a few at once."""
+    while data := file.read(min(size, _CHUNK)):
+        yield data
+        size -= len(data)
+
+
 def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") -> str:
-    """As `digest`, read again only when the file has changed: 2.8 GB take seconds."""
+    """Return what `digest` does; read the file, gigabytes in seconds, only when it has changed."""
     return remembered(image, "digest", environ, lambda: digest(image, source))
 
 
 def checksum(path: str) -> str:
-    """SHA-256 of a whole file, in hexadecimal digits; raises OSError."""
+    """Return the SHA-256 of a whole file, in hexadecimal digits; raise OSError."""
     import hashlib
 
     found = hashlib.sha256()
@@ -136,24 +155,18 @@ def checksum(path: str) -> str:
     return found.hexdigest()
 
 
-def known_digest(image: str, environ: Mapping[str, str]) -> str | None:
-    """The digest, if it was computed before and the file has not changed since; raises OSError."""
-    return known(image, "digest", environ)
-
-
 def remembered(image: str, what: str, environ: Mapping[str, str], find: Callable[[], str]) -> str:
-    """What `find` returned when it was last asked for `what` about `image`; found again when the
-    file has changed.
+    """Return what `find` returned when it was last asked for `what` about `image`, and ask it again
+    when the file has changed.
     """
     state = _state(image)  # before: the file may change while it is read
-    found = _entry(image, state, environ).get(what)
-    return (
-        found if isinstance(found, str) and found else remember(image, what, find(), environ, state)
-    )
+    return known(image, what, environ) or remember(image, what, find(), environ, state)
 
 
 def known(image: str, what: str, environ: Mapping[str, str]) -> str | None:
-    """What is remembered of `what` about the image as it is now; raises OSError."""
+    """Return what is remembered of `what` about the image as it is now, None for nothing; raise
+    OSError.
+    """
     found = _entry(image, _state(image), environ).get(what)
     return found if isinstance(found, str) and found else None
 
@@ -161,39 +174,39 @@ def known(image: str, what: str, environ: Mapping[str, str]) -> str | None:
 def remember(
     image: str, what: str, value: str, environ: Mapping[str, str], state: list[int] | None = None
 ) -> str:
-    """Keep `value`, where that is possible, for `known`; return it. Raises OSError when there is no
+    """Keep `value`, where that is possible, for `known`; return it. Raise OSError when there is no
     such image.
     """
+    import json
+
     state = state or _state(image)
-    entries = _recall(_memory(environ))
-    entries[os.path.realpath(image)] = {
-        **_entry(image, state, environ),
-        "state": state,
-        what: value,
-    }
-    _memorize(
-        _memory(environ), {name: entry for name, entry in entries.items() if os.path.exists(name)}
-    )
+    memory = _memory(environ)
+    entries = {name: entry for name, entry in _recall(memory).items() if os.path.exists(name)}
+    entry = {**_entry(image, state, environ), "state": state, what: value}
+    entries[os.path.realpath(image)] = entry
+    # A home that is full or cannot be written: next time the image is read again.
+    with suppress(OSError):
+        write_file(memory, json.dumps(entries).encode(), 0o600)
     return value
 
 
 def _entry(image: str, state: list[int], environ: Mapping[str, str]) -> dict[str, Any]:
-    """What is remembered of the image in this state."""
+    """Return what is remembered of the image in this state."""
     entry = _recall(_memory(environ)).get(os.path.realpath(image))
     return entry if isinstance(entry, dict) and entry.get("state") == state else {}
 
 
 def _state(image: str) -> list[int]:
-    """What changes when the file's content does, and is the same on all hosts: on NFS and Lustre,
-    st_dev is not.
+    """Return what changes when the file's content does, and is the same on all hosts: on NFS and
+    Lustre, st_dev is not.
     """
     status = os.stat(image)
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def find_state(image: str) -> str:
-    """INODE:SIZE:TIME of the image's file, by which a node knows it (jaxsif/node/allowed.py);
-    raises OSError.
+    """Return INODE:SIZE:TIME of the image's file, by which a node knows it
+    (jaxsif/node/allowed.py); raise OSError.
     """
     inode, size, _, changed = _state(image)
     return f"{inode}:{size}:{changed}"
@@ -204,38 +217,25 @@ def _memory(environ: Mapping[str, str]) -> str:
 
 
 def _recall(memory: str) -> dict[str, Any]:
+    """Return path -> what is remembered of an image; nothing of a file that cannot be read."""
     try:
-        known = parse_json(read_text(memory, "what is remembered of images", most=_MOST_REMEMBERED))
+        images = parse_json(
+            read_text(memory, "what is remembered of images", most=_MOST_REMEMBERED)
+        )
     except (OSError, ValueError, HostError):
-        return {}  # the first time, or cut short by a full disk; it is written anew
-    return known if isinstance(known, dict) else {}
-
-
-def _memorize(memory: str, known: Mapping[str, Any]) -> None:
-    import json
-
-    partial = f"{memory}.{os.getpid()}"
-    # A home that is full or cannot be written: next time the image is read again.
-    with suppress(OSError):
-        os.makedirs(os.path.dirname(memory), mode=0o700, exist_ok=True)
-        try:
-            with open(partial, "w") as file:
-                json.dump(known, file)
-            os.replace(partial, memory)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(partial)
+        return {}  # the first time, or cut short by a full disk
+    return images if isinstance(images, dict) else {}
 
 
 def cache_folder(environ: Mapping[str, str]) -> str:
-    """The folder of what jaxsif remembers for this user, and can do without."""
+    """Return the folder of what jaxsif remembers for this user, and can do without."""
     caches = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME", "/"), ".cache")
     return os.path.join(caches, "jaxsif")
 
 
 def staged_path(folder: str, digest: str) -> str:
-    """Where a node has the image of this digest, below `folder`, for `jaxsif run --stage`: of this
-    user alone.
+    """Return where a node has the image of this digest, below `folder`, for `jaxsif run --stage`:
+    of this user alone.
     """
     return os.path.join(folder, f"jaxsif-{os.getuid()}", digest.partition(":")[2][:16])
 
@@ -255,6 +255,7 @@ def check_state(image: str, state: str, source: str) -> None:
 
 
 def unreadable(image: str, source: str, error: OSError) -> HostError:
+    """Return the error for an image that the system does not let us read."""
     return HostError(
         f"cannot read image {image}: {error.strerror}", source, "check its path and permissions"
     )

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError
 from jaxsif.images.execute import read_components
-from jaxsif.images.file import read_created, read_objects, remembered_digest
+from jaxsif.images.file import read_date, read_objects, remembered_digest
 from jaxsif.images.labels import read_labels
 from jaxsif.runtime import find_runtime
 
-# Key -> patterns of purls, as wheels and as NVIDIA's Debian packages; the version stands behind.
-_PACKAGES = {
-    "jax": r"pkg:pypi/jax@",
-    "python": r"pkg:generic/python@",
-    "cuda": r"pkg:pypi/nvidia-cuda-runtime(?:-cu\d+)?@|pkg:deb/\w+/cuda-cudart-\d+-\d+@",
-    "nccl": r"pkg:pypi/nvidia-nccl-cu\d+@|pkg:deb/\w+/libnccl2@",
-    "cudnn": r"pkg:pypi/nvidia-cudnn-cu\d+@|pkg:deb/\w+/libcudnn\d+(?:-cuda-\d+)?@",
-}
-_TITLES = {"jax": "JAX", "python": "Python", "cuda": "CUDA", "nccl": "NCCL", "cudnn": "cuDNN"}
 # Debian's and Go's words -> everybody else's.
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 _FOLDER = "an unpacked image has none"
+_CREATED = "org.opencontainers.image.created"
 
 
 class Fact(NamedTuple):
@@ -37,131 +28,152 @@ class Fact(NamedTuple):
     note: str = ""  # how it is known, or why not
 
 
+class Package(NamedTuple):
+    """A package whose version is told."""
+
+    key: str
+    title: str
+    purl: str  # a pattern, for wheels and for NVIDIA's Debian packages; the version follows
+    parts: int | None = None  # of the version that are told; None for all
+    without: str = "no label; "  # what is noted where there is no label
+
+
+PACKAGES = (
+    Package("jax", "JAX", r"pkg:pypi/jax@"),
+    Package("python", "Python", r"pkg:generic/python@", without=""),  # has no label by design
+    Package(
+        "cuda",
+        "CUDA",
+        r"pkg:pypi/nvidia-cuda-runtime(?:-cu\d+)?@|pkg:deb/\w+/cuda-cudart-\d+-\d+@",
+        parts=2,
+    ),
+    Package("nccl", "NCCL", r"pkg:pypi/nvidia-nccl-cu\d+@|pkg:deb/\w+/libnccl2@"),
+    Package(
+        "cudnn",
+        "cuDNN",
+        r"pkg:pypi/nvidia-cudnn-cu\d+@|pkg:deb/\w+/libcudnn\d+(?:-cuda-\d+)?@",
+    ),
+)
+
+
 def inspect_image(image: str, environ: Mapping[str, str]) -> list[Fact]:
-    """All facts, in the order of the table; raises HostError for what is no image, and OSError."""
+    """Return all facts, in the order of the table; raise HostError for what is no image, and
+    OSError.
+    """
     labels = read_labels(image)
     components, problem = _read_packages(image, environ)
+    if os.path.isdir(image):
+        own = _folder_facts(image, labels)
+    else:
+        own = _file_facts(image, labels, environ)
     return [
         Fact("path", "image", image),
-        _from_label("flavour", "flavour", labels, "io.jaxsif.flavour"),
-        *(_from_packages(key, labels, components, problem) for key in _PACKAGES),
-        _from_label("driver", "driver", labels, "io.jaxsif.driver", "or newer"),
-        *(
-            _folder_facts(image, labels)
-            if os.path.isdir(image)
-            else _file_facts(image, labels, environ)
-        ),
-        _from_label("revision", "revision", labels, "org.opencontainers.image.revision"),
+        _from_label("flavour", labels, "io.jaxsif.flavour"),
+        *(from_packages(package, labels, components, problem) for package in PACKAGES),
+        _from_label("driver", labels, "io.jaxsif.driver", note="or newer"),
+        *own,
+        _from_label("revision", labels, "org.opencontainers.image.revision"),
     ]
 
 
 def _read_packages(
     image: str, environ: Mapping[str, str]
-) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
-    """The image's components; None, and the reason, where they cannot be had."""
+) -> tuple[Sequence[Mapping[str, Any]], str]:
+    """Return the image's components, and '' or the reason why they cannot be had."""
     runtime = find_runtime(environ)
     if runtime is None:
-        return None, "no container runtime here to list its packages"
+        return (), "no container runtime here to list its packages"
     try:
-        return read_components(runtime.command, image), ""
+        return read_components(runtime, image), ""
     except HostError as error:
-        return None, error.what  # an image without Python, say; the rest can still be told
+        return (), error.what  # an image without Python, say; the rest can still be told
 
 
-def _from_label(
-    key: str, title: str, labels: Mapping[str, str], label: str, note: str = ""
-) -> Fact:
-    value = labels.get(label)
-    return Fact(key, title, value, "no label" if value is None else note if value != "none" else "")
+def _from_label(key: str, labels: Mapping[str, str], *names: str, note: str = "") -> Fact:
+    """Return what the first of these labels says that there is; `note` is of a value that is not
+    'none'.
+    """
+    value = next((labels[name] for name in names if name in labels), None)
+    if value is None:
+        note = "no label"
+    elif value == "none":
+        note = ""
+    return Fact(key, key, value, note)
 
 
-def _from_packages(
-    key: str,
+def from_packages(
+    package: Package,
     labels: Mapping[str, str],
-    components: Sequence[Mapping[str, Any]] | None,
+    components: Sequence[Mapping[str, Any]],
     problem: str,
 ) -> Fact:
-    """By its label; where there is none, or another version is installed, by the package list."""
-    title, label = _TITLES[key], labels.get(f"io.jaxsif.{key}")
-    versions = [one["version"] for one in components or [] if re.match(_PACKAGES[key], one["purl"])]
-    found = versions[0] if versions else None
-    if key == "cuda" and found:
-        found = ".".join(found.split(".")[:2])
+    """Return a version by its label; where there is none, or another version is installed, by the
+    package list.
+    """
+    key, title, purl, parts, without = package
+    versions = [one["version"] or "" for one in components if re.match(purl, one["purl"])]
+    found = ".".join((versions or [""])[0].split(".")[:parts])
+    label = labels.get(f"io.jaxsif.{key}")
     if label is not None:
-        return Fact(
-            key, title, label, f"its package list says {found}" if found and found != label else ""
-        )
-    without = "" if key == "python" else "no label; "  # which has none by design
+        differs = found not in ("", label)
+        return Fact(key, title, label, f"its package list says {found}" if differs else "")
     if found:
         return Fact(key, title, found, f"{without}by its package list" if without else "")
-    return Fact(
-        key, title, None if problem else "none", without + (problem or "not in its package list")
-    )
+    if problem:
+        return Fact(key, title, None, without + problem)
+    return Fact(key, title, "none", f"{without}not in its package list")
 
 
 def _file_facts(
     image: str, labels: Mapping[str, str], environ: Mapping[str, str]
 ) -> Iterator[Fact]:
+    """Yield what a SIF file says."""
     parts = read_objects(image)
     root = next((part for part in parts if part.system), None)
+    architecture, file_system = (root.architecture, root.file_system) if root else (None, None)
     prints = dict.fromkeys(part.fingerprint for part in parts if part.type == "signature")
-    signers = [one if one.strip("0") else "a PEM key" for one in prints]
-    yield Fact("architecture", "architecture", root and root.architecture)
-    yield _digest_fact(image, environ)
-    yield Fact("signers", "signed by", signers)
+    yield Fact("architecture", "architecture", architecture)
+    yield _find("digest", lambda: remembered_digest(image, environ))
+    yield Fact("signers", "signed by", [_name_signer(one) for one in prints])
     yield Fact("size", "size", os.path.getsize(image))
-    created = labels.get("org.opencontainers.image.created")
-    yield Fact("created", "created", created) if created else _created_fact(image)
-    yield Fact("file_system", "file system", root and root.file_system)
+    if labels.get(_CREATED):
+        yield Fact("created", "created", labels[_CREATED])
+    else:
+        yield _find("created", lambda: read_date(image), "no label; by its file")
+    yield Fact("file_system", "file system", file_system)
 
 
-def _digest_fact(image: str, environ: Mapping[str, str]) -> Fact:
+def _name_signer(fingerprint: str) -> str:
+    return fingerprint if fingerprint.strip("0") else "a PEM key"
+
+
+def _find(key: str, find: Callable[[], str], note: str = "") -> Fact:
+    """Return what `find` returns, or why it cannot: an image has an overlay, say."""
     try:
-        return Fact("digest", "digest", remembered_digest(image, environ))
+        return Fact(key, key, find(), note)
     except HostError as error:
-        return Fact("digest", "digest", None, error.what)  # it has an overlay, say
-
-
-def _created_fact(image: str) -> Fact:
-    try:
-        moment = datetime.fromtimestamp(read_created(image), timezone.utc).isoformat(
-            timespec="seconds"
-        )
-    except HostError as error:
-        return Fact("created", "created", None, error.what)
-    return Fact("created", "created", moment, "no label; by its file")
+        return Fact(key, key, None, error.what)
 
 
 def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:
-    architecture = labels.get("org.label-schema.build-arch")
-    yield Fact(
-        "architecture",
-        "architecture",
-        _ARCHITECTURES.get(architecture or "", architecture),
-        "" if architecture else "no label",
-    )
+    """Yield what an unpacked image says."""
+    architecture = _from_label("architecture", labels, "org.label-schema.build-arch")
+    yield architecture._replace(value=_ARCHITECTURES.get(architecture.value, architecture.value))
     yield Fact("digest", "digest", None, _FOLDER)
     yield Fact("signers", "signed by", None, _FOLDER)
     hidden: list[OSError] = []  # an unpacked image of root's has folders that others cannot read
     walk = os.walk(image, onerror=hidden.append)
-    sizes = (
+    size = sum(
         os.lstat(os.path.join(folder, name)).st_size for folder, _, names in walk for name in names
     )
-    yield Fact(
-        "size",
-        "size",
-        sum(sizes),
-        f"without {len(hidden)} folders that cannot be read" if hidden else "",
-    )
-    created = labels.get("org.opencontainers.image.created") or labels.get(
-        "org.label-schema.build-date"
-    )
-    yield Fact("created", "created", created, "" if created else "no label")
+    note = f"without {len(hidden)} folders that cannot be read" if hidden else ""
+    yield Fact("size", "size", size, note)
+    yield _from_label("created", labels, _CREATED, "org.label-schema.build-date")
     yield Fact("file_system", "file system", "folder")
 
 
 def render_facts(facts: Sequence[Fact]) -> Iterator[str]:
-    """An aligned table, notes in brackets."""
+    """Yield the lines of an aligned table, notes in brackets."""
     width = max(len(fact.title) for fact in facts)
     for fact in facts:
         value = _render_value(fact)
@@ -178,7 +190,7 @@ def _render_value(fact: Fact) -> str:
 
 
 def facts_as_json(facts: Sequence[Fact]) -> dict[str, Any]:
-    """Every key with its value or null, and the notes beside them."""
+    """Return every key with its value or null, and the notes beside them."""
     return {
         **{fact.key: fact.value for fact in facts},
         "notes": {fact.key: fact.note for fact in facts if fact.note},

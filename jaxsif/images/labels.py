@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from jaxsif.errors import HostError
-from jaxsif.foreign import find, parse_json, read_text
-from jaxsif.images.file import read_parts
+from jaxsif.foreign import find, parse_json
+from jaxsif.images.file import read_parts, read_unpacked
+
+_UNKNOWN = (
+    "not known which JAX and which driver "
+    "(it has no labels of jaxsif; jaxsif image inspect looks into it)"
+)
 
 
 def read_labels(image: str) -> dict[str, str]:
-    """Name -> value; empty where the image has none. Raise HostError where they cannot be parsed,
-    and OSError.
+    """Return name -> value; empty where the image has none. Raise HostError where they cannot be
+    parsed, and OSError.
     """
     if os.path.isdir(image):
-        try:
-            return _parse(
-                read_text(os.path.join(image, ".singularity.d/labels.json"), "file of labels"),
-                image,
-            )
-        except FileNotFoundError:
-            return {}
+        return _parse(read_unpacked(image, "labels.json", "file of labels"), image)
     # What the runtime keeps for its own `inspect`; there may be others.
     for _, data in read_parts(image, "json"):
         labels = _parse(data.decode(errors="replace"), image, "data", "attributes", "labels")
@@ -30,30 +30,32 @@ def read_labels(image: str) -> dict[str, str]:
 
 
 def describe_image(image: str) -> str:
-    """For `jaxsif run --verbose`: what the image says that it is, or what nobody can know of it."""
+    """Return what the image says that it is, or what nobody can know of it, for `jaxsif run
+    --verbose`.
+    """
     try:
         labels = read_labels(image)
     except OSError as error:
         return f"cannot read its labels: {error.strerror}"
     except HostError as error:
         return error.what
-    version, flavour, driver = (
-        labels.get(f"io.jaxsif.{key}") for key in ("jax", "flavour", "driver")
-    )
-    if version is None:
-        what = "not known which JAX and which driver (it has no labels of jaxsif; jaxsif image inspect looks into it)"
-    else:
-        what = f"JAX {version}, {flavour or 'of no flavour'}"
-        what += "" if driver in (None, "none") else f", for driver {driver} or newer"
+    what = _render_labels(labels) if "io.jaxsif.jax" in labels else _UNKNOWN
     return f"{what}; unpacked, so without a digest" if os.path.isdir(image) else what
 
 
+def _render_labels(labels: Mapping[str, str]) -> str:
+    """Return 'JAX 0.12.0, cuda12, for driver 525 or newer'."""
+    what = f"JAX {labels['io.jaxsif.jax']}, {labels.get('io.jaxsif.flavour', 'of no flavour')}"
+    driver = labels.get("io.jaxsif.driver", "none")
+    return what if driver == "none" else f"{what}, for driver {driver} or newer"
+
+
 def _parse(text: str, image: str, *keys: str) -> dict[str, str]:
-    """The texts and numbers of the object below `keys`; empty for an object that is not the
-    runtime's.
+    """Return the texts and numbers of the object below `keys`; empty for an object that is not the
+    runtime's. Raise HostError.
     """
     try:
-        found = parse_json(text) if text else {}
+        found = parse_json(text or "{}")
     except ValueError as error:
         raise HostError(
             f"cannot parse the labels of {image}: {error}", "", "copy or build it again"

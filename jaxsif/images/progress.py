@@ -24,7 +24,7 @@ class Progress:
         self._open = False  # whether a line of the terminal is not ended
 
     def update(self, done: int, total: int | None) -> None:
-        """`done` of `total` bytes are there; None where nobody knows the total."""
+        """Report that `done` of `total` bytes are there; None where nobody knows the total."""
         now = time.monotonic()
         if self._from < 0:
             self._from = done
@@ -32,28 +32,27 @@ class Progress:
             return
         self._last = now
         line = f"{self._what}: {render(done, total, (done - self._from) / (now - self._begin))}"
-        self._stream.write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
-        self._stream.flush()
+        text = f"\r{line}\x1b[K" if self._terminal else f"{line}\n"
+        print(text, end="", file=self._stream, flush=True)
         self._open = self._terminal
 
     def note(self, text: str) -> None:
-        """A line of text, beside what is reported."""
+        """Write a line of text, beside what is reported."""
         self.close()
-        self._stream.write(printable(f"{self._what}: {text}") + "\n")
-        self._stream.flush()
+        print(printable(f"{self._what}: {text}"), file=self._stream, flush=True)
 
     def close(self) -> None:
         """Leave the line that is rewritten, for what is said next."""
         if self._open:
-            self._stream.write("\n")
-            self._stream.flush()
+            print(file=self._stream, flush=True)
             self._open = False
 
 
 def render(done: int, total: int | None, speed: float) -> str:
-    """'42 %, 1176 of 2799 MB, 85.0 MB/s, 19 s left'; `speed` is in bytes per second."""
+    """Return '42 %, 1176 of 2799 MB, 85.0 MB/s, 19 s left'; `speed` is in bytes per second."""
     rate = f"{speed / _MEGABYTE:.1f} MB/s"
     if not total:
         return f"{done / _MEGABYTE:.0f} MB, {rate}"
     left = f", {(total - done) / speed:.0f} s left" if speed > 0 else ""
-    return f"{100 * done // total} %, {done / _MEGABYTE:.0f} of {total / _MEGABYTE:.0f} MB, {rate}{left}"
+    size = f"{done / _MEGABYTE:.0f} of {total / _MEGABYTE:.0f} MB"
+    return f"{100 * done // total} %, {size}, {rate}{left}"

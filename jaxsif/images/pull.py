@@ -11,31 +11,24 @@ from urllib.parse import unquote, urlsplit
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.images.download import (
-    Count,
-    Partial,
-    Show,
-    download,
-    not_wanted,
-    only_one,
-    without_password,
-)
+from jaxsif.images.download import Watch, download, not_wanted, without_password
 from jaxsif.images.file import checksum, digest
+from jaxsif.images.partial import Partial, only_one
+from jaxsif.runtime import Runtime
 
-_BY_RUNTIME = ("oras", "docker")
+FROM_REGISTRY = ("oras", "docker")  # by the runtime
 _BY_HTTP = ("https", "http")
 
 
-class Wanted(NamedTuple):
+class Expected(NamedTuple):
     """What the image must be; None where that is open."""
 
-    digest: str | None  # of its root file system, 'sha256:…'
-    sha256: str | None  # of the whole file, hexadecimal
+    digest: str | None = None  # of its root file system, 'sha256:…'
+    sha256: str | None = None  # of the whole file, hexadecimal
 
     def check(self, image: str) -> tuple[str, str]:
-        """The digest of `image`, and what it is and should not be: '' when all is as wanted.
-
-        Raises HostError for what is no image.
+        """Return the digest of `image`, and what it is and should not be: '' when all is as
+        expected. Raise HostError for what is no image.
         """
         found = digest(image)
         if self.digest not in (None, found):
@@ -44,20 +37,25 @@ class Wanted(NamedTuple):
         return found, "" if whole == self.sha256 else f"the file has sha256 {whole}"
 
 
+ANY = Expected()
+
+
 def find_target(url: str, output: str | None) -> str:
-    """The path of the file to make, absolute; a folder as `output` keeps the name that `url` has."""
+    """Return the path of the file to make, absolute; a folder as `output` keeps the name that `url`
+    has. Raise JaxsifError for what is no address of an image.
+    """
     scheme, _, rest = url.partition("://")
     try:
         path = urlsplit(url).path
     except ValueError:
         scheme = ""
-    if scheme not in (*_BY_HTTP, *_BY_RUNTIME) or not rest.strip("/"):
+    if scheme not in (*_BY_HTTP, *FROM_REGISTRY) or not rest.strip("/"):
         raise JaxsifError(
             f"not an address of an image: {url}", "", "https://…, oras://… or docker://…"
         )
     if output and not os.path.isdir(output):
         return os.path.abspath(output)
-    if scheme in _BY_RUNTIME:
+    if scheme in FROM_REGISTRY:
         name = rest.rpartition("/")[2].replace(":", "_").replace("@", "_") + ".sif"
     else:
         name = os.path.basename(unquote(path))
@@ -70,19 +68,19 @@ def find_target(url: str, output: str | None) -> str:
     return os.path.abspath(os.path.join(output or "", name))
 
 
-def find_there(target: str, wanted: Wanted) -> str | None:
-    """The digest of the image that is there already, as wanted; raises JaxsifError when something
-    else is there.
+def find_there(target: str, expected: Expected) -> str | None:
+    """Return the digest of the image that is there already, as expected; None where nothing is.
+    Raise JaxsifError when something else is there.
     """
     if not os.path.exists(target):
         return None
-    if wanted == Wanted(None, None):
+    if expected == ANY:
         raise JaxsifError(
             f"{target} is there already",
             "",
             "--force replaces it, --digest tells whether it is the same",
         )
-    found, problem = wanted.check(target)
+    found, problem = expected.check(target)
     if problem:
         raise HostError(
             f"{target} is there, and is not what was asked for: {problem}",
@@ -92,20 +90,18 @@ def find_there(target: str, wanted: Wanted) -> str | None:
     return found
 
 
-def pull_by_http(
-    url: str, target: str, wanted: Wanted, timeout: float, show: Show, count: Count
-) -> str:
-    """Bring the image at an address of http to `target`, whole and as wanted; its digest. Raises
-    HostError.
+def pull_by_http(url: str, target: str, expected: Expected, watch: Watch) -> str:
+    """Bring the image at an address of http to `target`, whole and as expected; return its digest.
+    Raise HostError.
 
     When the network fails, what is there is kept beside it, hidden, for the next time.
     """
     folder, name = os.path.split(target)
     partial = Partial(os.path.join(folder, f".{name}.part"))
     with only_one(partial):
-        download(url, partial, timeout, show, count)
+        download(url, partial, watch)
         try:
-            found = _take(partial.path, target, wanted, url)
+            found = _take(partial.path, target, expected, url)
         except HostError:
             partial.remove()
             raise
@@ -114,28 +110,30 @@ def pull_by_http(
 
 
 def pull_by_runtime(
-    runtime: str, url: str, target: str, wanted: Wanted, environ: Mapping[str, str]
+    runtime: Runtime, url: str, target: str, expected: Expected, environ: Mapping[str, str]
 ) -> str:
-    """As `pull_by_http`, from a registry, which the runtime speaks to; nothing is kept when it
+    """Do as `pull_by_http`, from a registry, which the runtime speaks to; nothing is kept when it
     fails.
     """
     folder, name = os.path.split(target)
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=folder) as scratch:
         partial = os.path.join(scratch, name)
         temporary = {"APPTAINER_TMPDIR": scratch, "SINGULARITY_TMPDIR": scratch}
-        argv = [runtime, "pull", "--disable-cache", partial, url]
+        argv = runtime.pull_argv(partial, url)
         status = process.run_plain(argv, stdout=sys.stderr.buffer, environ={**environ, **temporary})
         if status:
             raise HostError(
-                f"{runtime} pull failed (exit status {status}): {url}", "", "its message is above"
+                f"{runtime.command} pull failed (exit status {status}): {url}",
+                "",
+                "its message is above",
             )
-        return _take(partial, target, wanted, url)
+        return _take(partial, target, expected, url)
 
 
-def _take(partial: str, target: str, wanted: Wanted, url: str) -> str:
-    """Put the image in its place if it is as wanted; its digest."""
+def _take(partial: str, target: str, expected: Expected, url: str) -> str:
+    """Put the image in its place if it is as expected; return its digest."""
     try:
-        found, problem = wanted.check(partial)
+        found, problem = expected.check(partial)
     except HostError as error:  # no image at all: a page that asks for a password, say
         found, problem = "", error.what
     if problem:

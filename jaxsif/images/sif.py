@@ -58,16 +58,15 @@ class Header(NamedTuple):
 
 
 def parse_header(header: bytes, image: str, source: str = "") -> Header:
-    """What `header`, the first bytes of an image, says. Raise HostError where it is none, or makes
-    no sense.
+    """Return what `header`, the first bytes of an image, says. Raise HostError where it is none, or
+    makes no sense.
     """
     if len(header) < HEADER_SIZE or header[32:42] != _MAGIC:
         raise HostError(
             f"not a SIF image: {image}", source, "make image, or pass --image PATH to a .sif file"
         )
-    created, _, _, rows, table, table_size, data, data_size = _HEADER.unpack(header[:HEADER_SIZE])[
-        5:
-    ]
+    fields = _HEADER.unpack(header[:HEADER_SIZE])
+    created, _, _, rows, table, table_size, data, data_size = fields[5:]
     check_field(data >= 0, "offset of its data", data, image, source)
     check_field(data_size >= 0, "size of its data", data_size, image, source)
     check_field(table >= 0, "offset of its table", table, image, source)
@@ -91,8 +90,8 @@ def check_field(holds: bool, field: str, value: int, image: str, source: str) ->
 
 
 def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
-    """Raise HostError unless `header`, the first bytes of a file of `size` bytes, is that of a
-    whole SIF image.
+    """Return the header of a SIF image; raise HostError unless `header`, the first bytes of a file
+    of `size` bytes, is that of a whole one.
     """
     found = parse_header(header, image, source)
     if size < found.end:
@@ -108,8 +107,8 @@ def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
 
 
 def check_time(header: Header, image: str) -> int:
-    """When the image was made, in seconds since 1970; raise HostError for a time that no calendar
-    has.
+    """Return when the image was made, in seconds since 1970; raise HostError for a time that no
+    calendar has.
     """
     check_field(0 <= header.created <= _LATEST, "time of its creation", header.created, image, "")
     return header.created
@@ -118,37 +117,31 @@ def check_time(header: Header, image: str) -> int:
 def parse_descriptors(
     table: bytes, size: int, image: str, source: str = ""
 ) -> tuple[DataObject, ...]:
-    """The parts that a table lists; raise HostError for one that does not lie in the file, which
-    has `size` bytes.
+    """Return the parts that a table lists; raise HostError for one that does not lie in the file,
+    which has `size` bytes.
     """
-    rows = enumerate(_DESCRIPTOR.iter_unpack(table), 1)
-    parts = [
-        (number, _parse_object(row[0], row[5], row[6], row[-1])) for number, row in rows if row[1]
-    ]
-    for number, part in parts:
-        check_field(
-            0 <= part.offset <= size, f"offset of part {number}", part.offset, image, source
-        )
-        check_field(
-            0 <= part.size <= size - part.offset, f"size of part {number}", part.size, image, source
-        )
-    return tuple(part for _, part in parts)
+    parts = []
+    for number, row in enumerate(_DESCRIPTOR.iter_unpack(table), 1):
+        type_, used, offset, length, extra = row[0], row[1], row[5], row[6], row[-1]
+        if used:
+            check_field(0 <= offset <= size, f"offset of part {number}", offset, image, source)
+            fits = 0 <= length <= size - offset
+            check_field(fits, f"size of part {number}", length, image, source)
+            parts.append(_parse_object(type_, offset, length, extra))
+    return tuple(parts)
 
 
 def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObject:
-    type_ = _TYPES.get(number, str(number))
-    if type_ == "signature":
-        return DataObject(
-            type_,
-            offset,
-            size,
-            fingerprint=_SIGNATURE.unpack(extra[: _SIGNATURE.size])[1].hex().upper(),
-        )
-    if type_ != "partition":
-        return DataObject(type_, offset, size)
+    """Return a part; `extra` tells more of a signature and of a partition."""
+    part = DataObject(_TYPES.get(number, str(number)), offset, size)
+    if part.type == "signature":
+        _, fingerprint = _SIGNATURE.unpack(extra[: _SIGNATURE.size])
+        return part._replace(fingerprint=fingerprint.hex().upper())
+    if part.type != "partition":
+        return part
     file_system, kind, architecture = _PARTITION.unpack(extra[: _PARTITION.size])
     return DataObject(
-        type_,
+        part.type,
         offset,
         size,
         _FILE_SYSTEMS.get(file_system, str(file_system)),
@@ -158,8 +151,8 @@ def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObje
 
 
 def replace_partition(head: bytes, size: int, created: int, image: str) -> bytes:
-    """The bytes before the last part of `image`, a partition, for another one of `size` bytes in
-    its place.
+    """Return the bytes before the last part of `image`, a partition, for another one of `size`
+    bytes in its place.
 
     The id and all times become the same for the same `created`, seconds since 1970. Raise HostError
     where the table is not in `head`.

@@ -86,7 +86,7 @@ class Node:
     device: int = 0
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it, in the order of their names."""
+        """Yield this node and all below it, in the order of their names."""
         yield self
         for _, child in sorted(self.children.items()):
             yield from child.walk()
@@ -100,15 +100,14 @@ class _Tree:
         with open_file(path, "file system") as file:
             file.seek(offset)
             head = SUPERBLOCK.unpack(file.read(SUPERBLOCK.size))
-            if head[0] != MAGIC or head[4] or head[5] != ZSTD or head[3] not in _BLOCK_SIZES:
+            magic, _, _, self.block_size, fragment_count, compressor = head[:6]
+            if (magic, fragment_count, compressor) != (MAGIC, 0, ZSTD):
                 raise _foreign(path)
-            self.block_size, self.root = head[3], head[11]
+            self.root = head[11]
             ids, inodes, directories, fragments = head[13], *head[15:18]
             ends = (inodes, directories, fragments, ids)
-            if (
-                any(not 0 <= end - begin <= _MOST_TABLE for begin, end in zip(ends, ends[1:]))
-                or inodes > _MOST_FILE
-            ):
+            fit = all(0 <= end - begin <= _MOST_TABLE for begin, end in zip(ends, ends[1:]))
+            if not fit or inodes > _MOST_FILE or self.block_size not in _BLOCK_SIZES:
                 raise _foreign(path)
             file.seek(offset + inodes)
             self._inodes = self._unpack(file.read(directories - inodes))
@@ -132,13 +131,13 @@ class _Tree:
         return b"".join(blocks)
 
     def _take(self, size: int) -> None:
-        """Count bytes of inodes that are read."""
+        """Count bytes of inodes that are read; raise HostError for more than there can be."""
         self._left -= size
         if self._left < 0:
             raise _foreign(self.path)
 
     def node(self, block: int, offset: int, depth: int = 0) -> Node:
-        """The node whose inode is there, with all below it."""
+        """Return the node whose inode is there, with all below it."""
         if depth > _DEEPEST:
             raise _foreign(self.path)
         self._take(INODE.size)
@@ -206,8 +205,8 @@ class FileSystem(NamedTuple):
 
 
 def read(path: str, offset: int = 0) -> FileSystem:
-    """The file system that begins at `offset` of a file; raises HostError for one made with other
-    options.
+    """Return the file system that begins at `offset` of a file; raise HostError for one made with
+    other options.
     """
     try:
         tree = _Tree(path, offset)

@@ -98,7 +98,7 @@ def _obey_policies(container: Container, settings: Settings, host: Host) -> Cont
     # A link could lead to the allowed file when the nodes look, and to another one when the runtime
     # mounts it.
     image = os.path.realpath(container.image)
-    subject = Subject(image, container.source, container.runtime.command)
+    subject = Subject(image, container.source, container.runtime)
     allowed = check_policies(settings.config, subject, host.environ)
     return container._replace(image=image, allowed=allowed)
 
@@ -127,8 +127,7 @@ def _add_fabric(
 
         libraries = find_libraries(fabric.lists["libraries"])
         with unchanged_image(container):
-            command = container.runtime.command
-            notes += check_libraries(libraries, command, container.image, host.environ)
+            notes += check_libraries(libraries, container.runtime, container.image, host.environ)
         binds, folders = (*binds, *libraries.binds), libraries.folders
     for line in notes:
         show(line)

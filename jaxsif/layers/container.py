@@ -43,16 +43,7 @@ class Container:
             binds.append(f"{environ['UV_CACHE_DIR']}:{SEEN_AS}/cache")
             (scratch / "cache").mkdir()
             Path(environ["UV_CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
-        options = [option for bind in binds for option in ("--bind", bind)]
-        self._argv = [
-            runtime.command,
-            "--quiet",
-            "exec",
-            "--cleanenv",
-            "--no-eval",
-            *options,
-            image,
-        ]
+        self._argv = runtime.exec_argv(image, binds, ())
 
     def run(self, *argv: str) -> tuple[int, list[str]]:
         """The exit status of a command and the lines that it said; raises HostError when the disk

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.files import write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
 from jaxsif.installation import PACKAGE, find_home
@@ -26,15 +27,17 @@ from jaxsif.modules.modulefile import (
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_MODULERC = ".modulerc"  # the default is in it
 _STANDS_FOR_DEFAULT = ("sif", "default")
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a line of a modulefile ends where a path has a new line
 _DEFAULT = re.compile(r"^module-version jax/(\S+) sif default$", re.MULTILINE)
 # What Lmod or Environment Modules would obey instead of .modulerc, or beside it.
 _OTHER_DEFAULTS = ("default", ".modulerc.lua", ".version")
 
 
 def find_prefix(option: str | None) -> Path:
-    """The folder that --prefix names, or the one below which this launcher is installed; raises
-    JaxsifError.
+    """Return the folder that --prefix names, or the one below which this launcher is installed;
+    raise JaxsifError.
     """
     if option:
         return Path(os.path.abspath(option))
@@ -47,53 +50,61 @@ def find_prefix(option: str | None) -> Path:
 
 
 def list_modules(prefix: Path) -> list[Module]:
-    """The modules of images below `prefix`, by name."""
-    found = [read_module(path) for path in sorted(modules_folder(prefix).glob("*.lua"))]
-    return [module for module in found if module]
+    """Return the modules of images below `prefix`, by name; raise HostError."""
+    files = sorted(modules_folder(prefix).glob("*.lua"))
+    return list(filter(None, map(read_module, files)))
+
+
+def _by_name(prefix: Path) -> dict[str, Module]:
+    return {module.name: module for module in list_modules(prefix)}
 
 
 def find_module(prefix: Path, name: str) -> Module:
-    """The module of that name, with or without 'jax/'; raises JaxsifError where there is none."""
-    modules = list_modules(prefix)
-    wanted = name[len("jax/") :] if name.startswith("jax/") else name
-    for module in modules:
-        if module.name == wanted:
-            return module
-    known = ", ".join(module.name for module in modules)
-    hint = f"one of {known}" if known else "jaxsif module add IMAGE"
-    raise JaxsifError(f"no module jax/{wanted} in {modules_folder(prefix).parent}", "NAME", hint)
+    """Return the module of that name, with or without 'jax/'; raise JaxsifError where there is
+    none.
+    """
+    modules, wanted = _by_name(prefix), name.removeprefix("jax/")
+    if wanted not in modules:
+        hint = f"one of {', '.join(modules)}" if modules else "jaxsif module add IMAGE"
+        folder = modules_folder(prefix).parent
+        raise JaxsifError(f"no module jax/{wanted} in {folder}", "NAME", hint)
+    return modules[wanted]
 
 
 def find_default(prefix: Path) -> str | None:
-    """The name of the default; None where there is none yet. Raises JaxsifError where others have
-    set one.
+    """Return the name of the default; None where there is none yet. Raise JaxsifError where others
+    have set one.
     """
     folder = modules_folder(prefix)
     for other in _OTHER_DEFAULTS:
         if os.path.lexists(folder / other):
             raise _not_ours(folder / other)
     try:
-        found = _DEFAULT.search((folder / ".modulerc").read_text(errors="replace"))
+        found = _DEFAULT.search((folder / _MODULERC).read_text(errors="replace"))
     except FileNotFoundError:
         return None
     if not found:
-        raise _not_ours(folder / ".modulerc")
+        raise _not_ours(folder / _MODULERC)
     return found[1]
 
 
 def set_default(prefix: Path, name: str) -> Module:
-    """Let jax/sif and plain jax stand for this module from now on."""
+    """Let jax/sif and plain jax stand for this module from now on; raise JaxsifError."""
     module = find_module(prefix, name)
-    find_default(prefix)  # refuses the files of others
-    _write({modules_folder(prefix) / ".modulerc": render_default(list_modules(prefix), module)})
+    find_default(prefix)  # refuses files that jaxsif did not write
+    _write(_default_file(prefix, list_modules(prefix), module))
     return module
+
+
+def _default_file(prefix: Path, modules: Collection[Module], default: Module) -> dict[Path, str]:
+    return {modules_folder(prefix) / _MODULERC: render_default(modules, default)}
 
 
 def add_module(
     prefix: Path, image: str, name: str | None, default: bool, show: Callable[[str], None]
 ) -> Module:
     """Write the modulefiles of an image, named after its labels unless `name` is given; the first
-    is the default.
+    is the default. Raise JaxsifError.
     """
     image = os.path.abspath(image)
     _check_path(image, "IMAGE")
@@ -106,42 +117,32 @@ def add_module(
     version, flavour = _read_version(image)
     name = _choose_name(image, name, version, flavour)
     _check_place(prefix, name, image)
-    former = find_default(prefix)
+    former = find_default(prefix) or ""
     show(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
-    modules = [*(other for other in list_modules(prefix) if other.name != name), module]
-    chosen = next((one for one in modules if one.name == former and not default), module)
-    _write(
-        {
-            **render_module(prefix, module),
-            modules_folder(prefix) / ".modulerc": render_default(modules, chosen),
-        }
-    )
+    modules = {**_by_name(prefix), name: module}
+    chosen = module if default else modules.get(former, module)
+    _write({**render_module(prefix, module), **_default_file(prefix, modules.values(), chosen)})
     return module
 
 
 def remove_module(prefix: Path, name: str) -> Module:
-    """Take the modulefiles away, and nothing else; raises JaxsifError for the default one of
-    several.
-    """
+    """Remove the modulefiles, nothing else; raise JaxsifError for the default one of several."""
     module = find_module(prefix, name)
-    default = find_default(prefix)
-    others = [other for other in list_modules(prefix) if other != module]
-    if module.name == default and others:
+    default = find_default(prefix) or ""
+    others = _by_name(prefix)
+    del others[module.name]
+    files = [f"{module.name}.lua", module.name]
+    if not others:
+        files = [_MODULERC, *files]
+    elif module.name == default:
         hint = "name another one first: jaxsif module default NAME"
         raise JaxsifError(f"jax/{module.name} is the default", "NAME", hint)
-    modulerc = modules_folder(prefix) / ".modulerc"
-    if others:
-        _write(
-            {
-                modulerc: render_default(
-                    others, next((one for one in others if one.name == default), others[0])
-                )
-            }
-        )
-    files = [modules_folder(prefix) / f"{module.name}.lua", modules_folder(prefix) / module.name]
-    for path in files if others else [modulerc, *files]:
-        _remove(path)
+    else:
+        first = next(iter(others.values()))
+        _write(_default_file(prefix, others.values(), others.get(default, first)))
+    for file in files:
+        _remove(modules_folder(prefix) / file)
     return module
 
 
@@ -154,10 +155,8 @@ def _remove(path: Path) -> None:
 
 
 def _check_path(path: str, source: str) -> None:
-    """Raise JaxsifError for a path that no modulefile can name: a line of it ends where the path
-    has a new line.
-    """
-    if any(ord(letter) < ord(" ") or letter == "\x7f" for letter in path):
+    """Raise JaxsifError for a path that no modulefile can name."""
+    if _CONTROL.search(path):
         raise JaxsifError(
             f"path has control characters: {path}", source, "rename the file or the folder"
         )
@@ -173,29 +172,28 @@ def _check_place(prefix: Path, name: str, image: str) -> None:
     """Raise JaxsifError if the name is that of another image's module, or of a modulefile that
     others wrote.
     """
-    for path in (modules_folder(prefix) / name, modules_folder(prefix) / f"{name}.lua"):
-        if path.exists():
-            module = read_module(path)
-            if module is None:
-                raise _not_ours(path)
-            if module.image != image:
-                raise JaxsifError(
-                    f"jax/{name} is the module of another image: {module.image}",
-                    "--name",
-                    "give another name",
-                )
+    folder = modules_folder(prefix)
+    for path in filter(os.path.exists, (folder / name, folder / f"{name}.lua")):
+        module = read_module(path)
+        if module is None:
+            raise _not_ours(path)
+        if module.image != image:
+            raise JaxsifError(
+                f"jax/{name} is the module of another image: {module.image}",
+                "--name",
+                "give another name",
+            )
 
 
 def _choose_name(image: str, name: str | None, version: str, flavour: str) -> str:
-    """`name` without 'jax/', or else one after the labels; a foreign image has none of ours and
-    needs a name.
+    """Return `name` without 'jax/', or else one after the labels; raise JaxsifError for a bad name,
+    and where neither is there.
     """
     if not name and not version:
         raise JaxsifError(
             f"no name for the module: {image} is not labelled with one", "IMAGE", "--name NAME"
         )
-    name = name or f"{version}-{flavour}-sif"
-    name = name[len("jax/") :] if name.startswith("jax/") else name
+    name = (name or f"{version}-{flavour}-sif").removeprefix("jax/")
     if not _NAME.fullmatch(name) or name in _STANDS_FOR_DEFAULT or name.endswith(".lua"):
         raise JaxsifError(
             f"not a name for a module: {name!r}", "--name", "such as 0.13.0-cuda12-sif"
@@ -204,29 +202,28 @@ def _choose_name(image: str, name: str | None, version: str, flavour: str) -> st
 
 
 def _read_version(image: str) -> tuple[str, str]:
-    """Version of JAX and flavour, by the image's labels; '' and '' where they do not make a name."""
+    """Return version of JAX and flavour, by the image's labels; '' and '' where they do not make a
+    name.
+    """
     labels = read_labels(image)
-    version, flavour = (labels.get(f"io.jaxsif.{name}", "") for name in ("jax", "flavour"))
-    return (version, flavour) if _NAME.fullmatch(version) and _NAME.fullmatch(flavour) else ("", "")
+    version, flavour = labels.get("io.jaxsif.jax", ""), labels.get("io.jaxsif.flavour", "")
+    if _NAME.fullmatch(version) and _NAME.fullmatch(flavour):
+        return version, flavour
+    return "", ""
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """All of these files, readable by everybody, or none: each beside its place first, then
-    renamed.
-    """
-    partials: dict[Path, Path] = {}
+    """Write all of these files, readable by everybody, or none; raise HostError."""
     mask = os.umask(0o022)
     try:
-        for path, text in texts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partials[path] = path.with_name(f".{path.name}.{os.getpid()}")
-            partials[path].write_text(text, encoding="utf-8", errors="surrogateescape")
-        for path, partial in partials.items():
-            os.replace(partial, path)
+        write_files(
+            {str(path): text.encode(errors="surrogateescape") for path, text in texts.items()}
+        )
     except OSError as error:
-        hint = "free some space there, or correct its permissions"
-        raise HostError(f"cannot write {path}: {error.strerror}", "jaxsif module", hint) from error
+        raise HostError(
+            f"cannot write {error.filename}: {error.strerror}",
+            "jaxsif module",
+            "free some space there, or correct its permissions",
+        ) from error
     finally:
         os.umask(mask)
-        for partial in partials.values():
-            partial.unlink(missing_ok=True)

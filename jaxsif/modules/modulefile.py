@@ -1,12 +1,10 @@
-"""The texts of modulefiles in Lua and Tcl, the defaults among them, and what a modulefile says of
-itself.
-"""
+"""Write and read the texts of modulefiles in Lua and Tcl, the defaults among them."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,55 +26,52 @@ class Module(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What the image is, for people."""
+        """What the image is, in the texts of its modulefiles."""
         return f"JAX {self.version} ({self.flavour})" if self.version else "JAX"
 
 
 def modules_folder(prefix: Path) -> Path:
-    """The folder of the modules called jax."""
+    """Return the folder of the modules called jax."""
     return prefix / "modulefiles/jax"
 
 
 def read_module(path: Path) -> Module | None:
-    """What a modulefile says of itself, whichever version of jaxsif wrote it; None for one that
-    none did.
+    """Return what a modulefile says of itself, whichever version of jaxsif wrote it; None for one
+    that none did. Raise HostError for what is no file.
     """
     found = _RECORD.search(read_text(str(path), "modulefile"))
     try:
-        record = parse_json(found[1]) if found else {}
+        record = parse_json(found[1] if found else "{}")
     except ValueError:
         return None
-    values = [value for value in map(record.get, Module._fields) if isinstance(value, str)]
-    return Module(*values) if len(values) == len(Module._fields) else None
+    module = Module(*map(record.get, Module._fields))
+    return module if all(isinstance(value, str) for value in module) else None
 
 
-def render_default(modules: Sequence[Module], default: Module) -> str:
-    """The names that stand for modules: jax/sif and plain jax for the default, jax/VERSION-sif for
-    each version of JAX.
+def render_default(modules: Collection[Module], default: Module) -> str:
+    """Return the file of the names that stand for modules: jax/sif and plain jax for the default,
+    jax/VERSION-sif for each version of JAX.
 
     That is how job scripts written elsewhere name it. Of several flavours it is the default's, or
     else the first.
     """
-    versions: dict[str, str] = {}
-    for module in sorted(modules, key=lambda one: (one.flavour != default.flavour, one.name)):
-        if module.name == f"{module.version}-{module.flavour}-sif":
-            versions.setdefault(f"{module.version}-sif", module.name)
+    taken = {module.name for module in modules}
     lines = [
         "#%Module",
         "# Read by Lmod too. jaxsif module writes it.",
         f"module-version jax/{default.name} sif default",
     ]
-    taken = {module.name for module in modules}
-    lines += [
-        f"module-version jax/{name} {short}"
-        for short, name in versions.items()
-        if short not in taken
-    ]
+    for module in sorted(modules, key=lambda one: (one.flavour != default.flavour, one.name)):
+        short = f"{module.version}-sif"
+        named_so = module.name == f"{module.version}-{module.flavour}-sif"
+        if named_so and short not in taken:
+            lines.append(f"module-version jax/{module.name} {short}")
+            taken.add(short)
     return "\n".join(lines) + "\n"
 
 
 def render_module(prefix: Path, module: Module) -> dict[Path, str]:
-    """Path -> text of the image's modules and of the umbrella module, in both languages."""
+    """Return path -> text of the image's modules and of the umbrella module, in both languages."""
     templates = Path(module.home) / "modulefiles"
     words = {
         "RECORD": json.dumps(module._asdict()),

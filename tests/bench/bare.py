@@ -70,13 +70,14 @@ def outside(kind: str, rounds: str) -> None:
 def build_plain() -> Path:
     """The image of plain.def, unless it is there."""
     from jaxsif.bench.image import plain_argv
+    from jaxsif.runtime import Runtime
 
     source = Path(__file__).resolve().parents[2]
     image = source / "build/bench-plain/cpu.sif"
     if not image.exists():
         print("building the plain image", flush=True)
         image.parent.mkdir(parents=True, exist_ok=True)
-        argv, variables = plain_argv(source, "cpu", "apptainer", image, os.environ)
+        argv, variables = plain_argv(source, "cpu", Runtime("apptainer", "APPTAINERENV_"), image, os.environ)
         subprocess.run(argv, env={**os.environ, **variables}, check=True, cwd=source)
     return image
 

@@ -7,15 +7,14 @@ from pathlib import Path
 from webserver import Served
 
 from jaxsif.errors import HostError
-from jaxsif.images.pull import Wanted, pull_by_http
-
-ANY = Wanted(None, None)
+from jaxsif.images.download import Watch
+from jaxsif.images.pull import ANY, Expected, pull_by_http
 
 
 class Pull:
     """One call, and what it said."""
 
-    def __init__(self, served: Served, folder: Path, wanted: Wanted = ANY, timeout: float = 5) -> None:
+    def __init__(self, served: Served, folder: Path, expected: Expected = ANY, timeout: float = 5) -> None:
         self.notes: list[str] = []
         self.counts: list[tuple[int, int | None]] = []
         self.error = ""
@@ -25,7 +24,8 @@ class Pull:
             self.counts.append((done, total))
 
         try:
-            pull_by_http(served.address, str(self.target), wanted, timeout, self.notes.append, count)
+            watch = Watch(timeout, self.notes.append, count)
+            pull_by_http(served.address, str(self.target), expected, watch)
         except HostError as error:
             self.error = error.render().replace(served.address, "URL").replace(f"{folder}/", "")
         self.files = sorted(path.name for path in folder.iterdir())

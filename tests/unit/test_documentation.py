@@ -26,7 +26,7 @@ PAGE_OF = {
     **dict.fromkeys(("submit", "shell", "jupyter"), "jobs.md"),
     **dict.fromkeys(("completion", "manual"), "site.md"),
 }
-_ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError", "RunError")
+_ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError", "AnotherKeyError", "RunError")
 _SYMPTOMS = [*(row for row in vars(symptoms).values() if isinstance(row, symptoms.Symptom)), *symptoms.SIGNALS.values()]
 
 

@@ -1,10 +1,74 @@
-"""Where a build's small files are written; tests/cluster has full disks."""
+"""Files that are written whole or not at all, private folders, and where there is room."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
-from jaxsif.files import fast_folder
+import pytest
+
+from jaxsif.files import create_file, fast_folder, make_private, write_file, write_files
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_file_is_replaced_with_its_folder_made(tmp_path: Path) -> None:
+    path = tmp_path / "a/b/file"
+    write_file(str(path), b"one", 0o600)
+    write_file(str(path), b"two", 0o600)
+    assert path.read_bytes() == b"two"
+    assert (mode(path), mode(path.parent)) == (0o600, 0o700)
+    assert os.listdir(path.parent) == ["file"]
+
+
+def test_a_file_of_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_file("file", b"one")
+    assert os.listdir() == ["file"]
+
+
+def test_all_files_or_none(tmp_path: Path) -> None:
+    """The folder of the second one is a file."""
+    (tmp_path / "plain").write_bytes(b"old")
+    first, second = str(tmp_path / "first"), str(tmp_path / "plain/second")
+    with pytest.raises(FileExistsError) as caught:
+        write_files({first: b"1", second: b"2"})
+    assert (caught.value.filename, caught.value.errno) == (second, errno.EEXIST)
+    assert os.listdir(tmp_path) == ["plain"]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"mine")
+    (tmp_path / "link").symlink_to("precious")
+    write_file(str(tmp_path / "link"), b"new")
+    assert (tmp_path / "precious").read_bytes() == b"mine"
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_a_new_file_is_never_over_another(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    create_file(str(path), b"one", 0o600)
+    assert mode(path) == 0o600
+    with pytest.raises(FileExistsError):
+        create_file(str(path), b"two")
+    assert path.read_bytes() == b"one"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("kind", ["absent", "private", "open", "link", "file"])
+def test_a_private_folder(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "folder"
+    if kind in ("private", "open"):
+        folder.mkdir(0o700 if kind == "private" else 0o750)
+    elif kind == "link":
+        (tmp_path / "other").mkdir(0o700)
+        folder.symlink_to("other")
+    elif kind == "file":
+        folder.touch(0o600)
+    assert make_private(str(folder)) == (kind in ("absent", "private"))
 
 
 def test_a_folder_in_memory(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "jaxsif"
 
 # From bottom to top: a module imports from its own folder and from places above in this list.
 ORDER = (
-    *("errors", "limits", "lines", "foreign", "trust", "process", "runtime", "files", "installation", "help"),
+    *("errors", "limits", "lines", "foreign", "files", "trust", "process", "runtime", "installation", "help"),
     *("job", "settings", "images", "container", "builds", "layers", "layout", "plan", "diagnose", "launch"),
     *("modules", "bench", "commands", "cli", "__main__"),
 )
@@ -25,7 +25,8 @@ IMPURE = ("layout.topology",)  # reads /sys; the one module of a pure folder tha
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
-    *("errors", "limits", "lines", "foreign", "trust", "process", "runtime", "installation", "cli", "commands.run"),
+    *("errors", "limits", "lines", "foreign", "files", "trust", "process", "runtime", "installation", "cli"),
+    "commands.run",
     *("job.allocation", "job.counts", "job.nodelist", "job.srun_args", "job.task_env"),
     *("settings.options", "settings.request", "settings.config", "settings.fabric", "settings.read"),
     "settings.variables",

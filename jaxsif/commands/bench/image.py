@@ -43,7 +43,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     source, work = Path(arguments.source).resolve(), Path(arguments.work).resolve()
     flavour, package, pause = arguments.flavour, arguments.package, arguments.pause
     image.check_source(source, flavour, package)
-    runtime = require_runtime(environ).command
+    runtime = require_runtime(environ)
     work.mkdir(parents=True, exist_ok=True)
 
     def measure(bench: Bench) -> int:

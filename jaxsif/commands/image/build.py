@@ -20,7 +20,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image build`."""
+    """Add the options of `jaxsif image build`."""
     parser.add_argument(
         "--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)"
     )
@@ -46,7 +46,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Build the image unless it is there."""
     recipe = read_recipe(Path(arguments.source).resolve(), arguments.flavour)
     options = BuildOptions(
-        runtime=require_runtime(environ).command,
+        runtime=require_runtime(environ),
         output=Path(arguments.output).resolve(),
         cache=Path(arguments.cache).resolve(),
         base=arguments.base,

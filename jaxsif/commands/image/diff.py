@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 
 from jaxsif.errors import printable
@@ -14,12 +13,13 @@ from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import Setting
 
 DESCRIPTION = """\
-Tell what differs between two images: packages, labels, environment, files (kind, mode, owner, size, content). Each may
-be a SIF file or an unpacked image. '-' stands before what only A has, '+' only B, '~' both, but not the same.
+Tell what differs between two images: packages, labels, lines of the definition. Each may be a SIF \
+file or an unpacked
+image. '-' stands before what only A has, '+' only B, '~' both, but not the same.
 
 examples:
   jaxsif image diff old.sif new.sif
-  jaxsif image diff --all --json old.sif sandbox/
+  jaxsif image diff --json old.sif sandbox/
 """
 
 EPILOG = """\
@@ -30,27 +30,20 @@ exit status:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image diff`."""
+    """Add the options of `jaxsif image diff`."""
     parser.add_argument("a", metavar="A", help="an image")
     parser.add_argument("b", metavar="B", help="another one")
-    parser.add_argument("--all", action="store_true", help="print every file")
-    parser.add_argument("--json", action="store_true", help="print JSON, with every file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Compare and print."""
-    a, b = (
-        find_image(Setting(image, name)).path
-        for image, name in ((arguments.a, "A"), (arguments.b, "B"))
-    )
-    comparison = compare_images(a, b, require_runtime(environ).command, environ, _show)
+    a = find_image(Setting(arguments.a, "A")).path
+    b = find_image(Setting(arguments.b, "B")).path
+    comparison = compare_images(a, b, require_runtime(environ), environ)
     if arguments.json:
         print(json.dumps(comparison_as_json(comparison), indent=1))
     else:
-        for line in render_comparison(comparison, arguments.all):
+        for line in render_comparison(comparison):
             print(printable(line))
     return int(not comparison.equal)
-
-
-def _show(line: str) -> None:
-    print(printable(line), file=sys.stderr, flush=True)

@@ -13,7 +13,8 @@ from jaxsif.images.inspect import facts_as_json, inspect_image, render_facts
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
-Tell what an image is: versions, driver, digest, who signed it, where it comes from. It may be a SIF file or an unpacked
+Tell what an image is: versions, driver, digest, who signed it, where it comes from. It may be a \
+SIF file or an unpacked
 image, ours or another. Signatures are named and not verified.
 
 examples:
@@ -24,7 +25,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image inspect`."""
+    """Add the options of `jaxsif image inspect`."""
     parser.add_argument(
         "image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)"
     )

@@ -11,7 +11,8 @@ from jaxsif.errors import printable
 from jaxsif.images.store import find_shelf, list_images, render_items
 
 DESCRIPTION = """\
-List the images of a folder: flavour, JAX, size, date, digest (where it was computed before), and the module that
+List the images of a folder: flavour, JAX, size, date, digest (where it was computed before), and \
+the module that
 points to each.
 
 examples:
@@ -21,7 +22,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image list`."""
+    """Add the options of `jaxsif image list`."""
     parser.add_argument(
         "--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)"
     )

@@ -19,7 +19,8 @@ from jaxsif.builds.lock import (
 )
 
 DESCRIPTION = """\
-Resolve containers/locks/FLAVOUR.in into FLAVOUR.txt (x86_64) and FLAVOUR-aarch64.txt: every package that an image
+Resolve containers/locks/FLAVOUR.in into FLAVOUR.txt (x86_64) and FLAVOUR-aarch64.txt: every \
+package that an image
 gets, with its version and hashes. What is locked stays, unless told otherwise.
 
 examples:
@@ -39,7 +40,7 @@ exit status:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image lock`."""
+    """Add the options of `jaxsif image lock`."""
     parser.add_argument(
         "--flavour", metavar="NAME", help="a file of containers/locks, without .in (all)"
     )

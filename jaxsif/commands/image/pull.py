@@ -10,14 +10,24 @@ from contextlib import closing
 from urllib.parse import urlsplit
 
 from jaxsif.errors import printable
+from jaxsif.images.download import Watch
 from jaxsif.images.progress import Progress
-from jaxsif.images.pull import Wanted, find_target, find_there, pull_by_http, pull_by_runtime
+from jaxsif.images.pull import (
+    ANY,
+    FROM_REGISTRY,
+    Expected,
+    find_target,
+    find_there,
+    pull_by_http,
+    pull_by_runtime,
+)
 from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
 Download an image, check it, and put it in its place when it is whole.
 
-A download over http that broke off, or was ended by Ctrl-C, goes on where it was when the same command is called again.
+A download over http that broke off, or was ended by Ctrl-C, goes on where it was when the same \
+command is called again.
 
 examples:
   jaxsif image pull https://example.org/jax.sif --digest sha256:35b74ab9…
@@ -28,7 +38,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image pull`."""
+    """Add the options of `jaxsif image pull`."""
     parser.add_argument("url", metavar="URL", help="https://…, http://…, oras://… or docker://…")
     parser.add_argument("--output", metavar="PATH", help="the file to make, or its folder (.)")
     parser.add_argument(
@@ -68,24 +78,23 @@ def _seconds(text: str) -> float:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Pull the image."""
-    url, wanted = arguments.url, Wanted(arguments.digest, arguments.sha256)
+    url, expected = arguments.url, Expected(arguments.digest, arguments.sha256)
     target = find_target(url, arguments.output)
-    found = None if arguments.force else find_there(target, wanted)
+    found = None if arguments.force else find_there(target, expected)
     if found:
         print(printable(f"{target} is there already, digest {found}"))
         return 0
     parts = urlsplit(url)
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK and wanted == Wanted(None, None):
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK and expected == ANY:
         print(
             "jaxsif: warning: anybody on the way can change what comes over http; give --digest",
             file=sys.stderr,
         )
-    if parts.scheme in ("oras", "docker"):
-        found = pull_by_runtime(require_runtime(environ).command, url, target, wanted, environ)
+    if parts.scheme in FROM_REGISTRY:
+        found = pull_by_runtime(require_runtime(environ), url, target, expected, environ)
     else:
         with closing(Progress(sys.stderr, "jaxsif")) as progress:
-            found = pull_by_http(
-                url, target, wanted, arguments.timeout, progress.note, progress.update
-            )
+            watch = Watch(arguments.timeout, progress.note, progress.update)
+            found = pull_by_http(url, target, expected, watch)
     print(printable(f"{target} is pulled, digest {found}"))
     return 0

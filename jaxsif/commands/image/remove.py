@@ -9,7 +9,8 @@ from jaxsif.errors import printable
 from jaxsif.images.store import find_shelf, remove_image
 
 DESCRIPTION = """\
-Remove images from a folder, with what the build left beside them. An image that a module points to stays, unless
+Remove images from a folder, with what the build left beside them. An image that a module points \
+to stays, unless
 forced.
 
 examples:
@@ -19,7 +20,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image remove`."""
+    """Add the options of `jaxsif image remove`."""
     parser.add_argument(
         "names", nargs="+", metavar="NAME", help="an image's name, with or without .sif"
     )

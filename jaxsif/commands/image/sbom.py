@@ -13,7 +13,8 @@ from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
-Print the bill of materials of an image (a SIF file, or an unpacked one) as CycloneDX 1.6: Debian packages, Python, and
+Print the bill of materials of an image (a SIF file, or an unpacked one) as CycloneDX 1.6: Debian \
+packages, Python, and
 Python's packages, with versions and licences. It is made by the image's own Python, 3.8 or later.
 
 examples:
@@ -24,7 +25,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image sbom`."""
+    """Add the options of `jaxsif image sbom`."""
     parser.add_argument(
         "image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)"
     )
@@ -33,5 +34,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print it."""
     image = find_image(resolve_image(arguments.image, environ, note, "IMAGE"))
-    sys.stdout.write(read_sbom(require_runtime(environ).command, image.path))
+    sys.stdout.write(read_sbom(require_runtime(environ), image.path))
     return 0

@@ -10,7 +10,8 @@ from jaxsif.images.signing import sign
 from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
-Sign an image with a private key, in a PEM file or in the runtime's PGP keyring; nothing happens if it has signed it.
+Sign an image with a private key, in a PEM file or in the runtime's PGP keyring; nothing happens \
+if it has signed it.
 
 examples:
   openssl genpkey -algorithm ed25519 -out private.pem
@@ -21,7 +22,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image sign`."""
+    """Add the options of `jaxsif image sign`."""
     parser.add_argument("image", metavar="IMAGE", help="a .sif file")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--key", metavar="FILE", help="a private key in a PEM file")
@@ -39,17 +40,12 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Sign the image."""
     if arguments.keyidx and not arguments.pgp:
         raise JaxsifError("--keyidx without --pgp", "--keyidx", "pass --pgp, or --key FILE alone")
-    with_key = (
-        ["--key", arguments.key]
-        if arguments.key
-        else ["--keyidx", arguments.keyidx]
-        if arguments.keyidx
-        else []
-    )
-    signer, already = sign(require_runtime(environ).command, arguments.image, with_key)
-    print(
-        printable(
-            f"{arguments.image} {'was signed already' if already else 'is signed'} by {signer}"
-        )
-    )
+    key_options: list[str] = []  # the runtime then asks for a key of its keyring
+    if arguments.key:
+        key_options = ["--key", arguments.key]
+    elif arguments.keyidx:
+        key_options = ["--keyidx", arguments.keyidx]
+    signer, already = sign(require_runtime(environ), arguments.image, key_options)
+    state = "was signed already" if already else "is signed"
+    print(printable(f"{arguments.image} {state} by {signer}"))
     return 0

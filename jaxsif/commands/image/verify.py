@@ -11,7 +11,8 @@ from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
-Verify that one of the given keys has signed all that is in an image; print the signer and the image's digest.
+Verify that one of the given keys has signed all that is in an image; print the signer and the \
+image's digest.
 
 examples:
   jaxsif image verify jax.sif --key public.pem
@@ -26,7 +27,7 @@ exit status:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif image verify`."""
+    """Add the options of `jaxsif image verify`."""
     parser.add_argument("image", metavar="IMAGE", help="a .sif file")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--key", metavar="FILE", help="a public key in a PEM file")
@@ -49,12 +50,9 @@ def _fingerprint(text: str) -> str:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Verify the image."""
-    runtime, image = require_runtime(environ).command, arguments.image
+    runtime, image = require_runtime(environ), arguments.image
     keys = [arguments.key] if arguments.key else arguments.pgp
-    print(
-        printable(
-            f"signed by {find_signer(image, keys, lambda key: verify(runtime, image, key, environ))}"
-        )
-    )
+    signer = find_signer(image, keys, lambda key: verify(runtime, image, key, environ))
+    print(printable(f"signed by {signer}"))
     print(f"digest    {digest(image)}")
     return 0

@@ -6,10 +6,12 @@ import argparse
 import sys
 from collections.abc import Mapping
 
+from jaxsif.commands.module import add_prefix
 from jaxsif.modules.install import add_module, find_prefix
 
 DESCRIPTION = """\
-Write the modulefiles of an image below PREFIX/modulefiles, for Lmod and for Environment Modules, and print the
+Write the modulefiles of an image below PREFIX/modulefiles, for Lmod and for Environment Modules, \
+and print the
 module's name. The first module is the default.
 
 examples:
@@ -19,7 +21,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif module add`."""
+    """Add the options of `jaxsif module add`."""
     parser.add_argument(
         "image", metavar="IMAGE", help="the image, a .sif file that all nodes see at this path"
     )
@@ -27,9 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--name", help="name of the module behind jax/; needed for an image without jaxsif's labels"
     )
     parser.add_argument("--default", action="store_true", help="make it the default")
-    parser.add_argument(
-        "--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)"
-    )
+    add_prefix(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

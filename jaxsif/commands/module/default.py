@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
+from jaxsif.commands.module import add_prefix
 from jaxsif.modules.install import find_prefix, set_default
 
 DESCRIPTION = """\
@@ -17,13 +18,11 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif module default`."""
+    """Add the options of `jaxsif module default`."""
     parser.add_argument(
         "name", metavar="NAME", help="one of jaxsif module list, with or without jax/"
     )
-    parser.add_argument(
-        "--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)"
-    )
+    add_prefix(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

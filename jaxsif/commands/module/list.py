@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 
+from jaxsif.commands.module import add_prefix
 from jaxsif.errors import printable
 from jaxsif.modules.install import find_default, find_prefix, list_modules
 from jaxsif.modules.modulefile import Module
@@ -21,11 +22,9 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif module list`."""
+    """Add the options of `jaxsif module list`."""
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")
-    parser.add_argument(
-        "--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)"
-    )
+    add_prefix(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

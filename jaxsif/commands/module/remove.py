@@ -6,10 +6,12 @@ import argparse
 import sys
 from collections.abc import Mapping
 
+from jaxsif.commands.module import add_prefix
 from jaxsif.modules.install import find_prefix, remove_module
 
 DESCRIPTION = """\
-Remove the modulefiles of an image; the image and the launcher stay. The default goes last: name another one first.
+Remove the modulefiles of an image; the image and the launcher stay. The default goes last: name \
+another one first.
 
 examples:
   jaxsif module remove jax/0.12.0.1-cuda12-sif
@@ -17,13 +19,11 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif module remove`."""
+    """Add the options of `jaxsif module remove`."""
     parser.add_argument(
         "name", metavar="NAME", help="one of jaxsif module list, with or without jax/"
     )
-    parser.add_argument(
-        "--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)"
-    )
+    add_prefix(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

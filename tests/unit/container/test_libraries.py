@@ -11,8 +11,10 @@ from elffile import elf_library
 from jaxsif.container.libraries import Libraries, check_libraries, find_libraries
 from jaxsif.errors import HostError
 from jaxsif.images import execute as inside
+from jaxsif.runtime import Runtime
 from jaxsif.settings.config import Setting
 
+RUNTIME = Runtime("apptainer", "APPTAINERENV_")
 SOURCE = "profile.ours.libraries in FILE"
 
 
@@ -63,14 +65,14 @@ def test_libraries_that_fit(tmp_path: Path, image: str) -> None:
     write(tmp_path / "lib/libb.so.1", ("libc.so.6", "libm.so.6"), ("GLIBC_2.4",))
     (tmp_path / "lib/libb.so").write_text("GROUP ( libb.so.1 )")
     (tmp_path / "lib/empty.so").touch()
-    assert check_libraries(find(f"{tmp_path}/lib"), "apptainer", image, {}) == ()
+    assert check_libraries(find(f"{tmp_path}/lib"), RUNTIME, image, {}) == ()
 
 
 def test_a_library_that_needs_a_newer_glibc_is_refused(tmp_path: Path, image: str) -> None:
     write(tmp_path / "lib/liba.so.1", versions=("GLIBC_2.37",))
     newest = write(tmp_path / "lib/libb.so.1", versions=("GLIBC_2.38", "GLIBC_2.4"))
     with pytest.raises(HostError) as caught:
-        check_libraries(find(f"{tmp_path}/lib"), "apptainer", image, {})
+        check_libraries(find(f"{tmp_path}/lib"), RUNTIME, image, {})
     assert caught.value.render() == (
         f"jaxsif: error: {newest} needs glibc 2.38, and the image has 2.36\n"
         f"  from: {SOURCE}; the image is {image}\n"
@@ -80,7 +82,7 @@ def test_a_library_that_needs_a_newer_glibc_is_refused(tmp_path: Path, image: st
 
 def test_libraries_that_nobody_has_are_named(tmp_path: Path, image: str) -> None:
     path = write(tmp_path / "lib/liba.so.1", ("libc.so.6", "libcxi.so.1", "libnl-3.so.200"))
-    assert check_libraries(find(str(path)), "apptainer", image, {}) == (
+    assert check_libraries(find(str(path)), RUNTIME, image, {}) == (
         f"warning: {path} needs libcxi.so.1, libnl-3.so.200: neither in the image nor in {SOURCE}",
     )
 
@@ -94,7 +96,7 @@ def test_a_library_for_another_cuda_is_refused(tmp_path: Path, image: str) -> No
     label(image, "13.0.2")
     path = write(tmp_path / "lib/libnccl-net.so", ("libc.so.6", "libcudart.so.12"))
     with pytest.raises(HostError) as caught:
-        check_libraries(find(str(path)), "apptainer", image, {})
+        check_libraries(find(str(path)), RUNTIME, image, {})
     assert caught.value.what == f"{path} needs libcudart.so.12, and the image has CUDA 13.0.2"
 
 
@@ -102,7 +104,7 @@ def test_a_library_for_another_cuda_is_refused(tmp_path: Path, image: str) -> No
 def test_a_library_for_the_same_cuda_fits(tmp_path: Path, image: str, cuda: str) -> None:
     label(image, cuda)
     path = write(tmp_path / "lib/libnccl-net.so", ("libc.so.6", "libcudart.so.12"))
-    assert check_libraries(find(str(path)), "apptainer", image, {}) == ()
+    assert check_libraries(find(str(path)), RUNTIME, image, {}) == ()
 
 
 @pytest.mark.parametrize("told", ["", "musl", "9" * 5000, "2", "x.y", "\x1b[2J"])
@@ -113,7 +115,7 @@ def test_image_that_tells_no_glibc(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = find(str(write(tmp_path / "lib/liba.so.1")))
     for _ in range(2):
         with pytest.raises(HostError, match="does not tell the version of its glibc"):
-            check_libraries(found, "apptainer", str(tmp_path / "jax.sif"), {"HOME": str(tmp_path)})
+            check_libraries(found, RUNTIME, str(tmp_path / "jax.sif"), {"HOME": str(tmp_path)})
 
 
 def test_of_a_file_the_system_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,5 +124,5 @@ def test_of_a_file_the_system_is_asked_for_once(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "jax.sif").write_bytes(b"image")
     found = find(str(write(tmp_path / "lib/liba.so.1")))
     for _ in range(2):
-        assert check_libraries(found, "apptainer", str(tmp_path / "jax.sif"), {"HOME": str(tmp_path)}) == ()
+        assert check_libraries(found, RUNTIME, str(tmp_path / "jax.sif"), {"HOME": str(tmp_path)}) == ()
     assert asked == [1]

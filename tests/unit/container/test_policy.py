@@ -18,6 +18,7 @@ from jaxsif.container.policy import (
 )
 from jaxsif.errors import HostError
 from jaxsif.images.file import find_state
+from jaxsif.runtime import Runtime
 from jaxsif.settings.config import Config, Setting, staff_files
 from jaxsif.settings.fabric import Fabric
 
@@ -27,7 +28,7 @@ GOOD, BAD = sha256(b"good"), sha256(b"bad")
 def check(folder: Path, image: str | None, *policies: tuple[str, object]) -> Allowed:
     """`check_policies` for these (key, value), each of a file of its own."""
     config = Config({}, tuple((key, Setting(value, f"/{n}.toml")) for n, (key, value) in enumerate(policies)))
-    subject = Subject(image, "--image", "apptainer" if image else None)
+    subject = Subject(image, "--image", Runtime("apptainer", "APPTAINERENV_") if image else None)
     return check_policies(config, subject, {"XDG_CACHE_HOME": str(folder / "cache")})
 
 

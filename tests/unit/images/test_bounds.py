@@ -18,13 +18,14 @@ from siffile import descriptor, sif_header
 from jaxsif.container.compilecache import identify
 from jaxsif.errors import JaxsifError
 from jaxsif.images import execute as inside
-from jaxsif.images.file import digest, find_root, read_created, read_objects, remembered_digest
+from jaxsif.images.file import digest, find_root, read_date, read_objects, remembered_digest
 from jaxsif.images.find import find_image
-from jaxsif.images.inspect import Fact, _from_packages, inspect_image, render_facts
+from jaxsif.images.inspect import PACKAGES, Fact, from_packages, inspect_image, render_facts
 from jaxsif.images.labels import describe_image, read_labels
 from jaxsif.images.signing import read_signatures
 from jaxsif.images.store import Shelf, list_images, render_items
 from jaxsif.modules.modulefile import Module, read_module
+from jaxsif.runtime import Runtime
 from jaxsif.settings.config import Setting
 
 LABELS = json.dumps({"data": {"attributes": {"labels": {"io.jaxsif.jax": "0.12.0"}}}}).encode()
@@ -34,7 +35,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "parts": read_objects,
     "root": find_root,
     "digest": digest,
-    "created": read_created,
+    "created": read_date,
     "labels": read_labels,
     "signatures": read_signatures,
     "compile cache": identify,
@@ -202,14 +203,14 @@ def test_bill_of_materials(image: str, value: object) -> None:
     """What the image's own Python prints is the list of components, or an error."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inside, "read_sbom", lambda *_: json.dumps(value))
-        error = read_bounded(lambda: facts_of(inside.read_components("apptainer", image)))
+        error = read_bounded(lambda: facts_of(inside.read_components(Runtime("apptainer", "APPTAINERENV_"), image)))
     assert error is None or error.what.startswith(f"cannot parse the bill of materials of {image}: ")
 
 
 def facts_of(components: list[dict[str, Any]]) -> list[Fact]:
     """As `jaxsif image inspect` and `diff` look at them."""
     assert all(isinstance(one["name"], str) for one in components)
-    return [_from_packages(key, {}, components, "") for key in ("jax", "cuda")]
+    return [from_packages(package, {}, components, "") for package in PACKAGES]
 
 
 @given(VALUES)

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+import pytest
+from siffile import descriptor, write_image
 
 from jaxsif.errors import printable
+from jaxsif.images import diff as images
 from jaxsif.images.diff import (
-    SECTIONS,
     Comparison,
     Difference,
+    compare_images,
     comparison_as_json,
     find_differences,
     render_comparison,
 )
-from jaxsif.images.files import Entry
+from jaxsif.runtime import Runtime
 
-FOLDER = Entry("folder", "755", "0:0", 0, "")
-FILE = Entry("file", "644", "0:0", 10, "00")
+RUNTIME = Runtime("apptainer", "APPTAINERENV_")
 
 
 def compare(**sections: list[Difference]) -> Comparison:
-    return Comparison({section: sections.get(section, []) for section in SECTIONS}, ("a note",))
+    names = ("packages", "labels", "definition")
+    return Comparison({name: sections.get(name, []) for name in names}, ("a note",))
 
 
 def test_differences() -> None:
@@ -32,62 +37,50 @@ def test_differences() -> None:
 
 
 def test_text() -> None:
-    before = {
-        "lost": FOLDER,
-        "lost/a": FOLDER,
-        "lost/a/b": FILE,
-        "tool": FILE,
-        "link": Entry("link", "", "0:0", 0, "a"),
-    }
-    after = {
-        "new\nline": FILE,
-        "tool": Entry("file", "755", "0:42", 12, "11"),
-        "link": Entry("link", "", "0:0", 0, "b"),
-    }
     found = compare(
-        packages=find_differences({"pypi jax": "1"}, {"pypi jax": "2"}), files=find_differences(before, after)
+        packages=find_differences({"pypi jax": "1", "pypi a": "1"}, {"pypi jax": "2", "deb b": "1"}),
+        definition=find_differences({"%post": "", "  x": ""}, {"%post": "", "  new\x1b[2J": ""}),
     )
-    lines = [
-        "packages: 1 differs",
+    assert [printable(line) for line in render_comparison(found)] == [
+        "packages: 3 differ",
+        "  + deb b 1",
+        "  - pypi a 1",
         "  ~ pypi jax 1 -> 2",
-        "files: 6 differ",
-        "  ~ /link: a -> b",
-        "  - /lost (folder, and 2 below it)",
-        "  + /new\\nline (file)",
-        "  ~ /tool: mode 644 -> 755, owner 0:0 -> 0:42, size 10 -> 12, content",
+        "definition: 2 differ",
+        "  +   new\\x1b[2J",
+        "  -   x",
         "a note",
     ]
-    assert [printable(line) for line in render_comparison(found, show_all=False)] == lines
-    lines[4:5] = ["  - /lost (folder)", "  - /lost/a (folder)", "  - /lost/a/b (file)"]
-    assert [printable(line) for line in render_comparison(found, show_all=True)] == lines
 
 
 def test_text_of_an_image_moves_no_cursor() -> None:
     assert printable("\x1b[2Jé\udcff\r…") == "\\x1b[2Jé\\udcff\\r…"
 
 
-def test_long_lists_are_cut() -> None:
-    found = compare(files=find_differences({}, {f"f{number:02}": FILE for number in range(25)}))
-    lines = list(render_comparison(found, show_all=False))
-    assert lines[0] == "files: 25 differ"
-    assert lines[20:] == ["  + /f19 (file)", "  … and 5 more lines; --all shows them", "a note"]
-    assert len(list(render_comparison(found, show_all=True))) == 27
-
-
 def test_json() -> None:
     assert comparison_as_json(compare())["equal"] is True
-    found = compare(files=[Difference("tool", FILE, None)], labels=[Difference("x", "1", "2")])
+    found = compare(labels=[Difference("x", "1", "2")])
     assert json.loads(json.dumps(comparison_as_json(found))) == {
         "equal": False,
         "packages": [],
         "labels": [{"name": "x", "a": "1", "b": "2"}],
-        "environment": [],
-        "files": [
-            {
-                "name": "tool",
-                "a": {"kind": "file", "mode": "644", "owner": "0:0", "size": 10, "content": "00"},
-                "b": None,
-            }
-        ],
+        "definition": [],
         "notes": ["a note"],
+    }
+
+
+def test_sif_file_and_unpacked_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels and definition are read from either; a line that changed its place is no difference."""
+    monkeypatch.setattr(images, "read_components", lambda *_: [])
+    image = write_image(tmp_path / "a.sif", b"squashfs", descriptor(0x4001, 9000, 10))
+    with open(image, "r+b") as file:
+        file.seek(9000)
+        file.write(b"A\nFrom: a\n")
+    (tmp_path / "b/.singularity.d").mkdir(parents=True)
+    (tmp_path / "b/.singularity.d/labels.json").write_text('{"x": "1"}')
+    (tmp_path / "b/.singularity.d/Singularity").write_text("From: b\nA\n")
+    assert compare_images(image, str(tmp_path / "b"), RUNTIME, {}).sections == {
+        "packages": [],
+        "labels": [Difference("x", None, "1")],
+        "definition": [Difference("From: a", "", None), Difference("From: b", None, "")],
     }

@@ -23,8 +23,9 @@ from webserver import Served, Write, serve
 
 from jaxsif.errors import HostError
 from jaxsif.images import download as downloads
-from jaxsif.images.download import Partial, download, only_one
-from jaxsif.images.pull import Wanted
+from jaxsif.images.download import Watch, download
+from jaxsif.images.partial import Partial, only_one
+from jaxsif.images.pull import Expected
 
 ROOT = bytes(range(256)) * 1000
 MEGABYTE = bytes(1 << 20)
@@ -80,7 +81,7 @@ def test_identity_is_no_coding(served: Served, tmp_path: Path, image: bytes) -> 
     served.lie = lambda write, _: write(
         head("Content-Encoding: identity", f"Content-Length: {len(image)}") + image,
     )
-    assert Pull(served, tmp_path, Wanted(sha256(ROOT), None)).error == ""
+    assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""
 
 
 def test_part_that_was_not_asked_for(served: Served, tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_range_that_does_not_fit(served: Served, tmp_path: Path, image: bytes, s
         endless(write)
 
     served.lie = lie
-    done = Pull(served, tmp_path, Wanted(sha256(ROOT), None))
+    done = Pull(served, tmp_path, Expected(sha256(ROOT), None))
     assert (done.error, done.files) == ("", ["jax.sif"])
     assert done.notes == ["the file changed meanwhile; again in 1 s"]
     assert served.requests == ["bytes=100000-", ""]
@@ -166,7 +167,7 @@ def test_more_than_was_announced(served: Served, tmp_path: Path, image: bytes, c
         endless(write)
 
     served.lie = lie
-    done = Pull(served, tmp_path, Wanted(sha256(ROOT), None))
+    done = Pull(served, tmp_path, Expected(sha256(ROOT), None))
     assert (done.error, done.files) == ("", ["jax.sif"])
     assert max(done.counts) == (size, size)
 
@@ -240,7 +241,7 @@ def test_byte_by_byte(served: Served, tmp_path: Path, image: bytes) -> None:
     notes: list[str] = []
     partial = Partial(str(tmp_path / ".part"))
     with only_one(partial), pytest.raises(HostError) as caught:
-        download(served.address, partial, 5, notes.append, lambda *_: None, clock=lambda: float(next(clock)))
+        download(served.address, partial, Watch(5, notes.append, lambda *_: None, lambda: float(next(clock))))
     assert len(served.requests) == 5
     assert caught.value.what.endswith(" bytes in 60 s")
     slow = [note.rpartition("; ")[2] for note in notes if note.startswith("the server sent ")]
@@ -317,7 +318,7 @@ def test_body_of_a_redirect_is_not_read(served: Served, tmp_path: Path, image: b
 
     served.lie = lie
     found: list[Pull] = []
-    assert read_bounded(lambda: found.append(Pull(served, tmp_path, Wanted(sha256(ROOT), None)))) is None
+    assert read_bounded(lambda: found.append(Pull(served, tmp_path, Expected(sha256(ROOT), None)))) is None
     assert (found[0].error, found[0].files) == ("", ["jax.sif"])
     assert served.paths == ["/images/jax.sif", "/other%20name"]
     assert served.cookies == ["", "a=b"]
@@ -350,7 +351,7 @@ def test_password_goes_to_its_own_host_alone(served: Served, tmp_path: Path, ima
                 status="302 Found",
             )
         )
-        assert Pull(served, tmp_path, Wanted(sha256(ROOT), None)).error == ""
+        assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""
         assert served.authorizations == ["Basic bWU6c2VjcmV0"] * 2
         assert other.authorizations == [""]
 
@@ -377,7 +378,7 @@ def test_version_that_could_not_be_sent_back(served: Served, tmp_path: Path, ima
         write(head(f"ETag: {tag}", f"Content-Length: {len(image)}") + body)
 
     served.lie = lie
-    assert Pull(served, tmp_path, Wanted(sha256(ROOT), None)).error == ""
+    assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""
     assert served.requests == ["", ""]
 
 
@@ -390,7 +391,7 @@ def test_note_of_a_download_that_is_none(served: Served, tmp_path: Path, text: s
         text = json.dumps({"url": served.address, "version": versions[text]})
     (tmp_path / ".jax.sif.part").write_bytes(b"x" * 1000)
     (tmp_path / ".jax.sif.part.json").write_text(text)
-    assert Pull(served, tmp_path, Wanted(sha256(ROOT), None)).error == ""
+    assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""
     assert served.requests == [""]
 
 

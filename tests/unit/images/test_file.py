@@ -14,8 +14,8 @@ from jaxsif.images.file import (
     digest,
     find_root,
     find_state,
-    known_digest,
-    read_created,
+    known,
+    read_date,
     remembered,
     remembered_digest,
 )
@@ -32,7 +32,7 @@ def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
 
 def test_image_tells_when_it_was_made(tmp_path: Path) -> None:
     (tmp_path / "a.sif").write_bytes(sif_header(100, 28, rows=0))
-    assert read_created(str(tmp_path / "a.sif")) == 1
+    assert read_date(str(tmp_path / "a.sif")) == "1970-01-01T00:00:01+00:00"
 
 
 def test_image_that_is_cut_short(tmp_path: Path) -> None:
@@ -51,14 +51,14 @@ def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     image = write_image(tmp_path / "a.sif", b"one")
     memory = tmp_path / "cache/jaxsif/images.json"
-    assert known_digest(image, environ) is None
-    assert remembered_digest(image, environ) == known_digest(image, environ) == sha256(b"one")
-    known = json.loads(memory.read_text())
-    known[image]["digest"] = "sha256:as remembered"
-    memory.write_text(json.dumps(known))
+    assert known(image, "digest", environ) is None
+    assert remembered_digest(image, environ) == known(image, "digest", environ) == sha256(b"one")
+    entries = json.loads(memory.read_text())
+    entries[image]["digest"] = "sha256:as remembered"
+    memory.write_text(json.dumps(entries))
     assert remembered_digest(image, environ) == "sha256:as remembered"
     write_image(tmp_path / "a.sif", b"two")
-    assert known_digest(image, environ) is None
+    assert known(image, "digest", environ) is None
     assert remembered_digest(image, environ) == sha256(b"two")
 
 
@@ -75,7 +75,7 @@ def test_another_host_remembers_the_digest(tmp_path: Path, monkeypatch: pytest.M
         return os.stat_result((*status[:2], status.st_dev + 1, *status[3:]), times)
 
     monkeypatch.setattr(os, "stat", stat_elsewhere)
-    assert (known_digest(image, environ), find_state(image)) == (sha256(b"one"), here)
+    assert (known(image, "digest", environ), find_state(image)) == (sha256(b"one"), here)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_memory_of_another_shape(tmp_path: Path, value: str) -> None:
     assert remembered_digest(image, environ) == sha256(b"one")
     memory = tmp_path / "jaxsif/images.json"
     memory.write_text(memory.read_text().replace(f'"{sha256(b"one")}"', value))
-    assert known_digest(image, environ) is None
+    assert known(image, "digest", environ) is None
     assert remembered_digest(image, environ) == sha256(b"one")
     memory.write_text(f'{{"{image}": {value}}}')
     assert remembered_digest(image, environ) == sha256(b"one")
@@ -109,7 +109,7 @@ def test_memory_that_is_a_fifo(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "jaxsif/images.json")
     environ = {"XDG_CACHE_HOME": str(tmp_path)}
     image = write_image(tmp_path / "a.sif", b"one")
-    assert remembered_digest(image, environ) == known_digest(image, environ) == sha256(b"one")
+    assert remembered_digest(image, environ) == known(image, "digest", environ) == sha256(b"one")
 
 
 def test_each_thing_is_remembered_for_itself(tmp_path: Path) -> None:

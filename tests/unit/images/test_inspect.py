@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.images.inspect import Fact, _from_packages, facts_as_json, inspect_image, render_facts
+from jaxsif.images.inspect import PACKAGES, Fact, facts_as_json, from_packages, inspect_image, render_facts
 from jaxsif.images.labels import describe_image, read_labels
+
+ROWS = {package.key: package for package in PACKAGES}
 
 
 def packages(*purls: str) -> list[dict[str, str]]:
@@ -33,13 +35,13 @@ def packages(*purls: str) -> list[dict[str, str]]:
     ],
 )
 def test_label_or_package(key: str, labels: dict[str, str], purls: list[str], value: str, note: str) -> None:
-    fact = _from_packages(key, labels, packages(*purls), "")
+    fact = from_packages(ROWS[key], labels, packages(*purls), "")
     assert (fact.value, fact.note) == (value, note)
 
 
 def test_packages_that_cannot_be_listed() -> None:
-    assert _from_packages("jax", {}, None, "no way") == Fact("jax", "JAX", None, "no label; no way")
-    assert _from_packages("python", {}, None, "no way") == Fact("python", "Python", None, "no way")
+    assert from_packages(ROWS["jax"], {}, (), "no way") == Fact("jax", "JAX", None, "no label; no way")
+    assert from_packages(ROWS["python"], {}, (), "no way") == Fact("python", "Python", None, "no way")
 
 
 def test_table_and_json() -> None:

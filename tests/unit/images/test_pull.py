@@ -16,8 +16,9 @@ from webserver import Served, serve
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images import download as downloads
 from jaxsif.images.file import checksum
+from jaxsif.images.partial import Partial, only_one
 from jaxsif.images.progress import Progress, render
-from jaxsif.images.pull import Wanted, find_target, find_there
+from jaxsif.images.pull import Expected, find_target, find_there
 
 ROOT = bytes(range(256)) * 12_000  # 3 MB: more than one piece
 
@@ -46,7 +47,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_whole_image(served: Served, tmp_path: Path, image: bytes) -> None:
-    done = Pull(served, tmp_path, Wanted(sha256(ROOT), hashlib.sha256(image).hexdigest()))
+    done = Pull(served, tmp_path, Expected(sha256(ROOT), hashlib.sha256(image).hexdigest()))
     assert (done.error, done.notes, done.files) == ("", [], ["jax.sif"])
     assert done.target.read_bytes() == image
     assert done.counts[-1] == (len(image), len(image))
@@ -57,7 +58,7 @@ def test_connection_that_breaks_is_taken_up_again(
     served: Served, tmp_path: Path, image: bytes, validator: str, pauses: list[float]
 ) -> None:
     served.validator, served.cut_after = validator, [1_500_000, 700_000]
-    done = Pull(served, tmp_path, Wanted(sha256(ROOT), None))
+    done = Pull(served, tmp_path, Expected(sha256(ROOT), None))
     assert (done.error, done.files) == ("", ["jax.sif"])
     assert served.requests == ["", "bytes=1500000-", "bytes=2200000-"]
     assert pauses == [1, 1]
@@ -67,7 +68,7 @@ def test_connection_that_breaks_is_taken_up_again(
 def test_server_that_cannot_go_on(served: Served, tmp_path: Path, fault: str) -> None:
     served.cut_after = [1_500_000]
     served.ranges, served.validator = fault != "no Range", "" if fault == "no validator" else "ETag"
-    done = Pull(served, tmp_path, Wanted(sha256(ROOT), None))
+    done = Pull(served, tmp_path, Expected(sha256(ROOT), None))
     assert (done.error, done.files) == ("", ["jax.sif"])
     assert len(served.requests) == 2
     assert any("from its beginning" in note for note in done.notes) == (fault == "no Range")
@@ -82,7 +83,7 @@ def test_file_that_changes_meanwhile(served: Served, tmp_path: Path, image: byte
     other = bytearray(image)
     other[-1] ^= 1
     served.content = bytes(other)
-    done = Pull(served, tmp_path, Wanted(sha256(ROOT[:-1] + bytes([ROOT[-1] ^ 1])), None))
+    done = Pull(served, tmp_path, Expected(sha256(ROOT[:-1] + bytes([ROOT[-1] ^ 1])), None))
     assert (done.error, done.files) == ("", ["jax.sif"])
     assert done.target.read_bytes() == bytes(other)
 
@@ -97,7 +98,7 @@ def test_server_that_is_gone_for_good(served: Served, tmp_path: Path, pauses: li
     assert done.files == [".jax.sif.part", ".jax.sif.part.json"]
     assert pauses == [1, 2, 4, 8]
     served.cut_after = []
-    again = Pull(served, tmp_path, Wanted(sha256(ROOT), None))
+    again = Pull(served, tmp_path, Expected(sha256(ROOT), None))
     assert (again.error, again.files) == ("", ["jax.sif"])
     assert served.requests[-1] == "bytes=1200000-"
 
@@ -151,7 +152,7 @@ def test_content_length_that_promises_too_little(served: Served, tmp_path: Path)
 
 def test_length_that_is_not_told(served: Served, tmp_path: Path) -> None:
     served.tells_length = False
-    done = Pull(served, tmp_path, Wanted(sha256(ROOT), None))
+    done = Pull(served, tmp_path, Expected(sha256(ROOT), None))
     assert (done.error, done.files) == ("", ["jax.sif"])
     assert done.counts[-1] == (len(served.content), None)
 
@@ -159,12 +160,12 @@ def test_length_that_is_not_told(served: Served, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "problem"),
     [
-        (Wanted(sha256(b"other"), None), f"its digest is {sha256(ROOT)}"),
-        (Wanted(None, "0" * 64), "the file has sha256 "),
+        (Expected(sha256(b"other"), None), f"its digest is {sha256(ROOT)}"),
+        (Expected(None, "0" * 64), "the file has sha256 "),
     ],
     ids=["digest", "sha256"],
 )
-def test_image_that_was_not_asked_for(served: Served, tmp_path: Path, wanted: Wanted, problem: str) -> None:
+def test_image_that_was_not_asked_for(served: Served, tmp_path: Path, wanted: Expected, problem: str) -> None:
     (tmp_path / "jax.sif").write_text("the old one")
     done = Pull(served, tmp_path, wanted)
     assert done.error.startswith(f"jaxsif: error: what URL has is not what was asked for: {problem}")
@@ -183,12 +184,12 @@ def test_page_instead_of_an_image(served: Served, tmp_path: Path) -> None:
 def test_part_of_another_address_is_not_gone_on_with(served: Served, tmp_path: Path) -> None:
     (tmp_path / ".jax.sif.part").write_bytes(b"x" * 1000)
     (tmp_path / ".jax.sif.part.json").write_text(json.dumps({"url": "http://other/", "version": served.version}))
-    assert Pull(served, tmp_path, Wanted(sha256(ROOT), None)).error == ""
+    assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""
     assert served.requests == [""]
 
 
 def test_two_at_once(served: Served, tmp_path: Path) -> None:
-    with downloads.only_one(downloads.Partial(str(tmp_path / ".jax.sif.part"))):
+    with only_one(Partial(str(tmp_path / ".jax.sif.part"))):
         assert Pull(served, tmp_path).error.startswith("jaxsif: error: another download writes .jax.sif.part\n")
 
 
@@ -234,11 +235,11 @@ def test_what_is_there_already(tmp_path: Path, image: bytes) -> None:
     target = tmp_path / "jax.sif"
     assert find_there(str(target), ANY) is None
     target.write_bytes(image)
-    assert find_there(str(target), Wanted(sha256(ROOT), checksum(str(target)))) == sha256(ROOT)
+    assert find_there(str(target), Expected(sha256(ROOT), checksum(str(target)))) == sha256(ROOT)
     with pytest.raises(JaxsifError, match=r"jax\.sif is there already$"):
         find_there(str(target), ANY)
     with pytest.raises(HostError, match=r"jax\.sif is there, and is not what was asked for: its digest is "):
-        find_there(str(target), Wanted(sha256(b"other"), None))
+        find_there(str(target), Expected(sha256(b"other"), None))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from siffile import descriptor, write_image
 from jaxsif.errors import HostError, SignatureError
 from jaxsif.files import check_space
 from jaxsif.images.signing import (
+    AnotherKeyError,
     Signature,
     _check_together,
     find_signer,
@@ -52,6 +53,8 @@ def test_signatures_of_both_kinds(tmp_path: Path) -> None:
 
 
 def refuse(what: str) -> str:
+    if what.startswith("another key"):
+        raise AnotherKeyError(what)
     raise SignatureError(what)
 
 
