@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from jaxsif import process
 from jaxsif.builds.host_settings import CACHE_FOLDER
+from jaxsif.builds.messages import end_of
 from jaxsif.builds.squashfs_writer import write
 from jaxsif.errors import HostError
 from jaxsif.images import squashfs
 from jaxsif.images.file import find_root, open_image
 from jaxsif.images.sif import check_field, replace_partition
-from jaxsif.images.squashfs import LINK, MKSQUASHFS, Data, FileSystem, Node
+from jaxsif.images.squashfs import LINK, MKSQUASHFS, FileSystem, Node
 
 # Bytes: definition, labels and bill of materials stand before the file system.
 _MOST_HEAD = 16 << 20
@@ -28,12 +29,12 @@ _PREFIX = f"{CACHE_FOLDER}/".encode()
 
 
 def read_system(image: Path) -> FileSystem:
-    """The root file system of an image that the engine made."""
+    """Return the root file system of an image that the engine made."""
     return squashfs.read(str(image), find_root(str(image)).offset)
 
 
 def find_links(root: Node) -> Iterator[tuple[Node, bytes, Path]]:
-    """Each link into the cache: its folder, its name there, and its target in the cache."""
+    """Yield each link into the cache: its folder, its name there, and its target in the cache."""
     for folder in root.walk():
         for name, node in folder.children.items():
             if node.type == LINK and node.target.startswith(_PREFIX):
@@ -44,44 +45,41 @@ def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
     """Pack the folders of the cache that the engine's image has links into, unless it is done;
     return how many.
     """
-    parts = {_part(target) for _, _, target in find_links(root)}
-    missing = [part for part in sorted(parts) if not _packed(cache, part, block).exists()]
-    for part in parts.difference(missing):
-        (cache / part).touch()
-        _packed(cache, part, block).touch()
-    log = cache / "packed.log"
-    for part in missing:
-        partial = scratch / "packed"
-        argv = [
-            "mksquashfs",
-            str(cache / part),
-            str(partial),
-            "-noappend",
-            "-quiet",
-            "-no-progress",
-            *MKSQUASHFS,
-        ]
-        with open(log, "wb") as messages:
-            status = process.run_plain([*argv, "-b", block], stdout=messages, stderr=messages)
-        if status:
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-            raise HostError("mksquashfs failed:", str(log), "see its messages", tail)
+    (cache / "packed").mkdir(exist_ok=True)
+    count = 0
+    for part in sorted({_part(target) for _, _, target in find_links(root)}):
         packed = _packed(cache, part, block)
-        packed.parent.mkdir(exist_ok=True)
-        partial.replace(packed)
-    return len(missing)
+        if packed.exists():
+            (cache / part).touch()
+            packed.touch()
+        else:
+            _pack(cache / part, scratch / "packed", block, cache / "packed.log")
+            (scratch / "packed").replace(packed)
+            count += 1
+    return count
+
+
+def _pack(folder: Path, target: Path, block: str, log: Path) -> None:
+    """Pack a folder into a squashfs file; raises HostError."""
+    argv = ["mksquashfs", str(folder), str(target), "-noappend", "-quiet", "-no-progress"]
+    with open(log, "wb") as messages:
+        status = process.run_plain(
+            [*argv, *MKSQUASHFS, "-b", block], stdout=messages, stderr=messages
+        )
+    if status:
+        raise HostError("mksquashfs failed:", str(log), "see its messages", end_of(log))
 
 
 def add_parts(root: Node, cache: Path, block: str, mtime: int) -> None:
     """Put the packed files in place of the links to them; their modes and times do not depend on
     the cache.
     """
-    parts: dict[Path, Node] = {}
-    for folder, name, target in list(find_links(root)):
+    links = list(find_links(root))
+    parts = {_part(target) for _, _, target in links}
+    roots = {part: squashfs.read(str(_packed(cache, part, block))).root for part in parts}
+    for folder, name, target in links:
         part = _part(target)
-        if part not in parts:
-            parts[part] = squashfs.read(str(_packed(cache, part, block))).root
-        node = _find(parts[part], map(os.fsencode, target.relative_to(part).parts))
+        node = _find(roots[part], map(os.fsencode, target.relative_to(part).parts))
         mode = 0o755 if node.mode & 0o100 else 0o644
         folder.children[name] = replace(node, mode=mode, uid=0, gid=0, mtime=mtime)
 
@@ -96,13 +94,9 @@ def add_base(root: Node, base: Path, names: Iterable[bytes]) -> None:
         _find(root, folder).children[last] = _find(system, [*folder, last])
 
 
-def write_image(
-    target: Path, system: FileSystem, image: Path, created: int, ahead: Mapping[Data, int]
-) -> None:
+def write_image(target: Path, system: FileSystem, image: Path, created: int) -> None:
     """Write `target`: the engine's image with another file system, no time in it later than
     `created`.
-
-    `ahead` has the places of data that the file has already.
     """
     for node in system.root.walk():
         node.mtime = min(node.mtime, created)  # what the base system brings is older
@@ -110,19 +104,16 @@ def write_image(
     check_field(begin <= _MOST_HEAD, "offset of its file system", begin, str(image), "")
     with open_image(str(image)) as file:
         head = file.read(begin)
-    with open(
-        target, "wb", opener=lambda path, flags: os.open(path, flags & ~os.O_TRUNC, 0o666)
-    ) as out:
+    with open(target, "wb") as out:
         out.write(head)
-        size = write(out, system.root, system.block_size, created, ahead)
-        out.truncate()
+        size = write(out, system.root, system.block_size, created)
         out.seek(0)
         out.write(replace_partition(head, size, created, str(image)))
     shutil.copymode(image, target)
 
 
 def _part(target: Path) -> Path:
-    """The folder that is packed as one: uv/archive-v0/ID of a wheel, compiled/ID of what was
+    """Return the folder that is packed as one: uv/archive-v0/ID of a wheel, compiled/ID of what was
     compiled of it.
     """
     return Path(*target.parts[: 3 if target.parts[0] == "uv" else 2])

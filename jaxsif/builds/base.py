@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from jaxsif import process
 from jaxsif.builds.host_settings import apt_mirror, apt_settings
+from jaxsif.builds.messages import Show, end_of
 from jaxsif.errors import HostError
 from jaxsif.images.squashfs import SQFSTAR
 
@@ -22,7 +23,10 @@ _KEPT = ("/usr/share/doc/*/copyright", "/usr/share/doc/apt/examples/debian.sourc
 # The same bytes whenever it is made: no time but this one, and so .pyc files that do not hold their
 # source's time.
 _ENVIRON = {"SOURCE_DATE_EPOCH": "0"}
-_COMPILE = 'chroot "$1" sh -c "python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3*"'
+_COMPILE = (
+    'chroot "$1" sh -c "python3 -m compileall -q -f --invalidation-mode unchecked-hash '
+    '/usr/lib/python3*"'
+)
 
 # What mmdebstrap copies from this host, and the mirror that it was given; a runtime binds the
 # node's own over the two.
@@ -33,26 +37,16 @@ _FORGET = (
 
 
 def base_path(packages: str, block: str, cache: Path) -> Path:
-    """Where the cache has the base system with `packages` (Debian names, parted by blanks)."""
-    made_of = [
-        _SUITE,
-        packages,
-        *_LEFT_OUT,
-        *_KEPT,
-        _COMPILE,
-        _FORGET,
-        *_ENVIRON.values(),
-        *SQFSTAR,
-        block,
-    ]
-    key = hashlib.sha256(" ".join(made_of).encode()).hexdigest()[:16]
+    """Return where the cache has the base system with `packages`, Debian names parted by blanks."""
+    made_of = [_SUITE, packages, *_LEFT_OUT, *_KEPT, _COMPILE, _FORGET, *_ENVIRON.values()]
+    key = hashlib.sha256(" ".join([*made_of, *SQFSTAR, block]).encode()).hexdigest()[:16]
     return cache / f"base-{_SUITE}-{key}.sqfs"
 
 
 def make_base(
-    base: Path, packages: str, block: str, environ: Mapping[str, str], show: Callable[[str], None]
+    base: Path, packages: str, block: str, environ: Mapping[str, str], show: Show
 ) -> None:
-    """Make the file that `base_path` names."""
+    """Make the file that `base_path` names; raises HostError."""
     for program, package in (("mmdebstrap", "mmdebstrap"), ("sqfstar", "squashfs-tools")):
         if not shutil.which(program):
             raise HostError(
@@ -65,30 +59,20 @@ def make_base(
         tarball, partial = Path(scratch) / "base.tar", Path(scratch) / "base.sqfs"
         log = base.parent / "base.log"
         settings = {**environ, **_ENVIRON}
+        argv = _mmdebstrap_argv(packages, Path(scratch))
         with open(tarball, "wb") as tar, open(log, "wb") as messages:
-            argv = _mmdebstrap_argv(packages, Path(scratch))
             status = process.run_plain(argv, stdout=tar, stderr=messages, environ=settings)
         if status:
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
             raise HostError(
-                "mmdebstrap failed:", str(log), "see its messages; --base takes another base", tail
+                "mmdebstrap failed:",
+                str(log),
+                "see its messages; --base takes another base",
+                end_of(log),
             )
+        # Without device nodes: a user namespace cannot make them, every container gets its own.
+        argv = ["sqfstar", "-quiet", "-no-progress", *SQFSTAR, "-b", block, str(partial), "dev/*"]
         with open(tarball, "rb") as tar, open(log, "ab") as messages:
-            # Device nodes left out: a user namespace cannot make them, and every container gets its
-            # own.
-            compress = [
-                "sqfstar",
-                "-quiet",
-                "-no-progress",
-                *SQFSTAR,
-                "-b",
-                block,
-                str(partial),
-                "dev/*",
-            ]
-            status = process.run_plain(
-                compress, stdin=tar, stdout=messages, stderr=messages, environ=settings
-            )
+            status = process.run_plain(argv, tar, messages, messages, settings)
         if status:
             raise HostError(
                 f"sqfstar failed with exit status {status}", str(log), "see its messages"
@@ -99,15 +83,12 @@ def make_base(
 def _mmdebstrap_argv(packages: str, scratch: Path) -> list[str]:
     apt_conf = scratch / "apt.conf"
     apt_conf.write_text(apt_settings())
-    argv = [
-        "mmdebstrap",
-        "--variant=minbase",
-        "--format=tar",
-        f"--include={','.join(packages.split())}",
-    ]
+    argv = ["mmdebstrap", "--variant=minbase", "--format=tar"]
+    argv += [f"--include={','.join(packages.split())}"]
     argv += [f"--aptopt={apt_conf}", '--aptopt=Acquire::Languages "none"']
     argv += [f"--customize-hook={hook}" for hook in (_COMPILE, _FORGET)]
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
     argv += [f"--dpkgopt=path-include={pattern}" for pattern in _KEPT]
+    argv += [_SUITE, "-"]
     mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one
-    return [*argv, _SUITE, "-", *([mirror] if mirror else [])]
+    return [*argv, mirror] if mirror else argv

@@ -4,23 +4,22 @@ at all.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from jaxsif import process
-from jaxsif.builds.ahead import write_note, written_ahead
 from jaxsif.builds.assemble import add_base, add_parts, pack_parts, read_system, write_image
 from jaxsif.builds.base import base_path, make_base
 from jaxsif.builds.cache import prune
 from jaxsif.builds.host_settings import BUILD_FOLDER, CACHE_FOLDER, host_variables, write_settings
+from jaxsif.builds.messages import Show, end_of, timed, when_full
 from jaxsif.builds.recipe import Recipe
 from jaxsif.builds.revision import Revision, find_revision
 from jaxsif.errors import HostError
@@ -32,14 +31,18 @@ from jaxsif.runtime import Runtime
 
 _ROOM = 2 << 30  # bytes: several times what the engine unpacks and packs of an own base system
 _UNCHANGED = "unchanged"  # in BUILD_FOLDER: the base's files that %post left as they were
-Show = Callable[[str], None]  # a line of progress, for people
+# Lines of the engine that tell a person nothing, or worry them without need.
+_UNSAID = (
+    *("User not listed", "The %post section", "Copying", "Non-gzip squashfs", "Build complete"),
+    *("Adding ", "fuse2fs", "gocryptfs"),
+)
 
 
 @dataclass(frozen=True)
 class BuildOptions:
     """How to build."""
 
-    runtime: Runtime
+    runtime: Runtime  # apptainer, or its path
     output: Path  # folder of finished images
     cache: Path  # folder of base systems and wheels
     base: str | None  # a docker:// address or a local image to build on; None makes a Debian system
@@ -61,41 +64,39 @@ def build_image(
     if not options.force and target.exists() and inputs.exists() and inputs.read_text() == digest:
         show(f"{target} is up to date")
         return target
-    begin = time.monotonic()
-
-    def show_timed(line: str) -> None:
-        show(f"{time.monotonic() - begin:6.1f} s  {line}")
-
+    show_timed = timed(show)
     show(f"building {target}")
-    try:
-        with (
-            TemporaryDirectory(".build", dir=options.output) as scratch,
-            TemporaryDirectory(".build", dir=options.cache) as stage,
-            TemporaryDirectory(
-                ".jaxsif", dir=scratch if options.base else fast_folder(_ROOM, scratch)
-            ) as system,
-        ):
-            build = _Build(
-                recipe, options, revision, Path(scratch), Path(stage), system, environ, show_timed
-            )
-            build.run()
-            inputs.unlink(missing_ok=True)
-            build.image.replace(target)
-            inputs.write_text(digest)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        where = f"{options.output} or {options.cache}"
-        raise HostError(
-            f"no space is left to build {recipe.name}", where, "make room, or --output, --cache"
-        ) from error
+    with _scratch_folders(recipe, options) as (scratch, stage, system):
+        build = _Build(recipe, options, revision, scratch, stage, system, environ, show_timed)
+        build.run()
+        inputs.unlink(missing_ok=True)
+        build.image.replace(target)
+        inputs.write_text(digest)
     show_timed(f"{target}: {target.stat().st_size / 1e6:.0f} MB")
     return target
 
 
+@contextmanager
+def _scratch_folders(recipe: Recipe, options: BuildOptions) -> Iterator[tuple[Path, Path, str]]:
+    """Yield `scratch`, `stage` and `system` of a `_Build`, removed at the end; raises HostError for
+    a full disk.
+    """
+    where = f"{options.output} or {options.cache}"
+    hint = "make room, or --output, --cache"
+    with (
+        when_full(HostError(f"no space is left to build {recipe.name}", where, hint)),
+        TemporaryDirectory(".build", dir=options.output) as scratch,
+        TemporaryDirectory(".build", dir=options.cache) as stage,
+        TemporaryDirectory(
+            ".jaxsif", dir=scratch if options.base else fast_folder(_ROOM, scratch)
+        ) as system,
+    ):
+        yield Path(scratch), Path(stage), system
+
+
 @dataclass(frozen=True)
 class _Build:
-    """One build."""
+    """One build, in the stages of `run`."""
 
     recipe: Recipe
     options: BuildOptions
@@ -113,74 +114,95 @@ class _Build:
 
     @property
     def engine_image(self) -> Path:
-        """The image as the engine leaves it: no files of the base, links in place of the wheels'."""
+        """The image as the engine leaves it: no files of the base, links into the cache."""
         return self.scratch / "engine.sif"
 
+    @property
+    def own_base(self) -> Path:
+        """The base system of the flavour's packages, in the cache; not used with --base."""
+        return base_path(self.recipe.packages, self.recipe.block, self.options.cache)
+
     def run(self) -> None:
-        """Everything, up to the tested image."""
-        cache, block, created = self.options.cache, self.recipe.block, self.revision.created
-        note = cache / f"last-{self.recipe.flavour}.json"
-        with written_ahead(self.image, note) as ahead:
-            base = self._run_engine()
-            system = read_system(self.engine_image)
-            packed = pack_parts(system.root, cache, block, self.stage)
-            self.show(f"compressed {packed} parts, writing the image")
-            add_parts(system.root, cache, block, created)
-            if base:
-                add_base(system.root, base, (self.stage / _UNCHANGED).read_bytes().splitlines())
-            write_image(self.image, system, self.engine_image, created, ahead())
-        write_note(note, self.image, system.root, self.stage)
-        prune(cache, time.time())
+        """Make and test the image; leave it in `scratch`."""
+        host = host_variables(self.environ)
+        self._fill_stage(host)
+        if not self.options.base:
+            self._make_base(host)
+        self._link_sources()
+        base = self._link_base()
+        self._engine("w", self._build_argv(base))
+        self._keep_compiled()
+        self._assemble()
+        prune(self.options.cache, time.time())
         self.show("running the test of the image")
         self._engine("a", self.options.runtime.test_argv(self.image.name, "jax"))
 
-    def _run_engine(self) -> Path | None:
-        """Make the engine's image; return the base system that it is built on, if that is our own."""
-        recipe, cache = self.recipe, self.options.cache
-        host = host_variables(self.environ)
-        self._fill_stage(host)
-        base = None if self.options.base else self._own_base(host)
-        # The engine writes the addresses of base and files into the image: short ones, from a
-        # folder of links.
-        for name in ("containers", "jaxsif", "LICENSE"):
-            (self.scratch / name).symlink_to(recipe.root / name)
-        (self.scratch / _UNCHANGED).symlink_to(self.stage / _UNCHANGED)
-        self._engine("w", self._build_argv(base))
-        for folder in (self.stage / "compiled").iterdir():
-            folder.replace(cache / "compiled" / folder.name)
-        return base
-
     def _fill_stage(self, host: Mapping[str, str]) -> None:
-        for folder in (
-            self.stage / "cache",
-            self.stage / "compiled",
-            self.options.cache / "compiled",
-        ):
-            folder.mkdir(exist_ok=True)
+        """Put what %post reads and writes into `stage`."""
+        for name in ("cache", "compiled"):
+            (self.stage / name).mkdir()
         for name in ("uv", _UNCHANGED):
             (self.stage / name).touch()
         write_settings(self.stage, host)
         shutil.copyfile(self.recipe.lock, self.stage / "lock.txt")
         shutil.copyfile(self.recipe.root / "containers/compile.py", self.stage / "compile.py")
 
-    def _own_base(self, host: Mapping[str, str]) -> Path:
-        """The base system of the flavour's packages, from the cache or made now."""
+    def _make_base(self, host: Mapping[str, str]) -> None:
+        """Make the base system of the flavour's packages, unless the cache has it."""
+        if self.own_base.exists():
+            self.own_base.touch()
+            return
         packages, block = self.recipe.packages, self.recipe.block
-        base = base_path(packages, block, self.options.cache)
-        if base.exists():
-            base.touch()
-        else:
-            with self._wheels_beside(host):
-                make_base(base, packages, block, self.environ, self.show)
-        return base
+        with self._wheels_beside(host):
+            make_base(self.own_base, packages, block, self.environ, self.show)
 
-    def _build_argv(self, base: Path | None) -> tuple[str, ...]:
+    @contextmanager
+    def _wheels_beside(self, host: Mapping[str, str]) -> Iterator[None]:
+        """Download and unpack the locked wheels into the cache while the body of the `with` makes
+        the base system.
+
+        Nothing of it is needed but the cache; whatever is wrong with a wheel, the build itself will
+        say.
+        """
+        argv = [str(find_uv(self.environ)), "pip", "install", "--quiet", "--no-deps"]
+        argv += ["--require-hashes", "--no-build", "--link-mode=hardlink"]
+        argv += [f"--target={self.stage / 'wheels'}", f"--requirements={self.recipe.lock}"]
+        # For the image's Python and system, whatever this host has.
+        argv += ["--python-version=3.13", f"--python-platform={self.recipe.machine}-manylinux_2_28"]
+        environ = {**self.environ, **host, "UV_CACHE_DIR": str(self.options.cache / "uv")}
+        with process.beside(argv, environ, str(self.options.cache / "wheels.log")) as wait:
+            yield
+            self.show("waiting for the wheels")
+            wait()
+
+    def _link_sources(self) -> None:
+        """Link the files of %files, and the list of `_UNCHANGED`, into `scratch`: the engine writes
+        the addresses that it is given into the image, and these are the same for every host.
+        """
+        for name in ("containers", "jaxsif", "LICENSE"):
+            (self.scratch / name).symlink_to(self.recipe.root / name)
+        (self.scratch / _UNCHANGED).symlink_to(self.stage / _UNCHANGED)
+
+    def _link_base(self) -> tuple[str, str]:
+        """Return Bootstrap and From of the definition file, and link a local base into `scratch`;
+        raises JaxsifError for a file that is no image.
+        """
+        agent, separator, source = (self.options.base or str(self.own_base)).partition("://")
+        if separator:
+            return agent, source
+        image = Path(agent).resolve()
+        if not image.is_dir():
+            open_image(str(image), "--base").close()  # the engine would wait for a FIFO
+        (self.scratch / image.name).symlink_to(image)
+        return "localimage", image.name
+
+    def _build_argv(self, base: tuple[str, str]) -> tuple[str, ...]:
+        """Return what has the engine build on `base`, which is Bootstrap and From."""
         recipe = self.recipe
-        bootstrap, source = self._base_arguments(base)
         arguments = {
-            **dict(recipe.arguments),
-            "BOOTSTRAP": bootstrap,
-            "FROM": source,
+            **recipe.arguments,
+            "BOOTSTRAP": base[0],
+            "FROM": base[1],
             "JAX_VERSION": recipe.jax_version,
             "CUDA_VERSION": recipe.cuda_version,
             "CUDNN_VERSION": recipe.version("cudnn"),
@@ -188,8 +210,6 @@ class _Build:
             "REVISION": self.revision.commit,
             "CREATED": self.revision.date,
         }
-        # Labels in place of the engine's own; the finished image is tested.
-        options = ["--force", "--notest"]
         binds = [
             f"{self.stage}:{BUILD_FOLDER}",
             f"{self.options.cache}:{CACHE_FOLDER}",
@@ -197,16 +217,36 @@ class _Build:
         ]
         # One compressor a core; mksquashfs takes one core from the engine otherwise.
         squashfs = [*MKSQUASHFS, "-b", recipe.block, "-processors", str(os.cpu_count() or 1)]
-        if base:
+        if not self.options.base:
             squashfs += ["-ef", _UNCHANGED]
-        options += ["--mksquashfs-args", " ".join(squashfs)]
+        # Labels in place of the engine's own; the finished image is tested.
+        options = ("--force", "--notest", "--mksquashfs-args", " ".join(squashfs))
         definition = str(recipe.definition.relative_to(recipe.root))
         return self.options.runtime.build_argv(
             self.engine_image.name, definition, binds, arguments, options
         )
 
+    def _keep_compiled(self) -> None:
+        """Move what %post has compiled into the cache."""
+        kept = self.options.cache / "compiled"
+        kept.mkdir(exist_ok=True)
+        for folder in (self.stage / "compiled").iterdir():
+            folder.replace(kept / folder.name)
+
+    def _assemble(self) -> None:
+        """Write the image: the engine's, with the files of the base and of the cache."""
+        cache, block, created = self.options.cache, self.recipe.block, self.revision.created
+        system = read_system(self.engine_image)
+        packed = pack_parts(system.root, cache, block, self.stage)
+        self.show(f"compressed {packed} parts, writing the image")
+        add_parts(system.root, cache, block, created)
+        if not self.options.base:
+            unchanged = (self.stage / _UNCHANGED).read_bytes().splitlines()
+            add_base(system.root, self.own_base, unchanged)
+        write_image(self.image, system, self.engine_image, created)
+
     def _engine(self, mode: str, argv: Sequence[str]) -> None:
-        """Run the engine in `scratch`; raises HostError with the end of what it said if it fails."""
+        """Run the engine in `scratch`; raises HostError with the end of its log if it fails."""
         environ = {
             **self.environ,
             "APPTAINER_TMPDIR": self.system,
@@ -217,87 +257,28 @@ class _Build:
             argv, environ, str(log), str(self.scratch), self._progress, mode
         )
         if status:
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
-            name = self.recipe.name
             raise HostError(
-                f"the build of {name} failed:",
+                f"the build of {self.recipe.name} failed:",
                 str(log),
                 "correct what it names, and run it again",
-                tail,
+                end_of(log, 10),
             )
 
-    @contextmanager
-    def _wheels_beside(self, host: Mapping[str, str]) -> Iterator[None]:
-        """Download and unpack the locked wheels into the cache while the body of the `with` makes
-        the base system.
-
-        Nothing of it is needed but the cache; whatever is wrong with a wheel, the build itself will
-        say.
-        """
-        target = self.options.cache / "uv"
-        argv = [
-            str(find_uv(self.environ)),
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--require-hashes",
-            "--no-build",
-        ]
-        argv += [
-            "--link-mode=hardlink",
-            f"--target={self.stage / 'wheels'}",
-            f"--requirements={self.recipe.lock}",
-        ]
-        # For the image's Python and system, whatever this host has.
-        argv += ["--python-version=3.13", f"--python-platform={self.recipe.machine}-manylinux_2_28"]
-        settings = {**host, "UV_CACHE_DIR": str(target)}
-        with process.beside(
-            argv, {**self.environ, **settings}, str(self.options.cache / "wheels.log")
-        ) as wait:
-            yield
-            self.show("waiting for the wheels")
-            wait()
-
-    def _base_arguments(self, base: Path | None) -> tuple[str, str]:
-        """Bootstrap and From of the definition file."""
-        agent, separator, source = str(base or self.options.base).partition("://")
-        if separator:
-            return agent, source
-        image = Path(agent).resolve()
-        if not image.is_dir():
-            open_image(str(image), "--base").close()  # the engine would wait for a FIFO
-        (self.scratch / image.name).symlink_to(image)
-        return "localimage", image.name
-
     def _progress(self, line: str) -> None:
-        """Of the engine's many lines, those that begin a stage or complain."""
+        """Show those of the engine's many lines that begin a stage or complain."""
         if line.startswith("INFO:"):
             text = line[5:].strip()
             if not text.startswith(_UNSAID):
-                self.show(text[0].lower() + text[1:])
+                self.show(text[:1].lower() + text[1:])
         elif (
             line.startswith(("WARNING:", "ERROR:", "FATAL:")) and "While bind mounting" not in line
         ):
             self.show(line)
 
 
-# Lines of the engine that tell a person nothing, or worry them without need.
-_UNSAID = (
-    "User not listed",
-    "The %post section",
-    "Copying",
-    "Non-gzip squashfs",
-    "Build complete",
-    "Adding ",
-    "fuse2fs",
-    "gocryptfs",
-)
-
-
 def find_uv(environ: Mapping[str, str]) -> Path:
-    """uv's executable: the launcher's own, the one beside this Python, or that on the PATH; raises
-    HostError.
+    """Return uv's executable: the launcher's own, the one beside this Python, or that on the PATH;
+    raises HostError.
     """
     own = os.path.join(LIBRARY, "bin")  # lib/bin of an installation
     path = os.pathsep.join([own, os.path.dirname(sys.executable), environ.get("PATH", os.defpath)])

@@ -5,6 +5,7 @@ and to forget.
 from __future__ import annotations
 
 import ast
+import os
 import shlex
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from jaxsif import process
 
-BUILD_FOLDER = "/mnt"  # where a build sees the folder that `write_settings` fills
+BUILD_FOLDER = "/mnt"  # where a build, or a command for a layer, sees its scratch folder
 CACHE_FOLDER = f"{BUILD_FOLDER}/cache"  # where it sees the cache
 # Where Debian, Fedora and SUSE keep the bundle, unless a variable names another.
 _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -24,16 +25,8 @@ _CA_BUNDLES = (
     "/etc/ssl/ca-bundle.pem",
 )
 _PASSED_ON = (
-    *(
-        "http_proxy",
-        "https_proxy",
-        "no_proxy",
-        "all_proxy",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "ALL_PROXY",
-    ),
+    *("http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"),
     *("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INSECURE_HOST"),
 )
 # pip's setting -> uv's variable
@@ -41,18 +34,24 @@ _PIP_SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
 
 
 def host_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Proxies, package indexes and certificates of this host, as variables of uv and of most other
-    programs.
+    """Return proxies, package indexes and certificates of this host, as variables of uv and of most
+    other programs.
     """
-    variables = {name: environ[name] for name in _PASSED_ON if name in environ}
-    for name, value in _read_pip_settings().items():
-        variables.setdefault(name, value)
-    candidates = [environ.get(name, "") for name in _CA_VARIABLES] + list(_CA_BUNDLES)
-    bundle = next((path for path in candidates if path and Path(path).is_file()), None)
-    if bundle:
-        variables["SSL_CERT_FILE"] = bundle
-    variables["UV_NO_CONFIG"] = "1"
-    return variables
+    named = {name: environ[name] for name in _PASSED_ON if name in environ}
+    variables = {**_read_pip_settings(), **named, "UV_NO_CONFIG": "1"}
+    candidates = [*(environ.get(name, "") for name in _CA_VARIABLES), *_CA_BUNDLES]
+    bundle = next(filter(os.path.isfile, candidates), "")
+    return {**variables, "SSL_CERT_FILE": bundle} if bundle else variables
+
+
+def copy_certificates(host: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Copy the certificate bundle into `folder`, which a container sees as BUILD_FOLDER; return
+    `host`, what `host_variables` found, with the bundle's path there.
+    """
+    if "SSL_CERT_FILE" not in host:
+        return dict(host)
+    shutil.copyfile(host["SSL_CERT_FILE"], folder / "ca.pem")
+    return {**host, "SSL_CERT_FILE": f"{BUILD_FOLDER}/ca.pem"}
 
 
 def write_settings(folder: Path, host: Mapping[str, str]) -> None:
@@ -60,61 +59,50 @@ def write_settings(folder: Path, host: Mapping[str, str]) -> None:
 
     `host` is what `host_variables` found.
     """
-    variables = dict(host)
-    if "SSL_CERT_FILE" in variables:
-        shutil.copyfile(variables["SSL_CERT_FILE"], folder / "ca.pem")
-        variables["SSL_CERT_FILE"] = f"{BUILD_FOLDER}/ca.pem"
-    variables["UV_CACHE_DIR"] = f"{CACHE_FOLDER}/uv"
-    variables["UV_LINK_MODE"] = "symlink"  # until `assemble` puts the files in their places
+    # Links, until `assemble` puts the files in their places.
+    places = {"UV_CACHE_DIR": f"{CACHE_FOLDER}/uv", "UV_LINK_MODE": "symlink"}
+    variables = {**copy_certificates(host, folder), **places}
     text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     (folder / "settings.sh").write_text(text)
 
 
 def _read_pip_settings() -> dict[str, str]:
-    """pip's own index settings in uv's words; indexes in folders of this host cannot be reached
-    from a build.
+    """Return pip's own index settings as variables of uv, without indexes in folders of this host,
+    which a build cannot reach.
     """
-    try:
-        listing = process.output(sys.executable, "-m", "pip", "config", "list")
-    except (OSError, subprocess.CalledProcessError):
-        return {}  # no pip here, so no settings of it
     settings = {}
-    for line in listing.splitlines():
+    for line in _output(sys.executable, "-m", "pip", "config", "list").splitlines():
         key, _, quoted = line.partition("=")
-        variable = _PIP_SETTINGS.get(key.rsplit(".", 1)[-1])
-        if not variable:
-            continue
-        # pip prints Python literals: many indexes come as 'https://a\\nhttps://b'.
-        urls = [url for url in ast.literal_eval(quoted).split() if not url.startswith("file:")]
-        if urls:
-            settings[variable] = " ".join(urls)
+        setting = key.rpartition(".")[2]
+        if setting in _PIP_SETTINGS:
+            # pip prints Python literals: many indexes come as 'https://a\\nhttps://b'.
+            urls = [url for url in ast.literal_eval(quoted).split() if not url.startswith("file:")]
+            if urls:
+                settings[_PIP_SETTINGS[setting]] = " ".join(urls)
     return settings
 
 
 def apt_mirror() -> str | None:
-    """The Debian mirror that this host's own apt uses; None where it uses none."""
+    """Return the Debian mirror that this host's own apt uses; None where it uses none."""
     wanted = ["Identifier: Packages", "Origin: Debian", "Label: Debian", "Component: main"]
-    found = _apt_output("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()
+    found = _output("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()
     return found[0].rstrip("/") if found else None
 
 
 def apt_settings() -> str:
-    """How this host's apt fetches (proxies, certificates, checks of dates), as apt.conf text."""
-    kept = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::Retries")
-    return "".join(
-        f"{line}\n"
-        for line in _apt_output("apt-config", "dump").splitlines()
-        if line.startswith(kept)
-    )
-
-
-def _apt_output(*argv: str) -> str:
-    """Standard output of a command of apt's; '' on a host without apt, or one whose apt tells
-    nothing.
+    """Return how this host's apt fetches (proxies, certificates, checks of dates), as apt.conf
+    text.
     """
-    if not shutil.which(argv[0]):
-        return ""
+    kept = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::Retries")
+    lines = _output("apt-config", "dump").splitlines(keepends=True)
+    return "".join(line for line in lines if line.startswith(kept))
+
+
+def _output(*argv: str) -> str:
+    """Return the standard output of a command; '' on a host that does not have it, or where it
+    fails.
+    """
     try:
         return process.output(*argv)
-    except subprocess.CalledProcessError:
+    except (OSError, subprocess.CalledProcessError):
         return ""

@@ -4,8 +4,9 @@ resolves it.
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,10 +38,8 @@ class Lock(NamedTuple):
 
 
 def select_flavours(root: Path, flavour: str | None) -> list[str]:
-    """`flavour`, or all of them; raises JaxsifError for one that does not say what it wants."""
-    if flavour:
-        check_flavour(root, flavour)
-    flavours = [flavour] if flavour else read_flavours(root)
+    """Return `flavour`, or all of them; raises JaxsifError for one without a list of wishes."""
+    flavours = [check_flavour(root, flavour)] if flavour else read_flavours(root)
     for name in flavours:
         wanted = root / f"containers/locks/{name}.in"
         if not wanted.exists():
@@ -58,66 +57,54 @@ def resolve_locks(
     environ: Mapping[str, str],
 ) -> list[Lock]:
     """Resolve them all and write nothing; raises JaxsifError where one cannot be resolved."""
-    with tempfile.TemporaryDirectory(prefix="jaxsif-lock-") as scratch:
-        return [
-            _resolve(root, flavour, platform, options, Path(scratch), environ)
-            for flavour in flavours
-            for platform in platforms
-        ]
+    uv = str(find_uv(environ))
+    # uv would look for the Python to resolve for, and need not have it.
+    settings = {**environ, **host_variables(environ), "UV_PYTHON_DOWNLOADS": "never"}
+    locks = []
+    for flavour, platform in itertools.product(flavours, platforms):
+        argv = [uv, *_compile_options(flavour, platform, options)]
+        locks.append(_resolve(lock_path(root, flavour, platform), root, flavour, argv, settings))
+    return locks
 
 
 def _resolve(
-    root: Path,
-    flavour: str,
-    platform: str,
-    options: LockOptions,
-    scratch: Path,
-    environ: Mapping[str, str],
+    path: Path, root: Path, flavour: str, argv: Sequence[str], environ: Mapping[str, str]
 ) -> Lock:
-    path = lock_path(root, flavour, platform)
-    copy = scratch / path.name
-    if path.exists():
-        shutil.copyfile(path, copy)  # what uv finds here, it keeps
-    status = process.run_logged(
-        _uv_argv(find_uv(environ), flavour, platform, options, copy),
-        # It would look for the Python to resolve for, and need not have it.
-        {**environ, **host_variables(environ), "UV_PYTHON_DOWNLOADS": "never"},
-        str(scratch / "log"),
-        str(root),
-        lambda _line: None,
-    )
-    if status:
-        said = (scratch / "log").read_text(errors="replace").strip()
-        wanted = str(path.parent / f"{flavour}.in")
-        raise HostError(
-            f"cannot resolve {path.name}:",
-            wanted,
-            "correct what it names; no lock was changed",
-            said,
-        )
-    return Lock(path, path.read_text() if path.exists() else "", copy.read_text())
+    """Resolve the lock at `path`; raises HostError with all that uv said."""
+    wanted = f"containers/locks/{flavour}.in"
+    old = path.read_text() if path.exists() else ""
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="jaxsif-lock-") as scratch:
+        copy, log = Path(scratch, path.name), os.path.join(scratch, "log")
+        copy.write_text(old)  # what uv finds here, it keeps
+        argv = [*argv, "--output-file", str(copy), wanted]
+        if process.run_logged(argv, environ, log, str(root), lines.append):
+            raise HostError(
+                f"cannot resolve {path.name}:",
+                str(root / wanted),
+                "correct what it names; no lock was changed",
+                "\n".join(lines).strip(),
+            )
+        return Lock(path, old, copy.read_text())
 
 
-def _uv_argv(
-    uv: Path, flavour: str, platform: str, options: LockOptions, output: Path
-) -> list[str]:
-    argv = [str(uv), "pip", "compile", "--quiet", "--generate-hashes", "--only-binary", ":all:"]
+def _compile_options(flavour: str, platform: str, options: LockOptions) -> list[str]:
+    argv = ["pip", "compile", "--quiet", "--generate-hashes", "--only-binary", ":all:"]
     argv += ["--python-version", options.python, "--python-platform", f"{platform}-manylinux_2_28"]
-    # Neither paths nor indexes of this host stand in a lock.
+    # A lock names neither paths nor indexes of this host.
     argv += ["--no-emit-index-url", "--custom-compile-command", f"make lock FLAVOUR={flavour}"]
     argv += ["--upgrade"] if options.upgrade else []
     argv += ["--upgrade-package", f"jax=={options.jax}"] if options.jax else []
-    return [*argv, "--output-file", str(output), f"containers/locks/{flavour}.in"]
+    return argv
 
 
 def write_locks(locks: Sequence[Lock]) -> None:
     """Write the changed ones beside their places, then rename them."""
-    changed = [lock for lock in locks if lock.new != lock.old]
-    partial = [lock.path.with_suffix(".txt.new") for lock in changed]
+    partial = {lock.path.with_suffix(".txt.new"): lock for lock in locks if lock.new != lock.old}
     try:
-        for lock, path in zip(changed, partial):
+        for path, lock in partial.items():
             path.write_text(lock.new)
-        for lock, path in zip(changed, partial):
+        for path, lock in partial.items():
             path.replace(lock.path)
     finally:
         for path in partial:
@@ -125,18 +112,15 @@ def write_locks(locks: Sequence[Lock]) -> None:
 
 
 def read_pins(text: str) -> list[tuple[str, str]]:
-    """Each package with its version; a package whose version depends on the Python has several."""
+    """Return each package with its version; a package whose version depends on the Python has
+    several.
+    """
     return re.findall(r"^([A-Za-z0-9][\w.-]*)==(\S+)", text, re.MULTILINE)
 
 
-def parse_lock(text: str) -> dict[str, str]:
-    """Package -> version."""
-    return dict(read_pins(text))
-
-
 def render_changes(lock: Lock) -> Iterator[str]:
-    """A line for each package that is new, gone or of another version."""
-    old, new = parse_lock(lock.old), parse_lock(lock.new)
+    """Yield a line for each package that is new, gone or of another version."""
+    old, new = dict(read_pins(lock.old)), dict(read_pins(lock.new))
     for name in sorted({*old, *new}):
         if name not in old:
             yield f"added    {name} {new[name]}"
@@ -149,12 +133,13 @@ def render_changes(lock: Lock) -> Iterator[str]:
 
 
 def render_drivers(root: Path, flavours: Sequence[str], locks: Sequence[Lock]) -> Iterator[str]:
-    """A table: flavour, JAX, and the driver that the host must have at least."""
+    """Yield a table: flavour, JAX, and the driver that the host must have at least."""
     yield f"{'flavour':<10} {'JAX':<12} driver of the host"
     for flavour in flavours:
         own = {lock_path(root, flavour, platform) for platform in PLATFORMS}
-        versions = {parse_lock(lock.new).get("jax", "none") for lock in locks if lock.path in own}
-        driver = dict(parse_arguments(root / f"containers/flavours/{flavour}.args")).get(
-            "MIN_DRIVER"
-        )
-        yield f"{flavour:<10} {', '.join(sorted(versions)):<12} {f'{driver} or newer' if driver else 'none'}"
+        versions = {
+            dict(read_pins(lock.new)).get("jax", "none") for lock in locks if lock.path in own
+        }
+        arguments = parse_arguments(root / f"containers/flavours/{flavour}.args")
+        driver = f"{arguments['MIN_DRIVER']} or newer" if "MIN_DRIVER" in arguments else "none"
+        yield f"{flavour:<10} {', '.join(sorted(versions)):<12} {driver}"

@@ -1,5 +1,5 @@
 """What an image is made of: definition file, flavour, lock; and the digest that tells whether it
-must be made anew.
+must be built again.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ class Recipe:
 
     root: Path  # a checkout or an installation
     flavour: str  # cpu, cuda12, …
-    arguments: tuple[tuple[str, str], ...]  # build arguments of containers/flavours/<flavour>.args
+    arguments: Mapping[str, str]  # build arguments of containers/flavours/<flavour>.args
     jax_version: str  # as locked
     machine: str = "x86_64"  # x86_64, aarch64
 
@@ -45,18 +46,19 @@ class Recipe:
     @property
     def block(self) -> str:
         """The block size of the image's squashfs, as mksquashfs takes it."""
-        return dict(self.arguments).get("BLOCK", "128K")
+        return self.arguments.get("BLOCK", "128K")
 
     def version(self, package: str) -> str:
-        """Of a locked package of NVIDIA's, such as cuda-runtime; 'none' in a flavour without."""
-        found = re.search(
-            rf"^nvidia-{package}(?:-cu\d+)?==([\d.]+)", self.lock.read_text(), re.MULTILINE
-        )
+        """Return the version of a locked package of NVIDIA's, such as cuda-runtime; 'none' in a
+        flavour without.
+        """
+        pattern = rf"(?m)^nvidia-{package}(?:-cu\d+)?==([\d.]+)"
+        found = re.search(pattern, self.lock.read_text())
         return found[1] if found else "none"
 
     @property
     def cuda_version(self) -> str:
-        """Of the locked CUDA runtime, such as 12.9; 'none' in a flavour without."""
+        """The version of the locked CUDA runtime, such as 12.9; 'none' in a flavour without."""
         return ".".join(self.version("cuda-runtime").split(".")[:2])
 
     @property
@@ -64,43 +66,32 @@ class Recipe:
         """Debian packages of the base system, parted by blanks; raises JaxsifError if the flavour
         names none.
         """
-        packages = dict(self.arguments).get("PACKAGES")
-        if packages is None:
+        if "PACKAGES" not in self.arguments:
             raise JaxsifError(
                 f"flavour {self.flavour} names no packages",
                 str(self.flavour_file),
                 "PACKAGES=NAME NAME…",
             )
-        return packages
+        return self.arguments["PACKAGES"]
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """The files that the image is made of, a folder for all below it."""
-        folder = self.root / "containers"
-        scripts = folder / "check.py", folder / "compile.py", folder / "sbom.py"
-        return (
-            self.definition,
-            self.lock,
-            self.flavour_file,
-            *scripts,
-            self.root / "LICENSE",
-            self.task,
-        )
-
-    @property
-    def task(self) -> Path:
-        """The folder of the task shim."""
-        return self.root / "jaxsif/task"
+        """The files that the image is made of; at the end the folder of the task shim, for all
+        below it.
+        """
+        names = ("check.py", "compile.py", "sbom.py")
+        scripts = (self.root / "containers" / name for name in names)
+        others = (self.root / "LICENSE", self.root / "jaxsif/task")
+        return (self.definition, self.lock, self.flavour_file, *scripts, *others)
 
     def digest(self, *more: str) -> str:
-        """SHA-256 over every input's name and bytes and over `more`; raises JaxsifError for a
-        missing input.
+        """Return the SHA-256 over every input's name and bytes and over `more`; raises JaxsifError
+        for a missing input.
         """
         digest = hashlib.sha256()
-        task_files = [
-            path for path in sorted(self.task.rglob("*")) if path.suffix in (".py", ".sh")
-        ]
-        for path in (*self.inputs[:-1], *task_files):
+        *files, task = self.inputs
+        files += sorted(path for path in task.rglob("*") if path.suffix in (".py", ".sh"))
+        for path in files:
             try:
                 content = path.read_bytes()
             except OSError as error:
@@ -108,35 +99,35 @@ class Recipe:
                     f"cannot read {path}: {error.strerror}", "--source", _CHECKOUT
                 ) from error
             digest.update(f"{path.relative_to(self.root)} {len(content)}\n".encode() + content)
-        for text in more:
-            digest.update(f"{text}\n".encode())
+        digest.update("".join(f"{text}\n" for text in more).encode())
         return digest.hexdigest()
 
 
 def lock_path(root: Path, flavour: str, machine: str) -> Path:
-    """Where the lock of a flavour is, for x86_64 or aarch64."""
+    """Return where the lock of a flavour is, for x86_64 or aarch64."""
     suffix = "" if machine == "x86_64" else f"-{machine}"
     return root / f"containers/locks/{flavour}{suffix}.txt"
 
 
 def read_flavours(root: Path) -> list[str]:
-    """The names of all flavours; raises JaxsifError where there are none."""
+    """Return the names of all flavours; raises JaxsifError where there are none."""
     flavours = sorted(path.stem for path in (root / "containers/flavours").glob("*.args"))
     if not flavours:
         raise JaxsifError(f"no definition files in {root / 'containers'}", "--source", _CHECKOUT)
     return flavours
 
 
-def check_flavour(root: Path, flavour: str) -> None:
-    """Raise JaxsifError for an unknown flavour."""
+def check_flavour(root: Path, flavour: str) -> str:
+    """Return `flavour`; raises JaxsifError for an unknown one."""
     flavours = read_flavours(root)
     if flavour not in flavours:
         raise JaxsifError(f"no flavour {flavour}", "--flavour", "one of " + ", ".join(flavours))
+    return flavour
 
 
 def read_recipe(root: Path, flavour: str, machine: str = platform.machine()) -> Recipe:
-    """The recipe of `flavour` for a machine; raises JaxsifError for an unknown flavour or a lock
-    without JAX.
+    """Return the recipe of `flavour` for a machine; raises JaxsifError for an unknown flavour or a
+    lock without JAX.
     """
     check_flavour(root, flavour)
     arguments = parse_arguments(root / f"containers/flavours/{flavour}.args")
@@ -151,9 +142,11 @@ def read_recipe(root: Path, flavour: str, machine: str = platform.machine()) -> 
     return Recipe(root, flavour, arguments, version[1], machine)
 
 
-def parse_arguments(path: Path) -> tuple[tuple[str, str], ...]:
-    """NAME=VALUE on each line; empty lines and those that begin with # say nothing."""
-    arguments = []
+def parse_arguments(path: Path) -> dict[str, str]:
+    """Return NAME -> VALUE, from NAME=VALUE on each line; empty lines and those that begin with #
+    are skipped.
+    """
+    arguments = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             name, equals, value = line.partition("=")
@@ -161,5 +154,5 @@ def parse_arguments(path: Path) -> tuple[tuple[str, str], ...]:
                 raise JaxsifError(
                     f"not a build argument: {line!r}", f"{path}:{number}", "NAME=VALUE on each line"
                 )
-            arguments.append((name, value))
-    return tuple(arguments)
+            arguments[name] = value
+    return arguments

@@ -28,8 +28,8 @@ class Revision(NamedTuple):
 
 
 def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]) -> Revision:
-    """The revision of `inputs`, below `root`; SOURCE_DATE_EPOCH sets the time, as
-    reproducible-builds.org has it.
+    """Return the revision of `inputs`, below `root`; SOURCE_DATE_EPOCH sets the time, as
+    reproducible-builds.org has it. Raises JaxsifError for what is not a time.
     """
     paths = [str(path.relative_to(root)) for path in inputs]
     try:
@@ -37,13 +37,14 @@ def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]
         changes = _git(root, "status", "--porcelain", "--", *paths)
     except (OSError, subprocess.CalledProcessError):
         commit = time = changes = ""  # no git, no checkout, or a checkout without a commit
-    name = commit + ("-dirty" if changes else "") if commit else "unknown"
+    if commit and changes:
+        commit += "-dirty"
     wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"
     if not wanted.isdecimal() or int(wanted) >= 1 << 32:
         raise JaxsifError(
             f"not a time: {wanted}", "SOURCE_DATE_EPOCH", "seconds since 1970, below 4294967296"
         )
-    return Revision(name, int(wanted))
+    return Revision(commit or "unknown", int(wanted))
 
 
 def _git(root: Path, *arguments: str) -> str:

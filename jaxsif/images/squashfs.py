@@ -18,15 +18,8 @@ from jaxsif.foreign import open_file
 # Level 3 packs in about a third of level 6's time. The others are for `read`: metadata as they are,
 # a file's data in blocks of its own, one name a file.
 SQFSTAR = (
-    "-comp",
-    "zstd",
-    "-Xcompression-level",
-    "3",
-    "-noI",
-    "-noId",
-    "-no-fragments",
-    "-no-xattrs",
-    "-no-hardlinks",
+    *("-comp", "zstd", "-Xcompression-level", "3", "-noI", "-noId"),
+    *("-no-fragments", "-no-xattrs", "-no-hardlinks"),
 )
 MKSQUASHFS = (*SQFSTAR, "-no-exports")  # sqfstar makes no table of exports anyway
 
@@ -92,54 +85,52 @@ class Node:
             yield from child.walk()
 
 
+class FileSystem(NamedTuple):
+    """What `read` returns."""
+
+    root: Node
+    block_size: int
+
+
 class _Tree:
-    """The metadata of a file system, as the options leave them."""
+    """The metadata of a file system, as the options leave them.
+
+    All raise ValueError for what other options write, and struct.error or IndexError for a number
+    that leads out of its table.
+    """
 
     def __init__(self, path: str, offset: int) -> None:
-        self.path, self.offset = path, offset
+        self._path, self._offset = path, offset
         with open_file(path, "file system") as file:
             file.seek(offset)
             head = SUPERBLOCK.unpack(file.read(SUPERBLOCK.size))
-            magic, _, _, self.block_size, fragment_count, compressor = head[:6]
-            if (magic, fragment_count, compressor) != (MAGIC, 0, ZSTD):
-                raise _foreign(path)
-            self.root = head[11]
-            ids, inodes, directories, fragments = head[13], *head[15:18]
-            ends = (inodes, directories, fragments, ids)
-            fit = all(0 <= end - begin <= _MOST_TABLE for begin, end in zip(ends, ends[1:]))
-            if not fit or inodes > _MOST_FILE or self.block_size not in _BLOCK_SIZES:
-                raise _foreign(path)
+            magic, _, _, self._block_size, fragments, compressor, _, _, number_of_ids, *_ = head
+            self._root, _, ids, _, inodes, directories, fragment_table, _ = head[11:]
+            _require(magic == MAGIC and compressor == ZSTD and fragments == 0)
+            _require(self._block_size in _BLOCK_SIZES and inodes <= _MOST_FILE)
+            places = (inodes, directories, fragment_table, ids)
+            sizes = [end - begin for begin, end in zip(places, places[1:])]
+            _require(all(0 <= size <= _MOST_TABLE for size in sizes))
             file.seek(offset + inodes)
-            self._inodes = self._unpack(file.read(directories - inodes))
-            self._directories = self._unpack(file.read(fragments - directories))
-            # One block has 2048 ids; the table of blocks follows it. Each inode has one name, with
-            # our options, and a few where they were others: no tree grows without an end.
-            self._left = 4 * len(self._inodes)
-            self._ids = struct.unpack(
-                f"<{head[8]}I", self._unpack(file.read(ids - fragments))[: 4 * head[8]]
-            )
+            self._inodes, self._directories, id_table = (_unpack(file.read(size)) for size in sizes)
+        # One block has 2048 ids; the table of blocks follows it.
+        self._ids = struct.unpack(f"<{number_of_ids}I", id_table[: 4 * number_of_ids])
+        # Each inode has one name, with our options, and a few where they were others: no tree grows
+        # without an end.
+        self._left = 4 * len(self._inodes)
 
-    def _unpack(self, table: bytes) -> bytes:
-        blocks, position = [], 0
-        while position < len(table):
-            (header,) = struct.unpack_from("<H", table, position)
-            if not header & STORED:
-                raise _foreign(self.path)
-            size = header & ~STORED
-            blocks.append(table[position + 2 : position + 2 + size])
-            position += 2 + size
-        return b"".join(blocks)
+    def read(self) -> FileSystem:
+        """Return the whole tree."""
+        return FileSystem(self.node(self._root >> 16, self._root & 0xFFFF), self._block_size)
 
     def _take(self, size: int) -> None:
-        """Count bytes of inodes that are read; raise HostError for more than there can be."""
+        """Count bytes of inodes that are read."""
         self._left -= size
-        if self._left < 0:
-            raise _foreign(self.path)
+        _require(self._left >= 0)
 
     def node(self, block: int, offset: int, depth: int = 0) -> Node:
         """Return the node whose inode is there, with all below it."""
-        if depth > _DEEPEST:
-            raise _foreign(self.path)
+        _require(depth <= _DEEPEST)
         self._take(INODE.size)
         position = block // (CHUNK + 2) * CHUNK + offset
         type_, mode, uid, gid, mtime, _ = INODE.unpack_from(self._inodes, position)
@@ -165,10 +156,10 @@ class _Tree:
         else:
             start, node.size, node.sparse, *_ = LARGE_FILE.unpack_from(self._inodes, body)
             body += LARGE_FILE.size
-        count = -(-node.size // self.block_size)
+        count = -(-node.size // self._block_size)
         self._take(4 * count)
         blocks = struct.unpack_from(f"<{count}I", self._inodes, body)
-        node.data = Data(self.path, self.offset + start, blocks)
+        node.data = Data(self._path, self._offset + start, blocks)
 
     def _children(self, type_: int, body: int, depth: int) -> Iterator[tuple[bytes, Node]]:
         if type_ == DIRECTORY:
@@ -183,33 +174,33 @@ class _Tree:
             for _ in range(more + 1):
                 offset, _, _, length = ENTRY.unpack_from(self._directories, position)
                 position += ENTRY.size + length + 1
-                yield (
-                    self._directories[position - length - 1 : position],
-                    self.node(block, offset, depth),
-                )
+                name = self._directories[position - length - 1 : position]
+                yield name, self.node(block, offset, depth)
 
 
-def _foreign(path: str) -> HostError:
-    return HostError(
-        f"not a file system as jaxsif packs it: {path}",
-        "mksquashfs",
-        "remove the file, and build again",
-    )
+def _unpack(table: bytes) -> bytes:
+    """Return the metadata that blocks hold; raises ValueError for compressed ones."""
+    blocks, position = [], 0
+    while position < len(table):
+        (header,) = struct.unpack_from("<H", table, position)
+        _require(header & STORED)
+        begin = position + 2
+        position = begin + (header & ~STORED)
+        blocks.append(table[begin:position])
+    return b"".join(blocks)
 
 
-class FileSystem(NamedTuple):
-    """What `read` returns."""
-
-    root: Node
-    block_size: int
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError("not what jaxsif writes")
 
 
 def read(path: str, offset: int = 0) -> FileSystem:
-    """Return the file system that begins at `offset` of a file; raise HostError for one made with
+    """Return the file system that begins at `offset` of a file; raises HostError for one made with
     other options.
     """
     try:
-        tree = _Tree(path, offset)
-        return FileSystem(tree.node(tree.root >> 16, tree.root & 0xFFFF), tree.block_size)
-    except (struct.error, IndexError) as error:  # a number leads out of its table
-        raise _foreign(path) from error
+        return _Tree(path, offset).read()
+    except (ValueError, struct.error, IndexError) as error:
+        what = f"not a file system as jaxsif packs it: {path}"
+        raise HostError(what, "mksquashfs", "remove the file, and build again") from error

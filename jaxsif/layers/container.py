@@ -4,7 +4,9 @@ folder.
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,12 +14,12 @@ from typing import Any
 
 from jaxsif import process
 from jaxsif.builds.build import find_uv
-from jaxsif.builds.host_settings import host_variables
+from jaxsif.builds.host_settings import BUILD_FOLDER, copy_certificates, host_variables
 from jaxsif.errors import HostError
 from jaxsif.runtime import Runtime
 
-SEEN_AS = "/mnt"  # where commands in the container see the scratch folder
-NO_SPACE = ("No space left on device", "Disk quota exceeded")
+SEEN_AS = BUILD_FOLDER  # where commands in the container see the scratch folder
+_NO_SPACE = re.compile("No space left on device|Disk quota exceeded")
 
 
 class Container:
@@ -29,10 +31,7 @@ class Container:
         self, runtime: Runtime, image: str, scratch: Path, environ: Mapping[str, str]
     ) -> None:
         self.scratch = scratch
-        variables = host_variables(environ)
-        if "SSL_CERT_FILE" in variables:
-            shutil.copyfile(variables["SSL_CERT_FILE"], scratch / "ca.pem")
-            variables["SSL_CERT_FILE"] = f"{SEEN_AS}/ca.pem"
+        variables = copy_certificates(host_variables(environ), scratch)
         variables["UV_CACHE_DIR"] = f"{SEEN_AS}/cache"
         self._environ = {**environ, **runtime.environ(variables.items())}
         uv = find_uv(environ)
@@ -46,46 +45,46 @@ class Container:
         self._argv = runtime.exec_argv(image, binds, ())
 
     def run(self, *argv: str) -> tuple[int, list[str]]:
-        """The exit status of a command and the lines that it said; raises HostError when the disk
-        is full.
+        """Return the exit status of a command and the lines that it said; raises HostError when the
+        disk is full.
         """
-        lines: list[str] = []
-        log = str(self.scratch / "log")
-        status = process.run_logged(
-            [*self._argv, *argv], self._environ, log, str(self.scratch), lines.append
-        )
-        if status and any(word in line for word in NO_SPACE for line in lines):
-            raise no_space(self.scratch.parent, "set TMPDIR to a larger folder")
-        return status, lines
+        full = no_space(self.scratch.parent, "set TMPDIR to a larger folder")
+        return run([*self._argv, *argv], self._environ, self.scratch, full)
 
-    def check(self, what: str, *argv: str) -> list[str]:
-        """As `run`, for a command that must succeed."""
+    def check(self, what: str, *argv: str) -> None:
+        """Run a command; raises HostError unless it succeeds."""
         status, lines = self.run(*argv)
         if status:
             raise HostError(f"{what} failed:", "in the container", "see its messages", tail(lines))
-        return lines
 
     def ask(self, *argv: str, python: str = "python3") -> dict[str, Any]:
-        """The answer of inside.py."""
-        self.check(
-            "Python of the image",
-            python,
-            "-I",
-            f"{SEEN_AS}/inside.py",
-            *argv,
-            f"{SEEN_AS}/answer.json",
-        )
+        """Return the answer of inside.py."""
+        script = (f"{SEEN_AS}/inside.py", *argv, f"{SEEN_AS}/answer.json")
+        self.check("Python of the image", python, "-I", *script)
         answer: dict[str, Any] = json.loads((self.scratch / "answer.json").read_text())
         return answer
 
 
+def run(
+    argv: Sequence[str], environ: Mapping[str, str], folder: Path, full: HostError
+) -> tuple[int, list[str]]:
+    """Run a command in `folder`; return its exit status and the lines that it said. Raises `full`
+    when it failed for want of space.
+    """
+    lines: list[str] = []
+    status = process.run_logged(argv, environ, str(folder / "log"), str(folder), lines.append)
+    if status and _NO_SPACE.search("\n".join(lines)):
+        raise full
+    return status, lines
+
+
 def no_space(folder: Path, hint: str) -> HostError:
-    """The error of a full disk."""
+    """Return the error of a full disk."""
     return HostError(f"no space left in {folder}", "making the layer", hint)
 
 
 def tail(lines: Sequence[str]) -> str:
-    """The last lines that say something, of a program's error if it has one."""
-    said = [line for line in lines if line.strip()]
-    begin = next((index for index, line in enumerate(said) if line.startswith("error:")), 0)
-    return "\n".join(said[begin:][-12:])
+    """Return the last lines that say something, of a program's error if it has one."""
+    said = list(filter(str.strip, lines))
+    errors = list(itertools.dropwhile(lambda line: not line.startswith("error:"), said))
+    return "\n".join((errors or said)[-12:])

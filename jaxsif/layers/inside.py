@@ -1,9 +1,10 @@
 """What the image's own Python does for a layer; it runs in the container as a script, with the
 standard library alone.
 
-python inside.py describe FILE              write what the image has to FILE python inside.py finish
-TREE REPLACED FILE  compile the files below TREE, which will lie over the image's root, and
-                                            write what they would replace there to FILE
+python inside.py describe FILE              write what the image has to FILE
+python inside.py finish TREE REPLACED FILE  compile the files below TREE, which will lie over the
+                                            image's root, and write what they would replace there
+                                            to FILE
 """
 
 from __future__ import annotations
@@ -15,87 +16,90 @@ import os
 import re
 import sys
 import sysconfig
+from collections.abc import Iterable
 from importlib.metadata import Distribution, distributions
 from py_compile import PycInvalidationMode
 
 
 def normalize(name: str) -> str:
-    """The name of a package as indexes write it."""
+    """Return the name of a package as indexes write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def name_of(package: Distribution) -> str:
-    """A package's name; '' of a folder that only looks like one."""
-    return normalize(package.metadata["Name"] or "") if "Name" in package.metadata else ""
+def find_packages(folders: Iterable[str]) -> list[tuple[str, Distribution]]:
+    """Return the packages in some folders with their names; the first of two with one name is the
+    one that Python imports. A folder that only looks like a package has no name.
+    """
+    found = distributions(path=list(folders))
+    return [(normalize(one.metadata["Name"]), one) for one in found if "Name" in one.metadata]
 
 
 def describe() -> dict[str, object]:
-    """The image's Python, where packages go, and the packages that are there."""
-    # The first of two with one name is the one that Python imports.
-    found = [(name_of(one), one.version) for one in distributions() if name_of(one)]
+    """Return the image's Python, where packages go, and the packages that are there."""
+    schemes = ("purelib", "platlib", "scripts", "data")
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
         "executable": sys.executable,
-        "paths": {
-            name: os.path.realpath(sysconfig.get_path(name))
-            for name in ("purelib", "platlib", "scripts", "data")
-        },
-        "packages": dict(reversed(found)),
+        "paths": {name: os.path.realpath(sysconfig.get_path(name)) for name in schemes},
+        "packages": {name: one.version for name, one in reversed(find_packages(sys.path))},
     }
 
 
 def finish(tree: str, replaced: set[str]) -> dict[str, object]:
-    """Make the tree ready to be packed; tell the files of the image that it would hide, and those
-    that it must.
+    """Make the tree ready to be packed; return its packages, the files of the image that it would
+    hide, and those that it must hide.
     """
-    old = [one for one in distributions() if name_of(one) in replaced]
+    old = [one for name, one in find_packages(sys.path) if name in replaced]
     old_files = {path for one in old for path in files_of(one)}
-    site = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    new = list(distributions(path=[tree + path for path in site]))
+    site = {tree + os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    new = find_packages(site)
     hidden = [
-        [name_of(one), path]
-        for one in new
-        for path in (name[len(tree) :] for name in files_of(one))
+        (name, path)
+        for name, one in new
+        for path in files_of(one, tree)
         if path not in old_files and hides(tree, path)
     ]
-    gone = sorted({outermost(path, tree) for path in old_files if not os.path.lexists(tree + path)})
+    gone = find_gone(old_files, tree)
     for path in gone:
         os.makedirs(os.path.dirname(tree + path), exist_ok=True)
     compile_all(tree)
-    for folder, _, names in os.walk(tree):
-        os.chmod(folder, 0o755)
-        for name in names:
-            path = os.path.join(folder, name)
-            if not os.path.islink(path):
-                os.chmod(path, 0o755 if os.stat(path).st_mode & 0o100 else 0o644)
-    versions = {name_of(one): one.version for one in new}
+    versions = {name: one.version for name, one in new}
     return {"hidden": hidden, "gone": gone, "packages": dict(sorted(versions.items()))}
 
 
-def files_of(package: Distribution) -> list[str]:
-    """The files that a package's RECORD lists."""
-    return [os.path.normpath(str(package.locate_file(name))) for name in package.files or ()]
+def files_of(package: Distribution, tree: str = "") -> list[str]:
+    """Return the files that the RECORD of a package in `tree` lists, by their paths below it."""
+    files = map(package.locate_file, package.files or ())
+    return [os.path.normpath(str(path))[len(tree) :] for path in files]
 
 
 def hides(tree: str, path: str) -> bool:
-    """Whether a new file would replace another one of the image, or lie behind a link there."""
+    """Return whether a new file would replace another one of the image, or lie behind a link."""
+    folder = os.path.dirname(path)
     if not os.path.lexists(tree + path):
         return False
-    if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
+    if os.path.realpath(folder) != folder:
         return True
-    return os.path.lexists(path) and not (
-        os.path.isfile(path) and filecmp.cmp(tree + path, path, shallow=False)
-    )
+    same = os.path.isfile(path) and filecmp.cmp(tree + path, path, shallow=False)
+    return os.path.lexists(path) and not same
+
+
+def find_gone(paths: set[str], tree: str) -> list[str]:
+    """Return those of the paths that the tree does not have, of metadata the whole folder."""
+    return sorted({outermost(path, tree) for path in paths if not os.path.lexists(tree + path)})
 
 
 def outermost(path: str, tree: str) -> str:
-    """`path`, or the metadata folder that it is in: an empty one would still count as a package."""
+    """Return `path`, or the metadata folder that it is in: an empty one would still count as a
+    package.
+    """
     found = re.match(r"(.*/[^/]+\.(?:dist|egg)-info)/", path)
     return found[1] if found and not os.path.lexists(tree + found[1]) else path
 
 
 def compile_all(tree: str) -> None:
-    """Unchecked, as in the image: what is read-only need not be compared with its source.
+    """Compile all Python files, unchecked, as in the image: what is read-only need not be compared
+    with its source.
 
     Some packages carry templates with the names of Python files, so what cannot be compiled is left
     as it is.
@@ -111,7 +115,7 @@ def compile_all(tree: str) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Do what the first word says, and write the answer to the file that the last one names."""
+    """Execute the command of the first word, and write its answer to the file of the last one."""
     answer = describe() if argv[0] == "describe" else finish(argv[1], set(argv[2].split()))
     with open(argv[-1], "w") as file:
         json.dump(answer, file)

@@ -4,19 +4,18 @@ not at all.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxsif.builds.messages import Show, timed, when_full
 from jaxsif.errors import JaxsifError
 from jaxsif.layers.container import SEEN_AS, Container, no_space
 from jaxsif.layers.pack import find_mksquashfs, pack
@@ -26,8 +25,6 @@ from jaxsif.layers.store import Layer, find_image_key, find_image_state, layers_
 from jaxsif.runtime import Runtime
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-
-Show = Callable[[str], None]  # a line of progress, for people
 
 
 class Wanted(NamedTuple):
@@ -40,26 +37,22 @@ class Wanted(NamedTuple):
 
 def make_layer(
     wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[str, str], show: Show
-) -> Layer:
+) -> None:
     """Make the layer for `image`, in place of one of the same name; raises JaxsifError, and leaves
     that one then.
     """
-    begin = time.monotonic()
-
-    def show_timed(line: str) -> None:
-        show(f"{time.monotonic() - begin:6.1f} s  {line}")
-
+    show_timed = timed(show)
     mksquashfs = find_mksquashfs(runtime, environ)
     folder = Path(layers_folder(environ))
     folder.mkdir(parents=True, exist_ok=True)
     key, state = find_image_key(image, environ), find_image_state(image)
     if key.startswith("folder:"):
         show(
-            f"note: {image} is a folder, which has no digest: the layer is for whatever is at this path"
+            f"note: {image} is a folder, which has no digest: "
+            "the layer is for whatever is at this path"
         )
-    with _scratch(
-        environ.get("TMPDIR") or "/tmp", "jaxsif-", "set TMPDIR to a larger folder"
-    ) as scratch:
+    temporary = environ.get("TMPDIR") or "/tmp"
+    with _scratch(temporary, "jaxsif-", "set TMPDIR to a larger folder") as scratch:
         container = Container(runtime, image, scratch, environ)
         described, plan = _install(container, wanted, image, show_timed)
         show_timed("compiling")
@@ -82,15 +75,14 @@ def make_layer(
             )
             _put(layer, beside, folder)
     show_timed(f"layer {layer.name}: {len(layer.packages)} package(s), {layer.size / 1e6:.1f} MB")
-    return layer
 
 
 @contextmanager
 def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
-    """A folder in `place` that is removed at the end, however that comes; a full disk is told with
-    `hint`.
+    """Yield a folder in `place` that is removed at the end, however that comes; raises HostError
+    with `hint` for a full disk.
     """
-    try:
+    with when_full(no_space(Path(place), hint)):
         folder = tempfile.mkdtemp(prefix=prefix, dir=place)
         try:
             yield Path(folder)
@@ -99,16 +91,14 @@ def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
             signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
             shutil.rmtree(folder)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise no_space(Path(place), hint) from error
-        raise
 
 
 def _install(
     container: Container, wanted: Wanted, image: str, show: Show
 ) -> tuple[dict[str, Any], Plan]:
-    """Install what the image lacks below scratch/tree, as it will lie over the image's root."""
+    """Install what the image lacks below scratch/tree, as it will lie over the image's root; return
+    what the image has, and what was installed.
+    """
     described = container.ask("describe")
     show(f"resolving {len(wanted.requirements)} requirement(s) against {os.path.basename(image)}")
     write_requirements(wanted.requirements, container.scratch, SEEN_AS)
@@ -120,27 +110,21 @@ def _install(
             "no layer is needed for that",
         )
     show(f"installing {len(plan.install)} package(s)")
-    (container.scratch / "install.txt").write_text(
-        "".join(f"{one}\n" for one in plan.install.values())
-    )
-    options = [
-        "--no-deps",
-        "--prefix",
-        f"{SEEN_AS}/prefix",
-        "--requirements",
-        f"{SEEN_AS}/install.txt",
-    ]
-    container.check("uv", *uv_install(described), *options, "--constraint", f"{SEEN_AS}/hashes.txt")
+    (container.scratch / "install.txt").write_text("\n".join(plan.install.values()))
+    files = [f"--requirements={SEEN_AS}/install.txt", f"--constraint={SEEN_AS}/hashes.txt"]
+    container.check("uv", *uv_install(described), "--no-deps", f"--prefix={SEEN_AS}/prefix", *files)
     _arrange(container.scratch / "prefix", container.scratch / "tree", described["paths"])
     return described, plan
 
 
 def _arrange(prefix: Path, tree: Path, paths: Mapping[str, str]) -> None:
     """Move what uv installed to where the image's Python has such files."""
-    places = [*((site, paths["purelib"]) for site in prefix.glob("lib/python*/site-packages"))]
-    places += [(site, paths["platlib"]) for site in prefix.glob("lib64/python*/site-packages")]
-    places.append((prefix / "bin", paths["scripts"]))
-    for source, path in places:
+    places = {
+        **dict.fromkeys(prefix.glob("lib/python*/site-packages"), paths["purelib"]),
+        **dict.fromkeys(prefix.glob("lib64/python*/site-packages"), paths["platlib"]),
+        prefix / "bin": paths["scripts"],
+    }
+    for source, path in places.items():
         if source.is_dir():
             target = tree / path.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""What is wanted in a layer: lines as in pip's requirement files, kept as given, so that it can be
-made anew.
+"""What is wanted in a layer: lines as in pip's requirement files, kept as given, so that the layer
+can be made again.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from pathlib import Path
 
 from jaxsif.errors import JaxsifError
 
+_IN_FILE = "-r may be given several times; variables such as UV_DEFAULT_INDEX name an index"
+_AS_ARGUMENT = "PACKAGE, such as 'optax>=0.2'"
+
 
 def read_requirements(files: Sequence[str], packages: Sequence[str]) -> tuple[str, ...]:
-    """The requirements of files and of the command line; raises JaxsifError for other lines, and
-    where none is.
+    """Return the requirements of files and of the command line; raises JaxsifError for other lines,
+    and where none is.
     """
-    found = [one for path in files for one in _read_file(Path(path))]
-    found += [_absolute(one, Path()) for one in packages]
-    for one in packages:
-        if one.startswith("-"):
-            raise JaxsifError(
-                f"not a requirement: {one}", "the command line", "PACKAGE, such as 'optax>=0.2'"
-            )
+    found = [
+        _check(line, path.parent, str(path), _IN_FILE)
+        for path in map(Path, files)
+        for line in _read_lines(path)
+    ]
+    found += [_check(one, Path(), "the command line", _AS_ARGUMENT) for one in packages]
     if not found:
         raise JaxsifError(
             "no requirements", ", ".join(files) or "the command line", "name packages, or -r FILE"
@@ -29,44 +31,41 @@ def read_requirements(files: Sequence[str], packages: Sequence[str]) -> tuple[st
     return tuple(dict.fromkeys(found))
 
 
-def _read_file(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
+    """Return the lines of a requirement file, without comments; raises JaxsifError."""
     try:
-        text = path.read_text()
+        text = path.read_text().replace("\\\n", " ")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise JaxsifError(
             f"cannot read requirements {path}: {reason}", "-r", "check its path"
         ) from error
-    found = []
-    for line in text.replace("\\\n", " ").splitlines():
-        one = " ".join((" " + line).split(" #")[0].split())
-        if one.startswith("-"):
-            raise JaxsifError(
-                f"not a requirement: {one}",
-                str(path),
-                "-r may be given several times; variables such as UV_DEFAULT_INDEX name an index",
-            )
-        if one:
-            found.append(_absolute(one, path.parent))
-    return found
+    lines = (" ".join(f" {line}".partition(" #")[0].split()) for line in text.splitlines())
+    return list(filter(None, lines))
 
 
-def _absolute(requirement: str, folder: Path) -> str:
-    """Paths of wheels from the root, so that they hold anywhere."""
-    if requirement.endswith(".whl") and "://" not in requirement:
-        return str((folder / requirement).resolve())
-    return requirement
+def _check(requirement: str, folder: Path, where: str, hint: str) -> str:
+    """Return a requirement, with the path of a wheel from the root, so that it holds anywhere;
+    raises JaxsifError for an option.
+    """
+    if requirement.startswith("-"):
+        raise JaxsifError(f"not a requirement: {requirement}", where, hint)
+    return str((folder / requirement).resolve()) if _is_wheel(requirement) else requirement
+
+
+def _is_wheel(requirement: str) -> bool:
+    return requirement.endswith(".whl") and "://" not in requirement
 
 
 def write_requirements(requirements: Sequence[str], folder: Path, seen_as: str) -> None:
     """Write requirements.txt, and hashes.txt with those that have hashes, into `folder`; wheels are
-    copied beside.
+    copied beside. Raises JaxsifError for a wheel that is not there.
 
     `seen_as` is the folder's path in the container.
     """
     lines = []
     for one in requirements:
-        if one.endswith(".whl") and "://" not in one:
+        if _is_wheel(one):
             wheel = Path(one)
             if not wheel.is_file():
                 raise JaxsifError(f"wheel not found: {wheel}", "requirements", "check its path")

@@ -2,7 +2,7 @@
 they fit the image.
 
 Each layer is NAME.json, which tells what it is and names its squashfs file beside it. The JSON is
-renamed into place last, so a layer is there whole or not at all. `jaxsif.layering` makes them.
+renamed into place last, so a layer is there whole or not at all. `jaxsif.layers.make` makes them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from jaxsif.foreign import parse_json, read_text
 from jaxsif.images.file import checksum, remembered, remembered_digest
 
 _MAGIC = b"hsqs"  # the first bytes of a squashfs file
-_LONGEST_NAME = 100  # letters; a file's name may have 255 bytes, with what is put behind it
-_MOST, _LONGEST = 10_000, 4096  # entries of a field, and characters of a text
+_LONGEST_NAME = 100  # letters; a file's name may have 255 bytes, with its suffix
+_NAME = f"[A-Za-z0-9][A-Za-z0-9_-]{{0,{_LONGEST_NAME - 1}}}"
+_MOST = 10_000  # entries of a field
+_PATH = "[^\0\ud800-\udc7f\udd00-\udfff]{0,4096}"  # the characters of a text that can be a path
 
 
 class Layer(NamedTuple):
@@ -40,34 +42,30 @@ class Layer(NamedTuple):
 
 
 def layers_folder(environ: Mapping[str, str]) -> str:
-    """The folder of this user's layers."""
+    """Return the folder of this user's layers."""
     data = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", "/"), ".local/share")
     return os.path.join(data, "jaxsif/layers")
 
 
 def check_name(name: str, source: str) -> str:
-    """`name`, unless it would be a bad name of a file; raises JaxsifError."""
-    if not _is_name(name):
+    """Return `name`; raises JaxsifError for what would be a bad name of a file."""
+    if not re.fullmatch(_NAME, name):
         hint = f"use up to {_LONGEST_NAME} letters, digits, - and _, such as my-layer"
         raise JaxsifError(f"not a name of a layer: {name[:_LONGEST_NAME]!r}", source, hint)
     return name
 
 
-def _is_name(name: str) -> bool:
-    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)) and len(name) <= _LONGEST_NAME
-
-
 def list_names(environ: Mapping[str, str]) -> list[str]:
-    """The names of this user's layers, sorted."""
-    folder = layers_folder(environ)
-    files = os.listdir(folder) if os.path.isdir(folder) else []
-    names = (name[: -len(".json")] for name in files if name.endswith(".json"))
-    return sorted(filter(_is_name, names))
+    """Return the names of this user's layers, sorted."""
+    from pathlib import Path
+
+    names = (path.stem for path in Path(layers_folder(environ)).glob("*.json"))
+    return sorted(name for name in names if re.fullmatch(_NAME, name))
 
 
 def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
-    """The layer called `name`; raises JaxsifError where there is none, and HostError where its JSON
-    is damaged.
+    """Return the layer called `name`; raises JaxsifError where there is none, and HostError where
+    its JSON is damaged.
     """
     path = os.path.join(layers_folder(environ), f"{check_name(name, source)}.json")
     try:
@@ -83,39 +81,33 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
 
 
 def _parse_layer(name: str, entry: Any) -> Layer:
-    """The layer of a JSON object; raises ValueError that names the field which is not as it must
-    be.
+    """Return the layer of a JSON object; raises ValueError that names the field which is not as it
+    must be.
     """
     if not isinstance(entry, dict):
         raise ValueError("it holds no object")
-    for field in Layer._fields:
+    for field, fits in _KINDS.items():
         if field not in entry:
             raise ValueError(f"it has no {field}")
-        if not _KINDS[field](entry[field]):
+        if not fits(entry[field]):
             raise ValueError(f"its {field} is not what it must be")
-    for field in entry:
-        if field not in Layer._fields:
-            raise ValueError(f"it has a field {field[:_LONGEST_NAME]!r}, which no layer has")
+    for field in sorted(entry.keys() - _KINDS):
+        raise ValueError(f"it has a field {field[:_LONGEST_NAME]!r}, which no layer has")
     if entry["name"] != name or not re.fullmatch(rf"{name}\.[0-9a-f]+\.sqfs", entry["file"]):
         raise ValueError(f"its name or file is not that of {name}")
-    sequences = {
-        field: tuple(entry[field]) for field in ("image_state", "requirements", "allow_replace")
-    }
+    sequences = {field: tuple(value) for field, value in entry.items() if isinstance(value, list)}
     return Layer(**{**entry, **sequences})
 
 
 def _is_text(value: Any) -> bool:
-    """Whether it is a text that can be a path: without NUL, and as bytes without a part of a
-    character.
+    """Return whether a value is a text that can be a path: without NUL, and as bytes without a part
+    of a character. The other surrogates stand for bytes that are no UTF-8.
     """
-    if not isinstance(value, str) or len(value) > _LONGEST or "\0" in value:
-        return False
-    # The others stand for bytes that are no UTF-8.
-    return not re.search("[\ud800-\udc7f\udd00-\udfff]", value)
+    return isinstance(value, str) and bool(re.fullmatch(_PATH, value))
 
 
 def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _is_state(value: Any) -> bool:
@@ -140,8 +132,8 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> str:
-    """What an image is known by: its digest, also after a copy; an unpacked one has none, and so
-    its path.
+    """Return what an image is known by: its digest, also after a copy; of an unpacked one, which
+    has none, its path.
     """
     if os.path.isdir(image):
         return f"folder:{os.path.realpath(image)}"
@@ -149,21 +141,23 @@ def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> 
 
 
 def find_image_state(image: str) -> tuple[int, int]:
-    """Size and time of change of an image's file."""
+    """Return size and time of change of an image's file."""
     status = os.stat(image)
     return status.st_size, status.st_mtime_ns
 
 
 def is_made_for(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
-    """Whether `layer` was made for the image at this path; raises OSError where nothing is there."""
-    same_path = os.path.realpath(image) == layer.image
-    if same_path and not os.path.isdir(image) and find_image_state(image) == layer.image_state:
-        return True
-    return find_image_key(image, environ) == layer.image_key
+    """Return whether `layer` was made for the image at this path; raises OSError where nothing is
+    there.
+    """
+    state = (os.path.realpath(image), find_image_state(image))
+    return state == (layer.image, layer.image_state) or (
+        find_image_key(image, environ) == layer.image_key
+    )
 
 
 def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
-    """What is wrong with a layer's file; '' where nothing is.
+    """Return what is wrong with a layer's file; '' where nothing is.
 
     The file's name has a part of its digest, which is remembered for as long as the file does not
     change.
@@ -185,8 +179,8 @@ def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
 
 
 def name_file(name: str, path: str) -> str:
-    """The name of a layer's squashfs file: what has other content has another name. No name of a
-    layer has a dot.
+    """Return the name of a layer's squashfs file: what has other content has another name. No name
+    of a layer has a dot.
     """
     return f"{name}.{checksum(path)[:12]}.sqfs"
 
@@ -194,8 +188,8 @@ def name_file(name: str, path: str) -> str:
 def find_layers(
     names: Sequence[str], source: str, image: str | None, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The files to mount over `image`, in order; raises JaxsifError for what does not fit it or one
-    another.
+    """Return the files to mount over `image`, in order; raises JaxsifError for what does not fit it
+    or one another.
     """
     if not names:
         return ()
@@ -207,40 +201,40 @@ def find_layers(
         )
     layers = [read_layer(name, environ, source) for name in dict.fromkeys(names)]
     for layer in layers:
+        update = f"jaxsif layer update --image {image} {layer.name}"
         damage = find_damage(layer, environ)
         if damage:
-            raise HostError(
-                f"layer {layer.name} is damaged: {damage}",
-                source,
-                f"jaxsif layer update --image {image} {layer.name}",
-            )
+            raise HostError(f"layer {layer.name} is damaged: {damage}", source, update)
         if not is_made_for(layer, image, environ):
             raise JaxsifError(
                 f"layer {layer.name} was made for another image than {image}",
                 f"{source}; it was made for {layer.image}, {layer.image_key[:19]}",
-                f"jaxsif layer update --image {image} {layer.name}",
+                update,
             )
     _check_together(layers, source)
     return tuple(os.path.join(layers_folder(environ), layer.file) for layer in layers)
 
 
 def describe_layers(files: Sequence[str]) -> str:
-    """The names of layers by their files, each with the part of its digest that is in the file's
-    name.
+    """Return the names of layers by their files, each with the part of its digest that is in the
+    file's name.
     """
     parts = (os.path.basename(file).split(".") for file in files)
     return ", ".join(f"{name} (sha256:{digest})" for name, digest, _ in parts)
 
 
 def _check_together(layers: Sequence[Layer], source: str) -> None:
-    """Two versions of one package, mounted over each other, would be a mixture of both."""
+    """Raise JaxsifError for two versions of one package: mounted over each other, they would be a
+    mixture of both.
+    """
     seen: dict[str, tuple[str, str]] = {}
     for layer in layers:
         for package, version in layer.packages.items():
-            other, its_version = seen.setdefault(package, (layer.name, version))
-            if version != its_version:
+            other, other_version = seen.setdefault(package, (layer.name, version))
+            if version != other_version:
                 raise JaxsifError(
-                    f"layers {other} and {layer.name} have {package} in two versions, {its_version} and {version}",
+                    f"layers {other} and {layer.name} have {package} in two versions, "
+                    f"{other_version} and {version}",
                     source,
                     "make one layer with the requirements of both",
                 )

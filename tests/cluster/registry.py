@@ -1,84 +1,53 @@
-"""As much of an OCI registry as pushing and pulling an image needs, on loopback, over http.
-
-https://github.com/opencontainers/distribution-spec/blob/main/spec.md
-"""
+"""Debian's OCI registry (docker-registry), on loopback, over http; it keeps all in memory and forgets it at its end."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import threading
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+
+from harness import HERE, MINICLUSTER
+
+# https://distribution.github.io/distribution/about/configuration/
+_CONFIGURATION = """\
+version: 0.1
+log: {{level: error, accesslog: {{disabled: true}}}}
+storage: {{inmemory: {{}}}}
+http: {{addr: "{host}"}}
+"""
 
 
 @contextmanager
 def registry() -> Iterator[str]:
     """The registry's host and port, while the body of the `with` runs."""
-    handler = type("Handler", (_Handler,), {"kept": {}, "uploads": {}})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    host = f"127.0.0.1:{port}"
+    # Below this clone, which is what the sandbox sees of the host.
+    with tempfile.NamedTemporaryFile("w", dir=HERE.parents[1] / "build", suffix=".yml") as configuration:
+        configuration.write(_CONFIGURATION.format(host=host))
+        configuration.flush()
+        argv = [MINICLUSTER, "sandbox", "--", "docker-registry", "serve", configuration.name]
+        with subprocess.Popen(argv, start_new_session=True) as server:
+            try:
+                _wait_until_it_listens(server, port)
+                yield host
+            finally:
+                os.killpg(server.pid, signal.SIGKILL)  # the first process of a namespace does not hear SIGTERM
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    kept: dict[str, bytes]  # digest, or tag -> blob or manifest
-    uploads: dict[str, bytes]  # path -> what has come
-
-    def log_message(self, format: str, *values: Any) -> None:  # noqa: A002
-        """Silence."""
-
-    def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        pieces = []
-        while size := int(self.rfile.readline(), 16):
-            pieces.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(pieces)
-
-    def do_GET(self) -> None:
-        name = self.path.rpartition("/")[2]
-        if not name:  # /v2/
-            self._answer(200)
-        elif name not in self.kept:
-            self._answer(404)
-        elif "/manifests/" in self.path:
-            self._answer(200, self.kept[name], Content_Type=json.loads(self.kept[name])["mediaType"])
-        else:
-            self._answer(200, self.kept[name], Content_Type="application/octet-stream")
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def do_POST(self) -> None:
-        self._body()
-        path = f"{self.path}{len(self.uploads)}"
-        self.uploads[path] = b""
-        self._answer(202, Location=path)
-
-    def do_PATCH(self) -> None:
-        self.uploads[self.path] += self._body()
-        self._answer(202, Location=self.path, Range=f"0-{len(self.uploads[self.path]) - 1}")
-
-    def do_PUT(self) -> None:
-        path = self.path.partition("?")[0]
-        data = self.uploads.get(path, b"") + self._body()
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        self.kept[digest] = data
-        if "/manifests/" in path:
-            self.kept[path.rpartition("/")[2]] = data
-        self._answer(201, Location=path, Docker_Content_Digest=digest)
+def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except ConnectionRefusedError:
+            assert server.poll() is None, f"docker-registry has ended with status {server.returncode}"
+            assert time.monotonic() < deadline, "docker-registry does not listen"
+            time.sleep(0.05)

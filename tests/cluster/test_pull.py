@@ -231,11 +231,16 @@ def push(host: str, name: str, tag: str, config: bytes, layer: bytes) -> None:
     for media_type, data in ((f"{kind}.config.v1+json", config), (f"{kind}.layer.v1.tar", layer)):
         found = f"sha256:{hashlib.sha256(data).hexdigest()}"
         described.append({"mediaType": media_type, "digest": found, "size": len(data)})
-        put(f"http://{host}/v2/{name}/blobs/uploads/{found}?digest={found}", data)
+        upload = send("POST", f"http://{host}/v2/{name}/blobs/uploads/")
+        send("PUT", f"{upload}&digest={found}", data)
     manifest = {"schemaVersion": 2, "mediaType": f"{kind}.manifest.v1+json", "config": described[0]}
-    put(f"http://{host}/v2/{name}/manifests/{tag}", json.dumps({**manifest, "layers": described[1:]}).encode())
+    content = json.dumps({**manifest, "layers": described[1:]}).encode()
+    send("PUT", f"http://{host}/v2/{name}/manifests/{tag}", content, f"{kind}.manifest.v1+json")
 
 
-def put(url: str, data: bytes) -> None:
+def send(method: str, url: str, data: bytes = b"", kind: str = "application/octet-stream") -> str:
+    """Send data to a registry, and return the Location of its answer."""
     without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    without_proxy.open(urllib.request.Request(url, data, method="PUT")).close()
+    request = urllib.request.Request(url, data, {"Content-Type": kind}, method=method)
+    with without_proxy.open(request) as answer:
+        return str(answer.headers["Location"])

@@ -17,7 +17,8 @@ from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
-Make a layer: packages that the image lacks, in one file, for `jaxsif run --layer NAME` to mount over it.
+Make a layer: packages that the image lacks, in one file, for `jaxsif run --layer NAME` to \
+mount over it.
 
 The packages and versions of the image stay what they are: uv looks for those that go with them.
 
@@ -29,7 +30,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif layer create`."""
+    """Add the options of `jaxsif layer create`."""
     parser.usage = "jaxsif layer create [OPTIONS] NAME [PACKAGE...]"
     parser.add_argument("name", metavar="NAME", help="the layer's name")
     parser.add_argument(
@@ -60,10 +61,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     name = check_name(arguments.name, "NAME")
     requirements = read_requirements(arguments.requirements, arguments.packages)
     wanted = Wanted(name, requirements, tuple(map(normalize, arguments.allow_replace)))
-    runtime, image = (
-        require_runtime(environ),
-        find_image(resolve_image(arguments.image, environ, note)).path,
-    )
+    runtime = require_runtime(environ)
+    image = find_image(resolve_image(arguments.image, environ, note)).path
     if name in list_names(environ):
         old = read_layer(name, environ, "NAME")
         if (
@@ -87,5 +86,5 @@ def _is_same(old: Layer, wanted: Wanted) -> bool:
 
 
 def show(line: str) -> None:
-    """Progress, for people."""
+    """Print a line of progress."""
     print(f"jaxsif: {line}" if line.startswith("note:") else line, file=sys.stderr, flush=True)

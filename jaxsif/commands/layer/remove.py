@@ -19,7 +19,7 @@ example:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif layer remove`."""
+    """Add the options of `jaxsif layer remove`."""
     parser.add_argument("names", nargs="+", metavar="NAME", help="a layer's name")
 
 

@@ -19,7 +19,7 @@ example:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif layer show`."""
+    """Add the options of `jaxsif layer show`."""
     parser.add_argument("name", metavar="NAME", help="the layer's name")
 
 
@@ -36,10 +36,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         ("size", f"{layer.size / 1e6:.1f} MB"),
         ("requirements", "\n".join(layer.requirements)),
         ("may replace", "\n".join(layer.allow_replace)),
-        (
-            "packages",
-            "\n".join(f"{name} {version}" for name, version in sorted(layer.packages.items())),
-        ),
+        ("packages", "\n".join(map(" ".join, sorted(layer.packages.items())))),
     ]
     for name, value in rows:
         for index, line in enumerate(value.splitlines()):

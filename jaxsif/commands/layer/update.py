@@ -1,4 +1,4 @@
-"""jaxsif layer update: make a layer anew, of what it was made of."""
+"""jaxsif layer update: make a layer again, of its requirements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
-Make a layer anew, of the requirements that it was made of, for the image that there is now, in the newest versions
+Make a layer anew, of the requirements that it was made of, for the image that there is now, \
+in the newest versions
 that go with it. When that fails, the layer stays as it is.
 
 examples:
@@ -24,13 +25,13 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif layer update`."""
+    """Add the options of `jaxsif layer update`."""
     parser.add_argument("name", metavar="NAME", help="the layer's name")
     parser.add_argument("--image", metavar="PATH", help="the image, as for jaxsif run")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Make it anew."""
+    """Make the layer again; return the exit status."""
     old = read_layer(arguments.name, environ, "NAME")
     image = find_image(resolve_image(arguments.image, environ, note)).path
     wanted = Wanted(old.name, old.requirements, old.allow_replace)

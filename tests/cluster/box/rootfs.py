@@ -19,6 +19,7 @@ _PACKAGES = (
     *("squashfs-tools", "squashfuse", "fuse-overlayfs", "uidmap", "fakeroot", "debootstrap", "mmdebstrap"),
     *("ca-certificates", "iproute2", "make", "procps", "python3", "python3-venv"),
     *("openmpi-bin", "openssh-client", "openssh-server"),  # for tests without Slurm
+    "docker-registry",  # for tests that pull
 )
 _USERS = ("user", "other")
 # The other module system, which Debian does not install beside Lmod: its files are others, but for those that make

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+import siffile
 
-from jaxsif.builds.assemble import add_base, add_parts, find_links, pack_parts
+from jaxsif.builds.assemble import add_base, add_parts, find_links, pack_parts, read_system, write_image
 from jaxsif.builds.squashfs_writer import write
 from jaxsif.images.squashfs import DIRECTORY, FILE, LINK, Data, Node
 
@@ -91,3 +92,17 @@ def test_what_is_packed_is_not_packed_again(tmp_path: Path, source: str) -> None
     os.utime(packed, (0, 0))
     assert pack_parts(folder(run=link(WHEEL + "run")), tmp_path, "1M", tmp_path) == 0
     assert packed.stat().st_mtime > 0
+
+
+def test_an_image_with_another_file_system(tmp_path: Path, source: str) -> None:
+    """The engine's image, but for the tree: no time in it is later than asked for, the mode is the same."""
+    packed = pack(tmp_path / "root.sqfs", folder(run=file(source, 0, mtime=99)))
+    image = Path(siffile.write_image(tmp_path / "engine.sif", packed.read_bytes()))
+    image.chmod(0o750)
+    system = read_system(image)
+    system.root.children[b"more"] = file(source, 3, mtime=5)
+    write_image(tmp_path / "new.sif", system, image, 42)
+    found = read_system(tmp_path / "new.sif").root
+    assert (content(found, "run"), content(found, "more")) == (b"one", b"two")
+    assert [node.mtime for node in found.walk()] == [0, 5, 42]
+    assert (tmp_path / "new.sif").stat().st_mode & 0o777 == 0o750

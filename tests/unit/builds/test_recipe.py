@@ -41,7 +41,7 @@ def text_of(caught: pytest.ExceptionInfo[JaxsifError]) -> str:
 
 def test_recipe(root: Path) -> None:
     recipe = read_recipe(root, "cpu", "x86_64")
-    arguments = (("FLAVOUR", "cpu"), ("PACKAGES", "python3 tzdata"), ("OPTIONS", "--a=1 --b=2"))
+    arguments = {"FLAVOUR": "cpu", "PACKAGES": "python3 tzdata", "OPTIONS": "--a=1 --b=2"}
     assert recipe == Recipe(root, "cpu", arguments, "0.12.0")
     assert recipe.name == "jax-0.12.0-cpu.sif"
     assert recipe.packages == "python3 tzdata"
@@ -52,7 +52,7 @@ def test_recipe(root: Path) -> None:
 @pytest.mark.parametrize("flavour", [path.stem for path in (ROOT / "containers/flavours").glob("*.args")])
 def test_recipes_of_this_checkout_are_whole(flavour: str) -> None:
     recipe = read_recipe(ROOT, flavour)
-    assert dict(recipe.arguments)["FLAVOUR"] == flavour
+    assert recipe.arguments["FLAVOUR"] == flavour
     assert recipe.packages
     assert len(recipe.digest()) == 64
 

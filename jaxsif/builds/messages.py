@@ -1,0 +1,35 @@
+"""What a build tells its user: the seconds of each stage, the end of a log, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jaxsif.errors import HostError
+
+Show = Callable[[str], None]  # prints a line of progress
+
+
+def timed(show: Show) -> Show:
+    """Return a `show` that puts the seconds since now before each line."""
+    begin = time.monotonic()
+    return lambda line: show(f"{time.monotonic() - begin:6.1f} s  {line}")
+
+
+def end_of(log: Path, lines: int = 8) -> str:
+    """Return the last lines of a log."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+@contextmanager
+def when_full(error: HostError) -> Iterator[None]:
+    """Raise `error` in place of the OSError of a full disk, or of a quota that is used up."""
+    try:
+        yield
+    except OSError as cause:
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise error from cause
+        raise
