@@ -102,7 +102,7 @@ bench-beside: $(VENV_READY) cluster-install cluster ## the working tree beside t
 	@$(VENV)/bin/python tests/bench/beside.py $(REF)
 
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
-	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && cd "$$(mktemp -d)" && exec jaxsif bench launch --bound-ratio 1.45'
+	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && cd "$$(mktemp -d)" && exec python3 - --bound-ratio 1.45' <tests/bench/launch.py
 
 bench-nodes: cluster-install cluster ## node lists of 10,000 names, beside scontrol
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 15' <tests/bench/nodelist.py
@@ -117,7 +117,7 @@ bench-train: cluster-install cluster ## jit + sharding of slurm/train, beside th
 	@tests/bench/train.sh --width 256 --depth 2 --batch 8192 --steps 41
 
 bench-image: $(VENV_READY) $(RUNTIME_READY) ## build times and size of FLAVOUR: cold, the plain way, one package changed
-	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/jaxsif bench image --flavour $(FLAVOUR) --output build/bench-image-$(FLAVOUR)-$$(date +%Y%m%d-%H%M%S)
+	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/image.py --flavour $(FLAVOUR)
 
 clean: ## stop the cluster and remove build/
 	@$(MINICLUSTER) reset --all

@@ -17,13 +17,18 @@ OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permu
 
 
 def bus_factor(operation: str, devices: int) -> float:
-    """Bus bandwidth over algorithm bandwidth; permute is nccl-tests' sendrecv."""
+    """Return bus bandwidth over algorithm bandwidth; permute is nccl-tests' sendrecv."""
     others = (devices - 1) / devices
     return {"all-reduce": 2 * others, "permute": 1.0}.get(operation, others)
 
 
 def add_bandwidths(record: Record, devices: int) -> Record:
-    """The record of an operation, with its bandwidths in bytes per second."""
+    """Return the record of an operation with its bandwidths in bytes per second."""
     algorithm = record["size"] / record["time"]
     bus = algorithm * bus_factor(record["operation"], devices)
     return {**record, "algorithm_bandwidth": algorithm, "bus_bandwidth": bus}
+
+
+def complete_record(record: Record, devices: int) -> Record:
+    """Return a record of inside/collectives.py with its bandwidths, where it is of an operation."""
+    return add_bandwidths(record, devices) if record["record"] == "operation" else record

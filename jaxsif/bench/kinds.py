@@ -27,7 +27,7 @@ class Field(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """In tables."""
+        """Return the name as tables show it."""
         return self.name.replace("_", " ")
 
 
@@ -44,6 +44,7 @@ STARTUP_PHASES = (
     "compile",
     "collective",
 )
+_PHASE_FIELDS = tuple(Field(phase, SECONDS) for phase in STARTUP_PHASES)
 
 # Benchmark -> the kinds of its records.
 KINDS: dict[str, dict[str, Kind]] = {
@@ -70,15 +71,6 @@ KINDS: dict[str, dict[str, Kind]] = {
             Field("device_memory", BYTES),
         ),
     },
-    "launch": {
-        "way": (
-            Field("way", TEXT, KEY),
-            Field("median", SECONDS, LOWER),
-            Field("fastest", SECONDS),
-            Field("slowest", SECONDS),
-            Field("starts", COUNT),
-        ),
-    },
     "train": {
         "run": (
             Field("mode", TEXT, KEY),
@@ -97,7 +89,7 @@ KINDS: dict[str, dict[str, Kind]] = {
         "start": (
             Field("variant", TEXT, KEY),
             Field("round", COUNT, KEY),
-            *(Field(phase, SECONDS) for phase in STARTUP_PHASES),
+            *_PHASE_FIELDS,
             Field("total", SECONDS, LOWER),
         ),
         "task": (
@@ -105,17 +97,16 @@ KINDS: dict[str, dict[str, Kind]] = {
             Field("round", COUNT, KEY),
             Field("task", COUNT, KEY),
             Field("node", TEXT),
-            *(Field(phase, SECONDS) for phase in STARTUP_PHASES),
+            *_PHASE_FIELDS,
             Field("total", SECONDS),
             Field("clock_ahead", SECONDS),
         ),
     },
-    "image": {
-        "build": (
-            Field("flavour", TEXT, KEY),
-            Field("way", TEXT, KEY),
-            Field("time", SECONDS, LOWER),
-            Field("size", BYTES, LOWER),
-        ),
-    },
 }
+# Records of these kinds are kept, and not printed.
+NOT_PRINTED = ("task",)
+
+
+def pick_fields(kind: Kind, *roles: str) -> list[Field]:
+    """Return the fields that have one of these roles."""
+    return [field for field in kind if field.role in roles]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import NamedTuple
+
+from jaxsif.bench.results import Record
 
 Link = tuple[str, str]  # from node, to node
 
@@ -14,12 +16,17 @@ class Blame(NamedTuple):
 
     node: str
     direction: str  # 'sending' or 'receiving'
-    figure: float  # of its best link in that direction
-    usual: float  # the median of all nodes' figures
+    part: float  # its best link in that direction over the median of all nodes' best links
+
+
+def find_links(records: Iterable[Record]) -> dict[Link, float]:
+    """Return the bandwidths of the links among the records of a benchmark."""
+    links = [record for record in records if record["record"] == "link"]
+    return {(link["from"], link["to"]): link["bandwidth"] for link in links}
 
 
 def find_slow_nodes(links: Mapping[Link, float], tolerance: float) -> list[Blame]:
-    """The nodes that send, or receive, worse than the other nodes; the worst first.
+    """Return the nodes that send, or receive, worse than the other nodes; the worst first.
 
     `links`: link -> a figure of which more is better, such as its bandwidth, or that over an older
     one. A node is as good as its best link: a slow neighbour makes one of its links slow, but not
@@ -28,27 +35,25 @@ def find_slow_nodes(links: Mapping[Link, float], tolerance: float) -> list[Blame
     if len({node for link in links for node in link}) < 3:
         return []
     found = []
-    for direction, end in (("sending", 0), ("receiving", 1)):
+    for end, direction in enumerate(("sending", "receiving")):
         best: dict[str, float] = {}
         for link, figure in links.items():
             best[link[end]] = max(figure, best.get(link[end], figure))
         usual = median(best.values())
         found += [
-            Blame(node, direction, own, usual)
+            Blame(node, direction, own / usual)
             for node, own in best.items()
             if own < usual * (1 - tolerance)
         ]
-    return sorted(found, key=lambda blame: blame.figure / blame.usual)
+    return sorted(found, key=lambda blame: blame.part)
 
 
-def render_blame(blames: list[Blame]) -> list[str]:
-    """One line for each node."""
-    lines = []
-    for node in dict.fromkeys(blame.node for blame in blames):
-        how = [
-            f"{one.direction}, {one.figure / one.usual:.2g} of the median node"
-            for one in blames
-            if one.node == node
-        ]
-        lines.append(f"slow node: {node}, over all its links: {'; '.join(how)}")
-    return lines
+def render_blame(blames: Iterable[Blame]) -> list[str]:
+    """Return one line for each node."""
+    told: dict[str, list[str]] = {}
+    for blame in blames:
+        words = f"{blame.direction}, {blame.part:.2g} of the median node"
+        told.setdefault(blame.node, []).append(words)
+    return [
+        f"slow node: {node}, over all its links: {'; '.join(how)}" for node, how in told.items()
+    ]

@@ -23,7 +23,7 @@ _PEAKS = (
 
 
 def find_peak(device_kind: str, precision: str) -> float | None:
-    """FLOP/s of such a device; None where it is not known."""
+    """Return the FLOP/s of such a device; None where it is not known."""
     if precision != "bfloat16" or "MIG" in device_kind:  # a MIG device is a part of a GPU
         return None
     return next((peak for part, peak in _PEAKS if part in device_kind), None)

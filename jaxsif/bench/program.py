@@ -74,7 +74,7 @@ def find_command(container: Container | None, program: Sequence[str]) -> tuple[s
 
 
 def read_records(take: Callable[[Record], None], other: Callable[[str], object]) -> Pass:
-    """What reads the output of processes: `take` gets the records, and `other` the other lines."""
+    """Return what reads the output of processes: `take` gets the records, `other` other lines."""
     lines = Lines(_LONGEST_RECORD)
 
     def feed(data: bytes) -> bytes:

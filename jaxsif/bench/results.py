@@ -10,7 +10,7 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,12 +32,12 @@ class Results(NamedTuple):
 
     @property
     def kinds(self) -> dict[str, Kind]:
-        """The kinds of its records."""
+        """Return the kinds of its records."""
         return KINDS[self.header["bench"]]
 
 
 def read_results(path: str, source: str) -> Results:
-    """The results of a folder, or of its results.jsonl; raises JaxsifError."""
+    """Return the results of a folder, or of its results.jsonl; raise JaxsifError."""
     file = Path(path, LINES) if os.path.isdir(path) else Path(path)
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -46,51 +46,62 @@ def read_results(path: str, source: str) -> Results:
         raise JaxsifError(
             f"cannot read results {file}: {reason}", source, "a folder of jaxsif bench"
         ) from error
-    parsed = [_parse_line(line, number, file, source) for number, line in enumerate(lines, 1)]
-    if not parsed or str(parsed[0].get("bench")) not in KINDS:
-        raise _broken(file, "the first line is no header", source)
-    header, *records = parsed
-    for number, record in enumerate(records, 2):
-        kind = KINDS[header["bench"]].get(str(record.get("record")))
-        missing = (
-            ["record"]
-            if kind is None
-            else [field.name for field in kind if field.name not in record]
-        )
-        if missing:
-            raise _broken(file, f"line {number} has no {missing[0]}", source)
-        strange = [field.name for field in kind or () if not _fits(record[field.name], field)]
-        if strange:
-            raise _broken(file, f"line {number} has a strange {strange[0]}", source)
+    try:
+        header, records = _parse_lines(lines)
+    except ValueError as error:
+        what = f"not results of jaxsif bench: {file}: {error}"
+        raise JaxsifError(what, source, "measure again") from error
     return Results(header, records, file)
 
 
-def _fits(value: object, field: Field) -> bool:
-    if field.role in (LOWER, HIGHER):
-        return value is None or (isinstance(value, (int, float)) and value >= 0)
-    return value is None or isinstance(value, (str, int, float))
+def _parse_lines(lines: Sequence[str]) -> tuple[Record, list[Record]]:
+    """Return header and records; raise ValueError, which names the line."""
+    parsed = [_parse_line(line, number) for number, line in enumerate(lines, 1)]
+    if not parsed or str(parsed[0].get("bench")) not in KINDS:
+        raise ValueError("the first line is no header")
+    header, *records = parsed
+    for number, record in enumerate(records, 2):
+        _check_record(record, KINDS[header["bench"]], f"line {number}")
+    return header, records
 
 
-def _parse_line(line: str, number: int, file: Path, source: str) -> Record:
+def _parse_line(line: str, number: int) -> Record:
     try:
         parsed = parse_json(line)
     except ValueError as error:
-        raise _broken(file, f"line {number} is no JSON", source) from error
+        raise ValueError(f"line {number} is no JSON") from error
     if not isinstance(parsed, dict):
-        raise _broken(file, f"line {number} is no object", source)
+        raise ValueError(f"line {number} is no object")
     return parsed
 
 
-def _broken(file: Path, reason: str, source: str) -> JaxsifError:
-    return JaxsifError(f"not results of jaxsif bench: {file}: {reason}", source, "measure again")
+def _check_record(record: Record, kinds: dict[str, Kind], line: str) -> None:
+    """Raise ValueError unless a record has all that its kind has, each of its type."""
+    name = str(record.get("record"))
+    if name not in kinds:
+        raise ValueError(f"{line} has no record")
+    for field in kinds[name]:
+        if field.name not in record:
+            raise ValueError(f"{line} has no {field.name}")
+        if not _fits(record[field.name], field):
+            raise ValueError(f"{line} has a strange {field.name}")
+
+
+def _fits(value: object, field: Field) -> bool:
+    if value is None:
+        return True
+    if field.role in (LOWER, HIGHER):
+        return isinstance(value, (int, float)) and value >= 0
+    return isinstance(value, (str, int, float))
 
 
 @contextmanager
-def recording(folder: Path, header: Record) -> Iterator[Results]:
-    """Empty results for the body of the `with` to fill; then they are written, also when it raises.
+def recording(folder: Path, header: Record, note: Callable[[str], None]) -> Iterator[Results]:
+    """Yield empty results for the body of the `with` to fill; then they are written, also when it
+    raises.
 
-    They are in `folder` when they are whole. Without a record, nothing is left. Raises JaxsifError
-    where there is one.
+    They are in `folder` when they are whole, which `note` is told. Without a record, nothing is
+    left. Raises JaxsifError where there is a folder of this name.
     """
     if folder.exists():
         raise JaxsifError(
@@ -102,37 +113,35 @@ def recording(folder: Path, header: Record) -> Iterator[Results]:
     try:
         yield results
     finally:
-        try:
-            if results.records:
-                _write(results, new)
-                _put(new, folder)
-        except JaxsifError:
-            raise
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
-            raise
+        if results.records:
+            _write(results, new)
+            _rename(new, folder)
+            partial = f"not complete: {len(results.records)} records"
+            note(f"{'results' if results.header['complete'] else partial} in {folder}")
         else:
             shutil.rmtree(new, ignore_errors=True)
 
 
-def _put(new: Path, folder: Path) -> None:
+def _write(results: Results, folder: Path) -> None:
+    """Write results into a folder, or remove it."""
+    header, records, _ = results
+    columns = dict.fromkeys(name for record in records for name in record)
+    try:
+        lines = [json.dumps(record, allow_nan=False) for record in (header, *records)]
+        (folder / LINES).write_text("\n".join([*lines, ""]), encoding="utf-8")
+        with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(records)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _rename(new: Path, folder: Path) -> None:
     """Give a folder its name; where another run has taken it meanwhile, nothing is lost."""
     try:
         new.rename(folder)
     except OSError as error:
         what = f"there is a folder {folder} by now: the results are in {new}"
         raise JaxsifError(what, "--output", "rename that one") from error
-
-
-def _write(results: Results, folder: Path) -> None:
-    lines = [json.dumps(record, allow_nan=False) for record in (results.header, *results.records)]
-    (folder / LINES).write_text("\n".join([*lines, ""]), encoding="utf-8")
-    with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, _columns(results.records), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(results.records)
-
-
-def _columns(records: Sequence[Record]) -> list[str]:
-    """All fields, in the order in which they come."""
-    return list(dict.fromkeys(name for record in records for name in record))

@@ -8,56 +8,44 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxsif import __version__
 from jaxsif.bench import plots
-from jaxsif.bench.compare import render_comparison
-from jaxsif.bench.kinds import KINDS
+from jaxsif.bench.compare import check_benchmark, render_comparison
+from jaxsif.bench.kinds import KINDS, NOT_PRINTED
 from jaxsif.bench.program import prepare_program, run_program
 from jaxsif.bench.results import Record, Results, read_results, recording
 from jaxsif.bench.units import render_heading, render_row
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError
 from jaxsif.images.file import remembered_digest
 from jaxsif.plan.container import Container
-from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import add_arguments
 
 LEFT_OUT = ("label",)  # options of `jaxsif run` that mean nothing to a benchmark
-_OWN = ("output", "against", "tolerance", "fail")
-
-
-class Asked(NamedTuple):
-    """What the command line says of the results."""
-
-    output: Path
-    against: Results | None
-    tolerance: float
-    fail: bool
 
 
 def add_options(
-    parser: argparse.ArgumentParser, leave_out: tuple[str, ...] = ()
-) -> argparse._ArgumentGroup:
-    """The options of `jaxsif run`, and those of results; returns the group for what the benchmark
-    adds.
+    parser: argparse.ArgumentParser,
+    own: Mapping[str, Mapping[str, Any]],
+    leave_out: tuple[str, ...] = (),
+) -> None:
+    """Add the options of `jaxsif run` without some, the benchmark's own ones, and those of results.
+
+    `own`: flag -> what argparse's add_argument takes.
     """
     add_arguments(parser, leave_out=(*LEFT_OUT, *leave_out))
     group = parser.add_argument_group("what to measure")
-    add_result_options(parser)
-    return group
-
-
-def add_result_options(parser: argparse.ArgumentParser) -> None:
-    """Those of results."""
     results = parser.add_argument_group("the results")
     results.add_argument("--output", metavar="FOLDER", help="a new folder for them")
     results.add_argument("--against", metavar="FILE", help="compare with older results")
     add_comparison(results)
+    for flag, how in own.items():
+        group.add_argument(flag, **how)
 
 
 def add_comparison(group: argparse._ActionsContainer) -> None:
-    """The options of comparisons."""
+    """Add the options of comparisons."""
     group.add_argument(
         "--tolerance",
         metavar="PERCENT",
@@ -71,7 +59,7 @@ def add_comparison(group: argparse._ActionsContainer) -> None:
 
 
 def positive(text: str) -> float:
-    """For argparse."""
+    """Return a number above 0, for argparse."""
     try:
         number = float(text)
     except ValueError:
@@ -84,15 +72,16 @@ def positive(text: str) -> float:
 class Bench:
     """A benchmark that is under way."""
 
+    container: Container | None  # of the last run; its image draws the plots
+
     def __init__(
         self, results: Results, said: Mapping[str, Any], environ: Mapping[str, str]
     ) -> None:
         self.header = results.header
         self.said = said  # the options of `jaxsif run`
         self.environ = environ
-        self.plan: Plan | None = None  # has the image that draws the plots
         self.records = results.records
-        self._kind = ""
+        self._printed = ""  # the kind of the last record
         self._told: set[str] = set()
 
     def run(
@@ -101,30 +90,32 @@ class Bench:
         *arguments: str,
         refine: Callable[[Record], Record] = dict,
         modules: Path | None = None,
-        show: bool = True,
         **changes: Any,
     ) -> int:
-        """Run a program of the folder `inside` to its end, and take its records; returns 0, or 128 +
+        """Run a program of the folder `inside` to its end, and take its records; return 0, or 128 +
         N for a signal.
 
         `refine` completes each record; `modules` is a folder that the program imports from, and has
-        as its first argument; without `show` the records are not printed; `changes` are options of
-        `jaxsif run` that differ from those said. Raises JaxsifError when the program fails.
+        as its first argument; `changes` are options of `jaxsif run` that differ from those said.
+        Raises JaxsifError when the program fails.
         """
         said = {**self.said, "label": False, **changes}
         plan = prepare_program(said, (program, *arguments), self.environ, self.note, modules)
-        self.use(plan)
+        self.container = plan.container
+        image = plan.container.image if plan.container else None
+        self.header.update(
+            launcher=plan.launcher.name, image=image, digest=_find_digest(image, self.environ)
+        )
 
         def take(record: Record) -> None:
-            kind = record.get("record")
+            kind = record["record"]
             if kind == "system":
-                self.header.update(
-                    {name: value for name, value in record.items() if name != "record"}
-                )
+                del record["record"]
+                self.header.update(record)
             elif kind == "note":
                 note(str(record["text"]))
             else:
-                self.add(refine(record), show)
+                self.add(refine(record))
 
         return run_program(plan, take, note)
 
@@ -134,22 +125,16 @@ class Bench:
             self._told.add(line)
             note(line)
 
-    def use(self, plan: Plan) -> None:
-        """Say in the header what is measured with."""
-        self.plan = plan
-        self.header.update(
-            launcher=plan.launcher.name, **_describe_image(plan.container, self.environ)
-        )
-
-    def add(self, record: Record, show: bool = True) -> None:
+    def add(self, record: Record) -> None:
         """Keep a record, and print it as a row of a table."""
         self.records.append(record)
-        if not show:
+        name = record["record"]
+        if name in NOT_PRINTED:
             return
-        kind = KINDS[self.header["bench"]][record["record"]]
-        if self._kind != record["record"]:
-            print(("\n" if self._kind else "") + render_heading(kind))
-            self._kind = record["record"]
+        kind = KINDS[self.header["bench"]][name]
+        if name != self._printed:
+            print(("\n" if self._printed else "") + render_heading(kind))
+            self._printed = name
         print(render_row(record, kind), flush=True)
 
 
@@ -159,36 +144,29 @@ def run_bench(
     environ: Mapping[str, str],
     measure: Callable[[Bench], int],
 ) -> int:
-    """Measure, keep the results, draw them, compare them; returns the exit status."""
+    """Measure, keep the results, draw them, compare them; return the exit status."""
     said = vars(arguments)
-    asked = _take(name, said)
+    output, against, tolerance, fail = (
+        said.pop(key) for key in ("output", "against", "tolerance", "fail")
+    )
+    folder = Path(output or f"bench-{name}-{datetime.now():%Y%m%d-%H%M%S}")
+    old = read_results(against, "--against") if against else None
+    if old:
+        check_benchmark(old, name, "--against")
     header: Record = {
         "bench": name,
         "jaxsif": __version__,
-        "created": _now(),
-        "options": _describe(said),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "options": _describe_options(said),
     }
-    results = None
-    try:
-        with recording(asked.output, header) as results:
-            bench = Bench(results, said, environ)
-            status = measure(bench)
-            results.header["complete"] = status == 0
-    finally:
-        if results and results.records:
-            what = (
-                "results"
-                if results.header["complete"]
-                else f"not complete: {len(results.records)} records"
-            )
-            note(f"{what} in {asked.output}")
+    with recording(folder, header, note) as results:
+        bench = Bench(results, said, environ)
+        status = measure(bench)
+        results.header["complete"] = status == 0
     if status:
         return status
-    if bench.plan:
-        _draw(asked.output, bench.plan.container, environ)
-    return (
-        show_comparison(asked.against, results, asked.tolerance, asked.fail) if asked.against else 0
-    )
+    _draw(folder, bench.container, environ)
+    return show_comparison(old, results, tolerance, fail) if old else 0
 
 
 def _draw(folder: Path, container: Container | None, environ: Mapping[str, str]) -> None:
@@ -201,45 +179,23 @@ def _draw(folder: Path, container: Container | None, environ: Mapping[str, str])
 
 
 def show_comparison(old: Results, new: Results, tolerance: float, fail: bool) -> int:
-    """Print what got worse; returns the exit status."""
+    """Print what got worse; return the exit status. `tolerance`: percent."""
     lines, worse = render_comparison(old, new, tolerance / 100)
     print("\n".join(lines), flush=True)
-    return 1 if worse and fail else 0
+    return int(worse and fail)
 
 
-def _take(name: str, said: dict[str, Any]) -> Asked:
-    """What is asked of the results, taken out of `said`."""
-    output, against, tolerance, fail = (said.pop(key) for key in _OWN)
-    folder = Path(output or f"bench-{name}-{datetime.now():%Y%m%d-%H%M%S}")
-    old = read_results(against, "--against") if against else None
-    if old and old.header["bench"] != name:
-        raise JaxsifError(
-            f"results of different benchmarks: {old.header['bench']} and {name}",
-            "--against",
-            "compare equal ones",
-        )
-    return Asked(folder, old, tolerance, fail)
-
-
-def _describe(said: Mapping[str, Any]) -> Record:
-    """The options, for the header; of --env the names: values may be secret."""
+def _describe_options(said: Mapping[str, Any]) -> Record:
+    """Return the options for the header; of --env the names: values may be secret."""
     told = {key: value for key, value in said.items() if value is not None}
     if "env" in told:
         told["env"] = [pair.partition("=")[0] for pair in told["env"]]
     return told
 
 
-def _describe_image(container: Container | None, environ: Mapping[str, str]) -> Record:
-    image = container.image if container else None
-    is_file = image and os.path.isfile(image)
-    return {
-        "image": image,
-        "digest": remembered_digest(image, environ) if image and is_file else None,
-    }
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+def _find_digest(image: str | None, environ: Mapping[str, str]) -> str | None:
+    """Return the digest of an image's file; None for an unpacked image, and without one."""
+    return remembered_digest(image, environ) if image and os.path.isfile(image) else None
 
 
 def note(line: str) -> None:

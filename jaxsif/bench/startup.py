@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from statistics import median
 from typing import Any
 
 from jaxsif.bench.kinds import STARTUP_PHASES
 from jaxsif.bench.results import Record
 from jaxsif.bench.runner import Bench, note
+from jaxsif.bench.units import find_others
 from jaxsif.errors import JaxsifError
 
 # Options of `jaxsif run`, whatever a jaxsif.toml says; and what each variant changes of them.
@@ -26,30 +28,27 @@ _READY = ("launch", "container", "python", "import")  # what a task does before 
 
 
 def parse_variants(text: str, in_job: bool) -> tuple[list[str], list[str]]:
-    """Variants by their names, and those of them that cannot be here; raises JaxsifError for an
-    unknown one.
+    """Return variants by their names, and those of them that cannot be here; raise JaxsifError for
+    an unknown one.
     """
     names = text.split(",")
-    for name in names:
-        if name not in VARIANTS:
-            raise JaxsifError(f"no variant {name!r}", "--variants", "some of " + ",".join(VARIANTS))
-    missing = [name for name in names if name == "stage" and not in_job]
-    if missing == names:
-        raise JaxsifError(
-            "nothing to measure",
-            "--variants",
-            "in a job, such as one of salloc: stage needs its nodes",
-        )
-    return [name for name in names if name not in missing], missing
+    unknown = find_others(names, VARIANTS)
+    if unknown:
+        hint = "some of " + ",".join(VARIANTS)
+        raise JaxsifError(f"no variant {unknown[0]!r}", "--variants", hint)
+    usable = names if in_job else find_others(names, ("stage",))
+    if not usable:
+        hint = "in a job, such as one of salloc: stage needs its nodes"
+        raise JaxsifError("nothing to measure", "--variants", hint)
+    return usable, find_others(names, usable)
 
 
 def measure(bench: Bench, variants: Sequence[str], rounds: int, depth: int) -> int:
-    """Run each variant once in each round; returns the exit status."""
-    for number in range(1, rounds + 1):
-        for variant in variants:
-            status = _measure_variant(bench, variant, number, depth)
-            if status:
-                return status
+    """Run each variant once in each round; return the exit status."""
+    for number, variant in product(range(1, rounds + 1), variants):
+        status = _measure_variant(bench, variant, number, depth)
+        if status:
+            return status
     return 0
 
 
@@ -64,45 +63,49 @@ def _measure_variant(bench: Bench, variant: str, number: int, depth: int) -> int
         return first or _start(bench, "cache, run 2", number, depth, options)
 
 
-def _start(bench: Bench, variant: str, number: int, depth: int, options: dict[str, Any]) -> int:
-    tasks: list[Record] = []
-
-    def refine(record: Record) -> Record:
-        tasks.append({"record": "task", "variant": variant, "round": number, **record})
-        return tasks[-1]
-
+def _start(bench: Bench, variant: str, number: int, depth: int, options: Mapping[str, Any]) -> int:
+    label = {"record": "task", "variant": variant, "round": number}
+    before = len(bench.records)
     status = bench.run(
         "startup.py",
         f"--began={time.time()}",
         f"--depth={depth}",
-        refine=refine,
-        show=False,
+        refine=lambda record: {**label, **record},
         **options,
     )
     if status == 0:
+        tasks = bench.records[before:]
         bench.add(summarize(tasks))
         note(describe_last(tasks))
     return status
 
 
 def summarize(tasks: Sequence[Record]) -> Record:
-    """A start as a whole: medians over its tasks, and the slowest task's time."""
-    phases = {phase: round(median(task[phase] for task in tasks), 4) for phase in STARTUP_PHASES}
-    total = max(task["total"] for task in tasks)
+    """Return a start as a whole: medians over its tasks, and the slowest task's time."""
     return {
         "record": "start",
         "variant": tasks[0]["variant"],
         "round": tasks[0]["round"],
-        **phases,
-        "total": total,
+        **{phase: round(_find_median(tasks, phase), 4) for phase in STARTUP_PHASES},
+        "total": max(task["total"] for task in tasks),
     }
 
 
 def describe_last(tasks: Sequence[Record]) -> str:
-    """Which task the others waited for, and what kept it."""
+    """Return which task the others waited for, and what kept it."""
     ready = [sum(task[phase] for phase in _READY) for task in tasks]
-    last, first = tasks[ready.index(max(ready))], min(ready)
-    excess = {phase: last[phase] - median(task[phase] for task in tasks) for phase in _READY}
+    slowest, fastest = max(ready), min(ready)
+    last = tasks[ready.index(slowest)]
+    excess = {phase: last[phase] - _find_median(tasks, phase) for phase in _READY}
     phase = max(excess, key=lambda name: excess[name])
-    told = f"last to reach initialize: task {last['task']} on {last['node']}, {max(ready):.2f} s after the command"
-    return f"{told}, {max(ready) - first:.2f} s after the first; {phase}: {excess[phase]:.2f} s more than the median"
+    return (
+        f"last to reach initialize: task {last['task']} on {last['node']},"
+        f" {slowest:.2f} s after the command, {slowest - fastest:.2f} s after the first;"
+        f" {phase}: {excess[phase]:.2f} s more than the median"
+    )
+
+
+def _find_median(tasks: Sequence[Record], phase: str) -> float:
+    """Return the median of the tasks' seconds in a phase."""
+    seconds: list[float] = [task[phase] for task in tasks]
+    return median(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from jaxsif.launch import pipeline
 from jaxsif.launch.packages import find_packages
 from jaxsif.layout.layout import Layout
 
-MODES = SINGLE, SHARDED, _ = ("single", "sharded", "pmap")
+MODES = SINGLE, SHARDED, PMAP = ("single", "sharded", "pmap")
 WEAK, STRONG = "weak", "strong"
 _NEEDED = ("flax", "optax")
 
@@ -40,18 +41,17 @@ class Processes(NamedTuple):
 
     @property
     def total(self) -> int:
+        """Return how many processes there are."""
         return self.nodes * self.per_node
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of `jaxsif run`; others that say how many processes there are would contradict them."""
-        gpus = (
-            {}
-            if self.gpus is None
-            else {"gpus_per_node": f"{self.gpu_type}{self.gpus * self.per_node}"}
-        )
-        others = {"ntasks": None, "per_node": False, "per_gpu": False}
-        return {"nodes": self.nodes, "ntasks_per_node": self.per_node, **others, **gpus}
+        """Return those of `jaxsif run`, without others that say how many processes there are."""
+        options: dict[str, Any] = {"nodes": self.nodes, "ntasks_per_node": self.per_node}
+        options.update(ntasks=None, per_node=False, per_gpu=False)
+        if self.gpus is not None:
+            options["gpus_per_node"] = f"{self.gpu_type}{self.gpus * self.per_node}"
+        return options
 
 
 def find_processes(bench: Bench) -> Processes:
@@ -74,19 +74,19 @@ def find_processes(bench: Bench) -> Processes:
 
 
 def read_layout(layout: Layout) -> Processes:
-    """Of a step that has the same number of processes on each node; raises JaxsifError for others."""
+    """Return the processes of a step with as many on each node; raise JaxsifError for others."""
     nodes, per_node, gpus = layout.nodes, layout.ntasks_per_node, layout.gpus_per_node
     if not nodes or not per_node:
-        hint = "--nodes=N --ntasks-per-node=N"
         raise JaxsifError(
-            "the number of processes on each node is not one number, or not known", layout.why, hint
+            "the number of processes on each node is not one number, or not known",
+            layout.why,
+            "--nodes=N --ntasks-per-node=N",
         )
     if gpus and gpus % per_node:
-        hint = "a number of processes that divides it, without --share-gpus and --allow-uneven"
         raise JaxsifError(
             f"{per_node} processes on each node cannot have as many of its {gpus} GPUs",
             layout.why,
-            hint,
+            "a number of processes that divides it, without --share-gpus and --allow-uneven",
         )
     return Processes(nodes, per_node, gpus // per_node if gpus else None)
 
@@ -95,54 +95,49 @@ def check_batch(most: Processes, batch: int) -> None:
     """Raise JaxsifError for a batch of which not every device can have as many examples."""
     devices = most.total * (most.gpus or 1)
     if batch % devices:
-        hint = f"such as {math.ceil(batch / devices) * devices}"
         raise JaxsifError(
-            f"a batch of {batch} cannot be split over {devices} devices", "--batch", hint
+            f"a batch of {batch} cannot be split over {devices} devices",
+            "--batch",
+            f"such as {math.ceil(batch / devices) * devices}",
         )
 
 
 def plan_runs(
     most: Processes, modes: Sequence[str], scaling: str | None, batch: int
 ) -> Iterator[Run]:
-    """Each mode with the whole batch; with `scaling` the mode sharded from one process on, with it
-    or a share of it.
+    """Yield each mode with the whole batch; with `scaling` the mode sharded from one process on,
+    with it or a share of it.
     """
+    sizes = {
+        SINGLE: [most._replace(nodes=1, per_node=1)],
+        SHARDED: scale(most) if scaling else [most],
+        PMAP: [most],
+    }
     for mode in modes:
-        if mode == SHARDED and scaling:
-            for some in scale(most):
-                yield Run(
-                    mode,
-                    batch if scaling == STRONG else batch * some.total // most.total,
-                    some.options,
-                )
-        else:
-            yield Run(
-                mode,
-                batch,
-                (most._replace(nodes=1, per_node=1) if mode == SINGLE else most).options,
-            )
+        for some in sizes[mode]:
+            share = mode == SHARDED and scaling == WEAK
+            yield Run(mode, batch * some.total // most.total if share else batch, some.options)
 
 
-def scale(most: Processes) -> Iterator[Processes]:
-    """1, 2, 4, … processes up to a node's, then all of 2, 4, … nodes."""
-    for number in _double(most.per_node):
-        yield most._replace(nodes=1, per_node=number)
-    for number in _double(most.nodes):
-        if number > 1:
-            yield most._replace(nodes=number)
+def scale(most: Processes) -> list[Processes]:
+    """Return 1, 2, 4, … processes up to a node's, then all of 2, 4, … nodes."""
+    on_one_node = [most._replace(nodes=1, per_node=number) for number in _double(most.per_node)]
+    return on_one_node + [most._replace(nodes=number) for number in _double(most.nodes)[1:]]
 
 
-def _double(last: int) -> Iterator[int]:
+def _double(last: int) -> list[int]:
+    """Return 1, 2, 4, … below a number, and that number."""
+    numbers = []
     number = 1
     while number < last:
-        yield number
+        numbers.append(number)
         number *= 2
-    yield last
+    return [*numbers, last]
 
 
 def read_report(report: Record) -> Record:
-    """What the program says of itself -> a record."""
-    # JSON has no others.
+    """Return a record of what the program says of itself."""
+    # JSON has no numbers that are not finite.
     losses = [loss if math.isfinite(loss) else None for loss in report["losses"]]
     flops = report["flops_per_step"] / report["step_seconds"]
     peak = find_peak(report["device_kind"], report["precision"])
@@ -161,16 +156,23 @@ def read_report(report: Record) -> Record:
 
 
 def find_efficiency(record: Record, earlier: Sequence[Record]) -> float | None:
-    """Of a run among those of the mode sharded: examples per second of each device, over those of
-    the first run.
+    """Return the speed of each device over that in the first run of the mode sharded; None for
+    another mode.
     """
+    if record["mode"] != SHARDED:
+        return None
     first = next((one for one in earlier if one["mode"] == SHARDED), record)
-    speed, usual = (one["examples_per_second"] / one["devices"] for one in (record, first))
-    return speed / usual if record["mode"] == SHARDED else None
+    return _find_speed(record) / _find_speed(first)
+
+
+def _find_speed(record: Record) -> float:
+    """Return the examples per second of each device."""
+    speed: float = record["examples_per_second"] / record["devices"]
+    return speed
 
 
 def measure(bench: Bench, runs: Iterator[Run], arguments: Sequence[str]) -> int:
-    """Make the runs; returns the exit status."""
+    """Make the runs; return the exit status."""
     folder = Path(find_data("slurm/train"))
 
     def refine(report: Record) -> Record:
@@ -186,16 +188,16 @@ def measure(bench: Bench, runs: Iterator[Run], arguments: Sequence[str]) -> int:
 
 
 def compare_losses(records: Sequence[Record]) -> str:
-    """How far the losses of runs with equal batches are from each other."""
-    groups: dict[int, list[list[float | None]]] = {}
-    for one in records:
-        groups.setdefault(one["batch"], []).append(one["losses"])
-    group = max(groups.values(), key=len)
-    if len(group) < 2:
+    """Return how far the losses of runs with equal batches are from each other."""
+    groups = defaultdict(list)
+    for record in records:
+        groups[record["batch"]].append(record["losses"])
+    first, *others = max(groups.values(), key=len)
+    if not others:
         return "no runs with equal batches, whose losses could be compared"
-    pairs = [(loss, first) for losses in group for loss, first in zip(losses, group[0])]
-    finite = [(loss, first) for loss, first in pairs if loss is not None and first is not None]
-    if len(finite) < len(pairs):
-        return f"of {len(group)} runs with equal batches, some losses are not finite"
-    most = max(abs(loss - first) / max(abs(loss), abs(first), 1e-30) for loss, first in finite)
-    return f"the losses of {len(group)} runs with equal batches differ by {most:.1g} at most, relatively"
+    runs = f"{1 + len(others)} runs with equal batches"
+    pairs = [pair for losses in others for pair in zip(losses, first)]
+    if any(None in pair for pair in pairs):
+        return f"of {runs}, some losses are not finite"
+    most = max(abs(loss - other) / max(abs(loss), abs(other), 1e-30) for loss, other in pairs)
+    return f"the losses of {runs} differ by {most:.1g} at most, relatively"

@@ -1,78 +1,60 @@
-"""Figures -> text for people, and sizes as people write them -> bytes."""
+"""Figures -> text for tables, and sizes and lists as users write them -> values."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Container, Iterable
+from typing import Any, TypeVar
 
 from jaxsif.bench.kinds import BYTES, COUNT, FLOPS, NUMBER, RATE, SECONDS, SHARE, TEXT, Field
 from jaxsif.errors import JaxsifError
 
+Name = TypeVar("Name")
+
 _FACTOR = 4  # from one size to the next
 _PREFIXES = {"": 0, "K": 1, "M": 2, "G": 3}
+# Form of a field -> its units, as the size of a unit, and how a number of them is printed. A figure
+# is given in the largest unit that it reaches. Networks are rated in powers of ten.
+_UNITS: dict[str, tuple[tuple[float, str], ...]] = {
+    SECONDS: ((1e-6, "{:.1f} us"), (1e-3, "{:.2f} ms"), (1, "{:.2f} s")),
+    BYTES: ((1, "{:.4g} B"), (2**10, "{:.4g} KiB"), (2**20, "{:.4g} MiB"), (2**30, "{:.4g} GiB")),
+    RATE: ((1, "{:.1f} B/s"), (1e3, "{:.1f} kB/s"), (1e6, "{:.1f} MB/s"), (1e9, "{:.2f} GB/s")),
+    FLOPS: ((1e9, "{:.3g} GFLOP/s"), (1e12, "{:.3g} TFLOP/s")),
+    NUMBER: ((1, "{:,.0f}"),),
+    SHARE: ((1, "{:.1%}"),),
+}
+_WIDTHS = {TEXT: 12, COUNT: 6}  # of columns that begin at the left
 
 
 def render_value(value: Any, form: str) -> str:
-    """A figure with its unit; '-' where nothing is known."""
+    """Return a figure with its unit; '-' for None."""
     if value is None:
         return "-"
-    if form == SECONDS:
-        return render_seconds(value)
-    if form == BYTES:
-        return render_bytes(value)
-    if form == RATE:
-        return render_rate(value)
-    if form == FLOPS:
-        return f"{value / 1e12:.3g} TFLOP/s" if value >= 1e12 else f"{value / 1e9:.3g} GFLOP/s"
-    if form == SHARE:
-        return f"{value:.1%}"
-    return f"{value:,.0f}" if form == NUMBER else str(value)
+    if form not in _UNITS:
+        return str(value)
+    units = _UNITS[form]
+    size, text = max((unit for unit in units if unit[0] <= value), default=units[0])
+    return text.format(value / size)
 
 
-def render_seconds(value: float) -> str:
-    """Such as '12.3 us', '4.56 ms', '7.89 s'."""
-    if value < 1e-3:
-        return f"{value * 1e6:.1f} us"
-    return f"{value * 1e3:.2f} ms" if value < 1 else f"{value:.2f} s"
-
-
-def render_bytes(value: float) -> str:
-    """Such as '64 KiB'."""
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} GiB"
-
-
-def render_rate(value: float) -> str:
-    """Such as '12.3 GB/s', in powers of ten, as networks are rated."""
-    for unit in ("B/s", "kB/s", "MB/s"):
-        if value < 1000:
-            return f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.2f} GB/s"
-
-
-def render_heading(kind: tuple[Field, ...]) -> str:
-    """The first line of a table of such records."""
+def render_heading(kind: Iterable[Field]) -> str:
+    """Return the first line of a table of such records."""
     return "  ".join(_justify(field.heading, field) for field in kind).rstrip()
 
 
-def render_row(record: dict[str, Any], kind: tuple[Field, ...]) -> str:
-    """A record, as a line below this heading."""
-    return "  ".join(
-        _justify(render_value(record.get(field.name), field.form), field) for field in kind
-    ).rstrip()
+def render_row(record: dict[str, Any], kind: Iterable[Field]) -> str:
+    """Return a record as a line below this heading."""
+    cells = (_justify(render_value(record.get(field.name), field.form), field) for field in kind)
+    return "  ".join(cells).rstrip()
 
 
 def _justify(text: str, field: Field) -> str:
-    width = max(len(field.heading), {TEXT: 12, COUNT: 6}.get(field.form, 11))
-    return text.ljust(width) if field.form in (TEXT, COUNT) else text.rjust(width)
+    width = max(len(field.heading), _WIDTHS.get(field.form, 11))
+    return text.ljust(width) if field.form in _WIDTHS else text.rjust(width)
 
 
 def parse_bytes(text: str, source: str) -> int:
-    """The bytes of '4096', '64KiB', '64K', '1GiB'; raises JaxsifError."""
+    """Return the bytes of '4096', '64KiB', '64K', '1GiB'; raise JaxsifError."""
     found = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip())
     if not found or not int(found[1]):
         raise JaxsifError(f"not a size: {text!r}", source, "such as 4096, 64KiB or 1GiB")
@@ -80,7 +62,7 @@ def parse_bytes(text: str, source: str) -> int:
 
 
 def parse_sizes(text: str, source: str) -> tuple[int, ...]:
-    """The sizes of '1KiB,1MiB', or of '1KiB-1GiB', each four times the one before it; raises
+    """Return the bytes of '1KiB,1MiB', or of '1KiB-1GiB', each four times the one before it; raise
     JaxsifError.
     """
     first, dash, last = text.partition("-")
@@ -96,3 +78,8 @@ def parse_sizes(text: str, source: str) -> tuple[int, ...]:
         sizes.append(size)
         size *= _FACTOR
     return tuple(sizes)
+
+
+def find_others(names: Iterable[Name], known: Container[Name]) -> list[Name]:
+    """Return the names that are not known, in their order."""
+    return [name for name in names if name not in known]

@@ -69,15 +69,14 @@ def outside(kind: str, rounds: str) -> None:
 
 def build_plain() -> Path:
     """The image of plain.def, unless it is there."""
-    from jaxsif.bench.image import plain_argv
-    from jaxsif.runtime import Runtime
+    from image import plain_argv
 
     source = Path(__file__).resolve().parents[2]
     image = source / "build/bench-plain/cpu.sif"
     if not image.exists():
         print("building the plain image", flush=True)
         image.parent.mkdir(parents=True, exist_ok=True)
-        argv, variables = plain_argv(source, "cpu", Runtime("apptainer", "APPTAINERENV_"), image, os.environ)
+        argv, variables = plain_argv("cpu", "apptainer", image, os.environ)
         subprocess.run(argv, env={**os.environ, **variables}, check=True, cwd=source)
     return image
 
@@ -149,7 +148,7 @@ def measure_steps(rounds: int) -> int:
 def take_turns(
     ways: Mapping[str, Sequence[str]], rounds: int, measure: Callable[[Sequence[str]], Measured]
 ) -> dict[str, list[Measured]]:
-    """What is measured of each way, by turns; who is first changes, lest a drift of the machine favours one."""
+    """What is measured of each way, by turns; who is first changes: a drift of the machine favours none."""
     found: dict[str, list[Measured]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name in list(ways)[:: -1 if number % 2 else 1]:

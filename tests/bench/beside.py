@@ -117,7 +117,7 @@ def extract(root: Path, tree: str, folder: Path) -> None:
     check(["rm", "-rf", str(folder)])
     folder.mkdir(parents=True)
     check(["git", "archive", f"--output={folder}.tar", tree], cwd=root)
-    # -m and touch: older than all that is built, lest make builds it again.
+    # -m and touch: older than all that is built, so that make does not build it again.
     check(["tar", "-xmf", f"{folder}.tar", "-C", str(folder)])
     check(["find", str(folder), "-exec", "touch", "-d", "2000-01-01", "{}", "+"])
     Path(f"{folder}.tar").unlink()

@@ -171,7 +171,12 @@ def test_submit_takes_no_job_script(cluster: Cluster, folder: str) -> None:
 
 TAKE_AN_IMAGE = (
     *("run --image f.sif -- true", "run --launcher local --image f.sif -- true", "submit --image f.sif -- true"),
-    *("shell --image f.sif", "jupyter --image f.sif", "bench launch --image f.sif", "module add f.sif --prefix /sw"),
+    *(
+        "shell --image f.sif",
+        "jupyter --image f.sif",
+        "bench collectives --image f.sif",
+        "module add f.sif --prefix /sw",
+    ),
     *("image inspect f.sif", "image sbom f.sif", "image diff f.sif $JAX_IMAGE", "image diff $JAX_IMAGE f.sif"),
     *("image verify f.sif --key key.pem", "image sign f.sif --key key.pem", "layer create x --image f.sif wheel"),
 )

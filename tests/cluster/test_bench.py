@@ -1,16 +1,21 @@
-"""jaxsif bench: results of real runs, what is kept of those that end early, and the node behind a slow link."""
+"""jaxsif bench: results of real runs, what is kept of those that end early, and slow nodes; and tests/bench."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from builds import REPOSITORY
 from harness import HERE, Cluster
+from test_image_look import TOOLS
 
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute")
 FEW = ("--iterations=3", "--link-size=64KiB")
@@ -146,16 +151,34 @@ def test_two_revisions_are_measured_side_by_side(cluster: Cluster) -> None:
     assert [home.split("/")[3] for home in homes] == ["first", "second"]
 
 
-def test_the_launcher_is_measured(cluster: Cluster, folder: str, layer: str) -> None:
-    done = cluster.run(f"cd {folder} && " + bench("launch", "--pairs=2", "--output=results", "--bound-ratio=1"))
-    assert re.search(r"^difference of medians -?\d+ ms, ratio \d\.\d\d$", done.stdout, re.MULTILINE)
-    header, records = read(cluster, f"{folder}/results")
-    ours, bare = (record["median"] for record in records)
-    assert done.returncode == int(ours > bare), done.stderr
-    assert (f"the ratio {ours / bare:.3f} is above --bound-ratio 1\n" in done.stderr) == (done.returncode == 1)
-    assert header["complete"] is True
-    assert [(record["way"], record["starts"]) for record in records] == [("jaxsif run", 2), ("bare srun", 2)]
-    assert all(0 < record["fastest"] <= record["median"] <= record["slowest"] < 30 for record in records)
-    drawn = cluster.check(bench("plot", f"--layer={layer}", f"{folder}/results")).split()
-    assert drawn == [f"{folder}/results/launch.{ending}" for ending in ("png", "svg")]
-    assert "time in ms" in cluster.check(["cat", drawn[1]])
+def test_the_launcher_is_measured(cluster: Cluster) -> None:
+    script = (HERE.parent / "bench/launch.py").read_text()
+    done = cluster.run("module load jax/sif && exec python3 - --pairs=2 --bound-ratio=1", stdin=script)
+    _, ours, bare, last = done.stdout.splitlines()
+    row = r" +(\d+\.\d\d) ms +(\d+\.\d\d) ms +(\d+\.\d\d) ms  2"
+    for name, line in (("jaxsif run", ours), ("bare srun", bare)):
+        found = re.fullmatch(name + row, line)
+        assert found, line
+        median, fastest, slowest = map(float, found.groups())
+        assert 0 < fastest <= median <= slowest < 30_000
+    ratio = re.fullmatch(r"difference of medians -?\d+ ms, ratio (\d\.\d\d)", last)
+    assert ratio, last
+    assert done.returncode == int(" is above --bound-ratio 1\n" in done.stderr), done.stderr
+    assert float(ratio[1]) >= 1 if done.returncode else float(ratio[1]) <= 1
+
+
+def test_builds_are_measured(work: Path) -> None:
+    clone = work / "clone"
+    subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], check=True)
+    argv = [sys.executable, "tests/bench/image.py", "--flavour=cpu", "--pause=1"]
+    environ = {**os.environ, "PATH": f"{TOOLS}{os.environ['PATH']}"}
+    done = subprocess.run(argv, cwd=clone, env=environ, capture_output=True, text=True, check=False, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    ways = [line[:27].split(maxsplit=1) for line in done.stdout.splitlines()[1:4]]
+    assert [(flavour, way.strip()) for flavour, way in ways] == [
+        ("cpu", "cold"),
+        ("cpu", "plain"),
+        ("cpu", "numpy changed"),
+    ]
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()[4:]] == ["cold", "numpy changed"]
+    shutil.rmtree(clone)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -135,7 +134,6 @@ def test_benchmarks(cluster: Cluster, folder: str, layer: str) -> None:
     assert "bandwidth.svg" in cluster.check(f"ls {folder}/{first}")
     train = "jaxsif bench train --layer ml --scaling --width=32 --depth=1 --batch=8 --steps=3"
     assert "sharded" in cluster.check(f"{load} && {train} --nodes=2 --gpus-per-node=1", timeout=300)
-    assert "difference of medians" in cluster.check(f"{load} && jaxsif bench launch")
     startup = "jaxsif bench startup --variants=node,stage --rounds=3".replace("rounds=3", "rounds=1")
     assert re.search("^stage ", cluster.check(f"{load} && salloc --nodes=1 --gpus-per-node=2 {startup}"), re.MULTILINE)
 
@@ -181,10 +179,3 @@ def test_an_image_is_pulled(work: Path) -> None:
         example = example.replace("https://example.org/jax.sif", served.address)
         on_this_machine(example.replace("sha256:35b74ab9…", digest(str(image))), work)
     assert next(work.glob("*.sif")).read_bytes() == image.read_bytes()
-
-
-def test_builds_are_measured(work: Path) -> None:
-    clone = work / "clone"
-    subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], check=True)
-    assert re.search(r"plain", on_this_machine("jaxsif bench image --flavour cpu --pause 1", clone))
-    shutil.rmtree(clone)

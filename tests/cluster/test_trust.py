@@ -20,7 +20,15 @@ printf '#!/bin/sh\nid >{MARKER}\n' >attack.sh && chmod 755 attack.sh &&
 tee sticky/jaxsif.toml >group/jaxsif.toml && chown other sticky/jaxsif.toml group/jaxsif.toml &&
 ln -s /sw/jaxsif/images/*-cpu.sif images/jax.sif
 """
-COMMANDS = ("run -- true", "submit -- true", "shell", "bench launch", "image inspect", "image sbom", "layer create x y")
+COMMANDS = (
+    "run -- true",
+    "submit -- true",
+    "shell",
+    "bench collectives",
+    "image inspect",
+    "image sbom",
+    "layer create x y",
+)
 
 
 @pytest.fixture

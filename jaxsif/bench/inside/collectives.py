@@ -8,6 +8,7 @@ nccl-tests counts. A time is the median over the iterations, of the slowest proc
 ITERATIONS there are as many as take SECONDS.
 """
 
+import itertools
 import sys
 
 import jax
@@ -26,8 +27,8 @@ COPIES = 4
 
 
 def operation(name, n):
-    """What each device does, and the NumPy value of element j of its result on device d, from
-    `size` elements.
+    """Return what each device does, and the NumPy value of element j of its result on device d,
+    from `size` elements.
     """
 
     def value(device, j):
@@ -57,12 +58,12 @@ def operation(name, n):
 
 
 def on_devices(mesh, function):
-    """A program that calls the function on each device, with its part of the input."""
+    """Return a program that calls the function on each device, with its part of the input."""
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P(AXIS), out_specs=P(AXIS)))
 
 
 def make_input(mesh, elements):
-    """`elements` numbers on each device."""
+    """Return an array with so many numbers on each device."""
 
     def fill(index):
         device = (index[0].start or 0) // elements
@@ -84,12 +85,12 @@ def check(result, expected, what):
 
 
 def round_size(size, n):
-    """So that each of n devices has an equal part, of at least one number."""
+    """Return a size of which each of n devices has an equal part, of at least one number."""
     return max(size // 4 // n, 1) * n * 4
 
 
 def measure_operation(mesh, name, size, iterations, seconds):
-    """One operation with one size."""
+    """Measure one operation with one size."""
     n = mesh.size
     elements = size // 4
     function, expected = operation(name, n)
@@ -100,29 +101,44 @@ def measure_operation(mesh, name, size, iterations, seconds):
 
 
 def measure_links(mesh, names, size, iterations, seconds):
-    """From each node to its neighbours in a ring, and back: all devices of a node send at once."""
-    nodes = list(dict.fromkeys(names))
-    owners = [names[device.process_index] for device in mesh.devices.flat]
-    devices = {node: [i for i, owner in enumerate(owners) if owner == node] for node in nodes}
+    """Measure from each node to its neighbours in a ring, and back: all devices of a node send at
+    once.
+    """
+    devices = find_devices(mesh, names)
+    nodes = list(devices)
     size = max(size // 4, 1) * 4
     x, one = make_input(mesh, size // 4), make_input(mesh, 1)
     for pairs in find_rounds(len(nodes)):
-        links = [(nodes[a], nodes[b]) for a, b in pairs]
-        there = [pair for a, b in links for pair in zip(devices[a], devices[b], strict=False)]
-        back = [(to, source) for source, to in there]
-        _, trips, _ = measure(on_devices(mesh, permutes(there, back)), one, iterations, seconds)
-        for ends, moves in ((links, there), ([(b, a) for a, b in links], back)):
+        there = [(nodes[a], nodes[b]) for a, b in pairs]
+        back = [(b, a) for a, b in there]
+        round_trip = permutes(find_moves(there, devices), find_moves(back, devices))
+        _, trips, _ = measure(on_devices(mesh, round_trip), one, iterations, seconds)
+        for links in (there, back):
+            moves = find_moves(links, devices)
             result, times, _ = measure(on_devices(mesh, permutes(moves)), x, iterations, seconds)
-            check(result, received(moves), f"permute {ends}")
-            for a, b in ends:
+            check(result, received(moves), f"permute {links}")
+            for a, b in links:
                 both = [process for process, name in enumerate(names) if name in (a, b)]
                 rate = size * min(len(devices[a]), len(devices[b])) / float(times[both].max())
                 latency = float(trips[both].max()) / 2
                 tell("link", **{"from": a, "to": b}, size=size, bandwidth=rate, latency=latency)
 
 
+def find_devices(mesh, names):
+    """Return the devices of each node, as their numbers in the mesh."""
+    devices = {name: [] for name in names}
+    for number, device in enumerate(mesh.devices.flat):
+        devices[names[device.process_index]].append(number)
+    return devices
+
+
+def find_moves(links, devices):
+    """Return which device sends to which one over these links."""
+    return [pair for a, b in links for pair in zip(devices[a], devices[b], strict=False)]
+
+
 def permutes(*moves):
-    """One permute after the other."""
+    """Return a function that makes one permute after the other."""
 
     def function(x):
         for pairs in moves:
@@ -133,32 +149,34 @@ def permutes(*moves):
 
 
 def received(moves):
-    """What each device has after a permute: numbers of its source, or zeros."""
+    """Return what each device has after a permute: numbers of its source, or zeros."""
     sources = {to: source for source, to in moves}
     return lambda d, j: (7 * sources[d] + j) % PERIOD if d in sources else 0 * j
 
 
 def main():
     operations, sizes, iterations, seconds, link_size = sys.argv[1:]
+    iterations, seconds, link_size = int(iterations), float(seconds), int(link_size)
     jax.distributed.initialize()
     names = node_names()
     mesh = Mesh(np.array(jax.devices()), (AXIS,), axis_types=(AxisType.Auto,))
     tell_system(names)
     room = float(gather([room_for_device(names)]).min())
-    for name in operations.split(","):
-        for size in dict.fromkeys(round_size(int(size), mesh.size) for size in sizes.split(",")):
-            if COPIES * size > room:
-                tell(
-                    "note",
-                    text=f"{name} of {size} bytes left out: a device has room for {room:.0f} bytes",
-                )
-                continue
-            measure_operation(mesh, name, size, int(iterations), float(seconds))
-    if COPIES * int(link_size) > room:
-        tell("note", text=f"links left out: a device has room for {room:.0f} bytes")
-    else:
-        measure_links(mesh, names, int(link_size), int(iterations), float(seconds))
+    sizes = dict.fromkeys(round_size(int(size), mesh.size) for size in sizes.split(","))
+    for name, size in itertools.product(operations.split(","), sizes):
+        if has_room(f"{name} of {size} bytes", size, room):
+            measure_operation(mesh, name, size, iterations, seconds)
+    if has_room("links", link_size, room):
+        measure_links(mesh, names, link_size, iterations, seconds)
     tell_memory(names)
+
+
+def has_room(what, size, room):
+    """Return whether a device has room for arrays of this size; tell where it has not."""
+    if COPIES * size > room:
+        tell("note", text=f"{what} left out: a device has room for {room:.0f} bytes")
+        return False
+    return True
 
 
 main()

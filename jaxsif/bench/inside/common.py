@@ -24,20 +24,20 @@ def tell(record, **fields):
 
 
 def gather(numbers):
-    """A row of numbers from each process, in all processes."""
+    """Return a row of numbers from each process, in all processes."""
     rows = multihost_utils.process_allgather(np.asarray(numbers, np.float32))
     return np.asarray(rows).reshape(jax.process_count(), -1)
 
 
 def node_names():
-    """The node of each process."""
+    """Return the node of each process."""
     own = os.environ.get("SLURMD_NODENAME") or platform.node()
     rows = gather(list(own.encode()[:NAME].ljust(NAME, b"\0")))
     return [bytes(int(number) for number in row).rstrip(b"\0").decode() for row in rows]
 
 
 def tell_system(names):
-    """What this runs on; the header of the results takes it up."""
+    """Print what this runs on, for the header of the results."""
     counts = {
         "nodes": len(set(names)),
         "processes": jax.process_count(),
@@ -53,8 +53,8 @@ def tell_system(names):
 
 
 def measure(program, x, iterations, seconds):
-    """Call the program: its last result, the median time of each process, and how often it was
-    timed.
+    """Call the program; return its last result, the median time of each process, and how often it
+    was timed.
 
     Every process must call it equally often, or they would wait for each other: the slowest one's
     first time decides.
@@ -76,7 +76,7 @@ def _time(program, x):
 
 
 def room_for_device(names):
-    """The bytes that each device of this process may use."""
+    """Return the bytes that each device of this process may use."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return 0.9 * (stats["bytes_limit"] - stats["bytes_in_use"])
@@ -91,8 +91,8 @@ def room_for_device(names):
 
 
 def tell_memory(names):
-    """The peak of each process: resident in the host's memory, allocated in that of its first
-    device.
+    """Print the peak of each process: resident in the host's memory, allocated in that of its
+    first device.
     """
     device = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use", -1)
     rows = gather([1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, device])

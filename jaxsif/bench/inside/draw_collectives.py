@@ -9,9 +9,9 @@ MOST = 32  # links in one figure
 
 
 def draw(_header, records):
-    """The figures, by their names."""
-    operations = [record for record in records if record["record"] == "operation"]
-    links = [record for record in records if record["record"] == "link"]
+    """Return the figures by their names."""
+    operations = style.select(records, record="operation")
+    links = style.select(records, record="link")
     figures = {}
     if operations:
         figures["bandwidth"], axes = draw_curves(operations, "bus_bandwidth", 1e9)
@@ -26,15 +26,12 @@ def draw(_header, records):
 
 
 def draw_curves(records, field, unit):
-    """A line for each operation."""
+    """Draw a line for each operation."""
     figure, axes = plt.subplots()
     for name in dict.fromkeys(record["operation"] for record in records):
-        own = sorted(
-            (record["size"], record[field] / unit)
-            for record in records
-            if record["operation"] == name
-        )
-        axes.plot(*zip(*own, strict=True), label=name)
+        own = sorted(style.select(records, operation=name), key=lambda record: record["size"])
+        sizes = [record["size"] for record in own]
+        axes.plot(sizes, [record[field] / unit for record in own], label=name)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("size of the data on each device")
@@ -44,7 +41,7 @@ def draw_curves(records, field, unit):
 
 
 def draw_links(records):
-    """A bar for each link; the slowest ones, where there are many."""
+    """Draw a bar for each link; the slowest ones, where there are many."""
     shown = sorted(sorted(records, key=lambda record: record["bandwidth"])[:MOST], key=natural)
     figure, axes = plt.subplots(figsize=(7.2, 1.6 + 0.28 * len(shown)))
     names = [f"{record['from']} → {record['to']}" for record in shown]
@@ -58,6 +55,6 @@ def draw_links(records):
 
 
 def natural(record):
-    """Orders node2 before node10."""
+    """Return a key that orders node2 before node10."""
     words = re.split(r"(\d+)", f"{record['from']} {record['to']}")
     return [int(word) if word.isdecimal() else word for word in words]

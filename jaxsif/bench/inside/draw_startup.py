@@ -3,6 +3,7 @@ last one.
 """
 
 import matplotlib.pyplot as plt
+import numpy as np
 import style
 from startup import PHASES
 
@@ -17,18 +18,21 @@ TITLES = {
 
 
 def draw(_header, records):
-    """The figure, by its name."""
+    """Return the figure by its name."""
     last = max(record["round"] for record in records)
-    tasks = [record for record in records if record["record"] == "task" and record["round"] == last]
-    variants = list(dict.fromkeys(task["variant"] for task in tasks))
-    groups = [[task for task in tasks if task["variant"] == variant] for variant in variants]
+    tasks = style.select(records, record="task", round=last)
+    variants = dict.fromkeys(task["variant"] for task in tasks)
+    groups = {variant: style.select(tasks, variant=variant) for variant in variants}
     bar = min(0.22, 12 / len(tasks))  # inches
-    size = (8, 1.2 + sum(0.5 + bar * len(group) for group in groups))
-    ratios = [0.5 + bar * len(group) for group in groups]
+    heights = [0.5 + bar * len(group) for group in groups.values()]
     figure, panels = plt.subplots(
-        len(groups), figsize=size, sharex=True, squeeze=False, height_ratios=ratios
+        len(groups),
+        figsize=(8, 1.2 + sum(heights)),
+        sharex=True,
+        squeeze=False,
+        height_ratios=heights,
     )
-    for axes, variant, group in zip(panels[:, 0], variants, groups, strict=True):
+    for axes, (variant, group) in zip(panels[:, 0], groups.items(), strict=True):
         draw_variant(axes, group, names=bar > 0.12)
         axes.set_title(f"{variant}: {TITLES[variant]}", fontsize=9, loc="left")
     panels[-1, 0].set_xlabel("seconds after the command")
@@ -39,17 +43,18 @@ def draw(_header, records):
 
 
 def draw_variant(axes, tasks, names):
-    """The tasks of a run, from the top; without names where there is no room for them."""
+    """Draw the tasks of a run, from the top; without names where there is no room for them."""
     rows = range(len(tasks))
-    begin = [0.0] * len(tasks)
+    begin = np.zeros(len(tasks))
     for phase, colour in zip(PHASES, COLOURS, strict=True):
-        axes.barh(
-            rows, [task[phase] for task in tasks], left=begin, height=0.8, color=colour, label=phase
-        )
-        begin = [left + task[phase] for left, task in zip(begin, tasks, strict=True)]
-    labels = [f"task {task['task']}, {task['node']}" for task in tasks]
-    axes.set_yticks(rows if names else [], labels if names else [], fontsize=7)
-    if not names:
+        seconds = np.array([task[phase] for task in tasks])
+        axes.barh(rows, seconds, left=begin, height=0.8, color=colour, label=phase)
+        begin = begin + seconds
+    if names:
+        labels = [f"task {task['task']}, {task['node']}" for task in tasks]
+        axes.set_yticks(rows, labels, fontsize=7)
+    else:
+        axes.set_yticks([])
         axes.set_ylabel(f"{len(tasks)} tasks", fontsize=8)
     axes.invert_yaxis()
     axes.margins(y=0.02)

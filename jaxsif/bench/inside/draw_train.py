@@ -5,18 +5,18 @@ import style
 
 
 def draw(_header, records):
-    """The figures, by name."""
+    """Return the figures by their names."""
     most = max(record["batch"] for record in records)
-    modes = {record["mode"]: record for record in records if record["batch"] == most}
-    runs = sorted(
-        (record for record in records if record["mode"] == "sharded"),
-        key=lambda one: one["devices"],
-    )
-    return {"steps": draw_modes(modes)} | ({"scaling": draw_scaling(runs)} if len(runs) > 1 else {})
+    modes = {record["mode"]: record for record in style.select(records, batch=most)}
+    runs = sorted(style.select(records, mode="sharded"), key=lambda run: run["devices"])
+    figures = {"steps": draw_modes(modes)}
+    if len(runs) > 1:
+        figures["scaling"] = draw_scaling(runs)
+    return figures
 
 
 def draw_modes(modes):
-    """A bar for each mode; of several runs the one with the most devices."""
+    """Draw a bar for each mode; of several runs the one with the most devices."""
     figure, axes = plt.subplots(figsize=(7.2, 1.2 + 0.45 * len(modes)))
     names = [
         f"{name}, {one['devices']} device{'s' * (one['devices'] > 1)}"
@@ -32,21 +32,17 @@ def draw_modes(modes):
 
 
 def draw_scaling(runs):
-    """Examples per second over devices, on log axes, where the ideal is a straight line."""
+    """Draw examples per second over devices, on log axes, where the ideal is a straight line."""
     figure, axes = plt.subplots()
     devices = [one["devices"] for one in runs]
     speeds = [one["examples_per_second"] for one in runs]
     axes.plot(devices, speeds, label="measured")
     ideal = [speeds[0] * number / devices[0] for number in devices]
     axes.plot(devices, ideal, color=style.GREY, linestyle="--", marker="", label="ideal")
-    for number, speed, one in list(zip(devices, speeds, runs, strict=True))[1:]:
-        place = {
-            "xytext": (4, -12),
-            "textcoords": "offset points",
-            "fontsize": 8,
-            "color": style.GREY,
-        }
-        axes.annotate(f"{100 * one['efficiency']:.2g}%", (number, speed), **place)
+    place = {"xytext": (4, -12), "textcoords": "offset points", "fontsize": 8, "color": style.GREY}
+    for one in runs[1:]:
+        point = (one["devices"], one["examples_per_second"])
+        axes.annotate(f"{100 * one['efficiency']:.2g}%", point, **place)
     axes.set(xscale="log", yscale="log", xlabel="devices", ylabel="examples per second")
     axes.set_xscale("log", base=2)
     axes.set_xticks(devices, [str(number) for number in devices])

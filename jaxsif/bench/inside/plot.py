@@ -23,8 +23,6 @@ def main():
 
     folder = Path(sys.argv[1])
     header, *records = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
-    if not Path(__file__).with_name(f"draw_{header['bench']}.py").exists():
-        return
     style.apply()
     for name, figure in import_module(f"draw_{header['bench']}").draw(header, records).items():
         figure.suptitle(style.title(header), fontsize=9, color=style.GREY)

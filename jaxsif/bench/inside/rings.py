@@ -2,7 +2,7 @@
 
 
 def find_rounds(nodes):
-    """The pairs of neighbours in a ring of `nodes`, in rounds whose pairs have no node in common."""
+    """Return the pairs of neighbours in a ring of nodes, in rounds whose pairs share no node."""
     if nodes < 3:
         return [[(0, 1)]] if nodes == 2 else []
     even = [(node, node + 1) for node in range(0, nodes - 1, 2)]

@@ -29,7 +29,7 @@ PHASES = (
 
 
 def process_start(pid):
-    """The time when a process of this node was made, see proc_pid_stat(5); to 10 ms."""
+    """Return the time when a process of this node was made, see proc_pid_stat(5); to 10 ms."""
     with open(f"/proc/{pid}/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
@@ -52,7 +52,7 @@ def compile_chain(depth):
 
 
 def sum_over_all():
-    """An all-reduce over all devices of all processes: one from each."""
+    """Sum a one from each device of all processes, by an all-reduce."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -66,7 +66,7 @@ def sum_over_all():
 
 
 def gather(record, size=4096):
-    """The records of all processes, in order."""
+    """Return the records of all processes, in order."""
     import numpy as np
     from jax.experimental import multihost_utils
 
@@ -77,8 +77,8 @@ def gather(record, size=4096):
 
 
 def watch_rounds(rounds=5):
-    """This clock before and after each of a few rounds in which every process hears of every other
-    one.
+    """Return the time before and after each of a few rounds in which all processes wait for each
+    other.
     """
     from jax.experimental import multihost_utils
 
@@ -91,8 +91,8 @@ def watch_rounds(rounds=5):
 
 
 def clock_ahead(mine, first):
-    """How far a clock must be ahead of process 0's, by the rounds that both saw; 0 where they do
-    not tell.
+    """Return how far a clock must be ahead of process 0's, by the rounds that both saw; 0 where
+    they do not tell.
 
     Nobody leaves a round before everybody has entered it.
     """
@@ -102,7 +102,7 @@ def clock_ahead(mine, first):
 
 
 def measure(options):
-    """The time at the end of each phase."""
+    """Return the time at the end of each phase."""
     # What the launcher started on this node.
     task = os.environ.get("SLURM_TASK_PID") or os.getpgid(0)
     times = [process_start(task), process_start(os.getpid()), FIRST_LINE]
@@ -122,7 +122,7 @@ def measure(options):
 
 
 def find_phases(task, first, began):
-    """What a task's times say, by the clock of process 0."""
+    """Return the seconds of a task's phases, by the clock of process 0."""
     ahead = clock_ahead(task["rounds"], first["rounds"])
     ends = [began, *(at - ahead for at in task["times"])]
     phases = {phase: round(end - begin, 4) for phase, begin, end in zip(PHASES, ends, ends[1:])}

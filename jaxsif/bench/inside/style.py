@@ -11,8 +11,18 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 
 
+# Of a header -> how the title names it.
+TITLE = {
+    "nodes": "{} nodes",
+    "processes": "{} processes",
+    "devices": "{} devices",
+    "device": "{}",
+    "jax": "JAX {}",
+}
+
+
 def apply():
-    """For all figures from here on."""
+    """Set the style of all figures from here on."""
     plt.rcParams.update(
         {
             "figure.figsize": (7.2, 4.6),
@@ -32,30 +42,26 @@ def apply():
 
 
 def title(header):
-    """What was measured on what."""
-    words = [
-        f"{header[name]} {name}" for name in ("nodes", "processes", "devices") if name in header
-    ]
-    words += [
-        f"{label}{header[name]}"
-        for name, label in (("device", ""), ("jax", "JAX "))
-        if name in header
-    ]
+    """Return what was measured on what."""
+    words = [text.format(header[name]) for name, text in TITLE.items() if name in header]
     return f"{header['bench']}: {', '.join([*words, header['created'][:10]])}"
 
 
+def select(records, **values):
+    """Return the records whose fields have these values."""
+    return [record for record in records if values.items() <= record.items()]
+
+
 def render_seconds(value):
-    """Such as '200 µs', for ticks."""
-    unit, name = next(
-        (unit, name)
-        for unit, name in ((1e-6, "µs"), (1e-3, "ms"), (1, "s"))
-        if value < 999 * unit or name == "s"
-    )
-    return f"{value / unit:g} {name}"
+    """Return such as '200 µs', for ticks."""
+    for unit, name in ((1e-6, "µs"), (1e-3, "ms")):
+        if value < 999 * unit:
+            return f"{value / unit:g} {name}"
+    return f"{value:g} s"
 
 
 def render_bytes(value):
-    """Such as '64 KiB', for ticks."""
+    """Return such as '64 KiB', for ticks."""
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
             return f"{value:g} {unit}"
@@ -64,7 +70,7 @@ def render_bytes(value):
 
 
 def log_axis(axis, render):
-    """Ticks at 1, 2 and 5 times powers of ten, where there is room for them, as `render` writes
+    """Set ticks at 1, 2 and 5 times powers of ten, where there is room for them, as `render` writes
     them.
     """
     low, high = axis.get_view_interval()
@@ -74,7 +80,7 @@ def log_axis(axis, render):
 
 
 def byte_axis(axis, values):
-    """Ticks at sizes, as people call them."""
+    """Set ticks at sizes, as users write them."""
     axis.set_ticks(sorted(set(values)))
     axis.set_major_formatter(FuncFormatter(lambda value, _position: render_bytes(value)))
     axis.set_tick_params(labelsize=7.5)

@@ -22,7 +22,7 @@ exit status:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif bench compare`."""
+    """Add the options of `jaxsif bench compare`."""
     parser.add_argument(
         "old", metavar="A", help="older results: their folder, or its results.jsonl"
     )
@@ -31,6 +31,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Compare them."""
+    """Compare them; return the exit status."""
     old, new = read_results(arguments.old, "A"), read_results(arguments.new, "B")
     return show_comparison(old, new, arguments.tolerance, arguments.fail)

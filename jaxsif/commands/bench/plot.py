@@ -14,7 +14,8 @@ from jaxsif.plan.launcher import LOCAL
 from jaxsif.settings.options import OPTIONS, add_arguments
 
 DESCRIPTION = """\
-Draw results, as PNG and SVG beside them, by the matplotlib of the image or of a layer; on this machine.
+Draw results, as PNG and SVG beside them, by the matplotlib of the image or of a layer; on this \
+machine.
 
 examples:
   jaxsif layer create bench matplotlib
@@ -22,21 +23,26 @@ examples:
   jaxsif bench plot --layer bench bench-collectives-20260102-030405
 """
 _USED = ("image", "layers")
+_UNUSED = {option.key for option in OPTIONS if option.key not in _USED}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif bench plot`."""
-    add_arguments(parser, leave_out={option.key for option in OPTIONS if option.key not in _USED})
+    """Add the options of `jaxsif bench plot`."""
+    add_arguments(parser, leave_out=_UNUSED)
     parser.add_argument("results", metavar="FOLDER", help="a folder of jaxsif bench")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Draw them, and print the names of the files."""
+    """Draw them, and print the names of the files; return the exit status."""
     said = vars(arguments)
     results = read_results(said.pop("results"), "FOLDER")
-    fixed = {option.key for option in OPTIONS if option.key not in _USED}
     container = prepare(
-        {**said, "launcher": LOCAL, "compile_cache": False}, ("python",), None, environ, note, fixed
+        {**said, "launcher": LOCAL, "compile_cache": False},
+        ("python",),
+        None,
+        environ,
+        note,
+        _UNUSED,
     ).container
     names = draw(results.file.parent, container, environ)
     if not names:

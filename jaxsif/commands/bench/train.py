@@ -4,28 +4,52 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from typing import Any
 
 from jaxsif.bench import train
 from jaxsif.bench.runner import Bench, run_bench
 from jaxsif.bench.runner import add_options as add_bench_options
+from jaxsif.bench.units import find_others
 from jaxsif.errors import JaxsifError
 from jaxsif.settings.options import count
 
 DESCRIPTION = """\
-Train a model of slurm/train on one device (single), over a mesh of all devices by jit (sharded) and by pmap: time of a
-step, examples and floating-point operations per second, memory; and whether the losses are the same. The image needs
+Train a model of slurm/train on one device (single), over a mesh of all devices by jit (sharded) \
+and by pmap: time of a
+step, examples and floating-point operations per second, memory; and whether the losses are the \
+same. The image needs
 flax and optax.
 
 examples:
   jaxsif layer create ml flax optax matplotlib
         once
   jaxsif bench train --layer ml --scaling
-        in a job: all modes on all its GPUs, and sharded on 1, 2, 4, ... processes, with the same work for each
+        in a job: all modes on all its GPUs, and sharded on 1, 2, 4, ... processes, with the same \
+work for each
   jaxsif bench train --layer ml --modes sharded --model transformer --precision bfloat16 \\
       --width 2048 --depth 16 --length 1024 --batch 64
         a share of the GPUs' peak
 """
-# Of train.py -> what it is.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--modes": {
+        "metavar": "LIST",
+        "default": ",".join(train.MODES),
+        "help": "which, separated by commas",
+    },
+    "--scaling": {
+        "choices": (train.WEAK, train.STRONG),
+        "nargs": "?",
+        "const": train.WEAK,
+        "help": "mode sharded on 1, 2, 4, ... processes, too (weak)",
+    },
+    "--model": {"choices": ("mlp", "transformer"), "default": "mlp"},
+    "--precision": {
+        "choices": ("float32", "bfloat16"),
+        "default": "float32",
+        "help": "of what is computed",
+    },
+}
+# Options of slurm/train/train.py -> their defaults, and what they are.
 _NUMBERS = {
     "width": (256, "features of the model; of the transformer, a multiple of 32"),
     "depth": (4, "its blocks or layers"),
@@ -36,41 +60,31 @@ _NUMBERS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif bench train`."""
-    group = add_bench_options(parser)
-    group.add_argument(
-        "--modes", metavar="LIST", default=",".join(train.MODES), help="which, separated by commas"
-    )
-    group.add_argument(
-        "--scaling",
-        choices=(train.WEAK, train.STRONG),
-        nargs="?",
-        const=train.WEAK,
-        help="mode sharded on 1, 2, 4, ... processes, too (weak)",
-    )
-    group.add_argument("--model", choices=("mlp", "transformer"), default="mlp")
-    group.add_argument(
-        "--precision",
-        choices=("float32", "bfloat16"),
-        default="float32",
-        help="of what is computed",
-    )
-    for name, (default, what) in _NUMBERS.items():
-        group.add_argument(
-            f"--{name}", metavar="N", type=count, default=default, help=f"{what} ({default})"
-        )
+    """Add the options of `jaxsif bench train`."""
+    numbers = {
+        f"--{name}": {
+            "metavar": "N",
+            "type": count,
+            "default": default,
+            "help": f"{what} ({default})",
+        }
+        for name, (default, what) in _NUMBERS.items()
+    }
+    add_bench_options(parser, {**_OPTIONS, **numbers})
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Measure."""
+    """Measure; return the exit status."""
     said = vars(arguments)
     names, scaling, batch = said["modes"].split(","), said["scaling"], said["batch"]
-    unknown = [name for name in names if name not in train.MODES]
+    unknown = find_others(names, train.MODES)
     if unknown:
         raise JaxsifError(f"no mode {unknown[0]!r}", "--modes", ", ".join(train.MODES))
-    modes = [mode for mode in train.MODES if mode in names or (mode == train.SHARDED and scaling)]
+    if scaling:
+        names.append(train.SHARDED)
+    modes = [mode for mode in train.MODES if mode in names]
     own = {name: said[name] for name in ("model", "precision", *_NUMBERS)}
-    words = [f"--{name}={value}" for name, value in own.items() if name != "batch"]
+    words = [f"--{name}={own[name]}" for name in find_others(own, ("batch",))]
 
     def measure(bench: Bench) -> int:
         bench.header["model"] = ", ".join(f"{name} {value}" for name, value in own.items())

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from jaxsif.bench.bandwidth import OPERATIONS, add_bandwidths, bus_factor
 from jaxsif.bench.compare import compare, render_comparison
 from jaxsif.bench.inside.rings import find_rounds
-from jaxsif.bench.kinds import KEY, KINDS, RATE, SECONDS
+from jaxsif.bench.kinds import BYTES, COUNT, FLOPS, KEY, KINDS, NUMBER, RATE, SECONDS, SHARE
 from jaxsif.bench.links import find_slow_nodes, render_blame
 from jaxsif.bench.program import read_records
 from jaxsif.bench.results import Results, read_results, recording
-from jaxsif.bench.units import parse_bytes, parse_sizes, render_bytes, render_row, render_value
+from jaxsif.bench.units import parse_bytes, parse_sizes, render_row, render_value
 from jaxsif.errors import JaxsifError
 
 HEADER = {"bench": "collectives", "devices": 8, "complete": True}
@@ -76,8 +76,15 @@ def test_figures_have_units() -> None:
         "2.00 s",
         "-",
     ]
-    assert [render_bytes(value) for value in (512, 1024, 3 << 19, 1 << 30)] == ["512 B", "1 KiB", "1.5 MiB", "1 GiB"]
+    sizes = (512, 1024, 3 << 19, 1 << 30)
+    assert [render_value(value, BYTES) for value in sizes] == ["512 B", "1 KiB", "1.5 MiB", "1 GiB"]
     assert [render_value(value, RATE) for value in (0, 999e3, 2.5e9)] == ["0.0 B/s", "999.0 kB/s", "2.50 GB/s"]
+    assert [render_value(value, FLOPS) for value in (1e6, 249e9, 1.5e12)] == [
+        "0.001 GFLOP/s",
+        "249 GFLOP/s",
+        "1.5 TFLOP/s",
+    ]
+    assert [render_value(7547.4, NUMBER), render_value(0.449, SHARE), render_value(3, COUNT)] == ["7,547", "44.9%", "3"]
     assert render_row(link("node1", "node2", 1e9), KINDS["collectives"]["link"]).split() == [
         *("node1", "node2", "4", "KiB", "1.00", "GB/s", "10.0", "us")
     ]
@@ -109,9 +116,11 @@ def test_records_of_a_kind_have_keys() -> None:
 
 def test_results_come_back_as_they_were_written(tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    with recording(folder, dict(HEADER)) as written:
+    notes: list[str] = []
+    with recording(folder, dict(HEADER), notes.append) as written:
         written.records.extend([operation("permute", 1024, 1e-3), link("a", "b", 1e9)])
         assert not folder.exists()
+    assert notes == [f"not complete: 2 records in {folder}"]
     read = read_results(str(folder), "FOLDER")
     assert (read.header, read.records) == (written.header, written.records)
     assert read_results(str(folder / "results.jsonl"), "FILE") == read
@@ -128,8 +137,10 @@ def test_results_come_back_as_they_were_written(tmp_path: Path) -> None:
 def test_what_there_was_stays_when_a_run_ends_early(tmp_path: Path, error: type[BaseException]) -> None:
     header = {"bench": "collectives"}
 
+    notes: list[str] = []
+
     def end_early(folder: str, *records: dict[str, Any]) -> None:
-        with recording(tmp_path / folder, header) as written:
+        with recording(tmp_path / folder, header, notes.append) as written:
             written.records.extend(records)
             raise error("ended")
 
@@ -142,14 +153,17 @@ def test_what_there_was_stays_when_a_run_ends_early(tmp_path: Path, error: type[
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
     with pytest.raises(JaxsifError, match=r"there is a folder .*new already"):
         end_early("new")
+    assert notes == [f"not complete: 1 records in {tmp_path}/new"]
 
 
 def test_results_of_two_runs_at_once_are_both_kept(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     expected = pytest.raises(JaxsifError, match=r"there is a folder .*new by now")
-    with expected as caught, recording(folder, dict(HEADER)) as written:
+    notes: list[str] = []
+    with expected as caught, recording(folder, dict(HEADER), notes.append) as written:
         written.records.append(link("a", "b", 1e9))
         (folder / "of another run").mkdir(parents=True)
+    assert notes == []
     kept = caught.value.what.rpartition(" ")[2]
     assert read_results(kept, "FOLDER").records == written.records
 
@@ -215,8 +229,8 @@ def test_older_figures_without_newer_ones_are_no_success() -> None:
 def test_results_that_have_nothing_in_common() -> None:
     with pytest.raises(JaxsifError, match="nothing to compare"):
         compare(results(link("a", "b", 1e9)), results(link("a", "c", 1e9)))
-    with pytest.raises(JaxsifError, match="results of different benchmarks: launch and collectives"):
-        compare(results(bench="launch"), results())
+    with pytest.raises(JaxsifError, match="results of different benchmarks: train and collectives"):
+        compare(results(bench="train"), results())
 
 
 @given(st.integers(3, 40), st.integers(0, 39), st.booleans(), st.booleans(), st.floats(1e-3, 1e12))

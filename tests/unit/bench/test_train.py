@@ -1,4 +1,4 @@
-"""What `jaxsif bench train`, `startup` and `image` run, and what they make of the figures."""
+"""What `jaxsif bench train` and `startup` run, and what they make of the figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripts import load_script
 
-from jaxsif.bench import image, startup, train
+from jaxsif.bench import startup, train
 from jaxsif.bench.kinds import KINDS, STARTUP_PHASES
 from jaxsif.bench.peaks import find_peak
 from jaxsif.errors import JaxsifError
@@ -161,21 +161,3 @@ def test_a_clock_is_corrected_as_far_as_messages_prove_it(ahead: float, rounds: 
     found = startup_program().clock_ahead(mine, first)
     assert abs(found) <= abs(ahead) + 1e-6
     assert abs(found - ahead) <= 2 + 1e-6  # no round took longer
-
-
-def test_a_build_is_of_a_clone(tmp_path: Path) -> None:
-    source = Path(__file__).parents[3]
-    image.check_source(source, "cpu", "numpy")
-    with pytest.raises(JaxsifError, match=r"no nonsense in .*/cpu\.txt"):
-        image.check_source(source, "cpu", "nonsense")
-    with pytest.raises(JaxsifError, match=r"no tests/bench/plain\.def in "):
-        image.check_source(tmp_path, "cpu", "numpy")
-
-
-def test_what_builds_tell() -> None:
-    times = (("cold", 30.0, 70), ("plain", 120.0, 100), ("numpy changed", 6.0, 70))
-    records = [{"way": way, "time": time, "size": size} for way, time, size in times]
-    assert image.summarize(records) == [
-        "cold: 1/4.0 of the plain way's time, 0.70 of its size",
-        "numpy changed: 1/5.0 of the cold time",
-    ]
