@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from jaxsif.task import contract
+
 # What is done with a variable; `--env` comes on top of all of them.
 SET = "set"  # in every task, whatever the host has
 DEFAULT = "default"  # set, unless the host has it
@@ -19,7 +21,7 @@ PATH = "if there"
 RUNTIME = "replaced"  # by the runtime: the host's value is for programs outside of the container
 _GIVEN = "..."  # for a value that the caller gives, if it does
 
-REPORT = "JAXSIF_REPORT"
+REPORT = contract.REPORT
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 MEMORY, OLD_MEMORY = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
@@ -40,21 +42,22 @@ RULES = (
     Rule(SET, (REPORT,), "tasks report how they end, in lines that begin with it", _GIVEN),
     Rule(
         SET,
-        ("JAXSIF_COORDINATOR_PORT",),
+        (contract.COORDINATOR_PORT,),
         "JAX's own choice would be the same for all steps of a job",
         _GIVEN,
     ),
-    Rule(SET, ("JAXSIF_NODE_ADDRESS",), "`--node-address`, for each task", _GIVEN),
+    Rule(SET, (contract.NODE_ADDRESS,), "`--node-address`, for each task", _GIVEN),
     Rule(
-        *(SET, ("JAXSIF_INIT_TIMEOUT", "JAXSIF_HEARTBEAT_TIMEOUT", "JAXSIF_SHUTDOWN_TIMEOUT")),
+        SET,
+        (contract.INIT_TIMEOUT, contract.HEARTBEAT_TIMEOUT, contract.SHUTDOWN_TIMEOUT),
         "`--init-timeout` and its like, for each task",
         _GIVEN,
     ),
-    Rule(SET, ("JAXSIF_LAYOUT",), "each task holds what it sees against the plan", _GIVEN),
+    Rule(SET, (contract.LAYOUT,), "each task holds what it sees against the plan", _GIVEN),
     Rule(
-        *(SET, ("JAXSIF_FABRIC", "JAXSIF_FABRIC_NEEDS", "JAXSIF_FABRIC_LIBRARIES")),
-        "`--fabric`: its name, what a node must have, where its libraries are;"
-        " each task checks its node",
+        SET,
+        (contract.FABRIC, contract.FABRIC_NEEDS, contract.FABRIC_LIBRARIES),
+        "`--fabric`: its name, what a node must have, where its libraries are; each task checks its node",
         _GIVEN,
     ),
     Rule(
@@ -72,7 +75,7 @@ RULES = (
     Rule(
         DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled", _GIVEN
     ),
-    Rule(SET, ("JAXSIF_CACHE",), "that folder is jaxsif's", _GIVEN),
+    Rule(SET, (contract.OWN_CACHE,), "that folder is jaxsif's", _GIVEN),
     Rule(SET, ("PYTHONNOUSERSITE",), "`~/.local` has packages for another Python", "1", True),
     Rule(
         UNSET, ("PYTHONHOME",), "the image's Python would not find its own library", container=True

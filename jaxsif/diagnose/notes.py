@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxsif.diagnose.reports import Report, by_task
+from jaxsif.task.contract import INDEPENDENT
 
 
 def describe_cache(reports: Sequence[Report]) -> str:
@@ -34,5 +35,5 @@ def describe_alone(reports: Sequence[Report]) -> str:
         return ""
     return (
         f"warning: {len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each"
-        " computed on its own; if that is meant, pass --env JAXSIF_INDEPENDENT=1"
+        f" computed on its own; if that is meant, pass --env {INDEPENDENT}=1"
     )

@@ -30,11 +30,17 @@ from typing import NamedTuple
 from jaxsif.diagnose.barriers import Barrier, BarrierReader
 from jaxsif.diagnose.symptoms import GAVE_UP, STEP_ABORTED, UNKNOWN_FLAGS
 from jaxsif.errors import printable
+from jaxsif.task.contract import (
+    CACHE_COUNTS,
+    LONGEST_TEXT,
+    PROGRAM_EVENTS,
+    SEPARATOR,
+    START_EVENTS,
+    render_marker,
+)
 
-_SEPARATOR = b"\x1e"
 _START, _PROGRAM = 0, 1  # which of the nonces
 _LONGEST_REPORT = 8192  # bytes; what goes on for longer behind a marker is the program's
-_LONGEST_TEXT = 300  # letters; failure.py cuts there, too
 _LONGEST_PLACE = 1000  # letters
 _MOST_TASKS = 1 << 24  # where the plan does not know their number
 # A run makes a few for each task. A program may make any number: they are not kept.
@@ -54,7 +60,7 @@ _KEPT_LINES = re.compile(
 )
 # One of these is in all that _filter_line and _end_line look for.
 _NOTABLE = (
-    _SEPARATOR,
+    SEPARATOR,
     b"srun",
     b"slurm",
     b"FATAL",
@@ -71,7 +77,7 @@ class Report(NamedTuple):
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME; empty without Slurm
-    # Of _FIELDS; and two of the launcher's own: cancelled, by Slurm, and interrupted, by a signal
+    # Of _EVENTS; and two of the launcher's own: cancelled, by Slurm, and interrupted, by a signal
     # to us.
     event: str
     status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
@@ -93,22 +99,7 @@ class Report(NamedTuple):
 
 _ORIGIN = ("event", "task", "node")
 REFUSALS = ("refused", "port-taken")  # the program is not started
-_COUNTS = ("requests", "hits", "written")
-# Event -> its fields beside task and node, by who may report it: the first nonce's, the second
-# nonce's.
-_FIELDS: tuple[Mapping[str, tuple[str, ...]], ...] = (
-    {"started": ("step",), "refused": ("text",), "warning": ("text",), "exit": ("status", "where")},
-    {
-        "port-held": (),
-        "port-taken": ("text", "hint"),
-        "refused": ("text", "hint"),
-        "warning": ("text",),
-        "exception": ("text", "where", "consequence", "hint"),
-        "end": (),
-        "alone": (),
-        "cache": (*_COUNTS, "saved"),
-    },
-)
+_EVENTS = (START_EVENTS, PROGRAM_EVENTS)  # by the nonce
 
 
 def _number(most: float, *types: type) -> Callable[[object], bool]:
@@ -128,7 +119,7 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "status": _number(255, int),
     **dict.fromkeys(("event", "text", "where", "hint"), _text()),
     "consequence": lambda value: isinstance(value, bool),
-    **dict.fromkeys(_COUNTS, _number(1 << 40, int)),
+    **dict.fromkeys(CACHE_COUNTS, _number(1 << 40, int)),
     "saved": _number(1e9, int, float),
 }
 
@@ -153,9 +144,9 @@ def _parse_report(text: bytes, fields: Mapping[str, tuple[str, ...]], tasks: int
         return None
     report = Report(**found)
     return report._replace(
-        text=printable(report.text)[:_LONGEST_TEXT],
+        text=printable(report.text)[:LONGEST_TEXT],
         where=printable(report.where)[-_LONGEST_PLACE:],
-        hint=printable(report.hint)[:_LONGEST_TEXT],
+        hint=printable(report.hint)[:LONGEST_TEXT],
     )
 
 
@@ -215,7 +206,7 @@ class ReportFilter:
 
         Several streams, one order of arrival: a filter adds to what the one `beside` it collects.
         """
-        self._markers = tuple(_SEPARATOR + f"jaxsif {nonce} ".encode() for nonce in nonces)
+        self._markers = tuple(map(render_marker, nonces))
         self._tasks = tasks or _MOST_TASKS
         self._intake: _Intake = beside._intake if beside else _Intake()
         self.reports = self._intake.reports
@@ -264,7 +255,7 @@ class ReportFilter:
         """Return where the end of an unfinished line begins that may become a report, with its
         label.
         """
-        before, separator, rest = line.rpartition(_SEPARATOR)
+        before, separator, rest = line.rpartition(SEPARATOR)
         marked = separator + rest
         may_be = any(marker.startswith(marked[: len(marker)]) for marker in self._markers)
         begin = len(before) if may_be and len(marked) <= _LONGEST_REPORT else len(line)
@@ -274,13 +265,13 @@ class ReportFilter:
 
     def _filter_line(self, line: bytes) -> bytes:
         """Return what is shown of a line that is whole, or of the end of one."""
-        before, separator, rest = line.rpartition(_SEPARATOR)
+        before, separator, rest = line.rpartition(SEPARATOR)
         marked = separator + rest
         which = next((i for i, one in enumerate(self._markers) if marked.startswith(one)), None)
         if which is None or len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
             return self._show(line)
         text = marked[len(self._markers[which]) :]
-        report = _parse_report(text, _FIELDS[which], self._tasks)
+        report = _parse_report(text, _EVENTS[which], self._tasks)
         if report is None:
             return self._show(line)
         seen = self._intake.take(report, by_program=which == _PROGRAM)

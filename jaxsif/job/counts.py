@@ -4,8 +4,9 @@ one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+
+from jaxsif.task.contract import MisfitError, parse_number, parse_runs
 
 # (value, number of nodes), in the order of the nodes; a cluster of ten thousand equal nodes is one
 # pair.
@@ -17,8 +18,11 @@ def parse_counts(text: str) -> Counts:
 
     Slurm's numbers of tasks and of nodes have at most ten digits.
     """
-    parts = [re.fullmatch(r"(\d{1,10})(?:\(x(\d{1,10})\))?", part) for part in text.split(",")]
-    return fold((int(part[1]), int(part[2] or 1)) for part in parts if part) if all(parts) else ()
+    try:
+        runs = parse_runs(text, "")
+        return fold((parse_number(value, ""), times) for value, times in runs)
+    except MisfitError:
+        return ()
 
 
 def fold(pairs: Iterable[tuple[int, int]]) -> Counts:

@@ -1,8 +1,8 @@
 """Slurm's node lists, as in SLURM_JOB_NODELIST: 'a,b', 'n[001-015,20],h', 'rack[1-2]n[1-4]',
 'cn[1-2]-ib', 'node[7]'.
 
-As `scontrol show hostnames` reads them, in its order, without a process. jaxsif/task/coordinator.py
-has a first name of its own, for it imports nothing of jaxsif.
+As `scontrol show hostnames` reads them, in its order, without a process. The first
+name alone is `first_host` of jaxsif/task/contract.py.
 """
 
 from __future__ import annotations

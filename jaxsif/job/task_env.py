@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_NO_GPU = ("", "NoDevFiles", "-1")  # in CUDA_VISIBLE_DEVICES
+from jaxsif.task.contract import visible_gpus
 
 
 def identify(rank: int, tasks_per_node: int, nodes: Sequence[str], job: str) -> dict[str, str]:
@@ -33,13 +33,6 @@ def identify(rank: int, tasks_per_node: int, nodes: Sequence[str], job: str) -> 
         "SLURM_DISTRIBUTION": "block",
         "SLURM_TASK_PID": "",
     }
-
-
-def visible_gpus(value: str) -> list[str]:
-    """The GPUs in a value of CUDA_VISIBLE_DEVICES; jaxsif/task/devices.py has its own, for it
-    imports nothing of us.
-    """
-    return [name for name in value.split(",") if name not in _NO_GPU]
 
 
 def hand_out_gpus(visible: str | None, number: int | None, there: int) -> dict[str, str]:

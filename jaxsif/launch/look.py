@@ -12,12 +12,12 @@ from jaxsif.errors import HostError
 from jaxsif.installation import PACKAGE
 from jaxsif.job.allocation import Allocation, gpus_of, parse_job_gpus
 from jaxsif.job.counts import Counts
-from jaxsif.job.task_env import visible_gpus
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN
 from jaxsif.process import find_executable
 from jaxsif.runtime import find_runtime
 from jaxsif.settings.request import RunOptions
+from jaxsif.task.contract import visible_gpus
 
 
 def look(allocation: Allocation | None, environ: Mapping[str, str]) -> Host:

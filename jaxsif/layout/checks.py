@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from jaxsif.errors import JaxsifError
 from jaxsif.layout import gpu_bind as binding
-from jaxsif.layout.layout import Group, Layout, share
+from jaxsif.layout.layout import Group, Layout
+from jaxsif.task.contract import share
 
 
 def check_layout(layout: Layout, share_gpus: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jaxsif.layout import gpu_bind as binding
+from jaxsif.task.contract import Expectation, share
 
 
 class Group(NamedTuple):
@@ -70,36 +71,15 @@ class Layout(NamedTuple):
 
     @property
     def expectation(self) -> str:
-        """What each node should find, for jaxsif/task/devices.py: '4:4(x3),2:2 uneven'; '-' where
-        nothing is known.
-        """
-        parts = []
-        for group in self.groups:
-            times = f"(x{group.nodes})" if (group.nodes or 1) > 1 else ""
-            parts.append(
-                ":".join("-" if count is None else str(count) for count in group[1:3]) + times
-            )
-        words = [",".join(parts)]
-        words += [f"per-task={self.gpus_per_task}"] if self.gpus_per_task else []
-        words += ["bound"] if self.gpu_bind and not self.gpu_bind.startswith("closest") else []
-        words += ["uneven"] if self.uneven else []
-        words += ["share"] if self.sharers > 1 else []
-        return " ".join(words)
+        """What each node should find, for jaxsif/task/devices.py: '4:4(x3),2:2 uneven'."""
+        return Expectation(
+            [((group.tasks, group.gpus), group.nodes or 1) for group in self.groups],
+            each=self.gpus_per_task,
+            bound=bool(self.gpu_bind) and not self.gpu_bind.startswith("closest"),
+            uneven=self.uneven,
+            share=self.sharers > 1,
+        ).render()
 
 
 def _common(values: list[int | None]) -> int | None:
     return values[0] if len(set(values)) == 1 else None
-
-
-def share(local_id: int, tasks: int, gpus: int, each: int | None = None) -> tuple[int, ...]:
-    """The GPUs of a node's task: `each`, or equal shares, of which the first are the larger ones.
-
-    With more tasks than GPUs, tasks have a GPU in turn.
-    """
-    if each:
-        return tuple(range(local_id * each, (local_id + 1) * each))
-    if tasks > gpus:
-        return (local_id % gpus,)
-    quotient, rest = divmod(gpus, tasks)
-    first = local_id * quotient + min(local_id, rest)
-    return tuple(range(first, first + quotient + (local_id < rest)))

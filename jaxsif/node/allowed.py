@@ -32,7 +32,8 @@ _FIELDS = ("inode", "size", "time of change")
 
 
 def look(image: str) -> str:
-    """INODE:SIZE:TIME of the image's file, the time of its change in nanoseconds; raises OSError.
+    """Return INODE:SIZE:TIME of the image's file, the time of its change in nanoseconds; raise
+    OSError.
 
     As `find_state` of jaxsif/images/file.py, which takes milliseconds to import. To open the file
     makes a network file system ask its server, where stat alone may tell what was there before.
@@ -48,7 +49,7 @@ def look(image: str) -> str:
 
 
 def examine(digest: str, state: str, image: str) -> "tuple[str, str]":
-    """What `look` finds here, and why that is not the image that was allowed; '' if it is."""
+    """Return what `look` finds here, and why that is not the allowed image; '' if it is."""
     try:
         here = look(image)
         return here, "" if here == state else _find_problem(digest, image, here)
@@ -72,14 +73,14 @@ def _find_problem(digest: str, image: str, here: str) -> str:
 
 
 def describe_change(before: str, now: str) -> str:
-    """What differs between two looks; '' for nothing."""
+    """Return what differs between two looks; '' for nothing."""
     pairs = zip(_FIELDS, before.split(":"), now.split(":"))
     changed = [f"{field} {old} became {new}" for field, old, new in pairs if old != new]
     return f"it changed while the container started: {', '.join(changed)}" if changed else ""
 
 
 def admit(digest: str, state: str, image: str) -> str:
-    """What `look` finds of an allowed image; ends this task for any other."""
+    """Return what `look` finds of an allowed image; end this task for any other."""
     here, problem = examine(digest, state, image)
     if problem:
         refuse(image, problem)
@@ -94,8 +95,8 @@ def refuse(image: str, problem: str) -> "NoReturn":
 
 
 def guard(image: str, here: str, program: "list[str]") -> "list[str]":
-    """What to run in the container in place of `program`: it lets the program begin after the
-    second look.
+    """Return what to run in the container in place of `program`: it lets the program begin after
+    the second look.
     """
     ours, gate = _socket.socketpair()
     child = os.fork()
@@ -119,7 +120,7 @@ def _let_in(gate: _socket.socket, image: str, before: str) -> None:
     # Slurm signals every process of a step.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     if not gate.recv(1):
-        return  # the runtime failed, and says so itself
+        return  # the runtime failed, and reports that
     problem = find_change(image, before)
     if problem:
         refuse(image, problem)
@@ -127,7 +128,7 @@ def _let_in(gate: _socket.socket, image: str, before: str) -> None:
 
 
 def find_change(image: str, before: str) -> str:
-    """What has changed since the first look."""
+    """Return what has changed since the first look."""
     try:
         return describe_change(before, look(image))
     except OSError as error:

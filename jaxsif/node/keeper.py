@@ -1,5 +1,5 @@
-"""The keeper of a node's container: it starts it, tells each task how to enter it, and ends it
-behind the last one.
+"""The keeper of a node's container: it starts it, tells each task how to enter it, and ends it when
+the last one has ended.
 
 It lives beside the first task. Each task holds a socket to it, and the kernel closes that however
 the task ends. The container ends with the keeper, because its one process reads the keeper's pipe.
@@ -11,7 +11,7 @@ import _socket
 import os
 import select
 
-from jaxsif.node.files import find_damage, hold
+from jaxsif.node.copies import find_damage, hold
 from jaxsif.node.share import PATIENCE, enter_namespaces, pack, peer
 
 TYPE_CHECKING = False
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 _BEGIN, _END = b"\x1ejaxsif ", b"\0jaxsif end\n"
 # The container's one process: its number and its variables, then nothing until the pipe is closed.
-_HOLD = r"""printf '\036jaxsif %s\n' "$$"; cat /proc/self/environ; printf 'jaxsif end\n'; exec cat >/dev/null"""
+_HOLD = (
+    r"""printf '\036jaxsif %s\n' "$$"; cat /proc/self/environ; printf 'jaxsif end\n'"""
+    "; exec cat >/dev/null"
+)
 
 
 def keep(
-    listener: int, container: list[str], expected: int, staged: str, allowed: list[str]
+    listener: int, container: list[str], expected: int, staged: list[str], allowed: list[str]
 ) -> None:
     """Keep a container for `expected` tasks, which connect to the descriptor `listener`.
 
@@ -44,37 +47,36 @@ def keep(
 
 
 def _leave_core() -> None:
-    """What serves the image's files serves all tasks: not on the cores of the first one alone."""
+    """Let what serves the image's files, for all tasks, run on more than the cores of the first."""
     try:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     except OSError:
         return  # it may not
 
 
-def _open_allowed(container: list[str], allowed: list[str]) -> tuple[bytes, int]:
-    """As `_open`, unless the image is not the one that was allowed."""
+def _open_allowed(container: list[str], allowed: list[str]) -> tuple[bytes, list[int]]:
+    """Do as `_open`, unless the image is not the one that was allowed."""
     from jaxsif.node.allowed import examine, find_change
 
     here, problem = examine(*allowed)
-    return (b"", -1) if problem else _open(container, "", lambda: find_change(allowed[-1], here))
+    return (b"", []) if problem else _open(container, [], lambda: find_change(allowed[-1], here))
 
 
 def _open(
-    container: list[str], staged: str, find_problem: "Callable[[], str]" = str
-) -> tuple[bytes, int]:
-    """Start the container; return what to tell the tasks, b"" where they cannot use it, and the
-    pipe from it.
+    container: list[str], staged: list[str], find_problem: "Callable[[], str]" = str
+) -> tuple[bytes, list[int]]:
+    """Start the container; return what to tell the tasks and the pipe from it, or neither where
+    they cannot use it.
     """
     stdin, said = _start(container)
     # While it starts, and before a program does. Where there is damage each task goes alone, and
     # the first restores it.
-    damage = staged and (hold(staged) is None or find_damage(staged))
-    answer = b"" if damage else _find_entry(said)
-    if answer and find_problem():
-        answer = b""
-    if not answer:
-        os.close(stdin)
-    return answer, said
+    damaged = any(hold(place) is None or find_damage(place) for place in staged)
+    answer = b"" if damaged else _find_entry(said)
+    if answer and not find_problem():
+        return answer, [said]
+    os.close(stdin)
+    return b"", []
 
 
 def _start(container: list[str]) -> tuple[int, int]:
@@ -91,43 +93,46 @@ def _start(container: list[str]) -> tuple[int, int]:
 
 
 def _find_entry(said: int) -> bytes:
-    """What to tell the tasks; nothing where the container cannot start, or nobody can enter it."""
+    """Return what to tell the tasks; nothing where the container cannot start, or nobody can enter
+    it.
+    """
     data = b""
     while _END not in data:
         chunk = os.read(said, 65536)
         if not chunk:
             return b""  # each task then starts the runtime itself, which says what is wrong
         data += chunk
-    # Before and behind it, the image may have said something.
+    # Before and after it, the image may have said something.
     pid, _, variables = data.partition(_END)[0].partition(_BEGIN)[2].partition(b"\n")
     answer = compare(os.environb, parse_variables(variables), int(pid))
     return answer if _can_enter(int(pid)) else b""
 
 
 def parse_variables(data: bytes) -> dict[bytes, bytes]:
-    """Variables as in /proc/PID/environ."""
+    """Return the variables of a file such as /proc/PID/environ."""
     pairs = (entry.partition(b"=") for entry in data.split(b"\0"))
     return {name: value for name, equals, value in pairs if equals}
 
 
 def compare(host: "Mapping[bytes, bytes]", container: "Mapping[bytes, bytes]", pid: int) -> bytes:
-    """What the runtime did to the variables of the first task: the others' are to be treated alike.
+    """Return what the runtime did to the variables of the first task: those of the others are
+    changed alike.
 
     What it left alone is each task's own, such as SLURM_PROCID, unless --env has set it for all.
     """
 
     def is_for_all(name: bytes) -> bool:
-        told = any(prefix + name in host for prefix in (b"APPTAINERENV_", b"SINGULARITYENV_"))
-        return name != b"_" and (told or host.get(name) != container[name])
+        told = {b"APPTAINERENV_" + name, b"SINGULARITYENV_" + name} & host.keys()
+        return name != b"_" and (bool(told) or host.get(name) != container[name])
 
-    unset = [name for name in host if name not in container]
-    return pack(
-        pid, unset, [name + b"=" + value for name, value in container.items() if is_for_all(name)]
-    )
+    changed = [name + b"=" + value for name, value in container.items() if is_for_all(name)]
+    return pack(pid, sorted(host.keys() - container.keys()), changed)
 
 
 def _can_enter(pid: int) -> bool:
-    """Try it. A setuid runtime makes no user namespace, and then only root may enter."""
+    """Return whether a task can enter: a setuid runtime makes no user namespace, and then only root
+    can.
+    """
     trial = os.fork()
     if trial == 0:
         try:
@@ -138,30 +143,31 @@ def _can_enter(pid: int) -> bool:
     return os.waitpid(trial, 0)[1] == 0
 
 
-def _serve(listener: _socket.socket, answer: bytes, expected: int, said: int) -> None:
+def _serve(listener: _socket.socket, answer: bytes, expected: int, said: list[int]) -> None:
     """Answer `expected` tasks, and wait until they have ended, or the container has."""
-    come, tasks = listener.fileno(), dict[int, _socket.socket]()  # by their descriptors
+    come = listener.fileno()
+    tasks: dict[int, _socket.socket] = {}  # by their descriptors
     while expected or tasks:
-        ready = select.select([come, *tasks, *([said] if answer else [])], [], [], PATIENCE)[0]
-        if not (ready or tasks) or (said in ready and not os.read(said, 65536)):
-            break  # nobody came; or the container is gone
-        for ended in tasks.keys() & set(ready):
+        ready = set(select.select([come, *said, *tasks], [], [], PATIENCE)[0])
+        if not ready and not tasks:
+            return  # nobody came
+        if not all(os.read(pipe, 65536) for pipe in ready.intersection(said)):
+            return  # the container is gone
+        for ended in tasks.keys() & ready:
             tasks.pop(ended).close()  # a task says nothing: it has ended
-        if come not in ready:
-            continue
-        task = _socket.socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]
-        if not expected or peer(task) != os.getuid():
-            task.close()  # what the container's variables are is this user's own
-            continue
-        expected -= 1
-        if answer and _send(task, answer):
-            tasks[task.fileno()] = task
-        else:
-            task.close()
+        if come in ready:
+            task = _socket.socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]
+            # What the container's variables are is this user's own.
+            awaited = expected > 0 and peer(task) == os.getuid()
+            expected -= awaited
+            if awaited and answer and _send(task, answer):
+                tasks[task.fileno()] = task
+            else:
+                task.close()
 
 
 def _send(task: _socket.socket, answer: bytes) -> bool:
-    """False when the task has ended meanwhile."""
+    """Send the answer; return False when the task has ended meanwhile."""
     try:
         task.sendall(answer + b"\0\n")
     except OSError:

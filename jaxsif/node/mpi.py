@@ -8,13 +8,13 @@ GPUS is the number that the tasks of each node share, '-' for all that there are
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # as in share.py: half the time of signal
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 
 from jaxsif.job.task_env import hand_out_gpus, identify
+from jaxsif.node.share import forget_python
 
 # By these JAX takes the process for one of Open MPI's, and wants mpi4py, or an address of an older
 # Open MPI; see jax/_src/clusters/ompi_cluster.py. What MPI itself needs in a program is in others.
@@ -25,7 +25,7 @@ HIDDEN = (
 
 
 def count_devices() -> int:
-    """NVIDIA GPUs of this node."""
+    """Return the number of NVIDIA GPUs of this node."""
     return len(
         [name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()]
     )
@@ -40,9 +40,7 @@ def main(nodes: str, tasks: str, gpus: str, *program: str) -> None:
     environ.update(hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), number, count_devices()))
     for name in HIDDEN:
         environ.pop(name, None)
-    # Python ignores these two, and what it executes would inherit that.
-    for signal in (_signal.SIGPIPE, _signal.SIGXFSZ):
-        _signal.signal(signal, _signal.SIG_DFL)
+    forget_python()
     os.execvp(program[0], program)
 
 

@@ -36,8 +36,8 @@ _CAPBSET_DROP, _NO_NEW_PRIVS = 24, 38  # prctl(2)
 
 
 def tasks_here(environ: "Mapping[str, str]") -> int:
-    """Tasks of this step on this node, as jaxsif/task/devices.py counts them. 1 where nothing
-    tells.
+    """Return the tasks of this step on this node, as tasks_on_node of jaxsif/task/contract.py does;
+    1 where nothing tells.
     """
     if environ.get("SLURM_GTIDS"):
         return len(environ["SLURM_GTIDS"].split(","))
@@ -54,28 +54,28 @@ def tasks_here(environ: "Mapping[str, str]") -> int:
 
 
 def address(environ: "Mapping[str, str]") -> str:
-    """The abstract name of the keeper's socket: of this step and node, and nothing that another
-    user could guess.
+    """Return the abstract name of the keeper's socket, of this step and node: another user cannot
+    guess it.
     """
     names = ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID")
     return "\0jaxsif-" + "-".join(environ.get(name, "") for name in names)
 
 
 def pack(pid: int, unset: list[bytes], changed: list[bytes]) -> bytes:
-    """How to enter the container: through its process `pid`, without the variables `unset`, with
-    `changed`.
+    """Return how to enter the container, in bytes: through its process `pid`, without the variables
+    `unset`, with `changed`.
     """
     return b"\0".join([b"%d" % pid, b"%d" % len(unset), *unset, *changed])
 
 
 def unpack(data: bytes) -> tuple[int, list[bytes], list[bytes]]:
-    """What `pack` was given."""
+    """Return what `pack` was given."""
     pid, number, *rest = data.split(b"\0")
     return int(pid), rest[: int(number)], rest[int(number) :]
 
 
 def ask(name: str) -> "tuple[bytes, _socket.socket] | None":
-    """The keeper's answer, and the socket to hold; None when there is none, or it says to go alone."""
+    """Return the keeper's answer and the socket to hold; None where this task shall go alone."""
     keeper = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         _connect(keeper, name)
@@ -108,13 +108,14 @@ def _connect(keeper: _socket.socket, name: str) -> None:
 
 
 def peer(connection: _socket.socket) -> int:
-    """The user at the other end, see unix(7): a process id, a user id and a group id."""
+    """Return the user at the other end, see unix(7)."""
+    # A process id, a user id and a group id.
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
 def enter_namespaces(pid: int) -> None:
-    """Move this process into the container of process `pid`; raises OSError."""
+    """Move this process into the container of process `pid`; raise OSError."""
     import ctypes  # in the first task, the keeper has been started meanwhile
 
     names = ("ns/user", "ns/mnt", "root", "cwd")
@@ -143,18 +144,18 @@ def execute(answer: bytes, keeper: _socket.socket, program: list[str]) -> None:
         variables[name] = value
     os.dup2(keeper.fileno(), _LIVENESS)
     os.set_inheritable(_LIVENESS, True)  # if it has been that one already
-    _forget_python()
+    forget_python()
     os.execve(program[0], program, variables)
 
 
-def _forget_python() -> None:
-    """Python ignores these two, and what it executes would inherit that."""
+def forget_python() -> None:
+    """Take two signals as usual, before a program is executed: Python ignores them."""
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
 
 
 def _start_keeper(
-    name: str, container: list[str], tasks: int, staged: str, allowed: list[str]
+    name: str, container: list[str], tasks: int, staged: list[str], allowed: list[str]
 ) -> None:
     listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -178,23 +179,30 @@ def _find_jaxsif() -> None:
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 
 
-def _take(option: str, argv: list[str]) -> tuple[list[str], list[str]]:
-    """The three words behind an option, if it stands here, and what follows."""
-    return (argv[1:4], argv[4:]) if argv[0] == option else ([], argv)
+# Options -> the number of words after each.
+_OPTIONS = {"--alone": 0, "--staged": 3, "--allowed": 3}
+
+
+def parse(argv: list[str]) -> tuple[dict[str, list[str]], list[str], list[str]]:
+    """Return the options with their words, what starts the container, and the program."""
+    options = {}
+    while argv[0] in _OPTIONS:
+        end = 1 + _OPTIONS[argv[0]]
+        options[argv[0]] = argv[1:end]
+        argv = argv[end:]
+    end = argv.index("--")
+    return options, argv[:end], argv[end + 1 :]
 
 
 def main(argv: list[str]) -> None:
     """Run the command line."""
-    alone, argv = (True, argv[1:]) if argv[0] == "--alone" else (False, argv)
-    staged, argv = _take("--staged", argv)
-    allowed, argv = _take("--allowed", argv)
-    end = argv.index("--")
-    container, program = argv[:end], argv[end + 1 :]
-    tasks = 1 if alone else tasks_here(os.environ)
+    options, container, program = parse(argv)
+    staged, allowed = options.get("--staged", []), options.get("--allowed", [])
+    tasks = 1 if "--alone" in options else tasks_here(os.environ)
     if tasks > 1:
         name = address(os.environ)
         if os.environ.get("SLURM_LOCALID") == "0":
-            _start_keeper(name, container, tasks, staged[0] if staged else "", allowed)
+            _start_keeper(name, container, tasks, staged[:1], allowed)
         found = ask(name)
         if found:
             execute(*found, program)
@@ -208,7 +216,7 @@ def main(argv: list[str]) -> None:
         from jaxsif.node.allowed import admit, guard
 
         program = guard(allowed[-1], admit(*allowed), program)
-    _forget_python()
+    forget_python()
     os.execvp(container[0], [*container, *program])
 
 

@@ -14,6 +14,7 @@ what was put there. `restore` does that in a task.
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import shutil
@@ -30,7 +31,8 @@ from typing import NoReturn
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.errors import FolderTakenError, HostError, JaxsifError
 from jaxsif.images.file import digest, find_root, staged_path
-from jaxsif.node.files import find_damage, hold, is_private, list_files
+from jaxsif.node.copies import find_damage, hold, is_private, list_files
+from jaxsif.task.contract import REPORT, render_report
 from jaxsif.trust import find_replacers, name_user
 
 _MARGIN = 64 << 20  # bytes to leave free
@@ -38,9 +40,9 @@ _UNUSED = 30 * 24 * 3600  # seconds since its last use after which a copy gives 
 
 
 def own_folder(folder: str) -> str:
-    """This user's folder below `folder`, made if it is not there.
+    """Return this user's folder below `folder`, made if it is not there.
 
-    Raises HostError where others may put another folder in its place, and FolderTakenError for one
+    Raise HostError where others may put another folder in its place, and FolderTakenError for one
     that is theirs.
     """
     path = os.path.dirname(staged_path(folder, ""))
@@ -64,8 +66,8 @@ def own_folder(folder: str) -> str:
 
 
 def check(folder: str, name: str) -> dict[str, object]:
-    """What there is, and how much room; where the image is to be brought, other ones that nobody
-    uses make room.
+    """Return what there is, and how much room; where the image is to be brought, other ones that
+    nobody uses make room.
     """
     target, folder = staged_path(folder, name), own_folder(folder)
     hold(target)  # before the look, until this process ends
@@ -77,8 +79,8 @@ def check(folder: str, name: str) -> dict[str, object]:
 
 
 def place(folder: str, name: str, image: str, brought: str = "") -> dict[str, object]:
-    """Put it there, unless it is; from the file `brought` of sbcast, else from `image` on the
-    shared disk.
+    """Put the image there, unless it is: from the file `brought` of sbcast, else from `image` on
+    the shared disk.
     """
     target, folder = staged_path(folder, name), own_folder(folder)
     brought = brought and os.path.join(folder, brought)
@@ -102,10 +104,9 @@ def clean(folder: str, brought: str) -> dict[str, object]:
 
 @contextmanager
 def _alone(folder: str, how: int = 0) -> Iterator[None]:
-    """Several runs may stage at once; what is half made when nobody else is here, nobody will
-    finish.
+    """Keep other runs out of the folder; remove what is half made in it, for nobody will finish it.
 
-    Raises BlockingIOError when another one is here and `how` is fcntl.LOCK_NB.
+    Raise BlockingIOError when another run is here and `how` is fcntl.LOCK_NB.
     """
     with open(os.path.join(folder, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | how)
@@ -122,23 +123,18 @@ def _alone(folder: str, how: int = 0) -> Iterator[None]:
 
 def _remove_unused(folder: str) -> int:
     """Remove the images that no process holds and none has used for long; return their number."""
-    lists = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".list")]
-    return sum(
-        _remove_if_unused(path)
-        for path in lists
-        if os.path.isfile(path) and not os.path.islink(path)
-    )
+    return sum(map(_remove_if_unused, glob.glob(f"{glob.escape(folder)}/*.list")))
 
 
 def _remove_if_unused(path: str) -> bool:
-    """Whether the image with the list at `path` was removed."""
+    """Return whether the image with the list at `path` was removed."""
     try:
-        with open(path, "r+") as listed:
+        with open(path, "r+", opener=_open_itself) as listed:
             fcntl.flock(listed, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(listed.fileno()).st_mtime > time.time() - _UNUSED:
                 return False
-            _remove(path.removesuffix(".list"))
-            _remove(path)  # last: without it, nobody would know the rest
+            # The list last: without it, nobody would know the rest.
+            _remove(path.removesuffix(".list"), path)
     except OSError:
         # It is held, or has files that cannot be removed: that must not hinder a run of another
         # image.
@@ -146,8 +142,13 @@ def _remove_if_unused(path: str) -> bool:
     return True
 
 
+def _open_itself(path: str, flags: int) -> int:
+    """Return a descriptor of what is no link; raise OSError for a link."""
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
 def _find_source(paths: Sequence[str], name: str) -> str:
-    """The first of the files that is the image: not cut short, nor changed, nor missing."""
+    """Return the first of the files that is the image: not cut short, nor changed, nor missing."""
     for path in paths:
         with suppress(HostError, FileNotFoundError):
             if digest(path) == name:
@@ -158,55 +159,39 @@ def _find_source(paths: Sequence[str], name: str) -> str:
 
 
 def _place(image: str, target: str) -> None:
-    partial = f"{target}.new"
-    for path in (f"{target}.list", target):
-        _remove(path)
+    partial, listed, partial_list = f"{target}.new", f"{target}.list", f"{target}.list.new"
+    _remove(listed, target)
     try:
         if not _unpack(image, partial):
             _keep_file(image, partial)
         os.rename(partial, target)
-        with open(f"{target}.list.new", "wb") as file:
+        with open(partial_list, "wb") as file:
             file.writelines(list_files(target))
-        os.rename(f"{target}.list.new", f"{target}.list")
+        os.rename(partial_list, listed)
     except BaseException:
-        for path in (partial, target, f"{target}.list.new"):
-            _remove(path)
+        _remove(partial, target, partial_list)
         raise
 
 
 def _unpack(image: str, target: str) -> bool:
-    """True when it is unpacked; False where there is no room, or no unsquashfs that can do it (from
-    4.4 on it can).
+    """Return whether the image was unpacked; not where there is no room, or no unsquashfs that can
+    do it (from 4.4 on it can).
     """
     unsquashfs = shutil.which("unsquashfs")
     if not unsquashfs:
         return False
-    offset = str(find_root(image).offset)
-    listing = subprocess.run(
-        [unsquashfs, "-lln", "-offset", offset, image], capture_output=True, check=False
-    )
-    files = [
-        line.split() for line in listing.stdout.splitlines() if line.startswith((b"-r", b"l", b"d"))
-    ]
-    # In blocks of a disk.
-    needed = sum(4096 + (int(words[2]) if words[0].startswith(b"-") else 0) for words in files)
+    at = ("-offset", str(find_root(image).offset))
+    listing = subprocess.run([unsquashfs, "-lln", *at, image], capture_output=True, check=False)
+    files = [line for line in listing.stdout.splitlines() if line.startswith((b"-r", b"l", b"d"))]
+    # In blocks of a disk; the third word is the size.
+    needed = sum(4096 + int(line.split()[2]) for line in files)
     if listing.returncode or needed > _free(os.path.dirname(target)):
         return False
-    argv = [
-        unsquashfs,
-        "-quiet",
-        "-no-progress",
-        "-no-xattrs",
-        "-dest",
-        target,
-        "-offset",
-        offset,
-        image,
-    ]
-    if subprocess.run(argv, capture_output=True, check=False).returncode == 0:
-        return True
-    _remove(target)  # as for an image with devices, which an ordinary user cannot make
-    return False
+    options = ("-quiet", "-no-progress", "-no-xattrs", "-dest", target, *at)
+    unpacking = subprocess.run([unsquashfs, *options, image], capture_output=True, check=False)
+    if unpacking.returncode:
+        _remove(target)  # as for an image with devices, which an ordinary user cannot make
+    return not unpacking.returncode
 
 
 def _keep_file(image: str, target: str) -> None:
@@ -230,18 +215,20 @@ def _megabytes(number: int) -> str:
     return f"{max(number, 0) / 1e6:.0f} MB"
 
 
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        for folder, _, _ in os.walk(path):
-            # Images of some systems have folders that their owner cannot write.
-            os.chmod(folder, 0o700)
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
+def _remove(*paths: str) -> None:
+    """Remove files and folders, where they are."""
+    for path in paths:
+        if os.path.isdir(path) and not os.path.islink(path):
+            for folder, _, _ in os.walk(path):
+                # Images of some systems have folders that their owner cannot write.
+                os.chmod(folder, 0o700)
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
 
 
 def restore(target: str, name: str, image: str) -> None:
-    """In a task, before it starts a container: have the image as it was put there, or end the task."""
+    """Have the image as it was put there before this task starts a container, or end the task."""
     hold(target)  # the runtime inherits that, and stays beside the program
     damage = find_damage(target)
     if not damage:
@@ -263,17 +250,15 @@ def restore(target: str, name: str, image: str) -> None:
 
 def refuse(problem: str) -> NoReturn:
     """End this task as jaxsif/task/failure.py does."""
-    told = (
-        os.environ.get(f"{runtime}ENV_JAXSIF_REPORT", "")
-        for runtime in ("APPTAINER", "SINGULARITY")
-    )
-    nonce = next(filter(None, told), "").partition(":")[0]
-    if nonce:
+    prefixes = ("APPTAINERENV_", "SINGULARITYENV_")
+    nonces = "".join(os.environ.get(prefix + REPORT, "") for prefix in prefixes)
+    line = f"{problem}\n".encode(errors="backslashreplace")
+    if nonces:
         task, node = int(os.environ["SLURM_PROCID"]), os.environ["SLURMD_NODENAME"]
-        problem = f"\x1ejaxsif {nonce} " + json.dumps(
-            {"task": task, "node": node, "event": "refused", "text": problem}
-        )
-    print(problem, file=sys.stderr, flush=True)
+        fields = {"task": task, "node": node, "event": "refused", "text": problem}
+        line = render_report(nonces.partition(":")[0], fields)
+    sys.stderr.buffer.write(line)
+    sys.stderr.flush()
     os._exit(125)
 
 
@@ -283,10 +268,8 @@ def _answer(
     begin = time.monotonic()
     try:
         found = verb(folder, *arguments)
-    except FolderTakenError as error:
-        found = {"error": error.what, "taken": True}
     except JaxsifError as error:
-        found = {"error": error.what}
+        found = {"error": error.what, "taken": isinstance(error, FolderTakenError)}
     except OSError as error:
         found = {"error": f"{error.strerror}: {error.filename or folder}"}
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import read_number, shorten
 from jaxsif.settings.request import RunOptions
+from jaxsif.task import contract
 
 # Above Linux's ephemeral ports (32768 to 60999), so that no outgoing connection holds one.
 COORDINATOR_PORTS = range(61000, 65500)
-PORT_VARIABLE = "JAXSIF_COORDINATOR_PORT"  # for jaxsif/task/coordinator.py
 
 
 class Coordinator(NamedTuple):
@@ -27,11 +27,11 @@ class Coordinator(NamedTuple):
     def variables(self) -> dict[str, str]:
         """The variables that the task shim reads."""
         values = {
-            PORT_VARIABLE: self.port,
-            "JAXSIF_INIT_TIMEOUT": self.init_timeout,
-            "JAXSIF_HEARTBEAT_TIMEOUT": self.heartbeat_timeout,
-            "JAXSIF_SHUTDOWN_TIMEOUT": self.shutdown_timeout,
-            "JAXSIF_NODE_ADDRESS": self.node_address,
+            contract.COORDINATOR_PORT: self.port,
+            contract.INIT_TIMEOUT: self.init_timeout,
+            contract.HEARTBEAT_TIMEOUT: self.heartbeat_timeout,
+            contract.SHUTDOWN_TIMEOUT: self.shutdown_timeout,
+            contract.NODE_ADDRESS: self.node_address,
         }
         return {name: str(value) for name, value in values.items() if value is not None}
 

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from jaxsif.container.environment import CACHE, MEMORY, OLD_MEMORY, REPORT, Settled, settle
 from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container
-from jaxsif.plan.coordinator import PORT_VARIABLE, Coordinator
+from jaxsif.plan.coordinator import Coordinator
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import Launcher
 from jaxsif.settings.request import RunOptions
+from jaxsif.task import contract
 
 
 class Plan(NamedTuple):
@@ -45,7 +46,7 @@ class Plan(NamedTuple):
         """The variables to add to those of this process before it starts the tasks."""
         if self.container is None:
             return {**self.environment.host, **self.environment.container}
-        step = {"JAXSIF_STEP": self.coordinator.step}  # for jaxsif/node/share.py
+        step = {contract.STEP: self.coordinator.step}  # for jaxsif/node/share.py
         inside = self.container.runtime.environ(self.environment.container.items())
         return {**self.environment.host, **step, **inside}
 
@@ -121,11 +122,11 @@ def _settle(plan: Plan) -> Settled:
     given = given_variables(plan)
     # Whatever --env says, the reader knows no other nonces.
     report = {REPORT: ":".join(plan.nonces)}
-    values = {**report, **plan.coordinator.variables, "JAXSIF_LAYOUT": _expect(plan.layout)}
+    values = {**report, **plan.coordinator.variables, contract.LAYOUT: _expect(plan.layout)}
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
     if plan.container and plan.container.cache:
-        values.update({CACHE: plan.container.cache, "JAXSIF_CACHE": "1"})
+        values.update({CACHE: plan.container.cache, contract.OWN_CACHE: "1"})
     return settle(
         plan.host.environ,
         {**given, **report},
@@ -150,4 +151,4 @@ def can_change_port(plan: Plan) -> bool:
     at the port. And not where --env names the port.
     """
     program = plan.asked.command[0].rpartition("/")[2]
-    return program.startswith("python") and PORT_VARIABLE not in given_variables(plan)
+    return program.startswith("python") and contract.COORDINATOR_PORT not in given_variables(plan)

@@ -7,19 +7,21 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from jaxsif.container.environment import DEFAULT, REPORT, SET, UNSET, UPPER, find_rule, names_of
+from jaxsif.container.environment import DEFAULT, SET, UNSET, UPPER, find_rule, names_of
 from jaxsif.errors import JaxsifError
 from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container
-from jaxsif.plan.coordinator import PORT_VARIABLE, parse_ports
+from jaxsif.plan.coordinator import parse_ports
 from jaxsif.plan.plan import Plan
 from jaxsif.plan.step import layout_options
-from jaxsif.settings.fabric import LIBRARIES, NEEDS
-from jaxsif.settings.fabric import NAME as FABRIC
 from jaxsif.settings.options import OPTIONS
+from jaxsif.task import contract
 
 # Between the launcher and the tasks, who are alone here.
-_OF_THE_LAUNCHER = (REPORT, PORT_VARIABLE, FABRIC, NEEDS, LIBRARIES, "JAXSIF_CACHE")
+_OF_THE_LAUNCHER = (
+    *(contract.REPORT, contract.COORDINATOR_PORT, contract.OWN_CACHE),
+    *(contract.FABRIC, contract.FABRIC_NEEDS, contract.FABRIC_LIBRARIES),
+)
 
 
 class JobOptions(NamedTuple):
@@ -199,10 +201,10 @@ def _variables(script: Script) -> Iterator[str]:
             " by itself JAX would make it for all to read."
         )
         yield f"(umask 077 && mkdir -p {shlex.quote(cache)})"
-    if inside.get(LIBRARIES):
+    if inside.get(contract.FABRIC_LIBRARIES):
         yield "# The host's libraries for its network come first."
         others = f"${{{prefix}LD_LIBRARY_PATH:-/.singularity.d/libs}}"
-        yield f'export {prefix}LD_LIBRARY_PATH={shlex.quote(inside[LIBRARIES])}:"{others}"'
+        yield f'export {prefix}LD_LIBRARY_PATH={shlex.quote(inside[contract.FABRIC_LIBRARIES])}:"{others}"'
     if "PYTHONUNBUFFERED" not in variables:
         yield "# Lines are seen when they are printed, not when 8 KiB are full."
         yield f"export {prefix}PYTHONUNBUFFERED=1"

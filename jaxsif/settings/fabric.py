@@ -12,11 +12,12 @@ from jaxsif.errors import JaxsifError
 from jaxsif.limits import shorten
 from jaxsif.settings.config import Setting, nearest
 from jaxsif.settings.variables import parse_env
+from jaxsif.task import contract
 
 # The variables by which jaxsif/task/start.sh knows of it.
-NAME = "JAXSIF_FABRIC"
-NEEDS = "JAXSIF_FABRIC_NEEDS"
-LIBRARIES = "JAXSIF_FABRIC_LIBRARIES"
+NAME = contract.FABRIC
+NEEDS = contract.FABRIC_NEEDS
+LIBRARIES = contract.FABRIC_LIBRARIES
 
 # A user sets a variable by its name, or for the container only.
 _ENVIRONMENT = ("", "APPTAINERENV_", "SINGULARITYENV_")

@@ -4,7 +4,7 @@
 `start.sh` is the parent of the program and reports how it ended. This package is imported by every
 Python of a task before the user's first line, through a .pth file in jaxsif's images and through
 `site/sitecustomize.py` in all others. The folder is in the image as /opt/jaxsif/task; `jaxsif run`
-binds its own copy over it.
+binds its own copy over it. `contract` is what the launcher imports of it.
 
 It must never break the program: outside a Slurm task it does nothing at all.
 """
@@ -14,7 +14,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import MutableMapping
+
+# A tool that checks types takes it for true.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
 
 
 def install(environ: MutableMapping[str, str]) -> None:
@@ -26,41 +30,36 @@ def install(environ: MutableMapping[str, str]) -> None:
     from . import (
         alone,
         arguments,
+        contract,
         coordinator,
         devices,
-        environment,
         failure,
         preemption,
-        setup,
+        shm,
         startup,
     )
 
+    emit = failure.reporter(environ)
     try:
-        setup.prepare(environ)
-    except devices.MisfitError as misfit:
-        failure.refuse(environ, "refused", str(misfit), misfit.hint)
-    inherited = coordinator.PORT_HELD in environ
-    event, text = coordinator.prepare(environ)
-    if event:
-        failure.refuse(environ, event, text)
-    if coordinator.PORT_HELD in environ and not inherited:
-        # Nothing that the program says of the port counts now.
-        failure.reporter(environ)({"event": "port-held"})
+        devices.prepare(environ)
+        coordinator.prepare(environ, emit)
+    except contract.MisfitError as misfit:
+        failure.refuse(environ, misfit)
     startup.install(environ)
     arguments.install(environ)
     preemption.install(environ)
-    failure.install(environ)
-    alone.install(environ, failure.reporter(environ))
-    warning = environment.check(environ)
-    if warning:
-        failure.reporter(environ)({"event": "warning", "text": warning})
+    failure.install(environ, emit)
+    alone.install(environ, emit)
+    shm.check(environ, emit)
     if environ.get("JAX_COMPILATION_CACHE_DIR"):
         from . import compilecache
 
-        compilecache.install(failure.reporter(environ))
-    if environ.get("JAXSIF_REPORT") and isinstance(sys.stdout, io.TextIOWrapper):
+        compilecache.install(emit)
+    if environ.get(contract.REPORT) and isinstance(sys.stdout, io.TextIOWrapper):
         # As on a terminal: a line is seen when it is printed, not when 8 KiB are full.
         sys.stdout.reconfigure(line_buffering=True)
 
 
-install(os.environ)
+# A task imports this package by that name; the launcher imports jaxsif.task, and is no task.
+if __name__ == "jaxsif_task":
+    install(os.environ)

@@ -1,8 +1,7 @@
 """JAX's compile cache, in the task: what it was good for, entries that are whole, one key for all
 processes.
 
-JAX is changed when the program imports it, and only where it is as JAX 0.12 is; elsewhere its cache
-is as it always is.
+JAX is changed when the program imports it, and only where it is as JAX 0.12 is.
 """
 
 from __future__ import annotations
@@ -14,58 +13,36 @@ from contextlib import suppress
 from typing import Any
 
 from . import importing
+from .contract import CACHE_COUNTS
 
-_EVENTS = "/jax/compilation_cache/"
-# Name of JAX's event -> field of the report, see jaxsif/diagnose/reports.py.
+# Name of JAX's event -> field of the report.
 _COUNTED = {
-    "compile_requests_use_cache": "requests",
-    "cache_hits": "hits",
-    "cache_misses": "written",
+    "/jax/compilation_cache/compile_requests_use_cache": "requests",
+    "/jax/compilation_cache/cache_hits": "hits",
+    "/jax/compilation_cache/cache_misses": "written",
 }
-_SAVED = _EVENTS + "compile_time_saved_sec"
+_SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
 
 def install(emit: Callable[[Mapping[str, Any]], None]) -> None:
     """Watch the cache of this process; `emit` gets its counts in the end."""
-    counts: dict[str, Any] = {
-        "event": "cache",
-        "requests": 0,
-        "hits": 0,
-        "written": 0,
-        "saved": 0.0,
-    }
-    pid = os.getpid()  # a fork is not the task
+    counts: dict[str, Any] = {"event": "cache", **dict.fromkeys(CACHE_COUNTS, 0), "saved": 0.0}
 
     def report() -> None:
-        if counts["requests"] and os.getpid() == pid:
+        if counts["requests"]:
             emit(counts)
 
-    changes = {
-        "jax._src.monitoring": lambda module: _listen(module, counts),
-        "jax._src.lru_cache": _write_whole_entries,
-        "jax._src.compilation_cache": _remove_broken_entries,
-        "jax._src.cache_key": _share_keys,
-    }
-    for name, change in changes.items():
-        importing.after(name, _if_alike(change))
+    importing.after("jax._src.monitoring", lambda module: _listen(module, counts))
+    importing.after("jax._src.lru_cache", _write_whole_entries)
+    importing.after("jax._src.compilation_cache", _remove_broken_entries)
+    importing.after("jax._src.cache_key", _share_keys)
     atexit.register(report)
-
-
-def _if_alike(change: Callable[[Any], None]) -> Callable[[Any], None]:
-    """`change`, where the module has what it would change."""
-
-    def attempt(module: Any) -> None:
-        with suppress(AttributeError):  # another JAX
-            change(module)
-
-    return attempt
 
 
 def _listen(module: Any, counts: dict[str, Any]) -> None:
     def count(event: str, **_: object) -> None:
-        field = _COUNTED.get(event[len(_EVENTS) :]) if event.startswith(_EVENTS) else None
-        if field:
-            counts[field] += 1
+        if event in _COUNTED:
+            counts[_COUNTED[event]] += 1
 
     def add(event: str, duration: float, **_: object) -> None:
         if event == _SAVED:
@@ -76,7 +53,7 @@ def _listen(module: Any, counts: dict[str, Any]) -> None:
 
 
 def _write_whole_entries(module: Any) -> None:
-    """JAX writes entries in place, where a process that is killed leaves half of one."""
+    """Write each entry beside its place first: JAX, when killed, would leave half of one there."""
     original = module.LRUCache.put
 
     def put(self: Any, key: str, value: bytes) -> None:
@@ -96,8 +73,8 @@ def _write_whole_entries(module: Any) -> None:
 
 
 def _remove_broken_entries(module: Any) -> None:
-    """JAX never writes an entry that is there: one that was cut short would be warned of, and
-    missed, for ever.
+    """Remove an entry that cannot be read: JAX writes none that is there, and would warn of it for
+    ever.
     """
     original = module.get_executable_and_time
 
@@ -150,6 +127,6 @@ def _share_keys(module: Any) -> None:
 
 
 def _processor() -> bytes:
-    """What this machine's processors can do."""
+    """Return what this machine's processors can do."""
     with open("/proc/cpuinfo", "rb") as file:
         return next((line for line in file if line.startswith((b"flags", b"Features"))), b"")

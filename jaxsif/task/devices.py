@@ -1,175 +1,119 @@
-"""The GPUs of a task's process: what Slurm shows it, held against what was planned."""
+"""A task's Slurm variables -> the variables by which JAX finds its devices.
+
+What the task sees is held against the plan before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
 
-# Set by `jaxsif run`: what each node should find, such as '4:4(x3),2:2 uneven'; see
-# Layout.expectation.
-_LAYOUT = "JAXSIF_LAYOUT"
+from . import contract
+from .contract import Expectation, MisfitError, parse_number
+
+# JAX's own variables, see jax/_src/distributed.py and jax/_src/config.py.
+_LOCAL_DEVICE_IDS = "JAX_LOCAL_DEVICE_IDS"
+_NUM_CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
+_PLATFORMS = "JAX_PLATFORMS"
+_FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"  # the older way, in XLA_FLAGS
+
+# What to do about the wrong number of GPUs.
+_SOME_GPUS = "leave --gpu-bind, --gpus and CUDA_VISIBLE_DEVICES to jaxsif, or"
+_NO_GPUS = "ask for GPUs, by --gpus-per-node=N; if the job has them,"
+
+# Under a bare srun nothing is planned, and tasks on one GPU are the user's own affair.
+_NO_PLAN = "-:- share"
 
 
-class Planned(NamedTuple):
-    """What the plan says of this node; None where it says nothing."""
+class Seen(NamedTuple):
+    """What a task sees of its node."""
 
-    tasks: int | None
-    gpus: int | None
-    each: int | None = None  # GPUs of each task, which may leave others idle
-    bound: bool = False  # Slurm binds GPUs to tasks
-    uneven: bool = False
-    share: bool = False
+    tasks: int
+    gpus: int
+    private: bool  # the GPUs are the task's own
 
 
-class MisfitError(Exception):
-    """This task must not run: why, and what to do."""
-
-    def __init__(self, text: str, hint: str) -> None:
-        super().__init__(text)
-        self.hint = hint
+def prepare(environ: MutableMapping[str, str]) -> None:
+    """Complete `environ` for JAX, never replacing a value that is set; raise MisfitError where the
+    plan is not met.
+    """
+    ids = find_device_ids(environ)
+    if not ids:
+        return
+    environ.setdefault(_LOCAL_DEVICE_IDS, ",".join(map(str, ids)))
+    if environ.get(contract.FLAVOUR) != "cpu":
+        if contract.COORDINATOR_PORT in environ:
+            # Left to itself, JAX runs on the CPU when it finds no usable GPU, and nobody notices.
+            environ.setdefault(_PLATFORMS, "cuda")
+    elif _FORCED_CPU_DEVICES not in environ.get("XLA_FLAGS", ""):
+        # The rehearsal: as many CPU devices as the task would have GPUs.
+        devices = len(environ[_LOCAL_DEVICE_IDS].split(","))
+        environ.setdefault(_NUM_CPU_DEVICES, str(devices))
 
 
 def find_device_ids(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """The indices into the task's visible GPUs that its process uses, () without GPUs; raises
+    """Return the indices into the task's visible GPUs that its process uses, () without GPUs; raise
     MisfitError.
     """
-    gpus, tasks = len(visible_gpus(environ)), tasks_on_node(environ)
-    local_id = _number(environ.get("SLURM_LOCALID", "0"), "SLURM_LOCALID")
-    private = has_private_gpus(environ)
-    node = _number(environ.get("SLURM_NODEID", "0"), "SLURM_NODEID")
-    planned = parse_layout(environ[_LAYOUT], node) if environ.get(_LAYOUT) else None
-    if planned:
-        _check(planned, tasks, gpus, private)
-    if not gpus:
-        return ()
-    if planned and planned.each and not private:
-        return tuple(range(local_id * planned.each, (local_id + 1) * planned.each))
-    return local_device_ids(local_id, tasks, gpus, private, uneven=bool(planned and planned.uneven))
+    local_id = parse_number(environ.get("SLURM_LOCALID", "0"), "SLURM_LOCALID")
+    seen = Seen(contract.tasks_on_node(environ), len(find_gpus(environ)), has_private_gpus(environ))
+    planned = Expectation.parse(environ.get(contract.LAYOUT) or _NO_PLAN)
+    check(seen, planned, *planned.find_shape(contract.node_number(environ)))
+    if not seen.gpus or seen.private:
+        return tuple(range(seen.gpus))
+    return contract.share(local_id, seen.tasks, seen.gpus, planned.each, planned.uneven)
 
 
-def _number(text: str, name: str) -> int:
-    """A number of nodes, tasks or GPUs, which is short; raises MisfitError."""
-    if not text.isdecimal() or len(text) > 10:
-        raise MisfitError(f"{name} is not a number: {text[:40]!r}", _tell_who_sets(name))
-    return int(text)
-
-
-def _tell_who_sets(name: str) -> str:
-    return f"do not set {name}; {'jaxsif' if name == _LAYOUT else 'Slurm'} sets it"
-
-
-def _check(planned: Planned, tasks: int, gpus: int, private: bool) -> None:
-    if planned.tasks is not None and tasks != planned.tasks:
-        raise MisfitError(
-            f"{tasks} task(s) on this node, but {planned.tasks} were planned",
-            "leave --distribution and other options of placement out of --srun-args",
-        )
-    if planned.gpus is not None and not private and not planned.bound and gpus != planned.gpus:
-        raise MisfitError(
-            f"this task sees {gpus} GPU(s), but {planned.gpus} on this node were planned",
-            "leave --gpu-bind, --gpus and CUDA_VISIBLE_DEVICES to jaxsif, or see gres.conf of the node"
-            if gpus
-            else "ask for GPUs, by --gpus-per-node=N; if the job has them, see gres.conf of the node",
-        )
-    if planned.bound and planned.gpus and not gpus:
-        raise MisfitError(
-            "Slurm bound no GPU to this task", "--gpu-bind=none, by which each task takes its share"
-        )
-    on_node = planned.gpus or 0
-    if private and gpus * tasks > on_node > 0 and not planned.share and not planned.uneven:
-        raise MisfitError(
-            f"each of {tasks} tasks on this node is bound to {gpus} of its {on_node} GPU(s), so some have the same",
-            "--gpu-bind=none, by which each task takes its share, or --share-gpus",
-        )
-    if gpus and tasks > gpus and not private and not planned.share:
-        raise MisfitError(
-            f"{tasks} tasks on this node share {gpus} GPU(s): JAX needs at least one GPU for each process",
-            f"--ntasks-per-node={gpus}, or --share-gpus",
-        )
-
-
-def parse_layout(text: str, node: int) -> Planned:
-    """What '4:4(x3),2:- uneven' says of node number `node` of the step; the last nodes go on for
-    ever.
-    """
-    groups, *words = text.split(" ")
-    tasks = gpus = ""
-    for group in groups.split(","):
-        counts, _, times = group.rstrip(")").partition("(x")
-        tasks, _, gpus = counts.partition(":")
-        node -= _number(times or "1", _LAYOUT)
-        if node < 0:
-            break
-    each = [word[len("per-task=") :] for word in words if word.startswith("per-task=")]
-    return Planned(
-        None if tasks == "-" else _number(tasks, _LAYOUT),
-        None if gpus == "-" else _number(gpus, _LAYOUT),
-        _number(each[0], _LAYOUT) if each else None,
-        *(word in words for word in ("bound", "uneven", "share")),
-    )
-
-
-def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The task's CUDA_VISIBLE_DEVICES as a tuple: indices, UUIDs (GPU-…) or MIG names.
-
-    Slurm's NoDevFiles is none, and -1 is how people write none.
-    """
-    value = environ.get("CUDA_VISIBLE_DEVICES", "")
-    return tuple(name for name in value.split(",") if name not in ("", "NoDevFiles", "-1"))
+def find_gpus(environ: Mapping[str, str]) -> list[str]:
+    """Return the GPUs that this task sees."""
+    return contract.visible_gpus(environ.get("CUDA_VISIBLE_DEVICES", ""))
 
 
 def has_private_gpus(environ: Mapping[str, str]) -> bool:
-    """True when all visible GPUs are the task's own: Slurm bound them (--gpus-per-task,
+    """Return whether all visible GPUs are the task's own: Slurm bound them (--gpus-per-task,
     --gpu-bind), or a script did.
 
     SLURM_GPUS_ON_NODE counts those of the step. SLURM_STEP_GPUS has the task's own where Slurm
     bound them (24.11) or all of the step, and it stays when a script sets CUDA_VISIBLE_DEVICES.
     """
-    visible = len(visible_gpus(environ))
-    of_step = len(list(filter(None, environ.get("SLURM_STEP_GPUS", "").split(","))))
-    on_node = environ.get("SLURM_GPUS_ON_NODE", "")
-    return (
-        0
-        < visible
-        < max(of_step, _number(on_node, "SLURM_GPUS_ON_NODE") if on_node.isdecimal() else 0)
-    )
+    of_step = len(contract.visible_gpus(environ.get("SLURM_STEP_GPUS", "")))
+    text = environ.get("SLURM_GPUS_ON_NODE", "")
+    on_node = parse_number(text, "SLURM_GPUS_ON_NODE") if text.isdecimal() else 0
+    return 0 < len(find_gpus(environ)) < max(of_step, on_node)
 
 
-def tasks_on_node(environ: Mapping[str, str]) -> int:
-    """How many tasks the step has on this node.
+def check(seen: Seen, planned: Expectation, tasks: int | None, gpus: int | None) -> None:
+    """Raise MisfitError where what a task sees is not what was planned: `tasks` and `gpus`."""
+    if tasks not in (None, seen.tasks):
+        raise MisfitError(
+            f"{seen.tasks} task(s) on this node, but {tasks} were planned",
+            "leave --distribution and other options of placement out of --srun-args",
+        )
+    if seen.private:
+        _check_private(seen, planned, gpus)
+        return
+    if planned.bound and gpus and not seen.gpus:
+        raise MisfitError(
+            "Slurm bound no GPU to this task", "--gpu-bind=none, by which each task takes its share"
+        )
+    if not planned.bound and gpus not in (None, seen.gpus):
+        raise MisfitError(
+            f"this task sees {seen.gpus} GPU(s), but {gpus} on this node were planned",
+            f"{_SOME_GPUS if seen.gpus else _NO_GPUS} see gres.conf of the node",
+        )
+    if seen.tasks > seen.gpus > 0 and not planned.share:
+        raise MisfitError(
+            f"{seen.tasks} tasks on this node share {seen.gpus} GPU(s): JAX needs at least one GPU"
+            " for each process",
+            f"--ntasks-per-node={seen.gpus}, or --share-gpus",
+        )
 
-    SLURM_GTIDS lists them. SLURM_STEP_TASKS_PER_NODE, a list such as '2(x3),1', is the second
-    choice: its order is not that of SLURM_NODEID in a heterogeneous job.
-    """
-    if environ.get("SLURM_GTIDS"):
-        return len(environ["SLURM_GTIDS"].split(","))
-    name = "SLURM_STEP_TASKS_PER_NODE"
-    # Nodes before this one, in the rest of the list.
-    before = _number(environ.get("SLURM_NODEID", "0"), "SLURM_NODEID")
-    for part in environ.get(name, "1").split(","):
-        count, _, nodes = part.rstrip(")").partition("(x")
-        before -= _number(nodes or "1", name)
-        if before < 0:
-            return _number(count, name)
-    raise MisfitError(
-        f"{name} has nothing of this node: {environ[name][:40]!r}", _tell_who_sets(name)
-    )
 
-
-def local_device_ids(
-    local_id: int, tasks: int, gpus: int, private: bool, uneven: bool = False
-) -> tuple[int, ...]:
-    """The indices into the task's visible GPUs that its process uses: all when private, else an
-    equal share.
-
-    `local_id` counts the node's tasks from 0. With more tasks than GPUs, tasks have a GPU in turn;
-    `uneven` gives the first tasks one more, where a rest would be left.
-    """
-    if private:
-        return tuple(range(gpus))
-    if tasks > gpus:
-        return (local_id % gpus,)
-    quotient, rest = divmod(gpus, tasks)
-    more = min(local_id, rest) if uneven else 0
-    first = local_id * quotient + more
-    return tuple(range(first, first + quotient + (uneven and local_id < rest)))
+def _check_private(seen: Seen, planned: Expectation, gpus: int | None) -> None:
+    may_overlap = planned.share or planned.uneven or not gpus
+    if not may_overlap and seen.gpus * seen.tasks > (gpus or 0):
+        raise MisfitError(
+            f"each of {seen.tasks} tasks on this node is bound to {seen.gpus} of its {gpus}"
+            " GPU(s), so some have the same",
+            "--gpu-bind=none, by which each task takes its share, or --share-gpus",
+        )

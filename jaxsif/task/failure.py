@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
-import json
+import json  # noqa: F401  # for render_report: a process without free descriptors imports nothing
 import os
 import re
 import signal
@@ -19,26 +19,21 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from types import CodeType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-_LONGEST_TEXT = 300  # characters of an exception
+from .contract import CONSEQUENCES, CRASH, LONGEST_TEXT, REPORT, MisfitError, render_report
+
+# What reports an event with its fields.
+Emit = Callable[[Mapping[str, Any]], None]
+
 _LONGEST_LINE = 1000  # bytes; srun --label makes several lines of one with more than 1024
 _GRACE = 1.0  # seconds for the program's own exit handlers
-# What the neighbours of a dead process raise. They wait a little, so that the first to be heard is
-# the culprit.
-_CONSEQUENCES = (
-    "closed by peer",
-    "reset by peer",
-    "Socket closed",
-    "Broken pipe",
-    "heartbeat",
-    "tasks are unhealthy",
-    "distributed service detected fatal errors",
-    "remote process exited",
-)
-_CONSEQUENCE_DELAY = 0.5  # seconds
+# Of the neighbours of a dead process, so that the first to be heard is the culprit; in seconds.
+_CONSEQUENCE_DELAY = 0.5
+_CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 # Of sys.monitoring's six ids, one that no debugger, profiler or coverage tool claims.
 _MONITORING_TOOL = 3
 # The outermost frame of a program, and its module: a script or -c, and -m. Other frames without a
@@ -46,30 +41,19 @@ _MONITORING_TOOL = 3
 _OUTERMOST = {"<module>": "__main__", "_run_module_as_main": "runpy"}
 
 
-class _Watch:
-    """How this process is about to end, as far as is known; filled in by the interpreter's
-    unwinding.
-    """
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self.emit = reporter(environ)
-        self.pid = os.getpid()  # a fork is not the task
-        self.main_thread = threading.get_ident()
-        self.exception: BaseException | None = None
-
-
-def install(environ: MutableMapping[str, str]) -> None:
-    """Watch how this process ends. Harmless in programs that do not use JAX."""
-    _watch_crashes(environ.pop("JAXSIF_CRASH", ""))
-    watch = _Watch(environ)
-    _watch_unwinding(watch)
+def install(environ: MutableMapping[str, str], emit: Emit) -> None:
+    """Watch how this process ends, with JAX or without."""
+    _watch_crashes(environ.pop(CRASH, ""))
+    unwound = _watch_unwinding()
+    pid = os.getpid()
     original = threading._shutdown  # type: ignore[attr-defined]
 
     def shutdown() -> None:
         # The interpreter calls this first when it ends, before threads are joined and exit handlers
         # run.
-        if os.getpid() == watch.pid:
-            _on_shutdown(watch)
+        if os.getpid() == pid:  # a fork is not the task
+            known = (*unwound, getattr(sys, "last_value", None), SystemExit())
+            _on_shutdown(next(filter(None, known)), emit)
         original()
 
     threading._shutdown = shutdown  # type: ignore[attr-defined]
@@ -82,29 +66,18 @@ def _watch_crashes(descriptor: str) -> None:
     if not descriptor or faulthandler.is_enabled():  # the user's own, on standard error
         return
     pipe = int(descriptor)
-    try:
-        found = os.fstat(pipe)
-    except OSError:
-        return  # a program between start.sh and us has closed it
-    if not stat.S_ISFIFO(found.st_mode) and found.st_nlink:
-        # Or uses the number for a file of its own; an old bash has a nameless file in the pipe's
-        # place.
+    if not _is_pipe(pipe):
         return
     os.set_blocking(pipe, False)  # what is too long for the pipe is lost
     os.set_inheritable(pipe, False)
     c_stack = {"c_stack": False} if sys.version_info >= (3, 14) else {}
     faulthandler.enable(pipe, **c_stack)
-    # nohup has SIGHUP ignored, and so it stays.
-    told = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN
-    ]
-    for number in told:
-        faulthandler.register(number, pipe, chain=True)
+    for number in _ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup has SIGHUP ignored, and so it stays
+            faulthandler.register(number, pipe, chain=True)
 
     def forget() -> None:
-        for number in told:
+        for number in _ENDING:
             faulthandler.unregister(number)
         faulthandler.disable()
         os.close(pipe)
@@ -112,48 +85,61 @@ def _watch_crashes(descriptor: str) -> None:
     os.register_at_fork(after_in_child=forget)  # a fork is not the task
 
 
-def refuse(environ: Mapping[str, str], event: str, text: str, hint: str = "") -> NoReturn:
+def _is_pipe(descriptor: int) -> bool:
+    """Return whether this is what start.sh has opened: an old bash has a file without a name in the
+    pipe's place.
+
+    A program between start.sh and this one may have closed it, or have used its number.
+    """
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return False
+    return stat.S_ISFIFO(found.st_mode) or not found.st_nlink
+
+
+def refuse(environ: Mapping[str, str], misfit: MisfitError) -> NoReturn:
     """End this task before its program starts."""
-    reporter(environ)({"event": event, "text": text, "hint": hint})
-    if not environ.get("JAXSIF_REPORT"):
-        print(
-            f"jaxsif: error: {text}" + (f"\n  try:  {hint}" if hint else ""),
-            file=sys.stderr,
-            flush=True,
-        )
+    reporter(environ)({"event": misfit.event, "text": str(misfit), "hint": misfit.hint})
+    if not environ.get(REPORT):
+        hint = f"\n  try:  {misfit.hint}" if misfit.hint else ""
+        print(f"jaxsif: error: {misfit}{hint}", file=sys.stderr, flush=True)
     os._exit(125)
 
 
-def _watch_unwinding(watch: _Watch) -> None:
-    """See the exception that leaves the main thread's outermost frame, SystemExit included.
+def _watch_unwinding() -> Sequence[BaseException]:
+    """Return where the exceptions will be that leave the main thread's outermost frame, SystemExit
+    included.
 
     Before Python 3.12 only sys.last_value is known, so a plain sys.exit(3) still waits for JAX's
     barrier there.
     """
+    unwound: list[BaseException] = []
     monitoring = getattr(sys, "monitoring", None)
     if monitoring is None or monitoring.get_tool(_MONITORING_TOOL) is not None:
-        return
+        return unwound
+    main_thread = threading.get_ident()
 
     def unwind(code: CodeType, _offset: int, exception: BaseException) -> None:
-        if code.co_name in _OUTERMOST and threading.get_ident() == watch.main_thread:
+        if code.co_name in _OUTERMOST and threading.get_ident() == main_thread:
             frame = sys._getframe(1)
             if frame.f_back is None and frame.f_globals.get("__name__") == _OUTERMOST[code.co_name]:
-                watch.exception = exception
+                unwound[:] = [exception]
 
     monitoring.use_tool_id(_MONITORING_TOOL, "jaxsif")
     monitoring.register_callback(_MONITORING_TOOL, monitoring.events.PY_UNWIND, unwind)
     monitoring.set_events(_MONITORING_TOOL, monitoring.events.PY_UNWIND)
+    return unwound
 
 
-def _on_shutdown(watch: _Watch) -> None:
-    exception = watch.exception or getattr(sys, "last_value", None)
+def _on_shutdown(exception: BaseException, emit: Emit) -> None:
     status = exit_status(exception)
-    if exception is None or status == 0:
+    if not status:
         if _connected():
-            watch.emit({"event": "end"})  # from here on, JAX waits for the other processes
+            emit({"event": "end"})  # from here on, JAX waits for the other processes
         return
     text = describe(exception)
-    consequence = any(phrase in text for phrase in _CONSEQUENCES)
+    consequence = any(phrase in text for phrase in CONSEQUENCES)
     if consequence:
         time.sleep(_CONSEQUENCE_DELAY)
     found = {
@@ -162,41 +148,66 @@ def _on_shutdown(watch: _Watch) -> None:
         "consequence": consequence,
         "hint": _suggest(text),
     }
-    watch.emit({"event": "exception", **found})
+    emit({"event": "exception", **found})
     if _connected():
         _leave(status)
 
 
-def exit_status(exception: BaseException | None) -> int:
-    """The status that Python ends with for an exception that nobody catches, as a shell sees it."""
-    if exception is None:
-        return 0
+def exit_status(exception: BaseException) -> int:
+    """Return the status that Python ends with for an exception that nobody catches, as a shell sees
+    it.
+    """
     if isinstance(exception, KeyboardInterrupt):
         return 130
-    if not isinstance(exception, SystemExit):
-        return 1
-    if exception.code is None:
+    code = exception.code if isinstance(exception, SystemExit) else 1
+    if code is None:
         return 0
-    return exception.code & 0xFF if isinstance(exception.code, int) else 1
+    return code & 0xFF if isinstance(code, int) else 1
 
 
 def describe(exception: BaseException) -> str:
-    """The exception's kind and the first line of its message, cut to 300 characters."""
+    """Return the exception's kind and the first line of its message, cut to LONGEST_TEXT."""
     if isinstance(exception, SystemExit) and isinstance(exception.code, int):
         return f"sys.exit({exception.code})"
-    if isinstance(exception, AssertionError) and _innermost(exception) == (
-        "xla_bridge.py",
-        "backends",
-    ):
+    if isinstance(exception, AssertionError) and _is_without_platform(exception):
         # All that JAX says is 'AssertionError'.
         return f"JAX cannot use any platform of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
     message = _message(exception)
-    inner = _find_callback(message)
-    if inner:
-        return f"{inner.text} (in a callback of JAX)"[:_LONGEST_TEXT]
-    lines = message.strip().splitlines() or [""]
+    in_callback, _ = _read_callback(message)
+    if in_callback:
+        return f"{in_callback} (in a callback of JAX)"[:LONGEST_TEXT]
+    first = (message.strip().splitlines() or [""])[0]
     name = type(exception).__qualname__
-    return (f"{name}: {lines[0]}" if lines[0] else name)[:_LONGEST_TEXT]
+    return (f"{name}: {first}" if first else name)[:LONGEST_TEXT]
+
+
+def location(exception: BaseException) -> str:
+    """Return 'FILE:LINE' of the innermost frame in the user's own code, or of the outermost one;
+    '' of an exception that was not raised.
+    """
+    _, where = _read_callback(_message(exception))
+    return where or _find_place([(code.co_filename, line) for code, line in _frames(exception)])
+
+
+def _frames(exception: BaseException) -> Iterator[tuple[CodeType, int]]:
+    """Yield the code and the line of each frame, from the outermost one."""
+    traceback = exception.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame.f_code, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+def _is_without_platform(exception: BaseException) -> bool:
+    """Return whether it comes from where JAX looks for a platform."""
+    places = [(os.path.basename(code.co_filename), code.co_name) for code, _ in _frames(exception)]
+    return places[-1:] == [("xla_bridge.py", "backends")]
+
+
+def _find_place(frames: Sequence[tuple[str, object]]) -> str:
+    """Return 'FILE:LINE' of the last frame in the user's own code, or of the first one of all."""
+    own = [frame for frame in frames if not _is_installed(frame[0])]
+    places = [f"{file}:{line}" for file, line in (*frames[:1], *own)]
+    return places[-1] if places else ""
 
 
 def _message(exception: BaseException) -> str:
@@ -207,34 +218,22 @@ def _message(exception: BaseException) -> str:
         return "<exception str() failed>"
 
 
-class _Callback(NamedTuple):
-    """What has failed in a callback that XLA called, such as that of io_callback."""
+def _read_callback(message: str) -> tuple[str, str]:
+    """Return what failed in a callback that XLA called, such as that of io_callback, and where.
 
-    text: str  # 'ValueError: boom'
-    where: str  # FILE:LINE, as of `location`
-
-
-def _find_callback(message: str) -> _Callback | None:
-    """The exception in a callback, of whose traceback XLA makes the text of its own; None where
-    there is none.
+    Such as 'ValueError: boom' and 'train.py:7', from the traceback that XLA makes the message of an
+    exception of its own; two '' for another message.
     """
-    _, found, traceback = message.partition(
-        "CpuCallback error calling callback: Traceback (most recent call last):\n"
-    )
+    _, found, traceback = message.partition(_CALLBACK)
     if not found:
-        return None
-    where, text = "", ""
-    for line in traceback.splitlines():
-        frame = re.match(r'  File "(.+)", line (\d+)', line)
-        if frame and (not where or not _is_installed(frame[1])):
-            where = f"{frame[1]}:{frame[2]}"
-        elif re.match(r"[^\W\d][\w.]*(: |$)", line):
-            text = line
-    return _Callback(text or "an exception", where)
+        return "", ""
+    texts = re.findall(r"^[^\W\d][\w.]*(?:: .*|$)", traceback, re.MULTILINE)
+    frames = re.findall(r'^  File "(.+)", line (\d+)', traceback, re.MULTILINE)
+    return ["an exception", *texts][-1], _find_place(frames)
 
 
 def _suggest(text: str) -> str:
-    """What to try where a module was not found; '' otherwise."""
+    """Return what to try where a module was not found; '' otherwise."""
     if "No module named" not in text:
         return ""
     from . import missing
@@ -245,47 +244,23 @@ def _suggest(text: str) -> str:
     return missing.suggest(text, folders)
 
 
-def _innermost(exception: BaseException) -> tuple[str, str]:
-    """The file and the function in which the exception was raised, without folders."""
-    traceback = exception.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    code = traceback.tb_frame.f_code if traceback else None
-    return (os.path.basename(code.co_filename), code.co_name) if code else ("", "")
-
-
-def location(exception: BaseException) -> str:
-    """'FILE:LINE' of the innermost frame in the user's own code, or of the innermost one at all."""
-    callback = _find_callback(_message(exception))
-    if callback and callback.where:
-        return callback.where
-    found = ""
-    traceback = exception.__traceback__
-    while traceback is not None:
-        name = traceback.tb_frame.f_code.co_filename
-        if not found or not _is_installed(name):
-            found = f"{name}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return found
-
-
 def _is_installed(name: str) -> bool:
-    """Whether a frame's file is not the user's own code."""
+    """Return whether a frame's file is not the user's own code."""
     not_theirs = (sys.base_prefix + "/lib/", "<frozen", os.path.dirname(__file__) + os.sep)
     return "/site-packages/" in name or "/dist-packages/" in name or name.startswith(not_theirs)
 
 
-def reporter(environ: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
-    """What tells `jaxsif run`, if it listens, of this task, in lines as jaxsif/diagnose/reports.py describes
-    them.
+def reporter(environ: Mapping[str, str]) -> Emit:
+    """Return what tells `jaxsif run`, if it listens, of this task.
 
     It keeps what it needs of `environ`: programs remove Slurm's variables to start srun or mpirun.
     """
     origin = {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
-    nonce = environ.get("JAXSIF_REPORT")
+    nonce = environ.get(REPORT)
+    pid = os.getpid()
 
     def emit(record: Mapping[str, Any]) -> None:
-        if nonce:
+        if nonce and os.getpid() == pid:  # a fork is not the task
             with contextlib.suppress(OSError):  # nobody can be told that standard error is closed
                 os.write(2, _render(nonce, {**origin, **record}))
 
@@ -293,11 +268,9 @@ def reporter(environ: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
 
 
 def _render(nonce: str, record: dict[str, Any]) -> bytes:
-    """The line of a report, with as much of its texts as srun leaves in one line."""
+    """Return the line of a report, with as much of its texts as srun leaves in one line."""
     while True:
-        # What is no text, in a file's name say, becomes an escape of JSON.
-        fields = json.dumps(record, ensure_ascii=False).encode(errors="backslashreplace")
-        line = b"\x1ejaxsif %s %s\n" % (nonce.encode(), fields)
+        line = render_report(nonce, record)
         longest = max(("text", "where", "hint"), key=lambda name: len(record.get(name, "")))
         if len(line) <= _LONGEST_LINE or not record.get(longest):
             return line
@@ -305,7 +278,7 @@ def _render(nonce: str, record: dict[str, Any]) -> bytes:
 
 
 def _connected() -> bool:
-    """True when JAX in this process is connected to others."""
+    """Return whether JAX in this process is connected to others."""
     module = sys.modules.get("jax._src.distributed")
     return getattr(getattr(module, "global_state", None), "client", None) is not None
 
@@ -318,9 +291,8 @@ def _leave(status: int) -> NoReturn:
         os._exit(status)
 
     threading.Thread(target=end, daemon=True).start()
-    clean_up = getattr(sys.modules.get("jax._src.api"), "clean_up", None)
-    if clean_up is not None:
-        atexit.unregister(clean_up)
+    clean_up: Any = getattr(sys.modules.get("jax._src.api"), "clean_up", None)
+    atexit.unregister(clean_up)  # None is no handler
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         # Closed or gone: what matters now is to end.

@@ -1,12 +1,11 @@
-"""Do something around a module that the program will import: it is found as ever, and never
-imported from here.
-"""
+"""Do something around a module that the program will import, and never import it from here."""
 
 from __future__ import annotations
 
 import copy
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -20,11 +19,15 @@ def around(name: str, step: Callable[[ModuleType, Step], None]) -> None:
 
 
 def after(name: str, change: Step) -> None:
-    """When module `name` has been imported, call `change` with it."""
+    """When module `name` has been imported, call `change` with it.
+
+    A module that has not what `change` looks for is left alone: it is of another JAX.
+    """
 
     def execute_and_change(module: ModuleType, execute: Step) -> None:
         execute(module)
-        change(module)
+        with suppress(AttributeError):
+            change(module)
 
     around(name, execute_and_change)
 
@@ -50,11 +53,10 @@ class _Finder:
             for finder in behind
             if hasattr(finder, "find_spec")
         )
-        spec = next((spec for spec in found if spec is not None), None)
-        execute = getattr(spec and spec.loader, "exec_module", None)
-        if spec is None or execute is None:
-            return spec
-        loader: Any = copy.copy(spec.loader)  # it may be that of other modules, too
-        loader.exec_module = lambda module: self._step(module, execute)
-        spec.loader = loader
+        spec: Any = next(filter(None, found), None)
+        execute = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if execute:
+            loader = copy.copy(spec.loader)  # it may be that of other modules, too
+            loader.exec_module = lambda module: self._step(module, execute)
+            spec.loader = loader
         return spec

@@ -19,7 +19,7 @@ _PATHS = {"jupyterlab": "lab", "notebook": "tree"}
 
 
 def tell(login: str, node: str, port: int, path: str) -> str:
-    """What to type and to open, on the machine with the browser."""
+    """Return what to type and to open, on the machine with the browser."""
     lines = [f"Jupyter runs on {node}; Ctrl-C here ends it."]
     if login:
         lines += ["On your own machine:", f"    ssh -N -L {port}:{node}:{port} {login}"]
@@ -27,7 +27,7 @@ def tell(login: str, node: str, port: int, path: str) -> str:
 
 
 def find_port(address: str) -> int:
-    """A port that nobody has here."""
+    """Return a port that nobody has here."""
     with socket.socket() as listener:
         listener.bind((address, 0))
         port: int = listener.getsockname()[1]
@@ -35,13 +35,13 @@ def find_port(address: str) -> int:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody listens at the port."""
+    """Return whether somebody listens at the port."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def tell_when_ready(server: int, port: int, text: str) -> None:
-    """Print the text as soon as the server, our parent, listens; nothing if it ends before."""
+    """Print the text as soon as the server, the parent, listens; nothing if it ends before."""
     deadline = time.monotonic() + _PATIENCE
     while os.getppid() == server and time.monotonic() < deadline:
         if listens(port):
@@ -51,7 +51,7 @@ def tell_when_ready(server: int, port: int, text: str) -> None:
 
 
 def main(module: str, login: str, *arguments: str) -> None:
-    """Run the command line; becomes the server."""
+    """Run the command line: become the server."""
     address = "0.0.0.0" if login else "127.0.0.1"  # reached from the login node
     port, token = find_port(address), secrets.token_urlsafe(24)
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()

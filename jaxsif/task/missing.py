@@ -24,7 +24,6 @@ _PACKAGES = {
     "IPython": "ipython",
     "ml_collections": "ml-collections",
     "mpl_toolkits": "matplotlib",
-    "msgpack": "msgpack",
     "OpenSSL": "pyopenssl",
     "orbax": "orbax-checkpoint",
     "PIL": "pillow",
@@ -50,7 +49,7 @@ _INSTALLERS = ("pip", "conda", "uv")
 
 
 def suggest(text: str, folders: Sequence[str]) -> str:
-    """What to try for an exception of this text; '' where it is no such one.
+    """Return what to try for an exception of this text; '' where it is no such one.
 
     `folders` are those of the script and of the current one: a module in one of them, or above, is
     no package.
@@ -70,25 +69,23 @@ def suggest(text: str, folders: Sequence[str]) -> str:
 
 
 def _find_module(name: str, folders: Sequence[str]) -> str:
-    """The folder that has the module, of these, those above and those below; '' for none."""
+    """Return the folder that has the module: one of these, above or below one; '' for none."""
     for folder in folders:
-        for place in (folder, os.path.dirname(folder), *_below(folder)):
+        below = [f"{folder}/{entry}" for entry in _list(folder)[:_MOST_FOLDERS]]
+        for place in (folder, os.path.dirname(folder), *below):
             if os.path.isfile(f"{place}/{name}.py") or _has_python(f"{place}/{name}"):
                 return place
     return ""
 
 
-def _below(folder: str) -> list[str]:
+def _has_python(folder: str) -> bool:
+    """Return whether there is Python in a folder: wandb, say, keeps its logs in ./wandb."""
+    return any(name.endswith(".py") for name in _list(folder))
+
+
+def _list(folder: str) -> list[str]:
+    """Return the sorted names in a folder; none where it cannot be read."""
     try:
-        names = sorted(os.listdir(folder))[:_MOST_FOLDERS]
+        return sorted(os.listdir(folder))
     except OSError:
         return []
-    return [f"{folder}/{name}" for name in names]
-
-
-def _has_python(folder: str) -> bool:
-    """A folder of that name alone means nothing: wandb, say, keeps its logs in ./wandb."""
-    try:
-        return any(name.endswith(".py") for name in os.listdir(folder))
-    except OSError:
-        return False

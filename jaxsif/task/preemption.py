@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from functools import wraps
-from types import ModuleType
 from typing import Any
 
 from . import importing
@@ -25,32 +24,30 @@ _WARNING = (
 
 
 def install(environ: Mapping[str, str]) -> None:
-    """Watch for the question, in the first task. Any other value than 0, such as false, is the
-    user's own answer.
+    """Watch, in the first task, for the program's question.
+
+    Any other value than 0, such as false, is the user's own answer.
     """
     if environ.get(_SERVICE) == "0" and environ["SLURM_PROCID"] == "0":
         importing.after("jax.experimental.multihost_utils", _watch)
 
 
-def _watch(module: ModuleType) -> None:
-    original = getattr(module, "reached_preemption_sync_point", None)
-    if original is None:
-        return  # another JAX
-    told: list[bool] = []
+def _watch(module: Any) -> None:
+    original = module.reached_preemption_sync_point
+    warnings = [f"jaxsif: warning: {_WARNING}\n"]  # to write, once
 
     @wraps(original)
     def reached_preemption_sync_point(*arguments: Any, **more: Any) -> Any:
         try:
             return original(*arguments, **more)
         except RuntimeError:
-            if not told and not _listens():
-                told.append(True)
-                sys.stderr.write(f"jaxsif: warning: {_WARNING}\n")
+            if warnings and not _listens():
+                sys.stderr.write(warnings.pop())
             raise
 
-    module.reached_preemption_sync_point = reached_preemption_sync_point  # type: ignore[attr-defined]
+    module.reached_preemption_sync_point = reached_preemption_sync_point
 
 
 def _listens() -> bool:
-    """Whether the program has another way to learn of its end: a handler of its own for a signal."""
+    """Return whether the program has a handler for a signal, by which it may learn of its end."""
     return any(callable(signal.getsignal(number)) for number in _NOTICES)

@@ -3,21 +3,25 @@
 #
 #   start.sh COMMAND [ARGUMENT...]
 #
-# A shell, because it starts in a millisecond and every image has one. It speaks to `jaxsif run` in lines on standard
-# error (jaxsif/diagnose/reports.py) that begin with a nonce; without JAXSIF_REPORT it is silent.
+# A shell, because it starts in a millisecond and every image has one. It speaks to `jaxsif run` in
+# lines on standard error (jaxsif/task/contract.py) that begin with a nonce; without JAXSIF_REPORT
+# it is silent.
 
 here=${0%/*}
 task=${SLURM_PROCID:-0}
-# NONCE:NONCE. The first one is of this script alone, which tells how the program ended; the program gets the second.
+# NONCE:NONCE. The first one is of this script alone, which tells how the program ended; the program
+# gets the second.
 nonce=${JAXSIF_REPORT%%:*}
 [ -z "$nonce" ] || JAXSIF_REPORT=${JAXSIF_REPORT#*:}
 
-# 3 is the program's standard error; the shell's own is closed, lest it says 'Terminated' in every task of a step that ends.
+# 3 is the program's standard error. The shell's own is closed: it would print 'Terminated' in every
+# task of a step that ends.
 exec 3>&2 2>/dev/null
 
 report() { # JSON fields
     [ -n "$nonce" ] || return 0
-    printf '\036jaxsif %s {"task": %s, "node": "%s", %s}\n' "$nonce" "$task" "${SLURMD_NODENAME-}" "$1" >&3
+    printf '\036jaxsif %s {"task": %s, "node": "%s", %s}\n' "$nonce" "$task" \
+        "${SLURMD_NODENAME-}" "$1" >&3
 }
 
 refuse() { # TEXT
@@ -26,7 +30,8 @@ refuse() { # TEXT
     exit 125
 }
 
-# What the profile of the fabric (jaxsif/settings/fabric.py) wants on each node: patterns, which the shell replaces by paths.
+# What the profile of the fabric (jaxsif/settings/fabric.py) wants on each node: patterns, which the
+# shell replaces by paths.
 for path in ${JAXSIF_FABRIC_NEEDS-}; do
     [ -e "$path" ] || refuse "no $path on this node, which the fabric $JAXSIF_FABRIC needs"
 done
@@ -41,30 +46,39 @@ if [ ! -e /opt/jaxsif/image ]; then
 fi
 
 # The step's number: `jaxsif run` may have to end it by scancel.
-if [ "$task" = 0 ]; then report '"event": "started", "step": "'"${SLURM_JOB_ID-}.${SLURM_STEP_ID-}"'"'; fi
+if [ "$task" = 0 ]; then
+    report '"event": "started", "step": "'"${SLURM_JOB_ID-}.${SLURM_STEP_ID-}"'"'
+fi
 
 warn() { # TEXT, without quotes; once on each node, and `jaxsif run` shows it once
     [ "${SLURM_LOCALID:-0}" != 0 ] || report '"event": "warning", "text": "'"$1"'"'
 }
 
-# Paths of the host that are not there in the container: the rules "if there" of jaxsif/container/environment.py.
+# Paths of the host that are not there in the container: the rules "if there" of
+# jaxsif/container/environment.py.
 for name in TMPDIR TMP TEMP SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE \
     XDG_RUNTIME_DIR XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME; do
     eval "path=\${$name-}"
     if [ -n "$path" ] && [ ! -e "$path" ]; then
         unset "$name"
-        case $name in XDG_*) ;; *) warn "$name names a path that is not in the container, and is ignored" ;; esac
+        case $name in
+            XDG_*) ;;
+            *) warn "$name names a path that is not in the container, and is ignored" ;;
+        esac
     fi
 done
 # shellcheck disable=SC3067 # -O is not in POSIX, but in dash, bash and busybox
-if [ -n "${JAXSIF_CACHE-}" ] && ! { [ -O "$JAX_COMPILATION_CACHE_DIR" ] && [ -w "$JAX_COMPILATION_CACHE_DIR" ]; }; then
-    # JAX would make it, and for all to write; or somebody who can write above it has put another one there.
+if [ -n "${JAXSIF_CACHE-}" ] &&
+    ! { [ -O "$JAX_COMPILATION_CACHE_DIR" ] && [ -w "$JAX_COMPILATION_CACHE_DIR" ]; }; then
+    # JAX would make it, and for all to write; or somebody who can write above it has put another
+    # one there.
     unset JAX_COMPILATION_CACHE_DIR
     warn "the compile cache is not on this node, see --compile-cache-folder"
 fi
 
-# A pipe without a name, that of a short here-document. Into 7, Python writes what its threads were at when a signal like
-# JAX's SIGABRT ends it (jaxsif/task/failure.py), and find_line reads it from 8.
+# A pipe without a name, that of a short here-document. Into 7, Python writes what its threads were
+# at when a signal like JAX's SIGABRT ends it (jaxsif/task/failure.py), and find_line reads it from
+# 8.
 if [ -n "$nonce" ]; then
     exec 8<<END
 begin
@@ -73,13 +87,14 @@ END
     if command exec 7>/proc/self/fd/8; then export JAXSIF_CRASH=7; fi
 fi
 
-# Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, or else of the main one, the last.
+# Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, or else of the
+# main one, the last.
 find_line() {
     crashed='' where=''
     printf ' cut\nend\n' >&7 || return # behind half a line, if it was full
     while read -r line <&8 && [ "$line" != end ]; do
         case $line in
-            'Fatal Python error: '*) crashed='' where='' ;; # what there was before has ended nothing
+            'Fatal Python error: '*) crashed='' where='' ;; # what was before has ended nothing
             'Thread 0x'*) where='' current= ;;
             'Current thread 0x'*) crashed='' where='' current=1 ;;
             ...) where='' ;; # there are more threads, and the main one is not shown
@@ -87,7 +102,8 @@ find_line() {
                 file=${line#File \"} number=${line##*\", line }
                 file=${file%%\", line *}
                 case $file in
-                    */site-packages/* | */dist-packages/* | */lib/python3* | "$here"/* | '<frozen '* | *[\\\"]*) continue ;;
+                    */site-packages/* | */dist-packages/* | */lib/python3*) continue ;;
+                    "$here"/* | '<frozen '* | *[\\\"]*) continue ;;
                 esac
                 where=${where:-$file:${number%% *}}
                 [ -z "$current" ] || crashed=${crashed:-$where}

@@ -1,4 +1,4 @@
-"""Less work in each process while it imports NumPy and JAX: threads that spin, garbage collections."""
+"""Less work while a process imports NumPy and JAX: threads that spin, garbage collections."""
 
 from __future__ import annotations
 

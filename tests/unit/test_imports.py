@@ -39,6 +39,8 @@ FAST = (
     *("launch.program", "launch.children", "launch.run", "launch.gpus"),
     *("launch.launchers.srun", "launch.launchers.local"),
 )
+# What anyone may import of the task's package, which itself imports nothing outside of it.
+CONTRACT = ("task.contract",)
 SLOW_MODULES = {"dataclasses", "pathlib", "shutil", "json", "shlex"}
 IMPURE_MODULES = {"subprocess", "os", "shutil", "socket", "pathlib", "tempfile", "sys"}
 IMPURE_CALLS = {"print", "open", "input", "exec", "eval"}
@@ -56,7 +58,7 @@ NODE_FILES = sorted((PACKAGE / "node").rglob("*.py"))
 def imported(source: str | ast.AST) -> Iterator[str]:
     """Full names of what a source imports, at its top or inside its functions: 'jaxsif.errors', 'os', 'os.path'.
 
-    From `from jaxsif import launch, plan` come 'jaxsif.launch.run' and 'jaxsif.plan.plan'.
+    From `from jaxsif import launch, plan` come 'jaxsif.launch' and 'jaxsif.plan'.
     """
     for node in ast.walk(ast.parse(source) if isinstance(source, str) else source):
         if isinstance(node, ast.Import):
@@ -64,8 +66,8 @@ def imported(source: str | ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 yield from ("." * node.level + (node.module or alias.name) for alias in node.names)
-            elif node.module == "jaxsif":
-                yield from (f"jaxsif.{alias.name}" for alias in node.names)
+            elif node.module in ("jaxsif", "jaxsif.task"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
             elif node.module:
                 yield node.module
 
@@ -87,8 +89,9 @@ def place(module: str) -> int:
 def backward_imports(module: str, source: str) -> list[str]:
     """The imports of `module` from behind it in ORDER; those within a folder are not judged."""
     inside = [name[len("jaxsif.") :] for name in imported(source) if name.startswith("jaxsif.")]
-    others = [name for name in inside if name != "__version__" and name.split(".")[0] != module.split(".")[0]]
-    return [name for name in others if place(name) >= place(module)]
+    free = ("__version__", *CONTRACT)
+    others = [name for name in inside if name not in free and name.split(".")[0] != module.split(".")[0]]
+    return [name for name in others if name.split(".")[0] == "task" or place(name) >= place(module)]
 
 
 def impurities(source: str) -> list[str]:
@@ -151,6 +154,11 @@ def test_what_few_runs_need_is_imported_by_those() -> None:
     } & loaded == set()
 
 
+@pytest.mark.starts_processes
+def test_what_a_task_of_mpirun_imports_is_little() -> None:
+    assert {"typing", "re", "enum"} & loaded_by("job.task_env") == set()
+
+
 def test_only_process_starts_processes() -> None:
     starts = ("subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_", "os.exec", "os.fork")
     found = {name for name, path in MODULES.items() if any(start in path.read_text() for start in starts)}
@@ -171,8 +179,10 @@ def test_only_cli_reads_the_environment() -> None:
         ("images.build", "import jaxsif.cli", ["cli"]),
         ("__main__", "from jaxsif.cli import main", []),
         ("images.build", "from jaxsif.images.sif import find_root", []),
+        ("job.counts", "from jaxsif.task import contract, failure", ["task.failure"]),
+        ("cli", "from jaxsif.task.contract import REPORT\nimport jaxsif.task.failure", ["task.failure"]),
     ],
-    ids=["forward", "from jaxsif", "inside a function", "cli", "cli from __main__", "within a folder"],
+    ids=["forward", "from jaxsif", "inside a function", "cli", "cli from __main__", "within a folder", "task", "name"],
 )
 def test_the_checker_sees_the_direction(module: str, source: str, found: list[str]) -> None:
     assert backward_imports(module, source) == found
@@ -214,8 +224,13 @@ def test_the_checker_sees_slow_imports(source: str, found: list[str]) -> None:
 def test_what_runs_on_nodes_is_python_3_9_and_the_standard_library(path: Path) -> None:
     source = path.read_text()
     ast.parse(source, feature_version=(3, 9))
-    roots = {name.split(".")[0] for name in imported(source) if not name.startswith(".")}
-    assert roots <= {*sys.stdlib_module_names, *(["jaxsif"] if path in NODE_FILES else [])}
+    names = {name for name in imported(source) if not name.startswith(".")}
+    of_task = {name for name in names if name.startswith("jaxsif.task")}
+    assert {name.split(".")[0] for name in names} <= {
+        *sys.stdlib_module_names,
+        *(["jaxsif"] if path in NODE_FILES else []),
+    }
+    assert of_task <= {f"jaxsif.{name}" for name in CONTRACT}
 
 
 def test_what_starts_each_task_imports_little() -> None:

@@ -18,24 +18,21 @@ def _import_task() -> None:
     spec = importlib.util.spec_from_file_location(
         "jaxsif_task", os.path.join(_task, "__init__.py"), submodule_search_locations=[_task]
     )
-    if spec is None or spec.loader is None:
-        raise ImportError(f"jaxsif: no task package in {_task}")
-    module = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     sys.modules["jaxsif_task"] = module
-    spec.loader.exec_module(module)
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
 
 
 def _step_aside() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _site]
-    own = sys.modules.pop("sitecustomize", None)
+    this = sys.modules.pop("sitecustomize")
     try:
         importlib.import_module("sitecustomize")
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
-        if own is not None:
-            # The import system expects to find what it just loaded.
-            sys.modules["sitecustomize"] = own
+        # The import system expects to find what it just loaded.
+        sys.modules["sitecustomize"] = this
 
 
 _import_task()

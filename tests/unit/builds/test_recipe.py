@@ -142,7 +142,7 @@ def test_digest_is_the_same_elsewhere_and_beside_other_files(
 ) -> None:
     before = read_recipe(root, "cpu").digest()
     (root / "containers/flavours/cuda12.args").write_text("FLAVOUR=cuda13\n")
-    (root / "jaxsif/task/setup.pyc").write_text("compiled")
+    (root / "jaxsif/task/devices.pyc").write_text("compiled")
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "checkout"
     root.rename(elsewhere)
     assert read_recipe(elsewhere, "cpu").digest() == before

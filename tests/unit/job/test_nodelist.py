@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.nodelist import count, expand
-from jaxsif.task.coordinator import first_host
+from jaxsif.task.contract import first_host
 
 FORMS = {
     "a": "a",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxsif.job.task_env import hand_out_gpus, identify
-from jaxsif.task.devices import tasks_on_node
+from jaxsif.task.contract import tasks_on_node
 
 
 def test_task_of_the_second_node() -> None:

@@ -13,10 +13,11 @@ from jaxsif.job.allocation import Allocation
 from jaxsif.job.counts import Counts
 from jaxsif.job.srun_args import lift
 from jaxsif.layout import gpu_bind as binding
-from jaxsif.layout.layout import Group, Layout, share
+from jaxsif.layout.layout import Group, Layout
 from jaxsif.layout.planner import plan_layout
 from jaxsif.plan.step import layout_options
 from jaxsif.settings.request import RunOptions
+from jaxsif.task.contract import share
 
 Shape = tuple[object, ...]  # of a layout whose nodes are equal: nodes, tasks, GPUs, why
 

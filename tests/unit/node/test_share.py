@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxsif.node.keeper import compare, parse_variables
-from jaxsif.node.share import address, pack, tasks_here, unpack
+from jaxsif.node.share import address, pack, parse, tasks_here, unpack
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,17 @@ def test_what_is_set_for_all_is_told_even_if_the_first_task_has_it() -> None:
 
 def test_variables_as_the_kernel_lists_them() -> None:
     assert parse_variables(b"A=1\0B=x=y\nz\0C=\0") == {b"A": b"1", b"B": b"x=y\nz", b"C": b""}
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("", {}),
+        ("--alone", {"--alone": []}),
+        ("--staged a b c", {"--staged": ["a", "b", "c"]}),
+        ("--alone --allowed a b c", {"--alone": [], "--allowed": ["a", "b", "c"]}),
+    ],
+)
+def test_options_end_at_the_runtime(words: str, options: dict[str, list[str]]) -> None:
+    argv = [*words.split(), "apptainer", "run", "--alone", "a.sif", "--", "python", "--", "--staged"]
+    assert parse(argv) == (options, ["apptainer", "run", "--alone", "a.sif"], ["python", "--", "--staged"])

@@ -12,7 +12,7 @@ import pytest
 
 from jaxsif.errors import FolderTakenError, HostError
 from jaxsif.images.file import staged_path
-from jaxsif.node.files import find_damage, hold, list_files
+from jaxsif.node.copies import find_damage, hold, list_files
 from jaxsif.node.stage import check, own_folder
 
 

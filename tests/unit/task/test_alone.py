@@ -16,21 +16,21 @@ SEVERAL = {"SLURM_STEP_NUM_TASKS": "2"}
 START = """
 import sys, types
 sys.path.insert(0, {root!r})
-from jaxsif.task import alone
-alone.install({environ!r}, print)
+from jaxsif.task import alone, failure
+alone.install({environ!r}, failure.reporter({{"SLURM_PROCID": "5", "JAXSIF_REPORT": "4e5f"}}))
 bridge = types.SimpleNamespace(_backends={{}})
 state = types.SimpleNamespace(client=None, coordinator_address=None)
 def jax():
     sys.modules["jax._src.xla_bridge"] = bridge
     sys.modules["jax._src.distributed"] = types.SimpleNamespace(global_state=state)
 """
-ALONE = "{'event': 'alone'}\n"
+ALONE = '\x1ejaxsif 4e5f {"task": 5, "node": "", "event": "alone"}\n'
 
 
 def run(program: str, environ: dict[str, str]) -> str:
     """Execute a program behind the hook; return what it reports."""
     source = START.format(root=str(ROOT), environ=environ) + program
-    return subprocess.run([sys.executable, "-ISc", source], check=False, text=True, stdout=subprocess.PIPE).stdout
+    return subprocess.run([sys.executable, "-ISc", source], check=False, text=True, stderr=subprocess.PIPE).stderr
 
 
 @pytest.mark.starts_processes

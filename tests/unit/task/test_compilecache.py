@@ -48,7 +48,8 @@ def _hash_serialized_compile_options(hash_obj, options, strip_device_assignment=
 """,
 }
 START = f"import sys; sys.path.insert(0, {str(TASK_FOLDER.parent.parent)!r}); sys.path.insert(0, '.')\n" + (
-    "import os\nfrom jaxsif.task import compilecache\ncompilecache.install(lambda record: print(dict(record)))\n"
+    "import os\nfrom jaxsif.task import compilecache, failure\nos.dup2(1, 2)\n"
+    "compilecache.install(failure.reporter({'SLURM_PROCID': '5', 'JAXSIF_REPORT': '4e5f'}))\n"
 )
 
 
@@ -80,7 +81,8 @@ if os.fork() == 0:
     sys.exit()
 os.wait()
 """
-    assert run(jax, program) == "{'event': 'cache', 'requests': 2, 'hits': 1, 'written': 1, 'saved': 2.5}\n"
+    counts = '"event": "cache", "requests": 2, "hits": 1, "written": 1, "saved": 2.5'
+    assert run(jax, program) == f'\x1ejaxsif 4e5f {{"task": 5, "node": "", {counts}}}\n'
 
 
 @pytest.mark.starts_processes

@@ -8,9 +8,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from jaxsif.task.coordinator import hold, prepare
+from jaxsif.task import coordinator
+from jaxsif.task.contract import MisfitError
+from jaxsif.task.port import hold
 
 FINE = ("", "")
+
+
+def prepare(environ: dict[str, str]) -> tuple[str, str]:
+    """The event and the text of a refusal; FINE for none."""
+    try:
+        coordinator.prepare(environ, lambda _: None)
+    except MisfitError as misfit:
+        return misfit.event, str(misfit)
+    return FINE
+
 
 # The second of four tasks, two on each of two nodes, under `jaxsif run`.
 TASK = {"SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "gpu[07-08]", "JAXSIF_COORDINATOR_PORT": "61234"}

@@ -22,7 +22,6 @@ NONCES = START, PROGRAM = "2c3d", "4e5f"
 @pytest.mark.parametrize(
     ("exception", "status"),
     [
-        (None, 0),
         (ValueError("x"), 1),
         (KeyboardInterrupt(), 130),
         (SystemExit(), 0),
@@ -36,7 +35,7 @@ NONCES = START, PROGRAM = "2c3d", "4e5f"
     ],
     ids=repr,
 )
-def test_exit_status(exception: BaseException | None, status: int) -> None:
+def test_exit_status(exception: BaseException, status: int) -> None:
     assert exit_status(exception) == status
 
 

@@ -6,16 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.layout.layout import Group, Layout, share
-from jaxsif.task.devices import (
-    MisfitError,
-    find_device_ids,
-    has_private_gpus,
-    local_device_ids,
-    tasks_on_node,
-    visible_gpus,
-)
-from jaxsif.task.setup import prepare
+from jaxsif.layout.layout import Group, Layout
+from jaxsif.task.contract import MisfitError, share
+from jaxsif.task.devices import find_device_ids, has_private_gpus, prepare
 
 # The second of four tasks, two on each of two nodes with four GPUs, under `jaxsif run`.
 TASK = {
@@ -132,7 +125,6 @@ def test_planned_devices(environ: dict[str, str], layout: str, ids: str) -> None
     local_id=st.integers(0, 15), more=st.integers(0, 15), gpus=st.integers(1, 16), each=st.none() | st.integers(1, 4)
 )
 def test_task_takes_what_the_planner_says(local_id: int, more: int, gpus: int, each: int | None) -> None:
-    """The package of the task imports nothing of jaxsif, so the rule stands in two places."""
     tasks = local_id + more + 1
     layout = Layout((Group(1, tasks, gpus),), "", each, uneven=True, sharers=-(-tasks // gpus))
     environ = {
@@ -151,22 +143,6 @@ def test_more_tasks_than_gpus_are_the_users_own_affair_under_a_bare_srun() -> No
 
 
 @pytest.mark.parametrize(
-    ("value", "gpus"),
-    [
-        (None, ()),
-        ("", ()),
-        ("0", ("0",)),
-        ("2,3", ("2", "3")),
-        ("GPU-5ac1,MIG-77b0", ("GPU-5ac1", "MIG-77b0")),
-        ("NoDevFiles", ()),
-        ("-1", ()),
-    ],
-)
-def test_visible_gpus(value: str | None, gpus: tuple[str, ...]) -> None:
-    assert visible_gpus({} if value is None else {"CUDA_VISIBLE_DEVICES": value}) == gpus
-
-
-@pytest.mark.parametrize(
     ("of_step", "visible", "private"),
     [(None, "0,1", False), ("0,1", "0,1", False), ("0,1", "0", True), ("4,5,6,7", "0,1", True)],
     ids=["not told", "all", "one of two", "renumbered"],
@@ -181,23 +157,6 @@ def test_private_gpus(of_step: str | None, visible: str, private: bool) -> None:
         }
     )
     assert has_private_gpus(environ) is private
-
-
-@pytest.mark.parametrize(
-    ("value", "node", "tasks"),
-    [
-        (None, None, 1),
-        ("4", "0", 4),
-        ("2(x3),1", "0", 2),
-        ("2(x3),1", "2", 2),
-        ("2(x3),1", "3", 1),
-        ("1,2(x2),3", "2", 2),
-        ("1,2(x2),3", "3", 3),
-    ],
-)
-def test_tasks_on_node(value: str | None, node: str | None, tasks: int) -> None:
-    pairs = (("SLURM_STEP_TASKS_PER_NODE", value), ("SLURM_NODEID", node))
-    assert tasks_on_node({name: text for name, text in pairs if text is not None}) == tasks
 
 
 LONG = "9" * 5000
@@ -226,36 +185,7 @@ def test_a_variable_that_slurm_does_not_write_so_ends_the_task_and_is_named(name
     assert caught.value.hint == f"do not set {name}; {'jaxsif' if name == 'JAXSIF_LAYOUT' else 'Slurm'} sets it"
 
 
-@pytest.mark.parametrize(
-    ("local_id", "tasks", "gpus", "private", "ids"),
-    [
-        (0, 1, 4, False, (0, 1, 2, 3)),
-        (1, 2, 4, False, (2, 3)),
-        (3, 4, 4, False, (3,)),
-        (1, 3, 4, False, (1,)),
-        (5, 6, 4, False, (1,)),
-        (1, 2, 1, True, (0,)),
-        (3, 4, 2, True, (0, 1)),
-    ],
-    ids=["alone", "two each", "one each", "an unequal number", "shared in turn", "its own", "its own two"],
-)
-def test_local_device_ids(local_id: int, tasks: int, gpus: int, private: bool, ids: tuple[int, ...]) -> None:
-    assert local_device_ids(local_id, tasks, gpus, private) == ids
-
-
-@given(gpus=st.integers(1, 64), data=st.data())
-def test_shares_of_gpus_are_equal_disjoint_and_exist(gpus: int, data: st.DataObject) -> None:
-    tasks = data.draw(st.integers(1, gpus))
-    shares = [local_device_ids(local_id, tasks, gpus, False) for local_id in range(tasks)]
-    used = [index for share in shares for index in share]
-    assert len({len(share) for share in shares}) == 1
-    assert len(used) == len(set(used)) > gpus - tasks  # fewer than one GPU a task is left idle
-    assert set(used) <= set(range(gpus))
-
-
-@given(gpus=st.integers(1, 16), tasks=st.integers(1, 200))
-def test_every_task_has_a_gpu_that_exists(gpus: int, tasks: int) -> None:
-    shares = [local_device_ids(local_id, tasks, gpus, False) for local_id in range(tasks)]
-    assert all(share and set(share) <= set(range(gpus)) for share in shares)
-    if tasks >= gpus:
-        assert {index for share in shares for index in share} == set(range(gpus))  # none is idle
+@pytest.mark.parametrize(("tasks", "visible", "ids"), [(2, "3", (0,)), (4, "2,3", (0, 1))], ids=["one", "two"])
+def test_private_gpus_are_all_taken(tasks: int, visible: str, ids: tuple[int, ...]) -> None:
+    environ = {**TASK, "SLURM_STEP_TASKS_PER_NODE": f"{tasks}(x2)", "CUDA_VISIBLE_DEVICES": visible}
+    assert find_device_ids(environ) == ids

@@ -1,11 +1,12 @@
-"""What a node must have for JAX's libraries, beside GPUs."""
+"""Room in /dev/shm, which NCCL needs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 
-from .devices import tasks_on_node, visible_gpus
+from .contract import FLAVOUR, tasks_on_node
+from .devices import find_gpus
 
 # NCCL passes data between processes of a node through files there: about 10 MB for each pair of
 # neighbours, and up to some 100 MB for each process where GPUs do not reach each other. Without
@@ -13,30 +14,25 @@ from .devices import tasks_on_node, visible_gpus
 _SHM = "/dev/shm"
 _SHM_PER_TASK = 128 << 20  # bytes
 _SHM_ENOUGH = 1 << 30
-
-
 _CHECKED = "JAXSIF_NODE_CHECKED"
 
 
-def check(environ: MutableMapping[str, str]) -> str:
-    """What may break a program with several processes on this node, or ''; looked at once, by the
-    first of them.
-    """
+def check(environ: MutableMapping[str, str], emit: Callable[[Mapping[str, object]], None]) -> None:
+    """Have the first of several tasks on a node warn, once, of too little room."""
     if environ.get("SLURM_LOCALID") != "0" or _CHECKED in environ:
-        return ""
+        return
     environ[_CHECKED] = "1"  # inherited: what a child sees, its parent may have filled
-    if (
-        environ.get("JAXSIF_FLAVOUR") == "cpu"
-        or environ.get("NCCL_SHM_DISABLE") == "1"
-        or not visible_gpus(environ)
-    ):
-        return ""
+    without_nccl = environ.get(FLAVOUR) == "cpu" or environ.get("NCCL_SHM_DISABLE") == "1"
     tasks = tasks_on_node(environ)
-    return describe_shm(_free_bytes(_SHM), tasks) if tasks > 1 else ""
+    if without_nccl or not find_gpus(environ) or tasks == 1:
+        return
+    problem = describe_shm(_free_bytes(_SHM), tasks)
+    if problem:
+        emit({"event": "warning", "text": problem})
 
 
 def describe_shm(free: int, tasks: int) -> str:
-    """What is wrong with so many free bytes in /dev/shm; '' if nothing is."""
+    """Return what is wrong with so many free bytes in /dev/shm; '' if nothing is."""
     needed = min(_SHM_PER_TASK * tasks, _SHM_ENOUGH)
     if free >= needed:
         return ""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def list_files(place: str) -> "Iterator[bytes]":
-    """The list of the image at `place`, which is a folder or a file: names below it, itself first,
-    and times.
+    """Yield the list of the image at `place`, a folder or a file: itself and all names below it,
+    each with its time of change.
     """
     base, names = os.fsencode(place), [b""]
     while names:
@@ -31,51 +31,58 @@ def list_files(place: str) -> "Iterator[bytes]":
 
 
 def is_private(folder: str) -> bool:
-    """Whether it is a folder of this user, which nobody else can change or read."""
+    """Return whether it is a folder of this user, which nobody else can change or read."""
     status = os.lstat(folder)
-    return (
-        stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-    )
+    is_folder = stat.S_ISDIR(status.st_mode)
+    return is_folder and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def find_damage(place: str) -> "str | None":
-    """Why the image at `place` cannot be used; None when it is as it was put there."""
+    """Return why the image at `place` cannot be used; None when it is as it was put there."""
     try:
-        if not is_private(os.path.dirname(place)):
-            return "absent"
         os.lstat(place)
-        with open(f"{place}.list", "rb") as file:
+        with open(_open_list(place), "rb") as file:
             listed = file.read().split(b"\0")
     except FileNotFoundError:
         return "absent"
     base = os.fsencode(place)
     names, times = listed[:-1:2], listed[1::2]
+    if not names:
+        return "damaged: its list is empty"
     changed = [name for name, time in zip(names, times) if _changed_at(base + name) != time]
-    if changed:
-        return f"damaged: {len(changed)} file(s) changed, such as {os.fsdecode(changed[0][1:] or b'.')!a}"
-    return None if names else "damaged: its list is empty"
+    if not changed:
+        return None
+    first = os.fsdecode(changed[0][1:] or b".")
+    return f"damaged: {len(changed)} file(s) changed, such as {first!a}"
 
 
 def hold(place: str) -> "int | None":
-    """Say that the image at `place` is used, from now until nobody has the returned descriptor
-    open.
+    """Mark the image at `place` as used, from now until nobody has the returned descriptor open.
 
     A runtime that this process executes inherits it. The list's time is that of the image's last
-    use. None where there is no list, or the folder is not this user's: `find_damage` then says
+    use. None where there is no list, or the folder is not this user's: `find_damage` then returns
     "absent".
     """
     import fcntl
 
     try:
-        if not is_private(os.path.dirname(place)):  # others could keep us waiting
-            return None
-        listed = os.open(f"{place}.list", os.O_RDONLY)
+        listed = _open_list(place)
     except FileNotFoundError:
         return None
     fcntl.flock(listed, fcntl.LOCK_SH)
     os.utime(listed)
     os.set_inheritable(listed, True)
     return listed
+
+
+def _open_list(place: str) -> int:
+    """Return a descriptor of the list; raise FileNotFoundError without one.
+
+    In a folder that others can change, they could keep this process waiting.
+    """
+    if not is_private(os.path.dirname(place)):
+        raise FileNotFoundError(place)
+    return os.open(f"{place}.list", os.O_RDONLY)
 
 
 def _changed_at(path: bytes) -> bytes:

@@ -1,0 +1,253 @@
+"""What the launcher and a task agree on: variables, reports, the layout, the share of GPUs.
+
+The launcher imports this module as jaxsif.task.contract, a task as jaxsif_task.contract. start.sh
+and jaxsif/node/share.py have a few of these words of their own, because they must start fast:
+tests/unit/task/test_contract.py compares them.
+"""
+
+from __future__ import annotations
+
+# A tool that checks types takes it for true. Nothing here is slow to import, such as typing: each
+# task of mpirun waits for it.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Optional, TypeVar
+
+    Value = TypeVar("Value")
+    # Of a node: tasks and GPUs; None where Slurm decides.
+    Shape = tuple[Optional[int], Optional[int]]
+
+# Variables that the launcher sets for the tasks; the table in jaxsif/container/environment.py says
+# why.
+REPORT = "JAXSIF_REPORT"  # FIRST:SECOND, the nonces of the run; the program has the second alone
+COORDINATOR_PORT = "JAXSIF_COORDINATOR_PORT"  # absent under a bare srun
+NODE_ADDRESS = "JAXSIF_NODE_ADDRESS"  # of --node-address; %N stands for the node's name
+INIT_TIMEOUT = "JAXSIF_INIT_TIMEOUT"  # seconds, as the next two
+HEARTBEAT_TIMEOUT = "JAXSIF_HEARTBEAT_TIMEOUT"
+SHUTDOWN_TIMEOUT = "JAXSIF_SHUTDOWN_TIMEOUT"
+LAYOUT = "JAXSIF_LAYOUT"  # an Expectation
+FABRIC = "JAXSIF_FABRIC"  # the profile's name
+FABRIC_NEEDS = "JAXSIF_FABRIC_NEEDS"  # patterns of paths that the node must have
+FABRIC_LIBRARIES = "JAXSIF_FABRIC_LIBRARIES"  # folders, as in LD_LIBRARY_PATH
+OWN_CACHE = "JAXSIF_CACHE"  # 1: the folder of the compile cache is jaxsif's
+STEP = "JAXSIF_STEP"  # a random name of the step
+# The user sets it: the tasks are meant to compute on their own.
+INDEPENDENT = "JAXSIF_INDEPENDENT"
+# The image sets it: cpu, cuda12, cuda13.
+FLAVOUR = "JAXSIF_FLAVOUR"
+# start.sh sets it: the descriptor into which Python writes what its threads were at in a crash.
+CRASH = "JAXSIF_CRASH"
+
+# A report is the rest of a line behind a marker: a JSON object with the task, the node, the event
+# and the fields of the event.
+SEPARATOR = b"\x1e"
+LONGEST_TEXT = 300  # characters of an exception or a hint
+CACHE_COUNTS = ("requests", "hits", "written")
+# Event -> its fields. With the first nonce speak start.sh and stage.py, before the program and
+# around it.
+START_EVENTS: Mapping[str, tuple[str, ...]] = {
+    "started": ("step",),
+    "refused": ("text",),
+    "warning": ("text",),
+    "exit": ("status", "where"),
+}
+# With the second nonce speak the Pythons of the program.
+PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
+    "port-held": (),
+    "port-taken": ("text", "hint"),
+    "refused": ("text", "hint"),
+    "warning": ("text",),
+    "exception": ("text", "where", "consequence", "hint"),
+    "end": (),
+    "alone": (),
+    "cache": (*CACHE_COUNTS, "saved"),
+}
+# What the neighbours of a dead process raise.
+CONSEQUENCES = (
+    "closed by peer",
+    "reset by peer",
+    "Socket closed",
+    "Broken pipe",
+    "heartbeat",
+    "tasks are unhealthy",
+    "distributed service detected fatal errors",
+    "remote process exited",
+)
+
+
+def render_marker(nonce: str) -> bytes:
+    """Return what begins a report of the run with this nonce."""
+    return SEPARATOR + f"jaxsif {nonce} ".encode()
+
+
+def render_report(nonce: str, fields: Mapping[str, object]) -> bytes:
+    """Return the line of a report."""
+    import json
+
+    # A file's name that is no UTF-8 becomes an escape of JSON.
+    text = json.dumps(fields, ensure_ascii=False).encode(errors="backslashreplace")
+    return render_marker(nonce) + text + b"\n"
+
+
+class MisfitError(Exception):
+    """This task must not run: why, what to do, and the event to report."""
+
+    def __init__(self, text: str, hint: str = "", event: str = "refused") -> None:
+        super().__init__(text)
+        self.hint = hint
+        self.event = event
+
+
+def parse_number(text: str, variable: str) -> int:
+    """Return a number of nodes, tasks or GPUs, of at most ten digits; raise MisfitError."""
+    if not text.isdecimal() or len(text) > 10:
+        raise MisfitError(f"{variable} is not a number: {text[:40]!r}", _advise(variable))
+    return int(text)
+
+
+def _advise(variable: str) -> str:
+    return f"do not set {variable}; {'jaxsif' if variable == LAYOUT else 'Slurm'} sets it"
+
+
+def parse_runs(text: str, variable: str) -> list[tuple[str, int]]:
+    """Return the values of '4(x3),2', each with its number of neighbouring nodes.
+
+    It is the form of SLURM_TASKS_PER_NODE. Raise MisfitError for another form.
+    """
+    runs = []
+    for part in text.split(","):
+        value, times = part, "1"
+        if part.endswith(")"):
+            value, _, times = part[:-1].partition("(x")
+        runs.append((value, parse_number(times, variable)))
+    return runs
+
+
+def find_value(runs: Sequence[tuple[Value, int]], node: int) -> Value | None:
+    """Return the value of node number `node`, from 0; None for a node after the last one."""
+    for value, times in runs:
+        node -= times
+        if node < 0:
+            return value
+    return None
+
+
+def tasks_on_node(environ: Mapping[str, str]) -> int:
+    """Return how many tasks the step has on this node; raise MisfitError.
+
+    SLURM_GTIDS lists them. SLURM_STEP_TASKS_PER_NODE, a list such as '2(x3),1', is the second
+    choice: its order is not that of SLURM_NODEID in a heterogeneous job.
+    """
+    if environ.get("SLURM_GTIDS"):
+        return len(environ["SLURM_GTIDS"].split(","))
+    variable = "SLURM_STEP_TASKS_PER_NODE"
+    text = environ.get(variable, "1")
+    tasks = find_value(parse_runs(text, variable), node_number(environ))
+    if tasks is None:
+        raise MisfitError(f"{variable} has nothing of this node: {text[:40]!r}", _advise(variable))
+    return parse_number(tasks, variable)
+
+
+def node_number(environ: Mapping[str, str]) -> int:
+    """Return the number of this node in its step, from 0; raise MisfitError."""
+    return parse_number(environ.get("SLURM_NODEID", "0"), "SLURM_NODEID")
+
+
+def _render_shape(shape: Shape, nodes: int) -> str:
+    text = ":".join("-" if count is None else str(count) for count in shape)
+    return f"{text}(x{nodes})" if nodes > 1 else text
+
+
+def _parse_shape(text: str) -> Shape:
+    tasks, _, gpus = text.partition(":")
+    return _parse_count(tasks), _parse_count(gpus)
+
+
+def _parse_count(text: str) -> int | None:
+    return None if text == "-" else parse_number(text, LAYOUT)
+
+
+_EACH = "per-task="
+_FLAGS = ("bound", "uneven", "share")
+
+
+class Expectation:
+    """What the nodes of the step should have, in text such as '4:4(x3),2:- per-task=1 bound'."""
+
+    def __init__(
+        self,
+        shapes: Sequence[tuple[Shape, int]],
+        each: int | None = None,
+        bound: bool = False,
+        uneven: bool = False,
+        share: bool = False,
+    ) -> None:
+        self.shapes = shapes  # each with its number of equal neighbours
+        self.each = each  # GPUs of each task, which may leave others idle
+        self.bound = bound  # Slurm binds GPUs to tasks
+        self.uneven = uneven  # the shares of the tasks may differ by one GPU
+        self.share = share  # tasks may have the same GPU
+
+    def render(self) -> str:
+        """Return the text."""
+        words = [",".join(_render_shape(*shape) for shape in self.shapes)]
+        if self.each:
+            words.append(f"{_EACH}{self.each}")
+        return " ".join([*words, *(flag for flag in _FLAGS if getattr(self, flag))])
+
+    @classmethod
+    def parse(cls, text: str) -> Expectation:
+        """Return the expectation of such a text; raise MisfitError."""
+        runs, *words = text.split(" ")
+        each = [word[len(_EACH) :] for word in words if word.startswith(_EACH)]
+        return cls(
+            [(_parse_shape(value), nodes) for value, nodes in parse_runs(runs, LAYOUT)],
+            parse_number(each[0], LAYOUT) if each else None,
+            *(flag in words for flag in _FLAGS),
+        )
+
+    def find_shape(self, node: int) -> Shape:
+        """Return the shape of node number `node`, from 0; the last one is that of all others."""
+        return find_value(self.shapes, node) or self.shapes[-1][0]
+
+
+def share(
+    local_id: int, tasks: int, gpus: int, each: int | None = None, uneven: bool = True
+) -> tuple[int, ...]:
+    """Return which of a node's GPUs, from 0, its task number `local_id` uses: `each`, or a share.
+
+    With more tasks than GPUs, tasks have a GPU in turn. Where the GPUs cannot be shared equally,
+    the first tasks have one more, or the rest is idle unless `uneven`.
+    """
+    if each:
+        return tuple(range(local_id * each, (local_id + 1) * each))
+    if tasks > gpus:
+        return (local_id % gpus,)
+    size, rest = divmod(gpus, tasks)
+    larger = rest if uneven else 0  # tasks with one more
+    first = local_id * size + min(local_id, larger)
+    return tuple(range(first, first + size + (local_id < larger)))
+
+
+def visible_gpus(value: str) -> list[str]:
+    """Return the GPUs in a value of CUDA_VISIBLE_DEVICES: indices, UUIDs (GPU-...) or MIG names.
+
+    Slurm's word for none is NoDevFiles, and people write -1.
+    """
+    return [name for name in value.split(",") if name not in ("", "NoDevFiles", "-1")]
+
+
+def first_host(nodelist: str) -> str:
+    """Return the first name of a Slurm node list; '' of an empty one.
+
+    Such as 'a,b', 'n[001-015],h', 'rack[1-2]n[1-4]', 'cn[1-2]-ib', 'node[7]'.
+    """
+    name = ""
+    for part in nodelist.split("["):  # 'rack', '1-2]n', '1-4],other'
+        group, _, text = part.rpartition("]")
+        text, comma, _ = text.partition(",")
+        name += group.split(",")[0].split("-")[0] + text
+        if comma:
+            break
+    return name

@@ -1,0 +1,97 @@
+"""The port of JAX's coordinator, on the node of the first task."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import time
+
+from .contract import MisfitError
+
+
+def resolve(name: str, port: int) -> str:
+    """Return the address of a name; raise MisfitError."""
+    try:
+        return str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0])
+    except (socket.gaierror, UnicodeError) as error:
+        raise MisfitError(f"no address is known for {name}: {error}") from error
+
+
+def hold_for_task(step: str, name: str, address: str, port: int) -> None:
+    """Hold the port at `address`, that of `name`, unless another Python of this task holds it.
+
+    `step` is a name of the step; '' as the address means all networks. Raise MisfitError.
+    """
+    claim = _claim(step, port)
+    if claim is None:
+        return
+    with claim:
+        number = hold(address, port)
+        if number == errno.EADDRINUSE:
+            text = f"port {port}, chosen for JAX's coordinator, is taken on this node"
+            raise MisfitError(text, event="port-taken")
+        if number == errno.EADDRNOTAVAIL:
+            raise MisfitError(
+                f"{name} is not a name of this node: its address {address} is not here"
+            )
+        claim.detach()  # open for as long as this process lives
+
+
+def _claim(step: str, port: int) -> socket.socket | None:
+    """Return the right to take the port for this task; None while another Python of the task has
+    it, as in `python | python`.
+
+    An abstract name (unix(7)), which other users can read in /proc/net/unix and take. A name that
+    this user does not hold says nothing about the port.
+    """
+    address = f"\0jaxsif-port-{step}-{port}"
+    one = socket.socket(socket.AF_UNIX)
+    try:
+        one.bind(address)
+        one.listen()  # so that others see whose it is
+    except OSError:
+        if _is_own(address):
+            one.close()
+            return None
+    return one
+
+
+def _is_own(address: str) -> bool:
+    """Return whether a process of this user listens at an abstract name."""
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.setblocking(False)  # somebody else's queue may be full
+            try:
+                one.connect(address)
+            except ConnectionRefusedError:
+                time.sleep(0.005)  # it does not listen yet
+                continue
+            except OSError:
+                return False
+            credentials = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            return int.from_bytes(credentials[4:8], sys.byteorder) == os.getuid()
+    return False
+
+
+def hold(address: str, port: int) -> int:
+    """Take `port` of this node if nobody has it, for this process; return 0, or errno's number.
+
+    JAX would not say that it is taken: gRPC shares ports (SO_REUSEPORT). So does this socket once
+    it has the port, and it never listens: from now on the port is taken for everybody but the
+    coordinator, which is the same user's.
+    """
+    everywhere_or_ipv6 = not address or ":" in address
+    family = socket.AF_INET6 if everywhere_or_ipv6 else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as one:
+            # Connections that are over do not count.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((address, port))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            one.detach()  # open for as long as this process lives
+    except OSError as error:
+        return error.errno or 0
+    return 0
