@@ -1,61 +1,149 @@
-"""Slurm's side: what an allocation's variables say, and the options of srun that ask for one."""
+"""What Slurm says of an allocation: in the variables of a process, and in scontrol's words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job import nodelist as hostlist
-from jaxsif.job.counts import Counts, fold, parse_counts
+from jaxsif.job.counts import Counts, fold, parse_counts, size
 from jaxsif.limits import MOST_NODES, read_number, shorten
+
+_MOST_COMPONENTS = 128  # of a heterogeneous job, Slurm's MAX_HET_JOB_COMPS
+_OF_A_JOB = "SLURMD?_|SRUN_CPUS_PER_TASK$"  # variables
+_OF_THE_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")  # but for these
+
+
+def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
+    """Return the number in an option's value: '4', 'a100:4', 'a100:2,v100:2'; raise JaxsifError for
+    anything else.
+    """
+    counts = [read_number(part.rsplit(":", 1)[-1]) for part in text.split(",")]
+    if None in counts:
+        raise JaxsifError(
+            f"not a number of GPUs: {shorten(text)!r}", source, "give N or TYPE:N, as for srun"
+        )
+    return sum(filter(None, counts))
+
+
+def _number(value: str, source: str) -> int | None:
+    """Return the number, None for a text; raise JaxsifError for one that no number of Slurm is."""
+    number = read_number(value)
+    if number is None and value.isdecimal():
+        name = source.partition(" ")[0]
+        raise JaxsifError(f"too long for a number: {shorten(value)!r}", source, f"unset {name}")
+    return number
+
+
+def _gpus_of_tres(value: str, source: str) -> int | None:
+    """Return 2 of 'cpu=4,gres/gpu:a100=2', as Slurm 24.05 and later write it; None without GPUs."""
+    found = re.search(r"gres/gpu(?::[^=,]+)?[=:](\d+)", value)
+    return parse_gpu_count(found[1], source) if found else None
+
+
+def _text(value: str, _source: str) -> str:
+    """Return the text; of a binding such as 'gres/gpu:single:1', what is behind 'gres/gpu:'."""
+    return value.removeprefix("gres/gpu:")
+
+
+def _counts(value: str, _source: str) -> Counts:
+    return parse_counts(value)
+
+
+# What a variable says: attribute of Allocation, variable, reader. Of two variables for one
+# attribute, the first that says something counts.
+_VARIABLES: tuple[tuple[str, str, Callable[[str, str], object]], ...] = (
+    ("ntasks", "SLURM_NTASKS", _number),
+    ("ntasks_per_node", "SLURM_NTASKS_PER_NODE", _number),
+    ("gpus_per_node", "SLURM_GPUS_PER_NODE", parse_gpu_count),
+    ("gpus_per_node", "SLURM_GPUS_ON_NODE", _number),
+    ("cpus", "SLURM_JOB_CPUS_PER_NODE", _counts),
+    ("cpus_per_task", "SLURM_CPUS_PER_TASK", _number),
+    ("mem_per_node", "SLURM_MEM_PER_NODE", _number),
+    ("tasks", "SLURM_TASKS_PER_NODE", _counts),
+    ("gpus", "SLURM_GPUS", parse_gpu_count),
+    ("gpus_per_task", "SLURM_TRES_PER_TASK", _gpus_of_tres),
+    ("gpus_per_task", "SLURM_GPUS_PER_TASK", parse_gpu_count),
+    ("ntasks_per_gpu", "SLURM_NTASKS_PER_GPU", _number),
+    ("gpu_bind", "SLURM_GPU_BIND", _text),
+    ("gpu_bind", "SLURM_TRES_BIND", _text),
+    ("nodelist", "SLURM_JOB_NODELIST", _text),
+    ("distribution", "SLURM_DISTRIBUTION", _text),
+)
+# In a step, these tell of the step.
+_TASK_VARIABLES = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_GPUS")
+# These too; outside of a step, they make srun bind a part of a node's GPUs to each task.
+BINDING_VARIABLES = (
+    *("SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"),
+    *("SLURM_TRES_BIND", "SLURM_GPU_BIND"),
+)
 
 
 class Allocation(NamedTuple):
     """The Slurm job that this process is in, as its environment tells; see srun(1), OUTPUT
-    ENVIRONMENT VARIABLES.
+    ENVIRONMENT VARIABLES, and _VARIABLES for what is read from where.
     """
 
-    job_id: str  # SLURM_JOB_ID
-    nodes: int  # SLURM_JOB_NUM_NODES
-    ntasks: int | None  # SLURM_NTASKS: only when the job asked for a number of tasks
-    ntasks_per_node: int | None  # SLURM_NTASKS_PER_NODE: likewise
-    # None when the environment does not tell (--gres under salloc, --gpus).
-    gpus_per_node: int | None
-    cpus: Counts = ()  # SLURM_JOB_CPUS_PER_NODE
-    # SLURM_CPUS_PER_TASK, which srun does not inherit from Slurm 22.05 on.
-    cpus_per_task: int | None = None
-    mem_per_node: int | None = None  # SLURM_MEM_PER_NODE, in MiB
+    job_id: str
+    nodes: int
+    ntasks: int | None = None  # only where the job asked for a number of tasks
+    ntasks_per_node: int | None = None  # likewise
+    # None where the environment does not tell (--gres under salloc, --gpus).
+    gpus_per_node: int | None = None
+    cpus: Counts = ()
+    cpus_per_task: int | None = None  # srun does not inherit it from Slurm 22.05 on
+    mem_per_node: int | None = None  # in MiB
     # This process is in a step of the job, such as `srun --pty bash`, and not beside its steps.
     in_step: bool = False
-    tasks: Counts = ()  # SLURM_TASKS_PER_NODE: where Slurm would place the job's own tasks
-    gpus: int | None = None  # SLURM_GPUS: a total, which Slurm spreads as it likes
-    # SLURM_TRES_PER_TASK, SLURM_GPUS_PER_TASK: srun then binds, unless told otherwise.
-    gpus_per_task: int | None = None
-    ntasks_per_gpu: int | None = None  # SLURM_NTASKS_PER_GPU: likewise
-    # SLURM_TRES_BIND, SLURM_GPU_BIND: what the job asked for, without 'gres/gpu:'.
-    gpu_bind: str = ""
-    nodelist: str = ""  # SLURM_JOB_NODELIST
-    distribution: str = ""  # SLURM_DISTRIBUTION: how the job wants its tasks dealt to nodes
+    tasks: Counts = ()  # where Slurm would place the job's own tasks
+    gpus: int | None = None  # a total, which Slurm spreads as it likes
+    gpus_per_task: int | None = None  # srun then binds, unless told otherwise
+    ntasks_per_gpu: int | None = None  # likewise
+    gpu_bind: str = ""  # what the job asked for, without 'gres/gpu:'
+    nodelist: str = ""
+    distribution: str = ""  # how the job wants its tasks dealt to nodes
     components: tuple[Allocation, ...] = ()  # of a heterogeneous job, two or more
 
     @property
+    def parts(self) -> tuple[Allocation, ...]:
+        """Return the components of a heterogeneous job; of any other, the job."""
+        return self.components or (self,)
+
+    @property
     def cpus_per_node(self) -> int | None:
-        """CPUs on the node that has fewest."""
+        """Return the CPUs on the node that has fewest; None where they are not known."""
         return min((cpus for cpus, _ in self.cpus), default=None)
+
+    @property
+    def placement(self) -> Counts:
+        """Return the tasks on each node as the job asked for them; () where it did not."""
+        if self.ntasks_per_node:
+            return ((self.ntasks_per_node, self.nodes),)
+        if self.ntasks and not self.tasks and self.ntasks % self.nodes == 0:
+            return ((self.ntasks // self.nodes, self.nodes),)
+        return self.tasks
+
+    @property
+    def task_variable(self) -> str:
+        """Return the variable that gives the number of the job's tasks; '' where none does."""
+        if all(part.ntasks_per_node for part in self.parts):
+            return "SLURM_NTASKS_PER_NODE"
+        asked = any(part.ntasks or part.ntasks_per_node for part in self.parts)
+        return "SLURM_NTASKS" if asked else ""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:
-        """The allocation, or None outside of one; raises JaxsifError for values that Slurm does not
-        write.
+        """Return the allocation, None outside of one; raise JaxsifError for values that Slurm does
+        not write.
         """
         if not environ.get("SLURM_JOB_ID"):
             return None
         components = _number_of_components(environ)
         if components == 1 or _is_in_step(environ):
-            return cls._of_one(environ)
-        parts = tuple(cls._of_one(_component(environ, index)) for index in range(components))
+            return _read(environ)
+        parts = tuple(_read(_component(environ, index)) for index in range(components))
         return parts[0]._replace(
             nodes=sum(part.nodes for part in parts),
             ntasks=None,
@@ -63,67 +151,50 @@ class Allocation(NamedTuple):
             components=parts,
         )
 
-    @classmethod
-    def _of_one(cls, environ: Mapping[str, str]) -> Allocation:
-        nodes = _number_of_nodes(environ)
-        in_step = _is_in_step(environ)
-        # In a step these are the step's own.
-        ntasks = None if in_step else _optional_int(environ, "SLURM_NTASKS")
-        return cls(
-            job_id=environ["SLURM_JOB_ID"],
-            nodes=nodes,
-            ntasks=ntasks,
-            ntasks_per_node=None if in_step else _optional_int(environ, "SLURM_NTASKS_PER_NODE"),
-            gpus_per_node=_gpus_per_node(environ, nodes),
-            cpus=parse_counts(environ.get("SLURM_JOB_CPUS_PER_NODE", "")),
-            # The user's own answer to srun's change stands.
-            cpus_per_task=None
-            if "SRUN_CPUS_PER_TASK" in environ
-            else _optional_int(environ, "SLURM_CPUS_PER_TASK"),
-            mem_per_node=_optional_int(environ, "SLURM_MEM_PER_NODE"),
-            in_step=in_step,
-            tasks=parse_counts(environ.get("SLURM_TASKS_PER_NODE", "")) if ntasks else (),
-            gpus=None if in_step else _optional_gpus(environ, "SLURM_GPUS"),
-            gpus_per_task=None if in_step else _gpus_per_task(environ),
-            ntasks_per_gpu=None if in_step else _optional_int(environ, "SLURM_NTASKS_PER_GPU"),
-            gpu_bind="" if in_step else _gpu_bind(environ),
-            nodelist=environ.get("SLURM_JOB_NODELIST", ""),
-            distribution=environ.get("SLURM_DISTRIBUTION", ""),
-        )
+
+def _read(environ: Mapping[str, str]) -> Allocation:
+    """Return the allocation of a job, or of one component."""
+    nodes = _number_of_nodes(environ)
+    in_step = _is_in_step(environ)
+    ignored = _ignored(environ, nodes, in_step)
+    found: dict[str, Any] = {}
+    for attribute, variable, read in _VARIABLES:
+        value = environ.get(variable)
+        if value and variable not in ignored and found.get(attribute) is None:
+            found[attribute] = read(value, f"{variable} (environment)")
+    if not found.get("ntasks"):
+        found["tasks"] = ()  # Slurm tells them also where nobody asked for tasks
+    return Allocation(environ["SLURM_JOB_ID"], nodes, in_step=in_step, **found)
 
 
-_MOST_COMPONENTS = 128  # of a heterogeneous job, Slurm's MAX_HET_JOB_COMPS
-_OF_A_JOB = "SLURMD?_|SRUN_CPUS_PER_TASK$"  # variables
-_OF_THE_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")  # but for these
-
-
-def outside_of_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those of a job, whose numbers another job would take for its own."""
-    if "SLURM_JOB_ID" not in environ:
-        return dict(environ)
-    return {
-        name: value
-        for name, value in environ.items()
-        if name in _OF_THE_SITE or not re.match(_OF_A_JOB, name)
-    }
+def _ignored(environ: Mapping[str, str], nodes: int, in_step: bool) -> set[str]:
+    """Return the variables that do not speak of the job."""
+    names = {*_TASK_VARIABLES, *BINDING_VARIABLES} if in_step else set()
+    if nodes > 1:
+        names.add("SLURM_GPUS_ON_NODE")  # the batch node's; others may have other numbers
+    if "SRUN_CPUS_PER_TASK" in environ:
+        names.add("SLURM_CPUS_PER_TASK")  # the user's own answer to srun's change stands
+    return names
 
 
 def _component(environ: Mapping[str, str], index: int) -> dict[str, str]:
-    """The variables of one component of a heterogeneous job, by the names that a plain job has."""
+    """Return the variables of one component of a heterogeneous job, by the names of a plain job."""
     ending = f"_HET_GROUP_{index}"
     own = {name[: -len(ending)]: value for name, value in environ.items() if name.endswith(ending)}
     return {"SLURM_JOB_ID": environ["SLURM_JOB_ID"], **own}
 
 
 def _is_in_step(environ: Mapping[str, str]) -> bool:
-    """True in an ordinary step; salloc's interactive step and the batch script have numbers from
-    0xFFFFFFF0 on.
+    """Return True in an ordinary step.
+
+    The batch script and salloc's interactive step have numbers from 0xFFFFFFF0 on.
     """
-    step = _optional_int(environ, "SLURM_STEP_ID")
+    step = _number(environ.get("SLURM_STEP_ID", ""), "SLURM_STEP_ID (environment)")
     return step is not None and step < 0xFFFFFFF0
 
 
 def _number_of_nodes(environ: Mapping[str, str]) -> int:
+    """Return the number of the job's nodes; raise JaxsifError for what no number of Slurm is."""
     value = environ.get("SLURM_JOB_NUM_NODES") or "1"
     nodes = read_number(value)
     if not nodes or nodes > MOST_NODES:
@@ -136,81 +207,42 @@ def _number_of_nodes(environ: Mapping[str, str]) -> int:
 
 
 def _number_of_components(environ: Mapping[str, str]) -> int:
-    """Of a heterogeneous job; 1 of any other."""
-    components = _optional_int(environ, "SLURM_HET_SIZE") or 1
+    """Return the number of a heterogeneous job, 1 for another; raise JaxsifError for too many."""
+    source = "SLURM_HET_SIZE (environment)"
+    components = _number(environ.get("SLURM_HET_SIZE", ""), source) or 1
     if components > _MOST_COMPONENTS:
         raise JaxsifError(
             f"a heterogeneous job of {components} components, more than {_MOST_COMPONENTS}",
-            "SLURM_HET_SIZE (environment)",
+            source,
             "unset SLURM_JOB_ID when this is not inside of a job",
         )
     return components
 
 
-def _optional_int(environ: Mapping[str, str], name: str) -> int | None:
-    """The number that a variable has; None where it has none. Raises JaxsifError for one that no
-    number of Slurm is.
-    """
-    value = environ.get(name, "")
-    number = read_number(value)
-    if number is None and value.isdecimal():
-        raise JaxsifError(
-            f"too long for a number: {shorten(value)!r}", f"{name} (environment)", f"unset {name}"
-        )
-    return number
-
-
-def _gpus_per_node(environ: Mapping[str, str], nodes: int) -> int | None:
-    if "SLURM_GPUS_PER_NODE" in environ:
-        return parse_gpu_count(environ["SLURM_GPUS_PER_NODE"], "SLURM_GPUS_PER_NODE (environment)")
-    # What the batch node has is what all have, unless there are others.
-    return _optional_int(environ, "SLURM_GPUS_ON_NODE") if nodes == 1 else None
-
-
-def _optional_gpus(environ: Mapping[str, str], name: str) -> int | None:
-    return parse_gpu_count(environ[name], f"{name} (environment)") if environ.get(name) else None
-
-
-def _gpus_per_task(environ: Mapping[str, str]) -> int | None:
-    """From 'cpu=4,gres/gpu:a100=2' of Slurm 24.05 and later, or from the variable of older ones."""
-    found = re.search(r"gres/gpu(?::[^=,]+)?[=:](\d+)", environ.get("SLURM_TRES_PER_TASK", ""))
-    if found:
-        return parse_gpu_count(found[1], "SLURM_TRES_PER_TASK (environment)")
-    return _optional_gpus(environ, "SLURM_GPUS_PER_TASK")
-
-
-def _gpu_bind(environ: Mapping[str, str]) -> str:
-    """'single:1' of 'gres/gpu:single:1'."""
-    value = environ.get("SLURM_GPU_BIND") or environ.get("SLURM_TRES_BIND", "")
-    return value[len("gres/gpu:") :] if value.startswith("gres/gpu:") else value
+def outside_of_job(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without a job's, whose numbers another job would take for its own."""
+    if "SLURM_JOB_ID" not in environ:
+        return dict(environ)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _OF_THE_SITE or not re.match(_OF_A_JOB, name)
+    }
 
 
 def gpus_of(job: Allocation) -> Counts:
-    """GPUs on each node of a job, as far as its variables tell."""
+    """Return the GPUs on each node of a job; () where its variables do not tell."""
     if job.gpus_per_node is not None:
         return ((job.gpus_per_node, job.nodes),)
     if job.gpus is not None and job.nodes == 1:
         return ((job.gpus, 1),)
-    if job.gpus_per_task and sum(times for _, times in job.tasks) == job.nodes:
+    if job.gpus_per_task and size(job.tasks) == job.nodes:
         return tuple((tasks * job.gpus_per_task, times) for tasks, times in job.tasks)
     return ()
 
 
-def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
-    """The number in an option's value: '4', 'a100:4', 'a100:2,v100:2'; raises JaxsifError for
-    anything else.
-    """
-    counts = [read_number(part.rsplit(":", 1)[-1]) for part in text.split(",")]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts):
-        raise JaxsifError(
-            f"not a number of GPUs: {shorten(text)!r}", source, "give N or TYPE:N, as for srun"
-        )
-    return sum(known)
-
-
 def parse_job_gpus(details: str) -> Counts:
-    """GPUs on each node of a job, from `scontrol --details show job`.
+    """Return the GPUs on each node of a job, from `scontrol --details show job`.
 
     Its lines look like 'Nodes=node[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1)', one for each
     group of nodes.

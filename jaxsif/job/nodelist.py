@@ -8,6 +8,7 @@ name alone is `first_host` of jaxsif/task/contract.py.
 from __future__ import annotations
 
 import re
+from math import prod
 
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import MOST_NODES, read_number, shorten
@@ -15,27 +16,34 @@ from jaxsif.limits import MOST_NODES, read_number, shorten
 # Compiled when they are used: most runs read no node list.
 _TEXT = r"[^,\[\]]*"
 _ENTRY = rf"(?=[^,\]]){_TEXT}(?:\[[^\[\]]*\]{_TEXT})*"  # one name of the list, with its groups
-_LIST = rf"{_ENTRY}(?:,{_ENTRY})*"
+_LIST = rf"(?:{_ENTRY}(?:,{_ENTRY})*)?"
 _GROUP = r"\[([^\]]*)\]"
 _LONGEST_NAME = 255  # of a host, see gethostname(2) and DNS
 
 
 def expand(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> tuple[str, ...]:
-    """All names, in Slurm's order; raises JaxsifError for what is no node list, or too long. An
-    empty text has none.
+    """Return all names, in Slurm's order, () for an empty text; raise JaxsifError for what is no
+    node list, or too long.
     """
-    number = count(nodelist, source)
+    count(nodelist, source)
+    entries = re.findall(_ENTRY, nodelist)
     if "[" not in nodelist:  # plain names, as most lists of few nodes are
-        return tuple(nodelist.split(",")) if number else ()
-    names: list[str] = []
-    for entry in _entries(nodelist, source):
-        names += _expand_entry(entry, nodelist, source)
-    return tuple(names)
+        return tuple(entries)
+    return tuple(name for entry in entries for name in _expand_entry(entry))
 
 
 def count(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> int:
-    """How many names `expand` gives, without making them."""
-    number = sum(_count_entry(entry, nodelist, source) for entry in _entries(nodelist, source))
+    """Return the number of names that `expand` gives, without making them; raise JaxsifError."""
+    try:
+        if not re.fullmatch(_LIST, nodelist):
+            raise ValueError(nodelist)
+        number = sum(map(_count_entry, re.findall(_ENTRY, nodelist)))
+    except ValueError as error:
+        raise JaxsifError(
+            f"not a node list: {shorten(nodelist)!r}",
+            source,
+            "scontrol show hostnames shows how Slurm reads it",
+        ) from error
     if number > MOST_NODES:
         raise JaxsifError(
             f"a list of more than {MOST_NODES} nodes: {shorten(nodelist)!r}",
@@ -45,67 +53,52 @@ def count(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> int:
     return number
 
 
-def _entries(nodelist: str, source: str) -> list[str]:
-    if nodelist and not re.fullmatch(_LIST, nodelist):
-        raise _error(nodelist, source)
-    return re.findall(_ENTRY, nodelist)
-
-
-def _count_entry(entry: str, nodelist: str, source: str) -> int:
-    groups = [group.split(",") for group in re.findall(_GROUP, entry)] if "[" in entry else []
+def _count_entry(entry: str) -> int:
+    """Return the number of names; raise ValueError where one is longer than a host's."""
+    if "[" not in entry:
+        return 1
+    groups = [group.split(",") for group in re.findall(_GROUP, entry)]
     longest = len(re.sub(_GROUP, "", entry)) + sum(max(map(len, parts)) for parts in groups)
-    if groups and longest > _LONGEST_NAME:
-        raise _error(nodelist, source)
-    product = 1
-    for parts in groups:
-        product *= sum(_count_part(part, nodelist, source) for part in parts)
-    return product
+    if longest > _LONGEST_NAME:
+        raise ValueError(entry)
+    return prod(sum(map(_count_part, parts)) for parts in groups)
 
 
-def _count_part(part: str, nodelist: str, source: str) -> int:
-    return 1 if part.isdecimal() else len(_range(part, nodelist, source))
+def _count_part(part: str) -> int:
+    return 1 if part.isdecimal() else len(_range(part))
 
 
-def _range(part: str, nodelist: str, source: str) -> range:
-    """The numbers of a part of a group such as '001-015'."""
-    begin, end = (read_number(number) for number in part.partition("-")[::2])
+def _range(part: str) -> range:
+    """Return the numbers of a part of a group such as '001-015'; raise ValueError for another."""
+    begin, end = map(read_number, part.partition("-")[::2])
     if begin is None or end is None or begin > end:
-        raise _error(nodelist, source)
+        raise ValueError(part)
     return range(begin, end + 1)
 
 
-def _numbers(group: str, nodelist: str, source: str) -> list[str]:
-    """'001-003,20' -> 001, 002, 003, 20."""
-    numbers: list[str] = []
-    for part in group.split(","):
-        if part.isdecimal():
-            numbers.append(part)
-        else:
-            width = len(part.partition("-")[0])
-            numbers += [str(number).zfill(width) for number in _range(part, nodelist, source)]
-    return numbers
-
-
-def _expand_entry(entry: str, nodelist: str, source: str) -> list[str]:
-    """The names of one entry. In Slurm's order, the last group runs fastest, then the first one,
-    the second one, …
+def _expand_entry(entry: str) -> list[str]:
+    """Return the names of one entry, in Slurm's order: the last group runs fastest, then the first
+    one, the second one, …
     """
     before, *rest = re.split(_GROUP, entry)
+    if not rest:
+        return [before]
+    *groups, last = map(_ends, rest[::2], rest[1::2])
     names = [before]
-    for position in range(0, len(rest), 2):
-        ends = [
-            number + rest[position + 1] for number in _numbers(rest[position], nodelist, source)
-        ]
-        if position + 2 < len(rest):
-            names = [name + end for end in ends for name in names]
+    for ends in groups:
+        names = [name + end for end in ends for name in names]
+    return [name + end for name in names for end in last]
+
+
+def _ends(group: str, text: str) -> list[str]:
+    """Return the numbers of a group with the text behind it: '001-003,20' and '-ib' make '001-ib',
+    '002-ib', '003-ib', '20-ib'.
+    """
+    ends: list[str] = []
+    for part in group.split(","):
+        if part.isdecimal():
+            ends.append(part + text)
         else:
-            names = [name + end for name in names for end in ends]
-    return names
-
-
-def _error(nodelist: str, source: str) -> JaxsifError:
-    return JaxsifError(
-        f"not a node list: {shorten(nodelist)!r}",
-        source,
-        "scontrol show hostnames shows how Slurm reads it",
-    )
+            width = len(part.partition("-")[0])
+            ends += [str(number).zfill(width) + text for number in _range(part)]
+    return ends

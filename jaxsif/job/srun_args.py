@@ -1,4 +1,4 @@
-"""What --srun-args says of the layout: options of srun that the planner must know become its own."""
+"""What --srun-args says of the layout, which the planner must know as if it had been asked for."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from typing import Any
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import read_number
 
-# srun's option, long and short -> the attribute of RunOptions that means the same.
-_LONG = {
-    "--nodes": "nodes",
-    "--ntasks": "ntasks",
-    "--ntasks-per-node": "ntasks_per_node",
-    "--gpus-per-node": "gpus_per_node",
-    "--gpus-per-task": "gpus_per_task",
-    "--cpus-per-task": "cpus_per_task",
-    "--gpu-bind": "gpu_bind",
+# srun's option -> the attribute of RunOptions that means the same, and what reads its value.
+_LONG: dict[str, tuple[str, Any]] = {
+    "--nodes": ("nodes", read_number),
+    "--ntasks": ("ntasks", read_number),
+    "--ntasks-per-node": ("ntasks_per_node", read_number),
+    "--gpus-per-node": ("gpus_per_node", str),
+    "--gpus-per-task": ("gpus_per_task", read_number),
+    "--cpus-per-task": ("cpus_per_task", read_number),
+    "--gpu-bind": ("gpu_bind", str),
 }
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-c": "--cpus-per-task"}
 _GRES = "--gres=gpu:"
-_TEXTS = ("gpus_per_node", "gpu_bind")
 
 
 def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The attributes that `words` set, and the words that are left for srun.
+    """Return the attributes that `words` set, and the words that are left for srun.
 
     A value that is no plain number, such as --nodes=2-4, is left to srun too. Raises JaxsifError
     where an option of `jaxsif run` in `given` says something else.
@@ -35,14 +34,14 @@ def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any]
     while rest:
         word = rest.pop(0)
         name, value, used = _read(word, rest)
-        field = _LONG.get(name)
-        said = value if field in _TEXTS else read_number(value)
-        if field is None or said is None:
+        field, read = _LONG.get(name, ("", read_number))
+        said = read(value)
+        if not field or said is None:
             left.append(word)
             continue
         del rest[:used]
         found[field] = said
-        if given.get(field) not in (None, found[field]):
+        if given.get(field) not in (None, said):
             raise JaxsifError(
                 f"{name}={given[field]} and {name}={value} contradict each other", "--srun-args"
             )
@@ -50,8 +49,9 @@ def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def _read(word: str, following: Sequence[str]) -> tuple[str, str, int]:
-    """The long name, the value, and how many of the following words it took: --a=1, --a 1, -a1, -a
-    1.
+    """Return the long name, the value, and how many of the following words it took.
+
+    The forms are --a=1, --a 1, -a1 and -a 1.
     """
     if word.startswith(_GRES) and "," not in word:
         return "--gpus-per-node", word[len(_GRES) :], 0

@@ -1,4 +1,4 @@
-"""Whether a layout can work: what cannot is refused before the step, with the flag that mends it."""
+"""Whether a layout can work: what cannot is refused before the step, with a remedy."""
 
 from __future__ import annotations
 
@@ -7,71 +7,91 @@ from collections.abc import Sequence
 from jaxsif.errors import JaxsifError
 from jaxsif.layout import gpu_bind as binding
 from jaxsif.layout.layout import Group, Layout
+from jaxsif.limits import MOST_GPUS, MOST_TASKS, shorten
 from jaxsif.task.contract import share
 
 
-def check_layout(layout: Layout, share_gpus: bool) -> None:
-    """Raise JaxsifError for tasks without a GPU, and for GPUs in unequal shares that nobody asked
-    for.
+def check_layout(layout: Layout, share_gpus: bool) -> int:
+    """Return the greatest number of tasks on one GPU.
+
+    Raises JaxsifError for more tasks or GPUs on a node than can be, for tasks without a GPU, and
+    for GPUs that are shared or in unequal shares where nobody asked for that.
     """
-    shares = set()
-    any_gpu = any(group.gpus for group in layout.groups)
-    for group in layout.groups:
-        if group.tasks is None or group.gpus is None or not any_gpu:
-            continue
-        if group.tasks > group.gpus and not (share_gpus and group.gpus):
+    for group in layout.groups:  # first: what follows goes through them one by one
+        _check_size(group, layout.why)
+    if not any(group.gpus for group in layout.groups):
+        return 1
+    known = [group for group in layout.groups if None not in (group.tasks, group.gpus)]
+    sharers = [_check_node(layout, group, share_gpus) for group in known]
+    if not layout.gpu_bind and not layout.uneven:
+        _check_even(layout, known)
+    return max(sharers, default=1)
+
+
+def _check_size(group: Group, why: str) -> None:
+    _, tasks, gpus, _ = group.counts
+    for number, most, noun in ((tasks, MOST_TASKS, "tasks"), (gpus, MOST_GPUS, "GPUs")):
+        if number > most:
             raise JaxsifError(
-                f"{group.tasks} tasks on a node with {group.gpus} GPU(s): JAX needs at least one GPU for each process",
-                layout.why,
-                f"--ntasks-per-node={group.gpus}, --gpus-per-node={group.tasks}, or --share-gpus",
+                f"{number} {noun} on one node; the most is {most}", why, f"ask for fewer {noun}"
             )
-        if layout.gpu_bind:
-            found = binding.predict(layout.gpu_bind, group.tasks, group.gpus)
-            if found and not share_gpus:
-                binding.check_sharing(layout.gpu_bind, found)
-            continue
-        shares |= {
-            len(share(local, group.tasks, group.gpus, layout.gpus_per_task))
-            for local in (0, group.tasks - 1)
-        }
-    if len(shares) > 1 and not layout.uneven:
+
+
+def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:
+    """Return the greatest number of tasks on one GPU of a group's nodes; raise JaxsifError."""
+    _, tasks, gpus, _ = group.counts
+    if tasks > gpus and not (share_gpus and gpus):
         raise JaxsifError(
-            f"processes would have different numbers of GPUs: {render_gpus(layout.groups, of_tasks=True)}",
+            f"{tasks} tasks on a node with {gpus} GPU(s): "
+            "JAX needs at least one GPU for each process",
             layout.why,
-            _even_remedy(layout),
+            f"--ntasks-per-node={gpus}, --gpus-per-node={tasks}, or --share-gpus",
+        )
+    sharers = binding.count_sharers(layout.gpu_bind, tasks, gpus)
+    if sharers > 1 and not share_gpus:
+        raise JaxsifError(
+            f"--gpu-bind={shorten(layout.gpu_bind)} gives one GPU to several of {tasks} tasks",
+            "--gpu-bind",
+            f"{binding.REMEDY}, or --share-gpus",
+        )
+    return sharers
+
+
+def _check_even(layout: Layout, groups: Sequence[Group]) -> None:
+    """Raise JaxsifError where tasks would have different numbers of GPUs."""
+    ends = [(group, local) for group in groups for local in (0, group.counts[1] - 1)]
+    if len({_share_size(layout, group, local) for group, local in ends}) > 1:
+        least = min(group.counts[2] for group in groups)
+        divisors = [str(number) for number in range(1, least + 1) if least % number == 0]
+        raise JaxsifError(
+            f"processes would have different numbers of GPUs: {_render_shares(layout, groups)}",
+            layout.why,
+            f"--ntasks-per-node={' or '.join(divisors)}, --gpus-per-task=1, or --allow-uneven",
         )
 
 
-def _even_remedy(layout: Layout) -> str:
-    gpus = min(group.gpus or 1 for group in layout.groups)
-    divisors = [str(count) for count in range(1, gpus + 1) if gpus % count == 0]
-    return f"--ntasks-per-node={' or '.join(divisors)}, --gpus-per-task=1, or --allow-uneven"
+def _share_size(layout: Layout, group: Group, local: int) -> int:
+    """Return the GPUs of a node's task, whose first and last ones have the most and the fewest."""
+    _, tasks, gpus, _ = group.counts
+    return len(share(local, tasks, gpus, layout.gpus_per_task))
 
 
-def render_gpus(groups: Sequence[Group], of_tasks: bool = False) -> str:
-    """'3 + 1', equal nodes as '4 (x7)'; with `of_tasks`, the GPUs of each task of a node: '2, 1 +
-    1, 1'.
-    """
+def _render_shares(layout: Layout, groups: Sequence[Group]) -> str:
+    """Return the GPUs of each task as '2, 1 (x3) + 1, 1'."""
     words = []
     for group in groups:
-        one = str(group.gpus)
-        if of_tasks and group.tasks and group.gpus:
-            one = ", ".join(
-                str(len(share(local, group.tasks, group.gpus))) for local in range(group.tasks)
-            )
-        words.append(f"{one} (x{group.nodes})" if (group.nodes or 1) > 1 else one)
-    return " + ".join(words)
+        sizes = [str(_share_size(layout, group, local)) for local in range(group.counts[1])]
+        words.append(", ".join(sizes))
+    return _render(groups, words)
 
 
-def count_sharers(layout: Layout) -> int:
-    """The greatest number of tasks on one GPU."""
-    most = 1
-    for group in layout.groups:
-        if group.tasks and group.gpus:
-            found = (
-                binding.predict(layout.gpu_bind, group.tasks, group.gpus)
-                if layout.gpu_bind
-                else None
-            )
-            most = max(most, binding.sharers(found) if found else -(-group.tasks // group.gpus))
-    return most
+def render_gpus(groups: Sequence[Group]) -> str:
+    """Return the GPUs of each node as '3 + 1', those of equal nodes as '4 (x7)'."""
+    return _render(groups, [str(group.gpus) for group in groups])
+
+
+def _render(groups: Sequence[Group], words: Sequence[str]) -> str:
+    return " + ".join(
+        f"{word} (x{group.nodes})" if group.counts[0] > 1 else word
+        for group, word in zip(groups, words)
+    )

@@ -1,85 +1,88 @@
-"""What srun's --gpu-bind gives each task of a node; measured with real Slurm, see docs/layouts.md."""
+"""What srun's --gpu-bind gives each task of a node, as measured with Slurm (docs/layouts.md)."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import chain, cycle, islice, repeat
 
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import read_number, shorten
 
-_REMEDY = "--gpu-bind=none, by which each task takes its share"
+REMEDY = "--gpu-bind=none, by which each task takes its share"
+Bound = tuple[tuple[int, ...], ...]  # a node's GPUs of each of its tasks
 
 
-def predict(bind: str, tasks: int, gpus: int) -> tuple[tuple[int, ...], ...] | None:
-    """The node's GPUs of each of its `tasks`; None where only Slurm knows. Raises JaxsifError for
-    what cannot be.
+def predict(bind: str, tasks: int, gpus: int) -> Bound:
+    """Return the node's GPUs of each of its `tasks`; raise JaxsifError for what cannot be.
 
-    Slurm binds nothing where a node has one task, except by per_task.
+    () where only Slurm knows, or nothing is bound.
     """
     kind, _, value = bind.replace("verbose,", "").partition(":")
-    rule = {"single": _single, "per_task": _per_task, "map_gpu": _map, "mask_gpu": _mask}.get(kind)
+    rule = _RULES.get(kind)
     if rule is None:  # closest: only gres.conf and the CPUs of each task tell
-        return None
-    if tasks == 1 and kind == "single":
-        return (tuple(range(gpus)),)
+        return ()
     try:
         found = rule(value, tasks, gpus)
     except ValueError as error:
         raise JaxsifError(
             f"cannot read --gpu-bind={shorten(bind)}", "--gpu-bind", "see srun(1)"
         ) from error
-    missing = sorted({gpu for one in found for gpu in one if gpu >= gpus})
-    if missing or not all(found):
-        what = f"GPU {missing[0]} of a node with {gpus}" if missing else "no GPU to a task"
-        raise JaxsifError(f"--gpu-bind={shorten(bind)} gives {what}", "--gpu-bind", _REMEDY)
+    missing = [gpu for gpu in chain.from_iterable(found) if gpu >= gpus]
+    if missing:
+        raise _refusal(bind, f"GPU {min(missing)} of a node with {gpus}")
+    if not all(found):
+        raise _refusal(bind, "no GPU to a task")
     return found
 
 
-def check_sharing(bind: str, found: tuple[tuple[int, ...], ...]) -> None:
-    """Raise JaxsifError where two tasks have the same GPU."""
-    every = [gpu for one in found for gpu in one]
-    if len(set(every)) < len(every):
-        raise JaxsifError(
-            f"--gpu-bind={shorten(bind)} gives one GPU to several of {len(found)} tasks",
-            "--gpu-bind",
-            f"{_REMEDY}, or --share-gpus",
-        )
+def _refusal(bind: str, what: str) -> JaxsifError:
+    return JaxsifError(f"--gpu-bind={shorten(bind)} gives {what}", "--gpu-bind", REMEDY)
 
 
-def sharers(found: tuple[tuple[int, ...], ...]) -> int:
-    """The greatest number of tasks on one GPU."""
-    times: dict[int, int] = {}
-    for one in found:
-        for gpu in one:
-            times[gpu] = times.get(gpu, 0) + 1
-    return max(times.values())
+def count_sharers(bind: str, tasks: int, gpus: int) -> int:
+    """Return the greatest number of tasks on one GPU of a node; raise JaxsifError as `predict`."""
+    found = predict(bind, tasks, gpus)
+    if not found:
+        return -(-tasks // gpus)
+    return max(Counter(chain.from_iterable(found)).values())
 
 
-def _single(value: str, tasks: int, gpus: int) -> tuple[tuple[int, ...], ...]:
-    """single:N puts N tasks on each GPU, and begins anew at the end."""
+def _single(value: str, tasks: int, gpus: int) -> Bound:
+    """Put N tasks on each GPU by single:N, again and again; one task is not bound."""
+    if tasks == 1:
+        return (tuple(range(gpus)),)
     each = _positive(value)
     return tuple((local // each % gpus,) for local in range(tasks))
 
 
-def _per_task(value: str, tasks: int, gpus: int) -> tuple[tuple[int, ...], ...]:
-    """per_task:N gives each task the next N; of those that the node does not have, the first one."""
+def _per_task(value: str, tasks: int, gpus: int) -> Bound:
+    """Give each task the next N by per_task:N; of those that the node lacks, the first one."""
     each = _positive(value)
-    firsts = [min(local * each, gpus) for local in range(tasks)]
+    firsts = (min(local * each, gpus) for local in range(tasks))
     return tuple(tuple(range(first, min(first + each, gpus + 1))) for first in firsts)
 
 
-def _map(value: str, tasks: int, gpus: int) -> tuple[tuple[int, ...], ...]:
-    """map_gpu:0,1*2: the list is gone through again when it is too short."""
-    listed = [(int(gpu, 0),) for gpu in _repeated(value, tasks)]
-    return tuple(listed[local % len(listed)] for local in range(tasks))
+def _map(value: str, tasks: int, _gpus: int) -> Bound:
+    """Give the first task GPU 0, and the next two GPU 1, by map_gpu:0,1*2."""
+    return _deal(value, tasks, lambda gpu: (int(gpu, 0),))
 
 
-def _mask(value: str, tasks: int, gpus: int) -> tuple[tuple[int, ...], ...]:
-    sets = {mask: _bits(int(mask, 16), gpus) for mask in value.replace("*", ",").split(",")}
-    listed = [sets[mask] for mask in _repeated(value, tasks)]
-    return tuple(listed[local % len(listed)] for local in range(tasks))
+def _mask(value: str, tasks: int, gpus: int) -> Bound:
+    """Give the first task GPUs 0 and 1, and the second one GPUs 2 and 3, by mask_gpu:3,c."""
+    return _deal(value, tasks, lambda mask: _bits(int(mask, 16), gpus))
+
+
+_RULES: dict[str, Callable[[str, int, int], Bound]] = {
+    "single": _single,
+    "per_task": _per_task,
+    "map_gpu": _map,
+    "mask_gpu": _mask,
+}
 
 
 def _bits(mask: int, gpus: int) -> tuple[int, ...]:
-    """The GPUs of a mask; of those that the node does not have, the first one."""
+    """Return the GPUs of a mask; of those that the node lacks, the first one."""
     first_missing = [gpus] if mask >> gpus else []
     return (*(bit for bit in range(gpus) if mask >> bit & 1), *first_missing)
 
@@ -91,11 +94,10 @@ def _positive(value: str) -> int:
     return number
 
 
-def _repeated(value: str, most: int) -> list[str]:
-    """'0,1*2' -> 0, 1, 1; each at most as often as it is used."""
+def _deal(value: str, tasks: int, read: Callable[[str], tuple[int, ...]]) -> Bound:
+    """Return what `read` makes of each item of '0,1*2', the second one twice; a list that is too
+    short for all tasks is gone through again.
+    """
     parts = [part.partition("*") for part in value.split(",")]
-    return [
-        item
-        for item, star, times in parts
-        for _ in range(min(_positive(times), most) if star else 1)
-    ]
+    runs = [repeat(read(item), _positive(times) if star else 1) for item, star, times in parts]
+    return tuple(islice(cycle(chain.from_iterable(runs)), tasks))

@@ -7,6 +7,10 @@ from typing import NamedTuple
 from jaxsif.layout import gpu_bind as binding
 from jaxsif.task.contract import Expectation, share
 
+# Who gives the number of tasks, where no option does.
+JOB = "job"  # by its own variables
+NOBODY = ""
+
 
 class Group(NamedTuple):
     """Equal nodes that stand side by side in the step; None where Slurm decides."""
@@ -17,12 +21,24 @@ class Group(NamedTuple):
     cpus: int | None = None  # CPUs that the job has on each
     component: int = 0  # of a heterogeneous job
 
+    @property
+    def ntasks(self) -> int | None:
+        """Return the tasks on all of its nodes; None where Slurm decides."""
+        if self.nodes is None or self.tasks is None:
+            return None
+        return self.nodes * self.tasks
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Return nodes, tasks, GPUs, CPUs; 0 for what is not known."""
+        return tuple(count or 0 for count in self[:4])
+
 
 class Layout(NamedTuple):
     """One step's shape."""
 
     groups: tuple[Group, ...]
-    why: str  # where the number of tasks comes from, for people
+    why: str  # what gives the number of tasks, as reports and errors name it
     gpus_per_task: int | None = None  # None: the GPUs of a node in equal shares
     # What Slurm binds; '' where every task sees all GPUs of its node and takes its share.
     gpu_bind: str = ""
@@ -31,43 +47,40 @@ class Layout(NamedTuple):
     # The tasks' nodes are named one by one, for Slurm would place them otherwise.
     placed: bool = False
     gpus_assumed: bool = False  # a node may have other numbers of GPUs than this one
+    counted_by: str = NOBODY  # the option that gives the number of tasks, JOB or NOBODY
 
     @property
     def nodes(self) -> int | None:
-        """Nodes of the step."""
-        known = [group.nodes for group in self.groups if group.nodes is not None]
-        return sum(known) if known else None
+        """Return the nodes of the step; None where Slurm decides."""
+        return _sum([group.nodes for group in self.groups])
 
     @property
     def ntasks(self) -> int | None:
-        """Tasks of the step."""
-        known = [
-            group.nodes * group.tasks
-            for group in self.groups
-            if group.nodes and group.tasks is not None
-        ]
-        return sum(known) if len(known) == len(self.groups) else None
+        """Return the tasks of the step; None where Slurm decides."""
+        return _sum([group.ntasks for group in self.groups])
 
     @property
     def ntasks_per_node(self) -> int | None:
-        """Tasks on each node, where that is one number."""
+        """Return the tasks on each node; None where that is not one number."""
         return _common([group.tasks for group in self.groups])
 
     @property
     def gpus_per_node(self) -> int | None:
-        """GPUs on each node, where that is one number."""
+        """Return the GPUs on each node; None where that is not one number."""
         return _common([group.gpus for group in self.groups])
 
     def device_ids(self, group: Group, local_id: int) -> tuple[int, ...] | None:
-        """The node's GPUs of one of its tasks, as the task will take them (jaxsif/task/devices.py);
-        None: unknown.
+        """Return the node's GPUs of one of its tasks, as the task will take them
+        (jaxsif/task/devices.py); None where they are not known.
         """
+        if group.gpus is None:
+            return None
         if not group.gpus or not group.tasks:
-            return None if group.gpus is None else ()
-        if self.gpu_bind:
-            found = binding.predict(self.gpu_bind, group.tasks, group.gpus)
-            return found[local_id] if found else None
-        return share(local_id, group.tasks, group.gpus, self.gpus_per_task)
+            return ()
+        if not self.gpu_bind:
+            return share(local_id, group.tasks, group.gpus, self.gpus_per_task)
+        found = binding.predict(self.gpu_bind, group.tasks, group.gpus)
+        return found[local_id] if found else None
 
     @property
     def expectation(self) -> str:
@@ -79,6 +92,16 @@ class Layout(NamedTuple):
             uneven=self.uneven,
             share=self.sharers > 1,
         ).render()
+
+
+def one_each(layout: Layout, why: str) -> Layout:
+    """Return the layout with one task on each node."""
+    groups = tuple(group._replace(tasks=1) for group in layout.groups)
+    return layout._replace(groups=groups, why=why)
+
+
+def _sum(values: list[int | None]) -> int | None:
+    return None if None in values else sum(filter(None, values))
 
 
 def _common(values: list[int | None]) -> int | None:

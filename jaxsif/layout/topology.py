@@ -1,4 +1,4 @@
-"""Which network adapter and which NUMA node are nearest to each GPU of this host, as Linux tells."""
+"""Which network adapter and NUMA node are nearest to each GPU of this host, as Linux tells."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Near(NamedTuple):
 
 
 def find_near(root: str = "/sys") -> tuple[Near, ...]:
-    """One entry for each NVIDIA GPU, in the order of their PCI addresses, which is CUDA's in a
-    container of ours.
+    """Return one entry for each NVIDIA GPU, in the order of their PCI addresses, which is CUDA's in
+    our containers.
     """
     driver = os.path.join(root, "bus/pci/drivers/nvidia")
     gpus = sorted(name for name in _names(driver) if name.count(":") == 2)
@@ -31,8 +31,8 @@ def _names(folder: str) -> list[str]:
 
 
 def _look(gpu: str, adapters: dict[str, str]) -> Near:
-    """An adapter below the same PCI switch is nearer than one of the same NUMA node, and that than
-    any other.
+    """Return what is nearest: an adapter below the same PCI switch before one of the same NUMA
+    node, and that before any other.
     """
     nearness = {
         name: (_common(gpu, device), _numa(gpu) == _numa(device))
@@ -43,7 +43,7 @@ def _look(gpu: str, adapters: dict[str, str]) -> Near:
 
 
 def _common(one: str, other: str) -> int:
-    """How many bridges two devices have in common."""
+    """Return how many bridges two devices have in common."""
     return os.path.commonpath([os.path.realpath(one), os.path.realpath(other)]).count(os.sep)
 
 

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from itertools import chain, repeat
 
 from jaxsif.errors import JaxsifError
-from jaxsif.job.allocation import Allocation
+from jaxsif.job.allocation import BINDING_VARIABLES, Allocation
 from jaxsif.job.nodelist import expand
-from jaxsif.layout.layout import Layout
+from jaxsif.layout.layout import JOB, NOBODY, Layout
 from jaxsif.settings.request import RunOptions
 
-# What a job with --gpus-per-task or --ntasks-per-gpu hands on to srun, which then binds a part of
-# the GPUs to each task; NCCL and JAX want to see all of the node.
-_BINDING_VARIABLES = (
-    *("SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"),
-    *("SLURM_TRES_BIND", "SLURM_GPU_BIND"),
-)
 _LONGEST_WORD = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 
 
 def binding_variables(
     layout: Layout, allocation: Allocation | None, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The variables that srun must not see, so that each task sees all GPUs of its node."""
+    """Return the variables of a job that srun must not see, so that each task sees all GPUs of its
+    node, as NCCL and JAX want.
+    """
     if allocation is None or layout.gpu_bind:
         return ()
-    return tuple(name for name in _BINDING_VARIABLES if name in environ)
+    return tuple(name for name in BINDING_VARIABLES if name in environ)
 
 
 def layout_options(
     asked: RunOptions, layout: Layout, allocation: Allocation | None
 ) -> tuple[str, ...]:
-    """--nodes, --ntasks-per-node, --gpus-per-node and their like."""
+    """Return --nodes, --ntasks-per-node, --gpus-per-node and their like."""
     if allocation is None:
-        return tuple(_outside(asked, layout))
+        return _outside(asked, layout)
     if layout.placed:
         return (*_placed(asked, layout, allocation), *_gpu_options(asked, layout))
     return (*_inside(asked, layout, allocation), *_cpu_options(asked, layout, allocation))
@@ -42,149 +39,145 @@ def layout_options(
 def component_options(
     asked: RunOptions, layout: Layout, component: Allocation, index: int
 ) -> tuple[str, ...]:
-    """As `layout_options`, for one component of a heterogeneous job."""
+    """Return `layout_options` for one component of a heterogeneous job; raise JaxsifError for nodes
+    with different numbers of tasks.
+    """
     groups = tuple(group for group in layout.groups if group.component == index)
-    part = layout._replace(groups=groups)
+    # By SLURM_NTASKS srun would know the tasks of the whole job only, so that all must be said.
+    part = layout._replace(groups=groups, counted_by="ntasks")
     if part.ntasks_per_node is None:
         raise JaxsifError(
             f"the nodes of component {index} would have different numbers of tasks",
             "the heterogeneous job",
             "ask for --ntasks-per-node in each of its components",
         )
-    # By SLURM_NTASKS srun would know the tasks of the whole job only.
-    inside = _inside(asked._replace(ntasks=part.ntasks), part, component)
+    inside = _inside(asked, part, component)
     return (f"--het-group={index}", *inside, *_cpu_options(asked, part, component))
 
 
-def _outside(asked: RunOptions, layout: Layout) -> Iterable[str]:
-    if asked.nodes or (asked.ntasks and layout.nodes):
-        yield f"--nodes={layout.nodes}"
-    if layout.ntasks_per_node:
-        yield f"--ntasks-per-node={layout.ntasks_per_node}"
-    if asked.ntasks:
-        yield f"--ntasks={asked.ntasks}"
-    yield from _gpu_options(asked, layout)
-    if asked.cpus_per_task:
-        yield f"--cpus-per-task={asked.cpus_per_task}"
+def _write(options: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the options as NAME=VALUE, those with True as NAME, and none with None, False or 0."""
+    given = {name: value for name, value in options.items() if value not in (None, False)}
+    return tuple(name if value is True else f"{name}={value}" for name, value in given.items())
 
 
-def _inside(asked: RunOptions, layout: Layout, allocation: Allocation) -> Iterable[str]:
-    tasks = (
-        asked.ntasks
-        or asked.ntasks_per_node
-        or asked.per_node
-        or asked.per_gpu
-        or asked.gpus_per_task
-    )
-    yield f"--nodes={layout.nodes}"  # all of them, also when fewer tasks than nodes would do
-    if layout.ntasks_per_node and not (layout.why.startswith("SLURM") and not tasks):
+def _outside(asked: RunOptions, layout: Layout) -> tuple[str, ...]:
+    shape = {
+        "--nodes": layout.nodes if asked.nodes or asked.ntasks else None,
+        "--ntasks-per-node": layout.ntasks_per_node,
+        "--ntasks": asked.ntasks,
+    }
+    cpus = {"--cpus-per-task": asked.cpus_per_task}
+    return (*_write(shape), *_gpu_options(asked, layout), *_write(cpus))
+
+
+def _inside(asked: RunOptions, layout: Layout, allocation: Allocation) -> tuple[str, ...]:
+    told = layout.counted_by not in (JOB, NOBODY)
+    # All of them, also when fewer tasks than nodes would do.
+    nodes = {
+        "--nodes": layout.nodes,
         # What the job itself asked for, srun inherits.
-        yield f"--ntasks-per-node={layout.ntasks_per_node}"
-    yield from _gpu_options(
-        asked, layout, allocation.gpus_per_task is not None and not layout.gpu_bind
-    )
-    if layout.ntasks and (tasks or asked.nodes or allocation.in_step):
-        # The job's own number, which srun would inherit, is for all of its nodes and not for this
-        # step.
-        yield f"--ntasks={layout.ntasks}"
-    if allocation.in_step:
-        yield "--overlap"  # the step that we are in holds what we would wait for
+        "--ntasks-per-node": None if layout.counted_by == JOB else layout.ntasks_per_node,
+    }
+    # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
+    part = told or asked.nodes or allocation.in_step
+    tasks = {
+        "--ntasks": layout.ntasks if part else None,
+        "--overlap": allocation.in_step,  # the step that we are in holds what we would wait for
+    }
+    counted = allocation.gpus_per_task is not None and not layout.gpu_bind
+    return (*_write(nodes), *_gpu_options(asked, layout, counted), *_write(tasks))
 
 
-def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> Iterable[str]:
-    """`counted`: the job asked for GPUs per task, and the controller counts a step's GPUs so,
-    unless told otherwise.
+def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> tuple[str, ...]:
+    """Return --gpus-per-node or --gpus-per-task, and --gpu-bind.
+
+    `counted`: the job asked for GPUs per task, and the controller counts a step's GPUs so, unless
+    told otherwise.
     """
-    if asked.gpus_per_node is not None:
-        yield f"--gpus-per-node={asked.gpus_per_node}"
-    elif (counted or asked.gpus_per_task) and layout.ntasks_per_node and layout.gpus_per_node:
-        yield f"--gpus-per-node={layout.gpus_per_node}"
-    elif asked.gpus_per_task:
-        yield f"--gpus-per-task={asked.gpus_per_task}"
-        if asked.gpu_bind is None:
-            yield "--gpu-bind=none"  # Slurm would bind them one by one
-    if asked.gpu_bind is not None:
-        yield f"--gpu-bind={asked.gpu_bind}"
+    per_node: object = asked.gpus_per_node
+    if per_node is None and layout.ntasks_per_node and (counted or asked.gpus_per_task):
+        per_node = layout.gpus_per_node
+    per_task = None if per_node else asked.gpus_per_task
+    bind = asked.gpu_bind
+    if per_task and bind is None:
+        bind = "none"  # Slurm would bind them one by one
+    return _write({"--gpus-per-node": per_node, "--gpus-per-task": per_task, "--gpu-bind": bind})
 
 
-def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Iterable[str]:
-    """Name the node of each task: by itself srun spreads tasks as the CPUs are, and never as the
-    GPUs are.
+def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> tuple[str, ...]:
+    """Return options that name the node of each task: srun would spread tasks as the CPUs are, and
+    never as the GPUs are.
     """
-    yield from (
-        "--distribution=arbitrary",
-        f"--nodelist={_name_nodes(layout, allocation)}",
-        f"--ntasks={layout.ntasks}",
-    )
-    most = max(group.tasks or 0 for group in layout.groups)
-    if allocation.ntasks_per_node and allocation.ntasks_per_node < most:
-        yield f"--ntasks-per-node={most}"
-    fair = min((group.cpus or 0) // (group.tasks or 1) for group in layout.groups)
+    counts = [group.counts for group in layout.groups]
+    most = max(tasks for _, tasks, _, _ in counts)
+    fair = min(cpus // tasks for _, tasks, _, cpus in counts)
     each = asked.cpus_per_task or min(fair, allocation.cpus_per_task or 0)
-    if each:
-        yield f"--cpus-per-task={each}"
-    if fair < (each or 1):
-        yield "--overcommit"
-    if allocation.in_step:
-        yield "--overlap"
+    return _write(
+        {
+            "--distribution": "arbitrary",
+            "--nodelist": _name_nodes(layout, allocation),
+            "--ntasks": layout.ntasks,
+            "--ntasks-per-node": most if 0 < (allocation.ntasks_per_node or 0) < most else None,
+            "--cpus-per-task": each,
+            "--overcommit": fair < max(each, 1),
+            "--overlap": allocation.in_step,
+        }
+    )
 
 
 def _name_nodes(layout: Layout, allocation: Allocation) -> str:
-    """The name of each task's node."""
+    """Return the name of each task's node; raise JaxsifError for too many tasks."""
     hosts = expand(allocation.nodelist)
-    if len(hosts) < (layout.nodes or 0):
+    counts = [group.counts for group in layout.groups]
+    each = [tasks for nodes, tasks, _, _ in counts for _ in range(nodes)]
+    if len(hosts) < len(each):
         raise JaxsifError(
             f"a list of {len(hosts)} nodes, and the job has {layout.nodes}",
             "SLURM_JOB_NODELIST (environment)",
             "unset SLURM_JOB_ID when this is not inside of a job",
         )
-    names = ""
-    if (layout.ntasks or 0) <= _LONGEST_WORD:
-        tasks = [group.tasks or 0 for group in layout.groups for _ in range(group.nodes or 0)]
-        names = ",".join(name for name, count in zip(hosts, tasks) for _ in range(count))
-    if not 0 < len(names) <= _LONGEST_WORD:
+    length = sum((len(host) + 1) * tasks for host, tasks in zip(hosts, each)) - 1
+    if not 0 < length <= _LONGEST_WORD:
         raise JaxsifError(
             f"{layout.ntasks} tasks are too many to be placed one by one",
             layout.why,
             "allocate the same number of GPUs and CPUs on each node",
         )
-    return names
+    return ",".join(chain.from_iterable(map(repeat, hosts, each)))
 
 
 def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> tuple[str, ...]:
-    """What srun must be told of CPUs for a step in a job, where its defaults stand in the way."""
-    tasks, gpus, cpus = layout.ntasks_per_node, layout.gpus_per_node, allocation.cpus_per_node
+    """Return what srun must be told of CPUs for a step in a job, where its defaults stand in the
+    way.
+    """
+    tasks, cpus = layout.ntasks_per_node, allocation.cpus_per_node
+    each = asked.cpus_per_task or 0
     if not tasks or not cpus:
-        return (f"--cpus-per-task={asked.cpus_per_task}",) if asked.cpus_per_task else ()
-    each = asked.cpus_per_task
-    if each and tasks * each > cpus:
-        raise JaxsifError(
-            f"{tasks} tasks with {each} CPUs each on a node, but the job has {cpus} CPU(s) there",
-            asked.source("cpus-per-task"),
-            f"--cpus-per-task={cpus // tasks}, or a job with more"
-            if cpus >= tasks
-            else "a job with more CPUs",
-        )
-    if gpus and allocation.gpus_per_node and gpus < allocation.gpus_per_node:
-        # By itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits
-        # until it is over.
-        part = cpus * gpus // allocation.gpus_per_node
-        if part >= tasks:
-            memory = (
-                allocation.mem_per_node
-                and allocation.mem_per_node * gpus // allocation.gpus_per_node
-            )
-            return (
-                "--exact",
-                f"--cpus-per-task={each or part // tasks}",
-                *([f"--mem={memory}"] if memory else []),
-            )
-    if each:
-        return (f"--cpus-per-task={each}",)
-    if allocation.cpus_per_task and tasks <= cpus:
-        # srun inherits it no more, and would confine a process to one core; less where there are
-        # more tasks.
-        return (f"--cpus-per-task={min(allocation.cpus_per_task, cpus // tasks)}",)
+        return _write({"--cpus-per-task": each})
+    fitting = cpus // tasks
+    if each > fitting:
+        raise _too_few_cpus(asked, tasks, cpus)
+    gpus, whole = layout.gpus_per_node or 0, allocation.gpus_per_node or 0
+    # Left to itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits
+    # until it is over.
+    part = cpus * gpus // whole if gpus < whole else 0
+    if part >= tasks:
+        memory = (allocation.mem_per_node or 0) * gpus // whole
+        exact = {"--exact": True, "--cpus-per-task": each or part // tasks, "--mem": memory}
+        return _write(exact)
+    # srun inherits it no more, and would confine a process to one core; less where there are more
+    # tasks.
+    own = min(allocation.cpus_per_task or 0, fitting)
     # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all the
     # same.
-    return ("--overcommit",) if tasks > cpus else ()
+    return _write({"--overcommit": fitting == 0, "--cpus-per-task": each or own})
+
+
+def _too_few_cpus(asked: RunOptions, tasks: int, cpus: int) -> JaxsifError:
+    each, fitting = asked.cpus_per_task, cpus // tasks
+    return JaxsifError(
+        f"{tasks} tasks with {each} CPUs each on a node, but the job has {cpus} CPU(s) there",
+        asked.source("cpus-per-task"),
+        f"--cpus-per-task={fitting}, or a job with more" if fitting else "a job with more CPUs",
+    )

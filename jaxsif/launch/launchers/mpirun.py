@@ -12,8 +12,8 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.children import INSIST_ONCE, Child, Reader
 from jaxsif.launch.look import ask_for_gpus, count_gpus
-from jaxsif.layout.layout import Layout
-from jaxsif.layout.planner import plan_layout
+from jaxsif.layout.layout import NOBODY, Layout, one_each
+from jaxsif.layout.planner import find_asker, plan_layout
 from jaxsif.plan.host import Host
 from jaxsif.plan.host_list import HOSTFILE_VARIABLES, HostList, parse_hostfile, parse_hosts
 from jaxsif.plan.launcher import Launcher, Words, name_ends
@@ -71,45 +71,39 @@ def _read_hostfile(path: str, source: str) -> HostList:
 
 
 def _layout(asked: RunOptions, host: Host) -> Layout:
-    known = len(host.host_list.slots)
+    known, source = len(host.host_list.slots), host.host_list.source
     count = asked.nodes or known
     if count > known:
         hint = f"--nodes={known}, or name more hosts"
-        raise JaxsifError(f"{count} nodes, but {known} host(s)", host.host_list.source, hint)
-    slots = _find_slots(asked, host, count)
-    gpus = asked.gpus_per_node
-    if gpus is None and host.allocation is None and host.gpus:
-        gpus = str(host.gpus)  # the nodes are taken to be like this one
-    tasks = asked.ntasks_per_node or slots
-    wanted = asked._replace(nodes=count, ntasks_per_node=tasks, gpus_per_node=gpus, gpu_bind=None)
-    layout = plan_layout(wanted, host.allocation, host.job_gpus)
+        raise JaxsifError(f"{count} nodes, but {known} host(s)", source, hint)
+    # Unless told, each node hands out its own GPUs, which may be others than here.
+    assumed = asked.gpus_per_node is None
+    asked = asked._replace(nodes=count, gpu_bind=None)
+    slots = _find_slots(asked, host)
+    if assumed and host.allocation is None and host.gpus:
+        asked = asked._replace(gpus_per_node=str(host.gpus))  # nodes are taken to be like this one
     if slots:
-        layout = layout._replace(why=f"the slots of {host.host_list.source}")
-    elif not layout.ntasks_per_node:
-        layout = _one_task_each(layout)
-    if asked.gpus_per_node is None:
-        layout = layout._replace(gpus_assumed=True)  # each node hands out its own
-    return layout
-
-
-def _find_slots(asked: RunOptions, host: Host, count: int) -> int | None:
-    """Return how many slots each host has, where they say how many tasks there are."""
-    told = (asked.ntasks_per_node, asked.ntasks, asked.per_node, asked.per_gpu, asked.gpus_per_task)
-    if any(told) or asked.gpus_per_node is not None:
-        return None
-    slots = host.host_list.common_slots(count)
-    # Slots are often the cores.
-    return None if slots and slots > host.gpus > 0 else slots
-
-
-def _one_task_each(layout: Layout) -> Layout:
-    """Return the layout with one task on each node, where nothing says how many."""
+        asked = asked._replace(ntasks_per_node=slots)
+    layout = plan_layout(asked, host.allocation, host.job_gpus)._replace(gpus_assumed=assumed)
+    if slots:
+        return layout._replace(why=f"the slots of {source}")
+    if layout.ntasks_per_node:
+        return layout
     if any(group.tasks for group in layout.groups):
         remedy = "--ntasks-per-node=N, or --launcher srun"
-        what = "mpirun starts the same number of tasks on each node"
-        raise JaxsifError(what, layout.why, remedy)
-    groups = tuple(group._replace(tasks=1) for group in layout.groups)
-    return layout._replace(groups=groups, why="one task on each node")
+        raise JaxsifError("mpirun starts the same number of tasks on each node", layout.why, remedy)
+    return one_each(layout, "one task on each node")
+
+
+def _find_slots(asked: RunOptions, host: Host) -> int | None:
+    """Return the tasks that each host takes by its list.
+
+    None where an option tells the tasks or GPUs, and for slots that are cores rather than GPUs.
+    """
+    if asked.gpus_per_node is not None or find_asker(asked, None).name != NOBODY:
+        return None
+    slots = host.host_list.common_slots(asked.nodes or 1)
+    return None if slots and slots > host.gpus > 0 else slots
 
 
 def _name_nodes(plan: Plan, first: int, count: int | None) -> str:

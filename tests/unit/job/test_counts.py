@@ -6,13 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.job.counts import Counts, align, fold, parse_counts, size, take
+from jaxsif.job.counts import Counts, each_node, fold, parse_counts, size
 
 COUNTS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), max_size=6).map(fold)
-
-
-def one_by_one(counts: Counts) -> list[int]:
-    return [value for value, times in counts for _ in range(times)]
 
 
 @pytest.mark.parametrize(
@@ -36,14 +32,11 @@ def test_written_as_slurm_does_it_is_read_back(counts: Counts) -> None:
     assert parse_counts(",".join(f"{value}(x{times})" for value, times in counts)) == counts
 
 
-@given(COUNTS, st.integers(1, 40))
-def test_take_is_the_first_nodes(counts: Counts, nodes: int) -> None:
-    assert one_by_one(take(counts, nodes)) == one_by_one(counts)[:nodes]
-
-
-@given(COUNTS, COUNTS)
-def test_rows_have_what_the_columns_have(one: Counts, other: Counts) -> None:
-    rows = align(one, other)
-    found = [values for times, *values in rows for _ in range(times)]
-    nodes = min(size(one), size(other))
-    assert found == [list(pair) for pair in zip(one_by_one(one)[:nodes], one_by_one(other)[:nodes])]
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=6))
+def test_folded_counts_are_of_the_same_nodes(pairs: list[tuple[int, int]]) -> None:
+    counts = fold(pairs)
+    values = [value for value, _ in counts]
+    assert list(each_node(counts)) == [value for value, times in pairs for _ in range(times)]
+    assert size(counts) == sum(times for _, times in pairs)
+    assert all(times for _, times in counts)
+    assert all(one != other for one, other in zip(values, values[1:]))

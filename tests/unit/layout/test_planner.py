@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -13,8 +14,21 @@ from jaxsif.job.allocation import Allocation
 from jaxsif.job.counts import Counts
 from jaxsif.job.srun_args import lift
 from jaxsif.layout import gpu_bind as binding
-from jaxsif.layout.layout import Group, Layout
-from jaxsif.layout.planner import plan_layout
+from jaxsif.layout.layout import JOB, NOBODY, Group, Layout
+from jaxsif.layout.planner import (
+    RULES,
+    Rule,
+    as_the_gpus,
+    as_the_job,
+    evenly,
+    find_asker,
+    on_each_node,
+    on_first_nodes,
+    on_new_nodes,
+    one_per_gpu,
+    plan_layout,
+    without_known_gpus,
+)
 from jaxsif.plan.step import layout_options
 from jaxsif.settings.request import RunOptions
 from jaxsif.task.contract import share
@@ -93,6 +107,100 @@ def test_in_a_job(asked: RunOptions, allocation: Allocation, expected: Shape) ->
 )
 def test_in_a_job_whose_gpus_had_to_be_asked_for(asked: RunOptions, job_gpus: Counts, expected: Shape) -> None:
     assert shape(plan_layout(asked, job(), job_gpus)) == expected
+
+
+UNKNOWN = [Group(2, None, None)]  # nodes of a job that tells nothing of them
+OUTSIDE = [Group(None, None, None)]
+ONE_AND_THREE = [Group(1, 3, 1), Group(1, 1, 3)]  # tasks of the job, GPUs
+
+# Every rule: who gives the number of tasks, the rule, what is known of the nodes -> nodes x tasks, None where it leaves
+# the case to the next rule, or the error; and what the reason is.
+CASES: list[tuple[RunOptions, Rule, list[Group], list[tuple[int | None, int | None]] | str | None, str]] = [
+    (asking(per_node=True), on_each_node, UNKNOWN, [(2, 1)], "--per-node"),
+    (asking(ntasks_per_node=3), on_each_node, OUTSIDE, [(None, 3)], "--ntasks-per-node"),
+    (asking(2, 4, 2), on_each_node, OUTSIDE, [(None, 2)], "--ntasks-per-node"),
+    (asking(ntasks=8, gpus_per_node="4"), on_new_nodes, OUTSIDE, [(2, 4)], "--ntasks"),
+    (asking(ntasks=3, gpus_per_node="4"), on_new_nodes, OUTSIDE, [(1, 3)], "--ntasks"),
+    (asking(ntasks=6, gpus_per_node="4"), on_new_nodes, OUTSIDE, [(None, None)], "--ntasks"),
+    (asking(ntasks=6), on_new_nodes, OUTSIDE, [(None, None)], "--ntasks"),
+    (asking(ntasks=6), on_new_nodes, UNKNOWN, None, ""),
+    (asking(ntasks=1), on_first_nodes, UNKNOWN, [(1, 1)], "--ntasks"),
+    (asking(ntasks=2), on_first_nodes, UNKNOWN, None, ""),
+    (asking(2, 1), on_first_nodes, UNKNOWN, None, ""),
+    (asking(ntasks=4), as_the_gpus, ONE_AND_THREE, [(1, 1), (1, 3)], "--ntasks"),
+    (asking(ntasks=1, gpus_per_task=2), as_the_gpus, ONE_AND_THREE, [(1, 0), (1, 1)], "--ntasks"),
+    (asking(ntasks=6), as_the_gpus, ONE_AND_THREE, None, ""),
+    (asking(ntasks=4, gpus_per_node="2"), as_the_gpus, ONE_AND_THREE, None, ""),
+    (asking(ntasks=6), evenly, ONE_AND_THREE, [(1, 3), (1, 3)], "--ntasks"),
+    (asking(ntasks=5), evenly, UNKNOWN, "2 nodes cannot share 5 tasks evenly", "--ntasks"),
+    (asking(), as_the_job, [Group(1, 3, 2), Group(1, 1, 2)], [(1, 2), (1, 2)], "SLURM_NTASKS"),
+    (asking(), as_the_job, ONE_AND_THREE, [(1, 3), (1, 1)], "SLURM_NTASKS"),
+    (asking(), as_the_job, [Group(1, 3, 2), Group(1, 2, 2)], [(1, 3), (1, 2)], "SLURM_NTASKS"),
+    (asking(allow_uneven=True), as_the_job, [Group(1, 3, 2), Group(1, 1, 2)], [(1, 3), (1, 1)], "SLURM_NTASKS"),
+    (asking(), without_known_gpus, UNKNOWN, [(2, None)], "Slurm's default"),
+    (asking(), without_known_gpus, [Group(2, None, 0)], [(2, None)], "Slurm's default"),
+    (asking(gpus_per_node="2"), without_known_gpus, UNKNOWN, None, ""),
+    (asking(per_gpu=True), without_known_gpus, UNKNOWN, "how many GPUs a node has is not known", "--per-gpu"),
+    (asking(gpus_per_task=2), without_known_gpus, UNKNOWN, "how many GPUs a node has is not known", "--gpus-per-task"),
+    (asking(), one_per_gpu, [Group(3, None, 4)], [(3, 4)], "one task per GPU"),
+    (asking(gpus_per_node="2"), one_per_gpu, ONE_AND_THREE, [(1, 2), (1, 2)], "one task per GPU"),
+    (asking(allow_uneven=True), one_per_gpu, ONE_AND_THREE, [(1, 1), (1, 3)], "one task per GPU"),
+    (asking(per_gpu=True, gpus_per_task=1), one_per_gpu, [Group(3, 1, 4)], [(3, 4)], "one task per GPU"),
+    (asking(gpus_per_task=2), one_per_gpu, [Group(3, None, 4)], [(3, 2)], "one task per 2 GPUs"),
+    (asking(gpus_per_task=3), one_per_gpu, [Group(3, None, 4)], "4 GPUs of a node cannot be", "--gpus-per-task"),
+    (
+        asking(),
+        one_per_gpu,
+        ONE_AND_THREE,
+        "the job's GPUs are spread unevenly over its nodes: 1 + 3",
+        "the allocation",
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "rule", "groups", "expected", "why"), CASES)
+def test_rule(asked: RunOptions, rule: Rule, groups: list[Group], expected: object, why: str) -> None:
+    asker = find_asker(asked, job(ntasks=4) if rule is as_the_job else None)
+    assert rule in RULES[asker.name]
+    if isinstance(expected, str):
+        with pytest.raises(JaxsifError, match=re.escape(expected)) as caught:
+            rule(asker, asked, groups)
+        assert caught.value.where.startswith(why)
+        return
+    chosen = rule(asker, asked, groups)
+    assert (chosen and [group[:2] for group in chosen[0]]) == expected
+    assert chosen is None or chosen[1] == why
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {rule for rules in RULES.values() for rule in rules} == {rule for _, rule, *_ in CASES}
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocation", "name", "source"),
+    [
+        (asking(per_node=True), job(ntasks=4), "per-node", "--per-node"),
+        (asking(per_gpu=True, gpus_per_task=1), None, "per-gpu", "--per-gpu"),
+        (asking(2, 4, 2, per_node=False), None, "ntasks-per-node", "--ntasks-per-node"),
+        (asking(ntasks=2, gpus_per_task=2), job(ntasks=4), "ntasks", "--ntasks"),
+        (asking(gpus_per_task=2), job(ntasks=4), "gpus-per-task", "--gpus-per-task"),
+        (asking(), job(ntasks=4, ntasks_per_node=2), JOB, "SLURM_NTASKS_PER_NODE"),
+        (asking(gpus_per_node="4"), job(ntasks=4), JOB, "SLURM_NTASKS"),
+        (asking(nodes=2), job(), NOBODY, "Slurm's default"),
+        (asking(), None, NOBODY, "Slurm's default"),
+    ],
+)
+def test_who_gives_the_number_of_tasks(asked: RunOptions, allocation: Allocation, name: str, source: str) -> None:
+    assert find_asker(asked, allocation)[:2] == (name, source)
+
+
+def test_what_the_job_asked_for_srun_inherits() -> None:
+    """By who gave the number of tasks, and not by how that is said."""
+    allocation = job(ntasks_per_node=4, gpus_per_node=4)
+    layout = plan_layout(asking(), allocation, None)._replace(why="what the job wants")
+    assert layout_options(asking(), layout, allocation) == ("--nodes=2",)
+    named = plan_layout(asking(ntasks_per_node=4), allocation, None)._replace(why="SLURM_NTASKS_PER_NODE")
+    assert "--ntasks-per-node=4" in layout_options(asking(ntasks_per_node=4), named, allocation)
 
 
 UNEVEN = ((3, 1), (1, 1))  # GPUs, as --gpus=4 gives them
@@ -200,7 +308,7 @@ def test_a_refusal_names_what_set_the_option(asked: RunOptions, key: str) -> Non
         ("per_task:2", 2, ((0, 1), (2, 3))),
         ("map_gpu:3,2*2", 4, ((3,), (2,), (2,), (3,))),
         ("verbose,mask_gpu:0x3,c", 2, ((0, 1), (2, 3))),
-        ("closest", 2, None),
+        ("closest", 2, ()),
     ],
 )
 def test_bound_by_slurm(bind: str, tasks: int, found: object) -> None:
