@@ -1,4 +1,4 @@
-"""Debian's OCI registry (docker-registry), on loopback, over http; it keeps all in memory and forgets it at its end."""
+"""Debian's OCI registry (docker-registry), on loopback, over http; it forgets all at its end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from harness import HERE, MINICLUSTER
 
@@ -17,7 +18,7 @@ from harness import HERE, MINICLUSTER
 _CONFIGURATION = """\
 version: 0.1
 log: {{level: error, accesslog: {{disabled: true}}}}
-storage: {{inmemory: {{}}}}
+storage: {{filesystem: {{rootdirectory: {folder}}}}}
 http: {{addr: "{host}"}}
 """
 
@@ -29,10 +30,10 @@ def registry() -> Iterator[str]:
         port = free.getsockname()[1]
     host = f"127.0.0.1:{port}"
     # Below this clone, which is what the sandbox sees of the host.
-    with tempfile.NamedTemporaryFile("w", dir=HERE.parents[1] / "build", suffix=".yml") as configuration:
-        configuration.write(_CONFIGURATION.format(host=host))
-        configuration.flush()
-        argv = [MINICLUSTER, "sandbox", "--", "docker-registry", "serve", configuration.name]
+    with tempfile.TemporaryDirectory(dir=HERE.parents[1] / "build") as folder:
+        configuration = Path(folder, "registry.yml")
+        configuration.write_text(_CONFIGURATION.format(host=host, folder=folder))
+        argv = [MINICLUSTER, "sandbox", "--", "docker-registry", "serve", configuration]
         with subprocess.Popen(argv, start_new_session=True) as server:
             try:
                 _wait_until_it_listens(server, port)
