@@ -17,8 +17,9 @@ from jaxsif.runtime import TASK_FOLDER, require_runtime
 from jaxsif.settings.options import add_arguments
 
 DESCRIPTION = """\
-A Jupyter server in the image on a compute node, at a port that is free there, until Ctrl-C. It prints the line of ssh
-that reaches it, and the address for the browser. Our images have no Jupyter; a layer brings it.
+A Jupyter server in the image on a compute node, at a port that is free there, until Ctrl-C. It
+prints the line of ssh that reaches it, and the address for the browser. Our images have no
+Jupyter; a layer brings it.
 
 examples:
   jaxsif layer create jupyter jupyterlab

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from jaxsif.errors import JaxsifError, printable
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.gpus import note_missing_gpus
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan
@@ -18,8 +17,8 @@ from jaxsif.settings.options import OUTPUT, add_arguments
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the container.
 
-Inside an allocation it uses the allocation; outside, srun makes one from the options below; on a machine without
-Slurm it starts local processes.
+Inside an allocation it uses the allocation; outside, srun makes one from the options below; on a
+machine without Slurm it starts local processes.
 
 examples:
   jaxsif run -- python train.py
@@ -37,8 +36,8 @@ examples:
 """
 
 EPILOG = """\
-The image is that of --image, of JAX_IMAGE, of run.image in a jaxsif.toml, or ./jax.sif; the runtime is apptainer or
-singularity on the PATH, or JAXSIF_RUNTIME.
+The image is that of --image, of JAX_IMAGE, of run.image in a jaxsif.toml, or ./jax.sif; the
+runtime is apptainer or singularity on the PATH, or JAXSIF_RUNTIME.
 
 exit status:
   the program's own, 128 + N for signal N; of the process that failed first
@@ -69,7 +68,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the program to its end."""
     from jaxsif.launch import pipeline
-    from jaxsif.plan.command import render_command, render_summary
     from jaxsif.plan.notes import find_notes
 
     said = vars(arguments)
@@ -88,14 +86,20 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if explain:
         _explain(plan)
     if dry_run:
+        from jaxsif.plan.command import render_command
+
         print_bytes(render_command(plan))
     if explain or dry_run:
         return 0
     for line in find_notes(plan):
         note(line)
     if plan.launcher.name == SRUN and allocation is None:
+        from jaxsif.launch.gpus import note_missing_gpus
+
         note_missing_gpus(plan, (), note)
     if verbose:
+        from jaxsif.plan.command import render_summary
+
         print(render_summary(plan), file=sys.stderr, flush=True)
         _describe_image(plan.container)
     return pipeline.run_plan(plan, note, verbose)

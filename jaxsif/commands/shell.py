@@ -19,8 +19,8 @@ from jaxsif.settings.request import TASK
 DESCRIPTION = """\
 A shell in the image, on a compute node; a Python there finds the GPUs as in `jaxsif run`.
 
-Inside an allocation it is on the first node of it; outside, srun makes a job from the options below; on a machine
-without Slurm it is here.
+Inside an allocation it is on the first node of it; outside, srun makes a job from the options
+below; on a machine without Slurm it is here.
 
 examples:
   jaxsif shell --gpus-per-node=1 --time=1:00:00

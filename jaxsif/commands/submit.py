@@ -19,8 +19,9 @@ from jaxsif.settings.options import add_arguments, split_words
 from jaxsif.settings.request import TASK
 
 DESCRIPTION = """\
-Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The script stays: it is plain #SBATCH, srun
-and apptainer, runs without jaxsif, and can be read, changed and kept with the program.
+Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The script stays: it is
+plain #SBATCH, srun and apptainer, runs without jaxsif, and can be read, changed and kept with the
+program.
 
 examples:
   jaxsif submit --nodes=2 --gpus-per-node=4 --time=1:00:00 -- python train.py
@@ -29,7 +30,7 @@ examples:
         print the script, and submit nothing
   jaxsif submit --wait --gpus-per-node=1 -- python test.py
         wait for the job's end; its exit status
-  jaxsif submit --array=0-9%2 --gpus-per-node=1 -- sh -c 'python sweep.py --seed=$SLURM_ARRAY_TASK_ID'
+  jaxsif submit --array=0-9%2 -- sh -c 'python sweep.py --seed=$SLURM_ARRAY_TASK_ID'
         ten jobs, two at a time
 """
 
@@ -79,7 +80,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ARGS",
-        help="further options of sbatch, quoted as for a shell; behind '=', for they begin with a dash themselves",
+        help="further options of sbatch, quoted as for a shell;"
+        " behind '=', for they begin with a dash themselves",
     )
     how = parser.add_argument_group("how to submit")
     how.add_argument(

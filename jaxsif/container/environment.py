@@ -57,7 +57,8 @@ RULES = (
     Rule(
         SET,
         (contract.FABRIC, contract.FABRIC_NEEDS, contract.FABRIC_LIBRARIES),
-        "`--fabric`: its name, what a node must have, where its libraries are; each task checks its node",
+        "`--fabric`: its name, what a node must have, where its libraries are;"
+        " each task checks its node",
         _GIVEN,
     ),
     Rule(

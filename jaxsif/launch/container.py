@@ -48,7 +48,7 @@ def find_container(
 
 
 def _choose_fabric(settings: Settings, launcher: Launcher, show: Show) -> Setting | None:
-    """Return what names the profile of the network between nodes, where tasks run on other nodes."""
+    """Return what names the network's profile, None where all tasks run on this machine."""
     if launcher.spans_nodes:
         return settings.values.get("fabric")
     if settings.is_on_command_line("fabric"):

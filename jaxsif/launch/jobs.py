@@ -159,7 +159,8 @@ def wait_job(job_id: str, environ: Mapping[str, str]) -> list[Ended]:
 def parse_ends(records: str) -> tuple[list[Ended], bool]:
     """From `scontrol --oneliner show job`, how jobs ended, and whether any of them goes on."""
     found = re.findall(
-        r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?.* JobState=(\w+).* ExitCode=(\d+):(\d+)",
+        r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?"
+        r".* JobState=(\w+).* ExitCode=(\d+):(\d+)",
         records,
         re.MULTILINE,
     )

@@ -138,7 +138,7 @@ def _input_is_no_file() -> bool:
 
 
 def warn_of_secrets(values: Mapping[str, Setting], show: Show) -> None:
-    """Name the secrets of --env and of files, which others can read; only the user sees JAXSIF_ENV."""
+    """Name the secrets of --env and of files: others can read these, and not JAXSIF_ENV."""
     env = values.get("env")
     if env is None or env.source == "JAXSIF_ENV (environment)":
         return

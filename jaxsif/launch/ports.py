@@ -48,7 +48,7 @@ def free_ports(ports: range) -> Iterator[int]:
 
 
 def plans_on_other_ports(plan: Plan) -> Iterator[Plan]:
-    """Yield a few more plans of the same step, each on another port; none where that cannot help."""
+    """Yield a few plans of the same step on other ports, none where that cannot help."""
     if not can_change_port(plan):
         return
     asked, own = plan.asked, plan.coordinator

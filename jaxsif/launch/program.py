@@ -81,20 +81,24 @@ def _here() -> str:
 
 def _check_word(command: Sequence[str]) -> None:
     """Refuse a command line in one word, and what only a shell can do."""
-    import shlex  # 1 ms, which only those words need that are wrong
-
     program = command[0]
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)
-        remedy = f"sh -c {shlex.quote(program)}" if several else f"-- {program}, without the quotes"
-        raise ProgramError(
-            f"a program's name with a blank: {program!r}", "the first word behind --", remedy
-        )
+        remedy = f"sh -c {_quote(program)}" if several else f"-- {program}, without the quotes"
+        what = f"a program's name with a blank: {program!r}"
+        raise ProgramError(what, "the first word behind --", remedy)
     if program in _OF_THE_SHELL:
-        remedy = f"do it before jaxsif, or in a shell: sh -c {shlex.quote(shlex.join(command) + ' && COMMAND')}"
-        raise ProgramError(
-            f"{program} is a part of the shell, not a program", "the first word behind --", remedy
-        )
+        line = " ".join([*map(_quote, command), "&& COMMAND"])
+        remedy = f"do it before jaxsif, or in a shell: sh -c {_quote(line)}"
+        what = f"{program} is a part of the shell, not a program"
+        raise ProgramError(what, "the first word behind --", remedy)
+
+
+def _quote(word: str) -> str:
+    """Return a word as a shell reads it back."""
+    import shlex  # 1 ms, which only a wrong program needs
+
+    return shlex.quote(word)
 
 
 def _check_file(path: str) -> None:
@@ -130,7 +134,7 @@ def _call(path: str) -> str:
 
 
 def _is_job_script(path: str) -> bool:
-    """Whether a file is for sbatch: by its name, or a shell script that begins with #SBATCH lines."""
+    """Whether a file is for sbatch, by its name or by #SBATCH lines at its beginning."""
     if path.endswith((".sbatch", ".slurm")):
         return True
     try:
@@ -190,7 +194,10 @@ def _suggest_for_program(command: Sequence[str], status: int) -> str:
             "see above which command of the script the shell could not execute or find in the image"
         )
     if status == _CANNOT_EXECUTE:
-        return f"see its permissions: chmod +x {program}; or name its interpreter, as in python {program}"
+        return (
+            f"see its permissions: chmod +x {program};"
+            f" or name its interpreter, as in python {program}"
+        )
     if name in _INSTALLERS:
         given = command[2:] if "install" in command else ()
         packages = " ".join(word for word in given if not word.startswith("-")) or "PACKAGE"

@@ -60,10 +60,9 @@ def diagnose(
     )
     failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
     lines = [describe_cache(seen.reports)] if verbose else []
-    if ended.interrupted and not failure:
-        lines.append(describe_places(seen.reports))
-    if not ended.interrupted and not failure:
-        lines.append(describe_alone(seen.reports))
+    if failure is None:
+        describe = describe_places if ended.interrupted else describe_alone
+        lines.append(describe(seen.reports))
     for line in filter(None, lines):
         note(line)
     if failure is None:

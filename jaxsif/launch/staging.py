@@ -88,7 +88,8 @@ def stage(
     if known(image, f"staged below {folder}", environ) == allocation.job_id:
         saved = os.path.getsize(image) * allocation.nodes / 1e6
         show(
-            f"the image is on {allocation.nodes} node(s), by an earlier run of this job: {saved:.0f} MB not copied"
+            f"the image is on {allocation.nodes} node(s), by an earlier run of this job:"
+            f" {saved:.0f} MB not copied"
         )
     else:
         _ensure(image, digest, folder, allocation, package, environ, show)
@@ -116,14 +117,16 @@ def _ensure(
     if missing:
         _check_missing(missing, size, folder, show)
         show(
-            f"bringing the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s), into {folder}"
+            f"bringing the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s),"
+            f" into {folder}"
         )
         how = _bring(image, digest, folder, allocation, script, environ, show)
         show(f"staged in {time.monotonic() - begin:.1f} s: {how}")
     else:
         seconds, saved = time.monotonic() - begin, size * len(nodes) / 1e6
         show(
-            f"the image is on {len(nodes)} node(s), unchanged ({seconds:.1f} s): {saved:.0f} MB not copied"
+            f"the image is on {len(nodes)} node(s), unchanged ({seconds:.1f} s):"
+            f" {saved:.0f} MB not copied"
         )
 
 
@@ -136,7 +139,8 @@ def _check_missing(missing: Nodes, size: int, folder: str, show: Show) -> None:
             show(f"the image on {node['node']} is {node['damage']}")
         if node["free"] < size:
             raise HostError(
-                f"no room on {node['node']} in {folder}: {size / 1e6:.0f} MB needed, {node['free'] / 1e6:.0f} MB free",
+                f"no room on {node['node']} in {folder}: {size / 1e6:.0f} MB needed,"
+                f" {node['free'] / 1e6:.0f} MB free",
                 "--stage",
                 "set run.stage-folder in jaxsif.toml to another folder of the nodes",
             )
@@ -151,9 +155,7 @@ def _bring(
     environ: Mapping[str, str],
     show: Show,
 ) -> str:
-    """Send the image to all nodes, and have each put it in its place; return, for people, how that
-    went.
-    """
+    """Send the image to all nodes, and have each put it in its place; return how that went."""
     brought = f"{allocation.job_id}-{os.getpid()}.sif"  # of this run alone
     target = os.path.join(os.path.dirname(staged_path(folder, digest)), brought)
     try:

@@ -69,6 +69,15 @@ class Layout(NamedTuple):
         """Return the GPUs on each node; None where that is not one number."""
         return _common([group.gpus for group in self.groups])
 
+    def describe(self) -> str:
+        """Return what is known of nodes, tasks and GPUs: '2 node(s), 4 task(s) a node'."""
+        counts = (
+            (self.nodes, "node(s)"),
+            (self.ntasks_per_node, "task(s) a node"),
+            (self.gpus_per_node, "GPU(s) a node"),
+        )
+        return ", ".join(f"{count} {unit}" for count, unit in counts if count is not None)
+
     def device_ids(self, group: Group, local_id: int) -> tuple[int, ...] | None:
         """Return the node's GPUs of one of its tasks, as the task will take them
         (jaxsif/task/devices.py); None where they are not known.

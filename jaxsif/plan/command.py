@@ -24,13 +24,7 @@ def render_command(plan: Plan) -> str:
 
 def render_summary(plan: Plan) -> str:
     """Return what --verbose says before the start."""
-    layout = plan.layout
-    counts = (
-        (layout.nodes, "node(s)"),
-        (layout.ntasks_per_node, "task(s) a node"),
-        (layout.gpus_per_node, "GPU(s) a node"),
-    )
-    shape = ", ".join(f"{count} {unit}" for count, unit in counts if count is not None)
+    shape, why = plan.layout.describe(), plan.layout.why
     source = plan.container.source if plan.container else "nowhere (no container)"
-    what = f"{shape or 'one task'} {plan.launcher.words.where} ({layout.why}); image from {source}"
+    what = f"{shape or 'one task'} {plan.launcher.words.where} ({why}); image from {source}"
     return f"jaxsif: {what}\njaxsif: {render_command(plan)}"

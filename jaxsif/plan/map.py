@@ -1,4 +1,4 @@
-"""A plan -> the map of a step: which process is on which node, with which GPUs and CPUs, and why."""
+"""A plan -> the map of a step: which process is on which node, with which GPUs and CPUs."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def find_notes(plan: Plan) -> tuple[str, ...]:
     notes = []
     if plan.launcher.name == LOCAL and plan.asked.launcher is None:
         notes.append(f"no Slurm here: starting {layout.ntasks_per_node or 1} local process(es)")
-    warnings = [*_of_place(plan), *_of_options(plan)]
+    warnings = [*_of_place(plan), *_of_cpus(plan), *_of_options(plan)]
     environ, given = plan.host.environ, given_variables(plan)
     warnings += find_cautions(
         environ, given, plan.asked.cleanenv, gpus=layout.gpus_per_node, tasks=layout.ntasks_per_node
@@ -34,22 +34,31 @@ def _of_place(plan: Plan) -> Iterator[str]:
         yield f"up to {most} processes share a GPU: {consequence}"
 
 
-def _of_options(plan: Plan) -> Iterator[str]:
-    """Yield the warnings on CPUs, and on options of the command line without effect."""
-    allocation, name = plan.host.allocation, plan.launcher.name
-    in_job = allocation if name != LOCAL else None
-    tasks = plan.layout.ntasks_per_node or 0
-    if name == SRUN and allocation and tasks > (allocation.cpus_per_node or tasks):
-        cpus = allocation.cpus_per_node
+def _of_cpus(plan: Plan) -> Iterator[str]:
+    """Yield the warning on fewer CPUs than tasks."""
+    job, tasks = plan.host.allocation, plan.layout.ntasks_per_node or 0
+    if plan.launcher.name == SRUN and job and tasks > (job.cpus_per_node or tasks):
         remedy = "allocate with --cpus-per-gpu or --cpus-per-task"
-        yield f"{tasks} tasks on each node share {cpus} CPU(s): {remedy}"
-    given = [option for option in OPTIONS if getattr(plan.asked, option.field, None)]
-    said = [option for option in given if plan.asked.source(option.key) == option.flag]
+        yield f"{tasks} tasks on each node share {job.cpus_per_node} CPU(s): {remedy}"
+
+
+def _of_options(plan: Plan) -> Iterator[str]:
+    """Yield the warnings on options of the command line without effect."""
+    asked, name = plan.asked, plan.launcher.name
+    given = [option for option in OPTIONS if getattr(asked, option.field, None)]
+    said = [option for option in given if asked.source(option.key) == option.flag]
+    place = _without_new_job(plan)
     for option in said:
-        if option.of_job and in_job:
-            yield f"{option.flag} has no effect inside job {in_job.job_id}"
-        elif option.of_job and name != SRUN:
-            yield f"{option.flag} has no effect without Slurm"
+        if option.of_job and place:
+            yield f"{option.flag} has no effect {place}"
     for option in said:
         if option.launcher not in ("", name):
             yield f"{option.flag} has no effect with --launcher {name}"
+
+
+def _without_new_job(plan: Plan) -> str:
+    """Return where the run asks Slurm for no job, '' where it does."""
+    job = plan.host.allocation
+    if job and plan.launcher.name != LOCAL:
+        return f"inside job {job.job_id}"
+    return "" if plan.launcher.name == SRUN else "without Slurm"

@@ -61,15 +61,16 @@ class Script(NamedTuple):
 # second look.
 _WAIT = 'echo mounted >&8; read -r go <&9 || exit 125; exec "$@" 8>&- 9<&-'
 _LOOKS = r"""
-# A policy allowed the image as it was when this script was written. Each task compares the file's inode, size and time
-# of change, or else its SHA-256, before the container starts. It looks again once the image is mounted, and lets the
-# program begin: between the two looks nothing may change.
+# A policy allowed the image as it was when this script was written. Each task compares the file's
+# inode, size and time of change, or else its SHA-256, before the container starts. It looks again
+# once the image is mounted, and lets the program begin: between the two looks nothing may change.
 image={image}
 state={state}
 checksum={checksum}
 look() {{ [ -f "$image" ] && LC_ALL=C stat --format=%i:%s:%.9Z - <"$image"; }}
 refuse() {{ # WHY
-    echo "jaxsif: error: this is not the image that the policy allowed: $image on $SLURMD_NODENAME: $1" >&2
+    echo "jaxsif: error: this is not the image that the policy allowed:" \
+        "$image on $SLURMD_NODENAME: $1" >&2
     exit 125
 }}
 look_again() {{ # FIRST LOOK
@@ -81,10 +82,12 @@ start() {{ # RUNTIME OPTION... IMAGE PROGRAM...
     before=$(look) || refuse "cannot read it"
     if [ "$before" != "$state" ]; then
         found=$(sha256sum <"$image")
-        [ "${{found%% *}}" = "$checksum" ] || refuse "its file has SHA-256 ${{found%% *}} instead of $checksum"
+        found=${{found%% *}}
+        [ "$found" = "$checksum" ] || refuse "its file has SHA-256 $found instead of $checksum"
     fi
     coproc look_again "$before"
-    exec "$@" 8>"/proc/self/fd/${{COPROC[1]}}" 9<"/proc/self/fd/${{COPROC[0]}}" # exec closes copies made by >&
+    # Copies made by >& would be closed by exec.
+    exec "$@" 8>"/proc/self/fd/${{COPROC[1]}}" 9<"/proc/self/fd/${{COPROC[0]}}"
 }}"""
 # What each task executes: the functions, and then the command.
 _START = (
@@ -131,20 +134,15 @@ def render_script(script: Script) -> str:
 
 
 def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
-    layout, asked = plan.layout, plan.asked
-    counts = (
-        (layout.nodes, "node(s)"),
-        (layout.ntasks_per_node, "task(s) a node"),
-        (layout.gpus_per_node, "GPU(s) a node"),
-    )
-    shape = ", ".join(f"{count} {unit}" for count, unit in counts if count)
+    asked = plan.asked
+    shape = plan.layout.describe()
     yield "#!/bin/bash"
     yield f"# {_one_line(job.job_name, '--job-name')}{': ' if shape else ''}{shape}"
     yield (
         "# Written by `jaxsif submit`; needs no jaxsif."
         " Hand it to sbatch in the folder that the program starts in."
     )
-    words = [word.partition("=") for word in layout_options(asked, layout, None)]
+    words = [word.partition("=") for word in layout_options(asked, plan.layout, None)]
     of_job = [(option.flag, getattr(asked, option.field)) for option in OPTIONS if option.of_job]
     names = ("array", "dependency", "output", "error")
     directives = [
@@ -204,7 +202,8 @@ def _variables(script: Script) -> Iterator[str]:
     if inside.get(contract.FABRIC_LIBRARIES):
         yield "# The host's libraries for its network come first."
         others = f"${{{prefix}LD_LIBRARY_PATH:-/.singularity.d/libs}}"
-        yield f'export {prefix}LD_LIBRARY_PATH={shlex.quote(inside[contract.FABRIC_LIBRARIES])}:"{others}"'
+        ours = shlex.quote(inside[contract.FABRIC_LIBRARIES])
+        yield f'export {prefix}LD_LIBRARY_PATH={ours}:"{others}"'
     if "PYTHONUNBUFFERED" not in variables:
         yield "# Lines are seen when they are printed, not when 8 KiB are full."
         yield f"export {prefix}PYTHONUNBUFFERED=1"
@@ -237,7 +236,10 @@ def _coordinator(prefix: str, plan: Plan) -> Iterator[str]:
     ports = parse_ports(asked.coordinator_ports, asked.source("coordinator-ports"))
     port = f"$(({ports.start} + RANDOM % {len(ports)}))"
     yield ""
-    yield "# JAX's processes meet at a port of the first node, which runs this script; it is free there. What JAX"
+    yield (
+        "# JAX's processes meet at a port of the first node, which runs this script;"
+        " it is free there. What JAX"
+    )
     yield "# would choose depends on the job's number alone, and is the same again after a requeue."
     yield "for _ in {1..100}; do"
     yield f"    port={port}"
