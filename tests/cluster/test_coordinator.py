@@ -64,8 +64,8 @@ def run_on(named: Cluster, nodelist: str, nodes: int, *options: str) -> list[str
 COMPARE = """\
 import os, random, subprocess, sys
 sys.path.insert(0, os.path.join(os.environ["JAXSIF_HOME"], "lib"))
-from jaxsif.hostlist import count, expand
-from jaxsif.task.coordinator import first_host
+from jaxsif.job.nodelist import count, expand
+from jaxsif.task.contract import first_host
 
 def group():
     parts = []
