@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jaxsif import process
-from jaxsif.bench.program import INSIDE, find_binds, find_command
+from jaxsif.bench.execute import INSIDE, find_binds, find_command
 from jaxsif.errors import HostError
 from jaxsif.plan.container import Container
 

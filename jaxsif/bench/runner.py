@@ -13,8 +13,8 @@ from typing import Any
 from jaxsif import __version__
 from jaxsif.bench import plots
 from jaxsif.bench.compare import check_benchmark, render_comparison
+from jaxsif.bench.execute import prepare_program, run_program
 from jaxsif.bench.kinds import KINDS, NOT_PRINTED
-from jaxsif.bench.program import prepare_program, run_program
 from jaxsif.bench.results import Record, Results, read_results, recording
 from jaxsif.bench.units import render_heading, render_row
 from jaxsif.errors import HostError

@@ -29,7 +29,7 @@ _GOING_ON = {
 _GOING_ON |= {"SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 
 
-class Ended(NamedTuple):
+class EndedJob(NamedTuple):
     """How a job ended."""
 
     job_id: str  # of an array, 4711_3
@@ -132,7 +132,7 @@ def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) ->
     return done.stdout.strip().partition(";")[0]  # behind it, the cluster's name
 
 
-def wait_job(job_id: str, environ: Mapping[str, str]) -> list[Ended]:
+def wait_job(job_id: str, environ: Mapping[str, str]) -> list[EndedJob]:
     """Wait until a job, all jobs of an array, have ended; raises HostError when Slurm has forgotten
     the job.
 
@@ -140,7 +140,7 @@ def wait_job(job_id: str, environ: Mapping[str, str]) -> list[Ended]:
     """
     pause = 0.5
     # Slurm forgets a job of an array minutes after its end, though others go on.
-    ended: dict[str, Ended] = {}
+    ended: dict[str, EndedJob] = {}
     while True:
         done = process.captured(("scontrol", "--oneliner", "show", "job", job_id), environ)
         if "Invalid job id" in done.stderr:
@@ -156,7 +156,7 @@ def wait_job(job_id: str, environ: Mapping[str, str]) -> list[Ended]:
         pause = min(pause * 1.5, 10)
 
 
-def parse_ends(records: str) -> tuple[list[Ended], bool]:
+def parse_ends(records: str) -> tuple[list[EndedJob], bool]:
     """From `scontrol --oneliner show job`, how jobs ended, and whether any of them goes on."""
     found = re.findall(
         r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?"
@@ -165,7 +165,9 @@ def parse_ends(records: str) -> tuple[list[Ended], bool]:
         re.MULTILINE,
     )
     ended = sorted(
-        Ended(f"{array}_{index}" if array else job, state, _status(state, int(code), int(number)))
+        EndedJob(
+            f"{array}_{index}" if array else job, state, _status(state, int(code), int(number))
+        )
         for job, array, index, state, code, number in found
         if state not in _GOING_ON
     )

@@ -45,8 +45,8 @@ def diagnose(
     """
     from jaxsif.diagnose.culprit import find_failure
     from jaxsif.diagnose.facts import End
-    from jaxsif.diagnose.notes import describe_alone, describe_cache
     from jaxsif.diagnose.places import describe_places
+    from jaxsif.diagnose.remarks import describe_alone, describe_cache
 
     ended, seen = outcome.ended, outcome.seen
     changed = plan.container.path if plan.container and outcome.rewritten else ""
@@ -78,7 +78,7 @@ def diagnose(
 def _import_culprit() -> None:
     """Import it while the tasks start: its patterns take milliseconds."""
     import jaxsif.diagnose.culprit
-    import jaxsif.diagnose.notes  # noqa: F401
+    import jaxsif.diagnose.remarks  # noqa: F401
 
 
 def _content_of(plan: Plan) -> tuple[int, ...] | None:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from jaxsif.builds.messages import Show, timed, when_full
 from jaxsif.errors import JaxsifError
-from jaxsif.layers.container import SEEN_AS, Container, no_space
 from jaxsif.layers.pack import find_mksquashfs, pack
 from jaxsif.layers.requirements import write_requirements
-from jaxsif.layers.resolve import Plan, resolve, uv_install
+from jaxsif.layers.resolve import Resolution, resolve, uv_install
 from jaxsif.layers.store import Layer, find_image_key, find_image_state, layers_folder, name_file
+from jaxsif.layers.workspace import SEEN_AS, Workspace, no_space
 from jaxsif.runtime import Runtime
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -53,7 +53,7 @@ def make_layer(
         )
     temporary = environ.get("TMPDIR") or "/tmp"
     with _scratch(temporary, "jaxsif-", "set TMPDIR to a larger folder") as scratch:
-        container = Container(runtime, image, scratch, environ)
+        container = Workspace(runtime, image, scratch, environ)
         described, plan = _install(container, wanted, image, show_timed)
         show_timed("compiling")
         finished = _finish(container, described, plan)
@@ -94,8 +94,8 @@ def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
 
 
 def _install(
-    container: Container, wanted: Wanted, image: str, show: Show
-) -> tuple[dict[str, Any], Plan]:
+    container: Workspace, wanted: Wanted, image: str, show: Show
+) -> tuple[dict[str, Any], Resolution]:
     """Install what the image lacks below scratch/tree, as it will lie over the image's root; return
     what the image has, and what was installed.
     """
@@ -135,7 +135,7 @@ def _arrange(prefix: Path, tree: Path, paths: Mapping[str, str]) -> None:
     shutil.copytree(prefix, tree / paths["data"].lstrip("/"), symlinks=True, dirs_exist_ok=True)
 
 
-def _finish(container: Container, described: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+def _finish(container: Workspace, described: Mapping[str, Any], plan: Resolution) -> dict[str, Any]:
     """Compile; return the packages, and the files of the image to hide. Raises JaxsifError for
     those that must stay.
     """

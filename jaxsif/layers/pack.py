@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jaxsif import process
 from jaxsif.errors import HostError
-from jaxsif.layers.container import no_space, run, tail
+from jaxsif.layers.workspace import no_space, run, tail
 from jaxsif.runtime import Runtime
 
 # As the cpu image: small blocks start faster.

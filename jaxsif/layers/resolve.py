@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.layers.container import SEEN_AS, Container, tail
+from jaxsif.layers.workspace import SEEN_AS, Workspace, tail
 
 _ADDED = re.compile(r"^ \+ ([\w.-]+)((?:==| @ )\S+)(?: \(from (\S+)\))?$", re.MULTILINE)
 _REMOVED = re.compile(r"^ - ([\w.-]+)(?:==| @ )\S+", re.MULTILINE)
@@ -21,14 +21,14 @@ _NO_NETWORK = re.compile(
 _PIN = re.compile(r"(?<![\w.-])([\w.-]+)==([^\s,]*[^\s,.])")
 
 
-class Plan(NamedTuple):
+class Resolution(NamedTuple):
     """What uv would do in the image."""
 
     install: dict[str, str]  # package -> the requirement of just this version of it
     replaced: tuple[str, ...]  # packages of the image that would go
 
 
-def parse_plan(lines: Sequence[str]) -> Plan:
+def parse_plan(lines: Sequence[str]) -> Resolution:
     """Return the plan that `uv pip install --dry-run` prints; raises HostError for one that cannot
     be read.
 
@@ -42,10 +42,12 @@ def parse_plan(lines: Sequence[str]) -> Plan:
     summary = _SUMMARY.search(text)
     if not summary or len(install) != int(summary[1] or 0):
         raise HostError("cannot read what uv said:", "uv", "use another version of uv", tail(lines))
-    return Plan(install, tuple(_REMOVED.findall(text)))
+    return Resolution(install, tuple(_REMOVED.findall(text)))
 
 
-def resolve(container: Container, image: dict[str, Any], allow_replace: Sequence[str]) -> Plan:
+def resolve(
+    container: Workspace, image: dict[str, Any], allow_replace: Sequence[str]
+) -> Resolution:
     """Return the packages to install for requirements.txt; raises JaxsifError where they do not go
     with the image's.
     """

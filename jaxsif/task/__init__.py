@@ -34,9 +34,9 @@ def install(environ: MutableMapping[str, str]) -> None:
         coordinator,
         devices,
         failure,
+        lean_import,
         preemption,
         shm,
-        startup,
     )
 
     emit = failure.reporter(environ)
@@ -45,7 +45,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         coordinator.prepare(environ, emit)
     except contract.MisfitError as misfit:
         failure.refuse(environ, misfit)
-    startup.install(environ)
+    lean_import.install(environ)
     arguments.install(environ)
     preemption.install(environ)
     failure.install(environ, emit)

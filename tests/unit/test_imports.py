@@ -32,7 +32,7 @@ FAST = (
     "settings.variables",
     *("images.sif", "images.file", "container.environment", "container.compilecache", "container.libraries"),
     *("container.elf", "layers.store", "diagnose.symptoms", "diagnose.barriers", "diagnose.reports"),
-    *("diagnose.places", "diagnose.facts", "diagnose.culprit", "diagnose.notes", "diagnose.mpirun_output"),
+    *("diagnose.places", "diagnose.facts", "diagnose.culprit", "diagnose.remarks", "diagnose.mpirun_output"),
     *("layout.layout", "layout.planner", "layout.checks", "layout.gpu_bind", "layout.topology"),
     *("plan.plan", "plan.host", "plan.host_list", "plan.launcher", "plan.container", "plan.step", "plan.coordinator"),
     *("plan.command", "plan.notes", "plan.map", "launch.look", "launch.container", "launch.pipeline", "launch.ports"),

@@ -12,7 +12,7 @@ from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.bench.program import read_records
+from jaxsif.bench.execute import read_records
 from jaxsif.diagnose.mpirun_output import Output
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.launch.launchers.local import _Labeller

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from jaxsif.bench.bandwidth import OPERATIONS, add_bandwidths, bus_factor
 from jaxsif.bench.compare import compare, render_comparison
+from jaxsif.bench.execute import read_records
 from jaxsif.bench.inside.rings import find_rounds
 from jaxsif.bench.kinds import BYTES, COUNT, FLOPS, KEY, KINDS, NUMBER, RATE, SECONDS, SHARE
 from jaxsif.bench.links import find_slow_nodes, render_blame
-from jaxsif.bench.program import read_records
 from jaxsif.bench.results import Results, read_results, recording
 from jaxsif.bench.units import parse_bytes, parse_sizes, render_row, render_value
 from jaxsif.errors import JaxsifError

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from jaxsif.diagnose.barriers import Barrier
 from jaxsif.diagnose.culprit import find_failure, signal_name
 from jaxsif.diagnose.facts import End
-from jaxsif.diagnose.notes import describe_alone, describe_cache
 from jaxsif.diagnose.places import describe_places
+from jaxsif.diagnose.remarks import describe_alone, describe_cache
 from jaxsif.diagnose.reports import Report, ReportFilter, find_step
 
 NONCES = START, PROGRAM = "2c3d", "4e5f"

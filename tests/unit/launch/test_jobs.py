@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.launch.jobs import Ended, check_slurm, keep_script, parse_ends, submit, wait_job
+from jaxsif.launch.jobs import EndedJob, check_slurm, keep_script, parse_ends, submit, wait_job
 
 
 @pytest.fixture(autouse=True)
@@ -130,21 +130,21 @@ def record(job: str, state: str, code: str) -> str:
     [
         ("", []),
         (record("7", "PENDING", "0:0"), None),
-        (record("7", "COMPLETED", "0:0"), [Ended("7", "COMPLETED", 0)]),
-        (record("7", "FAILED", "3:0"), [Ended("7", "FAILED", 3)]),
-        (record("7", "FAILED", "0:9"), [Ended("7", "FAILED", 137)]),
-        (record("7", "TIMEOUT", "0:15"), [Ended("7", "TIMEOUT", 143)]),
-        (record("7", "CANCELLED", "0:0"), [Ended("7", "CANCELLED", 1)]),
+        (record("7", "COMPLETED", "0:0"), [EndedJob("7", "COMPLETED", 0)]),
+        (record("7", "FAILED", "3:0"), [EndedJob("7", "FAILED", 3)]),
+        (record("7", "FAILED", "0:9"), [EndedJob("7", "FAILED", 137)]),
+        (record("7", "TIMEOUT", "0:15"), [EndedJob("7", "TIMEOUT", 143)]),
+        (record("7", "CANCELLED", "0:0"), [EndedJob("7", "CANCELLED", 1)]),
         (record("7 ArrayJobId=7 ArrayTaskId=2-9", "PENDING", "0:0") + record("8", "COMPLETED", "0:0"), None),
         (
             record("9 ArrayJobId=7 ArrayTaskId=2", "FAILED", "1:0")
             + record("8 ArrayJobId=7 ArrayTaskId=1", "COMPLETED", "0:0"),
-            [Ended("7_1", "COMPLETED", 0), Ended("7_2", "FAILED", 1)],
+            [EndedJob("7_1", "COMPLETED", 0), EndedJob("7_2", "FAILED", 1)],
         ),
     ],
     ids=["none", "waits", "good", "bad", "killed", "time over", "cancelled", "half an array", "array"],
 )
-def test_parse_ends(records: str, expected: list[Ended] | None) -> None:
+def test_parse_ends(records: str, expected: list[EndedJob] | None) -> None:
     ended, going_on = parse_ends(records)
     assert (None if going_on else ended) == expected
 
@@ -159,7 +159,7 @@ def test_a_job_of_an_array_that_slurm_forgets_while_others_go_on_counts(monkeypa
     answers = (subprocess.CompletedProcess((), 0, look, "") for look in looks)
     monkeypatch.setattr("jaxsif.process.captured", lambda _argv, _environ: next(answers))
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
-    assert wait_job("7", {}) == [Ended("7_1", "FAILED", 3), Ended("7_2", "COMPLETED", 0)]
+    assert wait_job("7", {}) == [EndedJob("7_1", "FAILED", 3), EndedJob("7_2", "COMPLETED", 0)]
 
 
 def test_a_job_from_within_a_job_takes_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

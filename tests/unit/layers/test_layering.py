@@ -10,7 +10,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.layers import inside
 from jaxsif.layers.make import _arrange
 from jaxsif.layers.requirements import read_requirements, write_requirements
-from jaxsif.layers.resolve import Plan, explain, parse_plan
+from jaxsif.layers.resolve import Resolution, explain, parse_plan
 
 DRY_RUN = """\
 Using Python 3.13.5 environment at: /opt/jax
@@ -27,7 +27,7 @@ Would install 4 packages
 
 
 def test_plan_of_uv() -> None:
-    assert parse_plan(DRY_RUN.splitlines()) == Plan(
+    assert parse_plan(DRY_RUN.splitlines()) == Resolution(
         {
             "absl-py": "absl-py==2.5.1",
             "numpy": "numpy==2.4.0",
@@ -36,7 +36,7 @@ def test_plan_of_uv() -> None:
         },
         ("numpy",),
     )
-    assert parse_plan(["Checked 2 packages in 12ms", "Would make no changes"]) == Plan({}, ())
+    assert parse_plan(["Checked 2 packages in 12ms", "Would make no changes"]) == Resolution({}, ())
 
 
 @pytest.mark.parametrize("text", ["", "something else", DRY_RUN.replace(" + absl-py==2.5.1", " + absl-py 2.5.1")])

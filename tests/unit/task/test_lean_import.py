@@ -11,7 +11,7 @@ import pytest
 
 import jaxsif
 from jaxsif.diagnose.reports import Report, ReportFilter
-from jaxsif.task import startup
+from jaxsif.task import lean_import
 
 TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
 pytestmark = pytest.mark.starts_processes
@@ -128,5 +128,5 @@ def test_threads_of_numpy_sleep_soon_unless_the_user_says_so(
 ) -> None:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     environ = dict(before)
-    startup.install(environ)
+    lean_import.install(environ)
     assert environ == {"OPENBLAS_THREAD_TIMEOUT": after}

@@ -22,7 +22,7 @@ SEEN_AS = BUILD_FOLDER  # where commands in the container see the scratch folder
 _NO_SPACE = re.compile("No space left on device|Disk quota exceeded")
 
 
-class Container:
+class Workspace:
     """The image, with a scratch folder to write in; nothing else of the host reaches it but
     settings of its network.
     """
