@@ -167,6 +167,7 @@ def test_the_launcher_is_measured(cluster: Cluster) -> None:
     assert float(ratio[1]) >= 1 if done.returncode else float(ratio[1]) <= 1
 
 
+@pytest.mark.timeout(1800)
 def test_builds_are_measured(work: Path) -> None:
     clone = work / "clone"
     subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], check=True)

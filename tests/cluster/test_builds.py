@@ -39,6 +39,7 @@ def add_to_post(source: Path, before: str, line: str) -> None:
     definition.write_text(text.replace(before, f"    {line}\n{before}"))
 
 
+@pytest.mark.timeout(1800)
 def test_two_clones_make_the_same_bytes(cluster: Cluster, work: Path) -> None:
     """Each in its own folder, with its own base system and wheels, under another umask, and then with all cached."""
     images = []

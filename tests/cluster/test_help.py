@@ -149,6 +149,7 @@ def on_this_machine(script: str, folder: Path = REPOSITORY) -> str:
     return done.stdout
 
 
+@pytest.mark.timeout(1800)
 def test_the_default_image_is_built() -> None:
     """That of `make image`: CUDA, with NCCL and all that JAX loads of it, checked by the build."""
     on_this_machine("jaxsif image build")

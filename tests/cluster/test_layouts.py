@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from harness import Cluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/layouts.md"
@@ -201,6 +202,7 @@ def row(ran: Ran) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+@pytest.mark.timeout(1800)
 def test_each_process_has_what_the_map_says(
     cluster: Cluster, folder: str, compare: Callable[[Path, str], None]
 ) -> None:
