@@ -128,9 +128,9 @@ def _find_roots(verified: str) -> set[str]:
     All objects of all groups were verified; that of the only partition is the root file system, see
     find_root.
     """
-    signers = json.loads(verified)["SignerKeys"] or []
+    signers = [entry["Signer"] for entry in json.loads(verified)["SignerKeys"] or []]
     return {
-        str(signer.get("Fingerprint")).lower()
+        signer["Fingerprint"].lower()
         for signer in signers
         if signer["Partition"] == "FS" and signer["DataCheck"]
     }

@@ -69,9 +69,9 @@ def prepare(
     warn_of_secrets(settings.values, show)
     host = look(allocation, environ)
     launcher = load_launcher(choose_launcher(settings.asked.launcher, host.srun, allocation))
+    host = launcher.look(settings.asked, host)
     if launcher.spans_nodes and host.runtime is None:
         raise no_runtime()
-    host = launcher.look(settings.asked, host)
     container = find_container(settings, launcher, host, show)
     if not any(word.startswith(("--chdir", "-D")) for word in settings.asked.srun_args):
         check_program(settings.asked.command)
