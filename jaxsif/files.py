@@ -18,19 +18,19 @@ def write_files(contents: Mapping[str, bytes], mode: int = 0o666) -> None:
     Make their folders where they are missing; who may read a file may enter its folder. Raise
     OSError, which names the file that cannot be written.
     """
-    partials = {path: _name_beside(path) for path in contents}
+    partials: dict[str, str] = {}
     try:
-        for path, partial in partials.items():
+        for path, content in contents.items():
             folder = os.path.dirname(path) or os.curdir
             os.makedirs(folder, mode | (mode & 0o444) >> 2, exist_ok=True)
-            _write_new(partial, contents[path], mode)
+            partials[path] = _write_beside(path, content, mode)
         for path, partial in partials.items():
             os.replace(partial, path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
     finally:
         for partial in partials.values():
-            _remove(partial)
+            _remove(partial)  # where it was not renamed
 
 
 def write_file(path: str, content: bytes, mode: int = 0o666) -> None:
@@ -43,27 +43,30 @@ def create_file(path: str, content: bytes, mode: int = 0o666) -> None:
 
     Raise FileExistsError where something has this name, also when it came meanwhile; and OSError.
     """
-    partial = _name_beside(path)
+    partial = _write_beside(path, content, mode)
     try:
-        _write_new(partial, content, mode)
         os.link(partial, path)  # a rename would replace what somebody else has written there
     finally:
         _remove(partial)
 
 
-def _name_beside(path: str) -> str:
-    """Return a hidden name in the same folder, which nobody can foresee."""
+def _write_beside(path: str, content: bytes, mode: int) -> str:
+    """Write a new file in the same folder, under a hidden name that nobody can foresee.
+
+    Return its path. Raise OSError, also where something has that name, and leave that alone.
+    """
     folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
-
-
-def _write_new(path: str, content: bytes, mode: int) -> None:
-    """Write a file that is not there yet; raise OSError, also for a link in its place."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)  # some disks of a network tell only now that they are full
+    partial = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)  # some disks of a network tell only now that they are full
+    except BaseException:
+        _remove(partial)
+        raise
+    return partial
 
 
 def _remove(partial: str) -> None:

@@ -72,7 +72,7 @@ def positive(text: str) -> float:
 class Bench:
     """A benchmark that is under way."""
 
-    container: Container | None  # of the last run; its image draws the plots
+    container: Container | None = None  # of the last run; its image draws the plots
 
     def __init__(
         self, results: Results, said: Mapping[str, Any], environ: Mapping[str, str]

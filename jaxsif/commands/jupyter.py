@@ -74,4 +74,5 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if by_slurm and allocation and not allocation.in_step:
         others = prepared.settings.asked.srun_args
         prepared = prepared.ask(srun_args=("--overlap", *others))  # with the job's other steps
-    return pipeline.run_plan(pipeline.make_plan(prepared), run.note)
+    # The server tells itself where it is, and Ctrl-C is its usual end.
+    return pipeline.run_plan(pipeline.make_plan(prepared), show=lambda _line: None)

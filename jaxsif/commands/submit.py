@@ -153,6 +153,8 @@ def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -
         run.note(line)
     note_missing_gpus(plan, [word for line in job.sbatch_args for word in line], run.note)
     pairs = prepared.settings.value("env") or ()
+    flavour = read_labels(container.image).get("io.jaxsif.flavour")
+    foreign = judge_image(flavour, plan.layout)
     checksum = ""
     if container.allowed:
         state = container.allowed.state
@@ -162,7 +164,7 @@ def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -
             plan,
             container,
             job,
-            judge_image(read_labels(container.image).get("io.jaxsif.flavour"), plan.layout),
+            foreign,
             tuple(pair for pair in pairs if "=" not in pair),
             checksum,
         )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.files import create_file
 from jaxsif.foreign import open_file
 from jaxsif.job.allocation import outside_of_job
 from jaxsif.process import find_executable
@@ -78,32 +79,20 @@ def _is_there(path: str, data: bytes) -> bool:
 
 
 def _write(path: str, data: bytes) -> bool:
-    """False when another text is there, or has come there meanwhile."""
+    """Write a script for this user alone: the values of --env stand in it, and some are secrets.
+
+    False where another text is there, or has come there meanwhile.
+    """
     if os.path.lexists(path):
         return _is_there(path, data)
-    folder = os.path.dirname(path)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
-    new = os.path.join(folder, f".{os.path.basename(path)}.{os.urandom(8).hex()}.new")
-    with open(new, "wb", opener=_open_private) as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())  # some disks of a network tell only now that they are full
-            # Whole, and never over what somebody else has written there, as a rename would be.
-            os.link(new, path)
-        except FileExistsError:
-            return _is_there(path, data)
-        finally:
-            os.unlink(new)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    try:
+        create_file(path, data, 0o600)
+    except FileExistsError:
+        if not os.path.lexists(path):
+            raise  # somebody guessed the hidden name of the new file
+        return _is_there(path, data)
     return True
-
-
-def _open_private(path: str, flags: int) -> int:
-    """For this user alone: the values of --env stand in a script, and some are secrets. Never what
-    is there already.
-    """
-    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
 
 def check_slurm(program: str, environ: Mapping[str, str]) -> None:

@@ -20,6 +20,7 @@ from jaxsif.launch.ports import draw_coordinator, draw_name, plans_on_other_port
 from jaxsif.launch.program import check_program
 from jaxsif.launch.run import diagnose, run_step
 from jaxsif.plan.container import Container
+from jaxsif.plan.coordinator import Coordinator
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher, choose_launcher
 from jaxsif.plan.plan import Plan, build
@@ -36,6 +37,7 @@ class Prepared(NamedTuple):
     settings: Settings
     launcher: Launcher
     host: Host
+    coordinator: Coordinator
     container: Container | None
 
     def require_container(self) -> Container:
@@ -72,10 +74,11 @@ def prepare(
     host = launcher.look(settings.asked, host)
     if launcher.spans_nodes and host.runtime is None:
         raise no_runtime()
-    container = find_container(settings, launcher, host, show)
+    coordinator = draw_coordinator(settings.asked, launcher)
     if not any(word.startswith(("--chdir", "-D")) for word in settings.asked.srun_args):
         check_program(settings.asked.command)
-    return Prepared(settings, launcher, host, container)
+    container = find_container(settings, launcher, host, show)
+    return Prepared(settings, launcher, host, coordinator, container)
 
 
 def stage_image(prepared: Prepared, show: Show, dry_run: bool = False) -> Prepared:
@@ -103,10 +106,9 @@ def make_plan(prepared: Prepared, has_reader: bool = True) -> Plan:
 
     The tasks report how they end unless there is nobody to read it.
     """
-    asked, launcher = prepared.settings.asked, prepared.launcher
+    settings, launcher, host, coordinator, container = prepared
     nonces = (draw_name(), draw_name()) if has_reader else ()
-    coordinator = draw_coordinator(asked, launcher)
-    return build(asked, launcher, prepared.host, prepared.container, coordinator, nonces)
+    return build(settings.asked, launcher, host, container, coordinator, nonces)
 
 
 def run_plan(plan: Plan, show: Show, verbose: bool = False, stdout: Reader | None = None) -> int:

@@ -186,19 +186,13 @@ def name_file(name: str, path: str) -> str:
 
 
 def find_layers(
-    names: Sequence[str], source: str, image: str | None, environ: Mapping[str, str]
+    names: Sequence[str], source: str, image: str, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Return the files to mount over `image`, in order; raises JaxsifError for what does not fit it
     or one another.
     """
     if not names:
         return ()
-    if image is None:
-        raise HostError(
-            "layers need a container runtime, and there is none here",
-            source,
-            "load Apptainer's module",
-        )
     layers = [read_layer(name, environ, source) for name in dict.fromkeys(names)]
     for layer in layers:
         update = f"jaxsif layer update --image {image} {layer.name}"

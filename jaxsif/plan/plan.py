@@ -106,9 +106,8 @@ def build(
 
 def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
     """Return the same plan with another coordinator."""
-    container = {**plan.environment.container, **coordinator.variables}
-    environment = plan.environment._replace(container=container)
-    return plan._replace(coordinator=coordinator, environment=environment)
+    moved = plan._replace(coordinator=coordinator)
+    return moved._replace(environment=_settle(moved))
 
 
 def given_variables(plan: Plan) -> dict[str, str]:

@@ -14,7 +14,7 @@ class RunOptions(NamedTuple):
     """What the command line asks for; None where it says nothing."""
 
     command: tuple[str, ...]  # the program and its arguments
-    launcher: str | None = None  # of launchers.LAUNCHERS
+    launcher: str | None = None  # a file of jaxsif/launch/launchers
     nodes: int | None = None
     ntasks: int | None = None
     ntasks_per_node: int | None = None
@@ -42,7 +42,9 @@ class RunOptions(NamedTuple):
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
     hosts: str | None = None  # NAME:SLOTS,... for mpirun
     hostfile: str | None = None  # a file of them
-    cleanenv: bool = False  # pass on what the table of environment.py names, and nothing else
+    cleanenv: bool = (
+        False  # pass on what the table of container/environment.py names, and nothing else
+    )
     # What set each option, by its key; for errors.
     sources: Mapping[str, str] = MappingProxyType({})
 

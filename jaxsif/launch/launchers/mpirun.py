@@ -35,9 +35,9 @@ def _look(asked: RunOptions, host: Host) -> Host:
         source = asked.source("launcher")
         raise HostError("mpirun is not on the PATH", source, "load Open MPI's module")
     return host._replace(
+        host_list=_find_hosts(asked, host),
         gpus=count_gpus(host.environ),
         job_gpus=ask_for_gpus(asked, host.allocation),
-        host_list=_find_hosts(asked, host),
     )
 
 

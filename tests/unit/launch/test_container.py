@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hosts import CONTAINER, LOGIN_NODE
+from hosts import CONTAINER, LAPTOP, LOGIN_NODE
 from siffile import sha256, write_image
 
 from jaxsif.container.allowed import Allowed
 from jaxsif.errors import HostError
 from jaxsif.images.file import find_state
 from jaxsif.launch import container as containers
+from jaxsif.launch.launchers import load_launcher
 from jaxsif.settings.config import Config, Setting, staff_files
 from jaxsif.settings.read import Settings
 from jaxsif.settings.request import RunOptions
@@ -50,3 +51,10 @@ def test_under_a_policy_libraries_are_compared_with_the_image_that_was_allowed(
     settings = Settings(config, {}, RunOptions(("true",)))
     with pytest.raises(HostError, match="the image changed while the policy looked at it"):
         containers._add_fabric(container, Setting("own", "--fabric"), settings, LOGIN_NODE, print)
+
+
+def test_layers_need_a_runtime() -> None:
+    settings = Settings(Config({}, ()), {"layers": Setting(["a"], "--layer")}, RunOptions(("true",)))
+    with pytest.raises(HostError, match="layers need a container runtime") as caught:
+        containers.find_container(settings, load_launcher("local"), LAPTOP, print)
+    assert caught.value.where == "--layer"

@@ -110,7 +110,7 @@ def test_a_fifo_of_our_own_is_named() -> None:
 def test_nobody_can_make_the_new_file_before_us(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where somebody guesses its name."""
     monkeypatch.setattr("os.urandom", bytes)
-    planted = Path(f".job.sh.{bytes(8).hex()}.new")
+    planted = Path(f".job.sh.{bytes(8).hex()}")
     Path("target").write_text("")
     if kind == "link":
         planted.symlink_to("target")

@@ -290,8 +290,3 @@ def test_bad_name(environ: dict[str, str], image: str, name: str) -> None:
     with pytest.raises(JaxsifError, match="not a name of a layer") as caught:
         find_layers([name], "--layer", image, environ)
     assert (caught.value.where, caught.value.hint[:4]) == ("--layer", "use ")
-
-
-def test_without_a_runtime(environ: dict[str, str]) -> None:
-    with pytest.raises(JaxsifError, match="layers need a container runtime"):
-        find_layers(["a"], "--layer", None, environ)

@@ -10,7 +10,7 @@ from jaxsif.job.allocation import Allocation
 from jaxsif.plan.container import Container, Staged
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import LOCAL, SRUN, choose_launcher
-from jaxsif.plan.plan import Plan
+from jaxsif.plan.plan import Plan, move_to_port
 from jaxsif.settings.request import RunOptions
 
 JOB = Allocation("4711", 2, None, None, 4)
@@ -302,3 +302,12 @@ def test_what_starts_the_container(container: Container, options: dict[str, obje
     """A staged image is looked at, also where each task has a container of its own."""
     found = [word.rpartition("/")[2] for word in plan_of(LOGIN_NODE, JOB, container, **options).argv]
     assert [word for word in found if word in ("share.py", "--alone", "--staged", "apptainer")] == words
+
+
+def test_on_another_port_what_the_user_set_stays() -> None:
+    asked = PROGRAM._replace(init_timeout=100, env=(("JAXSIF_INIT_TIMEOUT", "600"),))
+    plan = plan_for(asked)
+    moved = move_to_port(plan, plan.coordinator._replace(port=61999))
+    assert moved.environment.container["JAXSIF_COORDINATOR_PORT"] == "61999"
+    assert moved.environment.container["JAXSIF_INIT_TIMEOUT"] == "600"
+    assert {**moved.variables, "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234"} == plan.variables
