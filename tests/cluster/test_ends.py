@@ -9,8 +9,6 @@ import time
 import pytest
 from harness import PROGRAMS, Cluster, jaxsif_run
 
-pytestmark = pytest.mark.core
-
 OPTIONS = ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2", "--srun-args=--nodelist=node[1-2]")
 # Ignores what asks it to end, so that only SIGKILL ends it.
 STUBBORN = ("sh", "-c", "trap '' TERM INT; echo computes; sleep 1234; sleep 1234")
@@ -161,3 +159,28 @@ def test_an_image_that_is_written_to_under_a_run_is_named(cluster: Cluster, fold
     _, err = launcher.communicate(timeout=20)
     assert launcher.returncode not in (0, 125)
     assert f"{folder}/mine.sif, which was written to during the run\n  try:  copy a new image beside" in err
+
+
+LATE = """\
+import os, sys, time
+def load():
+    time.sleep(600)
+if os.environ["SLURM_PROCID"] == sys.argv[1]:
+    load()
+import jax
+jax.distributed.initialize()
+"""
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_process_that_does_not_come_is_named(cluster: Cluster, folder: str, late: int) -> None:
+    """JAX ends those that wait for it, and speaks of none; with the lines where it was and where they were."""
+    cluster.write(f"{folder}/late.py", LATE)
+    run = jaxsif_run(*OPTIONS, "--init-timeout=5", "--", "python", "late.py", str(late))
+    done = cluster.run(f"cd {folder} && {run}")
+    assert done.returncode == 134
+    what = (
+        rf"task {late} on node{1 + late // 2} did not come, and task \d on node\d has waited in vain at \S*/late.py:7"
+    )
+    where = rf"  from: \S*/late.py:3, where task {late} on node\d was"
+    assert re.search(rf"^jaxsif: error: {what}\n{where}$", done.stderr, re.MULTILINE), done.stderr

@@ -80,32 +80,6 @@ def test_exit_handlers_run_after_a_failure_too(cluster: Cluster, folder: str) ->
     assert time.monotonic() - begin < 60
 
 
-LATE = """\
-import os, sys, time
-def load():
-    time.sleep(600)
-if os.environ["SLURM_PROCID"] == sys.argv[1]:
-    load()
-import jax
-jax.distributed.initialize()
-"""
-
-
-@pytest.mark.parametrize("late", [0, 2])
-def test_a_process_that_does_not_come_is_named(cluster: Cluster, folder: str, late: int) -> None:
-    """JAX ends those that wait for it, and speaks of none; with the lines where it was and where they were."""
-    cluster.write(f"{folder}/late.py", LATE)
-    options = ["--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2", "--srun-args=--nodelist=node[1-2]"]
-    run = jaxsif_run(*options, "--init-timeout=5", "--", "python", "late.py", str(late))
-    done = cluster.run(f"cd {folder} && {run}")
-    assert done.returncode == 134
-    what = (
-        rf"task {late} on node{1 + late // 2} did not come, and task \d on node\d has waited in vain at \S*/late.py:7"
-    )
-    where = rf"  from: \S*/late.py:3, where task {late} on node\d was"
-    assert re.search(rf"^jaxsif: error: {what}\n{where}$", done.stderr, re.MULTILINE), done.stderr
-
-
 def test_a_package_that_the_image_lacks(cluster: Cluster, folder: str) -> None:
     """The package has another name than the module; a module of the program's own is no package."""
     cluster.check(f"cd {folder} && mkdir lib && touch lib/mine.py && echo 'import mine' >own.py")
