@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.files import write_file
 from jaxsif.foreign import find, parse_json, read_text
 from jaxsif.launch.packages import find_packages
 from jaxsif.plan.container import Container
@@ -48,10 +48,7 @@ def find_kernel(name: str, environ: Mapping[str, str]) -> Path:
 
 def install_kernel(path: Path, text: str) -> None:
     """Write the specification of a kernel where Jupyter finds it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".kernel.json.{os.getpid()}.new")
-    new.write_text(text)
-    new.replace(path)
+    write_file(str(path), text.encode())
 
 
 def _is_ours(path: Path) -> bool:

@@ -17,42 +17,40 @@ def render_map(plan: Plan, near: Sequence[Near] | None) -> str:
     `near` has the neighbours of each GPU where this host is a node of the step, else it is None.
     """
     layout = plan.layout
+    distribution = plan.distribution.split(":")[0].split("=")[0]  # 'cyclic' of 'cyclic:block'
+    cpus = plan.cpus_per_task
     rows: list[tuple[str, ...]] = [_HEAD]
     first = node = 0
     for group in layout.groups:
         names = plan.launcher.name_nodes(plan, node, group.nodes)
-        rows += _rows(plan, group, names, first, near or ())
+        for local in range(group.tasks or 1):
+            ids = layout.device_ids(group, local)
+            name = "" if local else names
+            processes = _processes(first + local, group, distribution, len(layout.groups))
+            cells = (_gpus(ids), _cpus(cpus, group), _nics(ids, near or ()))
+            rows.append((name, str(local), processes, *cells))
         node += group.nodes or 1
         first += (group.nodes or 1) * (group.tasks or 1)
     if near is None:
         rows = [row[:-1] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    cells = ([cell.ljust(width) for cell, width in zip(row, widths)] for row in rows)
-    lines = ["  ".join(row).rstrip() for row in cells]
+    lines = [_render_row(row, widths) for row in rows]
     title = f"{_known(layout.ntasks)} process(es) on {_known(layout.nodes)} node(s)"
-    return "\n".join([title, "", *lines, "", *_reasons(plan, near)])
+    return "\n".join([title, "", *lines, "", *_reasons(plan, cpus, near)])
+
+
+def _render_row(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
 
 
 def _known(value: int | None) -> str:
     return "?" if value is None else str(value)
 
 
-def _rows(
-    plan: Plan, group: Group, names: str, first: int, near: Sequence[Near]
-) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of equal nodes, one for each task of a node."""
-    for local in range(group.tasks or 1):
-        ids = plan.layout.device_ids(group, local)
-        name = "" if local else names
-        processes = _processes(first + local, group, plan)
-        yield (name, str(local), processes, _gpus(ids), _cpus(plan, group), _nics(ids, near))
-
-
-def _processes(process: int, group: Group, plan: Plan) -> str:
+def _processes(process: int, group: Group, distribution: str, groups: int) -> str:
     """Return the numbers of the same task on each node: '0', '0, 4', '0, 4 … 28'."""
     nodes, step = group.nodes or 1, group.tasks or 1
-    distribution = plan.distribution.split(":")[0].split("=")[0]  # 'cyclic' of 'cyclic:block'
-    if distribution == "cyclic" and len(plan.layout.groups) == 1:
+    if distribution == "cyclic" and groups == 1:
         process, step = process * nodes, 1  # dealt out like cards
     elif distribution not in ("", "block", "arbitrary") and nodes > 1:
         return "?"
@@ -69,9 +67,9 @@ def _gpus(ids: tuple[int, ...] | None) -> str:
     return ",".join(map(str, ids)) or "-"
 
 
-def _cpus(plan: Plan, group: Group) -> str:
-    if plan.cpus_per_task:
-        return str(plan.cpus_per_task)
+def _cpus(each: int | None, group: Group) -> str:
+    if each:
+        return str(each)
     if group.cpus is None:
         return "?"
     return str(group.cpus) if (group.tasks or 1) == 1 else f"{group.cpus} shared"
@@ -84,8 +82,8 @@ def _nics(ids: tuple[int, ...] | None, near: Sequence[Near]) -> str:
     return ",".join(dict.fromkeys(nic for nics in known for nic in nics)) or "?"
 
 
-def _reasons(plan: Plan, near: Sequence[Near] | None) -> Iterator[str]:
-    layout, each = plan.layout, plan.cpus_per_task
+def _reasons(plan: Plan, each: int | None, near: Sequence[Near] | None) -> Iterator[str]:
+    layout = plan.layout
     placed = "; placed by name, since srun goes by CPUs" if layout.placed else ""
     yield f"tasks: {layout.why}{placed}"
     yield f"GPUs: {_explain_gpus(plan)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 from typing import NoReturn
 
 import hypothesis
@@ -36,3 +37,10 @@ def no_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
     for name in _STARTS:
         monkeypatch.setattr(os, name, refuse)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -42,13 +42,6 @@ def test_interrupted_while_starting(start: Callable[[], object], monkeypatch: py
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     ("name", "path", "found"),
     [

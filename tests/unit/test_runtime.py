@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from caught import error_of
 from executables import executable
 
 from jaxsif.errors import HostError, JaxsifError
@@ -77,17 +78,6 @@ def test_env_to_pass_on_that_is_not_set() -> None:
         "  from: --env\n"
         "  try:  export WANDB_MODE, or --env WANDB_MODE=VALUE"
     )
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def error_of(caught: pytest.ExceptionInfo[JaxsifError]) -> tuple[int, str]:
-    return caught.value.exit_code, caught.value.render()
 
 
 def test_runtime_prefers_apptainer(folder: Path) -> None:

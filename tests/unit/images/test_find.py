@@ -5,22 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from caught import error_of
 from siffile import write_image
 
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError
 from jaxsif.images.find import Image, find_image
 from jaxsif.settings.config import Setting
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def error_of(caught: pytest.ExceptionInfo[JaxsifError]) -> tuple[int, str]:
-    return caught.value.exit_code, caught.value.render()
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from caught import error_of
 from executables import executable
 from siffile import write_image
 
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.pipeline import Prepared, prepare
 from jaxsif.runtime import Runtime
@@ -19,17 +20,6 @@ JOB = Allocation("4711", 2, None, None, None)
 
 def look_at(environ: Mapping[str, str], allocation: Allocation | None = None, **said: object) -> Prepared:
     return prepare({**said, "compile_cache": False}, ("hostname",), allocation, environ, print)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def error_of(caught: pytest.ExceptionInfo[JaxsifError]) -> tuple[int, str]:
-    return caught.value.exit_code, caught.value.render()
 
 
 def test_probe_on_a_login_node(folder: Path) -> None:

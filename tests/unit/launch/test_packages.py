@@ -13,13 +13,6 @@ from jaxsif.images.file import find_state
 from jaxsif.launch.packages import unchanged_image
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("moment", ["before", "during", "never"])
 def test_an_image_under_a_policy_that_changes_around_a_run_here(folder: Path, moment: str) -> None:
     image = folder / "a.sif"
