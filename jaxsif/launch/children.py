@@ -9,15 +9,18 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from subprocess import TimeoutExpired
 from types import FrameType
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Optional
 
 from jaxsif.errors import HostError
 from jaxsif.process import Running, start_process, start_silent
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
+_HEARD_UNDER_NOHUP = tuple(number for number in _FORWARDED if number != signal.SIGHUP)
 _POLL = 0.1  # seconds between looks at processes whose output is silent
+_POLL_CLOSED = 0.01  # and whose output is closed
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
 # Seconds for srun to end its step after SIGTERM; SIGKILL would leave the step alone.
 _SRUN_PATIENCE = 10.0
@@ -30,7 +33,12 @@ INSIST = ((1.0, signal.SIGTERM), (5.0, signal.SIGKILL))
 INSIST_ONCE = ((5.0, signal.SIGKILL),)
 
 Pass = Callable[[bytes], bytes]  # what to show of a chunk of output; b'' is the end
-Reader = Callable[[], Pass]  # makes, for each child, what is shown of its output
+# Makes, for each child, what is shown of its standard output; None lets the child inherit ours.
+Reader = Callable[[], Optional[Pass]]
+
+
+def inherit() -> None:
+    """As a Reader: every child writes to our own standard output."""
 
 
 class Remote(NamedTuple):
@@ -40,6 +48,9 @@ class Remote(NamedTuple):
 
     end: Callable[[], tuple[str, ...]]  # sends them SIGTERM, and lets them say where they are
     clear: Callable[[], tuple[str, ...]]  # ends them when the child itself was killed
+
+
+NOT_REMOTE = Remote(tuple, tuple)  # all tasks of the child get its signals
 
 
 class Child(NamedTuple):
@@ -52,7 +63,7 @@ class Child(NamedTuple):
     own_group: bool = False  # a session of its own, so that a signal reaches all its descendants
     stdin: bool = True  # whether it inherits our standard input
     insist: tuple[tuple[float, int], ...] = INSIST
-    remote: Remote | None = None
+    remote: Remote = NOT_REMOTE
 
 
 class Ended(NamedTuple):
@@ -80,11 +91,8 @@ def run(
     """
     running = _Run(interrupted)
     # nohup has SIGHUP ignored, for us and for what we start.
-    heard = [
-        number
-        for number in _FORWARDED
-        if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)
-    ]
+    under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    heard = _HEARD_UNDER_NOHUP if under_nohup else _FORWARDED
     previous = {number: signal.signal(number, running.forward) for number in heard}
     try:
         for child in children:
@@ -95,9 +103,25 @@ def run(
         running.end()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    return Ended(
-        running.status, running.signalled if running.signalled in _ENDING else None, running.killed
-    )
+    interruption = running.signalled if running.signalled in _ENDING else None
+    return Ended(running.status, interruption, running.killed)
+
+
+class _Started(NamedTuple):
+    """A child, and its process."""
+
+    process: Running
+    child: Child
+
+    def send(self, number: int) -> None:
+        """Signal the process; where it has a session of its own, all its descendants."""
+        with suppress(ProcessLookupError):  # it ended meanwhile, which is what a signal is for
+            if not self.child.own_group:
+                self.process.send_signal(number)
+            elif number == signal.SIGKILL:
+                _kill_session(self.process.pid)
+            else:  # also after its leader's end: there may be descendants
+                os.killpg(self.process.pid, number)
 
 
 class _Run:
@@ -108,9 +132,9 @@ class _Run:
         self.status = 0
         self.killed = False
         self.signalled: int | None = None
-        self._processes: list[tuple[Running, Child]] = []
+        self._started: list[_Started] = []
+        self._living: list[_Started] = []
         self._selector = selectors.DefaultSelector()
-        self._ended: set[int] = set()
         self._due: list[tuple[float, int]] = []  # when to send which signal
         self._must_ask = False
         self._asking: list[Running] = []  # commands of Remote.end
@@ -118,13 +142,15 @@ class _Run:
 
     def start(self, child: Child) -> None:
         has_stdout = child.stdout is not None
-        started = start_process(child.argv, child.environ, child.stdin, has_stdout, child.own_group)
-        self._processes.append((started, child))
+        process = start_process(child.argv, child.environ, child.stdin, has_stdout, child.own_group)
+        one = _Started(process, child)
+        self._started.append(one)
+        self._living.append(one)
         if self.signalled:  # while it was being started
-            self._pass_on(self.signalled, started, child)
-        self._watch(started.stderr, 2, child.stderr)
+            self._pass_on(self.signalled, one)
+        self._watch(process.stderr, 2, child.stderr)
         if child.stdout:
-            self._watch(started.stdout, 1, child.stdout)
+            self._watch(process.stdout, 1, child.stdout)
 
     def _watch(self, stream: IO[bytes] | None, to: int, show: Pass) -> None:
         assert stream is not None
@@ -132,35 +158,35 @@ class _Run:
 
     def forward(self, number: int, _frame: FrameType | None) -> None:
         """Signal handler: what we are told, all processes are told."""
-        again = self.signalled in _ENDING and number in _ENDING
+        again = self.signalled in _ENDING
         self.signalled = number
-        if again:
-            self._due = [(0, child.insist[-1][1]) for _, child in self._processes[:1]]
-            return
         if number in _ENDING:
+            # Nothing is due while the first process is not there.
+            insist = [one.child.insist for one in self._started[:1]]
+            if again:
+                self._due = [(0, steps[-1][1]) for steps in insist]
+                return
             self._interrupted()
-        if number in _ENDING and self._processes:
             now = time.monotonic()
-            self._due = [
-                (now + after, following) for after, following in self._processes[0][1].insist
-            ]
-        for process, child in self._processes:
-            self._pass_on(number, process, child)
+            self._due = [(now + after, then) for steps in insist for after, then in steps]
+        for one in self._started:
+            self._pass_on(number, one)
 
-    def _pass_on(self, number: int, process: Running, child: Child) -> None:
-        if child.remote and number in _ENDING:
+    def _pass_on(self, number: int, one: _Started) -> None:
+        if number in _ENDING and one.child.remote is not NOT_REMOTE:
             self._must_ask = True  # by a command, which a signal handler must not start
         else:
-            _send(number, process, child)
+            one.send(number)
 
     def _signal(self, number: int) -> None:
-        for process, child in self._processes:
-            _send(number, process, child)
+        for one in self._started:
+            one.send(number)
 
     def wait(self) -> None:
         """Pass output on until all processes have ended and nothing is left to read."""
-        while len(self._ended) < len(self._processes):
-            self._relay(_POLL)
+        while self._living:
+            # When all output is closed, nothing else tells that a process is over.
+            self._relay(_POLL if self._selector.get_map() else _POLL_CLOSED)
             self._reap()
             self._insist()
         while self._relay(0):
@@ -176,23 +202,17 @@ class _Run:
 
     def _ask(self) -> None:
         """Have remote tasks end; where none has started yet, or they cannot be asked, end their
-        child at once.
+        child at once, which ends them in its own way.
         """
-        for process, child in self._processes:
-            command = child.remote.end() if child.remote else ()
-            try:
-                if command:
-                    self._asking.append(start_silent(command, child.environ))
-                    continue
-            except HostError:  # it is not on the PATH: the child ends them, in its own way
-                pass
-            _send(signal.SIGTERM, process, child)
+        for one in self._started:
+            asking = _start_command(one.child.remote.end(), one.child.environ)
+            self._asking += asking
+            if not asking:
+                one.send(signal.SIGTERM)
 
     def _relay(self, timeout: float) -> bool:
         """Pass on what is there to read; False when nothing was."""
-        ready = self._selector.select(timeout) if self._selector.get_map() else []
-        if not ready and timeout and not self._selector.get_map():
-            time.sleep(0.01)  # all output is closed, some process is not over
+        ready = self._selector.select(timeout)
         for key, _ in ready:
             to, show = key.data
             data = os.read(key.fd, 65536)
@@ -202,64 +222,58 @@ class _Run:
         return bool(ready)
 
     def _reap(self) -> None:
-        for index, (process, child) in enumerate(self._processes):
-            if index in self._ended or process.poll() is None:
-                continue
-            self._ended.add(index)
-            status = process.returncode if process.returncode >= 0 else 128 - process.returncode
-            if process.returncode < 0:
-                self._clear(child)
-            if status and not self.status:
-                self.status, self.killed = status, process.returncode < 0
+        """Take the processes that are over from the living."""
+        over = [one for one in self._living if one.process.poll() is not None]
+        for one in over:
+            self._living.remove(one)
+            self._clear(one)
+            code = one.process.returncode
+            if code and not self.status:
+                self.status, self.killed = code if code > 0 else 128 - code, code < 0
                 self._due = [(time.monotonic() + _KILL_AFTER, signal.SIGKILL)]
                 self._signal(signal.SIGTERM)
 
-    def _clear(self, child: Child) -> None:
-        """End what a child has left that could not end it any more."""
-        command = child.remote.clear() if child.remote else ()
-        if command:
-            # It is not on the PATH, and whoever reads the error has to do it.
-            with suppress(HostError):
-                self._clearing.append(start_silent(command, child.environ))
+    def _clear(self, one: _Started) -> None:
+        """End what a child has left that could not end it any more, because a signal ended it.
+
+        Where the command is not on the PATH, whoever reads the error has to do it.
+        """
+        if one.process.wait() < 0:
+            self._clearing += _start_command(one.child.remote.clear(), one.child.environ)
 
     def end(self) -> None:
         """Leave nothing behind, however we got here: after all has ended, or by an exception such
         as a closed pipe.
         """
-        if len(self._ended) < len(self._processes):
+        if self._living:
             self._signal(signal.SIGTERM)
-            patience = max(
-                _KILL_AFTER if child.own_group else _SRUN_PATIENCE for _, child in self._processes
-            )
-            self._await([process for process, _ in self._processes], patience)
+            alone = all(one.child.own_group for one in self._started)
+            patience = _KILL_AFTER if alone else _SRUN_PATIENCE
+            _await([one.process for one in self._living], patience)
         self._signal(signal.SIGKILL)  # descendants that outlived their leaders, too
-        for index, (process, child) in enumerate(self._processes):
-            if process.wait() < 0 and index not in self._ended:
-                self._clear(child)
-        self._await(self._clearing, _CLEAR_PATIENCE)
+        for one in self._living:
+            self._clear(one)
+        _await(self._clearing, _CLEAR_PATIENCE)
         for command in (*self._asking, *self._clearing):
             command.kill()
             command.wait()
-        for key in list(self._selector.get_map().values()):
-            self._selector.unregister(key.fileobj)
         self._selector.close()
 
-    def _await(self, processes: Sequence[Running], patience: float) -> None:
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline and any(process.poll() is None for process in processes):
-            time.sleep(0.05)
+
+def _start_command(argv: tuple[str, ...], environ: Mapping[str, str]) -> list[Running]:
+    """Start a command of Remote; return none where it is empty, or not on the PATH."""
+    if argv:
+        with suppress(HostError):
+            return [start_silent(argv, environ)]
+    return []
 
 
-def _send(number: int, process: Running, child: Child) -> None:
-    try:
-        if child.own_group and number == signal.SIGKILL:
-            _kill_session(process.pid)
-        elif child.own_group:  # also after its leader's end: there may be descendants
-            os.killpg(process.pid, number)
-        elif process.returncode is None:
-            process.send_signal(number)
-    except ProcessLookupError:
-        pass  # it ended meanwhile, which is what a signal is for
+def _await(processes: Sequence[Running], patience: float) -> None:
+    """Wait until all have ended, `patience` seconds at most."""
+    deadline = time.monotonic() + patience
+    for process in processes:
+        with suppress(TimeoutExpired):
+            process.wait(max(deadline - time.monotonic(), 0))
 
 
 def _kill_session(leader: int) -> None:

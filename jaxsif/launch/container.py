@@ -16,6 +16,7 @@ from jaxsif.settings.read import Settings
 from jaxsif.settings.request import TASK
 
 Show = Callable[[str], None]  # tells the user something
+_DEFAULT_FOLDER = Setting(None, "--compile-cache (the default)")  # of the compile cache
 
 
 def find_container(
@@ -152,24 +153,22 @@ def _add_cache(container: Container, settings: Settings, host: Host, show: Show)
 
     Without one, where the user has a cache of his own or wants none.
     """
-    users_own = CACHE in host.environ or CACHE in {
-        **container.variables,
-        **dict(settings.asked.env),
-    }
+    users_own = CACHE in {**host.environ, **container.variables, **dict(settings.asked.env)}
     if users_own or not settings.value("compile-cache") or not os.path.isfile(container.image):
         return container
     from jaxsif.container.compilecache import cache_of, make_private
 
-    folder = settings.values.get("compile-cache-folder")
-    path = cache_of(container.image, folder.value if folder else None, host.environ)
+    folder = settings.values.get("compile-cache-folder", _DEFAULT_FOLDER)
+    is_chosen = folder is not _DEFAULT_FOLDER
+    path = cache_of(container.image, folder.value, host.environ)
     try:
-        make_private(path, folder.source if folder else "--compile-cache (the default)")
+        make_private(path, folder.source)
     except OSError as error:
-        if folder:
+        if is_chosen:
             what = f"cannot make the compile cache {path}: {error.strerror}"
             raise HostError(what, folder.source) from error
         show(f"warning: no compile cache: cannot make {path}: {error.strerror}")
         return container
-    if folder:  # the runtime shows the home folder, and may show no other
+    if is_chosen:  # the runtime shows the home folder, and may show no other
         container = container._replace(binds=(*container.binds, path))
     return container._replace(cache=path)

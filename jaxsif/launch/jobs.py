@@ -43,20 +43,20 @@ def keep_script(text: str, name: str, path: str | None) -> str:
     Return its path.
     """
     data = os.fsencode(text)
-    if path is not None:
-        if not _write(path, data):
-            raise JaxsifError(
-                f"{path} is there already, with another text",
-                "--script",
-                f"rm {path}, or another name",
-            )
-        return path
-    number = 1
-    while True:
-        path = os.path.join(FOLDER, f"{name}.sbatch" if number == 1 else f"{name}-{number}.sbatch")
-        if _write(path, data):
-            return path
+    if path is None:
+        return _keep_under_free_name(data, name)
+    if not _write(path, data):
+        what = f"{path} is there already, with another text"
+        raise JaxsifError(what, "--script", f"rm {path}, or another name")
+    return path
+
+
+def _keep_under_free_name(data: bytes, name: str) -> str:
+    number, path = 1, os.path.join(FOLDER, f"{name}.sbatch")
+    while not _write(path, data):
         number += 1
+        path = os.path.join(FOLDER, f"{name}-{number}.sbatch")
+    return path
 
 
 def _is_there(path: str, data: bytes) -> bool:
@@ -70,7 +70,8 @@ def _is_there(path: str, data: bytes) -> bool:
         if os.lstat(path).st_uid != os.geteuid():
             return False
         with open_file(path, "job script", path) as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid() or file.read(len(data) + 1) != data:
+            found = (os.fstat(file.fileno()).st_uid, file.read(len(data) + 1))
+            if found != (os.geteuid(), data):
                 return False
             os.fchmod(file.fileno(), 0o600)
     except FileNotFoundError:  # a link to nothing, or removed meanwhile
@@ -110,9 +111,8 @@ def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) ->
     done = process.captured(("sbatch", "--parsable", path), outside_of_job(environ))
     said = done.stderr.strip().splitlines()
     if done.returncode:
-        reason = (
-            said[-1].replace("sbatch: error: ", "") if said else f"exit status {done.returncode}"
-        )
+        *_, last = (f"exit status {done.returncode}", *said)
+        reason = last.replace("sbatch: error: ", "")
         raise HostError(
             f"sbatch refused the job: {reason}", path, "correct it, or ask sbatch: man sbatch"
         )
@@ -153,17 +153,15 @@ def parse_ends(records: str) -> tuple[list[EndedJob], bool]:
         records,
         re.MULTILINE,
     )
-    ended = sorted(
-        EndedJob(
-            f"{array}_{index}" if array else job, state, _status(state, int(code), int(number))
-        )
-        for job, array, index, state, code, number in found
-        if state not in _GOING_ON
-    )
+    ended = sorted(_read_end(*fields) for fields in found if fields[3] not in _GOING_ON)
     return ended, len(ended) < len(found)
 
 
-def _status(state: str, code: int, signal: int) -> int:
-    if signal:
-        return 128 + signal
-    return code or (0 if state == "COMPLETED" else 1)
+def _read_end(job: str, array: str, index: str, state: str, code: str, number: str) -> EndedJob:
+    """Read the fields of a job that is over, or of one of an array."""
+    job_id = f"{array}_{index}" if array else job
+    if int(number):  # of a signal
+        return EndedJob(job_id, state, 128 + int(number))
+    # Slurm says 0 also of a job that was cancelled.
+    least = 0 if state == "COMPLETED" else 1
+    return EndedJob(job_id, state, max(int(code), least))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -36,9 +37,7 @@ def count_gpus(environ: Mapping[str, str]) -> int:
     """Return how many NVIDIA GPUs of this machine this process may use."""
     if "CUDA_VISIBLE_DEVICES" in environ:
         return len(visible_gpus(environ["CUDA_VISIBLE_DEVICES"]))
-    return len(
-        [name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()]
-    )
+    return len([name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name)])
 
 
 def ask_for_gpus(asked: RunOptions, allocation: Allocation | None) -> Counts | None:
@@ -62,7 +61,8 @@ def ask_for_gpus(asked: RunOptions, allocation: Allocation | None) -> Counts | N
 
 def _knows_gpus(asked: RunOptions, allocation: Allocation) -> bool:
     """Whether the number of tasks and GPUs follows from what was asked and from the environment."""
-    if asked.gpus_per_node or all(map(gpus_of, allocation.components or (allocation,))):
+    if asked.gpus_per_node or all(map(gpus_of, allocation.parts)):
         return True
-    tasks = asked.ntasks_per_node or asked.ntasks or asked.per_node or allocation.ntasks
-    return bool(tasks) and not (allocation.gpus or asked.allow_uneven or asked.gpu_bind)
+    tasks = (asked.ntasks_per_node, asked.ntasks, asked.per_node, allocation.ntasks)
+    need_gpus = (allocation.gpus, asked.allow_uneven, asked.gpu_bind)
+    return any(tasks) and not any(need_gpus)

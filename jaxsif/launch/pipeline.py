@@ -10,15 +10,15 @@ import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxsif.errors import PortTakenError, printable
+from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.errors import JaxsifError, PortTakenError, printable
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.children import Reader
+from jaxsif.launch.children import Ended, Reader, inherit, run
 from jaxsif.launch.container import find_container
 from jaxsif.launch.launchers import load_launcher
 from jaxsif.launch.look import look
 from jaxsif.launch.ports import draw_coordinator, draw_name, plans_on_other_ports
-from jaxsif.launch.program import check_program
-from jaxsif.launch.run import diagnose, run_step
+from jaxsif.launch.program import check_program, suggest
 from jaxsif.plan.container import Container
 from jaxsif.plan.coordinator import Coordinator
 from jaxsif.plan.host import Host
@@ -89,15 +89,9 @@ def stage_image(prepared: Prepared, show: Show, dry_run: bool = False) -> Prepar
     if prepared.launcher.name != SRUN or container is None:
         show("warning: --stage has no effect without Slurm and an image")
         return prepared
-    from jaxsif.launch.staging import plan_staging, stage_container
+    from jaxsif.launch.staging import stage_container
 
-    if dry_run:
-        staged, _ = plan_staging(settings, container, prepared.host)
-        if staged:
-            show("with --dry-run, nothing is staged")
-            container = container._replace(staged=staged)
-    else:
-        container = stage_container(settings, container, prepared.host, show)
+    container = stage_container(settings, container, prepared.host, show, dry_run)
     return prepared._replace(container=container)
 
 
@@ -111,7 +105,7 @@ def make_plan(prepared: Prepared, has_reader: bool = True) -> Plan:
     return build(settings.asked, launcher, host, container, coordinator, nonces)
 
 
-def run_plan(plan: Plan, show: Show, verbose: bool = False, stdout: Reader | None = None) -> int:
+def run_plan(plan: Plan, show: Show, verbose: bool = False, stdout: Reader = inherit) -> int:
     """Do the last two stages: run and diagnose. Return the exit status, or raise JaxsifError.
 
     When the port turns out to be taken on the first task's node, start once more on another one.
@@ -137,6 +131,97 @@ def _input_is_no_file() -> bool:
         return stat.S_ISCHR(os.fstat(0).st_mode)
     except OSError:
         return True  # closed
+
+
+class Outcome(NamedTuple):
+    """How a step ended, and what its tasks and the launcher said."""
+
+    ended: Ended
+    seen: ReportFilter
+    rewritten: str  # the image's file, where it was written to meanwhile; else ''
+
+
+class _State(NamedTuple):
+    """The number of a file, and what changes when it is written to."""
+
+    number: int
+    size: int
+    written: int  # nanoseconds
+
+
+_GONE = _State(0, 0, 0)
+
+
+def run_step(plan: Plan, stdout: Reader) -> Outcome:
+    """Start the step and wait for its end; raises HostError where it cannot start.
+
+    `stdout` makes what reads the tasks' standard output.
+    """
+    seen = ReportFilter(plan.nonces, plan.layout.ntasks, plan.asked.label)
+    image = plan.container.path if plan.container else ""
+    before = _state_of(image)
+    children = plan.launcher.children(plan, plan.started_environ, seen, stdout)
+    ended = run(children, _import_culprit, seen.interrupt)
+    after = _state_of(image)
+    # A new file of that name leaves running programs the old one.
+    rewritten = before.number == after.number and before != after
+    return Outcome(ended, seen, image if rewritten else "")
+
+
+def _import_culprit() -> None:
+    """Import it while the tasks start: its patterns take milliseconds."""
+    import jaxsif.diagnose.culprit
+    import jaxsif.diagnose.remarks  # noqa: F401
+
+
+def _state_of(path: str) -> _State:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return _GONE  # programs that have it open go on
+    return _State(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def diagnose(plan: Plan, outcome: Outcome, note: Show, verbose: bool = False) -> int:
+    """Return 0, or 128 + N for a signal to us; raise JaxsifError with the first cause of a failure.
+
+    `note` is told where tasks were that a signal to us has ended; with `verbose`, of their compile
+    cache, too.
+    """
+    from jaxsif.diagnose.culprit import find_failure
+    from jaxsif.diagnose.facts import End
+    from jaxsif.diagnose.places import describe_places
+    from jaxsif.diagnose.remarks import describe_alone, describe_cache
+
+    ended, seen, rewritten = outcome
+    status, interrupted, killed = ended
+    end = End(status, plan.launcher, plan.layout.ntasks, interrupted, killed, rewritten)
+    failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
+    if verbose:
+        _tell(describe_cache(seen.reports), note)
+    if failure is not None:
+        failure.hint = _find_hint(plan, failure, seen)
+        raise failure
+    if interrupted:
+        _tell(describe_places(seen.reports), note)
+        return 128 + interrupted
+    _tell(describe_alone(seen.reports), note)
+    return 0
+
+
+def _tell(line: str, note: Show) -> None:
+    """Tell the user a line, unless it is empty."""
+    if line:
+        note(line)
+
+
+def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
+    """Return what to try after a failure; '' where nothing is known."""
+    if plan.redirected and not seen.reports:
+        return (
+            "see the files of --output and --error in --srun-args, to which the tasks have written"
+        )
+    return failure.hint or suggest(plan.asked.command, failure, seen.errors)
 
 
 def warn_of_secrets(values: Mapping[str, Setting], show: Show) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.symptoms import NO_FOLDER, NOT_FOUND, find_symptoms
 from jaxsif.errors import JaxsifError, ProgramError
@@ -14,8 +14,19 @@ from jaxsif.errors import JaxsifError, ProgramError
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
 _NO_SCRIPT = 2  # exit status of Python
+_NONE = "-"  # as a script: Python reads its standard input
 _GENERAL = "the program must be in the image or below a folder that is bound into it"
+_SEE_THE_SCRIPT = (
+    "see above which command of the script the shell could not execute or find in the image"
+)
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+_BLANK = r"[^\S\n]"
+# The beginning of a script for sbatch: a shell behind #! or nothing, then comments and empty lines,
+# and #SBATCH. Compiled where it is used.
+_JOB_SCRIPT = (
+    rf"((?!#!)|#!(.*(/|{_BLANK}))?({'|'.join(_SHELLS)})({_BLANK}+-\S*|{_BLANK}*)\n)"
+    rf"(#.*\n|{_BLANK}*\n)*#SBATCH "
+).encode()
 # What a shell does itself. A few are on the PATH, too, but change nothing outside of their own
 # process.
 _OF_THE_SHELL = frozenset(
@@ -57,22 +68,27 @@ def check_program(command: Sequence[str]) -> None:
     A name without a slash is looked for in the image, and an absolute path may exist there alone.
     So most names are not certain here; `suggest` has a remedy for these.
     """
-    program, *arguments = command
-    if os.path.isfile(program) and _is_job_script(program):
+    program = command[0]
+    is_file = os.path.isfile(program)
+    if is_file and _is_job_script(program):
         raise JaxsifError(f"{program} is a job script, not a program", _here(), f"sbatch {program}")
     _check_word(command)
     if "/" in program:
-        _check_file(program)
-    elif os.path.isfile(program) and program.endswith((".py", ".sh")):
+        _check_path(program)
+    elif is_file and program.endswith((".py", ".sh")):
         raise ProgramError(
             f"{program} is not on the PATH: it is a file of this folder", _here(), _call(program)
         )
-    if (
-        os.path.basename(program).startswith("python")
-        and arguments
-        and not arguments[0].startswith("-")
-    ):
-        _check_exists(arguments[0])
+    script = _script_of(command)
+    if script != _NONE:
+        _check_exists(script)
+
+
+def _script_of(command: Sequence[str]) -> str:
+    """Return the script that a Python is given; _NONE for -c, -m, no argument, another program."""
+    program, script = [*command, _NONE][:2]
+    is_python = os.path.basename(program).startswith("python")
+    return _NONE if not is_python or script.startswith("-") else script
 
 
 def _here() -> str:
@@ -101,21 +117,22 @@ def _quote(word: str) -> str:
     return shlex.quote(word)
 
 
-def _check_file(path: str) -> None:
+def _check_path(path: str) -> None:
     """Of a relative path: it is a file, and may be executed."""
     if os.path.isabs(path):
         return
     _check_exists(path)
     if os.path.isdir(path):
-        error = ProgramError(f"{path} is a folder, not a program", _here(), "name a program in it")
-    elif not os.access(path, os.X_OK):
-        error = ProgramError(
-            f"no permission to execute {path}", _here(), f"chmod +x {path}, or {_call(path)}"
-        )
-    else:
-        return
+        raise _not_executable(f"{path} is a folder, not a program", "name a program in it")
+    if not os.access(path, os.X_OK):
+        remedy = f"chmod +x {path}, or {_call(path)}"
+        raise _not_executable(f"no permission to execute {path}", remedy)
+
+
+def _not_executable(what: str, remedy: str) -> ProgramError:
+    error = ProgramError(what, _here(), remedy)
     error.exit_code = _CANNOT_EXECUTE
-    raise error
+    return error
 
 
 def _check_exists(path: str) -> None:
@@ -128,9 +145,7 @@ def _call(path: str) -> str:
     """How to run a file of this folder."""
     if path.endswith(".py"):
         return f"python {path}"
-    if os.access(path, os.X_OK):
-        return path if "/" in path else f"./{path}"
-    return f"bash {path}"
+    return f"./{path}" if os.access(path, os.X_OK) else f"bash {path}"
 
 
 def _is_job_script(path: str) -> bool:
@@ -139,20 +154,9 @@ def _is_job_script(path: str) -> bool:
         return True
     try:
         with open(path, "rb") as file:
-            lines = file.read(_HEAD).split(b"\n")
+            return re.match(_JOB_SCRIPT, file.read(_HEAD)) is not None
     except OSError:
         return False  # the runtime will say what it cannot read
-    interpreter = re.match(rb"#!.*?([^/\s]+)\s*(?:-\S*)?$", lines[0])
-    if lines[0].startswith(b"#!") and not (
-        interpreter and interpreter[1].decode(errors="replace") in _SHELLS
-    ):
-        return False
-    for line in lines:
-        if line.startswith(b"#SBATCH "):
-            return True
-        if line.strip() and not line.startswith(b"#"):
-            return False
-    return False
 
 
 def suggest(command: Sequence[str], error: JaxsifError, errors: Sequence[str]) -> str:
@@ -165,10 +169,10 @@ def suggest(command: Sequence[str], error: JaxsifError, errors: Sequence[str]) -
         return no_folder.remedy
     if error.where:
         return ""  # it failed at a line of its own
-    if error.exit_code == _NO_SCRIPT:
-        return _suggest_for_script(command)
-    if error.exit_code in (_CANNOT_EXECUTE, _NOT_FOUND):
-        return _suggest_for_program(command, error.exit_code)
+    return _SUGGESTIONS.get(error.exit_code, _suggest_nothing)(command)
+
+
+def _suggest_nothing(_command: Sequence[str]) -> str:
     return ""
 
 
@@ -176,39 +180,55 @@ def _suggest_for_script(command: Sequence[str]) -> str:
     """Of a Python that has executed nothing: it could not open the script, or does not know an
     option.
     """
-    if (
-        not os.path.basename(command[0]).startswith("python")
-        or len(command) == 1
-        or command[1].startswith("-")
-    ):
+    script = _script_of(command)
+    if script == _NONE:
         return ""
-    if os.path.isfile(command[1]):
-        return f"put {command[1]} on a disk that all nodes see, if the node does not find it"
+    if os.path.isfile(script):
+        return f"put {script} on a disk that all nodes see, if the node does not find it"
     return _GENERAL
 
 
-def _suggest_for_program(command: Sequence[str], status: int) -> str:
+def _suggest_permission(command: Sequence[str]) -> str:
+    program = command[0]
+    if os.path.basename(program) in _SHELLS:
+        return _SEE_THE_SCRIPT
+    return (
+        f"see its permissions: chmod +x {program}; or name its interpreter, as in python {program}"
+    )
+
+
+def _suggest_program(command: Sequence[str]) -> str:
+    """Of a program that was not found."""
     program, name = command[0], os.path.basename(command[0])
     if name in _SHELLS:
-        return (
-            "see above which command of the script the shell could not execute or find in the image"
-        )
-    if status == _CANNOT_EXECUTE:
-        return (
-            f"see its permissions: chmod +x {program};"
-            f" or name its interpreter, as in python {program}"
-        )
+        return _SEE_THE_SCRIPT
     if name in _INSTALLERS:
-        given = command[2:] if "install" in command else ()
-        packages = " ".join(word for word in given if not word.startswith("-")) or "PACKAGE"
+        packages = _name_packages(command)
         return f"packages go into a layer: jaxsif layer create NAME {packages}, then --layer NAME"
-    if "/" in program and os.path.isfile(program):
+    if not os.path.isfile(program):
+        return _suggest_name(program)
+    if "/" in program:
         return f"see the first line of {program}: the interpreter behind #! must be in the image"
-    if os.path.isfile(program):
-        return f"{_call(program)}: it is a file of this folder, and not on the PATH"
+    return f"{_call(program)}: it is a file of this folder, and not on the PATH"
+
+
+def _name_packages(command: Sequence[str]) -> str:
+    """Return what an installer such as pip is to install."""
+    if "install" not in command:
+        return "PACKAGE"
+    return " ".join(word for word in command[2:] if not word.startswith("-")) or "PACKAGE"
+
+
+def _suggest_name(program: str) -> str:
+    """Return the well-known program that was perhaps meant."""
     import difflib  # 5 ms, after the end of a run
 
     near = difflib.get_close_matches(program, _WELL_KNOWN, n=1, cutoff=0.8)
-    if near and near[0] != program:
-        return f"{near[0]}?"
-    return _GENERAL
+    return _GENERAL if near in ([], [program]) else f"{near[0]}?"
+
+
+_SUGGESTIONS: Mapping[int, Callable[[Sequence[str]], str]] = {
+    _NO_SCRIPT: _suggest_for_script,
+    _CANNOT_EXECUTE: _suggest_permission,
+    _NOT_FOUND: _suggest_program,
+}

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxsif.errors import FolderTakenError, HostError, JaxsifError, printable
 from jaxsif.images.file import known, remember, remembered_digest, staged_path
@@ -25,102 +25,116 @@ _OF_THE_JOB = (
 # What the user has set for the output and the place of tasks.
 _OF_THE_USER = "LABELIO STDOUTMODE STDERRMODE HOSTFILE DISTRIBUTION EXCLUSIVE"
 _UNSET = [f"SLURM_{name}" for name in f"{_OF_THE_JOB} {_OF_THE_USER}".split()]
+_SRUN = ("srun", "--export=ALL", "--quit-on-interrupt", "--overlap")
+_ONE_EACH = (
+    *("--ntasks-per-node=1", "--cpus-per-task=1", "--gres=none"),
+    *("--input=none", "--job-name=stage"),
+)
 
 Nodes = list[dict[str, Any]]
 Show = Callable[[str], None]  # tells the user something
 
 
-def stage_container(settings: Settings, container: Container, host: Host, show: Show) -> Container:
-    """Return the container with the image on each node's own disk, brought there by now.
+class Staging(NamedTuple):
+    """An image to be on the own disks of a job's nodes."""
 
-    Unchanged where a setting for all runs asks for it and a node has the folder of somebody else:
-    anybody can make it. Raises JaxsifError.
+    image: str  # the path of the file, which all nodes see
+    digest: str
+    folder: str  # of the nodes
+    allocation: Allocation  # the job
+    package: str  # the folder jaxsif of this installation
+    environ: Mapping[str, str]
+
+    @property
+    def staged(self) -> Staged:
+        """The image as the nodes will have it."""
+        return Staged(staged_path(self.folder, self.digest), self.digest)
+
+    @property
+    def memo(self) -> str:
+        """The name under which it is remembered of the image which job has staged it."""
+        return f"staged below {self.folder}"
+
+    def script(self, action: str, *words: str) -> tuple[str, ...]:
+        """Return what a node executes for one of the actions of jaxsif/node/stage.py."""
+        program = f"{self.package}/node/stage.py"
+        return (sys.executable, "-IS", program, action, self.folder, *words)
+
+
+def stage_container(
+    settings: Settings, container: Container, host: Host, show: Show, dry_run: bool = False
+) -> Container:
+    """Return the container with the image on each node's own disk, brought there by now unless this
+    is a `dry_run`.
+
+    Unchanged where a setting for all runs asks for it and there are no nodes yet, or a node has the
+    folder of somebody else: anybody can make it. Raises JaxsifError.
     """
-    staged, allocation = plan_staging(settings, container, host)
-    if not staged or not allocation:
+    if host.allocation is None and not settings.is_on_command_line("stage"):
         return container
-    folder = settings.value("stage-folder")
+    staging = _plan(settings.value("stage-folder"), container, host)
+    staged = container._replace(staged=staging.staged)
+    if dry_run:
+        show("with --dry-run, nothing is staged")
+        return staged
     try:
-        stage(container.image, staged.digest, folder, allocation, host.package, host.environ, show)
+        _stage(staging, show)
     except FolderTakenError as error:
         if settings.is_on_command_line("stage"):
             raise
         show(f"warning: {printable(error.what)}; the nodes read the image where it is")
         return container
-    return container._replace(staged=staged)
+    return staged
 
 
-def plan_staging(
-    settings: Settings, container: Container, host: Host
-) -> tuple[Staged | None, Allocation | None]:
-    """Return where the image is to be, and on which nodes; Nones where a run asks for no staging.
-
-    Raises JaxsifError for what cannot be staged.
-    """
+def _plan(folder: str, container: Container, host: Host) -> Staging:
+    """Return what is to be staged, and where; raises JaxsifError for what cannot be."""
     if host.allocation is None:
-        if not settings.is_on_command_line("stage"):
-            return None, None  # a setting for all runs; of this one, there are no nodes yet
         what = "there are no nodes yet to stage the image on"
         raise JaxsifError(what, "--stage", "salloc or sbatch, then jaxsif run")
-    if os.path.isdir(container.image):
-        what = f"cannot stage a folder: {container.image}"
+    image, allowed = container.image, container.allowed
+    if os.path.isdir(image):
+        what = f"cannot stage a folder: {image}"
         raise JaxsifError(what, "--stage", "pass a .sif file, or leave --stage out")
     # Under a policy it is the digest that was allowed, though the file may be another by now.
-    allowed = container.allowed
-    digest = allowed.digest if allowed else remembered_digest(container.image, host.environ)
-    return Staged(staged_path(settings.value("stage-folder"), digest), digest), host.allocation
+    digest = allowed.digest if allowed else remembered_digest(image, host.environ)
+    return Staging(image, digest, folder, host.allocation, host.package, host.environ)
 
 
-def stage(
-    image: str,
-    digest: str,
-    folder: str,
-    allocation: Allocation,
-    package: str,
-    environ: Mapping[str, str],
-    show: Show,
-) -> None:
-    """Have `image`, which has `digest`, on all nodes of the job.
+def _stage(staging: Staging, show: Show) -> None:
+    """Have the image on all nodes of the job.
 
     Where an earlier run of the job has done that, it is left to the tasks (node/share.py) to look
     whether it is still there. Raises JaxsifError; SystemExit when interrupted.
     """
-    if known(image, f"staged below {folder}", environ) == allocation.job_id:
-        saved = os.path.getsize(image) * allocation.nodes / 1e6
+    image, job = staging.image, staging.allocation
+    if known(image, staging.memo, staging.environ) == job.job_id:
+        saved = os.path.getsize(image) * job.nodes / 1e6
         show(
-            f"the image is on {allocation.nodes} node(s), by an earlier run of this job:"
+            f"the image is on {job.nodes} node(s), by an earlier run of this job:"
             f" {saved:.0f} MB not copied"
         )
     else:
-        _ensure(image, digest, folder, allocation, package, environ, show)
-        remember(image, f"staged below {folder}", allocation.job_id, environ)
+        _ensure(staging, show)
+        remember(image, staging.memo, job.job_id, staging.environ)
 
 
-def _ensure(
-    image: str,
-    digest: str,
-    folder: str,
-    allocation: Allocation,
-    package: str,
-    environ: Mapping[str, str],
-    show: Show,
-) -> None:
+def _ensure(staging: Staging, show: Show) -> None:
     """Look at what each node has, and bring the image where it is missing."""
     begin = time.monotonic()
-    script = (sys.executable, "-IS", f"{package}/node/stage.py")
-    nodes = _on_each_node(allocation, (*script, "check", folder, digest), environ)
+    nodes = _on_each_node(staging, staging.script("check", staging.digest))
     missing = [node for node in nodes if node["damage"]]
     removed = sum(node["removed"] for node in nodes)
     if removed:
         show(f"removed what nobody has used for 30 days: {removed} staged image(s)")
-    size = os.path.getsize(image)
+    size = os.path.getsize(staging.image)
     if missing:
-        _check_missing(missing, size, folder, show)
+        _check_missing(missing, size, staging.folder, show)
         show(
             f"bringing the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s),"
-            f" into {folder}"
+            f" into {staging.folder}"
         )
-        how = _bring(image, digest, folder, allocation, script, environ, show)
+        how = _bring(staging, show)
         show(f"staged in {time.monotonic() - begin:.1f} s: {how}")
     else:
         seconds, saved = time.monotonic() - begin, size * len(nodes) / 1e6
@@ -146,26 +160,16 @@ def _check_missing(missing: Nodes, size: int, folder: str, show: Show) -> None:
             )
 
 
-def _bring(
-    image: str,
-    digest: str,
-    folder: str,
-    allocation: Allocation,
-    script: tuple[str, ...],
-    environ: Mapping[str, str],
-    show: Show,
-) -> str:
+def _bring(staging: Staging, show: Show) -> str:
     """Send the image to all nodes, and have each put it in its place; return how that went."""
-    brought = f"{allocation.job_id}-{os.getpid()}.sif"  # of this run alone
-    target = os.path.join(os.path.dirname(staged_path(folder, digest)), brought)
+    brought = f"{staging.allocation.job_id}-{os.getpid()}.sif"  # of this run alone
+    place = staging.script("place", staging.digest, staging.image, brought)
     try:
-        copying = _broadcast(image, target, allocation, environ, show)
-        placed = _on_each_node(
-            allocation, (*script, "place", folder, digest, image, brought), environ
-        )
+        copying = _broadcast(staging, brought, show)
+        placed = _on_each_node(staging, place)
     except BaseException:  # Ctrl-C, too
         with suppress(JaxsifError):  # the job may be over
-            _on_each_node(allocation, (*script, "clean", folder, brought), environ)
+            _on_each_node(staging, staging.script("clean", brought))
         raise
     unpacked = all(node["unpacked"] for node in placed)
     kinds = "unpacked" if unpacked else "placed as a file where there is no room for more"
@@ -173,31 +177,15 @@ def _bring(
     return f"sbcast {copying:.1f} s, checked and {kinds} in {slowest:.1f} s"
 
 
-def _on_each_node(
-    allocation: Allocation, script: tuple[str, ...], environ: Mapping[str, str]
-) -> Nodes:
+def _on_each_node(staging: Staging, script: tuple[str, ...]) -> Nodes:
     """What the script prints on each node of the job; raises HostError for the first that could not
     do it.
     """
     import json
 
-    count = f"{allocation.nodes}"
-    argv = [
-        "srun",
-        "--export=ALL",
-        "--quit-on-interrupt",
-        "--overlap",
-        f"--nodes={count}",
-        f"--ntasks={count}",
-    ]
-    argv += [
-        "--ntasks-per-node=1",
-        "--cpus-per-task=1",
-        "--gres=none",
-        "--input=none",
-        "--job-name=stage",
-    ]
-    status, out, err = _run((*argv, *script), environ)
+    count = staging.allocation.nodes
+    argv = (*_SRUN, f"--nodes={count}", f"--ntasks={count}", *_ONE_EACH)
+    status, out, err = _run((*argv, *script), staging.environ)
     nodes: Nodes = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     nodes.sort(key=lambda node: str(node["node"]))
     for node in nodes:
@@ -208,24 +196,18 @@ def _on_each_node(
                 "--stage",
                 "leave --stage out",
             )
-    if status or len(nodes) != allocation.nodes:
+    if status or len(nodes) != count:
         last = err.strip().rpartition("\n")[2] or f"exit status {status}"
         raise HostError(f"cannot stage the image: {last}", "srun", "leave --stage out")
     return nodes
 
 
-def _broadcast(
-    image: str,
-    target: str,
-    allocation: Allocation,
-    environ: Mapping[str, str],
-    show: Show,
-) -> float:
+def _broadcast(staging: Staging, brought: str, show: Show) -> float:
     """Seconds that sbcast took. Where it fails, the nodes read the shared disk."""
     begin = time.monotonic()
-    status, _, err = _run(
-        ("sbcast", "--force", f"--jobid={allocation.job_id}", image, target), environ
-    )
+    target = os.path.join(os.path.dirname(staging.staged.path), brought)
+    job = f"--jobid={staging.allocation.job_id}"
+    status, _, err = _run(("sbcast", "--force", job, staging.image, target), staging.environ)
     if status:
         show(f"warning: sbcast failed, the nodes copy the image themselves: {err.strip()}")
     return time.monotonic() - begin

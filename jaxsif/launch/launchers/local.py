@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.errors import JaxsifError
 from jaxsif.job.task_env import hand_out_gpus, identify
-from jaxsif.launch.children import Child, Reader
+from jaxsif.launch.children import Child, Pass, Reader
 from jaxsif.launch.look import count_gpus
 from jaxsif.layout.layout import Layout, one_each
 from jaxsif.layout.planner import plan_layout
@@ -43,7 +44,7 @@ def _argv(plan: Plan) -> tuple[str, ...]:
 
 
 def _children(
-    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
+    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
 ) -> list[Child]:
     """One child per process, each with the variables by which Slurm would tell it who it is."""
     count = plan.layout.ntasks_per_node or 1
@@ -53,19 +54,25 @@ def _children(
         variables = {**identify(index, count, ["localhost"], str(os.getpid())), **gpus}
         variables["SLURMD_NODENAME"] = socket.gethostname()
         reports = ReportFilter(plan.nonces, count, beside=seen)
-        label = _Labeller(index, reports) if plan.asked.label else None
-        read = stdout() if stdout else None
+        shown = _Labeller(index, reports) if plan.asked.label else _Plain(stdout(), reports.feed)
         children.append(
             Child(
                 plan.argv,
                 {**environ, **variables},
-                stderr=label.stderr if label else reports.feed,
-                stdout=label.stdout if label else read,
+                stderr=shown.stderr,
+                stdout=shown.stdout,
                 own_group=True,
                 stdin=index == 0,
             )
         )
     return children
+
+
+class _Plain(NamedTuple):
+    """What is shown of a process without --label."""
+
+    stdout: Pass | None
+    stderr: Pass
 
 
 class _Labeller:

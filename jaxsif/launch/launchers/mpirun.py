@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
+from itertools import chain
 
 from jaxsif.diagnose.mpirun_output import Output
 from jaxsif.diagnose.reports import ReportFilter
@@ -24,10 +25,12 @@ from jaxsif.settings.request import RunOptions
 _MPIRUN = "mpirun"
 _LONGEST_HOSTFILE = 1 << 22  # characters, for as many hosts as there can be
 # What each node knows better, and what belongs to the start of Open MPI and of Slurm.
-_OWN = re.compile(
+_OWN = (
     r"(OMPI|OPAL|PMIX|PRTE|PMI|SLURM|SLURMD|PBS|LSB|LS)_"
     r"|(CUDA_VISIBLE_DEVICES|HOSTNAME|PWD|OLDPWD|SHLVL|_)$"
 )
+# Names that a shell can set; those of Bash's exported functions are others.
+_PASSED_ON = re.compile(rf"(?!{_OWN})[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _look(asked: RunOptions, host: Host) -> Host:
@@ -79,7 +82,7 @@ def _layout(asked: RunOptions, host: Host) -> Layout:
     # Unless told, each node hands out its own GPUs, which may be others than here.
     assumed = asked.gpus_per_node is None
     asked = asked._replace(nodes=count, gpu_bind=None)
-    slots = _find_slots(asked, host)
+    slots = _find_slots(asked, host, count)
     if assumed and host.allocation is None and host.gpus:
         asked = asked._replace(gpus_per_node=str(host.gpus))  # nodes are taken to be like this one
     if slots:
@@ -95,14 +98,14 @@ def _layout(asked: RunOptions, host: Host) -> Layout:
     return one_each(layout, "one task on each node")
 
 
-def _find_slots(asked: RunOptions, host: Host) -> int | None:
-    """Return the tasks that each host takes by its list.
+def _find_slots(asked: RunOptions, host: Host, count: int) -> int | None:
+    """Return the tasks that each of the first `count` hosts takes by its list.
 
     None where an option tells the tasks or GPUs, and for slots that are cores rather than GPUs.
     """
     if asked.gpus_per_node is not None or find_asker(asked, None).name != NOBODY:
         return None
-    slots = host.host_list.common_slots(asked.nodes or 1)
+    slots = host.host_list.common_slots(count)
     return None if slots and slots > host.gpus > 0 else slots
 
 
@@ -122,7 +125,7 @@ def _argv(plan: Plan) -> tuple[str, ...]:
     if plan.asked.label:
         argv.append("--tag-output")
     # By their names alone, -x takes variables with any value.
-    argv += [word for name in choose_variables(plan) for word in ("-x", name)]
+    argv += chain.from_iterable(("-x", name) for name in choose_variables(plan))
     gpus = "-" if plan.asked.gpus_per_node is None else str(plan.layout.gpus_per_node)
     identify = (plan.host.python, "-IS", f"{plan.host.package}/node/mpi.py")
     return (*argv, *identify, ",".join(nodes), str(tasks), gpus, *plan.task_argv)
@@ -131,32 +134,35 @@ def _argv(plan: Plan) -> tuple[str, ...]:
 def choose_variables(plan: Plan) -> tuple[str, ...]:
     """Return the names of the variables for the tasks: all, as with srun. mpirun passes none."""
     unset = set(plan.unset)
-    known = [
-        name
-        for name in plan.host.environ
-        if name.isascii() and name.isidentifier() and name not in unset and not _OWN.match(name)
-    ]
-    return tuple(dict.fromkeys([*known, *plan.variables]))
+    there = [name for name in plan.host.environ if name not in unset]
+    return tuple(dict.fromkeys([*filter(_PASSED_ON.fullmatch, there), *plan.variables]))
 
 
 def _children(
-    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
+    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
 ) -> list[Child]:
     """mpirun, alone in its session: a second Ctrl-C would make it leave its tasks."""
-    out, err = Output(plan.asked.label), Output(plan.asked.label)
+    show = Output(label=True).feed if plan.asked.label else stdout()
+    stderr = _Stderr(plan.asked.label, seen).feed
+    return [Child(plan.argv, environ, stderr, show, own_group=True, insist=INSIST_ONCE)]
 
-    def stderr(data: bytes) -> bytes:
-        shown = err.feed(data)
-        shown = seen.feed(shown) if shown else b""
+
+class _Stderr:
+    """Passes standard error on without the reports, and notes what mpirun complains of."""
+
+    def __init__(self, label: bool, seen: ReportFilter) -> None:
+        self._output = Output(label)
+        self._seen = seen
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what is shown of `data`; b'' is the end of the stream."""
+        output = self._output.feed(data)
+        shown = self._seen.feed(output) if output else b""  # b'' would be the end
         if data:
             return shown
-        if err.complaint:
-            seen.errors.append(f"mpirun: error: {err.complaint}")
-        return shown + seen.feed(b"")
-
-    read = stdout() if stdout else None
-    show = out.feed if plan.asked.label else read
-    return [Child(plan.argv, environ, stderr, show, own_group=True, insist=INSIST_ONCE)]
+        if self._output.complaint:
+            self._seen.errors.append(f"mpirun: error: {self._output.complaint}")
+        return shown + self._seen.feed(b"")
 
 
 LAUNCHER = Launcher(

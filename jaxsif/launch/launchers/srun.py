@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
+from typing import NamedTuple
 
 from jaxsif.diagnose.reports import ReportFilter, find_step
 from jaxsif.errors import JaxsifError
+from jaxsif.job.allocation import Allocation
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.children import INSIST, Child, Reader, Remote
 from jaxsif.launch.look import ask_for_gpus
@@ -18,6 +21,8 @@ from jaxsif.plan.step import binding_variables, component_options, layout_option
 from jaxsif.settings.options import OPTIONS
 from jaxsif.settings.request import RunOptions
 
+_OF_JOB = tuple(option for option in OPTIONS if option.of_job)
+_JOB_IDS = {"SLURM_JOB_ID", "SLURM_JOBID"}  # variables by which srun takes a job for its own
 _ALWAYS = (
     SRUN,
     "--export=ALL",  # a job submitted with --export=NONE would hand that on to its steps
@@ -34,19 +39,25 @@ def _layout(asked: RunOptions, host: Host) -> Layout:
 
 
 def _name_nodes(plan: Plan, first: int, count: int | None) -> str:
-    job = plan.host.allocation
-    jobs = (job.components or (job,)) if job else ()
-    names = [name for one in jobs for name in expand(one.nodelist)]
-    if count is None or job is None or len(names) != job.nodes:
+    names = _names_of_nodes(plan.host.allocation)
+    if count is None or not names:
         return "one node" if count == 1 else "each node"
-    if not plan.layout.placed and plan.layout.nodes != job.nodes:
-        return f"{count} of {names[0]} … {names[-1]}"
-    return name_ends(names[first : first + count])
+    if plan.layout.placed or plan.layout.nodes == len(names):
+        return name_ends(names[first : first + count])
+    return f"{count} of {names[0]} … {names[-1]}"
+
+
+def _names_of_nodes(job: Allocation | None) -> list[str]:
+    """Return the names of all nodes of a job; none where they are not known."""
+    if job is None:
+        return []
+    names = [name for part in job.parts for name in expand(part.nodelist)]
+    return names if len(names) == job.nodes else []
 
 
 def _argv(plan: Plan) -> tuple[str, ...]:
     """srun with its options and the task; once more after ':' for each further component."""
-    asked, allocation = plan.asked, plan.host.allocation
+    asked = plan.asked
     if ":" in asked.command:
         raise JaxsifError(
             "srun takes an argument ':' for the beginning of another program",
@@ -54,20 +65,23 @@ def _argv(plan: Plan) -> tuple[str, ...]:
             "put the command line into a script",
         )
     begin = (*_ALWAYS, "--label") if asked.label else _ALWAYS
-    if allocation is None:
-        given = ((option.flag, getattr(asked, option.field)) for option in OPTIONS if option.of_job)
-        of_job = [f"{flag}={value}" for flag, value in given if value is not None]
-        options = (*layout_options(asked, plan.layout, None), *of_job)
-    elif allocation.components:
-        options, *others = (
-            component_options(asked, plan.layout, component, index)
-            for index, component in enumerate(allocation.components)
-        )
-        rest = [word for part in others for word in (":", *part, *plan.task_argv)]
-        return (*begin, *options, *asked.srun_args, *plan.task_argv, *rest)
-    else:
-        options = layout_options(asked, plan.layout, allocation)
-    return (*begin, *options, *asked.srun_args, *plan.task_argv)
+    task = plan.task_argv
+    first, *others = _options(plan)
+    rest = chain.from_iterable((":", *options, *task) for options in others)
+    return (*begin, *first, *asked.srun_args, *task, *rest)
+
+
+def _options(plan: Plan) -> list[tuple[str, ...]]:
+    """Return the options of the step, for each component of a heterogeneous job."""
+    asked, layout, job = plan.asked, plan.layout, plan.host.allocation
+    if job is None:
+        given = {option.flag: getattr(asked, option.field) for option in _OF_JOB}
+        of_job = [f"{flag}={value}" for flag, value in given.items() if value is not None]
+        return [(*layout_options(asked, layout, None), *of_job)]
+    if not job.components:
+        return [layout_options(asked, layout, job)]
+    parts = enumerate(job.components)
+    return [component_options(asked, layout, part, index) for index, part in parts]
 
 
 def _hides(layout: Layout, host: Host) -> tuple[str, ...]:
@@ -75,23 +89,29 @@ def _hides(layout: Layout, host: Host) -> tuple[str, ...]:
 
 
 def _children(
-    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader | None
+    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
 ) -> list[Child]:
-    in_job = "SLURM_JOB_ID" in environ or "SLURM_JOBID" in environ
+    in_job = not _JOB_IDS.isdisjoint(environ)
     has_job = in_job or any(word.startswith("--jobid") for word in plan.asked.srun_args)
+    step = _Step(seen, has_job)
+    remote = Remote(step.end, step.clear)
+    return [Child(plan.argv, environ, seen.feed, stdout(), insist=INSIST[:1], remote=remote)]
 
-    def end() -> tuple[str, ...]:
-        step = find_step(seen.reports)
-        return ("scancel", "--signal=TERM", step) if step else ()
 
-    def clear() -> tuple[str, ...]:
-        step = find_step(seen.reports)
-        job = () if has_job else (step.partition(".")[0],)
-        return ("scancel", step, *job) if step else ()
+class _Step(NamedTuple):
+    """The step that srun has made, and how Slurm is told to end it: not before a task reports."""
 
-    read = stdout() if stdout else None
-    remote = Remote(end, clear)
-    return [Child(plan.argv, environ, seen.feed, read, insist=INSIST[:1], remote=remote)]
+    seen: ReportFilter
+    has_job: bool  # the job is not srun's own
+
+    def end(self) -> tuple[str, ...]:
+        number = find_step(self.seen.reports)
+        return ("scancel", "--signal=TERM", number) if number else ()
+
+    def clear(self) -> tuple[str, ...]:
+        number = find_step(self.seen.reports)
+        job = () if self.has_job else (number.partition(".")[0],)
+        return ("scancel", number, *job) if number else ()
 
 
 LAUNCHER = Launcher(

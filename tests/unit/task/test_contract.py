@@ -215,7 +215,7 @@ def test_images_import_the_task_by_the_name_under_which_it_installs() -> None:
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize("name", ["jaxsif.task.contract", "jaxsif.launch.run"])
+@pytest.mark.parametrize("name", ["jaxsif.task.contract", "jaxsif.launch.pipeline"])
 def test_the_launcher_installs_nothing(name: str) -> None:
     program = f"""
 import sys, threading

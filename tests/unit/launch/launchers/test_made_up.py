@@ -20,7 +20,7 @@ def argv(plan):
     return ("flux", "run", f"--ntasks={plan.layout.ntasks}", *plan.task_argv)
 
 def children(plan, environ, seen, stdout):
-    return [Child(plan.argv, environ, seen.feed, stdout() if stdout else None)]
+    return [Child(plan.argv, environ, seen.feed, stdout())]
 
 LAUNCHER = LOCAL._replace(name="flux", words=Words("by flux", "Flux"), argv=argv, children=children)
 """
