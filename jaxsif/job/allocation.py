@@ -152,15 +152,20 @@ class Allocation(NamedTuple):
         )
 
 
+# For those who plan outside of a job: it has nothing and asked for nothing.
+NO_JOB = Allocation("", 0)
+
+
 def _read(environ: Mapping[str, str]) -> Allocation:
     """Return the allocation of a job, or of one component."""
     nodes = _number_of_nodes(environ)
     in_step = _is_in_step(environ)
-    ignored = _ignored(environ, nodes, in_step)
+    # An empty variable says nothing.
+    told = {**environ, **dict.fromkeys(_ignored(environ, nodes, in_step), "")}
     found: dict[str, Any] = {}
     for attribute, variable, read in _VARIABLES:
-        value = environ.get(variable)
-        if value and variable not in ignored and found.get(attribute) is None:
+        value = told.get(variable)
+        if value and found.get(attribute) is None:
             found[attribute] = read(value, f"{variable} (environment)")
     if not found.get("ntasks"):
         found["tasks"] = ()  # Slurm tells them also where nobody asked for tasks

@@ -18,6 +18,7 @@ _LONG: dict[str, tuple[str, Any]] = {
     "--cpus-per-task": ("cpus_per_task", read_number),
     "--gpu-bind": ("gpu_bind", str),
 }
+_OTHER: tuple[str, Any] = ("", lambda _value: None)  # says nothing of the layout
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-c": "--cpus-per-task"}
 _GRES = "--gres=gpu:"
 
@@ -34,9 +35,9 @@ def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any]
     while rest:
         word = rest.pop(0)
         name, value, used = _read(word, rest)
-        field, read = _LONG.get(name, ("", read_number))
+        field, read = _LONG.get(name, _OTHER)
         said = read(value)
-        if not field or said is None:
+        if said is None:
             left.append(word)
             continue
         del rest[:used]

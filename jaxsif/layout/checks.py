@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
 
 from jaxsif.errors import JaxsifError
 from jaxsif.layout import gpu_bind as binding
@@ -19,7 +21,7 @@ def check_layout(layout: Layout, share_gpus: bool) -> int:
     """
     for group in layout.groups:  # first: what follows goes through them one by one
         _check_size(group, layout.why)
-    if not any(group.gpus for group in layout.groups):
+    if not layout.has_gpus:
         return 1
     known = [group for group in layout.groups if None not in (group.tasks, group.gpus)]
     sharers = [_check_node(layout, group, share_gpus) for group in known]
@@ -40,7 +42,9 @@ def _check_size(group: Group, why: str) -> None:
 def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:
     """Return the greatest number of tasks on one GPU of a group's nodes; raise JaxsifError."""
     _, tasks, gpus, _ = group.counts
-    if tasks > gpus and not (share_gpus and gpus):
+    if share_gpus and gpus:
+        return binding.count_sharers(layout.gpu_bind, tasks, gpus)
+    if tasks > gpus:
         raise JaxsifError(
             f"{tasks} tasks on a node with {gpus} GPU(s): "
             "JAX needs at least one GPU for each process",
@@ -48,7 +52,7 @@ def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:
             f"--ntasks-per-node={gpus}, --gpus-per-node={tasks}, or --share-gpus",
         )
     sharers = binding.count_sharers(layout.gpu_bind, tasks, gpus)
-    if sharers > 1 and not share_gpus:
+    if sharers > 1:
         raise JaxsifError(
             f"--gpu-bind={shorten(layout.gpu_bind)} gives one GPU to several of {tasks} tasks",
             "--gpu-bind",
@@ -59,39 +63,38 @@ def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:
 
 def _check_even(layout: Layout, groups: Sequence[Group]) -> None:
     """Raise JaxsifError where tasks would have different numbers of GPUs."""
-    ends = [(group, local) for group in groups for local in (0, group.counts[1] - 1)]
+    # Of a node's tasks, the first one has the most, and the last one the fewest.
+    ends = ((group, local) for group in groups for local in (0, group.counts[1] - 1))
     if len({_share_size(layout, group, local) for group, local in ends}) > 1:
         least = min(group.counts[2] for group in groups)
         divisors = [str(number) for number in range(1, least + 1) if least % number == 0]
+        shares = _render(groups, partial(_render_shares, layout))
         raise JaxsifError(
-            f"processes would have different numbers of GPUs: {_render_shares(layout, groups)}",
+            f"processes would have different numbers of GPUs: {shares}",
             layout.why,
             f"--ntasks-per-node={' or '.join(divisors)}, --gpus-per-task=1, or --allow-uneven",
         )
 
 
 def _share_size(layout: Layout, group: Group, local: int) -> int:
-    """Return the GPUs of a node's task, whose first and last ones have the most and the fewest."""
+    """Return the number of GPUs of a node's task."""
     _, tasks, gpus, _ = group.counts
     return len(share(local, tasks, gpus, layout.gpus_per_task))
 
 
-def _render_shares(layout: Layout, groups: Sequence[Group]) -> str:
-    """Return the GPUs of each task as '2, 1 (x3) + 1, 1'."""
-    words = []
-    for group in groups:
-        sizes = [str(_share_size(layout, group, local)) for local in range(group.counts[1])]
-        words.append(", ".join(sizes))
-    return _render(groups, words)
+def _render_shares(layout: Layout, group: Group) -> str:
+    """Return the number of GPUs of each task of a node as '2, 1'."""
+    return ", ".join(str(_share_size(layout, group, local)) for local in range(group.counts[1]))
 
 
 def render_gpus(groups: Sequence[Group]) -> str:
     """Return the GPUs of each node as '3 + 1', those of equal nodes as '4 (x7)'."""
-    return _render(groups, [str(group.gpus) for group in groups])
+    return _render(groups, attrgetter("gpus"))
 
 
-def _render(groups: Sequence[Group], words: Sequence[str]) -> str:
-    return " + ".join(
-        f"{word} (x{group.nodes})" if group.counts[0] > 1 else word
-        for group, word in zip(groups, words)
-    )
+def _render(groups: Sequence[Group], describe: Callable[[Group], object]) -> str:
+    return " + ".join(f"{describe(group)}{_times(group)}" for group in groups)
+
+
+def _times(group: Group) -> str:
+    return f" (x{group.nodes})" if group.counts[0] > 1 else ""

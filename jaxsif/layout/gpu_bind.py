@@ -19,16 +19,14 @@ def predict(bind: str, tasks: int, gpus: int) -> Bound:
     () where only Slurm knows, or nothing is bound.
     """
     kind, _, value = bind.replace("verbose,", "").partition(":")
-    rule = _RULES.get(kind)
-    if rule is None:  # closest: only gres.conf and the CPUs of each task tell
-        return ()
+    rule = _RULES.get(kind, _unknown)
     try:
         found = rule(value, tasks, gpus)
     except ValueError as error:
         raise JaxsifError(
             f"cannot read --gpu-bind={shorten(bind)}", "--gpu-bind", "see srun(1)"
         ) from error
-    missing = [gpu for gpu in chain.from_iterable(found) if gpu >= gpus]
+    missing = set(chain.from_iterable(found)).difference(range(gpus))
     if missing:
         raise _refusal(bind, f"GPU {min(missing)} of a node with {gpus}")
     if not all(found):
@@ -61,6 +59,11 @@ def _per_task(value: str, tasks: int, gpus: int) -> Bound:
     each = _positive(value)
     firsts = (min(local * each, gpus) for local in range(tasks))
     return tuple(tuple(range(first, min(first + each, gpus + 1))) for first in firsts)
+
+
+def _unknown(_value: str, _tasks: int, _gpus: int) -> Bound:
+    """Predict nothing; as for closest, where only gres.conf and the CPUs of each task tell."""
+    return ()
 
 
 def _map(value: str, tasks: int, _gpus: int) -> Bound:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 from jaxsif.layout import gpu_bind as binding
 from jaxsif.task.contract import Expectation, share
@@ -24,9 +26,7 @@ class Group(NamedTuple):
     @property
     def ntasks(self) -> int | None:
         """Return the tasks on all of its nodes; None where Slurm decides."""
-        if self.nodes is None or self.tasks is None:
-            return None
-        return self.nodes * self.tasks
+        return if_known(prod, (self.nodes, self.tasks))
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -52,22 +52,36 @@ class Layout(NamedTuple):
     @property
     def nodes(self) -> int | None:
         """Return the nodes of the step; None where Slurm decides."""
-        return _sum([group.nodes for group in self.groups])
+        return if_known(sum, self.each("nodes"))
 
     @property
     def ntasks(self) -> int | None:
         """Return the tasks of the step; None where Slurm decides."""
-        return _sum([group.ntasks for group in self.groups])
+        return if_known(sum, self.each("ntasks"))
 
     @property
     def ntasks_per_node(self) -> int | None:
         """Return the tasks on each node; None where that is not one number."""
-        return _common([group.tasks for group in self.groups])
+        return _common(self.each("tasks"))
 
     @property
     def gpus_per_node(self) -> int | None:
         """Return the GPUs on each node; None where that is not one number."""
-        return _common([group.gpus for group in self.groups])
+        return _common(self.each("gpus"))
+
+    @property
+    def has_gpus(self) -> bool:
+        """Return True where some node is known to have GPUs for the step."""
+        return any(self.each("gpus"))
+
+    def each(self, name: str) -> list[Any]:
+        """Return that attribute of each group."""
+        return [getattr(group, name) for group in self.groups]
+
+    def put(self, tasks: int | None, why: str) -> Layout:
+        """Return the layout with so many tasks on each node."""
+        groups = tuple(group._replace(tasks=tasks) for group in self.groups)
+        return self._replace(groups=groups, why=why)
 
     def describe(self) -> str:
         """Return what is known of nodes, tasks and GPUs: '2 node(s), 4 task(s) a node'."""
@@ -82,13 +96,14 @@ class Layout(NamedTuple):
         """Return the node's GPUs of one of its tasks, as the task will take them
         (jaxsif/task/devices.py); None where they are not known.
         """
+        _, tasks, gpus, _ = group.counts
         if group.gpus is None:
             return None
-        if not group.gpus or not group.tasks:
+        if 0 in (tasks, gpus):
             return ()
         if not self.gpu_bind:
-            return share(local_id, group.tasks, group.gpus, self.gpus_per_task)
-        found = binding.predict(self.gpu_bind, group.tasks, group.gpus)
+            return share(local_id, tasks, gpus, self.gpus_per_task)
+        found = binding.predict(self.gpu_bind, tasks, gpus)
         return found[local_id] if found else None
 
     @property
@@ -103,15 +118,10 @@ class Layout(NamedTuple):
         ).render()
 
 
-def one_each(layout: Layout, why: str) -> Layout:
-    """Return the layout with one task on each node."""
-    groups = tuple(group._replace(tasks=1) for group in layout.groups)
-    return layout._replace(groups=groups, why=why)
+def if_known(combine: Callable[[Any], int], values: Sequence[int | None]) -> int | None:
+    """Return the sum or product of the values; None where one of them is not known."""
+    return None if None in values else combine(values)
 
 
-def _sum(values: list[int | None]) -> int | None:
-    return None if None in values else sum(filter(None, values))
-
-
-def _common(values: list[int | None]) -> int | None:
+def _common(values: Sequence[int | None]) -> int | None:
     return values[0] if len(set(values)) == 1 else None

@@ -1,20 +1,21 @@
 """What was asked for and what the allocation has -> the layout of a step.
 
 RULES is the table of cases: who gives the number of tasks, and then what is known of the nodes. The
-first rule that answers gives each node its tasks.
+first rule that applies gives each node its tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice, repeat
-from typing import NamedTuple, Optional
+from math import prod
+from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
-from jaxsif.job.allocation import Allocation, gpus_of, parse_gpu_count
+from jaxsif.job.allocation import NO_JOB, Allocation, gpus_of, parse_gpu_count
 from jaxsif.job.counts import Counts, each_node, fold, size
 from jaxsif.layout.checks import check_layout, render_gpus
-from jaxsif.layout.layout import JOB, NOBODY, Group, Layout
+from jaxsif.layout.layout import JOB, NOBODY, Group, Layout, if_known
 from jaxsif.settings.request import RunOptions
 
 
@@ -26,9 +27,26 @@ class Asker(NamedTuple):
     number: int = 1  # tasks, tasks on each node or GPUs of each task, whichever the option gives
 
 
-Groups = list[Group]
-Chosen = tuple[Groups, str]  # the nodes with their tasks, and what gave these their number
-Rule = Callable[[Asker, RunOptions, Groups], Optional[Chosen]]  # None: not its case
+class Case(NamedTuple):
+    """What the rules go by."""
+
+    asker: Asker
+    asked: RunOptions
+    there: Layout  # the nodes with what the job has on each, and where Slurm would place its tasks
+    wanted: int | None  # GPUs on each node, where an option gives them
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of nodes; 0 where it is not known."""
+        return self.there.nodes or 0
+
+    @property
+    def gpus(self) -> list[int]:
+        """Return the step's GPUs on the nodes of each group; [] where they are not known of all."""
+        gpus = self.there.each("gpus")
+        if self.wanted is not None:
+            return [self.wanted] * len(gpus)
+        return [] if None in gpus else gpus
 
 
 def plan_layout(
@@ -40,71 +58,90 @@ def plan_layout(
     `job_gpus` is the number of GPUs on each node of the job, where it had to be asked for. Raises
     JaxsifError for a layout that cannot work.
     """
-    asker = find_asker(asked, allocation)
-    available = _available(asked, allocation, job_gpus)
-    chosen, why = choose_tasks(asker, asked, available)
-    groups = tuple(_give_gpus(asked, group) for group in chosen if group.tasks != 0)
-    bind = _binding(asked, allocation)
-    # Where Slurm binds, it decides how many each has; and who gives the number leaves the rest idle
-    # on purpose.
-    each = None if bind else asked.gpus_per_task
-    layout = Layout(groups, why, each, bind, asked.allow_uneven, counted_by=asker.name)
+    job = allocation or NO_JOB
+    asker = find_asker(asked, job)
+    there = _look_at(job, asked, job_gpus or ())
+    case = Case(asker, asked, there, _wanted_gpus(asked))
+    chosen = choose_tasks(case)
+    bind = _binding(asked, job)
+    layout = chosen._replace(
+        groups=tuple(_give_gpus(case, group) for group in chosen.groups if group.tasks != 0),
+        # Where Slurm binds, it decides how many each has; and who gives the number leaves the rest
+        # idle on purpose.
+        gpus_per_task=None if bind else asked.gpus_per_task,
+        gpu_bind=bind,
+        uneven=asked.allow_uneven,
+        counted_by=asker.name,
+    )
     sharers = check_layout(layout, asked.share_gpus)
-    return layout._replace(sharers=sharers, placed=_must_place(asked, layout, allocation))
+    return layout._replace(sharers=sharers, placed=_must_place(asked, layout, job))
 
 
-def find_asker(asked: RunOptions, allocation: Allocation | None) -> Asker:
+def find_asker(asked: RunOptions, job: Allocation = NO_JOB) -> Asker:
     """Return who gives the number of tasks; raise JaxsifError for options that contradict each
     other.
     """
-    agreeing = asked.ntasks == (asked.nodes or 0) * (asked.ntasks_per_node or 0)
+    counts = _count_by_options(asked).items()
+    given = [Asker(name, asked.source(name), count) for name, count in counts if count]
+    if len(given) > 1:
+        first, second, *_ = given
+        raise JaxsifError(
+            f"--{first.name} and --{second.name} contradict each other",
+            second.source,
+            f"leave out --{second.name}",
+        )
+    if given:
+        return given[0]
+    if job.task_variable:
+        return Asker(JOB, job.task_variable)
+    return Asker(NOBODY, "Slurm's default")
+
+
+def _count_by_options(asked: RunOptions) -> dict[str, int | None]:
+    """Return the options that give a number of tasks, each with what it says; None or 0 for those
+    that say nothing.
+    """
+    product = Group(asked.nodes, asked.ntasks_per_node, None).ntasks
     counts = {
         "per-node": int(asked.per_node),
         "per-gpu": int(asked.per_gpu),
         "ntasks-per-node": asked.ntasks_per_node,
-        "ntasks": None if agreeing else asked.ntasks,
+        "ntasks": None if asked.ntasks == product else asked.ntasks,  # they agree
     }
     # Beside another option, this one says how large tasks are and not how many; --per-gpu means 1.
     if (asked.per_gpu and asked.gpus_per_task != 1) or not any(counts.values()):
         counts["gpus-per-task"] = asked.gpus_per_task
-    given = [(option, count) for option, count in counts.items() if count]
-    if len(given) > 1:
-        (first, _), (second, _), *_ = given
-        raise JaxsifError(
-            f"--{first} and --{second} contradict each other",
-            asked.source(second),
-            f"leave out --{second}",
-        )
-    if given:
-        option, count = given[0]
-        return Asker(option, asked.source(option), count)
-    if allocation and allocation.task_variable:
-        return Asker(JOB, allocation.task_variable)
-    return Asker(NOBODY, "Slurm's default")
+    return counts
 
 
-def _available(asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None) -> Groups:
+def _look_at(job: Allocation, asked: RunOptions, job_gpus: Counts) -> Layout:
     """Return the nodes of the step with what the job has there; .tasks is where Slurm would place
     the job's own. Raise JaxsifError for more nodes than the job has.
     """
-    if allocation is None:
-        return [Group(asked.nodes, None, None)]
-    wanted = asked.nodes or allocation.nodes
-    if wanted > allocation.nodes:
+    if job is NO_JOB:
+        return Layout((Group(asked.nodes, None, None),), "")
+    wanted = asked.nodes or job.nodes
+    if wanted > job.nodes:
         raise JaxsifError(
-            f"{wanted} nodes asked for, but the job has {allocation.nodes}",
+            f"{wanted} nodes asked for, but the job has {job.nodes}",
             asked.source("nodes"),
-            f"--nodes={allocation.nodes}, or a job with more",
+            f"--nodes={job.nodes}, or a job with more",
         )
-    groups = []
-    found = each_node(job_gpus or ())
-    for index, part in enumerate(allocation.parts):
-        there = tuple(zip(islice(found, part.nodes), repeat(1)))
-        columns = (part.placement, gpus_of(part) or there, part.cpus)
-        rows = zip(*(_column(counts, part.nodes) for counts in columns))
-        for (tasks, gpus, cpus), equal in groupby(islice(rows, wanted)):
-            groups.append(Group(len(list(equal)), tasks, gpus, cpus, index))
-    return groups
+    return Layout(tuple(_find_groups(job, wanted, job_gpus)), "")
+
+
+def _find_groups(job: Allocation, most: int, job_gpus: Counts) -> Iterator[Group]:
+    """Yield the equal neighbours among the first nodes of each component, at most `most` nodes."""
+    found = each_node(job_gpus)
+    for index, part in enumerate(job.parts):
+        there = fold(zip(islice(found, part.nodes), repeat(1)))
+        rows = zip(
+            _column(part.placement, part.nodes),
+            _column(gpus_of(part) or there, part.nodes),
+            _column(part.cpus, part.nodes),
+        )
+        for row, equal in groupby(islice(rows, most)):
+            yield Group(len(list(equal)), *row, index)
 
 
 def _column(counts: Counts, nodes: int) -> Iterable[int | None]:
@@ -112,117 +149,139 @@ def _column(counts: Counts, nodes: int) -> Iterable[int | None]:
     return each_node(counts) if size(counts) == nodes else repeat(None, nodes)
 
 
-def choose_tasks(asker: Asker, asked: RunOptions, groups: Groups) -> Chosen:
-    """Return what the first rule says that answers; raise JaxsifError for what cannot be."""
-    answers = (rule(asker, asked, groups) for rule in RULES[asker.name])
-    return next(filter(None, answers))
+def choose_tasks(case: Case) -> Layout:
+    """Return what the first rule says that applies; raise JaxsifError for what cannot be."""
+    choices = (rule.choose for rule in RULES[case.asker.name] if rule.applies(case))
+    return next(choices)(case)
 
 
-def on_each_node(asker: Asker, asked: RunOptions, groups: Groups) -> Chosen | None:
+def always(_case: Case) -> bool:
+    """Leave no case to a next rule."""
+    return True
+
+
+def on_each_node(case: Case) -> Layout:
     """Put the number that was given on each node."""
-    return _put(asker.number, groups), asker.source
+    return case.there.put(case.asker.number, case.asker.source)
 
 
-def on_new_nodes(asker: Asker, asked: RunOptions, groups: Groups) -> Chosen | None:
-    """Take as many nodes as the tasks fill, where neither a job nor an option gives a number."""
-    if groups[0].nodes:
-        return None
-    tasks = min(asker.number, _wanted_gpus(asked) or 0)
-    if not tasks or asker.number % tasks:
-        return groups, asker.source  # Slurm decides
-    return [Group(asker.number // tasks, tasks, None)], asker.source
+def no_nodes_known(case: Case) -> bool:
+    """Return True where neither a job nor an option gives the number of nodes."""
+    return case.nodes == 0
 
 
-def on_first_nodes(asker: Asker, asked: RunOptions, groups: Groups) -> Chosen | None:
-    """Put one task on each of the first nodes, as srun does it, where there are more nodes."""
-    if asked.nodes or asker.number >= _count_nodes(groups):
-        return None
-    return [groups[0]._replace(nodes=asker.number, tasks=1)], asker.source
+def on_new_nodes(case: Case) -> Layout:
+    """Take as many nodes as the tasks fill, or leave that to Slurm."""
+    number, source = case.asker.number, case.asker.source
+    tasks = min(number, case.wanted or 0)
+    if not tasks or number % tasks:
+        return case.there.put(None, source)
+    return Layout((Group(number // tasks, tasks, None),), source)
 
 
-def as_the_gpus(asker: Asker, asked: RunOptions, groups: Groups) -> Chosen | None:
-    """Put the tasks where the job's GPUs are, if it has one for each, or so many as asked for."""
-    each = asked.gpus_per_task or 1
-    chosen = [group._replace(tasks=group.counts[2] // each) for group in groups]
-    if _wanted_gpus(asked) or Layout(tuple(chosen), "").ntasks != asker.number:
-        return None
-    return chosen, asker.source
+def nodes_to_spare(case: Case) -> bool:
+    """Return True for fewer tasks than nodes, where no option wants all of the nodes."""
+    return not case.asked.nodes and case.asker.number < case.nodes
 
 
-def evenly(asker: Asker, asked: RunOptions, groups: Groups) -> Chosen | None:
+def on_first_nodes(case: Case) -> Layout:
+    """Put one task on each of the first nodes, as srun does it."""
+    first = case.there.groups[0]._replace(nodes=case.asker.number, tasks=1)
+    return Layout((first,), case.asker.source)
+
+
+def gpus_for_all(case: Case) -> bool:
+    """Return True where the job has GPUs for just these tasks, and no option takes others."""
+    return not case.wanted and as_the_gpus(case).ntasks == case.asker.number
+
+
+def as_the_gpus(case: Case) -> Layout:
+    """Put the tasks where the job's GPUs are, one for each, or for each so many as asked for."""
+    each = case.asked.gpus_per_task or 1
+    groups = (group._replace(tasks=group.counts[2] // each) for group in case.there.groups)
+    return Layout(tuple(groups), case.asker.source)
+
+
+def evenly(case: Case) -> Layout:
     """Put the same number on each node; raise JaxsifError where that leaves some tasks."""
-    nodes = _count_nodes(groups)
-    if asker.number % nodes == 0:
-        return _put(asker.number // nodes, groups), asker.source
-    fitting = max(nodes, asker.number - asker.number % nodes)
+    nodes, number = case.nodes, case.asker.number
+    if number % nodes == 0:
+        return case.there.put(number // nodes, case.asker.source)
     raise JaxsifError(
-        f"{nodes} nodes cannot share {asker.number} tasks evenly",
-        asker.source,
-        f"--ntasks={fitting}",
+        f"{nodes} nodes cannot share {number} tasks evenly",
+        case.asker.source,
+        f"--ntasks={max(nodes, number - number % nodes)}",
     )
 
 
-def as_the_job(asker: Asker, asked: RunOptions, groups: Groups) -> Chosen | None:
+def as_the_job(case: Case) -> Layout:
     """Put the job's tasks where Slurm would place them, but evenly where the GPUs are even."""
-    job, nodes = Layout(tuple(groups), ""), _count_nodes(groups)
-    if asked.allow_uneven or not job.gpus_per_node or not job.ntasks or job.ntasks % nodes:
-        return groups, asker.source
-    return _put(job.ntasks // nodes, groups), asker.source
+    there, tasks, source = case.there, case.there.ntasks, case.asker.source
+    if case.asked.allow_uneven or not there.gpus_per_node or not tasks or tasks % case.nodes:
+        return there._replace(why=source)
+    return there.put(tasks // case.nodes, source)
 
 
-def without_known_gpus(asker: Asker, asked: RunOptions, groups: Groups) -> Chosen | None:
-    """Leave the tasks to Slurm where GPUs are not known or none; raise JaxsifError where an option
-    goes by them.
-    """
-    if any(_step_gpus(asked, groups)):
-        return None
-    if asker.name == NOBODY:
-        return _put(None, groups), asker.source
+def gpus_known(case: Case) -> bool:
+    """Return True where the nodes are known to have GPUs."""
+    return any(case.gpus)
+
+
+def left_to_slurm(case: Case) -> Layout:
+    """Leave the tasks to Slurm."""
+    return case.there.put(None, case.asker.source)
+
+
+def refuse_unknown_gpus(case: Case) -> Layout:
+    """Raise JaxsifError where an option goes by GPUs that are not known."""
     raise JaxsifError(
         "how many GPUs a node has is not known",
-        asker.source,
+        case.asker.source,
         "--gpus-per-node=N, or --ntasks=N",
     )
 
 
-def one_per_gpu(asker: Asker, asked: RunOptions, groups: Groups) -> Chosen | None:
+def one_per_gpu(case: Case) -> Layout:
     """Put one task for each GPU, or for each so many; raise JaxsifError where some would differ."""
-    each, counts = asker.number, _step_gpus(asked, groups)
-    if len(set(counts)) > 1 and not asked.allow_uneven:
+    asked, groups, gpus, each = case.asked, case.there.groups, case.gpus, case.asker.number
+    if len(set(gpus)) > 1 and not asked.allow_uneven:
         raise JaxsifError(
             f"the job's GPUs are spread unevenly over its nodes: {render_gpus(groups)}",
             "the allocation (--gpus gives a total; Slurm chooses where)",
             "allocate with --gpus-per-node=N, or pass --allow-uneven or --ntasks-per-node",
         )
-    if any(count % each for count in counts):
+    if any(count % each for count in gpus):
         raise JaxsifError(
-            f"{max(counts)} GPUs of a node cannot be shared by tasks with {each} each",
+            f"{max(gpus)} GPUs of a node cannot be shared by tasks with {each} each",
             asked.source("gpus-per-task"),
             f"a divisor, or --ntasks-per-node=N with --gpus-per-task={each}",
         )
-    chosen = [group._replace(tasks=count // each) for group, count in zip(groups, counts)]
-    return chosen, f"one task per {each} GPUs" if each > 1 else "one task per GPU"
+    chosen = tuple(group._replace(tasks=count // each) for group, count in zip(groups, gpus))
+    return Layout(chosen, f"one task per {each} GPUs" if each > 1 else "one task per GPU")
 
 
-# Who gives the number of tasks -> the rules, of which the first that answers counts.
-RULES: dict[str, tuple[Rule, ...]] = {
-    "per-node": (on_each_node,),
-    "ntasks-per-node": (on_each_node,),
-    "ntasks": (on_new_nodes, on_first_nodes, as_the_gpus, evenly),
-    "per-gpu": (without_known_gpus, one_per_gpu),
-    "gpus-per-task": (without_known_gpus, one_per_gpu),
-    JOB: (as_the_job,),
-    NOBODY: (without_known_gpus, one_per_gpu),
+class TaskRule(NamedTuple):
+    """How tasks are put on nodes, and in which cases."""
+
+    choose: Callable[[Case], Layout]  # nodes with their tasks, and what gave these their number
+    applies: Callable[[Case], bool] = always
+
+
+# Who gives the number of tasks -> the rules, of which the first that applies counts.
+RULES: dict[str, tuple[TaskRule, ...]] = {
+    "per-node": (TaskRule(on_each_node),),
+    "ntasks-per-node": (TaskRule(on_each_node),),
+    "ntasks": (
+        TaskRule(on_new_nodes, no_nodes_known),
+        TaskRule(on_first_nodes, nodes_to_spare),
+        TaskRule(as_the_gpus, gpus_for_all),
+        TaskRule(evenly),
+    ),
+    "per-gpu": (TaskRule(one_per_gpu, gpus_known), TaskRule(refuse_unknown_gpus)),
+    "gpus-per-task": (TaskRule(one_per_gpu, gpus_known), TaskRule(refuse_unknown_gpus)),
+    JOB: (TaskRule(as_the_job),),
+    NOBODY: (TaskRule(one_per_gpu, gpus_known), TaskRule(left_to_slurm)),
 }
-
-
-def _put(tasks: int | None, groups: Groups) -> Groups:
-    """Return the groups with so many tasks on each node."""
-    return [group._replace(tasks=tasks) for group in groups]
-
-
-def _count_nodes(groups: Groups) -> int:
-    return sum(group.counts[0] for group in groups)
 
 
 def _wanted_gpus(asked: RunOptions) -> int | None:
@@ -230,59 +289,45 @@ def _wanted_gpus(asked: RunOptions) -> int | None:
     return None if given is None else parse_gpu_count(given, asked.source("gpus-per-node"))
 
 
-def _step_gpus(asked: RunOptions, groups: Groups) -> list[int]:
-    """Return the GPUs on the nodes of each group; [] where they are not known of all."""
-    wanted = _wanted_gpus(asked)
-    if wanted is not None:
-        return [wanted] * len(groups)
-    if None in [group.gpus for group in groups]:
-        return []
-    return [group.counts[2] for group in groups]
-
-
-def _give_gpus(asked: RunOptions, group: Group) -> Group:
+def _give_gpus(case: Case, group: Group) -> Group:
     """Return the group with the GPUs that the step will have on its nodes; raise JaxsifError where
     the job has fewer.
     """
-    wanted, option = _wanted_gpus(asked), "gpus-per-node"
-    if wanted is None and asked.gpus_per_task and group.tasks:
-        wanted, option = asked.gpus_per_task * group.tasks, "gpus-per-task"
+    wanted, option = case.wanted, "gpus-per-node"
+    if wanted is None:
+        each = case.asked.gpus_per_task or None
+        wanted, option = if_known(prod, (each, group.tasks)), "gpus-per-task"
     if wanted is None:
         return group
     if group.gpus is not None and wanted > group.gpus:
         raise JaxsifError(
             f"{wanted} GPUs on a node, but the job has {group.gpus} on each",
-            asked.source(option),
+            case.asked.source(option),
             f"--gpus-per-node={group.gpus}, or a job with more",
         )
     return group._replace(gpus=wanted)
 
 
-def _binding(asked: RunOptions, allocation: Allocation | None) -> str:
+def _binding(asked: RunOptions, job: Allocation) -> str:
     """Return what the user wants Slurm to bind, '' for nothing; what Slurm only adds to
     --gpus-per-task and the like is not wanted.
     """
-    bind = ""
-    if asked.gpu_bind is not None:
-        bind = asked.gpu_bind
-    elif allocation and allocation.gpu_bind != f"per_task:{allocation.gpus_per_task}":
-        bind = allocation.gpu_bind
-    return "" if bind == "none" else bind
+    bind, unwanted = asked.gpu_bind, ["none"]
+    if bind is None:
+        bind, unwanted = job.gpu_bind, ["none", f"per_task:{job.gpus_per_task}"]
+    return "" if bind in unwanted else bind
 
 
-def _must_place(asked: RunOptions, layout: Layout, allocation: Allocation | None) -> bool:
+def _must_place(asked: RunOptions, layout: Layout, job: Allocation) -> bool:
     """Return True where srun, left to itself, would place the tasks otherwise: it goes by CPUs and
     not by GPUs.
     """
-    if allocation is None or allocation.components or layout.ntasks is None:
+    if job.components or layout.ntasks is None:
         return False
     counts = [group.counts for group in layout.groups]
+    # srun would take other nodes where CPUs are lacking here and to spare there.
+    astray = len(job.cpus) > 1 and any(0 < cpus < tasks for _, tasks, _, cpus in counts)
+    if asked.nodes:
+        return astray or len(counts) > 1
     placement = fold((tasks, nodes) for nodes, tasks, _, _ in counts)
-    if placement == allocation.placement and not asked.nodes:
-        return False
-    if len(placement) > 1 or (asked.nodes and len(counts) > 1):
-        return True
-    # Equal numbers of tasks: srun finds these nodes, unless CPUs are lacking here and to spare
-    # there.
-    lacking = any(0 < cpus < tasks for _, tasks, _, cpus in counts)
-    return lacking and len(allocation.cpus) > 1
+    return placement != job.placement and (astray or len(placement) > 1)

@@ -12,7 +12,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.job.task_env import hand_out_gpus, identify
 from jaxsif.launch.children import Child, Pass, Reader
 from jaxsif.launch.look import count_gpus
-from jaxsif.layout.layout import Layout, one_each
+from jaxsif.layout.layout import Layout
 from jaxsif.layout.planner import plan_layout
 from jaxsif.lines import Lines
 from jaxsif.plan.host import Host
@@ -31,7 +31,7 @@ def _layout(asked: RunOptions, host: Host) -> Layout:
         raise JaxsifError(f"{asked.nodes} nodes without Slurm", asked.source("nodes"), remedy)
     gpus = str(host.gpus) if asked.gpus_per_node is None else asked.gpus_per_node
     layout = plan_layout(asked._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None), None, None)
-    return layout if layout.ntasks_per_node else one_each(layout, "one task without GPUs")
+    return layout if layout.ntasks_per_node else layout.put(1, "one task without GPUs")
 
 
 def _name_nodes(_plan: Plan, _first: int, _count: int | None) -> str:

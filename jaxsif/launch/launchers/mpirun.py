@@ -13,7 +13,7 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.children import INSIST_ONCE, Child, Reader
 from jaxsif.launch.look import ask_for_gpus, count_gpus
-from jaxsif.layout.layout import NOBODY, Layout, one_each
+from jaxsif.layout.layout import NOBODY, Layout
 from jaxsif.layout.planner import find_asker, plan_layout
 from jaxsif.plan.host import Host
 from jaxsif.plan.host_list import HOSTFILE_VARIABLES, HostList, parse_hostfile, parse_hosts
@@ -95,7 +95,7 @@ def _layout(asked: RunOptions, host: Host) -> Layout:
     if any(group.tasks for group in layout.groups):
         remedy = "--ntasks-per-node=N, or --launcher srun"
         raise JaxsifError("mpirun starts the same number of tasks on each node", layout.why, remedy)
-    return one_each(layout, "one task on each node")
+    return layout.put(1, "one task on each node")
 
 
 def _find_slots(asked: RunOptions, host: Host, count: int) -> int | None:
@@ -103,7 +103,7 @@ def _find_slots(asked: RunOptions, host: Host, count: int) -> int | None:
 
     None where an option tells the tasks or GPUs, and for slots that are cores rather than GPUs.
     """
-    if asked.gpus_per_node is not None or find_asker(asked, None).name != NOBODY:
+    if asked.gpus_per_node is not None or find_asker(asked).name != NOBODY:
         return None
     slots = host.host_list.common_slots(count)
     return None if slots and slots > host.gpus > 0 else slots

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.errors import JaxsifError
-from jaxsif.job.allocation import Allocation
+from jaxsif.job.allocation import NO_JOB, Allocation
 from jaxsif.job.counts import Counts
 from jaxsif.job.srun_args import lift
 from jaxsif.layout import gpu_bind as binding
 from jaxsif.layout.layout import JOB, NOBODY, Group, Layout
 from jaxsif.layout.planner import (
     RULES,
-    Rule,
+    Case,
     as_the_gpus,
     as_the_job,
     evenly,
     find_asker,
+    left_to_slurm,
     on_each_node,
     on_first_nodes,
     on_new_nodes,
     one_per_gpu,
     plan_layout,
-    without_known_gpus,
+    refuse_unknown_gpus,
 )
 from jaxsif.plan.step import layout_options
 from jaxsif.settings.request import RunOptions
@@ -113,9 +115,10 @@ UNKNOWN = [Group(2, None, None)]  # nodes of a job that tells nothing of them
 OUTSIDE = [Group(None, None, None)]
 ONE_AND_THREE = [Group(1, 3, 1), Group(1, 1, 3)]  # tasks of the job, GPUs
 
-# Every rule: who gives the number of tasks, the rule, what is known of the nodes -> nodes x tasks, None where it leaves
-# the case to the next rule, or the error; and what the reason is.
-CASES: list[tuple[RunOptions, Rule, list[Group], list[tuple[int | None, int | None]] | str | None, str]] = [
+Choose = Callable[[Case], Layout]
+# Every rule: who gives the number of tasks, the rule, what is known of the nodes -> nodes x tasks, None where the rule
+# does not apply, or the error; and what the reason is.
+CASES: list[tuple[RunOptions, Choose, list[Group], list[tuple[int | None, int | None]] | str | None, str]] = [
     (asking(per_node=True), on_each_node, UNKNOWN, [(2, 1)], "--per-node"),
     (asking(ntasks_per_node=3), on_each_node, OUTSIDE, [(None, 3)], "--ntasks-per-node"),
     (asking(2, 4, 2), on_each_node, OUTSIDE, [(None, 2)], "--ntasks-per-node"),
@@ -134,14 +137,18 @@ CASES: list[tuple[RunOptions, Rule, list[Group], list[tuple[int | None, int | No
     (asking(ntasks=6), evenly, ONE_AND_THREE, [(1, 3), (1, 3)], "--ntasks"),
     (asking(ntasks=5), evenly, UNKNOWN, "2 nodes cannot share 5 tasks evenly", "--ntasks"),
     (asking(), as_the_job, [Group(1, 3, 2), Group(1, 1, 2)], [(1, 2), (1, 2)], "SLURM_NTASKS"),
+    (asking(), as_the_job, [Group(2, None, 2)], [(2, None)], "SLURM_NTASKS"),
     (asking(), as_the_job, ONE_AND_THREE, [(1, 3), (1, 1)], "SLURM_NTASKS"),
     (asking(), as_the_job, [Group(1, 3, 2), Group(1, 2, 2)], [(1, 3), (1, 2)], "SLURM_NTASKS"),
     (asking(allow_uneven=True), as_the_job, [Group(1, 3, 2), Group(1, 1, 2)], [(1, 3), (1, 1)], "SLURM_NTASKS"),
-    (asking(), without_known_gpus, UNKNOWN, [(2, None)], "Slurm's default"),
-    (asking(), without_known_gpus, [Group(2, None, 0)], [(2, None)], "Slurm's default"),
-    (asking(gpus_per_node="2"), without_known_gpus, UNKNOWN, None, ""),
-    (asking(per_gpu=True), without_known_gpus, UNKNOWN, "how many GPUs a node has is not known", "--per-gpu"),
-    (asking(gpus_per_task=2), without_known_gpus, UNKNOWN, "how many GPUs a node has is not known", "--gpus-per-task"),
+    (asking(), one_per_gpu, UNKNOWN, None, ""),
+    (asking(), one_per_gpu, [Group(1, None, 2), Group(1, None, None)], None, ""),
+    (asking(), left_to_slurm, UNKNOWN, [(2, None)], "Slurm's default"),
+    (asking(), one_per_gpu, [Group(2, None, 0)], None, ""),
+    (asking(), left_to_slurm, [Group(2, None, 0)], [(2, None)], "Slurm's default"),
+    (asking(gpus_per_node="2"), one_per_gpu, UNKNOWN, [(2, 2)], "one task per GPU"),
+    (asking(per_gpu=True), refuse_unknown_gpus, UNKNOWN, "how many GPUs a node has is not known", "--per-gpu"),
+    (asking(gpus_per_task=2), refuse_unknown_gpus, UNKNOWN, "how many GPUs a node has is not known", "--gpus-per-task"),
     (asking(), one_per_gpu, [Group(3, None, 4)], [(3, 4)], "one task per GPU"),
     (asking(gpus_per_node="2"), one_per_gpu, ONE_AND_THREE, [(1, 2), (1, 2)], "one task per GPU"),
     (asking(allow_uneven=True), one_per_gpu, ONE_AND_THREE, [(1, 1), (1, 3)], "one task per GPU"),
@@ -158,36 +165,38 @@ CASES: list[tuple[RunOptions, Rule, list[Group], list[tuple[int | None, int | No
 ]
 
 
-@pytest.mark.parametrize(("asked", "rule", "groups", "expected", "why"), CASES)
-def test_rule(asked: RunOptions, rule: Rule, groups: list[Group], expected: object, why: str) -> None:
-    asker = find_asker(asked, job(ntasks=4) if rule is as_the_job else None)
-    assert rule in RULES[asker.name]
+@pytest.mark.parametrize(("asked", "choose", "groups", "expected", "why"), CASES)
+def test_rule(asked: RunOptions, choose: Choose, groups: list[Group], expected: object, why: str) -> None:
+    asker = find_asker(asked, job(ntasks=4) if choose is as_the_job else NO_JOB)
+    wanted = asked.gpus_per_node and int(asked.gpus_per_node)
+    case = Case(asker, asked, Layout(tuple(groups), ""), wanted)
+    (rule,) = [rule for rule in RULES[asker.name] if rule.choose is choose]
+    assert rule.applies(case) == (expected is not None)
     if isinstance(expected, str):
         with pytest.raises(JaxsifError, match=re.escape(expected)) as caught:
-            rule(asker, asked, groups)
+            choose(case)
         assert caught.value.where.startswith(why)
-        return
-    chosen = rule(asker, asked, groups)
-    assert (chosen and [group[:2] for group in chosen[0]]) == expected
-    assert chosen is None or chosen[1] == why
+    elif expected is not None:
+        chosen = choose(case)
+        assert ([group[:2] for group in chosen.groups], chosen.why) == (expected, why)
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {rule for rules in RULES.values() for rule in rules} == {rule for _, rule, *_ in CASES}
+    assert {rule.choose for rules in RULES.values() for rule in rules} == {choose for _, choose, *_ in CASES}
 
 
 @pytest.mark.parametrize(
     ("asked", "allocation", "name", "source"),
     [
         (asking(per_node=True), job(ntasks=4), "per-node", "--per-node"),
-        (asking(per_gpu=True, gpus_per_task=1), None, "per-gpu", "--per-gpu"),
-        (asking(2, 4, 2, per_node=False), None, "ntasks-per-node", "--ntasks-per-node"),
+        (asking(per_gpu=True, gpus_per_task=1), NO_JOB, "per-gpu", "--per-gpu"),
+        (asking(2, 4, 2, per_node=False), NO_JOB, "ntasks-per-node", "--ntasks-per-node"),
         (asking(ntasks=2, gpus_per_task=2), job(ntasks=4), "ntasks", "--ntasks"),
         (asking(gpus_per_task=2), job(ntasks=4), "gpus-per-task", "--gpus-per-task"),
         (asking(), job(ntasks=4, ntasks_per_node=2), JOB, "SLURM_NTASKS_PER_NODE"),
         (asking(gpus_per_node="4"), job(ntasks=4), JOB, "SLURM_NTASKS"),
         (asking(nodes=2), job(), NOBODY, "Slurm's default"),
-        (asking(), None, NOBODY, "Slurm's default"),
+        (asking(), NO_JOB, NOBODY, "Slurm's default"),
     ],
 )
 def test_who_gives_the_number_of_tasks(asked: RunOptions, allocation: Allocation, name: str, source: str) -> None:
@@ -265,6 +274,13 @@ REFUSED = [
     (asking(gpus_per_node="3", gpus_per_task=2), None, None, "3 GPUs of a node cannot be shared by tasks", "divisor"),
     (asking(gpus_per_node="2", gpu_bind="single:2"), None, None, "gives one GPU to several of 2", "--gpu-bind=none"),
     (asking(gpus_per_node="2", gpu_bind="map_gpu:7,8"), None, None, "gives GPU 7 of a node with 2", "--gpu-bind=none"),
+    (
+        asking(gpus_per_node="2", gpu_bind="map_gpu:-1,0"),
+        None,
+        None,
+        "gives GPU -1 of a node with 2",
+        "--gpu-bind=none",
+    ),
     (asking(gpus_per_node="2", gpu_bind="map_gpu:a"), None, None, "cannot read --gpu-bind=map_gpu:a", "srun(1)"),
 ]
 
