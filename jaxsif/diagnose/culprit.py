@@ -1,46 +1,40 @@
 """Reports of the tasks, and what srun complained of -> which task failed first, and why.
 
-Each cause that jaxsif knows is a function: facts of a run in, an error out, or None where it is not
-the cause. `CAUSES` has them in the order in which they are tried.
+Each cause that jaxsif knows is a row of `CAUSES`, in the order in which they are tried: whether it
+is the cause, by the facts of a run, and the error that tells it.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from jaxsif.diagnose.barriers import Barrier
 from jaxsif.diagnose.facts import (
     INIT_BARRIER,
     JAX_BARRIERS,
     NOBODY,
-    TERMINATED,
     End,
     Facts,
-    collect_facts,
-    find_exceptions,
-    read_ends,
+    Meeting,
+    find_last,
 )
-from jaxsif.diagnose.places import MOST_PLACES, describe_places, group_tasks, list_few
-from jaxsif.diagnose.reports import REFUSALS, Report
+from jaxsif.diagnose.places import MOST_PLACES, describe_places, list_few
+from jaxsif.diagnose.reports import Report
 from jaxsif.diagnose.symptoms import (
     BARRIER,
-    CONTAINER,
-    GAVE_UP,
     IMAGE_READ,
     NO_GPU,
     NOT_FOUND,
     SIGNALS,
-    TASK_EXITED,
     TASKS_RAN,
-    UNKNOWN_FLAGS,
-    find_symptoms,
 )
 from jaxsif.errors import HostError, JaxsifError, PortTakenError, RunError
 from jaxsif.plan.launcher import LOCAL
 
-_REFUSED = Report(-1, "", "exit", HostError.exit_code)
 _LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
+_ENDINGS = {"exit": "ended with exit status 0", "end": "came to the end of the program"}
 
 
 def find_failure(
@@ -49,43 +43,37 @@ def find_failure(
     """Return the first cause of a run's end, as an error with the exit code to end with; None where
     nothing failed.
     """
-    if end.status == 0 and not end.interrupted:
+    if end.exit_code == 0:
         return None
-    facts = collect_facts(end, reports, errors, barriers)
-    for describe in _OUTSIDE if end.interrupted else CAUSES:
-        error = describe(facts)
-        if error:
-            return error
+    facts = Facts(end, reports, errors, barriers)
+    for cause in _OUTSIDE if end.interrupted else CAUSES:
+        if cause.applies(facts):
+            return cause.describe(facts)
     return None
 
 
-def _blame_refusal(facts: Facts) -> JaxsifError | None:
-    """Blame the first task that did not start its program.
-
-    Such a task ends with 125, and so one that ended otherwise did start it.
-    """
-    for report in facts.reports:
-        end = facts.exits.get(report.task, _REFUSED)
-        if report.event in REFUSALS and end.status == HostError.exit_code:
-            return _describe_refusal(report)
-    return None
+def _is_refused(facts: Facts) -> bool:
+    return facts.refusal is not NOBODY
 
 
-def _describe_refusal(report: Report) -> HostError:
+def _describe_refusal(facts: Facts) -> HostError:
     """Return the error of a task that did not start its program, in its own words."""
+    report = facts.refusal
     if report.event == "port-taken":
         hint = "run it again for another port, or --coordinator-ports"
         return PortTakenError(report.text, report.place, hint)
     return HostError(report.text, report.place, report.hint)
 
 
-def _blame_signal_to_launcher(facts: Facts) -> JaxsifError | None:
-    """Blame a signal that ended the launcher of the tasks on this host."""
-    status, launcher = facts.end.status, facts.end.launcher
-    if not facts.end.killed or launcher.name == LOCAL:
-        return None
+def _is_launcher_killed(facts: Facts) -> bool:
+    """Return whether a signal ended what starts the tasks on this host."""
+    return facts.end.killed and facts.end.launcher.name != LOCAL
+
+
+def _describe_killed_launcher(facts: Facts) -> RunError:
+    status = facts.end.status
     return RunError(
-        f"{launcher.name} was killed by {signal_name(status - 128)}",
+        f"{facts.end.launcher.name} was killed by {signal_name(status - 128)}",
         "this host",
         "the kernel's log tells of processes that it killed; `squeue --me --steps` shows what is"
         " left",
@@ -93,49 +81,56 @@ def _blame_signal_to_launcher(facts: Facts) -> JaxsifError | None:
     )
 
 
-def _blame_early_before_outside(facts: Facts) -> JaxsifError | None:
-    """Blame tasks at their end for which others did not come, until something outside ended the
+def _is_early_before_outside(facts: Facts) -> bool:
+    """Return whether others did not come to tasks at their end, until something outside ended the
     run.
     """
-    is_outside = facts.end.interrupted or facts.cancelled is not NOT_FOUND
-    if not (is_outside and facts.early and facts.connected):
-        return None
+    is_outside = facts.end.interrupted or facts.cancelled.what
+    return bool(is_outside and facts.early and facts.connected)
+
+
+def _describe_early_before_outside(facts: Facts) -> RunError:
     return _describe_early(facts, facts.end.exit_code)
 
 
-def _blame_slurm(facts: Facts) -> JaxsifError | None:
-    """Blame Slurm for the end of the step, or who asked it for that."""
+def _is_cancelled(facts: Facts) -> bool:
+    return bool(facts.cancelled.what)
+
+
+def _describe_cancellation(facts: Facts) -> RunError:
+    """Return the error of a step that Slurm has ended: why, or who asked it for that."""
     told = facts.cancelled
-    if told is NOT_FOUND:
-        return None
     return RunError(told.what, describe_places(facts.reports), told.remedy, facts.end.exit_code)
 
 
-def _blame_unknown_flags(facts: Facts) -> JaxsifError | None:
-    """Blame flags that this XLA does not have."""
-    found = next(find_symptoms([UNKNOWN_FLAGS], facts.errors), NOT_FOUND)
-    if facts.culprit.status != 1 or found is NOT_FOUND:
-        return None
+def _is_flag_unknown(facts: Facts) -> bool:
+    return facts.culprit.status == 1 and facts.unknown_flags is not NOT_FOUND
+
+
+def _describe_unknown_flags(facts: Facts) -> RunError:
+    """Return the error of flags that this XLA does not have."""
+    found = facts.unknown_flags
     where = f"{found.words['variable']}, in {facts.culprit.place}"
     return RunError(found.what, where, found.remedy, facts.culprit.status)
 
 
-def _blame_early(facts: Facts) -> JaxsifError | None:
-    """Blame tasks that ended without an error while others waited for them."""
-    if not (facts.follows and facts.early) or facts.barrier.name not in ("", INIT_BARRIER):
-        return None
-    at_init = bool(facts.barrier.name) or any(map(GAVE_UP.match, facts.errors))
-    return _describe_early(facts, facts.culprit.status, at_init=at_init)
+def _is_early(facts: Facts) -> bool:
+    """Return whether tasks ended without an error while others waited for them."""
+    at_own_barrier = facts.barrier.name not in ("", INIT_BARRIER)
+    return bool(facts.follows and facts.early) and not at_own_barrier
+
+
+def _describe_early_tasks(facts: Facts) -> RunError:
+    at_init = facts.gave_up or _is_at_barrier(facts)
+    return _describe_early(facts, facts.culprit.status, at_init)
 
 
 def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunError:
     """Return the error of tasks that ended early: which, how, and where the others were."""
-    places = [report.place for report in facts.early]
-    who = list_few(places, MOST_PLACES, len(places))
-    exited = all(report.event == "exit" for report in facts.early)
-    how = "ended with exit status 0" if exited else "came to the end of the program"
-    early = {report.task for report in facts.early}
-    others = [report for report in facts.reports if report.task not in early]
+    early = list(facts.early.values())
+    who = list_few([report.place for report in early], MOST_PLACES, len(early))
+    how = _ENDINGS[early[-1].event]  # exits come first
+    others = [report for report in facts.reports if report.task not in facts.early]
     told = (facts.cancelled.what, describe_places(others, "the others"))
     missing = f", and {facts.tasks - len(early)} of {facts.tasks} tasks did not"
     hint = BARRIER.remedy
@@ -145,14 +140,17 @@ def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunE
     return RunError(f"{who} {how}{missing}", "; ".join(filter(None, told)), hint, exit_code)
 
 
-def _blame_barrier(facts: Facts) -> JaxsifError | None:
-    """Blame the tasks that are not where the others are: the fewer ones, be it that they came or
-    that they did not.
+def _is_at_barrier(facts: Facts) -> bool:
+    return facts.barrier.name != ""  # a program may print one without a name
+
+
+def _describe_barrier(facts: Facts) -> RunError:
+    """Return the error of the tasks that are not where the others are: the fewer ones, be it that
+    they came or that they did not.
     """
     barrier = facts.barrier
-    if not barrier.name:
-        return None
-    at = JAX_BARRIERS.get(barrier.name, f"the barrier {barrier.name}")
+    unknown = Meeting(f"the barrier {barrier.name}", BARRIER.remedy)
+    at, hint = JAX_BARRIERS.get(barrier.name, unknown)
     absent = barrier.processes - barrier.reached
     if 2 * barrier.reached >= barrier.processes:
         missing = [_name_task(task, facts) for task in barrier.missing]
@@ -163,12 +161,6 @@ def _blame_barrier(facts: Facts) -> JaxsifError | None:
         what = f"{odd} came to {at}, and {absent} of {barrier.processes} did not"
         if barrier.reached != 1:
             what += f"; it was the first of {barrier.reached}"
-    hint = BARRIER.remedy
-    if barrier.name == INIT_BARRIER:
-        hint = (
-            "see what it does before, and whether it can reach task 0; --init-timeout says how long"
-            " the others wait"
-        )
     return RunError(what, _place_missing(facts), hint, facts.culprit.status)
 
 
@@ -187,11 +179,13 @@ def _place(report: Report) -> str:
     return f"{report.where}, where {report.place} was"
 
 
-def _blame_stuck(facts: Facts) -> JaxsifError | None:
-    """Blame the task that did not come where others have waited until they gave up."""
-    stuck, culprit, last = _find_stuck(facts), facts.culprit, facts.last
-    if stuck is NOBODY or not facts.waited:
-        return None
+def _is_stuck(facts: Facts) -> bool:
+    """Return whether it is known which task did not come where others waited until they gave up."""
+    return facts.waited and facts.stuck is not NOBODY
+
+
+def _describe_stuck(facts: Facts) -> RunError:
+    stuck, culprit, last = facts.stuck, facts.culprit, facts.last
     at = f" at {last.where}" if last.where else ""
     more = "--init-timeout says how long others wait in jax.distributed.initialize"
     if last.event == "exception":
@@ -204,22 +198,19 @@ def _blame_stuck(facts: Facts) -> JaxsifError | None:
     )
 
 
-def _find_stuck(facts: Facts) -> Report:
-    """Return the exit of a task that srun had to end, with fewest others at its line; NOBODY where
-    it cannot be told which.
-    """
-    waited = {"", *(report.where for report in facts.reports if report.status != TERMINATED)}
-    exits = [report for report in facts.exits.values() if report.where not in waited]
-    places = group_tasks({report.task: report.where for report in exits})
-    fewest = [tasks for _, tasks in places if len(tasks) == len(places[0][1])]
-    return facts.exits[fewest[0][0]] if len(fewest) == 1 else NOBODY
+def _is_known(facts: Facts) -> bool:
+    """Return whether a task failed first, as far as tasks have reported it."""
+    return facts.culprit is not NOBODY
 
 
-def _blame_image(facts: Facts) -> JaxsifError | None:
-    """Blame the image, too, where its file was written to while the program ran from it."""
-    if facts.culprit is NOBODY or not facts.end.changed_image:
-        return None
-    error = _describe_end(facts.culprit, facts.last)
+def _is_image_changed(facts: Facts) -> bool:
+    """Return whether the image's file was written to while a program that failed ran from it."""
+    return _is_known(facts) and bool(facts.end.changed_image)
+
+
+def _describe_image(facts: Facts) -> RunError:
+    """Return the error of the task that failed first, which blames the image, too."""
+    error = _describe_culprit(facts)
     written = f"{facts.end.changed_image}, which was written to during the run"
     where = f"{error.where} and {written}" if error.where else written
     by_image = error.exit_code > 128 or IMAGE_READ.match(facts.last.text)
@@ -227,10 +218,7 @@ def _blame_image(facts: Facts) -> JaxsifError | None:
     return RunError(error.what, where, hint, error.exit_code)
 
 
-def _blame_culprit(facts: Facts) -> JaxsifError | None:
-    """Blame the task that failed first."""
-    if facts.culprit is NOBODY:
-        return None
+def _describe_culprit(facts: Facts) -> RunError:
     return _describe_end(facts.culprit, facts.last)
 
 
@@ -247,22 +235,22 @@ def _describe_end(end: Report, last: Report) -> RunError:
     return RunError(what, last.where, last.hint or hint, end.status)
 
 
-def _blame_container(facts: Facts) -> JaxsifError | None:
-    """Blame the runtime, where no task has started."""
-    ended = read_ends(TASK_EXITED, facts.errors)
-    node = ended[0].node if ended else "the node"
-    found = next(find_symptoms(CONTAINER, facts.errors, node=node), NOT_FOUND)
-    if facts.started or found is NOT_FOUND:
-        return None
-    return HostError(found.what, "the runtime, on a node", found.remedy)
+def _is_runtime_at_fault(facts: Facts) -> bool:
+    return not facts.started and facts.container is not NOT_FOUND
 
 
-def _blame_request(facts: Facts) -> JaxsifError | None:
-    """Blame the request, where no task has started, nor ended: the reports of some go elsewhere,
-    as with srun --output=log-%t.txt.
+def _describe_container(facts: Facts) -> HostError:
+    return HostError(facts.container.what, "the runtime, on a node", facts.container.remedy)
+
+
+def _is_request_refused(facts: Facts) -> bool:
+    """Return whether no task has started, nor ended: the reports of some go elsewhere, as with
+    srun --output=log-%t.txt.
     """
-    if facts.started or any(map(TASKS_RAN.match, facts.errors)):
-        return None
+    return not (facts.started or any(map(TASKS_RAN.match, facts.errors)))
+
+
+def _describe_request(facts: Facts) -> HostError:
     launcher = facts.end.launcher
     if not facts.errors:
         return HostError(f"no task started (exit status {facts.end.status})", launcher.name)
@@ -272,23 +260,25 @@ def _blame_request(facts: Facts) -> JaxsifError | None:
     return HostError(what, launcher.name, words.remedy)
 
 
-def _blame_first_ended(facts: Facts) -> JaxsifError | None:
-    """Blame the first task that failed, by srun's words: all that is known where standard error
-    goes to files.
-    """
-    ends = read_ends(TASK_EXITED, facts.errors)
-    first = next((end for end in ends if end.status != TERMINATED), NOBODY)
-    if first is NOBODY:
-        return None
-    raised = find_exceptions(first.task, facts.reports)
-    return _describe_end(first, raised[-1] if raised else first)
+def _is_end_told(facts: Facts) -> bool:
+    """Return whether srun has told of a task that failed."""
+    return facts.first_ended is not NOBODY
 
 
-def _blame_nobody(facts: Facts) -> JaxsifError:
+def _describe_first_ended(facts: Facts) -> RunError:
+    return _describe_end(facts.first_ended, find_last(facts.first_ended, facts.reports))
+
+
+def _has_failed(facts: Facts) -> bool:
+    """Return whether the run has failed for any reason."""
+    return facts.end.exit_code != 0
+
+
+def _describe_unknown(facts: Facts) -> RunError:
     """Return the error of a run of whose end nothing is known."""
     return RunError(
         f"the step ended with exit status {facts.end.status}, and no task said why",
-        facts.errors[-1] if facts.errors else facts.end.launcher.name,
+        [facts.end.launcher.name, *facts.errors][-1],
         facts.end.launcher.words.look,
         facts.end.status,
     )
@@ -302,22 +292,29 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-_OUTSIDE: Sequence[Callable[[Facts], JaxsifError | None]] = (
-    _blame_early_before_outside,
-    _blame_slurm,
+class Cause(NamedTuple):
+    """What may have ended a run."""
+
+    applies: Callable[[Facts], bool]  # whether it has
+    describe: Callable[[Facts], JaxsifError]  # where it has
+
+
+_OUTSIDE = (
+    Cause(_is_early_before_outside, _describe_early_before_outside),
+    Cause(_is_cancelled, _describe_cancellation),
 )
-CAUSES: Sequence[Callable[[Facts], JaxsifError | None]] = (
-    _blame_refusal,
-    _blame_signal_to_launcher,
+CAUSES = (
+    Cause(_is_refused, _describe_refusal),
+    Cause(_is_launcher_killed, _describe_killed_launcher),
     *_OUTSIDE,
-    _blame_unknown_flags,
-    _blame_early,
-    _blame_barrier,
-    _blame_stuck,
-    _blame_image,
-    _blame_culprit,
-    _blame_container,
-    _blame_request,
-    _blame_first_ended,
-    _blame_nobody,
+    Cause(_is_flag_unknown, _describe_unknown_flags),
+    Cause(_is_early, _describe_early_tasks),
+    Cause(_is_at_barrier, _describe_barrier),
+    Cause(_is_stuck, _describe_stuck),
+    Cause(_is_image_changed, _describe_image),
+    Cause(_is_known, _describe_culprit),
+    Cause(_is_runtime_at_fault, _describe_container),
+    Cause(_is_request_refused, _describe_request),
+    Cause(_is_end_told, _describe_first_ended),
+    Cause(_has_failed, _describe_unknown),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxsif.diagnose.reports import Report, by_task
+from jaxsif.diagnose.reports import Report, by_task, of_event
 from jaxsif.task.contract import INDEPENDENT
 
 
@@ -14,8 +14,7 @@ def describe_cache(reports: Sequence[Report]) -> str:
     """
     counts = [
         (report.requests, report.hits, report.hits > 0, report.saved, report.written)
-        for report in reports
-        if report.event == "cache"
+        for report in of_event(reports, "cache")
     ]
     if not counts:
         return ""

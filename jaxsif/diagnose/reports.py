@@ -22,6 +22,7 @@ culprit.py does not believe the refusal.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,6 @@ from jaxsif.task.contract import (
     render_marker,
 )
 
-_START, _PROGRAM = 0, 1  # which of the nonces
 _LONGEST_REPORT = 8192  # bytes; what goes on for longer behind a marker is the program's
 _LONGEST_PLACE = 1000  # letters
 _MOST_TASKS = 1 << 24  # where the plan does not know their number
@@ -48,11 +48,7 @@ _MOST_REPORTS, _MOST_ALIKE = 100_000, 100  # of a run; of one event and task
 _MOST_WARNINGS = 100  # to show
 _MOST_ERRORS = 1000  # the first half and the last are kept
 
-# What srun --label begins lines with; and the beginning of such a label. Without --label: nothing.
-_LABEL = re.compile(rb"( {0,16}\d{1,9}: )?")
-_LABEL_BEGUN = re.compile(rb" {0,16}(\d{1,9}(: ?)?)?")
-_NO_LABEL = re.compile(b"")
-_LINES = re.compile(rb"[^\n]*\n|[^\n]+")  # unlike splitlines, a carriage return ends none
+_LINES = re.compile(rb"[^\n]*\n")  # unlike splitlines, a carriage return ends none
 # What srun, slurmstepd, the runtime and JAX complain of.
 _KEPT_LINES = re.compile(
     r"srun: error: |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) |FATAL: "
@@ -77,8 +73,8 @@ class Report(NamedTuple):
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME; empty without Slurm
-    # Of _EVENTS; and two of the launcher's own: cancelled, by Slurm, and interrupted, by a signal
-    # to us.
+    # Of the contract; and two of the launcher's own: cancelled, by Slurm, and interrupted, by a
+    # signal to us.
     event: str
     status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
     text: str = ""  # of an exception, a refusal or a warning
@@ -97,9 +93,37 @@ class Report(NamedTuple):
         return f"task {self.task} on {self.node}" if self.node else f"process {self.task}"
 
 
-_ORIGIN = ("event", "task", "node")
+_ORIGIN = {"event", "task", "node"}
 REFUSALS = ("refused", "port-taken")  # the program is not started
-_EVENTS = (START_EVENTS, PROGRAM_EVENTS)  # by the nonce
+
+
+class _Label(NamedTuple):
+    """What srun --label begins lines with; and the beginning of such a label."""
+
+    whole: re.Pattern[bytes]  # matches a line without one, too
+    begun: re.Pattern[bytes]
+
+
+_LABELS = {  # by whether srun was told --label
+    True: _Label(re.compile(rb"( {0,16}\d{1,9}: )?"), re.compile(rb" {0,16}(\d{1,9}(: ?)?)?")),
+    False: _Label(re.compile(b""), re.compile(b"")),
+}
+
+
+class _Channel(NamedTuple):
+    """What may be said with one of the nonces."""
+
+    events: Mapping[str, tuple[str, ...]]  # each with its fields
+    most: float = math.inf  # as soon as a run has so many reports, no more of these are kept
+    late: Mapping[str, str] = {}  # what an event counts as that is not the task's first
+    marker: bytes = b""  # what begins a report
+
+
+_CHANNELS = (
+    _Channel(START_EVENTS),
+    _Channel(PROGRAM_EVENTS, _MOST_REPORTS, dict.fromkeys(REFUSALS, "warning")),
+)
+_LAUNCHER = _Channel({})  # ourselves
 
 
 def _number(most: float, *types: type) -> Callable[[object], bool]:
@@ -112,8 +136,7 @@ def _text(pattern: str = "(?s).*") -> Callable[[object], bool]:
     return lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value))
 
 
-_CHECKS: Mapping[str, Callable[[object], bool]] = {
-    "task": _number(_MOST_TASKS, int),
+_CHECKS: Mapping[str, Callable[[object], bool]] = {  # by field; and of a task, see ReportFilter
     "node": _text(r"[A-Za-z0-9_.-]{0,255}"),
     "step": _text(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*"),
     "status": _number(255, int),
@@ -124,23 +147,25 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
 }
 
 
-def _parse_report(text: bytes, fields: Mapping[str, tuple[str, ...]], tasks: int) -> Report | None:
-    """Return the report of a marked line; None if the line has not the form of one.
-
-    `fields` are those that each event may have beside its origin, which all must have.
+def _parse_report(
+    marked: bytes, channel: _Channel, checks: Mapping[str, Callable[[object], bool]]
+) -> Report | None:
+    """Return the report of a line with the channel's marker; None if it has not the form of one:
+    the origin, which all must have, and fields that the event may have beside it.
     """
     # Here: when the first report comes, the step runs already, and the import costs no time.
     import json
 
+    if len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
+        return None
     try:
-        found = json.loads(text)
-        allowed = {*_ORIGIN, *fields[found["event"]]}
+        found = json.loads(marked[len(channel.marker) :])
+        allowed = _ORIGIN.union(channel.events[found["event"]])
     # Not JSON; a thousand brackets; not an object, or its event is none; without one, or unknown.
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
-    if not set(_ORIGIN) <= found.keys() <= allowed:
-        return None
-    if not all(_CHECKS[name](value) for name, value in found.items()) or found["task"] >= tasks:
+    has_form = _ORIGIN <= found.keys() <= allowed
+    if not (has_form and all(checks[name](value) for name, value in found.items())):
         return None
     report = Report(**found)
     return report._replace(
@@ -160,35 +185,34 @@ class _Intake:
         self.errors: list[str] = []  # what srun, slurmstepd and the runtime complained of
         self.barriers: list[Barrier] = []
         self._alike: Counter[tuple[int, str]] = Counter()
-        self._begun: set[int] = set()  # tasks whose programs may have begun
+        self._heard: set[tuple[bytes, int]] = set()  # marker and task of what is kept
         self._warnings: set[str] = set()
 
-    def take(self, report: Report, by_program: bool) -> bytes:
+    def take(self, report: Report, channel: _Channel) -> bytes:
         """Keep a report; return what is shown of it: a warning, when the first task says it."""
-        if by_program and report.event in REFUSALS and report.task in self._begun:
-            report = report._replace(event="warning")  # it comes too late to be a refusal
-        self.keep(report, by_program)
+        if (channel.marker, report.task) in self._heard:
+            report = report._replace(event=channel.late.get(report.event, report.event))
+        self.keep(report, channel)
         is_new = report.text not in self._warnings and len(self._warnings) < _MOST_WARNINGS
         if report.event != "warning" or not is_new:
             return b""
         self._warnings.add(report.text)
         return f"jaxsif: warning: {report.text} ({report.place})\n".encode()
 
-    def keep(self, report: Report, by_program: bool = False) -> None:
-        """Add a report, unless there are many like it, or the program has made too many."""
-        full = by_program and len(self.reports) >= _MOST_REPORTS
-        if full or self._alike[report.task, report.event] >= _MOST_ALIKE:
+    def keep(self, report: Report, channel: _Channel = _LAUNCHER) -> None:
+        """Add a report, unless there are many like it, or too many for its channel."""
+        is_full = len(self.reports) >= channel.most
+        if is_full or self._alike[report.task, report.event] >= _MOST_ALIKE:
             return
         self._alike[report.task, report.event] += 1
+        self._heard.add((channel.marker, report.task))
         self.reports.append(report)
-        if by_program:
-            self._begun.add(report.task)
 
     def keep_error(self, line: str) -> None:
         """Add a line to the errors, of which the first half and the last are kept."""
         self.errors.append(line)
-        if len(self.errors) > _MOST_ERRORS:
-            del self.errors[_MOST_ERRORS // 2]
+        half = _MOST_ERRORS // 2
+        del self.errors[half:-half]  # nothing while they are few
 
 
 class ReportFilter:
@@ -206,20 +230,22 @@ class ReportFilter:
 
         Several streams, one order of arrival: a filter adds to what the one `beside` it collects.
         """
-        self._markers = tuple(map(render_marker, nonces))
-        self._tasks = tasks or _MOST_TASKS
+        markers = map(render_marker, nonces)
+        self._channels = [one._replace(marker=text) for one, text in zip(_CHANNELS, markers)]
+        self._checks = {**_CHECKS, "task": _number((tasks or _MOST_TASKS) - 1, int)}
         self._intake: _Intake = beside._intake if beside else _Intake()
         self.reports = self._intake.reports
         self.errors = self._intake.errors
         self.barriers = self._intake.barriers
         self._barriers = BarrierReader(self.barriers)
-        self._label = _LABEL if label else _NO_LABEL
-        self._label_begun = _LABEL_BEGUN if label else _NO_LABEL
+        self._label = _LABELS[label]
         self._pending = b""  # the end of an unfinished line that must wait
         self._begun = b""  # the beginning of a line, as far as it is shown already
 
     def feed(self, data: bytes) -> bytes:
         """Return the part of `data` to show now; b'' means the end of the stream and flushes."""
+        if not data:
+            return self._flush()
         lines = data[: data.rfind(b"\n") + 1]
         text = self._begun + lines
         waits = self._pending or self._barriers.open
@@ -227,8 +253,7 @@ class ReportFilter:
             return self._feed_lines(data)
         # There is nothing in them to look for, as in most of what programs print.
         self._begun = b""
-        rest = data[len(lines) :]
-        return lines + self._feed_lines(rest) if rest else lines
+        return lines + self._feed_lines(data[len(lines) :])
 
     def _feed_lines(self, data: bytes) -> bytes:
         """As `feed`, line by line.
@@ -237,15 +262,19 @@ class ReportFilter:
         report.
         """
         text = self._pending + data
-        whole = text.rfind(b"\n") + 1 if data else len(text)
-        shown = [self._filter_line(line) for line in _LINES.findall(text[:whole])]
+        whole = text.rfind(b"\n") + 1
+        shown = b"".join(map(self._filter_line, _LINES.findall(text[:whole])))
         last = text[whole:]
         begin = self._find_wait(last)
         self._pending = last[begin:]
-        shown.append(self._show(last[:begin]))
-        if not data:
-            self._end_line()
-        return b"".join(shown)
+        return shown + self._show(last[:begin])
+
+    def _flush(self) -> bytes:
+        """Return what waits: nothing comes behind it."""
+        shown = self._filter_line(self._pending)
+        self._pending = b""
+        self._end_line()
+        return shown
 
     def interrupt(self) -> None:
         """Note that a signal to us ends the run: what tasks say from here on is its consequence."""
@@ -255,27 +284,28 @@ class ReportFilter:
         """Return where the end of an unfinished line begins that may become a report, with its
         label.
         """
-        before, separator, rest = line.rpartition(SEPARATOR)
-        marked = separator + rest
-        may_be = any(marker.startswith(marked[: len(marker)]) for marker in self._markers)
+        before, marked = _split_line(line)
+        may_be = any(one.marker.startswith(marked[: len(one.marker)]) for one in self._channels)
         begin = len(before) if may_be and len(marked) <= _LONGEST_REPORT else len(line)
-        if not self._begun and self._label_begun.fullmatch(line, 0, begin):
+        if not self._begun and self._label.begun.fullmatch(line, 0, begin):
             return 0
         return begin
 
     def _filter_line(self, line: bytes) -> bytes:
         """Return what is shown of a line that is whole, or of the end of one."""
-        before, separator, rest = line.rpartition(SEPARATOR)
-        marked = separator + rest
-        which = next((i for i, one in enumerate(self._markers) if marked.startswith(one)), None)
-        if which is None or len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
-            return self._show(line)
-        text = marked[len(self._markers[which]) :]
-        report = _parse_report(text, _EVENTS[which], self._tasks)
+        before, marked = _split_line(line)
+        for channel in self._channels:
+            if marked.startswith(channel.marker):
+                return self._take_report(line, before, marked, channel)
+        return self._show(line)
+
+    def _take_report(self, line: bytes, before: bytes, marked: bytes, channel: _Channel) -> bytes:
+        """As `_filter_line`, of a line that has the channel's marker behind what comes before."""
+        report = _parse_report(marked, channel, self._checks)
         if report is None:
             return self._show(line)
-        seen = self._intake.take(report, by_program=which == _PROGRAM)
-        if not self._begun and self._label.fullmatch(before):
+        seen = self._intake.take(report, channel)
+        if not self._begun and self._label.whole.fullmatch(before):
             return seen
         return self._show(before, ends=line.endswith(b"\n")) + seen
 
@@ -288,8 +318,7 @@ class ReportFilter:
 
     def _end_line(self) -> None:
         """Learn what the line that is now whole tells, without its label."""
-        found = self._label.match(self._begun)
-        label = found[0] if found else b""
+        label = next(self._label.whole.finditer(self._begun))[0]  # b"" where there is none
         text = self._begun[len(label) :].decode(errors="replace").rstrip()
         self._begun = b""
         if _KEPT_LINES.match(text):
@@ -299,9 +328,20 @@ class ReportFilter:
         self._barriers.read(label, text)
 
 
+def _split_line(line: bytes) -> tuple[bytes, bytes]:
+    """Return a line before the last separator, and from it on: where a report begins."""
+    before, separator, rest = line.rpartition(SEPARATOR)
+    return before, separator + rest
+
+
+def of_event(reports: Sequence[Report], *events: str) -> list[Report]:
+    """Return the reports of these events."""
+    return [report for report in reports if report.event in events]
+
+
 def by_task(reports: Sequence[Report], event: str) -> dict[int, Report]:
     """Return the last report of `event` of each task."""
-    return {report.task: report for report in reports if report.event == event}
+    return {report.task: report for report in of_event(reports, event)}
 
 
 def find_step(reports: Sequence[Report]) -> str:

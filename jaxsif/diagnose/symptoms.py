@@ -57,6 +57,13 @@ def find_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) -
                 break
 
 
+def find_first(
+    rows: Sequence[Symptom], texts: Iterable[str], default: Found = NOT_FOUND, **known: str
+) -> Found:
+    """Return the first that `find_symptoms` finds, or `default`."""
+    return next(find_symptoms(rows, texts, **known), default)
+
+
 # --- The container, as Apptainer and SingularityCE tell of it
 
 _FATAL = r"(?=FATAL: |Error for command )[^:]*:?\s*"
@@ -144,7 +151,7 @@ REQUEUE = Symptom(
     "Slurm starts it again",
     _REASONS_PAGE,
 )
-# How Slurm from 25.05 on calls --kill-on-bad-exit.
+# How Slurm from 25.05 on calls --kill-on-bad-exit: no error of its own, so it has no words.
 TASK_FAILURE = Symptom(_DUE_TO + r"TASK FAILURE.* \*\*\*", CONSEQUENCE)
 CANCELLED = Symptom(
     _CANCELLED + r"(?: DUE [Tt][Oo] .+?)? \*\*\*",

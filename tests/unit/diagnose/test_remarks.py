@@ -1,0 +1,50 @@
+"""Where tasks were, what the compile cache was good for, and who computed alone."""
+
+from __future__ import annotations
+
+import pytest
+from reporting import EXIT_REPORT, STARTED_REPORT, ended
+
+from jaxsif.diagnose.places import describe_places
+from jaxsif.diagnose.remarks import describe_alone, describe_cache
+from jaxsif.diagnose.reports import Report
+
+
+def test_places_of_tasks() -> None:
+    reports = [Report(task, "", "exit", 143, where="a.py:9") for task in range(12) if task != 5]
+    assert describe_places(reports) == "tasks were at a.py:9 (task 0, 1, 2, 3, 4, 6, 7, 8 and 3 more)"
+    assert describe_places([ended(5, 137)]) == ""
+    interrupted = Report(5, "", "exception", text="KeyboardInterrupt", where="a.py:2")
+    text = "tasks were at a.py:2 (task 5), a.py:9 (task 0, 1, 2, 3, 4, 6, 7, 8 and 3 more)"
+    assert describe_places([*reports, interrupted, ended(5, 130)]) == text
+    many = [Report(task, "", "exit", 143, where=f"a.py:{task}") for task in range(9)]
+    assert describe_places(many).endswith("a.py:3 (task 3) and 5 other places")
+
+
+def test_what_the_compile_cache_was_good_for() -> None:
+    reports = [
+        STARTED_REPORT,
+        Report(0, "node1", "cache", requests=10, hits=3, written=1, saved=4.4),
+        Report(1, "node1", "cache", requests=10, saved=0.0),
+        Report(2, "node2", "cache", requests=10, hits=2, saved=1.3),
+    ]
+    text = "compile cache: 5 of 30 programs from it, in 2 of 3 task(s), 6 s of compiling saved; 1 new"
+    assert describe_cache(reports) == text
+    assert describe_cache([STARTED_REPORT, EXIT_REPORT]) == ""
+
+
+@pytest.mark.parametrize(
+    ("events", "tasks"),
+    [
+        ([(0, "alone"), (1, "alone"), (1, "alone")], 2),
+        ([(task, "alone") for task in range(8)], 8),
+        ([(0, "alone")], 0),
+        ([(0, "alone"), (1, "alone"), (2, "end")], 0),
+        ([(0, "started")], 0),
+    ],
+    ids=["two", "eight", "one", "others were connected", "no JAX"],
+)
+def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) -> None:
+    warning = describe_alone([Report(task, "node1", event) for task, event in events])
+    assert warning.startswith(f"warning: {tasks} tasks ran JAX, and none called ") == bool(tasks)
+    assert bool(warning) == bool(tasks)
