@@ -14,6 +14,7 @@ from jaxsif.errors import JaxsifError, printable
 from jaxsif.job.allocation import Allocation
 from jaxsif.settings.config import (
     NAME,
+    NOTHING,
     TABLES,
     Config,
     Setting,
@@ -69,16 +70,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the table, or change what is allowed."""
     change = arguments.allow or arguments.disallow
-    if change and (arguments.key or arguments.json):
+    if not change:
+        _show(arguments.key, arguments.json, environ)
+        return 0
+    if arguments.key or arguments.json:
         raise JaxsifError(
             "--allow and --disallow take neither KEY nor --json", "jaxsif config", "leave them out"
         )
-    if arguments.allow:
-        _allow(_find_path(change), environ)
-    elif arguments.disallow:
-        _disallow(_find_path(change), environ)
-    else:
-        _show(arguments.key, arguments.json, environ)
+    apply = _allow if arguments.allow else _disallow
+    apply(_find_path(change), environ)
     return 0
 
 
@@ -94,14 +94,18 @@ def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
         read = [{"path": f.path, "read": f.state == trust.READ, "state": f.state} for f in seen]
         print(json.dumps({"settings": settings, "files": read, "allowed": allowed}, indent=1))
         return
-    for line in render(rows):
-        print(printable(line))
+    _print_table(rows)
     if key:  # of one setting, only what is wrong
         seen, allowed = [file for file in seen if file.error], {}
-    told = [_describe(file) for file in seen]
-    told += [f"allowed: {path} {digest}" for path, digest in allowed.items()]
-    for line in told:
-        note(printable(line))
+    for file in seen:
+        note(_describe(file))
+    for path, digest in allowed.items():
+        note(f"allowed: {path} {digest}")
+
+
+def _print_table(rows: list[Row]) -> None:
+    for line in render(rows):
+        print(printable(line))
 
 
 def _describe(file: trust.Candidate) -> str:
@@ -124,19 +128,16 @@ def _allow(path: str, environ: Mapping[str, str]) -> None:
         for table, keys in settings.items()
         for key, value in keys.items()
     ]
-    for line in render(rows):
-        print(printable(line))
+    _print_table(rows)
     note(
-        printable(
-            f"{path} counts now, until it changes;"
-            f" to no longer allow it: jaxsif config --disallow {path}"
-        )
+        f"{path} counts now, until it changes;"
+        f" to no longer allow it: jaxsif config --disallow {path}"
     )
 
 
 def _disallow(path: str, environ: Mapping[str, str]) -> None:
     trust.disallow(path, allowed_list(environ))
-    note(printable(f"{path} is no longer allowed"))
+    note(f"{path} is no longer allowed")
 
 
 def _find_path(file: str) -> str:
@@ -153,7 +154,7 @@ def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
     """Return all settings, in the order of --help."""
     found = resolve({}, environ, config, in_job=Allocation.from_environ(environ) is not None)
     for option in OPTIONS:
-        yield Row(f"run.{option.key}", *found.get(option.key, Setting(None, "")))
+        yield Row(f"run.{option.key}", *found.get(option.key, NOTHING))
     for key in TABLES["policy"]:
         name = f"policy.{key}"
         of_files = [

@@ -5,7 +5,7 @@ docs/environment.md shows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from jaxsif.task import contract
@@ -19,7 +19,7 @@ PASS = "passed"  # as it is, with --cleanenv too
 # Passed; each task drops it where it names no file of the container (jaxsif/task/start.sh).
 PATH = "if there"
 RUNTIME = "replaced"  # by the runtime: the host's value is for programs outside of the container
-_GIVEN = "..."  # for a value that the caller gives, if it does
+_GIVEN = "..."  # for a value that the caller gives, where it does
 
 REPORT = contract.REPORT
 CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -34,50 +34,50 @@ class Rule(NamedTuple):
     action: str
     names: tuple[str, ...]
     why: str
-    value: str = ""  # of SET and DEFAULT; '...' where the caller gives it
+    value: str = _GIVEN  # of SET and DEFAULT
     container: bool = False  # means something at the border of a container only
 
 
 RULES = (
-    Rule(SET, (REPORT,), "tasks report how they end, in lines that begin with it", _GIVEN),
+    Rule(SET, (REPORT,), "tasks report how they end, in lines that begin with it"),
     Rule(
         SET,
         (contract.COORDINATOR_PORT,),
         "JAX's own choice would be the same for all steps of a job",
-        _GIVEN,
     ),
-    Rule(SET, (contract.NODE_ADDRESS,), "`--node-address`, for each task", _GIVEN),
+    Rule(SET, (contract.NODE_ADDRESS,), "`--node-address`, for each task"),
     Rule(
         SET,
         (contract.INIT_TIMEOUT, contract.HEARTBEAT_TIMEOUT, contract.SHUTDOWN_TIMEOUT),
         "`--init-timeout` and its like, for each task",
-        _GIVEN,
     ),
-    Rule(SET, (contract.LAYOUT,), "each task holds what it sees against the plan", _GIVEN),
+    Rule(SET, (contract.LAYOUT,), "each task holds what it sees against the plan"),
     Rule(
         SET,
         (contract.FABRIC, contract.FABRIC_NEEDS, contract.FABRIC_LIBRARIES),
         "`--fabric`: its name, what a node must have, where its libraries are;"
         " each task checks its node",
-        _GIVEN,
     ),
     Rule(
         DEFAULT,
         (MEMORY,),
         "`--share-gpus`: by itself each task would take 75 % of the GPU's memory",
-        _GIVEN,
     ),
     Rule(
         DEFAULT,
         ("JAX_ENABLE_PREEMPTION_SERVICE",),
         "with it JAX swallows SIGTERM, until SIGKILL",
-        "0",
+        value="0",
     ),
+    Rule(DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled"),
+    Rule(SET, (contract.OWN_CACHE,), "that folder is jaxsif's"),
     Rule(
-        DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled", _GIVEN
+        SET,
+        ("PYTHONNOUSERSITE",),
+        "`~/.local` has packages for another Python",
+        value="1",
+        container=True,
     ),
-    Rule(SET, (contract.OWN_CACHE,), "that folder is jaxsif's", _GIVEN),
-    Rule(SET, ("PYTHONNOUSERSITE",), "`~/.local` has packages for another Python", "1", True),
     Rule(
         UNSET, ("PYTHONHOME",), "the image's Python would not find its own library", container=True
     ),
@@ -92,27 +92,23 @@ RULES = (
         SET,
         ("LC_ALL",),
         "images lack the locale of the host; this one is UTF-8, and in all of them",
-        "C.UTF-8",
-        True,
+        value="C.UTF-8",
+        container=True,
     ),
     Rule(
         PATH, ("TMPDIR", "TMP", "TEMP"), "programs take `/tmp`; a warning says so", container=True
     ),
     Rule(
-        *(PATH, ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")),
+        PATH,
+        ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
         "programs take the image's certificates; a warning says so",
         container=True,
     ),
     Rule(
-        *(
-            PATH,
-            (
-                "XDG_RUNTIME_DIR",
-                "XDG_CACHE_HOME",
-                "XDG_CONFIG_HOME",
-                "XDG_DATA_HOME",
-                "XDG_STATE_HOME",
-            ),
+        PATH,
+        (
+            *("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
+            *("XDG_DATA_HOME", "XDG_STATE_HOME"),
         ),
         "programs take their folders below the home folder",
         container=True,
@@ -163,24 +159,32 @@ RULES = (
 )
 
 _BY_NAME = {name: rule for rule in RULES for name in rule.names}
+# The same where no container is run: what means something at its border is left as it is.
+_BY_NAME_OUTSIDE = {
+    **_BY_NAME,
+    **{name: rule._replace(action=PASS) for name, rule in _BY_NAME.items() if rule.container},
+}
 # Of names such as `SLURM_*`; the longest first.
 _PREFIXES = tuple(sorted((name[:-1] for name in _BY_NAME if name[-1] == "*"), key=len)[::-1])
 _RUNTIME_PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
 
 
+def _find_row(name: str) -> str:
+    """Return the name by which the table has a variable: its own, or the pattern that fits it."""
+    if name.startswith(_PREFIXES) and name not in _BY_NAME:
+        return next(prefix for prefix in _PREFIXES if name.startswith(prefix)) + "*"
+    return name
+
+
 def find_rule(name: str) -> Rule | None:
     """Return the rule for a variable; None where the table does not have it."""
-    if name.startswith(_PREFIXES) and name not in _BY_NAME:
-        name = next(prefix for prefix in _PREFIXES if name.startswith(prefix)) + "*"
-    return _BY_NAME.get(name)
+    return _BY_NAME.get(_find_row(name))
 
 
-def _find_action(name: str, clean: bool, container: bool = True) -> str:
-    """Return what is done with a variable of the host; PASS where its rule is not for this run."""
-    rule = find_rule(name)
-    if rule is None:
-        return UNSET if clean else PASS
-    return rule.action if container or not rule.container else PASS
+def _find_actions(names: Iterable[str], rules: Mapping[str, Rule], clean: bool) -> dict[str, str]:
+    """Return what is done with each of these variables of the host."""
+    unknown = Rule(UNSET if clean else PASS, (), "")
+    return {name: rules.get(_find_row(name), unknown).action for name in names}
 
 
 def _find_named(environ: Mapping[str, str]) -> dict[str, str]:
@@ -199,8 +203,12 @@ def names_of(action: str, at_border: bool = False) -> list[str]:
 
     With `at_border`, those that mean something at the border of a container only.
     """
-    rules = [rule for rule in RULES if rule.action == action and rule.container == at_border]
-    return [name for rule in rules for name in rule.names if not name.endswith("*")]
+    wanted = (action, at_border)
+    return [
+        name
+        for name, rule in _BY_NAME.items()
+        if (rule.action, rule.container) == wanted and not name.endswith("*")
+    ]
 
 
 class Settled(NamedTuple):
@@ -223,27 +231,25 @@ def settle(
     """
     host: dict[str, str] = {}
     unset = []
-    for name, value in environ.items():
-        action = _find_action(name, clean, container)
+    rules = _BY_NAME if container else _BY_NAME_OUTSIDE
+    for name, action in _find_actions(environ, rules, clean).items():
         if action in (UNSET, UPPER):
             unset.append(name)
         if action == UPPER and name.upper() not in environ:
-            host[name.upper()] = value
-    return Settled(host, tuple(unset), {**_settings(environ, values, container), **asked})
+            host[name.upper()] = environ[name]
+    return Settled(host, tuple(unset), {**_settings(environ, values, rules), **asked})
 
 
 def _settings(
-    environ: Mapping[str, str], values: Mapping[str, str], container: bool
+    environ: Mapping[str, str], values: Mapping[str, str], rules: Mapping[str, Rule]
 ) -> dict[str, str]:
     """Return the variables that the table sets, but for those that the user has set."""
     named = _find_named(environ)
     of_user = {SET: named, DEFAULT: {**environ, **named}}
     found = {}
-    for name, rule in _BY_NAME.items():
-        if rule.action not in of_user or (rule.container and not container):
-            continue
+    for name, rule in rules.items():
         value = values.get(name, rule.value)
-        if value != _GIVEN and name not in of_user[rule.action]:
+        if rule.action in of_user and name not in of_user[rule.action] and value != _GIVEN:
             found[name] = value
     return found
 
@@ -323,11 +329,8 @@ def find_cautions(
     tasks: int | None,
 ) -> tuple[str, ...]:
     """Return the warnings that the user's own variables call for."""
-    passed = {
-        name: value
-        for name, value in environ.items()
-        if _find_action(name, clean) in (PASS, PATH, DEFAULT)
-    }
+    actions = _find_actions(environ, _BY_NAME, clean)
+    passed = {name: environ[name] for name in environ if actions[name] in (PASS, PATH, DEFAULT)}
     values = {**passed, **_find_named(environ), **asked}
     request = Request(values, gpus, tasks)
     return tuple(

@@ -38,18 +38,21 @@ class Libraries(NamedTuple):
         """Return binds as for --bind. A folder stays where it is: libraries find each other by
         paths that were built into them.
         """
-        return tuple(f"{path}:{_inside(path)}:ro" for path in self.paths)
+        return tuple(f"{path}:{_place(path)[1]}:ro" for path in self.paths)
 
     @property
     def folders(self) -> tuple[str, ...]:
         """Return the folders of the container where they lie."""
-        inside = (_inside(path) if os.path.isdir(path) else FOLDER for path in self.paths)
-        return tuple(dict.fromkeys(inside))
+        return tuple(dict.fromkeys(_place(path)[0] for path in self.paths))
 
 
-def _inside(path: str) -> str:
-    """Return where a file or folder of the host lies in the container."""
-    return path if os.path.isdir(path) else f"{FOLDER}/{os.path.basename(path)}"
+def _place(path: str) -> tuple[str, str]:
+    """Return the folder of the container where the libraries of a path of the host lie, and where
+    the path itself does.
+    """
+    if os.path.isdir(path):
+        return path, path
+    return FOLDER, f"{FOLDER}/{os.path.basename(path)}"
 
 
 def find_libraries(setting: Setting) -> Libraries:
@@ -100,18 +103,21 @@ def check_libraries(
 
 def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
     """Raise HostError where a library was built for another CUDA than the image's label names."""
-    wanted = {name: path for path, (names, _) in needs.items() for name in names}
-    of_cuda = [name for name in wanted if name.startswith(_CUDA)]
+    of_cuda = {
+        name: path for path, (names, _) in needs.items() for name in names if name.startswith(_CUDA)
+    }
     if not of_cuda:
         return
     from jaxsif.images.labels import read_labels  # here: few libraries want CUDA
 
     version = read_labels(image).get("io.jaxsif.cuda", "")
     major = version.partition(".")[0]
-    for name in of_cuda:
-        if major.isdecimal() and name[len(_CUDA) :].split(".")[0] != major:
+    if not major.isdecimal():
+        return
+    for name, path in of_cuda.items():
+        if name[len(_CUDA) :].split(".")[0] != major:
             raise HostError(
-                f"{wanted[name]} needs {name}, and the image has CUDA {version}",
+                f"{path} needs {name}, and the image has CUDA {version}",
                 f"{source}; the image is {image}",
                 "take the library that was built for this CUDA, or an image with the other one",
             )

@@ -19,7 +19,7 @@ from jaxsif.images.file import check_state, checksum, find_state, remembered, re
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import Config, Setting, builtin_profiles, staff_files
+from jaxsif.settings.config import NOTHING, Config, Setting, builtin_profiles, staff_files
 from jaxsif.settings.fabric import Fabric
 
 _DIGESTS = "policy.digests"
@@ -121,11 +121,19 @@ _SYSTEM = frozenset(
     ]
 )
 _BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # they stand behind commas, too
-# What the runtime takes from a variable APPTAINER_NAME or SINGULARITY_NAME as if it were an option.
-# Apptainer's documentation has them, below the options of `apptainer run`.
-_PATHS = ("BIND", "BINDPATH", "HOME", "SCRATCH", "SCRATCHDIR")  # to show
-# What may lie anywhere.
-_ANYWHERE = ("CONFIG_FILE", "CONTAINLIBS", "FUSESPEC", "MOUNT", "OVERLAY", "OVERLAYIMAGE")
+# Variables that the runtime takes as if they were options. Apptainer's documentation has them,
+# below the options of `apptainer run`.
+_PREFIXES = ("APPTAINER_", "SINGULARITY_")
+_PATHS = frozenset(  # to show
+    prefix + option
+    for prefix in _PREFIXES
+    for option in ("BIND", "BINDPATH", "HOME", "SCRATCH", "SCRATCHDIR")
+)
+_ANYWHERE = frozenset(  # what may lie anywhere
+    prefix + option
+    for prefix in _PREFIXES
+    for option in ("CONFIG_FILE", "CONTAINLIBS", "FUSESPEC", "MOUNT", "OVERLAY", "OVERLAYIMAGE")
+)
 
 
 def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -> None:
@@ -152,8 +160,8 @@ def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -
 def check_fabric(fabric: Fabric, environ: Mapping[str, str]) -> None:
     """Raise HostError as `check_binds`, for what a fabric's profile lays over the image."""
     for key, form in (("binds", "{}"), ("libraries", f"{{}}:{FOLDER}")):
-        if key in fabric.lists:
-            check_binds(map(form.format, fabric.items(key)), fabric.lists[key].source, environ)
+        source = fabric.lists.get(key, NOTHING).source
+        check_binds(map(form.format, fabric.items(key)), source, environ)
 
 
 def find_destinations(bind: str) -> Iterator[str]:
@@ -171,8 +179,9 @@ def _is_of_system(path: str, environ: Mapping[str, str]) -> bool:
     """Return whether the image has its own files at `path`; not in the home folder, which the
     runtime shows without a bind.
     """
-    of_user = [folder for folder in ("/var/tmp", environ.get("HOME", "")) if folder.strip("/")]
-    if f"{path}/".startswith(tuple(f"{folder}/" for folder in of_user)):
+    folders = ("/var/tmp", environ.get("HOME", ""))
+    of_user = tuple(f"{folder}/" for folder in folders if folder.strip("/"))
+    if f"{path}/".startswith(of_user):
         return False
     return path.strip("/").partition("/")[0] in _SYSTEM
 
@@ -183,11 +192,9 @@ def check_environment(environ: Mapping[str, str]) -> None:
     """
     for name in filter(environ.get, environ):
         source = f"{name} (environment)"
-        prefix, _, option = name.partition("_")
-        of_runtime = prefix in ("APPTAINER", "SINGULARITY")
-        if of_runtime and option in _PATHS:
+        if name in _PATHS:
             check_binds([environ[name]], source, environ)
-        if of_runtime and option in _ANYWHERE:
+        if name in _ANYWHERE:
             raise _refuse_overlay(f"the image would be hidden by {environ[name]}", source)
     runtime = environ.get("JAXSIF_RUNTIME")
     if runtime and not _is_of_staff(find_executable(runtime, environ) or runtime):

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 # What an argument takes.
 SWITCH, TEXT, FILE, LAYER = "switch", "text", "path", "layer"
-_PATHS = {"PATH", "FILE", "FOLDER", "IMAGE", "A", "B", "SRC[:DEST[:OPTS]]"}  # metavars
-# Commands, with the metavar that is a layer's name.
-_LAYERS = {("layer", verb, "NAME") for verb in ("show", "update", "remove")}
+# By the metavar; where that means something in one command alone, by the command's words and it.
+_KINDS = {
+    **dict.fromkeys(("PATH", "FILE", "FOLDER", "IMAGE", "A", "B", "SRC[:DEST[:OPTS]]"), FILE),
+    **dict.fromkeys(("layer show NAME", "layer update NAME", "layer remove NAME"), LAYER),
+}
 # How a synopsis shows an argument without a flag, by its nargs.
 _FORMS: Mapping[int | str | None, str] = {None: "{}", "?": "[{}]", "*": "[{}...]", "+": "{}..."}
 
@@ -59,16 +61,16 @@ class Program(NamedTuple):
     @property
     def first_words(self) -> dict[str, str]:
         """Return what may stand first, with its line of help."""
-        single = {one.name[0]: one.summary for one in self.commands if len(one.name) == 1}
-        return {**single, **self.groups}
+        return {**self._find_verbs(), **self.groups}
 
     @property
     def verbs(self) -> dict[str, dict[str, str]]:
         """Return what may stand behind each group, with its line of help."""
-        return {
-            group: {one.name[1]: one.summary for one in self.commands if one.name[0] == group}
-            for group in self.groups
-        }
+        return {group: self._find_verbs(group) for group in self.groups}
+
+    def _find_verbs(self, *group: str) -> dict[str, str]:
+        """Return the last words of the commands in a group, or of those in none."""
+        return {one.name[-1]: one.summary for one in self.commands if one.name[:-1] == group}
 
 
 def describe_command(
@@ -83,11 +85,11 @@ def describe_command(
         if action.nargs != argparse.REMAINDER
     )
     positionals = parser._get_positional_actions()
-    usage = ["jaxsif", *name, "[OPTIONS]", *map(_usage, positionals)]
+    usage = " ".join(["jaxsif", *name, "[OPTIONS]", *map(_usage, positionals)])
     return Command(
         name,
         summary,
-        usage=parser.usage or " ".join(usage),
+        usage=parser.usage or usage,
         description=str(parser.description),
         epilog=parser.epilog or "",
         arguments=arguments,
@@ -118,6 +120,6 @@ def _describe_argument(name: tuple[str, ...], action: argparse.Action, group: st
 def _find_kind(name: tuple[str, ...], action: argparse.Action, metavar: str) -> str:
     if action.nargs == 0:
         return SWITCH
-    if "--layer" in action.option_strings or (*name, metavar) in _LAYERS:
+    if "--layer" in action.option_strings:
         return LAYER
-    return FILE if metavar in _PATHS else TEXT
+    return _KINDS.get(" ".join((*name, metavar)), _KINDS.get(metavar, TEXT))

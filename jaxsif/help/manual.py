@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from jaxsif.help.describe import SWITCH, Argument, Command, Program
@@ -16,6 +17,7 @@ LETTERS = {
     "'": "\\(aq",
     "…": "\\[u2026]",
 }
+_ESCAPES = str.maketrans(LETTERS)
 
 
 def render_manual(program: Program, version: str) -> dict[str, str]:
@@ -39,7 +41,7 @@ def _render_program(program: Program, version: str) -> Iterator[str]:
     yield from _head("jaxsif", "JAX in Singularity/Apptainer images on Slurm clusters", version)
     yield ".SH SYNOPSIS\n.B jaxsif\n.I COMMAND\n[OPTIONS]"
     yield ".SH DESCRIPTION"
-    yield from _text(program.description)
+    yield _text(program.description)
     yield ".SH COMMANDS"
     for command in program.commands:
         yield f".TP\n.BR {_escape(_page(command))} (1)\n{_escape(_capital(command.summary))}."
@@ -49,7 +51,7 @@ def _render_command(command: Command, version: str) -> Iterator[str]:
     yield from _head(_page(command), command.summary, version)
     yield f".SH SYNOPSIS\n{_escape(command.usage)}"
     yield ".SH DESCRIPTION"
-    yield from _text(command.description)
+    yield _text(command.description)
     yield ".SH OPTIONS"
     group = ""
     for argument in command.arguments:
@@ -59,7 +61,7 @@ def _render_command(command: Command, version: str) -> Iterator[str]:
         yield f".TP\n{_usage(argument)}\n{_escape(argument.help)}"
     if command.epilog:
         yield ".SH NOTES"
-        yield from _text(command.epilog)
+        yield _text(command.epilog)
     yield ".SH SEE ALSO\n.BR jaxsif (1)"
 
 
@@ -75,16 +77,16 @@ def _usage(argument: Argument) -> str:
     return flags if argument.kind == SWITCH else f"{flags} \\fI{_escape(argument.metavar)}\\fR"
 
 
-def _text(text: str) -> Iterator[str]:
+def _text(text: str) -> str:
     """Return paragraphs, filled; what has indented lines, such as examples, stays as it is."""
-    for index, paragraph in enumerate(text.strip().split("\n\n")):
-        if index:
-            yield ".PP"
-        fixed = any(line.startswith(" ") for line in paragraph.splitlines())
-        yield f".nf\n{_escape(paragraph)}\n.fi" if fixed else _escape(paragraph)
+    return "\n.PP\n".join(map(_paragraph, text.strip().split("\n\n")))
+
+
+def _paragraph(text: str) -> str:
+    is_fixed = "\n " in f"\n{text}"
+    return f".nf\n{_escape(text)}\n.fi" if is_fixed else _escape(text)
 
 
 def _escape(text: str) -> str:
     """Return text as it is: hyphens that can be copied, no line that begins as a request."""
-    text = text.translate({ord(letter): name for letter, name in LETTERS.items()})
-    return "\n".join(f"\\&{line}" if line.startswith(".") else line for line in text.splitlines())
+    return re.sub(r"^\.", r"\\&.", text.translate(_ESCAPES), flags=re.MULTILINE)

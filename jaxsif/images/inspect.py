@@ -94,11 +94,8 @@ def _from_label(key: str, labels: Mapping[str, str], *names: str, note: str = ""
     'none'.
     """
     value = next((labels[name] for name in names if name in labels), None)
-    if value is None:
-        note = "no label"
-    elif value == "none":
-        note = ""
-    return Fact(key, key, value, note)
+    notes = {None: "no label", "none": ""}
+    return Fact(key, key, value, notes.get(value, note))
 
 
 def from_packages(
@@ -111,8 +108,9 @@ def from_packages(
     package list.
     """
     key, title, purl, parts, without = package
-    versions = [one["version"] or "" for one in components if re.match(purl, one["purl"])]
-    found = ".".join((versions or [""])[0].split(".")[:parts])
+    installed = (one for one in components if re.match(purl, one["purl"]))
+    version = next(installed, {}).get("version") or ""
+    found = ".".join(version.split(".")[:parts])
     label = labels.get(f"io.jaxsif.{key}")
     if label is not None:
         differs = found not in ("", label)
@@ -129,12 +127,12 @@ def _file_facts(
 ) -> Iterator[Fact]:
     """Yield what a SIF file says."""
     parts = read_objects(image)
-    root = next((part for part in parts if part.system), None)
-    architecture, file_system = (root.architecture, root.file_system) if root else (None, None)
+    roots = ((part.architecture, part.file_system) for part in parts if part.system)
+    architecture, file_system = next(roots, (None, None))
     prints = dict.fromkeys(part.fingerprint for part in parts if part.type == "signature")
     yield Fact("architecture", "architecture", architecture)
     yield _find("digest", lambda: remembered_digest(image, environ))
-    yield Fact("signers", "signed by", [_name_signer(one) for one in prints])
+    yield Fact("signers", "signed by", list(map(_name_signer, prints)))
     yield Fact("size", "size", os.path.getsize(image))
     if labels.get(_CREATED):
         yield Fact("created", "created", labels[_CREATED])
@@ -176,9 +174,8 @@ def render_facts(facts: Sequence[Fact]) -> Iterator[str]:
     """Yield the lines of an aligned table, notes in brackets."""
     width = max(len(fact.title) for fact in facts)
     for fact in facts:
-        value = _render_value(fact)
-        note = f"({fact.note})" if fact.note else ""
-        yield f"{fact.title:<{width}}  {' '.join(filter(None, (value, note)))}"
+        note = f" ({fact.note})" if fact.note else ""
+        yield f"{fact.title:<{width}}  {_render_value(fact)}{note}"
 
 
 def _render_value(fact: Fact) -> str:

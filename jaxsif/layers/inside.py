@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import Distribution, distributions
 from py_compile import PycInvalidationMode
 
@@ -45,12 +45,14 @@ def describe() -> dict[str, object]:
     }
 
 
-def finish(tree: str, replaced: set[str]) -> dict[str, object]:
-    """Make the tree ready to be packed; return its packages, the files of the image that it would
-    hide, and those that it must hide.
+def finish(tree: str, replaced: str) -> dict[str, object]:
+    """Make the tree ready to be packed, where packages of the image are `replaced`, names with
+    blanks between them. Return its packages, the files of the image that it would hide, and those
+    that it must hide.
     """
-    old = [one for name, one in find_packages(sys.path) if name in replaced]
-    old_files = {path for one in old for path in files_of(one)}
+    names = replaced.split()
+    old = [one for name, one in find_packages(sys.path) if name in names]
+    old_files: set[str] = set().union(*map(files_of, old))
     site = {tree + os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     new = find_packages(site)
     hidden = [
@@ -114,10 +116,14 @@ def compile_all(tree: str) -> None:
     )
 
 
+COMMANDS: dict[str, Callable[..., dict[str, object]]] = {"describe": describe, "finish": finish}
+
+
 def main(argv: list[str]) -> None:
     """Execute the command of the first word, and write its answer to the file of the last one."""
-    answer = describe() if argv[0] == "describe" else finish(argv[1], set(argv[2].split()))
-    with open(argv[-1], "w") as file:
+    command, *arguments, path = argv
+    answer = COMMANDS[command](*arguments)
+    with open(path, "w") as file:
         json.dump(answer, file)
 
 

@@ -59,8 +59,8 @@ def list_names(environ: Mapping[str, str]) -> list[str]:
     """Return the names of this user's layers, sorted."""
     from pathlib import Path
 
-    names = (path.stem for path in Path(layers_folder(environ)).glob("*.json"))
-    return sorted(name for name in names if re.fullmatch(_NAME, name))
+    stems = [path.stem for path in Path(layers_folder(environ)).glob("*.json")]
+    return sorted(filter(re.compile(_NAME).fullmatch, stems))
 
 
 def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
@@ -191,8 +191,6 @@ def find_layers(
     """Return the files to mount over `image`, in order; raises JaxsifError for what does not fit it
     or one another.
     """
-    if not names:
-        return ()
     layers = [read_layer(name, environ, source) for name in dict.fromkeys(names)]
     for layer in layers:
         update = f"jaxsif layer update --image {image} {layer.name}"

@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 from jaxsif import installation, trust
 from jaxsif.errors import JaxsifError, printable
 from jaxsif.limits import shorten
-from jaxsif.settings.options import LIST, OPTIONS, PATH, TEXT, Option, check_value, read_variable
+from jaxsif.settings.options import (
+    DEFAULTS,
+    LIST,
+    OPTIONS,
+    PATH,
+    TEXT,
+    Option,
+    check_value,
+    read_variable,
+)
 from jaxsif.trust import Candidate
 
 NAME = "jaxsif.toml"
@@ -38,6 +47,10 @@ class Setting(NamedTuple):
 
     value: Any
     source: str
+
+
+NOTHING = Setting(None, "")  # where nothing sets it
+_DEFAULTS = {key: Setting(value, "default") for key, value in DEFAULTS.items()}
 
 
 class Files(NamedTuple):
@@ -177,10 +190,18 @@ def _is_overruled(option: Option, said: Mapping[str, Any], environ: Mapping[str,
     """Return whether something stronger than a file, or than a variable, sets a rival of an option
     that the command line does not set.
     """
+    own = _strength(option, said, environ)
     rivals = [TABLES["run"][key] for key in _RIVALS.get(option.key, ())]
-    on_line = any(said.get(rival.field) for rival in rivals)
-    in_variable = any(environ.get(rival.variable) for rival in rivals)
-    return on_line or (in_variable and not environ.get(option.variable))
+    return any(_strength(rival, said, environ) > own for rival in rivals)
+
+
+def _strength(
+    option: Option, said: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[bool, bool]:
+    """Return whether the command line asks for an option, and whether its variable does: more is
+    stronger, and (False, False) is left to the files.
+    """
+    return bool(said.get(option.field)), bool(environ.get(option.variable))
 
 
 def resolve_image(
@@ -204,8 +225,7 @@ def _find_setting(option: Option, environ: Mapping[str, str], config: Config) ->
     if environ.get(option.variable):
         value = read_variable(option, environ[option.variable])
         return Setting(value, f"{option.variable} (environment)")
-    default = None if option.default is None else Setting(option.default, "default")
-    return config.settings.get(f"run.{option.key}", default)
+    return config.settings.get(f"run.{option.key}", _DEFAULTS.get(option.key))
 
 
 def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
@@ -220,7 +240,7 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
             raise JaxsifError(
                 f"no table [{shorten(table)}] in {path}", path, nearest(table, TABLES)
             )
-        read = _read_profile if table == "profile" else _read_key
+        read = _READERS.get(table, _read_key)
         found[table] = {key: read(table, key, value, path) for key, value in keys.items()}
     return found
 
@@ -247,6 +267,10 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
     checked = check_value(options[key], value, f"{title}.{key}", path)
     is_path = options[key].kind == PATH
     return os.path.join(os.path.dirname(path), checked) if is_path else checked
+
+
+# Of the tables whose keys are not values.
+_READERS = {"profile": _read_profile}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -115,8 +115,8 @@ def find_variables(
     notes = []
     for pair, source in fabric.env.values():
         ((name, value),) = parse_env([pair], environ, source)
-        own = [environ[way + name] for way in _ENVIRONMENT if way + name in environ]
-        stands = given.get(name, own[0] if own else None)
+        own = (environ[way + name] for way in _ENVIRONMENT if way + name in environ)
+        stands = given.get(name, next(own, None))
         if stands is None:
             variables[name] = value
         elif stands != value:

@@ -5,38 +5,103 @@ help.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
 from jaxsif.installation import list_launchers
 from jaxsif.limits import MOST_COUNT, read_number, shorten
-from jaxsif.settings.request import NODE, TASK
-
-# What an option's value is, in words; in jaxsif.toml, of that type.
-COUNT = f"a number from 1 to {MOST_COUNT}"
-TEXT = "a string"
-PATH = "a path"  # in jaxsif.toml: as from the folder of the file
-# On the command line: the option, repeated; in a variable: words as for a shell.
-LIST = "a list of strings"
-SWITCH = "true or false"
+from jaxsif.settings.request import NODE, TASK, RunOptions
 
 JOB = "what to ask Slurm for"
 CONTAINER = "the container"
 PROCESSES = "how the processes find each other"
 OUTPUT = "how to run"
+_HEADINGS = (JOB, CONTAINER, PROCESSES, OUTPUT)  # in the order of --help
+
+
+class Kind(NamedTuple):
+    """What the value of an option is."""
+
+    words: str
+    fits: Callable[[object], bool]  # whether a value of jaxsif.toml is one
+    # What a variable's text gives, for `fits` to judge; the text, and what to call it in errors.
+    read: Callable[[str, str], object]
+    argument: Mapping[str, Any] = MappingProxyType({})  # how argparse takes it
+
+
+_SWITCHES = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 1 <= value <= MOST_COUNT  # a bool is an instance of int, too
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_switch(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _read_count(text: str, _where: str) -> int | None:
+    return read_number(text)
+
+
+def _read_text(text: str, _where: str) -> str:
+    return text
+
+
+def _read_switch(text: str, _where: str) -> bool | None:
+    return _SWITCHES.get(text.lower())
+
+
+def split_words(text: str, where: str) -> list[str]:
+    """Return the words that a shell would make of a text; raise JaxsifError."""
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise JaxsifError(
+            f"cannot read {shorten(text)!r}: {error}", where, "quote it as for a shell"
+        ) from error
+
+
+def count(text: str) -> int:
+    """Return the number of an argument that is a COUNT; raise argparse.ArgumentTypeError."""
+    number = read_number(text)
+    if not _is_count(number):
+        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not {COUNT.words}")
+    assert number is not None
+    return number
+
+
+COUNT = Kind(f"a number from 1 to {MOST_COUNT}", _is_count, _read_count, {"type": count})
+TEXT = Kind("a string", _is_text, _read_text)
+PATH = Kind("a path", _is_text, _read_text)  # in jaxsif.toml: as from the folder of the file
+LIST = Kind("a list of strings", _are_texts, split_words, {"action": "append"})
+SWITCH = Kind("true or false", _is_switch, _read_switch, {"action": argparse.BooleanOptionalAction})
 
 
 class Option(NamedTuple):
     """An option that a variable and a file may set, too."""
 
     flag: str
-    kind: str
+    kind: Kind
     group: str  # its heading in --help
     help: str
     metavar: str | None = None
     choices: tuple[str, ...] | None = None
-    default: Any = None
     name: str | None = None  # its key, where that is not the flag's name
     its_variable: str | None = None  # where that is not made of the key
     of_job: bool = False  # asks for a job, and means nothing where there is one already
@@ -62,16 +127,8 @@ OPTIONS = (
     Option("--nodes", COUNT, JOB, "number of nodes", "N"),
     Option("--ntasks", COUNT, JOB, "JAX processes, over all nodes", "N"),
     Option("--ntasks-per-node", COUNT, JOB, "JAX processes on each node", "N"),
-    Option(
-        "--per-node", SWITCH, JOB, "one JAX process on each node, with all its GPUs", default=False
-    ),
-    Option(
-        "--per-gpu",
-        SWITCH,
-        JOB,
-        "one JAX process for each GPU, whatever the job says",
-        default=False,
-    ),
+    Option("--per-node", SWITCH, JOB, "one JAX process on each node, with all its GPUs"),
+    Option("--per-gpu", SWITCH, JOB, "one JAX process for each GPU, whatever the job says"),
     Option("--gpus-per-node", TEXT, JOB, "GPUs on each node", "[TYPE:]N"),
     Option("--gpus-per-task", COUNT, JOB, "GPUs of each JAX process", "N"),
     Option("--cpus-per-task", COUNT, JOB, "CPUs of each JAX process", "N", launcher="srun"),
@@ -83,19 +140,12 @@ OPTIONS = (
         "TYPE",
         launcher="srun",
     ),
-    Option(
-        "--allow-uneven",
-        SWITCH,
-        JOB,
-        "processes and nodes may have different numbers of GPUs",
-        default=False,
-    ),
+    Option("--allow-uneven", SWITCH, JOB, "processes and nodes may have different numbers of GPUs"),
     Option(
         "--share-gpus",
         SWITCH,
         JOB,
         "several processes may have one GPU, and parts of its memory",
-        default=False,
     ),
     Option("--time", TEXT, JOB, "time limit, as for srun", "LIMIT", of_job=True),
     Option("--partition", TEXT, JOB, "partition", "NAME", of_job=True),
@@ -122,11 +172,8 @@ OPTIONS = (
     Option(
         *("--cleanenv", SWITCH, CONTAINER),
         "pass on Slurm's and JAX's variables and those of --env, and few others",
-        default=False,
     ),
-    Option(
-        "--compile-cache", SWITCH, CONTAINER, "keep what JAX compiles for later runs", default=True
-    ),
+    Option("--compile-cache", SWITCH, CONTAINER, "keep what JAX compiles for later runs"),
     Option(
         "--compile-cache-folder",
         PATH,
@@ -139,26 +186,12 @@ OPTIONS = (
         "one container for all tasks of a node, where that is possible (node),"
         " or one for each task",
         choices=(NODE, TASK),
-        default=NODE,
     ),
     Option(
         "--fabric", TEXT, CONTAINER, "prepare for the network between nodes by this profile", "NAME"
     ),
-    Option(
-        "--stage",
-        SWITCH,
-        CONTAINER,
-        "have the image on each node's own disk; in a job",
-        default=False,
-    ),
-    Option(
-        "--stage-folder",
-        TEXT,
-        CONTAINER,
-        "the folder of the nodes for --stage",
-        "PATH",
-        default="/tmp",
-    ),
+    Option("--stage", SWITCH, CONTAINER, "have the image on each node's own disk; in a job"),
+    Option("--stage-folder", TEXT, CONTAINER, "the folder of the nodes for --stage", "PATH"),
     Option(
         "--coordinator-ports",
         TEXT,
@@ -211,26 +244,17 @@ OPTIONS = (
         "PATH",
         launcher="mpirun",
     ),
-    Option(
-        "--label", SWITCH, OUTPUT, "begin each line of output with its task's number", default=False
-    ),
+    Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number"),
 )
 
-
-def count(text: str) -> int:
-    """Return the number of an argument that is a COUNT; raise argparse.ArgumentTypeError."""
-    number = read_number(text)
-    if not is_a(number, COUNT):
-        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not {COUNT}")
-    assert number is not None
-    return number
-
-
-# How argparse takes an option of a kind.
-_ON_COMMAND_LINE: dict[str, dict[str, Any]] = {
-    COUNT: {"type": count},
-    LIST: {"action": "append"},
-    SWITCH: {"action": argparse.BooleanOptionalAction},
+_OF_RUN = RunOptions._field_defaults
+# Key -> the value of an option that nothing sets: as RunOptions has it, whose None and empty lists
+# are no values; of what becomes the container, as here.
+DEFAULTS: dict[str, Any] = {
+    **{one.key: _OF_RUN[one.field] for one in OPTIONS if _OF_RUN.get(one.field) not in (None, ())},
+    "compile-cache": True,
+    "stage": False,
+    "stage-folder": "/tmp",
 }
 
 
@@ -242,13 +266,11 @@ def add_arguments(
 
     Those whose keys are in `leave_out` mean nothing to the command.
     """
-    groups: dict[str, argparse._ArgumentGroup] = {}
+    groups = {heading: parser.add_argument_group(heading) for heading in _HEADINGS}
     for option in OPTIONS:
         if option.key in leave_out:
             continue
-        if option.group not in groups:
-            groups[option.group] = parser.add_argument_group(option.group)
-        how = {"dest": option.field, "help": option.help, **_ON_COMMAND_LINE.get(option.kind, {})}
+        how = {"dest": option.field, "help": option.help, **option.kind.argument}
         if option.kind != SWITCH:  # its action takes neither
             how.update(metavar=option.metavar, choices=option.choices)
         groups[option.group].add_argument(option.flag, default=None, **how)
@@ -260,20 +282,8 @@ def read_variable(option: Option, text: str) -> Any:
     its kind.
     """
     where = f"{option.variable} (environment)"
-    value: Any = text
-    if option.kind == COUNT:
-        value = read_number(text)
-    elif option.kind == SWITCH:
-        value = _SWITCHES.get(text.lower())
-    elif option.kind == LIST:
-        value = split_words(text, where)
+    value = option.kind.read(text, where)
     return check_value(option, value, option.variable, where)
-
-
-_SWITCHES = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
 
 
 def check_value(option: Option, value: object, name: str, where: str) -> Any:
@@ -282,8 +292,9 @@ def check_value(option: Option, value: object, name: str, where: str) -> Any:
     """
     if option.kind == TEXT and type(value) is int and 0 <= value <= MOST_COUNT:
         value = str(value)  # gpus-per-node = 4
-    if not is_a(value, option.kind):
-        raise JaxsifError(f"{name} is not {option.kind}", where, f"{name} = …, {option.kind}")
+    if not option.kind.fits(value):
+        words = option.kind.words
+        raise JaxsifError(f"{name} is not {words}", where, f"{name} = …, {words}")
     texts = value if isinstance(value, list) else [str(value)]
     if "\0" in "".join(texts):
         raise JaxsifError(
@@ -297,27 +308,3 @@ def check_value(option: Option, value: object, name: str, where: str) -> Any:
             f"{name} = {option.choices[0]}",
         )
     return value
-
-
-_TYPES = {COUNT: int, TEXT: str, PATH: str, LIST: list, SWITCH: bool}
-
-
-def is_a(value: object, kind: str) -> bool:
-    """Return whether a value is of that kind."""
-    if type(value) is not _TYPES[kind]:  # a bool is an instance of int, too
-        return False
-    if isinstance(value, list):
-        return all(isinstance(item, str) for item in value)
-    return kind != COUNT or value in range(1, MOST_COUNT + 1)
-
-
-def split_words(text: str, where: str) -> list[str]:
-    """Return the words that a shell would make of a text; raise JaxsifError."""
-    import shlex
-
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise JaxsifError(
-            f"cannot read {shorten(text)!r}: {error}", where, "quote it as for a shell"
-        ) from error

@@ -7,18 +7,10 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.job.srun_args import lift
-from jaxsif.settings.config import Config, Setting, read_config, resolve
+from jaxsif.settings.config import NOTHING, Config, Setting, read_config, resolve
 from jaxsif.settings.options import split_words
 from jaxsif.settings.request import RunOptions
 from jaxsif.settings.variables import parse_env
-
-# The keys that are no attributes of RunOptions: what they name becomes the container.
-_OF_CONTAINER = frozenset(
-    (
-        *("image", "layers", "fabric", "stage", "stage-folder"),
-        *("compile-cache", "compile-cache-folder"),
-    )
-)
 
 
 class Settings(NamedTuple):
@@ -30,11 +22,11 @@ class Settings(NamedTuple):
 
     def value(self, key: str) -> Any:
         """Return the value of an option, None where nothing sets it."""
-        return self.values[key].value if key in self.values else None
+        return self.values.get(key, NOTHING).value
 
     def is_on_command_line(self, key: str) -> bool:
         """Whether the command line sets an option."""
-        return key in self.values and self.values[key].source == f"--{key}"
+        return self.values.get(key, NOTHING).source == f"--{key}"
 
 
 def read_settings(
@@ -55,31 +47,31 @@ def read_settings(
 
 
 def _attributes(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the attributes of RunOptions that are set."""
-    taken = {key: setting for key, setting in values.items() if key not in _OF_CONTAINER}
-    found = {key.replace("-", "_"): setting.value for key, setting in taken.items()}
+    """Return the attributes of RunOptions that are set; what has none becomes the container."""
+    said = {key.replace("-", "_"): setting.value for key, setting in values.items()}
+    found = {field: said[field] for field in RunOptions._fields if field in said}
     sources = {key: setting.source for key, setting in values.items()}
     if _asks_for_mpirun(values):
         found["launcher"] = "mpirun"
-    if "binds" in taken:
-        found["binds"] = tuple(found["binds"])
-    if "env" in taken:
-        found["env"] = parse_env(found["env"], environ, sources["env"])
-    if "srun-args" in taken:
-        source = sources["srun-args"]
-        words = [word for text in found["srun_args"] for word in split_words(text, source)]
-        lifted, found["srun_args"] = lift(words, found)
-        found.update(lifted)
-        sources.update({field.replace("_", "-"): source for field in lifted})
-    return {**found, "sources": sources}
+    found["binds"] = tuple(found.get("binds", ()))
+    found["env"] = parse_env(found.get("env", ()), environ, sources.get("env", ""))
+    source = sources.get("srun-args", "")
+    words = [word for text in found.get("srun_args", ()) for word in split_words(text, source)]
+    lifted, found["srun_args"] = lift(words, found)
+    sources.update({field.replace("_", "-"): source for field in lifted})
+    return {**found, **lifted, "sources": sources}
 
 
 def _asks_for_mpirun(values: Mapping[str, Setting]) -> bool:
-    """Whether a list of hosts, which only mpirun takes, is stronger than the launcher's setting."""
-    launcher = values["launcher"].source if "launcher" in values else ""
-    for key in ("hosts", "hostfile"):
-        if key in values and not launcher:
-            return True
-        if key in values and values[key].source == f"--{key}" and launcher != "--launcher":
-            return True
-    return False
+    """Return whether a list of hosts, which only mpirun takes, is stronger than the launcher's
+    setting.
+    """
+    lists = max(_strength(values, "hosts"), _strength(values, "hostfile"))
+    return lists > _strength(values, "launcher")
+
+
+def _strength(values: Mapping[str, Setting], key: str) -> tuple[bool, bool]:
+    """Return whether anything sets an option, and whether the command line does: more is
+    stronger.
+    """
+    return key in values, values.get(key, NOTHING).source == f"--{key}"

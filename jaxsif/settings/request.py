@@ -11,7 +11,7 @@ TASK = "task"
 
 
 class RunOptions(NamedTuple):
-    """What the command line asks for; None where it says nothing."""
+    """What is asked for; the defaults here are those of the options, None where there is none."""
 
     command: tuple[str, ...]  # the program and its arguments
     launcher: str | None = None  # a file of jaxsif/launch/launchers
@@ -42,9 +42,8 @@ class RunOptions(NamedTuple):
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
     hosts: str | None = None  # NAME:SLOTS,... for mpirun
     hostfile: str | None = None  # a file of them
-    cleanenv: bool = (
-        False  # pass on what the table of container/environment.py names, and nothing else
-    )
+    # Pass on what the table of container/environment.py names, and nothing else.
+    cleanenv: bool = False
     # What set each option, by its key; for errors.
     sources: Mapping[str, str] = MappingProxyType({})
 
