@@ -25,6 +25,6 @@ def render_command(plan: Plan) -> str:
 def render_summary(plan: Plan) -> str:
     """Return what --verbose says before the start."""
     shape, why = plan.layout.describe(), plan.layout.why
-    source = plan.container.source if plan.container else "nowhere (no container)"
-    what = f"{shape or 'one task'} {plan.launcher.words.where} ({why}); image from {source}"
+    where, source = plan.launcher.words.where, plan.around.source
+    what = f"{shape or 'one task'} {where} ({why}); image from {source}"
     return f"jaxsif: {what}\njaxsif: {render_command(plan)}"

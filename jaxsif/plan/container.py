@@ -9,6 +9,7 @@ from typing import NamedTuple
 from jaxsif.container.allowed import Allowed
 from jaxsif.plan.host import Host
 from jaxsif.runtime import TASK_FOLDER, Runtime
+from jaxsif.task import contract
 
 
 class Staged(NamedTuple):
@@ -56,11 +57,20 @@ class Container(NamedTuple):
         words = [host.python, "-IS", f"{host.package}/node/share.py"]
         if self.alone:
             words.append("--alone")
+        return (*words, *self._look, *self.execute(("--", *program)))
+
+    @property
+    def _look(self) -> tuple[str, ...]:
+        """What share.py compares before it runs the image; () for nothing."""
         if self.staged:
-            words += ["--staged", self.staged.path, self.staged.digest, self.image]
-        elif self.allowed:
-            words += ["--allowed", self.allowed.digest, self.allowed.state, self.image]
-        return (*words, *self.execute(("--", *program)))
+            return ("--staged", self.staged.path, self.staged.digest, self.image)
+        if self.allowed:
+            return ("--allowed", self.allowed.digest, self.allowed.state, self.image)
+        return ()
+
+    def environ(self, inside: Mapping[str, str], step: str) -> dict[str, str]:
+        """Return the variables of what starts the container, for those `inside` of it."""
+        return {contract.STEP: step, **self.runtime.environ(inside.items())}  # STEP: for share.py
 
     def start_task(
         self, host: Host, tasks: int | None, command: tuple[str, ...]
@@ -69,6 +79,25 @@ class Container(NamedTuple):
         task_bind = f"{host.package}/task:{TASK_FOLDER}:ro"
         ours = self._replace(binds=(task_bind, *self.binds))
         program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *command)
-        if self.staged or self.allowed or not (self.alone or tasks == 1):
-            return ours.share(host, program)
-        return ours.execute(program)
+        one_each = self.alone or tasks == 1
+        if one_each and not self._look:
+            return ours.execute(program)
+        return ours.share(host, program)
+
+
+class OwnPython(NamedTuple):
+    """What stands for a container where the tasks run in this machine's own Python."""
+
+    source: str = "nowhere (no container)"
+    variables: Mapping[str, str] = MappingProxyType({})
+    cache: str = ""
+
+    def environ(self, inside: Mapping[str, str], _step: str) -> dict[str, str]:
+        """Return the variables of a task under their own names."""
+        return dict(inside)
+
+    def start_task(
+        self, host: Host, _tasks: int | None, command: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return what each task executes to run `command` under the task shim."""
+        return ("/bin/sh", f"{host.package}/task/start.sh", *command)

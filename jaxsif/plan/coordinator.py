@@ -51,12 +51,11 @@ def parse_ports(text: str | None, source: str) -> range:
     """Parse the value of --coordinator-ports, 'FIRST-LAST' or 'PORT'; raises JaxsifError."""
     if text is None:
         return COORDINATOR_PORTS
-    first, dash, last = text.partition("-")
-    begin, end = read_number(first) or 0, read_number(last if dash else first) or 0
-    if not 1024 <= begin <= end <= 65535:
+    ends = [read_number(end) or 0 for end in text.split("-", 1)]
+    if not 1024 <= ends[0] <= ends[-1] <= 65535:
         what = f"not a range of ports: {shorten(text)!r}"
         raise JaxsifError(what, source, "give FIRST-LAST, from 1024 to 65535")
-    return range(begin, end + 1)
+    return range(ends[0], ends[-1] + 1)
 
 
 def check_node_address(pattern: str, source: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
@@ -11,6 +11,7 @@ from jaxsif.limits import MOST_NODES, read_number, shorten
 
 # Variables by which resource managers name a file of hosts, one line for each slot: PBS, LSF.
 HOSTFILE_VARIABLES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE")
+_HOST = re.compile(r"\w[\w.-]*(:\d{1,18})?")  # NAME or NAME:SLOTS; read_number reads 18 digits
 
 
 class HostList(NamedTuple):
@@ -45,20 +46,19 @@ def parse_hosts(text: str, source: str) -> HostList:
 
     Raises JaxsifError.
     """
-    pairs = [part.strip().partition(":") for part in _few(text.split(","), source)]
-    return _add_up(((name, slots if colon else None) for name, colon, slots in pairs), source)
+    return _add_up([word.strip() for word in _few(text.split(","), source)], source)
 
 
 def parse_hostfile(text: str, source: str) -> HostList:
     """Parse lines such as 'node1 slots=4', 'node2', 'node1:4', '# text'; raises JaxsifError."""
-    pairs: list[tuple[str, str | None]] = []
+    words = []
     for line in _few(text.splitlines(), source):
-        name, *words = line.partition("#")[0].split() or [""]
-        name, colon, count = name.partition(":")
-        slots = [word[len("slots=") :] for word in words if word.startswith("slots=")]
+        word, *others = line.partition("#")[0].split() or [""]
+        name = word.partition(":")[0]
+        slots = [other[len("slots=") :] for other in others if other.startswith("slots=")]
         if name:
-            pairs.append((name, slots[0] if slots else count if colon else None))
-    return _add_up(pairs, source)
+            words.append(f"{name}:{slots[0]}" if slots else word)
+    return _add_up(words, source)
 
 
 def _few(hosts: list[str], source: str) -> list[str]:
@@ -69,14 +69,17 @@ def _few(hosts: list[str], source: str) -> list[str]:
     return hosts
 
 
-def _add_up(pairs: Iterable[tuple[str, str | None]], source: str) -> HostList:
+def _add_up(words: Sequence[str], source: str) -> HostList:
+    """Return the hosts of words such as 'NAME' and 'NAME:SLOTS'; raise JaxsifError."""
     found: dict[str, int | None] = {}
-    for name, slots in pairs:
-        number = None if slots is None else read_number(slots)
-        if not re.fullmatch(r"\w[\w.-]*", name) or (slots is not None and not number):
-            said = name if slots is None else f"{name}:{slots}"
-            raise JaxsifError(f"not a host: {shorten(said)!r}", source, "NAME:SLOTS")
-        found[name] = (found[name] or 1) + (number or 1) if name in found else number
+    for word in words:
+        name, _, count = word.partition(":")
+        slots = read_number(count)
+        if slots == 0 or not _HOST.fullmatch(word):
+            raise JaxsifError(f"not a host: {shorten(word)!r}", source, "NAME:SLOTS")
+        if name in found:
+            slots = (found[name] or 1) + (slots or 1)
+        found[name] = slots
     if not found:
         raise JaxsifError("a list of hosts without a host", source, "NAME:SLOTS,...")
     return HostList(found, source)

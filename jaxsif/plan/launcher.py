@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from jaxsif.layout.layout import Layout
     from jaxsif.plan.host import Host
     from jaxsif.plan.plan import Plan
+    from jaxsif.plan.step import StepOptions
     from jaxsif.settings.request import RunOptions
 
 SRUN = "srun"
@@ -42,6 +43,8 @@ class Launcher(NamedTuple):
     children: Callable[[Plan, Mapping[str, str], Any, Any], list[Any]]
     # The variables that it must not see.
     hides: Callable[[Layout, Host], tuple[str, ...]] = lambda _layout, _host: ()
+    # What srun is told, of each component of a heterogeneous job.
+    options: Callable[[Plan], tuple[StepOptions, ...]] = lambda _plan: ()
 
 
 def name_ends(names: Sequence[str]) -> str:
@@ -54,8 +57,11 @@ def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | 
 
     Raises HostError where srun is needed and missing.
     """
-    chosen = asked or (SRUN if has_srun or allocation else LOCAL)
-    if chosen == SRUN and not has_srun:
-        source = "--launcher srun" if asked else "SLURM_JOB_ID"
-        raise HostError("srun is not on the PATH", source, "load Slurm")
-    return chosen
+    if has_srun:
+        return asked or SRUN
+    needs: dict[str | None, str] = {SRUN: "--launcher srun"}
+    if allocation:
+        needs[None] = "SLURM_JOB_ID"  # in a job, who asks for nothing needs srun, too
+    if asked in needs:
+        raise HostError("srun is not on the PATH", needs[asked], "load Slurm")
+    return asked or LOCAL

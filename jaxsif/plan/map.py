@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
 
-from jaxsif.layout.layout import Group
+from jaxsif.layout.layout import Group, Layout
 from jaxsif.layout.topology import Near
 from jaxsif.plan.plan import Plan
 
 _HEAD = ("node", "task", "process", "GPUs", "CPUs", "NIC")
+_IN_BLOCKS = ("", "block", "arbitrary")  # distributions by which neighbours share a node
+
+
+class _Part(NamedTuple):
+    """Equal nodes side by side; one node and one task where Slurm decides."""
+
+    group: Group
+    names: str
+    nodes: int
+    tasks: int  # on each node
+    process: int  # the number of the first one
 
 
 def render_map(plan: Plan, near: Sequence[Near] | None) -> str:
@@ -17,92 +30,101 @@ def render_map(plan: Plan, near: Sequence[Near] | None) -> str:
     `near` has the neighbours of each GPU where this host is a node of the step, else it is None.
     """
     layout = plan.layout
-    distribution = plan.distribution.split(":")[0].split("=")[0]  # 'cyclic' of 'cyclic:block'
-    cpus = plan.cpus_per_task
-    rows: list[tuple[str, ...]] = [_HEAD]
-    first = node = 0
-    for group in layout.groups:
-        names = plan.launcher.name_nodes(plan, node, group.nodes)
-        for local in range(group.tasks or 1):
-            ids = layout.device_ids(group, local)
-            name = "" if local else names
-            processes = _processes(first + local, group, distribution, len(layout.groups))
-            cells = (_gpus(ids), _cpus(cpus, group), _nics(ids, near or ()))
-            rows.append((name, str(local), processes, *cells))
-        node += group.nodes or 1
-        first += (group.nodes or 1) * (group.tasks or 1)
+    rows = [_HEAD, *_rows(plan, near or ())]
     if near is None:
         rows = [row[:-1] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = [_render_row(row, widths) for row in rows]
     title = f"{_known(layout.ntasks)} process(es) on {_known(layout.nodes)} node(s)"
-    return "\n".join([title, "", *lines, "", *_reasons(plan, cpus, near)])
+    return "\n".join([title, "", *lines, "", *_reasons(plan, near)])
 
 
 def _render_row(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+    return "  ".join(map(str.ljust, row, widths)).rstrip()
 
 
 def _known(value: int | None) -> str:
     return "?" if value is None else str(value)
 
 
-def _processes(process: int, group: Group, distribution: str, groups: int) -> str:
+def _parts(plan: Plan) -> Iterator[_Part]:
+    """Yield the groups of the layout, each with its names and first number."""
+    node = process = 0
+    for group in plan.layout.groups:
+        nodes, tasks = group.nodes or 1, group.tasks or 1
+        names = plan.launcher.name_nodes(plan, node, group.nodes)
+        yield _Part(group, names, nodes, tasks, process)
+        node += nodes
+        process += nodes * tasks
+
+
+def _rows(plan: Plan, near: Sequence[Near]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each task, for equal nodes together."""
+    layout = plan.layout
+    distribution = plan.distribution.split(":")[0].split("=")[0]  # 'cyclic' of 'cyclic:block'
+    each, alone = plan.cpus_per_task, len(layout.groups) == 1
+    for part in _parts(plan):
+        cpus = each or _cpus(part)
+        for local in range(part.tasks):
+            processes = _processes(part, local, distribution, alone)
+            gpus, nics = _devices(layout.device_ids(part.group, local), near)
+            yield ("" if local else part.names, str(local), processes, gpus, cpus, nics)
+
+
+def _processes(part: _Part, local: int, distribution: str, alone: bool) -> str:
     """Return the numbers of the same task on each node: '0', '0, 4', '0, 4 … 28'."""
-    nodes, step = group.nodes or 1, group.tasks or 1
-    if distribution == "cyclic" and groups == 1:
-        process, step = process * nodes, 1  # dealt out like cards
-    elif distribution not in ("", "block", "arbitrary") and nodes > 1:
+    first, step = part.process + local, part.tasks
+    if part.nodes == 1:
+        return str(first)
+    if distribution == "cyclic" and alone:
+        first, step = local * part.nodes, 1  # dealt out like cards
+    elif distribution not in _IN_BLOCKS:
         return "?"
-    numbers = [process + node * step for node in range(min(nodes, 2))]
-    last = f" … {process + (nodes - 1) * step}" if nodes > 2 else ""
-    return ", ".join(map(str, numbers)) + last
+    last = f" … {first + (part.nodes - 1) * step}" if part.nodes > 2 else ""
+    return f"{first}, {first + step}{last}"
 
 
-def _gpus(ids: tuple[int, ...] | None) -> str:
+def _devices(ids: tuple[int, ...] | None, near: Sequence[Near]) -> tuple[str, str]:
+    """Return a task's GPUs, and the adapters that are nearest to them."""
     if ids is None:
-        return "?"
+        return "?", "?"
+    if not ids:
+        return "-", "-"
+    nics = chain.from_iterable(near[index].nics for index in ids if index < len(near))
+    return _gpus(ids), ",".join(dict.fromkeys(nics)) or "?"
+
+
+def _gpus(ids: tuple[int, ...]) -> str:
+    """Return '0', '0,1', '0-3'."""
     if len(ids) > 2 and ids == tuple(range(ids[0], ids[-1] + 1)):
         return f"{ids[0]}-{ids[-1]}"
-    return ",".join(map(str, ids)) or "-"
+    return ",".join(map(str, ids))
 
 
-def _cpus(each: int | None, group: Group) -> str:
-    if each:
-        return str(each)
-    if group.cpus is None:
-        return "?"
-    return str(group.cpus) if (group.tasks or 1) == 1 else f"{group.cpus} shared"
+def _cpus(part: _Part) -> str:
+    """Return the CPUs that each node has for its tasks."""
+    cpus = part.group.cpus
+    return _known(cpus) if cpus is None or part.tasks == 1 else f"{cpus} shared"
 
 
-def _nics(ids: tuple[int, ...] | None, near: Sequence[Near]) -> str:
-    if ids == ():
-        return "-"
-    known = [near[index].nics for index in ids or () if index < len(near)]
-    return ",".join(dict.fromkeys(nic for nics in known for nic in nics)) or "?"
-
-
-def _reasons(plan: Plan, each: int | None, near: Sequence[Near] | None) -> Iterator[str]:
-    layout = plan.layout
-    placed = "; placed by name, since srun goes by CPUs" if layout.placed else ""
-    yield f"tasks: {layout.why}{placed}"
-    yield f"GPUs: {_explain_gpus(plan)}"
-    yield f"CPUs: {f'--cpus-per-task={each}' if each else _ALL_CPUS}"
+def _reasons(plan: Plan, near: Sequence[Near] | None) -> Iterator[str]:
+    placed = "; placed by name, since srun goes by CPUs" if plan.layout.placed else ""
+    each = plan.cpus_per_task
+    cpus = f"--cpus-per-task={each}" if each else "what the job has on the node, for all its tasks"
+    yield f"tasks: {plan.layout.why}{placed}"
+    yield f"GPUs: {_explain_gpus(plan.layout)}"
+    yield f"CPUs: {cpus}"
     yield f"NIC: {_explain_nics(near)}"
 
 
-_ALL_CPUS = "what the job has on the node, for all its tasks"
-
-
-def _explain_gpus(plan: Plan) -> str:
-    layout = plan.layout
+def _explain_gpus(layout: Layout) -> str:
     if not any(group.gpus for group in layout.groups):
         return "none" if layout.gpus_per_node == 0 else "Slurm decides"
     if layout.gpu_bind:
         return f"bound by Slurm, --gpu-bind={layout.gpu_bind}; a process uses all that it sees"
     if layout.sharers > 1:
-        most = layout.sharers
-        return f"up to {most} processes have one, and a part of its memory; NCCL refuses that"
+        what = "processes have one, and a part of its memory; NCCL refuses that"
+        return f"up to {layout.sharers} {what}"
     return "a task sees all of its node, and JAX_LOCAL_DEVICE_IDS takes its share"
 
 

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from jaxsif.container.environment import find_cautions
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, given_variables
-from jaxsif.settings.options import OPTIONS
+from jaxsif.plan.step import OF_JOB, known
+from jaxsif.settings.options import OPTIONS, Option
+from jaxsif.settings.request import RunOptions
+
+# The options that one launcher takes.
+_OF_A_LAUNCHER = tuple(option for option in OPTIONS if option.launcher)
 
 
 def find_notes(plan: Plan) -> tuple[str, ...]:
@@ -36,24 +41,29 @@ def _of_place(plan: Plan) -> Iterator[str]:
 
 def _of_cpus(plan: Plan) -> Iterator[str]:
     """Yield the warning on fewer CPUs than tasks."""
-    job, tasks = plan.host.allocation, plan.layout.ntasks_per_node or 0
-    if plan.launcher.name == SRUN and job and tasks > (job.cpus_per_node or tasks):
+    job = plan.host.allocation
+    if job is None or plan.launcher.name != SRUN:
+        return
+    tasks, cpus = known(plan.layout.ntasks_per_node, job.cpus_per_node)
+    if 0 < cpus < tasks:
         remedy = "allocate with --cpus-per-gpu or --cpus-per-task"
-        yield f"{tasks} tasks on each node share {job.cpus_per_node} CPU(s): {remedy}"
+        yield f"{tasks} tasks on each node share {cpus} CPU(s): {remedy}"
 
 
 def _of_options(plan: Plan) -> Iterator[str]:
     """Yield the warnings on options of the command line without effect."""
-    asked, name = plan.asked, plan.launcher.name
-    given = [option for option in OPTIONS if getattr(asked, option.field, None)]
-    said = [option for option in given if asked.source(option.key) == option.flag]
-    place = _without_new_job(plan)
-    for option in said:
-        if option.of_job and place:
+    asked, name, place = plan.asked, plan.launcher.name, _without_new_job(plan)
+    for option in OF_JOB:
+        if place and _is_said(option, asked):
             yield f"{option.flag} has no effect {place}"
-    for option in said:
-        if option.launcher not in ("", name):
+    for option in _OF_A_LAUNCHER:
+        if option.launcher != name and _is_said(option, asked):
             yield f"{option.flag} has no effect with --launcher {name}"
+
+
+def _is_said(option: Option, asked: RunOptions) -> bool:
+    """Whether the command line says it, and not a variable or a file."""
+    return asked.source(option.key) == option.flag and bool(getattr(asked, option.field))
 
 
 def _without_new_job(plan: Plan) -> str:

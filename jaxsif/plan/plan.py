@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from jaxsif.container.environment import CACHE, MEMORY, OLD_MEMORY, REPORT, Settled, settle
 from jaxsif.layout.layout import Layout
-from jaxsif.plan.container import Container
+from jaxsif.plan.container import Container, OwnPython
 from jaxsif.plan.coordinator import Coordinator
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import Launcher
@@ -29,6 +29,11 @@ class Plan(NamedTuple):
     nonces: tuple[str, ...]
 
     @property
+    def around(self) -> Container | OwnPython:
+        """What the tasks run in."""
+        return self.container or OwnPython()
+
+    @property
     def argv(self) -> tuple[str, ...]:
         """The whole argument vector; raises JaxsifError where no such step can be asked for."""
         return self.launcher.argv(self)
@@ -36,19 +41,14 @@ class Plan(NamedTuple):
     @property
     def task_argv(self) -> tuple[str, ...]:
         """What every task executes."""
-        command = self.asked.command
-        if self.container is None:
-            return ("/bin/sh", f"{self.host.package}/task/start.sh", *command)
-        return self.container.start_task(self.host, self.layout.ntasks_per_node, command)
+        tasks = self.layout.ntasks_per_node
+        return self.around.start_task(self.host, tasks, self.asked.command)
 
     @property
     def variables(self) -> dict[str, str]:
         """The variables to add to those of this process before it starts the tasks."""
-        if self.container is None:
-            return {**self.environment.host, **self.environment.container}
-        step = {contract.STEP: self.coordinator.step}  # for jaxsif/node/share.py
-        inside = self.container.runtime.environ(self.environment.container.items())
-        return {**self.environment.host, **step, **inside}
+        settled = self.environment
+        return {**settled.host, **self.around.environ(settled.container, self.coordinator.step)}
 
     @property
     def unset(self) -> tuple[str, ...]:
@@ -63,22 +63,22 @@ class Plan(NamedTuple):
         return {**kept, **self.variables}
 
     @property
-    def cpus_per_task(self) -> int | None:
-        """What srun is told of CPUs."""
-        value = self._tell("--cpus-per-task=")
-        return int(value) if value else None
+    def cpus_per_task(self) -> str:
+        """What srun is told of CPUs; '' for nothing."""
+        return self._told("--cpus-per-task")
 
     @property
     def distribution(self) -> str:
         """How Slurm deals tasks to nodes: 'cyclic:block'; '' for its own way."""
         allocation = self.host.allocation
-        return self._tell("--distribution=") or (allocation.distribution if allocation else "")
+        return self._told("--distribution") or (allocation.distribution if allocation else "")
 
-    def _tell(self, option: str) -> str:
-        """Return the value of an option of the launcher; the last one counts, as for srun."""
-        words = self.argv[: -len(self.task_argv)]
-        given = [word[len(option) :] for word in words if word.startswith(option)]
-        return given[-1] if given else ""
+    def _told(self, option: str) -> str:
+        """Return the value that the last component has of an option; '' for none."""
+        found = ""
+        for component in self.launcher.options(self):
+            found = component.value(option) or found
+        return found
 
     @property
     def redirected(self) -> bool:
@@ -112,8 +112,7 @@ def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
 
 def given_variables(plan: Plan) -> dict[str, str]:
     """Return the variables of the fabric's profile and, over them, those of --env."""
-    profile = plan.container.variables if plan.container else {}
-    return {**profile, **dict(plan.asked.env)}
+    return {**plan.around.variables, **dict(plan.asked.env)}
 
 
 def _settle(plan: Plan) -> Settled:
@@ -124,8 +123,9 @@ def _settle(plan: Plan) -> Settled:
     values = {**report, **plan.coordinator.variables, contract.LAYOUT: _expect(plan.layout)}
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
-    if plan.container and plan.container.cache:
-        values.update({CACHE: plan.container.cache, contract.OWN_CACHE: "1"})
+    cache = plan.around.cache
+    if cache:
+        values.update({CACHE: cache, contract.OWN_CACHE: "1"})
     return settle(
         plan.host.environ,
         {**given, **report},

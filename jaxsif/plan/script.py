@@ -13,8 +13,7 @@ from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container
 from jaxsif.plan.coordinator import parse_ports
 from jaxsif.plan.plan import Plan
-from jaxsif.plan.step import layout_options
-from jaxsif.settings.options import OPTIONS
+from jaxsif.plan.step import StepOptions, layout_options
 from jaxsif.task import contract
 
 # Between the launcher and the tasks, who are alone here.
@@ -111,9 +110,11 @@ def judge_image(flavour: str | None, layout: Layout) -> Foreign:
     where nothing helps.
     """
     tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
+    if not gpus:
+        return Foreign()
     if flavour is not None:
-        return Foreign(platforms="cuda" if gpus and flavour.startswith("cuda") else None)
-    if not tasks or not gpus or tasks == gpus:
+        return Foreign(platforms="cuda" if flavour.startswith("cuda") else None)
+    if tasks in (None, gpus):
         return Foreign()  # JAX's own choice: the GPU with the task's number
     if tasks == 1:
         return Foreign(local_device_ids=",".join(map(str, range(gpus))))
@@ -142,18 +143,17 @@ def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
         "# Written by `jaxsif submit`; needs no jaxsif."
         " Hand it to sbatch in the folder that the program starts in."
     )
-    words = [word.partition("=") for word in layout_options(asked, plan.layout, None)]
-    of_job = [(option.flag, getattr(asked, option.field)) for option in OPTIONS if option.of_job]
-    names = ("array", "dependency", "output", "error")
-    directives = [
-        ("--job-name", job.job_name),
-        *((name, value) for name, _, value in words),
-        *of_job,
-        *((f"--{name}", getattr(job, name)) for name in names),
-    ]
-    for option, value in directives:
-        if value is not None:
-            yield f"#SBATCH {option}={quote_directive(value, option)}"
+    directives = {
+        "--job-name": job.job_name,
+        **layout_options(asked, plan.layout, None).given,
+        "--array": job.array,
+        "--dependency": job.dependency,
+        "--output": job.output,
+        "--error": job.error,
+    }
+    for word in StepOptions(directives).words:
+        option, _, value = word.partition("=")
+        yield f"#SBATCH {option}={quote_directive(value, option)}"
     if job.requeue:
         yield "# After a node has failed, the job starts again, and goes on in its output file."
         yield "#SBATCH --requeue"
@@ -261,19 +261,29 @@ def _devices(prefix: str, foreign: Foreign, variables: Mapping[str, str]) -> Ite
         yield f"export {prefix}JAX_LOCAL_DEVICE_IDS={foreign.local_device_ids}"
 
 
-def _looks(container: Container, checksum: str) -> Iterator[str]:
-    """Yield the shell's functions by which each task looks at the image that a policy allows."""
-    if container.allowed:
-        inode, size, time = container.allowed.state.split(":")
-        state = f"{inode}:{size}:{time[:-9]}.{time[-9:]}"  # as stat writes nanoseconds
-        image = shlex.quote(container.image)
-        yield _LOOKS.format(image=image, state=state, checksum=checksum)
+class _Look(NamedTuple):
+    """How each task looks at the image: not at all, unless a policy allows it."""
+
+    functions: tuple[str, ...] = ()  # of the shell
+    start: tuple[str, ...] = ()  # what srun starts instead of the runtime
+    wait: tuple[tuple[str, ...], ...] = ()  # what stands before the program in the container
+
+
+def _find_look(container: Container, checksum: str) -> _Look:
+    if container.allowed is None:
+        return _Look()
+    inode, size, time = container.allowed.state.split(":")
+    state = f"{inode}:{size}:{time[:-9]}.{time[-9:]}"  # as stat writes nanoseconds
+    image = shlex.quote(container.image)
+    functions = _LOOKS.format(image=image, state=state, checksum=checksum)
+    return _Look((functions,), (f"bash -c {_START} bash",), (("sh", "-c", _WAIT, "sh"),))
 
 
 def _step(script: Script) -> Iterator[str]:
     """Yield srun, the runtime, and the program."""
     asked, container = script.plan.asked, script.container
-    yield from _looks(container, script.checksum)
+    look = _find_look(container, script.checksum)
+    yield from look.functions
     yield ""
     yield "# The one thing of the job that its steps do not take over."
     cpus = "SLURM_CPUS_PER_TASK"
@@ -286,10 +296,7 @@ def _step(script: Script) -> Iterator[str]:
     if asked.label:
         srun.append("--label")
     # One option a line, with its value; the image; the program with its arguments.
-    program: tuple[Sequence[str], ...] = ((container.image,), asked.command)
-    start = [shlex.join((*srun, *asked.srun_args))]
-    if container.allowed:
-        start.append(f"bash -c {_START} bash")
-        program = ((container.image,), ("sh", "-c", _WAIT, "sh"), asked.command)
+    program = ((container.image,), *look.wait, asked.command)
     lines = (container.runtime.run_head, *container.mounts, *program)
+    start = (shlex.join((*srun, *asked.srun_args)), *look.start)
     yield " \\\n    ".join([*start, *map(shlex.join, lines)])

@@ -4,14 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain, repeat
+from operator import floordiv
+from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import BINDING_VARIABLES, Allocation
+from jaxsif.job.counts import each_node
 from jaxsif.job.nodelist import expand
 from jaxsif.layout.layout import JOB, NOBODY, Layout
+from jaxsif.settings.options import OPTIONS
 from jaxsif.settings.request import RunOptions
 
+# The options that ask for a job.
+OF_JOB = tuple(option for option in OPTIONS if option.of_job)
+Options = dict[str, object]  # an option -> its value, as StepOptions has them
 _LONGEST_WORD = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
+
+
+class StepOptions(NamedTuple):
+    """What srun is told of a step."""
+
+    # An option -> its value, in the order of the words: True for a name alone, and None, False or 0
+    # for nothing.
+    given: Mapping[str, object]
+    further: tuple[str, ...] = ()  # the user's own words for srun, which it prefers
+
+    def value(self, option: str) -> str:
+        """Return the value of an option, '' without it; the last one counts, as for srun."""
+        start = f"{option}="
+        own = [word[len(start) :] for word in self.further if word.startswith(start)]
+        return [str(self.given.get(option) or ""), *own][-1]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The arguments of srun."""
+        given = (
+            name if value is True else f"{name}={value}"
+            for name, value in self.given.items()
+            if value not in (None, False)
+        )
+        return (*given, *self.further)
 
 
 def binding_variables(
@@ -25,22 +57,40 @@ def binding_variables(
     return tuple(name for name in BINDING_VARIABLES if name in environ)
 
 
-def layout_options(
+def step_options(
     asked: RunOptions, layout: Layout, allocation: Allocation | None
-) -> tuple[str, ...]:
-    """Return --nodes, --ntasks-per-node, --gpus-per-node and their like."""
+) -> tuple[StepOptions, ...]:
+    """Return what srun is told of the step; of a step in a heterogeneous job, of each component.
+
+    Raises JaxsifError for what cannot be asked for.
+    """
+    if allocation is None or not allocation.components:
+        return (layout_options(asked, layout, allocation),)
+    first, *others = (
+        _component_options(asked, layout, component, index)
+        for index, component in enumerate(allocation.components)
+    )
+    return (first._replace(further=asked.srun_args), *others)
+
+
+def layout_options(asked: RunOptions, layout: Layout, allocation: Allocation | None) -> StepOptions:
+    """Return --nodes, --ntasks-per-node, --gpus-per-node and their like; outside of a job, --time
+    and others that ask for one too. Raises JaxsifError for what cannot be asked for.
+    """
     if allocation is None:
-        return _outside(asked, layout)
-    if layout.placed:
-        return (*_placed(asked, layout, allocation), *_gpu_options(asked, layout))
-    return (*_inside(asked, layout, allocation), *_cpu_options(asked, layout, allocation))
+        given = _outside(asked, layout)
+    elif layout.placed:
+        given = _placed(asked, layout, allocation)
+    else:
+        given = _inside(asked, layout, allocation)
+    return StepOptions(given, asked.srun_args)
 
 
-def component_options(
+def _component_options(
     asked: RunOptions, layout: Layout, component: Allocation, index: int
-) -> tuple[str, ...]:
-    """Return `layout_options` for one component of a heterogeneous job; raise JaxsifError for nodes
-    with different numbers of tasks.
+) -> StepOptions:
+    """Return the options of one component of a heterogeneous job; raise JaxsifError for nodes with
+    different numbers of tasks.
     """
     groups = tuple(group for group in layout.groups if group.component == index)
     # By SLURM_NTASKS srun would know the tasks of the whole job only, so that all must be said.
@@ -51,86 +101,84 @@ def component_options(
             "the heterogeneous job",
             "ask for --ntasks-per-node in each of its components",
         )
-    inside = _inside(asked, part, component)
-    return (f"--het-group={index}", *inside, *_cpu_options(asked, part, component))
+    # As a text, since the number 0 would be left out.
+    return StepOptions({"--het-group": str(index), **_inside(asked, part, component)})
 
 
-def _write(options: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the options as NAME=VALUE, those with True as NAME, and none with None, False or 0."""
-    given = {name: value for name, value in options.items() if value not in (None, False)}
-    return tuple(name if value is True else f"{name}={value}" for name, value in given.items())
+def known(*counts: int | None) -> tuple[int, ...]:
+    """Return the counts, 0 for what is not known."""
+    return tuple(count or 0 for count in counts)
 
 
-def _outside(asked: RunOptions, layout: Layout) -> tuple[str, ...]:
-    shape = {
-        "--nodes": layout.nodes if asked.nodes or asked.ntasks else None,
+def _outside(asked: RunOptions, layout: Layout) -> Options:
+    return {
+        "--nodes": layout.nodes,
         "--ntasks-per-node": layout.ntasks_per_node,
         "--ntasks": asked.ntasks,
+        **_gpu_options(asked, layout),
+        "--cpus-per-task": asked.cpus_per_task,
+        **{option.flag: getattr(asked, option.field) for option in OF_JOB},
     }
-    cpus = {"--cpus-per-task": asked.cpus_per_task}
-    return (*_write(shape), *_gpu_options(asked, layout), *_write(cpus))
 
 
-def _inside(asked: RunOptions, layout: Layout, allocation: Allocation) -> tuple[str, ...]:
+def _inside(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:
     told = layout.counted_by not in (JOB, NOBODY)
-    # All of them, also when fewer tasks than nodes would do.
-    nodes = {
-        "--nodes": layout.nodes,
-        # What the job itself asked for, srun inherits.
-        "--ntasks-per-node": None if layout.counted_by == JOB else layout.ntasks_per_node,
-    }
     # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
     part = told or asked.nodes or allocation.in_step
-    tasks = {
+    counted = allocation.gpus_per_task is not None and not layout.gpu_bind
+    return {
+        "--nodes": layout.nodes,  # all of them, also when fewer tasks than nodes would do
+        # What the job itself asked for, srun inherits.
+        "--ntasks-per-node": None if layout.counted_by == JOB else layout.ntasks_per_node,
+        **_gpu_options(asked, layout, counted),
         "--ntasks": layout.ntasks if part else None,
         "--overlap": allocation.in_step,  # the step that we are in holds what we would wait for
+        **_cpu_options(asked, layout, allocation),
     }
-    counted = allocation.gpus_per_task is not None and not layout.gpu_bind
-    return (*_write(nodes), *_gpu_options(asked, layout, counted), *_write(tasks))
 
 
-def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> tuple[str, ...]:
+def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> Options:
     """Return --gpus-per-node or --gpus-per-task, and --gpu-bind.
 
     `counted`: the job asked for GPUs per task, and the controller counts a step's GPUs so, unless
     told otherwise.
     """
     per_node: object = asked.gpus_per_node
-    if per_node is None and layout.ntasks_per_node and (counted or asked.gpus_per_task):
-        per_node = layout.gpus_per_node
-    per_task = None if per_node else asked.gpus_per_task
-    bind = asked.gpu_bind
-    if per_task and bind is None:
-        bind = "none"  # Slurm would bind them one by one
-    return _write({"--gpus-per-node": per_node, "--gpus-per-task": per_task, "--gpu-bind": bind})
+    per_task, bind = asked.gpus_per_task, asked.gpu_bind
+    if layout.ntasks_per_node and (counted or per_task):
+        per_node = per_node or layout.gpus_per_node
+    if per_node or not per_task:
+        return {"--gpus-per-node": per_node, "--gpu-bind": bind}
+    # Slurm would bind them one by one.
+    return {"--gpus-per-task": per_task, "--gpu-bind": "none" if bind is None else bind}
 
 
-def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> tuple[str, ...]:
+def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:
     """Return options that name the node of each task: srun would spread tasks as the CPUs are, and
     never as the GPUs are.
     """
-    counts = [group.counts for group in layout.groups]
-    most = max(tasks for _, tasks, _, _ in counts)
-    fair = min(cpus // tasks for _, tasks, _, cpus in counts)
-    each = asked.cpus_per_task or min(fair, allocation.cpus_per_task or 0)
-    return _write(
-        {
-            "--distribution": "arbitrary",
-            "--nodelist": _name_nodes(layout, allocation),
-            "--ntasks": layout.ntasks,
-            "--ntasks-per-node": most if 0 < (allocation.ntasks_per_node or 0) < most else None,
-            "--cpus-per-task": each,
-            "--overcommit": fair < max(each, 1),
-            "--overlap": allocation.in_step,
-        }
+    _, tasks, _, cpus = zip(*(group.counts for group in layout.groups))
+    wanted, own, per_node = known(
+        asked.cpus_per_task, allocation.cpus_per_task, allocation.ntasks_per_node
     )
+    most, fair = max(tasks), min(map(floordiv, cpus, tasks))
+    each = wanted or min(fair, own)
+    return {
+        "--distribution": "arbitrary",
+        "--nodelist": _name_nodes(layout, allocation),
+        "--ntasks": layout.ntasks,
+        "--ntasks-per-node": most if 0 < per_node < most else None,
+        "--cpus-per-task": each,
+        "--overcommit": fair < max(each, 1),
+        "--overlap": allocation.in_step,
+        **_gpu_options(asked, layout),
+    }
 
 
 def _name_nodes(layout: Layout, allocation: Allocation) -> str:
     """Return the name of each task's node; raise JaxsifError for too many tasks."""
     hosts = expand(allocation.nodelist)
-    counts = [group.counts for group in layout.groups]
-    each = [tasks for nodes, tasks, _, _ in counts for _ in range(nodes)]
+    each = [*each_node(tuple((group.counts[1], group.counts[0]) for group in layout.groups))]
     if len(hosts) < len(each):
         raise JaxsifError(
             f"a list of {len(hosts)} nodes, and the job has {layout.nodes}",
@@ -147,31 +195,32 @@ def _name_nodes(layout: Layout, allocation: Allocation) -> str:
     return ",".join(chain.from_iterable(map(repeat, hosts, each)))
 
 
-def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> tuple[str, ...]:
+def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:
     """Return what srun must be told of CPUs for a step in a job, where its defaults stand in the
     way.
     """
-    tasks, cpus = layout.ntasks_per_node, allocation.cpus_per_node
-    each = asked.cpus_per_task or 0
+    each, own, cpus = known(asked.cpus_per_task, allocation.cpus_per_task, allocation.cpus_per_node)
+    tasks, gpus = known(layout.ntasks_per_node, layout.gpus_per_node)
+    whole, memory = known(allocation.gpus_per_node, allocation.mem_per_node)
     if not tasks or not cpus:
-        return _write({"--cpus-per-task": each})
+        return {"--cpus-per-task": each}
     fitting = cpus // tasks
     if each > fitting:
         raise _too_few_cpus(asked, tasks, cpus)
-    gpus, whole = layout.gpus_per_node or 0, allocation.gpus_per_node or 0
     # Left to itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits
     # until it is over.
     part = cpus * gpus // whole if gpus < whole else 0
     if part >= tasks:
-        memory = (allocation.mem_per_node or 0) * gpus // whole
-        exact = {"--exact": True, "--cpus-per-task": each or part // tasks, "--mem": memory}
-        return _write(exact)
-    # srun inherits it no more, and would confine a process to one core; less where there are more
-    # tasks.
-    own = min(allocation.cpus_per_task or 0, fitting)
-    # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all the
-    # same.
-    return _write({"--overcommit": fitting == 0, "--cpus-per-task": each or own})
+        exact = each or part // tasks
+        return {"--exact": True, "--cpus-per-task": exact, "--mem": memory * gpus // whole}
+    return {
+        # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all
+        # the same.
+        "--overcommit": fitting == 0,
+        # srun inherits it no more, and would confine a process to one core; less where there are
+        # more tasks.
+        "--cpus-per-task": each or min(own, fitting),
+    }
 
 
 def _too_few_cpus(asked: RunOptions, tasks: int, cpus: int) -> JaxsifError:

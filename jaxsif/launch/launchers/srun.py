@@ -17,11 +17,9 @@ from jaxsif.layout.planner import plan_layout
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher, Words, name_ends
 from jaxsif.plan.plan import Plan
-from jaxsif.plan.step import binding_variables, component_options, layout_options
-from jaxsif.settings.options import OPTIONS
+from jaxsif.plan.step import StepOptions, binding_variables, step_options
 from jaxsif.settings.request import RunOptions
 
-_OF_JOB = tuple(option for option in OPTIONS if option.of_job)
 _JOB_IDS = {"SLURM_JOB_ID", "SLURM_JOBID"}  # variables by which srun takes a job for its own
 _ALWAYS = (
     SRUN,
@@ -65,23 +63,13 @@ def _argv(plan: Plan) -> tuple[str, ...]:
             "put the command line into a script",
         )
     begin = (*_ALWAYS, "--label") if asked.label else _ALWAYS
-    task = plan.task_argv
     first, *others = _options(plan)
-    rest = chain.from_iterable((":", *options, *task) for options in others)
-    return (*begin, *first, *asked.srun_args, *task, *rest)
+    rest = chain.from_iterable((":", *part.words, *plan.task_argv) for part in others)
+    return (*begin, *first.words, *plan.task_argv, *rest)
 
 
-def _options(plan: Plan) -> list[tuple[str, ...]]:
-    """Return the options of the step, for each component of a heterogeneous job."""
-    asked, layout, job = plan.asked, plan.layout, plan.host.allocation
-    if job is None:
-        given = {option.flag: getattr(asked, option.field) for option in _OF_JOB}
-        of_job = [f"{flag}={value}" for flag, value in given.items() if value is not None]
-        return [(*layout_options(asked, layout, None), *of_job)]
-    if not job.components:
-        return [layout_options(asked, layout, job)]
-    parts = enumerate(job.components)
-    return [component_options(asked, layout, part, index) for index, part in parts]
+def _options(plan: Plan) -> tuple[StepOptions, ...]:
+    return step_options(plan.asked, plan.layout, plan.host.allocation)
 
 
 def _hides(layout: Layout, host: Host) -> tuple[str, ...]:
@@ -129,4 +117,5 @@ LAUNCHER = Launcher(
     name_nodes=_name_nodes,
     children=_children,
     hides=_hides,
+    options=_options,
 )

@@ -207,9 +207,9 @@ def test_what_the_job_asked_for_srun_inherits() -> None:
     """By who gave the number of tasks, and not by how that is said."""
     allocation = job(ntasks_per_node=4, gpus_per_node=4)
     layout = plan_layout(asking(), allocation, None)._replace(why="what the job wants")
-    assert layout_options(asking(), layout, allocation) == ("--nodes=2",)
+    assert layout_options(asking(), layout, allocation).words == ("--nodes=2",)
     named = plan_layout(asking(ntasks_per_node=4), allocation, None)._replace(why="SLURM_NTASKS_PER_NODE")
-    assert "--ntasks-per-node=4" in layout_options(asking(ntasks_per_node=4), named, allocation)
+    assert "--ntasks-per-node=4" in layout_options(asking(ntasks_per_node=4), named, allocation).words
 
 
 UNEVEN = ((3, 1), (1, 1))  # GPUs, as --gpus=4 gives them
@@ -220,7 +220,7 @@ def test_uneven_gpus_are_named_when_they_are_wanted() -> None:
     asked = asking(allow_uneven=True)
     layout = plan_layout(asked, allocation, UNEVEN)
     assert layout.groups == (Group(1, 3, 3, 1), Group(1, 1, 1, 1))
-    assert layout_options(asked, layout, allocation) == (
+    assert layout_options(asked, layout, allocation).words == (
         "--distribution=arbitrary",
         "--nodelist=gpu07,gpu07,gpu07,gpu08",
         "--ntasks=4",
@@ -368,7 +368,7 @@ def test_ten_thousand_nodes_are_planned_in_no_time() -> None:
     allocation = job(nodes, gpus_per_node=8)._replace(cpus=((64, nodes - 1), (32, 1)), nodelist="n[00001-10000]")
     begin = time.perf_counter()
     layout = plan_layout(asking(), allocation, None)
-    options = layout_options(asking(), layout, allocation)
+    options = layout_options(asking(), layout, allocation).words
     took = time.perf_counter() - begin
     assert (layout.ntasks, options[0]) == (80_000, "--nodes=10000")
     assert took < 0.1

@@ -143,7 +143,7 @@ def test_options_for_cpus(
 def test_options_for_cpus_stand_before_the_users_own_which_srun_prefers() -> None:
     options = {"gpus_per_node": "2", "ntasks_per_node": 1, "srun_args": ("--cpus-per-task=2",)}
     plan = plan_of(LOGIN_NODE, SPARE, **options)
-    assert plan.cpus_per_task == 2
+    assert plan.cpus_per_task == "2"
     assert launch_words(plan)[-3:] == ("--exact", "--cpus-per-task=1", "--cpus-per-task=2")
 
 
