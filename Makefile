@@ -20,7 +20,7 @@ LAUNCHER_LIB := build/launcher-lib
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help image image-all lock lock-launcher install audit rootfs cluster cluster-install demo test test-all test-unit test-long \
-        test-core test-cluster test-rest lint golden bench-beside bench-launch bench-nodes bench-start bench-bare bench-train bench-image clean
+        test-core test-cluster drills test-rest lint golden bench-beside bench-launch bench-nodes bench-start bench-bare bench-watch bench-train bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -93,6 +93,12 @@ test-cluster: $(VENV_READY) cluster-install cluster ## all tests in the cluster 
 test-rest: $(VENV_READY) cluster-install cluster
 	$(VENV)/bin/pytest tests/cluster -m 'not core' --drawn-from=$(WORD) --seconds=$(SECONDS)
 
+# SEEDS of each fault.
+drills: $(VENV_READY) cluster-install cluster ## faults with many seeds, the tests of hangs, and the rule's long ones; writes docs/faults.md
+	@$(VENV)/bin/python tests/bench/drills.py $(or $(SEEDS),5)
+	$(VENV)/bin/pytest tests/cluster/test_hangs.py
+	$(VENV)/bin/pytest --numprocesses=auto --timeout=0 tests/unit/watch/test_rule.py --hypothesis-profile=long
+
 golden: $(VENV_READY) ## rewrite the expected texts of tests/golden
 	$(VENV)/bin/pytest -q tests/golden --rewrite-golden
 
@@ -112,6 +118,9 @@ bench-start: $(VENV_READY) cluster-install cluster ## `import jax` in many tasks
 
 bench-bare: $(VENV_READY) cluster-install cluster ## an all-reduce and a training step, beside bare processes
 	@$(VENV)/bin/python tests/bench/bare.py steps 10
+
+bench-watch: cluster-install cluster ## what it costs a task to be watched for hangs and other programs
+	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 20' <tests/bench/watch.py
 
 bench-train: cluster-install cluster ## jit + sharding of slurm/train, beside the same in plain JAX by hand
 	@tests/bench/train.sh --width 256 --depth 2 --batch 8192 --steps 41

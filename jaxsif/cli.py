@@ -36,6 +36,8 @@ COMMANDS = {
     ("submit",): "write a job script that runs a program, and submit it",
     ("shell",): "a shell in the image, on a compute node",
     ("jupyter",): "a Jupyter server in the image, on a compute node",
+    ("stacks",): "tell what each task of a running step does",
+    ("history",): "tell what became of the last runs",
     ("config",): "show each setting, and what set it",
     ("image", "build"): "build an image, unless it is there",
     ("image", "lock"): "resolve what a flavour wants into versions and hashes",

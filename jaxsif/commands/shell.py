@@ -14,7 +14,7 @@ from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.process import find_executable
 from jaxsif.runtime import require_runtime
 from jaxsif.settings.options import JOB, OPTIONS, PROCESSES, add_arguments
-from jaxsif.settings.request import TASK
+from jaxsif.settings.request import OFF, TASK
 
 DESCRIPTION = """\
 A shell in the image, on a compute node; a Python there finds the GPUs as in `jaxsif run`.
@@ -46,13 +46,22 @@ OF_TASKS = (
     "share-gpus",
 )
 # One task, with a container of its own.
-ONE_TASK = {"nodes": 1, "ntasks_per_node": 1, "containers": TASK, "stage": False, "label": False}
+ONE_TASK = {
+    "nodes": 1,
+    "ntasks_per_node": 1,
+    "containers": TASK,
+    "stage": False,
+    "label": False,
+    "hang_timeout": OFF,
+    "check_programs": OFF,
+}
 # What one task has no use for.
 LEFT_OUT = {
     "stage-folder",
     "launcher",
     "hosts",
     "hostfile",
+    "on-hang",
     *OF_TASKS,
     *(key.replace("_", "-") for key in ONE_TASK),
 }

@@ -16,7 +16,7 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.notes import find_notes
 from jaxsif.plan.script import JobOptions, Script, judge_image, name_job, render_script
 from jaxsif.settings.options import add_arguments, split_words
-from jaxsif.settings.request import TASK
+from jaxsif.settings.request import OFF, TASK
 
 DESCRIPTION = """\
 Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The script stays: it is
@@ -51,8 +51,16 @@ _FIXED = {
     "stage": False,
     "cleanenv": False,
     "allow_uneven": False,
+    "hang_timeout": OFF,
+    "check_programs": OFF,
 }
-_LEFT_OUT = {"stage-folder", "hosts", "hostfile", *(key.replace("_", "-") for key in _FIXED)}
+_LEFT_OUT = {
+    "stage-folder",
+    "hosts",
+    "hostfile",
+    "on-hang",
+    *(key.replace("_", "-") for key in _FIXED),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

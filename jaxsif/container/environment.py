@@ -51,6 +51,12 @@ RULES = (
         (contract.INIT_TIMEOUT, contract.HEARTBEAT_TIMEOUT, contract.SHUTDOWN_TIMEOUT),
         "`--init-timeout` and its like, for each task",
     ),
+    Rule(SET, (contract.HANG_TIMEOUT,), "`--hang-timeout`: each task tells when it stands still"),
+    Rule(
+        SET,
+        (contract.CHECK_PROGRAMS,),
+        "`--check-programs`: each task tells what it compiles for several of them",
+    ),
     Rule(SET, (contract.LAYOUT,), "each task holds what it sees against the plan"),
     Rule(
         SET,

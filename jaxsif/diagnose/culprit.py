@@ -20,7 +20,7 @@ from jaxsif.diagnose.facts import (
     Meeting,
     find_last,
 )
-from jaxsif.diagnose.places import MOST_PLACES, describe_places, list_few
+from jaxsif.diagnose.places import MOST_PLACES, describe_box, describe_places, list_few
 from jaxsif.diagnose.reports import Report
 from jaxsif.diagnose.symptoms import (
     BARRIER,
@@ -232,7 +232,8 @@ def _describe_end(end: Report, last: Report) -> RunError:
     hint = SIGNALS.get(end.status - 128, NOT_FOUND.symptom).remedy
     if NO_GPU.match(last.text):
         hint = NO_GPU.remedy
-    return RunError(what, last.where, last.hint or hint, end.status)
+    where = last.where or describe_box(end)
+    return RunError(what, where, last.hint or hint, end.status)
 
 
 def _is_runtime_at_fault(facts: Facts) -> bool:

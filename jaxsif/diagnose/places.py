@@ -30,6 +30,22 @@ def describe_places(reports: Sequence[Report], who: str = "tasks") -> str:
     return "; ".join(filter(None, lines))
 
 
+def describe_box(end: Report) -> str:
+    """Return what the task of an exit did a moment before: 'it was in iteration 40 of the loop at
+    train.py:16'; '' where that is not known.
+    """
+    if not end.box:
+        return ""
+    turns, quiet, places = end.box.split(" ", 2)
+    loop, _, where = (place.rpartition("/")[2] for place in places.partition("|"))
+    told = (
+        f"in iteration {turns} of the loop at {loop}" if loop else "",
+        f"at {where} for {float(quiet):.0f} s" if where else "",
+    )
+    known = ", ".join(filter(None, told))
+    return f"it was {known}" if known else ""
+
+
 def until_outside(reports: Sequence[Report]) -> list[Report]:
     """Return the reports until something outside ended the run: what tasks say behind that is its
     consequence.

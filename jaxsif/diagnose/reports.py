@@ -86,6 +86,18 @@ class Report(NamedTuple):
     saved: float = 0.0  # seconds of compiling
     hint: str = ""  # what to do about a refusal or an exception
     step: str = ""  # of the first task's start: Slurm's number of the step, such as 12.0
+    nodes: str = ""  # of that step, a node list; '' of a long one
+    seconds: float = 0.0  # of a wait
+    turns: int = 0  # of the program's loop
+    # Of an exit, what the task did a moment before: 'TURNS QUIET LOOP|WHERE' (jaxsif/task/box.py).
+    box: str = ""
+    # Of a program that JAX compiles for devices of several processes; `where` is where it is used.
+    order: int = 0  # among those of the main thread, from 1; 0 of another thread's
+    group: str = ""  # digest of the devices
+    processes: int = 0  # that have the devices
+    name: str = ""  # such as jit_loss
+    types: str = ""  # of its arguments
+    digest: str = ""  # of what it computes
 
     @property
     def place(self) -> str:
@@ -95,6 +107,8 @@ class Report(NamedTuple):
 
 _ORIGIN = {"event", "task", "node"}
 REFUSALS = ("refused", "port-taken")  # the program is not started
+# Of these, only who listens is told: they say what a task does while it runs.
+LIVE = ("wait", "moved", "program")
 
 
 class _Label(NamedTuple):
@@ -139,11 +153,16 @@ def _text(pattern: str = "(?s).*") -> Callable[[object], bool]:
 _CHECKS: Mapping[str, Callable[[object], bool]] = {  # by field; and of a task, see ReportFilter
     "node": _text(r"[A-Za-z0-9_.-]{0,255}"),
     "step": _text(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*"),
+    "nodes": _text(r"[][A-Za-z0-9_.,-]{0,600}"),
     "status": _number(255, int),
-    **dict.fromkeys(("event", "text", "where", "hint"), _text()),
+    "box": _text(r"(\d{1,18} \d{1,9}\.\d [ -{}~]{0,240}\|[ -{}~]{0,240})?"),
+    **dict.fromkeys(("event", "text", "where", "hint", "name", "types"), _text()),
+    **dict.fromkeys(("group", "digest"), _text("[0-9a-f]{1,16}")),
+    "order": _number(1 << 40, int),
+    "processes": _number(_MOST_TASKS, int),
     "consequence": lambda value: isinstance(value, bool),
-    **dict.fromkeys(CACHE_COUNTS, _number(1 << 40, int)),
-    "saved": _number(1e9, int, float),
+    **dict.fromkeys((*CACHE_COUNTS, "turns"), _number(1 << 40, int)),
+    **dict.fromkeys(("saved", "seconds"), _number(1e9, int, float)),
 }
 
 
@@ -172,7 +191,13 @@ def _parse_report(
         text=printable(report.text)[:LONGEST_TEXT],
         where=printable(report.where)[-_LONGEST_PLACE:],
         hint=printable(report.hint)[:LONGEST_TEXT],
+        name=printable(report.name)[:LONGEST_TEXT],
+        types=printable(report.types)[:LONGEST_TEXT],
     )
+
+
+def _ignore(_report: Report) -> None:
+    """For runs that nobody watches."""
 
 
 class _Intake:
@@ -184,12 +209,17 @@ class _Intake:
         self.reports: list[Report] = []
         self.errors: list[str] = []  # what srun, slurmstepd and the runtime complained of
         self.barriers: list[Barrier] = []
+        self.listen: Callable[[Report], None] = _ignore
         self._alike: Counter[tuple[int, str]] = Counter()
         self._heard: set[tuple[bytes, int]] = set()  # marker and task of what is kept
         self._warnings: set[str] = set()
 
     def take(self, report: Report, channel: _Channel) -> bytes:
         """Keep a report; return what is shown of it: a warning, when the first task says it."""
+        if report.event in LIVE:
+            self._heard.add((channel.marker, report.task))
+            self.listen(report)
+            return b""
         if (channel.marker, report.task) in self._heard:
             report = report._replace(event=channel.late.get(report.event, report.event))
         self.keep(report, channel)
@@ -276,6 +306,10 @@ class ReportFilter:
         self._end_line()
         return shown
 
+    def listen(self, listener: Callable[[Report], None]) -> None:
+        """Have `listener` told of each report in LIVE, when it comes."""
+        self._intake.listen = listener
+
     def interrupt(self) -> None:
         """Note that a signal to us ends the run: what tasks say from here on is its consequence."""
         self._intake.keep(Report(-1, "", "interrupted"))
@@ -344,6 +378,15 @@ def by_task(reports: Sequence[Report], event: str) -> dict[int, Report]:
     return {report.task: report for report in of_event(reports, event)}
 
 
+def find_start(reports: Sequence[Report]) -> Report:
+    """Return the first task's start, with Slurm's number of the step, such as '12.0', and its
+    nodes; an empty report until then. Without Slurm, the number ends with the point.
+    """
+    starts = (report for report in reports if re.fullmatch(r"\d+\.\d*", report.step))
+    return next(starts, Report(-1, "", "started"))
+
+
 def find_step(reports: Sequence[Report]) -> str:
     """Return Slurm's number of the step, such as '12.0'; '' until its first task has started."""
-    return next((report.step for report in reports if re.fullmatch(r"\d+\.\d+", report.step)), "")
+    step = find_start(reports).step
+    return "" if step.endswith(".") else step

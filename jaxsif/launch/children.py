@@ -78,18 +78,22 @@ def _nothing() -> None:
     """For who need not be told."""
 
 
-def run(
-    children: Sequence[Child],
-    begun: Callable[[], None] = _nothing,
-    interrupted: Callable[[], None] = _nothing,
-) -> Ended:
+class Beside(NamedTuple):
+    """What to call while children run."""
+
+    begun: Callable[[], None] = _nothing  # when all have been started
+    interrupted: Callable[[], None] = _nothing  # in a signal handler, when a signal ends us
+    look: Callable[[], bool] = bool  # ten times a second; True ends the children
+
+
+NOTHING_BESIDE = Beside()
+
+
+def run(children: Sequence[Child], beside: Beside = NOTHING_BESIDE) -> Ended:
     """Run all `children` to their ends; when one fails, end the others. Raises HostError if one
     cannot start.
-
-    `begun` is called when all have been started, and `interrupted`, in a signal handler, when a
-    signal ends us.
     """
-    running = _Run(interrupted)
+    running = _Run(beside)
     # nohup has SIGHUP ignored, for us and for what we start.
     under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     heard = _HEARD_UNDER_NOHUP if under_nohup else _FORWARDED
@@ -97,7 +101,7 @@ def run(
     try:
         for child in children:
             running.start(child)
-        begun()
+        beside.begun()
         running.wait()
     finally:
         running.end()
@@ -127,8 +131,9 @@ class _Started(NamedTuple):
 class _Run:
     """The state of one `run`."""
 
-    def __init__(self, interrupted: Callable[[], None]) -> None:
-        self._interrupted = interrupted
+    def __init__(self, beside: Beside) -> None:
+        self._beside = beside
+        self._look = beside.look
         self.status = 0
         self.killed = False
         self.signalled: int | None = None
@@ -161,16 +166,19 @@ class _Run:
         again = self.signalled in _ENDING
         self.signalled = number
         if number in _ENDING:
-            # Nothing is due while the first process is not there.
-            insist = [one.child.insist for one in self._started[:1]]
             if again:
-                self._due = [(0, steps[-1][1]) for steps in insist]
+                # Nothing is due while the first process is not there.
+                self._due = [(0, one.child.insist[-1][1]) for one in self._started[:1]]
                 return
-            self._interrupted()
-            now = time.monotonic()
-            self._due = [(now + after, then) for steps in insist for after, then in steps]
+            self._beside.interrupted()
+            self._insist_from_now()
         for one in self._started:
             self._pass_on(number, one)
+
+    def _insist_from_now(self) -> None:
+        """Plan the signals that follow the one that the first process gets now."""
+        now, steps = time.monotonic(), [one.child.insist for one in self._started[:1]]
+        self._due = [(now + after, then) for step in steps for after, then in step]
 
     def _pass_on(self, number: int, one: _Started) -> None:
         if number in _ENDING and one.child.remote is not NOT_REMOTE:
@@ -189,8 +197,17 @@ class _Run:
             self._relay(_POLL if self._selector.get_map() else _POLL_CLOSED)
             self._reap()
             self._insist()
+            if self._look():
+                self._stop()
         while self._relay(0):
             pass
+
+    def _stop(self) -> None:
+        """End all processes, as SIGTERM to us would."""
+        self._look = bool  # once
+        self._insist_from_now()
+        for one in self._started:
+            self._pass_on(signal.SIGTERM, one)
 
     def _insist(self) -> None:
         """Send the signals that are due to processes that were told to end."""

@@ -5,15 +5,17 @@ settings -> look -> container -> plan -> run -> diagnose
 
 from __future__ import annotations
 
+import math
 import os
 import stat
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.diagnose.reports import Report, ReportFilter
 from jaxsif.errors import JaxsifError, PortTakenError, printable
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.children import Ended, Reader, inherit, run
+from jaxsif.launch.children import Beside, Child, Ended, Reader, inherit, run
 from jaxsif.launch.container import find_container
 from jaxsif.launch.launchers import load_launcher
 from jaxsif.launch.look import look
@@ -28,6 +30,13 @@ from jaxsif.runtime import no_runtime
 from jaxsif.settings.config import Setting
 from jaxsif.settings.read import Settings, read_settings
 
+if TYPE_CHECKING:
+    from jaxsif.history.recorder import Recorder
+    from jaxsif.launch.watcher import Watcher
+    from jaxsif.watch.picture import Picture
+    from jaxsif.watch.rule import Verdict
+
+_SHORT = 1.0  # seconds; who computes with JAX needs longer
 Show = Callable[[str], None]  # tells the user something
 
 
@@ -108,6 +117,64 @@ def make_plan(prepared: Prepared, has_reader: bool = True) -> Plan:
 def run_plan(plan: Plan, show: Show, verbose: bool = False, stdout: Reader = inherit) -> int:
     """Do the last two stages: run and diagnose. Return the exit status, or raise JaxsifError.
 
+    The history of runs is told of both.
+    """
+    history = _History(show)
+    try:
+        status = _run_on_free_port(plan, history, verbose, stdout)
+    except JaxsifError as error:
+        history.end(error.exit_code, error)
+        raise
+    history.end(status)
+    return status
+
+
+class _History:
+    """What tells the history of runs of this one, from the start of its tasks on: its imports take
+    milliseconds.
+    """
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self._recorders: list[Recorder] = []  # one, once the tasks start
+
+    def begin(self, plan: Plan, seen: ReportFilter) -> None:
+        """Note that the tasks start, and report to `seen`."""
+        from jaxsif.history.recorder import Recorder
+
+        for recorder in self._recorders:
+            recorder.start_again(seen)
+        self._recorders = self._recorders or [Recorder(plan, seen, self._show)]
+
+    def show(self, line: str) -> None:
+        """Tell the user something."""
+        self._show(line)
+        for recorder in self._recorders:
+            recorder.tell(line)
+
+    def listen(self, child: Child) -> Child:
+        """Return the child, of which what is shown of its standard error is kept."""
+        return child._replace(stderr=lambda data: self._keep(child.stderr(data)))
+
+    def _keep(self, shown: bytes) -> bytes:
+        for recorder in self._recorders:
+            recorder.keep(shown)
+        return shown
+
+    def alarm(self, verdict: Verdict, picture: Picture) -> None:
+        """Note what was told of tasks that wait."""
+        for recorder in self._recorders:
+            recorder.alarm(verdict, picture)
+
+    def end(self, status: int, error: JaxsifError | None = None) -> None:
+        """Note how the run ended."""
+        for recorder in self._recorders:
+            recorder.end(status, error)
+
+
+def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Reader) -> int:
+    """As `run_plan`.
+
     When the port turns out to be taken on the first task's node, start once more on another one.
     Nobody could tell the other tasks of another port, and to ask the node before each start would
     take longer than the start. The first task refuses before its program's first line; other tasks
@@ -116,12 +183,12 @@ def run_plan(plan: Plan, show: Show, verbose: bool = False, stdout: Reader = inh
     others = plans_on_other_ports(plan)
     while True:
         try:
-            return diagnose(plan, run_step(plan, stdout), show, verbose)
+            return diagnose(plan, run_step(plan, stdout, history), history.show, verbose)
         except PortTakenError as error:
             following = next(others, None) if _input_is_no_file() else None
             if following is None:
                 raise
-            show(f"{error.what} ({error.where}): starting again with another")
+            history.show(f"{error.what} ({error.where}): starting again with another")
             plan = following
 
 
@@ -139,6 +206,7 @@ class Outcome(NamedTuple):
     ended: Ended
     seen: ReportFilter
     rewritten: str  # the image's file, where it was written to meanwhile; else ''
+    failure: JaxsifError | None  # why it was ended from here, where it was
 
 
 class _State(NamedTuple):
@@ -152,7 +220,7 @@ class _State(NamedTuple):
 _GONE = _State(0, 0, 0)
 
 
-def run_step(plan: Plan, stdout: Reader) -> Outcome:
+def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
     """Start the step and wait for its end; raises HostError where it cannot start.
 
     `stdout` makes what reads the tasks' standard output.
@@ -161,17 +229,72 @@ def run_step(plan: Plan, stdout: Reader) -> Outcome:
     image = plan.container.path if plan.container else ""
     before = _state_of(image)
     children = plan.launcher.children(plan, plan.started_environ, seen, stdout)
-    ended = run(children, _import_culprit, seen.interrupt)
+    heard = tuple(map(history.listen, children))
+    watch = _Watch(plan, seen, history)
+    try:
+        ended = run(heard, Beside(watch.begin, seen.interrupt, watch.look))
+    finally:
+        watch.end()
     after = _state_of(image)
     # A new file of that name leaves running programs the old one.
     rewritten = before.number == after.number and before != after
-    return Outcome(ended, seen, image if rewritten else "")
+    return Outcome(ended, seen, image if rewritten else "", watch.failure)
 
 
-def _import_culprit() -> None:
-    """Import it while the tasks start: its patterns take milliseconds."""
-    import jaxsif.diagnose.culprit
-    import jaxsif.diagnose.remarks  # noqa: F401
+class _Watch:
+    """What is done beside the tasks, while these start: imports take milliseconds."""
+
+    def __init__(self, plan: Plan, seen: ReportFilter, history: _History) -> None:
+        self._plan = plan
+        self._seen = seen
+        self._history = history
+        self._begun = math.inf  # when the tasks were started, by the monotonic clock
+        self._early: list[Report] = []  # what tasks have said before anybody watches
+        self._watchers: list[Watcher] = []
+
+    def begin(self) -> None:
+        """Import what tells of a failure; note that the tasks start."""
+        import jaxsif.diagnose.culprit
+        import jaxsif.diagnose.remarks  # noqa: F401
+
+        self._begun = time.monotonic()
+        self._history.begin(self._plan, self._seen)
+        self._seen.listen(self._early.append)
+
+    def _watch(self) -> None:
+        """Watch the tasks: a program that ends at once would have to wait for these imports."""
+        from jaxsif.launch.watcher import watch
+
+        self._begun = math.inf
+        self._watchers = watch(self._plan, self._seen, self._history.show, self._history.alarm)
+        self._seen.listen(self._hear)
+        for report in self._early:
+            self._hear(report)
+
+    def _hear(self, report: Report) -> None:
+        for watcher in self._watchers:
+            watcher.hear(report)
+
+    def look(self) -> bool:
+        """Do what is due; return whether the run must end."""
+        if time.monotonic() - self._begun > _SHORT:
+            self._watch()
+        for watcher in self._watchers:
+            watcher.look()
+        return self.failure is not None
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        if self._early and not self._watchers:
+            self._watch()
+        for watcher in self._watchers:
+            watcher.close()
+
+    @property
+    def failure(self) -> JaxsifError | None:
+        """Why the run was ended; None where it was not."""
+        failures = (watcher.failure for watcher in self._watchers)
+        return next(filter(None, failures), None)
 
 
 def _state_of(path: str) -> _State:
@@ -193,10 +316,10 @@ def diagnose(plan: Plan, outcome: Outcome, note: Show, verbose: bool = False) ->
     from jaxsif.diagnose.places import describe_places
     from jaxsif.diagnose.remarks import describe_alone, describe_cache
 
-    ended, seen, rewritten = outcome
+    ended, seen, rewritten, failure = outcome
     status, interrupted, killed = ended
     end = End(status, plan.launcher, plan.layout.ntasks, interrupted, killed, rewritten)
-    failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
+    failure = failure or find_failure(end, seen.reports, seen.errors, seen.barriers)
     if verbose:
         _tell(describe_cache(seen.reports), note)
     if failure is not None:

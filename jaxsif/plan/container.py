@@ -70,7 +70,7 @@ class Container(NamedTuple):
 
     def environ(self, inside: Mapping[str, str], step: str) -> dict[str, str]:
         """Return the variables of what starts the container, for those `inside` of it."""
-        return {contract.STEP: step, **self.runtime.environ(inside.items())}  # STEP: for share.py
+        return {contract.STEP: step, **self.runtime.environ(inside.items())}  # STEP: for the host
 
     def start_task(
         self, host: Host, tasks: int | None, command: tuple[str, ...]
@@ -92,9 +92,9 @@ class OwnPython(NamedTuple):
     variables: Mapping[str, str] = MappingProxyType({})
     cache: str = ""
 
-    def environ(self, inside: Mapping[str, str], _step: str) -> dict[str, str]:
+    def environ(self, inside: Mapping[str, str], step: str) -> dict[str, str]:
         """Return the variables of a task under their own names."""
-        return dict(inside)
+        return {contract.STEP: step, **inside}
 
     def start_task(
         self, host: Host, _tasks: int | None, command: tuple[str, ...]

@@ -19,6 +19,10 @@ SRUN = "srun"
 LOCAL = "local"
 
 
+# Slurm's number of a job, or of a component of one, and names of its nodes.
+Nodes = tuple[str, tuple[str, ...]]
+
+
 class Words(NamedTuple):
     """What is said of a launcher."""
 
@@ -43,6 +47,9 @@ class Launcher(NamedTuple):
     children: Callable[[Plan, Mapping[str, str], Any, Any], list[Any]]
     # The variables that it must not see.
     hides: Callable[[Layout, Host], tuple[str, ...]] = lambda _layout, _host: ()
+    # The jobs that the nodes with the tasks are of, and these nodes: (plan, the first task's report
+    # of its start). None where all tasks are on this machine.
+    nodes: Callable[[Plan, Any], tuple[Nodes, ...]] = lambda _plan, _started: ()
     # What srun is told, of each component of a heterogeneous job.
     options: Callable[[Plan], tuple[StepOptions, ...]] = lambda _plan: ()
 

@@ -11,7 +11,7 @@ from jaxsif.plan.container import Container, OwnPython
 from jaxsif.plan.coordinator import Coordinator
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import Launcher
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.request import OFF, RunOptions
 from jaxsif.task import contract
 
 
@@ -121,6 +121,8 @@ def _settle(plan: Plan) -> Settled:
     # Whatever --env says, the reader knows no other nonces.
     report = {REPORT: ":".join(plan.nonces)}
     values = {**report, **plan.coordinator.variables, contract.LAYOUT: _expect(plan.layout)}
+    if plan.nonces:
+        values.update(_watch(plan.asked))
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
     cache = plan.around.cache
@@ -133,6 +135,15 @@ def _settle(plan: Plan) -> Settled:
         plan.asked.cleanenv,
         plan.container is not None,
     )
+
+
+def _watch(asked: RunOptions) -> dict[str, str]:
+    """Return what has tasks say while they run that they wait, and what they compile."""
+    wanted = {
+        contract.HANG_TIMEOUT: asked.hang_timeout,
+        contract.CHECK_PROGRAMS: asked.check_programs,
+    }
+    return {name: str(value) for name, value in wanted.items() if value != OFF}
 
 
 def _expect(layout: Layout) -> str:

@@ -19,6 +19,7 @@ from jaxsif.task import contract
 # Between the launcher and the tasks, who are alone here.
 _OF_THE_LAUNCHER = (
     *(contract.REPORT, contract.COORDINATOR_PORT, contract.OWN_CACHE),
+    *(contract.HANG_TIMEOUT, contract.CHECK_PROGRAMS),
     *(contract.FABRIC, contract.FABRIC_NEEDS, contract.FABRIC_LIBRARIES),
 )
 

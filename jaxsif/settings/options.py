@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 from jaxsif.errors import JaxsifError
 from jaxsif.installation import list_launchers
 from jaxsif.limits import MOST_COUNT, read_number, shorten
-from jaxsif.settings.request import NODE, TASK, RunOptions
+from jaxsif.settings.request import NODE, OFF, REPORT, STOP, TASK, WARN, RunOptions
 
 JOB = "what to ask Slurm for"
 CONTAINER = "the container"
 PROCESSES = "how the processes find each other"
+HANGS = "processes that do not do what the others do"
 OUTPUT = "how to run"
-_HEADINGS = (JOB, CONTAINER, PROCESSES, OUTPUT)  # in the order of --help
+_HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, OUTPUT)  # in the order of --help
 
 
 class Kind(NamedTuple):
@@ -86,9 +87,23 @@ def count(text: str) -> int:
     return number
 
 
+def _is_patience(value: object) -> bool:
+    return value == OFF or _is_count(value)
+
+
+def _read_patience(text: str, _where: str) -> int | str | None:
+    return OFF if text == OFF else read_number(text)
+
+
+def patience(text: str) -> int | str:
+    """Return the value of an argument that is a PATIENCE; raise argparse.ArgumentTypeError."""
+    return OFF if text == OFF else count(text)
+
+
 COUNT = Kind(f"a number from 1 to {MOST_COUNT}", _is_count, _read_count, {"type": count})
 TEXT = Kind("a string", _is_text, _read_text)
 PATH = Kind("a path", _is_text, _read_text)  # in jaxsif.toml: as from the folder of the file
+PATIENCE = Kind("a number of seconds, or off", _is_patience, _read_patience, {"type": patience})
 LIST = Kind("a list of strings", _are_texts, split_words, {"action": "append"})
 SWITCH = Kind("true or false", _is_switch, _read_switch, {"action": argparse.BooleanOptionalAction})
 
@@ -220,6 +235,29 @@ OPTIONS = (
         PROCESSES,
         "how long they wait for each other at the end",
         "SECONDS",
+    ),
+    Option(
+        "--hang-timeout",
+        PATIENCE,
+        HANGS,
+        "how long tasks may wait for another one before jaxsif says which, and where",
+        "SECONDS|off",
+    ),
+    Option(
+        "--on-hang",
+        TEXT,
+        HANGS,
+        "report, or stop the run then: --hang-timeout must be longer than the longest time"
+        " in which one task works alone, as in an evaluation",
+        choices=(REPORT, STOP),
+    ),
+    Option(
+        "--check-programs",
+        TEXT,
+        HANGS,
+        "warn of processes that compile different programs for the same devices, whose numbers"
+        " would be wrong; stop them before the first step; or off",
+        choices=(WARN, STOP, OFF),
     ),
     Option(
         "--launcher",

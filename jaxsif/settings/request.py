@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 NODE = "node"
 TASK = "task"
+OFF = "off"
+REPORT, STOP, WARN = "report", "stop", "warn"
 
 
 class RunOptions(NamedTuple):
@@ -39,6 +41,9 @@ class RunOptions(NamedTuple):
     init_timeout: int | None = None  # seconds, of jax.distributed.initialize
     heartbeat_timeout: int | None = None
     shutdown_timeout: int | None = None
+    hang_timeout: int | str = 60  # seconds that tasks may wait before that is told, or OFF
+    on_hang: str = REPORT  # what is done then; STOP ends the run
+    check_programs: str = WARN  # what is done when tasks compile different programs; STOP, or OFF
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
     hosts: str | None = None  # NAME:SLOTS,... for mpirun
     hostfile: str | None = None  # a file of them
@@ -46,6 +51,11 @@ class RunOptions(NamedTuple):
     cleanenv: bool = False
     # What set each option, by its key; for errors.
     sources: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def patience(self) -> int:
+        """Return the seconds that tasks may wait before that is told; 0 where nobody asks."""
+        return 0 if self.hang_timeout == OFF else int(self.hang_timeout)
 
     def source(self, key: str) -> str:
         """Return what set an option, such as 'run.ntasks-per-node in /sw/jaxsif/jaxsif.toml'."""

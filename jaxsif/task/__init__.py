@@ -35,6 +35,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         devices,
         failure,
         lean_import,
+        observer,
         preemption,
         shm,
     )
@@ -43,13 +44,18 @@ def install(environ: MutableMapping[str, str]) -> None:
     try:
         devices.prepare(environ)
         coordinator.prepare(environ, emit)
+        if environ.get(contract.CHECK_PROGRAMS):
+            from . import census
+
+            census.install(environ, emit)
     except contract.MisfitError as misfit:
         failure.refuse(environ, misfit)
     lean_import.install(environ)
     arguments.install(environ)
     preemption.install(environ)
-    failure.install(environ, emit)
+    pipe = failure.install(environ, emit)
     alone.install(environ, emit)
+    observer.install(environ, emit, pipe)
     shm.check(environ, emit)
     if environ.get("JAX_COMPILATION_CACHE_DIR"):
         from . import compilecache

@@ -32,6 +32,8 @@ FABRIC_NEEDS = "JAXSIF_FABRIC_NEEDS"  # patterns of paths that the node must hav
 FABRIC_LIBRARIES = "JAXSIF_FABRIC_LIBRARIES"  # folders, as in LD_LIBRARY_PATH
 OWN_CACHE = "JAXSIF_CACHE"  # 1: the folder of the compile cache is jaxsif's
 STEP = "JAXSIF_STEP"  # a random name of the step
+CHECK_PROGRAMS = "JAXSIF_CHECK_PROGRAMS"  # warn or stop: programs of several tasks must be alike
+HANG_TIMEOUT = "JAXSIF_HANG_TIMEOUT"  # seconds; absent where nobody looks for hangs
 # The user sets it: the tasks are meant to compute on their own.
 INDEPENDENT = "JAXSIF_INDEPENDENT"
 # The image sets it: cpu, cuda12, cuda13.
@@ -47,10 +49,10 @@ CACHE_COUNTS = ("requests", "hits", "written")
 # Event -> its fields. With the first nonce speak start.sh and stage.py, before the program and
 # around it.
 START_EVENTS: Mapping[str, tuple[str, ...]] = {
-    "started": ("step",),
+    "started": ("step", "nodes"),
     "refused": ("text",),
     "warning": ("text",),
-    "exit": ("status", "where"),
+    "exit": ("status", "where", "box"),
 }
 # With the second nonce speak the Pythons of the program.
 PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
@@ -62,6 +64,9 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "end": (),
     "alone": (),
     "cache": (*CACHE_COUNTS, "saved"),
+    "wait": ("seconds", "where", "turns"),
+    "moved": ("seconds",),
+    "program": ("order", "group", "processes", "name", "types", "digest", "where"),
 }
 # What the neighbours of a dead process raise.
 CONSEQUENCES = (
@@ -100,14 +105,18 @@ class MisfitError(Exception):
 
 
 def parse_number(text: str, variable: str) -> int:
-    """Return a number of nodes, tasks or GPUs, of at most ten digits; raise MisfitError."""
+    """Return a number of nodes, tasks, GPUs or seconds, of ten digits at most; raise
+    MisfitError.
+    """
     if not text.isdecimal() or len(text) > 10:
         raise MisfitError(f"{variable} is not a number: {text[:40]!r}", _advise(variable))
     return int(text)
 
 
 def _advise(variable: str) -> str:
-    return f"do not set {variable}; {'jaxsif' if variable == LAYOUT else 'Slurm'} sets it"
+    return (
+        f"do not set {variable}; {'jaxsif' if variable.startswith('JAXSIF_') else 'Slurm'} sets it"
+    )
 
 
 def parse_runs(text: str, variable: str) -> list[tuple[str, int]]:

@@ -24,6 +24,7 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from .contract import CONSEQUENCES, CRASH, LONGEST_TEXT, REPORT, MisfitError, render_report
+from .monitoring import TOOL, claim
 
 # What reports an event with its fields.
 Emit = Callable[[Mapping[str, Any]], None]
@@ -34,16 +35,18 @@ _GRACE = 1.0  # seconds for the program's own exit handlers
 _CONSEQUENCE_DELAY = 0.5
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-# Of sys.monitoring's six ids, one that no debugger, profiler or coverage tool claims.
-_MONITORING_TOOL = 3
 # The outermost frame of a program, and its module: a script or -c, and -m. Other frames without a
 # caller (in the interpreter's own search for an importer, say) raise exceptions that end nothing.
 _OUTERMOST = {"<module>": "__main__", "_run_module_as_main": "runpy"}
 
 
-def install(environ: MutableMapping[str, str], emit: Emit) -> None:
-    """Watch how this process ends, with JAX or without."""
-    _watch_crashes(environ.pop(CRASH, ""))
+def install(environ: MutableMapping[str, str], emit: Emit) -> int:
+    """Watch how this process ends, with JAX or without. Return the descriptor of start.sh's pipe;
+    -1 where there is none.
+    """
+    pipe = _find_pipe(environ.pop(CRASH, ""))
+    if pipe >= 0 and not faulthandler.is_enabled():  # the user's own, on standard error
+        _watch_crashes(pipe)
     unwound = _watch_unwinding()
     pid = os.getpid()
     original = threading._shutdown  # type: ignore[attr-defined]
@@ -57,19 +60,25 @@ def install(environ: MutableMapping[str, str], emit: Emit) -> None:
         original()
 
     threading._shutdown = shutdown  # type: ignore[attr-defined]
+    return pipe
 
 
-def _watch_crashes(descriptor: str) -> None:
+def _find_pipe(descriptor: str) -> int:
+    """Return the pipe, which this process keeps to itself, and which it never waits for; -1 where
+    there is none.
+    """
+    pipe = int(descriptor or -1)
+    if pipe < 0 or not _is_pipe(pipe):
+        return -1
+    os.set_blocking(pipe, False)  # what is too long for the pipe is lost
+    os.set_inheritable(pipe, False)
+    return pipe
+
+
+def _watch_crashes(pipe: int) -> None:
     """Let Python tell start.sh what its threads are at when a signal ends this process, such as
     JAX's SIGABRT.
     """
-    if not descriptor or faulthandler.is_enabled():  # the user's own, on standard error
-        return
-    pipe = int(descriptor)
-    if not _is_pipe(pipe):
-        return
-    os.set_blocking(pipe, False)  # what is too long for the pipe is lost
-    os.set_inheritable(pipe, False)
     c_stack = {"c_stack": False} if sys.version_info >= (3, 14) else {}
     faulthandler.enable(pipe, **c_stack)
     for number in _ENDING:
@@ -115,8 +124,8 @@ def _watch_unwinding() -> Sequence[BaseException]:
     barrier there.
     """
     unwound: list[BaseException] = []
-    monitoring = getattr(sys, "monitoring", None)
-    if monitoring is None or monitoring.get_tool(_MONITORING_TOOL) is not None:
+    monitoring = claim()
+    if monitoring is None:
         return unwound
     main_thread = threading.get_ident()
 
@@ -126,9 +135,8 @@ def _watch_unwinding() -> Sequence[BaseException]:
             if frame.f_back is None and frame.f_globals.get("__name__") == _OUTERMOST[code.co_name]:
                 unwound[:] = [exception]
 
-    monitoring.use_tool_id(_MONITORING_TOOL, "jaxsif")
-    monitoring.register_callback(_MONITORING_TOOL, monitoring.events.PY_UNWIND, unwind)
-    monitoring.set_events(_MONITORING_TOOL, monitoring.events.PY_UNWIND)
+    monitoring.register_callback(TOOL, monitoring.events.PY_UNWIND, unwind)
+    monitoring.set_events(TOOL, monitoring.events.PY_UNWIND)
     return unwound
 
 
@@ -150,7 +158,7 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
     }
     emit({"event": "exception", **found})
     if _connected():
-        _leave(status)
+        leave(status)
 
 
 def exit_status(exception: BaseException) -> int:
@@ -186,7 +194,7 @@ def location(exception: BaseException) -> str:
     '' of an exception that was not raised.
     """
     _, where = _read_callback(_message(exception))
-    return where or _find_place([(code.co_filename, line) for code, line in _frames(exception)])
+    return where or find_place([(code.co_filename, line) for code, line in _frames(exception)])
 
 
 def _frames(exception: BaseException) -> Iterator[tuple[CodeType, int]]:
@@ -203,9 +211,9 @@ def _is_without_platform(exception: BaseException) -> bool:
     return places[-1:] == [("xla_bridge.py", "backends")]
 
 
-def _find_place(frames: Sequence[tuple[str, object]]) -> str:
+def find_place(frames: Sequence[tuple[str, object]]) -> str:
     """Return 'FILE:LINE' of the last frame in the user's own code, or of the first one of all."""
-    own = [frame for frame in frames if not _is_installed(frame[0])]
+    own = [frame for frame in frames if not is_installed(frame[0])]
     places = [f"{file}:{line}" for file, line in (*frames[:1], *own)]
     return places[-1] if places else ""
 
@@ -229,7 +237,7 @@ def _read_callback(message: str) -> tuple[str, str]:
         return "", ""
     texts = re.findall(r"^[^\W\d][\w.]*(?:: .*|$)", traceback, re.MULTILINE)
     frames = re.findall(r'^  File "(.+)", line (\d+)', traceback, re.MULTILINE)
-    return ["an exception", *texts][-1], _find_place(frames)
+    return ["an exception", *texts][-1], find_place(frames)
 
 
 def _suggest(text: str) -> str:
@@ -244,7 +252,7 @@ def _suggest(text: str) -> str:
     return missing.suggest(text, folders)
 
 
-def _is_installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Return whether a frame's file is not the user's own code."""
     not_theirs = (sys.base_prefix + "/lib/", "<frozen", os.path.dirname(__file__) + os.sep)
     return "/site-packages/" in name or "/dist-packages/" in name or name.startswith(not_theirs)
@@ -283,7 +291,7 @@ def _connected() -> bool:
     return getattr(getattr(module, "global_state", None), "client", None) is not None
 
 
-def _leave(status: int) -> NoReturn:
+def leave(status: int) -> NoReturn:
     """End without JAX's barrier; other exit handlers get `_GRACE` seconds."""
 
     def end() -> None:

@@ -45,9 +45,11 @@ if [ ! -e /opt/jaxsif/image ]; then
     export PYTHONPATH="$here/site${PYTHONPATH:+:$PYTHONPATH}"
 fi
 
-# The step's number: `jaxsif run` may have to end it by scancel.
+# The step's number and its nodes: `jaxsif run` may have to end it by scancel, or to look into it.
 if [ "$task" = 0 ]; then
-    report '"event": "started", "step": "'"${SLURM_JOB_ID-}.${SLURM_STEP_ID-}"'"'
+    nodes=${SLURM_STEP_NODELIST-}
+    [ "${#nodes}" -le 600 ] || nodes='' # srun --label cuts longer lines
+    report '"event": "started", "step": "'"${SLURM_JOB_ID-}.${SLURM_STEP_ID-}"'", "nodes": "'"$nodes"'"'
 fi
 
 warn() { # TEXT, without quotes; once on each node, and `jaxsif run` shows it once
@@ -88,13 +90,16 @@ END
 fi
 
 # Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, or else of the
-# main one, the last.
+# main one, the last. Sets `box` to what the program did a moment before (jaxsif/task/box.py).
 find_line() {
-    crashed='' where=''
+    crashed='' where='' box=''
+    LC_ALL=C # in a case, bytes
     printf ' cut\nend\n' >&7 || return # behind half a line, if it was full
     while read -r line <&8 && [ "$line" != end ]; do
         case $line in
             'Fatal Python error: '*) crashed='' where='' ;; # what was before has ended nothing
+            'Box '*[!\ -~]* | 'Box '*[\\\"]*) ;; # no text for a report
+            'Box '*) box=${line#Box } ;;
             'Thread 0x'*) where='' current= ;;
             'Current thread 0x'*) crashed='' where='' current=1 ;;
             ...) where='' ;; # there are more threads, and the main one is not shown
@@ -120,8 +125,10 @@ status=$?
 
 # SIGABRT is how JAX ends a process whose neighbour died: let the neighbour speak first.
 [ "$status" -ne 134 ] || sleep 0.5
-where=''
-[ -z "${JAXSIF_CRASH-}" ] || [ "$status" -le 128 ] || find_line
+where='' box=''
+[ -z "${JAXSIF_CRASH-}" ] || [ "$status" = 0 ] || find_line
+[ "$status" -gt 128 ] || where='' # no signal has ended it there
 [ "${#where}" -le 600 ] || where='' # srun --label cuts longer lines
-report '"event": "exit", "status": '"$status"', "where": "'"$where"'"'
+[ "${#box}" -le 240 ] || box=''
+report '"event": "exit", "status": '"$status"', "where": "'"$where"'", "box": "'"$box"'"'
 exit "$status"

@@ -17,7 +17,8 @@ PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSI
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # The page of a command, by its first word.
 PAGE_OF = {
-    "run": "run.md",
+    **dict.fromkeys(("run", "history"), "run.md"),
+    "stacks": "stacks.md",
     "config": "config.md",
     "image": "image.md",
     "layer": "layers.md",

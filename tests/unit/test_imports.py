@@ -16,11 +16,12 @@ PACKAGE = ROOT / "jaxsif"
 # From bottom to top: a module imports from its own folder and from places above in this list.
 ORDER = (
     *("errors", "limits", "lines", "foreign", "files", "trust", "process", "runtime", "installation", "help"),
-    *("job", "settings", "images", "container", "builds", "layers", "layout", "plan", "diagnose", "launch"),
+    *("job", "settings", "images", "container", "builds", "layers", "layout", "plan", "diagnose", "watch", "history"),
+    "launch",
     *("modules", "bench", "commands", "cli", "__main__"),
 )
 # They compute values from values, and reach nothing of the system.
-PURE = ("errors", "limits", "lines", "help", "job", "layout", "plan", "diagnose")
+PURE = ("errors", "limits", "lines", "help", "job", "layout", "plan", "diagnose", "watch")
 IMPURE = ("layout.topology",)  # reads /sys; the one module of a pure folder that does
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
 
-from jaxsif.diagnose.reports import ReportFilter, find_step
+from jaxsif.diagnose.reports import Report, ReportFilter, find_step
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation
 from jaxsif.job.nodelist import expand
@@ -15,7 +15,7 @@ from jaxsif.launch.look import ask_for_gpus
 from jaxsif.layout.layout import Layout
 from jaxsif.layout.planner import plan_layout
 from jaxsif.plan.host import Host
-from jaxsif.plan.launcher import SRUN, Launcher, Words, name_ends
+from jaxsif.plan.launcher import SRUN, Launcher, Nodes, Words, name_ends
 from jaxsif.plan.plan import Plan
 from jaxsif.plan.step import StepOptions, binding_variables, step_options
 from jaxsif.settings.request import RunOptions
@@ -102,6 +102,13 @@ class _Step(NamedTuple):
         return ("scancel", number, *job) if number else ()
 
 
+def _nodes(plan: Plan, started: Report) -> tuple[Nodes, ...]:
+    job = plan.host.allocation
+    if job is None:
+        return ((started.step.partition(".")[0], tuple(expand(started.nodes))),)
+    return tuple((part.job_id, tuple(expand(part.nodelist))) for part in job.parts)
+
+
 LAUNCHER = Launcher(
     SRUN,
     Words(
@@ -117,5 +124,6 @@ LAUNCHER = Launcher(
     name_nodes=_name_nodes,
     children=_children,
     hides=_hides,
+    nodes=_nodes,
     options=_options,
 )

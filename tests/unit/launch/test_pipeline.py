@@ -1,11 +1,21 @@
-"""Secrets that others may read."""
+"""Secrets that others may read; what a run leaves in the history."""
 
 from __future__ import annotations
 
-import pytest
+import os
+import sys
+from pathlib import Path
 
-from jaxsif.launch.pipeline import warn_of_secrets
+import pytest
+from hosts import LAPTOP, plan_for
+
+import jaxsif
+from jaxsif.errors import JaxsifError
+from jaxsif.history.folder import STDERR, list_runs, read_run
+from jaxsif.history.run import RunRecord
+from jaxsif.launch.pipeline import run_plan, warn_of_secrets
 from jaxsif.settings.config import Setting
+from jaxsif.settings.request import RunOptions
 
 FILE = "run.env in /home/user/jaxsif.toml"
 
@@ -25,3 +35,41 @@ def test_no_variables() -> None:
     lines: list[str] = []
     warn_of_secrets({}, lines.append)
     assert lines == []
+
+
+def run_here(folder: Path, script: str) -> tuple[int, RunRecord, str]:
+    """The exit status of a run of two local tasks, and what its history has: the record, standard error."""
+    asked = RunOptions(("sh", "-c", script), launcher="local", ntasks_per_node=2)
+    environ = {"PATH": os.environ["PATH"], "XDG_STATE_HOME": str(folder)}
+    host = LAPTOP._replace(environ=environ, python=sys.executable, package=os.path.dirname(jaxsif.__file__))
+    try:
+        status = run_plan(plan_for(asked, host), print)
+    except JaxsifError as error:
+        status = error.exit_code
+    runs = str(folder / "jaxsif/runs")
+    (name,) = list_runs(runs)
+    return status, read_run(runs, name), Path(runs, name, STDERR).read_text()
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("script", "status", "what"),
+    [("echo words >&2", 0, ""), ("[ $SLURM_PROCID = 1 ] || sleep 5; echo words >&2; exit 3", 3, "task 1 on")],
+    ids=["success", "failure"],
+)
+def test_the_history_has_what_happened(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], script: str, status: int, what: str
+) -> None:
+    ended, run, stderr = run_here(tmp_path, script)
+    assert (ended, run.status, run.tasks, run.ended) == (status, status, 2, 2)
+    assert (run.error.what if run.error else "").startswith(what)
+    assert stderr.startswith("words\n")
+    assert stderr.startswith(capfd.readouterr().err)  # without the error, which cli.py tells
+
+
+@pytest.mark.starts_processes
+def test_a_run_goes_on_without_a_history(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "jaxsif").write_text("a file")
+    with pytest.raises(NotADirectoryError):  # nothing to read
+        run_here(tmp_path, "exit 0")
+    assert capfd.readouterr().out == f"warning: no history of this run: File exists ({tmp_path}/jaxsif)\n"

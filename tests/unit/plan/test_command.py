@@ -42,10 +42,10 @@ WORDS_OF_SRUN = ("srun", "--nodes=2", "a b", "$c")
 @pytest.mark.parametrize(
     ("variables", "unset", "line"),
     [
-        ({}, (), "srun --nodes=2 'a b' '$c'"),
-        ({"A": "1", "B": "2 3,4"}, (), "A=1 B='2 3,4' srun --nodes=2 'a b' '$c'"),
-        ({}, ("http_proxy",), "env --unset=http_proxy srun --nodes=2 'a b' '$c'"),
-        ({"A": ""}, ("b", "c"), "env --unset=b --unset=c A='' srun --nodes=2 'a b' '$c'"),
+        ({}, (), "JAXSIF_STEP=0a1b srun --nodes=2 'a b' '$c'"),
+        ({"A": "1", "B": "2 3,4"}, (), "A=1 B='2 3,4' JAXSIF_STEP=0a1b srun --nodes=2 'a b' '$c'"),
+        ({}, ("http_proxy",), "env --unset=http_proxy JAXSIF_STEP=0a1b srun --nodes=2 'a b' '$c'"),
+        ({"A": ""}, ("b", "c"), "env --unset=b --unset=c A='' JAXSIF_STEP=0a1b srun --nodes=2 'a b' '$c'"),
     ],
     ids=["argv", "variables", "without a variable", "both"],
 )

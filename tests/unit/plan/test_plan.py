@@ -241,6 +241,8 @@ def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> N
         "APPTAINERENV_LC_ALL": "C.UTF-8",
         "APPTAINERENV_JAXSIF_REPORT": "2c3d:4e5f",
         "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234",
+        "APPTAINERENV_JAXSIF_HANG_TIMEOUT": "60",
+        "APPTAINERENV_JAXSIF_CHECK_PROGRAMS": "warn",
         "APPTAINERENV_JAXSIF_LAYOUT": "-:-",
     }
 

@@ -345,6 +345,43 @@ def test_the_line_where_a_signal_came(
     assert reports.reports == [Report(5, "node2", "exit", status, where=f"{script}:{line}")]
 
 
+LEAVES = """\
+import os, signal, sys
+import jaxsif_task.box
+trail = jaxsif_task.box.Trail(7)
+trail.write({"turns": 39, "quiet": 0.0, "loop": "/a/train.py:16"})
+trail.write({"turns": 40, "quiet": 0.1, "loop": "/a/train.py:16"})
+os.write(7, sys.argv[1].encode())
+"""
+LEFT = "40 0.1 /a/train.py:16|"
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("end", "status", "more", "box"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "", LEFT),
+        ("os._exit(3)", 3, "", LEFT),
+        ("os._exit(0)", 0, "", ""),
+        ("os._exit(3)", 3, 'Box 1 0.0 ", "status": 0|\n', LEFT),
+        ("os._exit(3)", 3, "Box \x1b\n", LEFT),
+        ("os._exit(3)", 3, "Box ä\n", LEFT),
+        ("os._exit(3)", 3, f"Box 1 0.0 {'x' * 300}|\n", ""),
+    ],
+    ids=["SIGKILL", "a failure", "no failure", "a lie", "an escape", "a letter", "a long text"],
+)
+def test_what_a_task_did_before_its_end(tmp_path: Path, shell: str, end: str, status: int, more: str, box: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(LEAVES + end)
+    argv = [*shell.split(), TASK_FOLDER / "start.sh", sys.executable, script, more]
+    environ = {**STARTED_BY_SHELL, "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    ended = subprocess.run(argv, env=environ, capture_output=True, check=False, timeout=20)
+    reports = ReportFilter(NONCES)
+    assert reports.feed(ended.stderr) == b""
+    assert reports.reports == [Report(5, "node2", "exit", status, box=box)]
+
+
 POOL = """\
 import multiprocessing, os, signal, sys, time
 def work(_):

@@ -1,0 +1,111 @@
+"""jaxsif history: what became of the runs of the last days."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jaxsif.errors import HostError, JaxsifError, printable
+from jaxsif.history.folder import LAST, find_folder, find_run, is_running, list_runs, read_run
+from jaxsif.history.run import describe_run
+from jaxsif.history.words import Listed, render_run, render_table
+from jaxsif.limits import read_number, shorten
+
+DESCRIPTION = """\
+List the last runs of this user, or show what happened in one: its command, how it and its tasks
+ended, the error with what to try, and what was seen of tasks that waited.
+
+jaxsif run, jupyter and bench keep this in a private folder for each run, for 30 days and the last
+200 runs, with the last MB of standard error.
+
+examples:
+  jaxsif history                the last 20 runs
+  jaxsif history show           what happened in the last one
+  jaxsif history show 0a1b      in the one whose name ends so
+  jaxsif history show last --json
+        all that is kept of it, as JSON
+"""
+
+EPILOG = """\
+exit status: 0; 2 where there is no such run; 125 where it cannot be read
+"""
+_SHOW = "show"
+_LISTED = 20  # runs
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of `jaxsif history`."""
+    parser.usage = "jaxsif history [show [RUN]] [OPTIONS]"
+    parser.add_argument("verb", nargs="?", choices=[_SHOW], help="tell what happened in a run")
+    parser.add_argument(
+        "run",
+        nargs="?",
+        default=LAST,
+        metavar="RUN",
+        help="its name, an end that no other name has, or last; default: last",
+    )
+    parser.add_argument("--last", metavar="N", help=f"list so many runs; default: {_LISTED}")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Print the table, or one run."""
+    folder = find_folder(environ)
+    names = _list_names(folder)
+    if arguments.verb == _SHOW:
+        _show(folder, find_run(names, arguments.run), arguments.json)
+        return 0
+    last = _LISTED if arguments.last is None else read_number(arguments.last)
+    if not last:
+        what = f"not a number of runs: {shorten(arguments.last)!r}"
+        raise JaxsifError(what, "--last", "give a number from 1")
+    listed = list(_read_runs(folder, names[-last:]))
+    if arguments.json:
+        print(json.dumps([_summarize(one) for one in listed], indent=1))
+        return 0
+    if not listed:
+        print(f"no runs in {printable(folder)}")
+        return 0
+    for line in render_table(listed):
+        print(line)
+    return 0
+
+
+def _list_names(folder: str) -> list[str]:
+    try:
+        return list_runs(folder)
+    except OSError as error:
+        what = f"cannot read the history: {error.strerror}"
+        raise HostError(what, folder, "correct its permissions") from error
+
+
+def _read_runs(folder: str, names: list[str]) -> Iterator[Listed]:
+    """Yield the runs that can be read: one that another start removes meanwhile cannot."""
+    host = os.uname().nodename
+    for name in names:
+        try:
+            run = read_run(folder, name)
+        except HostError:
+            continue
+        yield Listed(run, is_running(run, host))
+
+
+def _show(folder: str, name: str, as_json: bool) -> None:
+    run = read_run(folder, name)
+    one = Listed(run, is_running(run, os.uname().nodename))
+    path = os.path.join(folder, name)
+    if as_json:
+        print(json.dumps({**describe_run(run), "state": one.state, "folder": path}, indent=1))
+        return
+    for line in render_run(one, path, sorted(os.listdir(path))):
+        print(line)
+
+
+def _summarize(one: Listed) -> dict[str, Any]:
+    """Return what the table has of a run, as values of JSON."""
+    fields = ("name", "begin", "end", "status", "step", "tasks", "launcher", "host", "command")
+    found = {field: getattr(one.run, field) for field in fields}
+    return {**found, "state": one.state, "error": one.run.error and one.run.error.what}

@@ -1,0 +1,76 @@
+"""jaxsif stacks: what each task of a running step is doing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+
+from jaxsif.errors import HostError, printable
+from jaxsif.job.allocation import Allocation
+from jaxsif.launch.inspector import LIMIT, Inspection, Target
+from jaxsif.launch.steps import find_target
+from jaxsif.watch.picture import Picture, make_picture, render_json, render_text
+
+DESCRIPTION = """\
+Tell what each task of a running step does: where its Python is, what it waits for, in which
+iteration of its loop it is. Tasks that do the same are one line; the odd ones come last.
+
+Without STEP it is the newest step of the newest job that runs; inside a job, of that job. The
+program needs no preparation and goes on. A step of a bare srun is seen too: its tasks' Pythons
+where the image is jaxsif's or py-spy is on the nodes, else their system calls.
+
+examples:
+  jaxsif stacks                   the newest step
+  jaxsif stacks 4711              the newest step of this job
+  jaxsif stacks 4711.2 --json     all that was seen of each task, as JSON
+"""
+
+EPILOG = """\
+exit status: 0; 2 where no such step runs; 125 where no node has answered
+"""
+_PAUSE = 0.02  # seconds between looks at what has come
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of `jaxsif stacks`."""
+    parser.add_argument(
+        "step",
+        nargs="?",
+        metavar="STEP",
+        help="JOB or JOB.STEP, as squeue --me --steps lists them; without Slurm, the process id"
+        " of jaxsif run",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Print the picture of the step."""
+    allocation = Allocation.from_environ(environ)
+    target = find_target(arguments.step, allocation and allocation.job_id, environ)
+    picture = look(target, environ)
+    if arguments.json:
+        print(json.dumps(render_json(picture, target.name), indent=1))
+        return 0
+    for line in render_text(picture, _title(target)):
+        print(printable(line))
+    return 0
+
+
+def _title(target: Target) -> str:
+    return f"step {target.name}" if target.parts else target.name
+
+
+def look(target: Target, environ: Mapping[str, str]) -> Picture:
+    """Return the picture of a step; raise HostError where no node has answered."""
+    inspection = Inspection.start(target, environ)
+    try:
+        while not inspection.poll():
+            time.sleep(_PAUSE)
+    finally:
+        inspection.stop()
+    if not inspection.sights and inspection.silent:
+        why = inspection.complaint or f"no node has answered in {LIMIT:.0f} s"
+        raise HostError(f"cannot look into {_title(target)}: {why}", "srun", "try it again")
+    return make_picture(inspection.sights, inspection.silent)

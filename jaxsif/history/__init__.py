@@ -1,0 +1,1 @@
+"""What is kept of runs: a small private folder for each."""

@@ -1,0 +1,186 @@
+"""The folder of the runs: one private folder for each, named by the time of its begin."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.files import make_private
+from jaxsif.foreign import read_text
+from jaxsif.history.run import NAME, RunRecord, parse_run
+from jaxsif.limits import shorten
+
+RUN, STDERR = "run.json", "stderr"
+LAST = "last"  # stands for the newest run
+# Of names, which sort by it; behind it stands the fraction of the second, in ticks.
+_TIME = "%Y-%m-%dT%H-%M-%S"
+_TICK = 1 / 65536  # seconds
+_MOST_RUNS = 200
+_OLDEST = 30 * 86400.0  # seconds
+_MOST_REMOVED = 50  # by one start of a run
+_MOST_BYTES = 16 << 20  # of run.json
+_HINT = "jaxsif history lists the runs"
+
+
+class Process(NamedTuple):
+    """A process that can be told from every other one, on its host."""
+
+    pid: int
+    started: int  # clock ticks after the boot
+
+
+def find_folder(environ: Mapping[str, str]) -> str:
+    """Return the folder of this user's runs, whether it is there or not."""
+    state = environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # as the XDG Base Directory Specification says
+        state = os.path.join(environ.get("HOME", "/"), ".local/state")
+    return os.path.join(state, "jaxsif/runs")
+
+
+def make_run(folder: str, now: float) -> str:
+    """Make the folder of a run that begins `now`, in seconds since 1970; return its path.
+
+    Raise OSError where it cannot be made or others may read what is above it.
+    """
+    os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
+    _require_private(folder)
+    while True:
+        path = os.path.join(folder, name_run(now))
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:  # of another run, on another host
+            now += _TICK
+        else:
+            return path
+
+
+def name_run(begin: float) -> str:
+    """Return the name of a run: names sort as the runs begin, and their ends look drawn."""
+    fraction = int(begin % 1 / _TICK)
+    return f"{time.strftime(_TIME, time.localtime(begin))}-{fraction:04x}"
+
+
+def _require_private(folder: str) -> None:
+    if not make_private(folder):
+        raise PermissionError(1, "others may read or write it", folder)
+
+
+def write(path: str, name: str, content: bytes) -> None:
+    """Write a file of the run whose folder is `path`: whole, or as it was. Raise OSError.
+
+    The folder is made again where another run has pruned it. Nothing waits for the disk: a crash of
+    the host may lose the file.
+    """
+    _require_private(path)
+    partial = os.path.join(path, f".{name}.{os.urandom(4).hex()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(partial, flags, 0o600)
+    try:
+        with open(descriptor, "wb", buffering=0) as file:
+            left = memoryview(content)
+            while left:
+                left = left[file.write(left) :]
+        os.replace(partial, os.path.join(path, name))
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
+def list_runs(folder: str) -> list[str]:
+    """Return the names of all runs, the newest last; none where there is no folder.
+
+    Raise OSError where it cannot be read.
+    """
+    try:
+        return sorted(filter(NAME.fullmatch, os.listdir(folder)))
+    except FileNotFoundError:
+        return []
+
+
+def prune(folder: str, now: float) -> None:
+    """Remove runs that are older than 30 days, and all but the newest 200.
+
+    Only folders of this user are touched, of these only the files that a run writes, and nothing
+    through a link. What cannot be removed stays. Raise OSError where the folder cannot be read.
+    """
+    names = list_runs(folder)
+    limit = time.strftime(_TIME, time.localtime(now - _OLDEST))
+    old = [name for name in names[-_MOST_RUNS:] if name < limit]
+    doomed = [*names[:-_MOST_RUNS], *old][:_MOST_REMOVED]
+    if not doomed:
+        return
+    descriptor = _open_folder(folder)
+    try:
+        for name in doomed:
+            with suppress(OSError):  # somebody else has removed it, or put something into it
+                _remove(name, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_folder(path: str, above: int | None = None) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, dir_fd=above)
+
+
+def _remove(name: str, above: int) -> None:
+    folder = _open_folder(name, above)
+    try:
+        if os.fstat(folder).st_uid != os.getuid():
+            return
+        for file in filter(_is_of_a_run, os.listdir(folder)):
+            os.unlink(file, dir_fd=folder)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=above)
+
+
+def _is_of_a_run(file: str) -> bool:
+    return file in (RUN, STDERR) or file.startswith((f".{RUN}.", f".{STDERR}."))
+
+
+def find_run(names: Sequence[str], word: str) -> str:
+    """Return the name among these that is `word`, or that alone ends with it; the newest one for
+    'last'. Raise JaxsifError where there is none, or more than one.
+    """
+    found = [name for name in names if name.endswith(word)]
+    if word == LAST:
+        found = list(names[-1:])
+    if not found:
+        raise JaxsifError(f"no run {shorten(word)!r} in the history", "RUN", _HINT)
+    if len(found) > 1 and word not in found:
+        what = f"{len(found)} runs end with {shorten(word)!r}"
+        raise JaxsifError(what, "RUN", f"give more of its name, such as {found[-1]}")
+    return word if word in found else found[0]
+
+
+def read_run(folder: str, name: str) -> RunRecord:
+    """Return what is kept of a run; raise HostError where that cannot be read or understood."""
+    path = os.path.join(folder, name, RUN)
+    try:
+        found = parse_run(read_text(path, "history of a run", most=_MOST_BYTES))
+    except OSError as error:
+        why = error.strerror or "it cannot be read"
+        raise HostError(f"cannot read the run {name}: {why}", path, _HINT) from error
+    if found is None:
+        raise HostError(f"not the history of a run: {path}", path, "remove the folder")
+    return found
+
+
+def find_process(pid: int) -> Process:
+    """Return a process of this host; raise OSError where there is none."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return Process(pid, int(file.read().rpartition(b")")[2].split()[19]))
+
+
+def is_running(run: RunRecord, host: str) -> bool:
+    """Return whether the launcher of a run is at work on this host, which has that name."""
+    try:
+        return run.host == host and find_process(run.pid) == (run.pid, run.started)
+    except OSError:
+        return False

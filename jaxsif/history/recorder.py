@@ -1,0 +1,176 @@
+"""Keep what a run tells while it goes on: in memory, and in its folder at its begin and its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from jaxsif import __version__
+from jaxsif.diagnose.places import describe_box
+from jaxsif.diagnose.reports import Report, ReportFilter, by_task, find_start
+from jaxsif.errors import JaxsifError, printable
+from jaxsif.history.folder import RUN, STDERR, find_folder, find_process, make_run, prune, write
+from jaxsif.history.run import MOST_ALARMS, Alarm, Complaint, RunRecord, TaskEnd, render_run
+from jaxsif.plan.plan import Plan
+from jaxsif.settings.secret import find_secrets
+from jaxsif.watch.picture import Picture, render_json, render_text
+from jaxsif.watch.rule import Verdict
+from jaxsif.watch.words import describe_verdict
+
+_MOST_SAID = 1 << 20  # bytes of standard error that are kept
+_MOST_MEMBERS = 1000  # tasks of a picture that are kept one by one
+_LONGEST_VALUE = 256  # letters of a variable
+_HIDDEN = "…"  # in place of a secret
+# What they hold is no secret; what others hold may be.
+_HARMLESS = (
+    *("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
+    *("SLURM_JOB_PARTITION", "JAX_PLATFORMS"),
+)
+
+Show = Callable[[str], None]  # tells the user something
+
+
+class Recorder:
+    """What is kept of one run. A folder that cannot be written is told once, and fails no run."""
+
+    def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
+        self._show = show
+        self._seen = seen
+        self._said = bytearray()
+        self._run = make_record(plan, time.time())
+        self._path = ""  # of the folder; '' where there is none
+        try:
+            folder = find_folder(plan.host.environ)
+            self._path = make_run(folder, self._run.begin)
+            self._run = self._run._replace(name=os.path.basename(self._path))
+            write(self._path, RUN, render_run(self._run))
+            prune(folder, self._run.begin)
+        except OSError as error:
+            self._give_up(error)
+
+    def start_again(self, seen: ReportFilter) -> None:
+        """Note that the tasks have started again, on another port, and report to `seen`."""
+        self._seen = seen
+
+    def keep(self, data: bytes) -> None:
+        """Keep what is shown of standard error."""
+        self._said += data
+        if len(self._said) > 2 * _MOST_SAID:
+            del self._said[:-_MOST_SAID]
+
+    def tell(self, line: str) -> None:
+        """Keep what the launcher says."""
+        self.keep(printable(f"jaxsif: {line}").encode() + b"\n")
+
+    def alarm(self, verdict: Verdict, picture: Picture) -> None:
+        """Keep what was told of tasks that wait: whoever sees that may kill the run at once."""
+        told = make_alarm(verdict, picture, time.time())
+        alarms = (*self._run.alarms, told)[-MOST_ALARMS:]
+        self._run = self._run._replace(alarms=alarms)
+        self._write()
+
+    def end(self, status: int, error: JaxsifError | None = None) -> None:
+        """Keep how the run ended: its exit status, and the error that is told."""
+        if error:
+            self.keep(error.render().encode(errors="backslashreplace") + b"\n")
+            complaint = Complaint(error.what, error.where, error.hint)
+            self._run = self._run._replace(error=complaint)
+        self._run = self._run._replace(end=time.time(), status=status)
+        self._write()
+
+    def _write(self) -> None:
+        """Write all that is known now."""
+        if not self._path:
+            return
+        reports = self._seen.reports
+        started = find_start(reports)
+        exits = list_exits(reports)
+        kept = self._run._replace(
+            step=started.step, nodes=started.nodes, ended=len(exits), exits=exits
+        )
+        try:
+            write(self._path, STDERR, bytes(self._said[-_MOST_SAID:]))
+            write(self._path, RUN, render_run(kept))
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._path = ""
+        where = f" ({error.filename})" if error.filename else ""
+        self._show(printable(f"warning: no history of this run: {error.strerror}{where}"))
+
+
+def make_record(plan: Plan, now: float) -> RunRecord:
+    """Return what is known of a run when it begins; raise OSError where this is no Linux."""
+    container = plan.container
+    known = container and (container.staged or container.allowed)
+    process = find_process(os.getpid())
+    environ = plan.host.environ
+    return RunRecord(
+        name="",
+        begin=now,
+        end=None,
+        status=None,
+        error=None,
+        step="",
+        launcher=plan.launcher.name,
+        layout=plan.layout.describe(),
+        tasks=plan.layout.ntasks,
+        nodes="",
+        command=hide_secrets(plan.asked.command),
+        image=container.image if container else "",
+        digest=known.digest if known else "",
+        jaxsif=__version__,
+        python=sys.version.partition(" ")[0],
+        host=os.uname().nodename,
+        pid=process.pid,
+        started=process.started,
+        variables=_harmless(environ),
+        ended=0,
+        exits=(),
+        alarms=(),
+    )
+
+
+def _harmless(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name][:_LONGEST_VALUE] for name in _HARMLESS if name in environ}
+
+
+def hide_secrets(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command without what looks like a secret: a token, the value of
+    NAME=VALUE, the word behind an option such as --token.
+    """
+    return tuple(map(_hide, command, ["", *command]))
+
+
+def _hide(word: str, before: str) -> str:
+    name, equals, _ = word.partition("=")
+    option = before if before.startswith("-") and "=" not in before else ""
+    if find_secrets([f"{option}={word}"]):
+        return _HIDDEN
+    return f"{name}={_HIDDEN}" if equals and find_secrets([word]) else word
+
+
+def list_exits(reports: Sequence[Report]) -> tuple[TaskEnd, ...]:
+    """Return how each task ended that has told it, those that failed first."""
+    raised = by_task(reports, "exception")
+    found = by_task(reports, "exit")
+    ends = (_describe_end(end, raised.get(task, end)) for task, end in found.items())
+    return tuple(sorted(ends, key=lambda end: (end.status == 0, end.task)))
+
+
+def _describe_end(end: Report, last: Report) -> TaskEnd:
+    where = end.where or last.where
+    return TaskEnd(end.task, end.node, end.status, where, last.text, describe_box(end))
+
+
+def make_alarm(verdict: Verdict, picture: Picture, now: float) -> Alarm:
+    """Return what is kept of a verdict; of a large step, no task by itself."""
+    lines = tuple(map(printable, render_text(picture, describe_verdict(verdict, picture))))
+    found = render_json(picture, "")
+    if picture.tasks > _MOST_MEMBERS:
+        found["groups"] = [{**group, "members": []} for group in found["groups"]]
+    level = verdict.level.name.lower()
+    return Alarm(now, level, round(verdict.seconds, 1), lines, found)

@@ -1,0 +1,218 @@
+"""What is kept of one run, as a value and as the text of run.json.
+
+What a program said is a part of it, and anybody's editor may have been at the file: each field that
+is read has a type and a range, and a file with anything else is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jaxsif.foreign import parse_json
+from jaxsif.limits import MOST_COUNT, MOST_NODES
+
+_SCHEMA = 1
+MOST_EXITS = 1000  # tasks whose ends are kept, those that failed first
+MOST_ALARMS = 20
+_MOST_LINES, _LONGEST_LINE = 25, 400  # of an alarm
+_MOST_WORDS, _LONGEST_WORD = 10_000, 1 << 17  # of a command
+_LONGEST = 4096  # letters of any other text
+NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-[0-9a-f]{4}")
+
+
+class Complaint(NamedTuple):
+    """The error that a run ended with."""
+
+    what: str
+    where: str  # '' where nothing is known, as the next
+    hint: str
+
+
+class TaskEnd(NamedTuple):
+    """How one task ended."""
+
+    task: int
+    node: str
+    status: int  # 128 + N for signal N
+    where: str  # FILE:LINE; '' where that is not known
+    text: str  # its last exception; '' without one
+    doing: str  # a moment before: 'it was in iteration 40 of the loop at …'; '' where not known
+
+
+class Alarm(NamedTuple):
+    """What was told of tasks that wait."""
+
+    time: float  # seconds since 1970
+    level: str  # busy, wait or hang
+    seconds: float  # how long the longest wait had lasted
+    lines: tuple[str, ...]  # as they were shown
+    picture: Mapping[str, Any]  # as `jaxsif stacks --json` prints it
+
+
+class RunRecord(NamedTuple):
+    """One run. Its texts may hold anything."""
+
+    name: str  # such as 2026-11-22T18-25-03-0a1b, the local time of its begin
+    begin: float  # seconds since 1970
+    end: float | None  # None until it is over, and for ever where the launcher was killed
+    status: int | None  # the exit status of `jaxsif run`; None as `end`
+    error: Complaint | None
+    step: str  # Slurm's number, such as 12.0; '' without one
+    launcher: str
+    layout: str  # nodes, tasks and GPUs, as far as the plan knows them
+    tasks: int | None  # None where Slurm decided
+    nodes: str  # a node list; '' of a long one, and where no task has started
+    command: tuple[str, ...]  # without what looks like a secret
+    image: str  # '' without a container
+    digest: str  # of the image, where the run had to know it; else ''
+    jaxsif: str  # versions
+    python: str  # of the launcher
+    host: str  # where the launcher runs
+    pid: int  # its process there
+    started: int  # of that process: clock ticks after the boot
+    variables: Mapping[str, str]  # of the launcher; a few that hold no secrets
+    ended: int  # how many tasks have told how they ended
+    exits: tuple[TaskEnd, ...]  # of these, MOST_EXITS at most
+    alarms: tuple[Alarm, ...]
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long it took; None where its end is not known."""
+        return None if self.end is None else max(0.0, self.end - self.begin)
+
+
+Check = Callable[[object], bool]
+
+
+def _number(most: float, *types: type, least: float = 0) -> Check:
+    """Return the check of a number from `least` to `most`; its type is one of `types`."""
+    return lambda value: type(value) in types and least <= value <= most  # type: ignore[operator]
+
+
+def _text(longest: int = _LONGEST) -> Check:
+    return lambda value: type(value) is str and len(value) <= longest
+
+
+def _is_name(value: object) -> bool:
+    return type(value) is str and bool(NAME.fullmatch(value))
+
+
+def _or_none(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _list(most: int, check: Check) -> Check:
+    """Return the check of a list of at most so many values."""
+    return lambda value: type(value) is list and len(value) <= most and all(map(check, value))
+
+
+def _is_object(value: object) -> bool:
+    return type(value) is dict
+
+
+def _has(checks: Mapping[str, Check]) -> Check:
+    """Return the check of an object that has these fields. It may have others, of a later version,
+    which nobody reads.
+    """
+    return lambda value: (
+        type(value) is dict
+        and value.keys() >= checks.keys()
+        and all(check(value[name]) for name, check in checks.items())
+    )
+
+
+def _are_variables(value: object) -> bool:
+    return type(value) is dict and len(value) <= 100 and all(map(_text(), value.values()))
+
+
+_TIME = _number(1e12, int, float)
+_COUNT = _number(MOST_COUNT, int)
+_STATUS = _number(255, int)
+_OF_A_COMPLAINT = {name: _text() for name in Complaint._fields}
+_OF_A_TASK: Mapping[str, Check] = {
+    "task": _COUNT,
+    "node": _text(),
+    "status": _STATUS,
+    "where": _text(),
+    "text": _text(),
+    "doing": _text(),
+}
+_OF_AN_ALARM: Mapping[str, Check] = {
+    "time": _TIME,
+    "level": _text(16),
+    "seconds": _TIME,
+    "lines": _list(_MOST_LINES, _text(_LONGEST_LINE)),
+    "picture": _is_object,
+}
+_OF_A_RUN: Mapping[str, Check] = {
+    "name": _is_name,
+    "begin": _TIME,
+    "end": _or_none(_TIME),
+    "status": _or_none(_STATUS),
+    "error": _or_none(_has(_OF_A_COMPLAINT)),
+    **dict.fromkeys(("step", "launcher", "layout", "image", "digest", "jaxsif"), _text()),
+    **dict.fromkeys(("python", "host"), _text()),
+    "nodes": _text(16 * MOST_NODES),
+    "tasks": _or_none(_COUNT),
+    "command": _list(_MOST_WORDS, _text(_LONGEST_WORD)),
+    "pid": _COUNT,
+    "started": _number(1 << 63, int),
+    "variables": _are_variables,
+    "ended": _COUNT,
+    "exits": _list(MOST_EXITS, _has(_OF_A_TASK)),
+    "alarms": _list(MOST_ALARMS, _has(_OF_AN_ALARM)),
+}
+_is_run = _has({"schema": _number(_SCHEMA, int, least=_SCHEMA), **_OF_A_RUN})
+
+
+def describe_run(run: RunRecord) -> dict[str, Any]:
+    """Return the run as values of JSON, under the names of the fields above."""
+    return {
+        "schema": _SCHEMA,
+        **run._asdict(),
+        "error": run.error and run.error._asdict(),
+        "exits": [end._asdict() for end in run.exits],
+        "alarms": [alarm._asdict() for alarm in run.alarms],
+    }
+
+
+def render_run(run: RunRecord) -> bytes:
+    """Return the content of run.json: what `parse_run` reads, with long texts cut."""
+    command = tuple(word[:_LONGEST_WORD] for word in run.command[:_MOST_WORDS])
+    exits = tuple(end._replace(text=end.text[:_LONGEST]) for end in run.exits[:MOST_EXITS])
+    alarms = tuple(_cut_lines(alarm) for alarm in run.alarms[-MOST_ALARMS:])
+    kept = run._replace(command=command, exits=exits, alarms=alarms)
+    if run.error:
+        kept = kept._replace(error=Complaint(*(text[:_LONGEST] for text in run.error)))
+    return json.dumps(describe_run(kept)).encode() + b"\n"
+
+
+def _cut_lines(alarm: Alarm) -> Alarm:
+    lines = (line[:_LONGEST_LINE] for line in alarm.lines[:_MOST_LINES])
+    return alarm._replace(lines=tuple(lines))
+
+
+def parse_run(text: str) -> RunRecord | None:
+    """Return the run of such a text; None where a field is missing or strange."""
+    try:
+        found = parse_json(text)
+    except ValueError:
+        return None
+    if not _is_run(found):
+        return None
+    error = found["error"] and Complaint(**_take(found["error"], _OF_A_COMPLAINT))
+    ends = tuple(TaskEnd(**_take(one, _OF_A_TASK)) for one in found["exits"])
+    alarms = tuple(_take_alarm(one) for one in found["alarms"])
+    kept = {**_take(found, _OF_A_RUN), "error": error, "exits": ends, "alarms": alarms}
+    return RunRecord(**{**kept, "command": tuple(found["command"])})
+
+
+def _take(found: Mapping[str, Any], fields: Mapping[str, Check]) -> dict[str, Any]:
+    return {name: found[name] for name in fields}
+
+
+def _take_alarm(found: Mapping[str, Any]) -> Alarm:
+    return Alarm(**{**_take(found, _OF_AN_ALARM), "lines": tuple(found["lines"])})

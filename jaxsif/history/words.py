@@ -1,0 +1,151 @@
+"""What is said of runs, for people: a table of many, and all of one. Each line is printable."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from jaxsif.errors import printable
+from jaxsif.history.run import Alarm, RunRecord, TaskEnd
+from jaxsif.watch.picture import list_tasks
+
+WIDTH = 80  # columns of the table
+_HEAD = ("RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND")
+_LONGEST_CELL = 11
+_MOST_ENDS = 20  # lines of tasks' ends
+_MOST_COMMAND = 2000  # letters
+# Units of a duration, each with its seconds, the larger ones first.
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+# What a run has come to.
+RUNNING, UNKNOWN, DONE, INTERRUPTED, FAILED = "runs", "unknown", "done", "interrupted", "failed"
+
+
+class Listed(NamedTuple):
+    """A run, and whether its launcher is at work."""
+
+    run: RunRecord
+    running: bool
+
+    @property
+    def state(self) -> str:
+        """Return one of the words above."""
+        if self.run.status is None:
+            return RUNNING if self.running else UNKNOWN
+        if self.run.status == 0:
+            return DONE
+        return FAILED if self.run.error else INTERRUPTED
+
+    @property
+    def ended(self) -> str:
+        """Return the state, with the status of a run that failed: 'failed 137'."""
+        return f"{self.state} {self.run.status}" if self.state == FAILED else self.state
+
+
+def render_table(listed: Sequence[Listed]) -> list[str]:
+    """Return lines of WIDTH columns at most, the newest run last."""
+    rows = [_HEAD, *map(_render_row, listed)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)
+    return [_cut(line.rstrip(), WIDTH) for line in lines]
+
+
+def _render_row(one: Listed) -> tuple[str, ...]:
+    run = one.run
+    tasks = "" if run.tasks is None else str(run.tasks)
+    cells = (describe_seconds(run.seconds), run.step, tasks, one.ended)
+    short = (_cut(printable(cell), _LONGEST_CELL) for cell in cells)
+    return (run.name, *short, printable(_shorten_command(run.command)))
+
+
+def _shorten_command(command: Sequence[str]) -> str:
+    """Return a command with the names of its files, without their folders."""
+    return shlex.join(word.rpartition("/")[2] or word for word in command)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def describe_seconds(seconds: float | None) -> str:
+    """Return a duration in its two largest units: '1h02m', '3m20s', '0.4s'; '' for None."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    first = next(index for index, (_, size) in enumerate(_UNITS) if whole >= size)
+    (unit, size), *below = _UNITS[first : first + 2]
+    rest = "".join(f"{whole % size // less:02d}{name}" for name, less in below)
+    return f"{whole // size}{unit}{rest}"
+
+
+def render_run(one: Listed, path: str, files: Sequence[str]) -> list[str]:
+    """Return all that people need to know of a run, whose folder is `path` with these files."""
+    return [printable(line) for line in _render_run(one, path, files)]
+
+
+def _render_run(one: Listed, path: str, files: Sequence[str]) -> Iterator[str]:
+    run = one.run
+    yield f"run {run.name}: {describe_end(one)}"
+    yield from (_row(name, text) for name, text in _facts(run) if text)
+    yield from _render_ends(run)
+    for alarm in run.alarms:
+        yield from _render_alarm(alarm, run.begin)
+    yield _row("files", f"{path}: {', '.join(files)}")
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:9} {text}".rstrip()
+
+
+def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
+    yield "command", _cut(shlex.join(run.command), _MOST_COMMAND)
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.begin))
+    yield "begin", begun
+    yield "lasted", describe_seconds(run.seconds)
+    yield "step", run.step
+    yield "tasks", f"{run.tasks or ''} by {run.launcher}: {run.layout}".strip()
+    yield "nodes", run.nodes
+    yield "image", f"{run.image} {run.digest}".strip()
+    yield "launcher", f"jaxsif {run.jaxsif}, Python {run.python}, process {run.pid} on {run.host}"
+    yield from zip(("error", "from", "try"), run.error or ())
+
+
+def describe_end(one: Listed) -> str:
+    """Return how a run ended, as a sentence has it."""
+    words = {
+        RUNNING: "it runs",
+        UNKNOWN: "no end is known: jaxsif run was killed, or runs on another host",
+        DONE: "it ended with exit status 0",
+        INTERRUPTED: f"a signal ended it, exit status {one.run.status}",
+        FAILED: f"it failed with exit status {one.run.status}",
+    }
+    return words[one.state]
+
+
+def _render_ends(run: RunRecord) -> Iterator[str]:
+    """Yield lines of the tasks that ended alike, those that failed first."""
+    groups: dict[tuple[str, ...], list[TaskEnd]] = {}
+    for end in run.exits:
+        words = (f"status {end.status}", end.where, end.text, end.doing)
+        groups.setdefault(words, []).append(end)
+    shown = list(groups.items())[:_MOST_ENDS]
+    for key, ends in shown:
+        yield _row("ended", ", ".join(filter(None, (_name(ends), *key))))
+    left = run.ended - sum(len(ends) for _, ends in shown)
+    if left > 0:
+        yield _row("ended", f"and {left} other tasks")
+
+
+def _name(ends: Iterable[TaskEnd]) -> str:
+    tasks = sorted(end.task for end in ends)
+    nodes = {end.node for end in ends if end.node}
+    on = f" on {nodes.pop()}" if len(nodes) == 1 else ""
+    return f"{'task' if len(tasks) == 1 else 'tasks'} {list_tasks(tasks)}{on}"
+
+
+def _render_alarm(alarm: Alarm, begin: float) -> Iterator[str]:
+    yield f"  after {describe_seconds(max(0.0, alarm.time - begin))}:"
+    yield from (f"    {line}" for line in alarm.lines)

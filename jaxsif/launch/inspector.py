@@ -1,0 +1,188 @@
+"""Start the inspector (jaxsif/node/inspect_step.py) where a step runs, and read what it says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, filterfalse
+from operator import attrgetter
+from typing import IO, NamedTuple
+
+from jaxsif.errors import printable
+from jaxsif.installation import PACKAGE
+from jaxsif.job.allocation import outside_of_job
+from jaxsif.lines import Lines
+from jaxsif.process import Running, start_process
+from jaxsif.watch.sight import LONGEST_LINE, Answer, Sight, parse_line
+
+LIMIT = 10.0  # seconds for all nodes
+STEP_NAME = "jaxsif-stacks"
+# Of one srun, which speaks to that many nodes itself: a dead node then hides no other one.
+_NODES = 16
+_GRACE = 1.0  # seconds from SIGTERM to SIGKILL
+_OPEN = attrgetter("open")
+_LARGEST = 65_536  # bytes to read at once
+_LONGEST_COMPLAINT = 300  # letters
+# Beside a step that has all CPUs, memory and GPUs of its nodes; and without the job's variables.
+_BESIDE = (
+    *("--overlap", "--mem=0", "--gres=none", "--cpus-per-task=1", "--ntasks-per-node=1"),
+    *("--cpu-bind=none", "--mpi=none", "--input=none", "--export=PATH,LD_LIBRARY_PATH"),
+    *("--kill-on-bad-exit=0", "--quit-on-interrupt", "--unbuffered", f"--job-name={STEP_NAME}"),
+)
+
+
+class Part(NamedTuple):
+    """A job, or one component of a heterogeneous job, and the nodes of it to look at."""
+
+    job: str  # Slurm's number; of a component, that of the whole job
+    nodes: tuple[str, ...]
+    component: str = ""  # its number in a heterogeneous job
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return the options of srun that name it."""
+        group = (f"--het-group={self.component}",) if self.component else ()
+        return (f"--jobid={self.job}", *group)
+
+
+class Target(NamedTuple):
+    """A step to look into."""
+
+    name: str  # for people: '12.0'
+    words: tuple[str, ...]  # what its processes are known by, see inspect_step.py
+    parts: tuple[Part, ...]  # () for this machine
+
+
+def list_commands(target: Target) -> list[tuple[str, ...]]:
+    """Return the commands that look into a step: one for this machine, or one for few nodes."""
+    script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *target.words)
+    if not target.parts:
+        return [script]
+    return [
+        ("srun", *part.options, *_name_nodes(part.nodes[first : first + _NODES]), *script)
+        for part in target.parts
+        for first in range(0, len(part.nodes), _NODES)
+    ]
+
+
+def _name_nodes(nodes: Sequence[str]) -> tuple[str, ...]:
+    count = len(nodes)
+    return (*_BESIDE, f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(nodes)}")
+
+
+class _Stream:
+    """The output of a process, read without waiting."""
+
+    def __init__(self, file: IO[bytes] | None) -> None:
+        assert file is not None
+        os.set_blocking(file.fileno(), False)
+        self._file = file
+        self._lines = Lines(LONGEST_LINE + 1)
+        self.open = True
+
+    def read(self) -> list[bytes]:
+        """Return the lines that have come."""
+        found: list[bytes] = []
+        while self.open:
+            try:
+                data = os.read(self._file.fileno(), _LARGEST)
+            except BlockingIOError:
+                break
+            found += self._lines.feed(data)
+            if not data:
+                self.close()
+        return found
+
+    def close(self) -> None:
+        """Read no more."""
+        self.open = False
+        self._file.close()
+
+
+class Inspection:
+    """A look into a running step, which goes on while the caller does other things."""
+
+    def __init__(self, target: Target, running: Sequence[Running]) -> None:
+        self._running = running
+        self._streams = list(map(_Stream, map(attrgetter("stdout"), running)))
+        self._complaints = list(map(_Stream, map(attrgetter("stderr"), running)))
+        self._nodes = list(chain.from_iterable(map(attrgetter("nodes"), target.parts)))
+        self._deadline = time.monotonic() + LIMIT
+        self._answered: set[str] = set()
+        self.sights: list[Sight] = []  # in the order in which they came
+        self.complaint = ""  # the last line of srun; printable
+
+    @classmethod
+    def start(cls, target: Target, environ: Mapping[str, str]) -> Inspection:
+        """Start to look into a step; raise HostError where a command cannot start."""
+        outside = outside_of_job(environ)
+        running: list[Running] = []
+        try:
+            for argv in list_commands(target):
+                running.append(start_process(argv, outside, stdin=False, stdout=True, alone=True))
+        except BaseException:
+            _end(running)
+            raise
+        return cls(target, running)
+
+    def poll(self) -> bool:
+        """Read what has come, without waiting; return whether it is all, or the time is up."""
+        for line in chain.from_iterable(map(_Stream.read, self._streams)):
+            self._take(parse_line(line))
+        for line in chain.from_iterable(map(_Stream.read, self._complaints)):
+            self.complaint = _shorten(line) or self.complaint
+        is_over = not any(map(_OPEN, (*self._streams, *self._complaints)))
+        if is_over or time.monotonic() > self._deadline:
+            self.stop()
+            return True
+        return False
+
+    def _take(self, found: Sight | Answer | None) -> None:
+        if isinstance(found, Sight):
+            self.sights.append(found)
+        elif found:
+            self._answered.add(found.node)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Return the nodes of which not all has come; for this machine, ('this machine',)."""
+        if not self._nodes:
+            return () if self._answered else ("this machine",)
+        return tuple(filterfalse(self._answered.__contains__, self._nodes))
+
+    def stop(self) -> None:
+        """End what still runs; it takes a second at most."""
+        _end(self._running)
+        for stream in (*self._streams, *self._complaints):
+            stream.close()
+
+
+def _end(running: Sequence[Running]) -> None:
+    """End processes and their groups: srun by SIGTERM, so that it ends its step."""
+    for one in running:
+        _signal(one, signal.SIGTERM)
+    deadline = time.monotonic() + _GRACE
+    while time.monotonic() < deadline and any(map(_runs, running)):
+        time.sleep(0.01)
+    for one in running:
+        _signal(one, signal.SIGKILL)
+        one.wait()
+
+
+def _runs(process: Running) -> bool:
+    return process.poll() is None
+
+
+def _signal(process: Running, number: int) -> None:
+    if not _runs(process):
+        return
+    with suppress(ProcessLookupError):  # it has ended
+        os.killpg(process.pid, number)
+
+
+def _shorten(line: bytes) -> str:
+    return printable(line.decode(errors="replace").strip())[:_LONGEST_COMPLAINT]

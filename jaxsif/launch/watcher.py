@@ -1,0 +1,158 @@
+"""What is said while the tasks of a run go on: who keeps the others waiting, and whose program is
+another one.
+
+The tasks themselves tell when they stand still (jaxsif/task/observer.py), and what they compile
+(jaxsif/task/census.py). While all goes well, nothing is asked of them, of Slurm or of the nodes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from jaxsif.diagnose.reports import Report, ReportFilter, find_start, find_step
+from jaxsif.errors import HostError, JaxsifError, RunError
+from jaxsif.launch.inspector import Inspection, Part, Target
+from jaxsif.plan.plan import Plan
+from jaxsif.settings.request import OFF, STOP
+from jaxsif.watch.picture import Picture, make_picture, render_text
+from jaxsif.watch.programs import ProgramCensus
+from jaxsif.watch.rule import Level, Verdict, Waits
+from jaxsif.watch.words import describe_end, describe_odd, describe_verdict
+
+_STOPPED = 124  # exit status, as timeout(1) has it
+_AGAIN = 5.0  # seconds between two attempts to look, where none could be made
+
+Show = Callable[[str], None]  # tells the user something
+Keep = Callable[[Verdict, Picture], None]
+
+
+class Watcher:
+    """Watches one run: it hears what tasks report, and looks ten times a second."""
+
+    failure: JaxsifError | None = None  # why the run must end
+
+    def hear(self, report: Report) -> None:
+        """Take what a task says."""
+
+    def look(self) -> None:
+        """Do what is due, without waiting."""
+
+    def close(self) -> None:
+        """Do what is left at the end of the run."""
+
+
+class ProgramWatcher(Watcher):
+    """Tells when tasks compile different programs for the same devices."""
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self._census = ProgramCensus()
+
+    def hear(self, report: Report) -> None:
+        """Take what a task has compiled."""
+        if report.event == "program":
+            self._census.add(report, time.monotonic())
+
+    def look(self) -> None:
+        """Tell what has become certain."""
+        self._tell(time.monotonic())
+
+    def close(self) -> None:
+        """Tell the rest: what has not come will not come any more."""
+        self._tell(math.inf)
+
+    def _tell(self, now: float) -> None:
+        for text in self._census.check(now):
+            self._show(f"warning: {text}")
+
+
+class WaitWatcher(Watcher):
+    """Tells when tasks wait in vain, and for which."""
+
+    def __init__(self, plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> None:
+        """`show` tells the user a line, `keep` is told each verdict that was shown."""
+        self._plan = plan
+        self._seen = seen
+        self._show = show
+        self._keep = keep
+        self._waits = Waits(plan.asked.patience, time.monotonic())
+        self._inspection: Inspection | None = None
+        self._not_before = 0.0  # seconds of the monotonic clock
+        self._is_blind = False  # nobody answers, and that was told
+
+    def hear(self, report: Report) -> None:
+        """Take what a task says of its waits."""
+        now = time.monotonic()
+        if report.event == "wait":
+            self._waits.wait(report.task, report.seconds, report.where, now)
+        elif report.event == "moved":
+            self._go_on(self._waits.go_on(report.task, report.seconds, now))
+
+    def _go_on(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self._show(describe_end(seconds))
+
+    def look(self) -> None:
+        """Look at the tasks when it is due, and tell what was seen."""
+        now = time.monotonic()
+        if self._inspection is None:
+            if now >= self._not_before and self._waits.is_due(now):
+                self._begin(now)
+        elif self._inspection.poll():
+            inspection, self._inspection = self._inspection, None
+            self._take(inspection, now)
+
+    def _begin(self, now: float) -> None:
+        self._not_before = now + _AGAIN
+        started = find_start(self._seen.reports)
+        if started.task < 0:  # no task yet
+            return
+        parts = [Part(job, nodes) for job, nodes in self._plan.launcher.nodes(self._plan, started)]
+        words = {self._plan.coordinator.step, find_step(self._seen.reports)} - {""}
+        try:
+            target = Target(started.step, tuple(words), tuple(parts))
+            self._inspection = Inspection.start(target, self._plan.host.environ)
+        except HostError as error:
+            self._tell_blind(error.what)
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        if not inspection.sights:
+            self._tell_blind(inspection.complaint or "no node has answered")
+            return
+        self._is_blind = False
+        picture = make_picture(inspection.sights, inspection.silent)
+        verdict = self._waits.judge(picture, now)
+        if verdict.level == Level.NOTHING:
+            return
+        for line in render_text(picture, describe_verdict(verdict, picture)):
+            self._show(line)
+        self._keep(verdict, picture)
+        if self._plan.asked.on_hang == STOP and verdict.level >= Level.WAIT:
+            self.failure = _describe_stop(verdict, picture)
+
+    def _tell_blind(self, why: str) -> None:
+        if not self._is_blind:
+            self._is_blind = True
+            self._show(f"tasks wait, and nobody can look at them: {why}; trying again")
+
+    def close(self) -> None:
+        """End what is still under way."""
+        if self._inspection:
+            self._inspection.stop()
+
+
+def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watcher]:
+    """Return what watches a run: nothing, where its tasks do not report."""
+    wanted = {
+        WaitWatcher(plan, seen, show, keep): plan.asked.patience > 0,
+        ProgramWatcher(show): plan.asked.check_programs != OFF,
+    }
+    return [watcher for watcher, is_wanted in wanted.items() if is_wanted and plan.nonces]
+
+
+def _describe_stop(verdict: Verdict, picture: Picture) -> RunError:
+    what, place = describe_odd(picture, verdict.seconds)
+    hint = "see what it does there; --on-hang=report lets the run go on"
+    return RunError(f"{what}; the run was ended", place, hint, _STOPPED)

@@ -1,0 +1,267 @@
+"""Tell what the tasks of a running step do on this node; jaxsif starts it once on each node.
+
+    inspect_step.py STEP...
+
+STEP is Slurm's number of a step, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
+of a job. Of several, as of the components of a heterogeneous job, any counts.
+
+It prints one line of JSON for each task (`Sight` in jaxsif/watch/sight.py says what is in it), and
+a last one with the number of tasks, which says that nothing is missing. It reads /proc, and asks
+each task that has a box where its threads are, by a signal that Python answers without the
+interpreter's lock. It changes nothing and needs at most the time that py-spy takes and a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
+from operator import attrgetter
+from typing import NamedTuple
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
+from jaxsif.node import native, processes
+from jaxsif.node.boxes import BoxFile, find_box, is_whole, parse_dump, read_box, read_dump
+from jaxsif.watch.sight import (
+    LONGEST_FILE,
+    LONGEST_LINE,
+    LONGEST_NAME,
+    MOST_FRAMES,
+    MOST_TASKS,
+    NO_BOX,
+    BoxState,
+)
+
+_LIMIT = 9  # seconds that this process may live
+_PATIENCE = 0.5  # seconds to wait for what threads are at
+_INTERVAL = 0.2  # seconds between two looks at clocks
+_PAUSE = 0.01  # seconds between looks at what has come
+_NO_TASK = -1
+_OURS = os.path.dirname(os.path.realpath(__file__)).encode()
+
+
+class TaskProcess(NamedTuple):
+    """A process of a task."""
+
+    pid: int
+    stat: processes.Stat
+    descriptors: Mapping[int, str]
+    box: BoxFile | None
+
+
+class Asked(NamedTuple):
+    """The process of a task that is its program, and how it was before it was asked."""
+
+    task: int
+    pid: int
+    call: processes.Call
+    gpu: bool
+    box: BoxFile | None
+    asked: bool
+    stat: processes.Stat
+    main_cpu: float  # seconds that its main thread had computed
+    begun: float  # when that was, by the monotonic clock
+
+
+def parse_step(word: str) -> dict[bytes, bytes]:
+    """Return the variables by which the processes of a step are known."""
+    job, dot, step = os.fsencode(word).partition(b".")
+    if not dot:
+        return {b"JAXSIF_STEP": job}
+    return {b"SLURM_JOB_ID": job, **({b"SLURM_STEP_ID": step} if step else {})}
+
+
+def find_tasks(steps: Sequence[Mapping[bytes, bytes]]) -> dict[int, list[int]]:
+    """Return the process ids of each task here, by its number in the step."""
+    found: dict[int, list[int]] = {}
+    for pid in processes.list_own():
+        environ = processes.read_environ(pid)
+        is_wanted = any(step.items() <= environ.items() for step in steps)
+        if is_wanted and not _is_ours(pid):
+            found.setdefault(_read_task(environ), []).append(pid)
+    found.pop(_NO_TASK, None)
+    return found
+
+
+def _read_task(environ: Mapping[bytes, bytes]) -> int:
+    """Return the number of a task; _NO_TASK where none is there."""
+    digits = re.fullmatch(rb"\d{1,8}", environ.get(b"SLURM_PROCID", b""))
+    number = int(digits[0]) if digits else _NO_TASK
+    return number if number < MOST_TASKS else _NO_TASK
+
+
+def _is_ours(pid: int) -> bool:
+    """Return whether a process is one of jaxsif/node, such as what keeps a container."""
+    arguments = processes.read(f"/proc/{pid}/cmdline").split(b"\0")
+    return _OURS in map(os.path.dirname, arguments)
+
+
+def look_at(pid: int) -> TaskProcess | None:
+    """Return what a process has open; None where it has ended."""
+    stat = processes.read_stat(pid)
+    if stat is None:
+        return None
+    descriptors = processes.find_descriptors(pid)
+    return TaskProcess(pid, stat, descriptors, find_box(pid, descriptors))
+
+
+def choose(candidates: Sequence[TaskProcess]) -> TaskProcess:
+    """Return the process that is the program of the task.
+
+    Processes around it and below it may have its box open too: it is the one that writes it, or
+    else the first that answers. Without a box it is the first Python; or what a shell executes now,
+    which is the last process without a child.
+    """
+    first = sorted(candidates, key=attrgetter("stat.begun"))
+    parents = set(map(attrgetter("stat.parent"), candidates))
+    choices = (
+        *filter(_writes, first),
+        *filter(_answers, first),
+        *filter(_is_python, first),
+        *(one for one in reversed(first) if one.pid not in parents),
+        *first,
+    )
+    return choices[0]
+
+
+def _writes(candidate: TaskProcess) -> bool:
+    return read_box(candidate.box).pid == processes.number_inside(candidate.pid)
+
+
+def _answers(candidate: TaskProcess) -> bool:
+    return bool(candidate.box) and processes.catches(candidate.pid, signal.SIGWINCH)
+
+
+def _is_python(candidate: TaskProcess) -> bool:
+    return processes.is_python(candidate.pid)
+
+
+def find_program(task: int, pids: Sequence[int]) -> Asked | None:
+    """Return the program of a task, which is asked; None where all has ended meanwhile."""
+    candidates = list(filter(None, map(look_at, pids)))
+    return ask(task, choose(candidates)) if candidates else None
+
+
+def ask(task: int, chosen: TaskProcess) -> Asked:
+    """Ask a program where its threads are; before, look in which call it is, which that may end."""
+    pid = chosen.pid
+    call = processes.read_call(pid, chosen.descriptors)
+    stat = processes.read_stat(pid) or chosen.stat
+    main_cpu, begun = processes.read_main_cpu(pid), time.monotonic()
+    asked = bool(chosen.box) and processes.ask(pid)
+    gpu = processes.uses_gpu(chosen.descriptors)
+    return Asked(task, pid, call, gpu, chosen.box, asked, stat, main_cpu, begun)
+
+
+def await_answers(programs: Sequence[Asked]) -> dict[int, bytes]:
+    """Return what each process has written, for as long as none is missing or half a second is
+    over; at least for the time between two looks at clocks.
+    """
+    begin = time.monotonic()
+    waiting = [one for one in programs if one.asked]
+    dumps: dict[int, bytes] = {}
+    while waiting and time.monotonic() < begin + _PATIENCE:
+        time.sleep(_PAUSE)
+        dumps.update(map(_read_answer, waiting))
+        waiting = [one for one in waiting if not is_whole(dumps[one.pid])]
+    time.sleep(max(0.0, begin + _INTERVAL - time.monotonic()))
+    return dumps
+
+
+def _read_answer(program: Asked) -> tuple[int, bytes]:
+    return program.pid, read_dump(program.box)
+
+
+def trace(programs: Sequence[Asked], dumps: Mapping[int, bytes]) -> dict[int, native.Native]:
+    """Return what py-spy tells of programs: of all whose frames are not known, and of one of those
+    with the same frames.
+    """
+    alike = {
+        str(parse_dump(dumps.get(one.pid, b"")) or one.pid): one.pid for one in reversed(programs)
+    }
+    return native.trace(list(alike.values()))
+
+
+def describe(
+    program: Asked, node: str, dump: bytes, traced: native.Native
+) -> dict[str, object] | None:
+    """Return the fields of a line; None where the program has ended meanwhile."""
+    pid = program.pid
+    stat = processes.read_stat(pid)
+    if stat is None:
+        return None
+    seconds = time.monotonic() - program.begun
+    read, written = processes.read_io(pid) or (-1, -1)
+    box = read_box(program.box)
+    return {
+        "task": program.task,
+        "node": node,
+        "pid": pid,
+        "command": processes.read_name(pid),
+        "state": program.stat.state,
+        "call": program.call.name[:LONGEST_NAME],
+        "descriptor": program.call.descriptor,
+        "file": program.call.file[-LONGEST_FILE:],
+        "frames": list(starmap(_shorten, parse_dump(dump) or traced.frames)),
+        "threads": processes.count_threads(pid),
+        "main_cpu": _rate(processes.read_main_cpu(pid) - program.main_cpu, seconds),
+        "cpu": _rate(stat.cpu - program.stat.cpu, seconds),
+        "read": read,
+        "written": written,
+        "gpu": program.gpu,
+        "native": traced.name[:LONGEST_NAME],
+        "answered": bool(dump) if program.asked else None,
+        **_describe_box(box),
+    }
+
+
+def _rate(spent: float, seconds: float) -> float:
+    return round(max(spent, 0.0) / seconds, 3)
+
+
+def _describe_box(box: BoxState) -> dict[str, object]:
+    if box == NO_BOX:
+        return {"age": 0.0, "box": None}
+    return {"age": round(max(time.time() - box.time, 0.0), 3), "box": box._asdict()}
+
+
+def _shorten(file: object, line: object, function: object) -> list[object]:
+    return [str(file)[-LONGEST_FILE:], line, str(function)[:LONGEST_NAME]]
+
+
+def render(fields: dict[str, object]) -> str:
+    """Return a line of at most 8 KiB; for that, the middle of a deep stack is left out."""
+    frames = fields["frames"]
+    assert isinstance(frames, list)
+    del frames[MOST_FRAMES // 2 : len(frames) - MOST_FRAMES // 2]
+    while len(line := json.dumps(fields)) > LONGEST_LINE and frames:
+        del frames[len(frames) // 2]
+    return line
+
+
+def inspect(words: Sequence[str]) -> Iterator[str]:
+    """Return the lines of all tasks of a step here, and the last one."""
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    tasks = find_tasks(list(map(parse_step, words)))
+    programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))
+    dumps = await_answers(programs)
+    traced = trace(programs, dumps)
+    none = native.Native([], "")
+    seen = (
+        describe(one, node, dumps.get(one.pid, b""), traced.get(one.pid, none)) for one in programs
+    )
+    lines = list(map(render, filter(None, seen)))
+    yield from lines
+    yield json.dumps({"node": node, "tasks": len(lines)})
+
+
+if __name__ == "__main__":
+    signal.alarm(_LIMIT)  # whatever it waits for: nobody listens any more
+    for line in inspect(sys.argv[1:]):
+        sys.stdout.write(f"{line}\n")

@@ -1,0 +1,217 @@
+"""What /proc tells of the processes of this user, see proc(5).
+
+A process can end while it is read, and the kernel may refuse to tell: then there is nothing to
+read, which is b'' or '' here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import struct
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from jaxsif.node.syscalls import OF_A_DESCRIPTOR, OF_A_LIST, RESTARTED, name_call
+
+_LARGEST = 4 << 20  # bytes of one file
+_MOST_DESCRIPTORS = 4096  # of one process, to look at
+_TICKS = os.sysconf("SC_CLK_TCK")  # a second
+_GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
+# What a link in /proc/PID/fd begins with -> what it leads to.
+_KINDS = {
+    "pipe:": "pipe",
+    "socket:": "socket",
+    "anon_inode:": "",  # the rest of the link, such as [eventpoll]
+    "/dev/pts/": "terminal",
+    "/dev/tty": "terminal",
+    "/dev/console": "terminal",
+}
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat has."""
+
+    state: str  # a letter: R runs, S sleeps, D waits for a device, T is stopped, Z has ended, ...
+    parent: int
+    cpu: float  # seconds that it has computed, with all its threads
+    begun: int  # clock ticks between the start of the machine and that of the process
+
+
+class Call(NamedTuple):
+    """The system call in which a thread is."""
+
+    name: str  # 'futex'; or the kernel's function, such as 'futex_do_wait'; '' while it runs
+    descriptor: int = -1  # of a call that is about one
+    file: str = ""  # what the descriptor is: pipe, socket, terminal, or a path
+
+
+def read(path: str, most: int = _LARGEST) -> bytes:
+    """Return the first `most` bytes of a file in /proc; b'' where there is nothing to read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(most)
+    except OSError:
+        return b""
+
+
+def read_link(path: str) -> str:
+    """Return where a link in /proc leads; '' where there is nothing to read."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def list_own() -> Iterator[int]:
+    """Return the process ids of this user, but for this process."""
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            is_own = os.stat(f"/proc/{name}").st_uid == os.getuid()
+        except FileNotFoundError:  # it has ended
+            continue
+        if is_own and int(name) != os.getpid():
+            yield int(name)
+
+
+def read_environ(pid: int) -> Mapping[bytes, bytes]:
+    """Return the variables with which the program of a process was started."""
+    variables = read(f"/proc/{pid}/environ").split(b"\0")
+    pairs = (variable.partition(b"=") for variable in variables)
+    return {name: value for name, _, value in pairs}
+
+
+def parse_stat(text: bytes) -> Stat | None:
+    """Return what a line of /proc/PID/stat tells; None where it is none.
+
+    The second field, the name in parentheses, may have anything in it.
+    """
+    fields = text.rpartition(b")")[2].split()
+    if len(fields) < 20:
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    return Stat(fields[0].decode(), int(fields[1]), ticks / _TICKS, int(fields[19]))
+
+
+def read_stat(pid: int) -> Stat | None:
+    """Return the state of a process; None where it has ended."""
+    return parse_stat(read(f"/proc/{pid}/stat"))
+
+
+def read_main_cpu(pid: int) -> float:
+    """Return the seconds that the main thread of a process has computed."""
+    spent = read(f"/proc/{pid}/task/{pid}/schedstat").split()  # in nanoseconds
+    stat = parse_stat(read(f"/proc/{pid}/task/{pid}/stat"))
+    return int(spent[0]) / 1e9 if spent else stat.cpu if stat else 0.0
+
+
+def read_io(pid: int) -> tuple[int, int] | None:
+    """Return the bytes that a process has read and written; None where the kernel does not tell."""
+    found = dict(re.findall(rb"(?m)^([rw]char): (\d+)$", read(f"/proc/{pid}/io")))
+    return (int(found[b"rchar"]), int(found[b"wchar"])) if len(found) == 2 else None
+
+
+def count_threads(pid: int) -> int:
+    """Return the number of threads beside the main one."""
+    return _read_status(pid, b"Threads", 10, 1) - 1
+
+
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process has a handler of its own for a signal."""
+    return bool(_read_status(pid, b"SigCgt", 16, 0) & 1 << (number - 1))
+
+
+def number_inside(pid: int) -> int:
+    """Return the number that a process has for itself, which may be that of a container."""
+    return _read_status(pid, b"NSpid", 10, pid)
+
+
+def _read_status(pid: int, name: bytes, base: int, missing: int) -> int:
+    """Return the last number of a line of /proc/PID/status."""
+    status = read(f"/proc/{pid}/status")
+    found = re.search(rb"(?m)^%s:(?:\s*[0-9a-f]+)*?\s*([0-9a-f]+)$" % name, status)
+    return int(found[1], base) if found else missing
+
+
+def read_name(pid: int) -> str:
+    """Return the short name of a process, of up to 15 bytes."""
+    return read(f"/proc/{pid}/comm").decode(errors="replace").rstrip("\n")
+
+
+def is_python(pid: int) -> bool:
+    """Return whether a process is a Python."""
+    program = os.path.basename(read_link(f"/proc/{pid}/exe"))
+    return program.startswith(("python", "pypy"))
+
+
+def find_descriptors(pid: int) -> Mapping[int, str]:
+    """Return where the open descriptors of a process lead."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        numbers = os.listdir(folder)[:_MOST_DESCRIPTORS]
+    except OSError:
+        return {}
+    return {int(number): read_link(f"{folder}/{number}") for number in numbers}
+
+
+def uses_gpu(descriptors: Mapping[int, str]) -> bool:
+    """Return whether one of the descriptors is a GPU's."""
+    return any(link.startswith(_GPUS) for link in descriptors.values())
+
+
+def name_file(link: str) -> str:
+    """Return what a link in /proc/PID/fd leads to: pipe, socket, terminal, or a path."""
+    kind = next((begin for begin in _KINDS if link.startswith(begin)), None)
+    return link if kind is None else _KINDS[kind] or link[len(kind) :].strip("[]")
+
+
+def read_call(pid: int, descriptors: Mapping[int, str]) -> Call:
+    """Return the system call in which the main thread of a process is.
+
+    The kernel tells its number to who may trace the process; to others, at most the function in
+    which the thread waits.
+    """
+    words = read(f"/proc/{pid}/task/{pid}/syscall").split()
+    in_call = len(words) == 9 and words[0].isdigit()  # else 'running', '-1 …' or nothing
+    name = name_call(int(words[0])) if in_call else RESTARTED
+    if name == RESTARTED:
+        waits_in = read(f"/proc/{pid}/task/{pid}/wchan").decode(errors="replace")
+        return Call("" if waits_in == "0" else waits_in)
+    argument = int(words[1], 16)
+    descriptor = -1
+    if OF_A_DESCRIPTOR.match(name):
+        descriptor = max(_sign(argument), -1)
+    elif name in OF_A_LIST:
+        descriptor = _read_number(pid, argument)
+    return Call(name, descriptor, name_file(descriptors.get(descriptor, "")))
+
+
+def _sign(argument: int) -> int:
+    """Return the 32-bit number with a sign that an argument of a system call is."""
+    return (argument & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
+
+
+def _read_number(pid: int, address: int) -> int:
+    """Return the 32-bit number at an address of a process; -1 where it cannot be read."""
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(address)
+            return int(struct.unpack("=i", memory.read(4))[0])
+    except (OSError, OverflowError, ValueError, struct.error):
+        return -1
+
+
+def ask(pid: int) -> bool:
+    """Send a process the signal at which Python writes where its threads are; return whether it was
+    sent.
+
+    One without a handler for it has nothing to answer with.
+    """
+    if not catches(pid, signal.SIGWINCH):
+        return False
+    try:
+        os.kill(pid, signal.SIGWINCH)
+    except ProcessLookupError:  # it has ended
+        return False
+    return True

@@ -1,0 +1,133 @@
+"""The box: a file in memory that says what this task is doing, for who looks from outside.
+
+`jaxsif/node/` has the script that looks, by /proc/PID/fd. The first 4096 bytes are one JSON
+object, which the observer writes; faulthandler appends the stacks of all threads when somebody
+sends SIGWINCH. It needs no interpreter for that, so a program that holds it in C answers, too.
+SIGWINCH does nothing in a program that has no handler for it, and such a handler of the program's
+own takes this one's place.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import fcntl
+import json
+import os
+import signal
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+
+NAME = "jaxsif-box"
+HEAD = 4096  # bytes
+_LARGEST = 1 << 20  # bytes; then the stacks begin again at HEAD
+# A program that closes what it does not know gets the lowest free number for its next file.
+_LOWEST = 200
+_LONGEST_PLACE = 100  # letters of a place in a trail; start.sh reports 240 of both
+
+
+class Trail:
+    """The pipe of start.sh, in which this process leaves one line: start.sh outlives SIGKILL."""
+
+    def __init__(self, pipe: int = -1) -> None:
+        """Without a pipe, nothing is left."""
+        self._pipe = pipe
+        self._identity = _identify(pipe) if _is_fifo(pipe) else None
+        self._length = 0  # bytes of the line
+
+    def write(self, state: Mapping[str, object]) -> None:
+        """Write what the task is doing behind what it did, and take that out."""
+        if not self._identity or _identify(self._pipe) != self._identity:
+            return
+        line = render_trail(state)
+        with suppress(OSError):  # it is full of what faulthandler has written, or there is no /proc
+            os.write(self._pipe, line)
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            reader = os.open(f"/proc/self/fd/{self._pipe}", flags)
+            try:
+                os.read(reader, self._length)
+            finally:
+                os.close(reader)
+            self._length = len(line)
+
+
+def render_trail(state: Mapping[str, object]) -> bytes:
+    """Return the line 'Box TURNS QUIET LOOP|WHERE' of a state: iterations, seconds, places."""
+    places = "|".join(_shorten(str(state.get(name, ""))) for name in ("loop", "where"))
+    return f"Box {state.get('turns', 0)} {state.get('quiet', 0.0):.1f} {places}\n".encode()
+
+
+def _shorten(place: str) -> str:
+    """Return the end of FILE:LINE, with '?' for what start.sh does not take."""
+    known = (letter if " " <= letter <= "~" and letter not in '|"\\' else "?" for letter in place)
+    return "".join(known)[-_LONGEST_PLACE:]
+
+
+def _is_fifo(descriptor: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+class Box:
+    """The file; one without a descriptor keeps nothing."""
+
+    def __init__(self, descriptor: int = -1, trail: Trail | None = None) -> None:
+        self._descriptor = descriptor
+        self._trail = trail or Trail()
+        self._identity = _identify(descriptor)
+
+    def size(self) -> int:
+        """Return the bytes of the file, which grows when stacks are asked for; 0 without a file."""
+        found = _identify(self._descriptor)
+        return os.fstat(self._descriptor).st_size if found and found == self._identity else 0
+
+    def write(self, state: Mapping[str, object]) -> None:
+        """Write what the task is doing in place of what it did."""
+        self._trail.write(state)
+        if not self._identity:
+            return
+        if _identify(self._descriptor) != self._identity:  # the program has closed it
+            self._identity = None
+            faulthandler.unregister(signal.SIGWINCH)
+            return
+        text = json.dumps(state).encode(errors="backslashreplace")
+        if len(text) < HEAD:
+            os.pwrite(self._descriptor, text.ljust(HEAD - 1) + b"\n", 0)
+        if os.lseek(self._descriptor, 0, os.SEEK_CUR) > _LARGEST:
+            os.lseek(self._descriptor, HEAD, os.SEEK_SET)
+            os.ftruncate(self._descriptor, HEAD)
+
+
+def _identify(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def open_box(pipe: int = -1) -> Box:
+    """Make the box of this process, and have SIGWINCH fill it; `pipe` is that of start.sh."""
+    trail = Trail(pipe)
+    make = getattr(os, "memfd_create", None)
+    if make is None:  # a C library older than memfd_create(2)
+        return Box(trail=trail)
+    try:
+        low = make(NAME)
+        descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
+        os.close(low)
+    except OSError:  # no descriptor is free, or the kernel has no such files
+        return Box(trail=trail)
+    os.ftruncate(descriptor, HEAD)
+    os.lseek(descriptor, HEAD, os.SEEK_SET)
+    # Not with chain: without it, a system call that the signal interrupts goes on.
+    faulthandler.register(signal.SIGWINCH, descriptor, all_threads=True, chain=False)
+
+    def forget() -> None:
+        faulthandler.unregister(signal.SIGWINCH)
+        os.close(descriptor)
+
+    os.register_at_fork(after_in_child=forget)  # a fork is not the task
+    return Box(descriptor, trail)

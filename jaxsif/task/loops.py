@@ -1,0 +1,134 @@
+"""How often the program's own loops have turned, counted from outside: the program changes nothing.
+
+A loop is a jump backwards in the code of the user's own files. sys.monitoring (Python 3.12 and
+later) tells of each; before, no loop is known.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+from .monitoring import TOOL, claim
+
+# A loop that turns more often is left alone: at 0.6 us a turn, counting it would be felt.
+_MOST_TURNS = 2048  # a second
+_LOOK = 1024  # turns between looks at the clock
+_MOST_CODES = 10_000  # of the user's own functions
+
+
+class Loop:
+    """One loop: where it is, and how often it has turned."""
+
+    __slots__ = ("before", "begin", "code", "end", "looked", "turns")
+
+    def __init__(self, code: CodeType, begin: int) -> None:
+        self.code = code
+        self.begin = begin  # offset of its first instruction
+        self.end = begin  # of its last one
+        self.turns = 0
+        self.before: Loop | None = None  # the other loop that turned before this one
+        self.looked = time.monotonic()
+
+    def is_hot(self) -> bool:
+        """Return whether the last _LOOK turns took less time than they should."""
+        before, self.looked = self.looked, time.monotonic()
+        return self.looked - before < _LOOK / _MOST_TURNS
+
+    def contains(self, frame: FrameType) -> bool:
+        """Return whether the frame is in a turn of the loop."""
+        return frame.f_code is self.code and self.begin <= frame.f_lasti <= self.end
+
+    def describe(self, inside: bool) -> dict[str, object]:
+        """Return what the box has of it; `inside`: the program is in a turn of it."""
+        return {"loop": self._place(), "turns": self.turns, "inside": inside}
+
+    def _place(self) -> str:
+        """FILE:LINE of its first line."""
+        lines = self.code.co_lines()
+        line = next((line for begin, end, line in lines if begin <= self.begin < end), None)
+        return f"{self.code.co_filename}:{line or self.code.co_firstlineno}"
+
+
+class Loops:
+    """The loops that have turned."""
+
+    def __init__(self) -> None:
+        self._loops: dict[tuple[int, int], Loop] = {}
+        self._last: Loop | None = None
+
+    def count_in(self, codes: Iterator[CodeType]) -> None:
+        """Count the loops in these codes, and in the functions that are made in them."""
+        monitoring = claim()
+        if monitoring is None:
+            return
+        monitoring.register_callback(TOOL, monitoring.events.JUMP, self._jump)
+        for code, _ in zip(codes, range(_MOST_CODES)):
+            monitoring.set_local_events(TOOL, code, monitoring.events.JUMP)
+
+    def _jump(self, code: CodeType, offset: int, destination: int) -> Any:
+        if destination > offset:
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        loop = self._loops.get((id(code), destination))
+        if loop is None:
+            loop = self._loops[id(code), destination] = Loop(code, destination)
+        loop.turns += 1
+        if offset > loop.end:
+            loop.end = offset
+        if loop is not self._last:
+            loop.before, self._last = self._last, loop
+        if loop.turns % _LOOK == 0 and loop.is_hot():
+            del self._loops[id(code), destination]
+            self._last = loop.before  # its own count stands still from now on
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        return None
+
+    def describe(self, frames: list[FrameType]) -> dict[str, object]:
+        """Return the place and the turns of the innermost loop that these frames are in; of the
+        loop that has turned last where they are in none. `frames` has the innermost first.
+        """
+        loops = list(self._loops.values())
+        for frame in frames:
+            around = [loop for loop in loops if loop.contains(frame)]
+            if around:
+                return max(around, key=lambda loop: loop.begin).describe(inside=True)
+        return self.describe_last()
+
+    def describe_last(self) -> dict[str, object]:
+        """Return the place and the turns of the loop that has turned last; nothing without one."""
+        return self._last.describe(inside=False) if self._last else {}
+
+
+def own_codes(is_own: Callable[[str], bool], frames: list[FrameType]) -> Iterator[CodeType]:
+    """Yield the codes of the user's own files: of what is running, and of all modules that are
+    imported. `is_own` tells whether a file is the user's.
+    """
+    running = (frame.f_code for frame in frames if is_own(frame.f_code.co_filename))
+    modules = [module for module in list(sys.modules.values()) if _is_module_of(module, is_own)]
+    for code in (*running, *(code for module in modules for code in _codes_of(vars(module)))):
+        if is_own(code.co_filename):
+            yield from _nested(code)
+
+
+def _is_module_of(module: object, is_own: Callable[[str], bool]) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(module, ModuleType) and isinstance(file, str) and is_own(file)
+
+
+def _codes_of(names: Any) -> Iterator[CodeType]:
+    """Yield the codes of functions, also of methods, in the names of a module."""
+    for value in list(names.values()):
+        found = [value, *vars(value).values()] if isinstance(value, type) else [value]
+        codes = (getattr(one, "__code__", None) for one in found)
+        yield from (code for code in codes if isinstance(code, CodeType))
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code and those of the functions that are made in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

@@ -1,0 +1,198 @@
+"""A thread that sees when the program stands still, and says that to `jaxsif run`, once.
+
+It begins when the program first uses JAX's devices or jax.distributed. Once a second it compares
+the clock of the main thread's processor time. While that advances, it does nothing else, and
+nothing is sent or written to a disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from . import importing
+from .box import Box, open_box
+from .contract import HANG_TIMEOUT
+from .failure import Emit, is_installed
+from .loops import Loops, own_codes
+from .monitoring import TOOL, claim
+
+_PERIOD = 1.0  # seconds between two looks
+_MOVES = 0.002  # of a processor; a main thread that uses less stands still
+_QUIET = 1.5  # seconds without, from which on the box has what the program calls
+_LONGEST_CALL = 60  # characters
+_COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
+
+# What a run of JAX uses first, one or the other: module, and how to find the function in it.
+_FIRST_USES: Mapping[str, Callable[[Any], Any]] = {
+    "jax._src.xla_bridge": lambda module: module.backends,
+    "jax._src.distributed": lambda module: module.State.initialize,
+}
+
+
+# The fields of the box, of a program of which nothing is known.
+_UNKNOWN: Mapping[str, object] = {
+    **dict.fromkeys(("loop", "where", "compiling", "call"), ""),
+    "turns": 0,
+    "since": 0,
+    "inside": False,
+}
+
+
+def install(environ: Mapping[str, str], emit: Emit, pipe: int = -1) -> None:
+    """Have this process observed when it uses JAX, if `jaxsif run` asks for it; `pipe` is that of
+    start.sh.
+    """
+    box = open_box(pipe)
+    patience = environ.get(HANG_TIMEOUT)
+    if not patience:
+        return
+    observer = Observer(box, float(patience), emit)
+    importing.after("jax._src.monitoring", observer.listen)
+    for name, find in _FIRST_USES.items():
+        importing.after(name, observer.begin_at(find))
+
+
+def _before(function: Any, call: Callable[[], None]) -> None:
+    """Call `call` when `function` starts the first time: without a frame of ours in its tracebacks.
+
+    Before Python 3.12, call it now.
+    """
+    monitoring = claim()
+    if monitoring is None:
+        call()
+        return
+    _calls[function.__code__] = call
+    monitoring.register_callback(TOOL, monitoring.events.PY_START, _started)
+    monitoring.set_local_events(TOOL, function.__code__, monitoring.events.PY_START)
+
+
+_calls: dict[object, Callable[[], None]] = {}
+
+
+def _started(code: object, _offset: int) -> Any:
+    call = _calls.pop(code, None)
+    if call:
+        call()
+    return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+
+
+class Observer:
+    """What is known of the main thread of this process."""
+
+    def __init__(self, box: Box, patience: float, emit: Emit) -> None:
+        """`patience` is how long it may stand still, in seconds, before `emit` is told."""
+        self._box = box
+        self._patience = patience
+        self._emit = emit
+        self._loops = Loops()
+        self._compiling: list[tuple[str, float]] = []  # names, and when each began
+        self._begun = False
+        self._used = 0.0  # seconds of processor time of the main thread
+        self._moved = time.monotonic()  # when it last used some
+        self._size = box.size()  # of the file, at the last look
+        self._told = False
+
+    def listen(self, module: Any) -> None:
+        """Learn from JAX what it compiles; `module` is jax._src.monitoring."""
+        module.register_scalar_listener(self._on_begin)
+        module.register_event_duration_secs_listener(self._on_end)
+
+    def _on_begin(self, event: str, _value: object, **more: object) -> None:
+        if event.startswith(_COMPILES):
+            self._compiling.append((str(more.get("fun_name")), time.monotonic()))
+
+    def _on_end(self, event: str, _seconds: float, **_more: object) -> None:
+        if event.startswith(_COMPILES) and self._compiling:
+            self._compiling.pop()
+
+    def begin_at(self, find: Callable[[Any], Any]) -> Callable[[Any], None]:
+        """Return what has the program observed from the first call of a function of a module on."""
+        return lambda module: _before(find(module), self.begin)
+
+    def begin(self) -> None:
+        """Start the thread, once; count the loops of what is imported now, at the same moment of
+        the program in each task.
+        """
+        if self._begun:
+            return
+        self._begun = True
+        self._loops.count_in(own_codes(lambda file: not is_installed(file), main_frames()))
+        threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
+
+    def _run(self) -> None:
+        clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)
+        while True:
+            self.look(time.clock_gettime(clock), time.monotonic())
+            time.sleep(_PERIOD)
+
+    def look(self, used: float, now: float) -> None:
+        """See what the main thread did since the last look; it has used so many seconds in all.
+
+        Where somebody asked for stacks meanwhile, it has written them, which is no work of its own.
+        """
+        before, self._size = self._size, self._box.size()
+        if used - self._used > _MOVES * _PERIOD and self._size <= before:
+            if self._told:
+                self._emit({"event": "moved", "seconds": round(now - self._moved, 1)})
+            self._moved, self._told = now, False
+        self._used = used
+        quiet = now - self._moved
+        state = self._describe(quiet)
+        self._box.write(state)
+        if quiet >= self._patience and not self._told:
+            self._told = True
+            where = {name: state[name] for name in ("where", "turns")}
+            self._emit({"event": "wait", "seconds": round(quiet, 1), **where})
+
+    def _describe(self, quiet: float) -> dict[str, object]:
+        """Return what the box has to say; little of a program that computes."""
+        state = {**_UNKNOWN, "pid": os.getpid(), "time": time.time(), "quiet": round(quiet, 1)}
+        with suppress(IndexError):  # it compiles nothing
+            name, since = self._compiling[-1]
+            state.update(compiling=name, since=round(time.monotonic() - since, 1))
+        if quiet < _QUIET:
+            return {**state, **self._loops.describe_last()}
+        frames = main_frames()
+        state.update(self._loops.describe(frames))
+        own = next((frame for frame in frames if not is_installed(frame.f_code.co_filename)), None)
+        if own:
+            place = f"{own.f_code.co_filename}:{own.f_lineno}"
+            state.update(where=place, call=find_call(own))
+        return state
+
+
+def main_frames() -> list[FrameType]:
+    """Return the frames of the main thread, the innermost first."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def find_call(frame: FrameType) -> str:
+    """Return the piece of source that the frame executes, such as 'lock.acquire()'; 'with lock'
+    where it enters a context. '' before Python 3.11, and where there is no source.
+    """
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is None:
+        return ""
+    import linecache  # for a program that stands still, time does not count
+    from itertools import islice
+
+    first, last, begin, end = next(islice(positions(), frame.f_lasti // 2, None), (None,) * 4)
+    if first is None:
+        return ""
+    line = linecache.getline(frame.f_code.co_filename, first).encode()
+    # Of an expression on several lines, the first one.
+    text = line[begin : end if first == last else None].decode(errors="replace").strip(": \n")
+    enters = line[:begin].rstrip().endswith(b"with")
+    return f"with {text}"[:_LONGEST_CALL] if enters else text[:_LONGEST_CALL]

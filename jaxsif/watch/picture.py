@@ -1,0 +1,305 @@
+"""What all tasks of a step do: groups of tasks that do the same, as text and as JSON.
+
+Two tasks do the same when the kinds of their states and the user's own frames are equal. The text
+has at most 25 lines for any number of tasks: the largest group comes first, and the odd ones last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, filterfalse, groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from jaxsif.watch.sight import NO_BOX, BoxState, Frame, Sight
+from jaxsif.watch.states import COLLECTIVE, UNKNOWN, WAITING, State, describe_state, own_frames
+
+_MOST_GROUPS = 20  # in a text
+_MOST_NODES = 4  # of a group, by name
+_LONGEST_LIST = 60  # letters of a list of tasks
+_LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
+_QUIET = 2.0  # seconds without computing after which the count of a loop stands still
+_TASK, _NODE, _NATIVE = map(attrgetter, ("task", "node", "native"))  # of a Sight
+_TURNS, _LOOP = attrgetter("box.turns"), attrgetter("loop")  # of a Sight; of a BoxState
+_SIZE, _WAITS, _IS_KNOWN = map(attrgetter, ("size", "waits", "is_known"))  # of a TaskGroup
+_TASKS, _NODES = map(attrgetter, ("tasks", "nodes"))
+_STALE = 3.0  # seconds since an observer, which writes each second, has written
+_PLURALS = {"is": "are", "has": "have"}
+
+
+class TaskGroup(NamedTuple):
+    """Tasks that do the same."""
+
+    state: State
+    frames: tuple[Frame, ...]  # the user's own, innermost first
+    sights: tuple[Sight, ...]  # by task
+
+    @property
+    def first(self) -> Sight:
+        """Return what was seen of the first task."""
+        return self.sights[0]
+
+    @property
+    def turns(self) -> tuple[int, int] | None:
+        """Return the fewest and the most iterations of the loop; None without a loop."""
+        counts = [box.turns for box in self.counting]
+        return (min(counts), max(counts)) if counts else None
+
+    @property
+    def counting(self) -> list[BoxState]:
+        """Return the boxes of tasks that count a loop."""
+        return [one.box for one in self.sights if one.box.loop]
+
+    @property
+    def tasks(self) -> list[int]:
+        """Return the numbers of the tasks, sorted."""
+        return list(map(_TASK, self.sights))
+
+    @property
+    def size(self) -> int:
+        """Return the number of tasks."""
+        return len(self.sights)
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the tasks wait for other tasks."""
+        return self.state.kind in WAITING
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether anybody knows what the tasks do."""
+        return self.state.kind != UNKNOWN
+
+    @property
+    def nodes(self) -> list[str]:
+        """Return the names of the nodes, in the order of the tasks."""
+        return list(dict.fromkeys(map(_NODE, self.sights)))
+
+    @property
+    def place(self) -> str:
+        """Return where the tasks are, such as 'train.py:41 step'."""
+        frame = next(iter(self.frames or self.first.frames), None)
+        return frame.place if frame else self.first.command
+
+
+class Picture(NamedTuple):
+    """What all tasks of a step do."""
+
+    groups: tuple[TaskGroup, ...]  # the largest first
+    silent: tuple[str, ...] = ()  # nodes that did not answer
+
+    @property
+    def tasks(self) -> int:
+        """Return the number of tasks that were seen."""
+        return _count_tasks(self.groups)
+
+    @property
+    def odd(self) -> tuple[TaskGroup, ...]:
+        """Return the groups that keep the others waiting; () where that cannot be told.
+
+        Tasks that wait for others are kept waiting by those that do not. Where all wait, it is the
+        smaller half that is somewhere else, and of two halves the one that does not wait in a
+        collective, or is behind. A state that is not known tells nothing.
+        """
+        others = self._list_others()
+        is_clear = len(others) < len(self.groups) and all(map(_IS_KNOWN, others))
+        return others if is_clear and 2 * _count_tasks(others) <= self.tasks else ()
+
+    def _list_others(self) -> tuple[TaskGroup, ...]:
+        """Return the groups that do not wait; where all wait, all but the one waited in."""
+        others = tuple(filterfalse(_WAITS, self.groups))
+        return others or tuple(sorted(self.groups, key=_rank_odd)[:-1])
+
+
+def _count_tasks(groups: Iterable[TaskGroup]) -> int:
+    return sum(map(_SIZE, groups))
+
+
+def _rank_odd(group: TaskGroup) -> tuple[int, bool, int]:
+    """Return what sorts the group to the end that others wait in."""
+    behind = min(map(_TURNS, group.sights))
+    return group.size, group.state.kind == COLLECTIVE, behind
+
+
+def make_picture(sights: Iterable[Sight], silent: Iterable[str] = ()) -> Picture:
+    """Return the picture of a step; of several sights of a task, the last counts."""
+    ordered = sorted(sights, key=_TASK)
+    found: dict[tuple[str, tuple[Frame, ...]], list[Sight]] = {}
+    states: dict[tuple[str, tuple[Frame, ...]], State] = {}
+    for sight in dict(zip(map(_TASK, ordered), ordered)).values():
+        state = describe_state(sight)
+        key = (state.kind, own_frames(sight.frames) or sight.frames)
+        states.setdefault(key, state)
+        found.setdefault(key, []).append(sight)
+    groups = [
+        TaskGroup(state, own_frames(key[1]), tuple(found[key])) for key, state in states.items()
+    ]
+    if len(groups) == 1:
+        groups = _split(groups[0])
+    return Picture(tuple(sorted(groups, key=_rank)), tuple(sorted(set(silent))))
+
+
+def _rank(group: TaskGroup) -> tuple[int, bool, int]:
+    return -group.size, not group.waits, group.first.task
+
+
+def _split(group: TaskGroup) -> list[TaskGroup]:
+    """Return groups by the number of iterations, where nothing else tells waiting tasks apart.
+
+    While tasks move, their observers have counted at different times.
+    """
+    if not group.waits or not all(map(_stands, group.sights)):
+        return [group]
+    by_turns = groupby(sorted(group.sights, key=_TURNS), _TURNS)
+    return [group._replace(sights=tuple(sights)) for _, sights in by_turns]
+
+
+def _stands(sight: Sight) -> bool:
+    """Return whether the count of a task's loop stands still."""
+    return bool(sight.box.loop) and sight.box.quiet >= _QUIET
+
+
+def render_text(picture: Picture, title: str) -> list[str]:
+    """Return at most 25 lines for people, under a title such as 'step 12.0'."""
+    shown = picture.groups[:_MOST_GROUPS]
+    rows = [_render_row(group) for group in shown]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = [_render_title(picture, title), *(_align(row, widths) for row in rows)]
+    left = picture.groups[_MOST_GROUPS:]
+    if left:
+        lines.append(f"  {_count(len(left), 'other group')}, the largest of {_tasks(left[0])}")
+    if picture.silent:
+        lines.append(f"  no answer from {_list_nodes(picture.silent)}")
+    odd = sorted(chain.from_iterable(map(_TASKS, picture.odd)))
+    if odd:
+        keeps = conjugate("keeps", len(odd))
+        who = list_tasks(odd)
+        lines.append(f"  likely: {_plural('task', len(odd))} {who} {keeps} the others waiting")
+    return lines
+
+
+def _render_title(picture: Picture, title: str) -> str:
+    nodes = set(chain.from_iterable(map(_NODES, picture.groups)))
+    there = f"{_count(picture.tasks, 'task')} on {_count(len(nodes), 'node')}"
+    return f"{title}: {there}" if picture.groups else f"{title}: no task was found"
+
+
+def _render_row(group: TaskGroup) -> tuple[str, ...]:
+    count = group.size
+    words = conjugate(group.state.words, count)[:_LONGEST_WORDS]
+    tasks = _plural("task", count)
+    where = list_tasks(group.tasks)
+    nodes = f" on {', '.join(group.nodes)}" if len(group.nodes) <= _MOST_NODES else ""
+    place = group.place[-_LONGEST_PLACE:]
+    return str(count), tasks, words, place, _render_turns(group), f"{tasks} {where}{nodes}"
+
+
+def _align(row: Sequence[str], widths: Sequence[int]) -> str:
+    count, *others = row
+    cells = (f"{text:{width}}" for text, width in zip(others, widths[1:]))
+    who, words, *rest = cells
+    return f"  {count:>{widths[0]}} {who} {words}  {'  '.join(rest)}".rstrip()
+
+
+def _render_turns(group: TaskGroup) -> str:
+    """Return 'iteration 12044 of the loop at train.py:38'; '' without a loop.
+
+    An observer that cannot write any more has counted up to a second too few.
+    """
+    turns = group.turns
+    if turns is None:
+        return ""
+    loops = set(map(_LOOP, group.counting))
+    at = f" of the loop at {loops.pop().rpartition('/')[2]}" if len(loops) == 1 else ""
+    number = f"{turns[0]}" if turns[0] == turns[1] else f"{turns[0]}-{turns[1]}"
+    later = " or later" if all(one.age > _STALE for one in group.sights) else ""
+    return f"iteration {number}{later}{at}"[:_LONGEST_PLACE]
+
+
+def _list_nodes(nodes: Sequence[str]) -> str:
+    left = len(nodes) - _MOST_NODES
+    return ", ".join(nodes[:_MOST_NODES]) + (
+        f" and {_count(left, 'other node')}" if left > 0 else ""
+    )
+
+
+def _tasks(group: TaskGroup) -> str:
+    return _count(group.size, "task")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {_plural(noun, number)}"
+
+
+def _plural(noun: str, number: int) -> str:
+    return noun if number == 1 else f"{noun}s"
+
+
+def conjugate(words: str, count: int) -> str:
+    """Return words such as 'waits in a collective' as they are said of this many tasks."""
+    verb, blank, rest = words.partition(" ")
+    if count == 1:
+        return words
+    return _PLURALS.get(verb, verb.removesuffix("s")) + blank + rest
+
+
+def list_tasks(tasks: Sequence[int], most: int = _LONGEST_LIST) -> str:
+    """Return sorted numbers as '0-8,10,12-15'; of a long list, its beginning."""
+    runs: list[list[int]] = []
+    for task in tasks:
+        if runs and task == runs[-1][1] + 1:
+            runs[-1][1] = task
+        else:
+            runs.append([task, task])
+    text = ",".join(f"{first}-{last}" if first != last else f"{first}" for first, last in runs)
+    return text if len(text) <= most else text[: text.rfind(",", 0, most - 4)] + ",..."
+
+
+def render_json(picture: Picture, step: str) -> dict[str, Any]:
+    """Return the picture as values of JSON.
+
+    step     the step, as it was asked for
+    tasks    the number of tasks that were seen
+    silent   the names of nodes that did not answer
+    groups   the largest first, each with
+      count, tasks     how many, and which: '0-8,10'
+      nodes            their names
+      kind, words      what they do: a word that stays, and a text for people
+      odd              whether they keep the others waiting
+      frames           the user's own, innermost first: [file, line, function]
+      stack            all frames of the first task's main thread
+      loop, turns      FILE:LINE of the user's loop, and [fewest, most] iterations; or null
+      native           the compiled function that names a collective, or ''
+      members          each task with node, pid, state, call, descriptor, file, threads, main_cpu,
+                       cpu (CPU seconds a second), read, written (bytes, or -1), answered, age, box
+    """
+    odd = set(map(id, picture.odd))
+    return {
+        "step": step,
+        "tasks": picture.tasks,
+        "silent": list(picture.silent),
+        "groups": [{**_describe_group(group), "odd": id(group) in odd} for group in picture.groups],
+    }
+
+
+def _describe_group(group: TaskGroup) -> Mapping[str, Any]:
+    return {
+        "count": group.size,
+        "tasks": list_tasks(group.tasks, 1 << 30),
+        "nodes": group.nodes,
+        "kind": group.state.kind,
+        "words": group.state.words,
+        "frames": list(map(list, group.frames)),
+        "stack": list(map(list, group.first.frames)),
+        "loop": next(map(_LOOP, group.counting), None),
+        "turns": group.turns and list(group.turns),
+        "native": next(filter(None, map(_NATIVE, group.sights)), ""),
+        "members": list(map(_describe_member, group.sights)),
+    }
+
+
+def _describe_member(sight: Sight) -> Mapping[str, Any]:
+    fields = sight._asdict()
+    for common in ("frames", "native", "gpu"):
+        del fields[common]
+    return {**fields, "box": None if sight.box == NO_BOX else sight.box._asdict()}

@@ -1,0 +1,254 @@
+"""Find the tasks that compile other programs for the same devices than the other tasks.
+
+A collective of a program computes with the values of all processes that have the program's devices.
+Where one of them runs another program, the numbers are wrong, and often nothing fails.
+
+The main thread runs its programs in the order in which it compiles them, so a program's number is a
+part of it. Other threads may compile in another order in each task, and their programs have no
+number: the programs of two tasks are compared as multisets, and a difference counts only once it
+has lasted for a while. The tasks of a group, which have the same devices, stand at states: a state
+is the multiset of the programs that a task has compiled so far.
+As long as all is well, a group has few states: where all its tasks have arrived at one, all others
+are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from typing import NamedTuple
+
+from jaxsif.diagnose.reports import Report
+
+# Seconds in which a program that is missing may still come: one of the main thread; and one of
+# another thread, which may have to compile others first.
+_PATIENCE, _LONG_PATIENCE = 1.0, 60.0
+_MOST_TEXTS = 10  # of a run
+_MOST_FOLLOWED = 400_000  # tasks, each counted in each of its groups
+_MOST_STATES = 1000  # of a group: some tasks are that many programs ahead of others
+_MOST_SHOWN = 80  # letters of the types in a text
+
+
+class _State:
+    """Tasks that have compiled the same multiset of programs."""
+
+    def __init__(self, key: tuple[int, int], parent: _State | None, report: Report, now: float):
+        self.key = key  # number of programs, sum of their hashes
+        self.parent = parent  # the multiset without `report`; None of the first state of a group
+        self.report = report
+        self.first = now  # when a task arrived here first; and last
+        self.last = now
+        self.tasks: set[int] = set()  # that stand here
+
+    def find_path(self) -> list[_State]:
+        """Return the states from the one behind the group's first to this one."""
+        path: list[_State] = []
+        state = self
+        while state.parent:
+            path.append(state)
+            state = state.parent
+        return path[::-1]
+
+
+class _Mismatch(NamedTuple):
+    """Programs that should be the same, and are not."""
+
+    one: Report
+    one_tasks: Set[int]  # that compiled it
+    other: Report
+    other_tasks: int  # at least as many
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """What is the same when the same mismatch is found again."""
+        return frozenset((self.one.digest, self.other.digest))
+
+    def render(self) -> str:
+        """Return the sentence for people; where as many tasks have the one as the other, it blames
+        neither.
+        """
+        one, other = self.one, self.other
+        if self.other_tasks > len(self.one_tasks):
+            others = _count("other", self.other_tasks)
+        else:
+            others = f"and {_name({other.task}, self.other_tasks)}"
+        name = "" if one.name == other.name else f" {other.name}"
+        types = f"for ({_focus(other.types, one.types)})"
+        if (one.name, one.types) == (other.name, other.types):
+            name, types = f" another {one.name}", "for the same types"
+        return (
+            f"{_name(self.one_tasks, len(self.one_tasks))} compiled {one.name}"
+            f" for ({_focus(one.types, other.types)}){_render_place(one)},"
+            f" {others}{name} {types}{_render_place(other)}: their results would be wrong"
+        )
+
+
+class _Group:
+    """The tasks that have the same devices."""
+
+    def __init__(self, now: float) -> None:
+        self.torn = False  # some tasks may have compiled what others have not
+        self._root = _State((0, 0), None, Report(-1, "", "program"), now)
+        self._states = {self._root.key: self._root}
+        self._members: dict[int, _State] = {}
+        self._blamed = 0  # members that are followed no longer
+
+    def __contains__(self, task: int) -> bool:
+        return task in self._members
+
+    def add(self, report: Report, now: float) -> None:
+        """Move a task to its next state."""
+        before = self._members.get(report.task, self._root)
+        if not self._states or before is _BLAMED:
+            return
+        count, total = before.key
+        key = count + 1, total + hash(_identify(report))
+        if key not in self._states:
+            # The newest state is the one that has nothing behind it as long as all go one way.
+            self.torn = self.torn or before is not next(reversed(self._states.values()))
+            self._states[key] = _State(key, before, report, now)
+        state = self._states[key]
+        before.tasks.discard(report.task)
+        state.tasks.add(report.task)
+        state.last = now
+        self._members[report.task] = state
+        if len(state.tasks) + self._blamed >= report.processes:  # all are here
+            state.parent = None
+            self._root = state
+            self._states = {state.key: state}
+            self.torn = False
+        if len(self._states) > _MOST_STATES:  # nobody catches up with that: the group is given up
+            self._states.clear()
+            self.torn = False
+
+    def find_mismatches(self, now: float) -> Iterator[_Mismatch]:
+        """Yield what tasks have compiled that the most tasks have not, or the other way round, as
+        far as it is certain by the time `now`; and follow these tasks no longer.
+        """
+        taken = [state for state in self._states.values() if state.tasks]
+        paths = {state.key: state.find_path() for state in taken}
+        # Of as many tasks, those with the lowest number.
+        reference = max(taken, key=lambda one: (_count_tasks(paths[one.key]), -min(one.tasks)))
+        usual = paths[reference.key]
+        for state in taken:
+            own = paths[state.key]
+            place = _find_difference(own, usual, now)
+            if place is not None:
+                one = own[place].report
+                yield _Mismatch(
+                    one, frozenset(state.tasks), usual[place].report, _count_tasks(usual[place:])
+                )
+                self._blame(state)
+
+    def _blame(self, state: _State) -> None:
+        self._members.update(dict.fromkeys(state.tasks, _BLAMED))
+        self._blamed += len(state.tasks)
+        state.tasks.clear()
+
+
+_BLAMED = _State((0, 0), None, Report(-1, "", "program"), 0.0)
+
+
+class ProgramCensus:
+    """Compares the programs of all tasks of a run."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._torn: dict[str, _Group] = {}  # those of the groups to look at
+        self._followed = 0
+        self._said: set[tuple[str, frozenset[str]]] = set()
+
+    def add(self, report: Report, now: float) -> None:
+        """Take the report of a program, which came at the time `now`, in seconds.
+
+        A report without what is compared is ignored, and so is a task beyond _MOST_FOLLOWED.
+        """
+        is_program = report.group and report.digest and report.processes > 1
+        group = self._groups.get(report.group) or _Group(now)
+        is_new = report.task not in group
+        if not is_program or (is_new and self._followed >= _MOST_FOLLOWED):
+            return
+        self._followed += is_new
+        self._groups[report.group] = group
+        group.add(report, now)
+        if group.torn:
+            self._torn[report.group] = group
+        else:
+            self._torn.pop(report.group, None)
+
+    def check(self, now: float) -> list[str]:
+        """Return a sentence for each mismatch that has become certain by the time `now`, each once.
+
+        At the end of a run, with infinity for the time, nothing that is missing can come any more.
+        """
+        texts = []
+        for name, group in self._torn.items():
+            for mismatch in group.find_mismatches(now):
+                key = name, mismatch.digests
+                if key not in self._said and len(self._said) < _MOST_TEXTS:
+                    self._said.add(key)
+                    texts.append(mismatch.render())
+        return texts
+
+
+def _find_difference(own: Sequence[_State], usual: Sequence[_State], now: float) -> int | None:
+    """Return the first place at which there is a program on one path that the other has nowhere.
+
+    None, too, where what is missing there may still come.
+    """
+    reached = min(len(own), len(usual))
+    differing = {*_find_excess(own[:reached], usual), *_find_excess(usual[:reached], own)}
+    certain = (place for place in differing if _find_end(own[place], usual[place]) <= now)
+    return min(certain, default=None)
+
+
+def _find_end(one: _State, other: _State) -> float:
+    """Return the time until which the report of one state may still come to the other."""
+    in_order = one.report.order and other.report.order
+    return max(one.last, other.first) + (_PATIENCE if in_order else _LONG_PATIENCE)
+
+
+def _find_excess(some: Sequence[_State], path: Sequence[_State]) -> Iterator[int]:
+    """Yield the places of the programs in `some` that are not on `path`, or not as often."""
+    counts = Counter(_identify(state.report) for state in path)
+    for place, state in enumerate(some):
+        program = _identify(state.report)
+        counts[program] -= 1
+        if counts[program] < 0:
+            yield place
+
+
+def _identify(report: Report) -> str:
+    """Return what is the same of the same program in each task.
+
+    It is a text, because the hashes of tuples are so regular that their sums coincide.
+    """
+    return f"{report.digest} {report.order}"
+
+
+def _count_tasks(path: Sequence[_State]) -> int:
+    return sum(len(state.tasks) for state in path)
+
+
+def _name(tasks: Set[int], count: int) -> str:
+    """Return 'task 1', or 'task 1 and 2 others' for three tasks."""
+    others = f" and {_count('other', count - 1)}" if count > 1 else ""
+    return f"task {min(tasks)}{others}"
+
+
+def _count(noun: str, count: int) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _render_place(report: Report) -> str:
+    return f" at {report.where}" if report.where else ""
+
+
+def _focus(types: str, other: str) -> str:
+    """Return the types; of long ones, the part that begins where the other ones differ."""
+    if len(types) <= _MOST_SHOWN:
+        return types
+    same = next((i for i, (a, b) in enumerate(zip(types, other)) if a != b), 0)
+    begin = types.rfind(" ", 0, same) + 1
+    shown = types[begin : begin + _MOST_SHOWN]
+    return ("... " if begin else "") + shown + (" ..." if begin + len(shown) < len(types) else "")

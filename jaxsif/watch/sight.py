@@ -1,0 +1,203 @@
+"""What the inspector (jaxsif/node/inspect_step.py) has seen of one task, read from its line.
+
+A line comes through srun from a process of the same user, and half of it is what a program wrote:
+each field has a type and a range, and a line with anything else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jaxsif.errors import printable
+from jaxsif.limits import MOST_COUNT
+
+LONGEST_LINE = 8192  # bytes
+MOST_FRAMES = 40
+LONGEST_FILE, LONGEST_NAME = 240, 120  # letters
+MOST_TASKS = 1 << 24
+
+
+class BoxState(NamedTuple):
+    """What an observer in the task wrote last, see jaxsif/task/box.py."""
+
+    pid: int  # as the task knows itself
+    time: float  # when it was written, in seconds since 1970
+    quiet: float  # seconds since the main thread last computed
+    loop: str  # FILE:LINE of the program's own loop; '' without one
+    turns: int  # its iterations
+    compiling: str  # the program that JAX compiles; '' while it compiles none
+    since: float  # seconds that it has compiled
+    call: str  # what the innermost frame of the user executes: "lock.acquire()"; "" where unknown
+
+
+# Of a task that has none.
+NO_BOX = BoxState(0, 0.0, 0.0, "", 0, "", 0.0, "")
+
+
+class Frame(NamedTuple):
+    """A function that has not returned yet."""
+
+    file: str
+    line: int  # 0 where it is not known
+    function: str
+
+    @property
+    def place(self) -> str:
+        """Return 'train.py:41 step'."""
+        file = self.file.rpartition("/")[2]
+        return f"{file}:{self.line} {self.function}"
+
+
+class Sight(NamedTuple):
+    """What one task does; its texts are printable."""
+
+    task: int  # SLURM_PROCID
+    node: str  # SLURMD_NODENAME, or the host's name
+    pid: int  # on the node
+    command: str  # the short name of the process
+    state: str  # of the main thread: R runs, S sleeps, D waits for a device, T is stopped, ...
+    call: str  # the system call in which it is, or the kernel's function; '' outside of any
+    descriptor: int  # what the call is about; -1 where it is about none
+    file: str  # what the descriptor is: pipe, socket, terminal, or a path
+    frames: tuple[Frame, ...]  # of the main thread, innermost first; () where nobody knows them
+    threads: int  # beside the main one, not only Python's
+    main_cpu: float  # of the main thread, in CPU seconds a second
+    cpu: float  # of the process
+    read: int  # bytes since its start; -1 where they are not known
+    written: int
+    gpu: bool  # it has a GPU open
+    native: str  # a function of compiled code that names a collective; '' where none is known
+    answered: bool | None  # to the question for its frames; None where it could not be asked
+    age: float  # seconds since the box was written; 0 without one
+    box: BoxState  # NO_BOX without one
+
+
+def _number(most: float, *types: type, least: float = 0) -> Callable[[object], bool]:
+    """Return the check of a number from `least` to `most`; its type is one of `types`."""
+    return lambda value: type(value) in types and least <= value <= most  # type: ignore[operator]
+
+
+def _text(longest: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is str and len(value) <= longest
+
+
+def _is_node(value: object) -> bool:
+    return type(value) is str and len(value) <= 255 and not set(value) - _OF_A_NODE
+
+
+def _is_flag(value: object) -> bool:
+    return type(value) is bool
+
+
+_OF_A_NODE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+_SECONDS = _number(1e10, int, float)
+_BYTES = _number(1 << 63, int, least=-1)
+_CORES = _number(1e6, int, float)
+_OF_A_BOX: Mapping[str, Callable[[object], bool]] = {
+    "pid": _number(MOST_COUNT, int),
+    "time": _SECONDS,
+    "quiet": _SECONDS,
+    "loop": _text(LONGEST_FILE),
+    "turns": _number(1 << 63, int),
+    "compiling": _text(LONGEST_NAME),
+    "since": _SECONDS,
+    "call": _text(LONGEST_NAME),
+}
+_OF_A_SIGHT: Mapping[str, Callable[[object], bool]] = {
+    "task": _number(MOST_TASKS - 1, int),
+    "node": _is_node,
+    "pid": _number(MOST_COUNT, int),
+    "command": _text(64),
+    "state": _text(1),
+    "call": _text(LONGEST_NAME),
+    "descriptor": _number(MOST_COUNT, int, least=-1),
+    "file": _text(LONGEST_FILE),
+    "threads": _number(1 << 22, int),
+    "main_cpu": _CORES,
+    "cpu": _CORES,
+    "read": _BYTES,
+    "written": _BYTES,
+    "gpu": _is_flag,
+    "native": _text(LONGEST_NAME),
+    "answered": lambda value: value is None or type(value) is bool,
+    "age": _SECONDS,
+    "frames": lambda value: type(value) is list and len(value) <= MOST_FRAMES,
+    "box": lambda value: value is None or type(value) is dict,
+}
+_is_file, _is_line, _is_function = (
+    _text(LONGEST_FILE),
+    _number(MOST_COUNT, int),
+    _text(LONGEST_NAME),
+)
+
+
+class Answer(NamedTuple):
+    """The last line of a node: it has looked at all its processes."""
+
+    node: str
+    tasks: int  # of the step on this node
+
+
+def parse_box(found: object) -> BoxState | None:
+    """Return what a box says; None where a field is missing, strange or of no use.
+
+    Fields that are not known here come from a later version, and are left out.
+    """
+    if type(found) is not dict or not found.keys() >= _OF_A_BOX.keys():
+        return None
+    known = {name: _clean(found[name]) for name in _OF_A_BOX}
+    return BoxState(**known) if _fits(known, _OF_A_BOX) else None
+
+
+def _fits(found: Mapping[str, Any], checks: Mapping[str, Callable[[object], bool]]) -> bool:
+    """Return whether each field has what its check wants."""
+    return all(check(found[name]) for name, check in checks.items())
+
+
+def parse_line(line: bytes) -> Sight | Answer | None:
+    """Return what a line of the inspector says; None where it is none of the inspector's."""
+    # Here, because whoever starts a run may never ask.
+    import json
+
+    try:
+        found = json.loads(line) if len(line) <= LONGEST_LINE else None
+    except (ValueError, RecursionError):  # no JSON; a thousand brackets
+        return None
+    if type(found) is not dict:
+        return None
+    if found.keys() == {"node", "tasks"}:
+        return _parse_answer(found)
+    if found.keys() != _OF_A_SIGHT.keys():
+        return None
+    return _parse_sight(found) if _fits(found, _OF_A_SIGHT) else None
+
+
+def _parse_answer(found: Mapping[str, Any]) -> Answer | None:
+    valid = _is_node(found["node"]) and _OF_A_SIGHT["task"](found["tasks"])
+    return Answer(**found) if valid else None
+
+
+def _parse_sight(found: dict[str, Any]) -> Sight | None:
+    frames = list(map(_parse_frame, found["frames"]))
+    box = NO_BOX if found["box"] is None else parse_box(found["box"])
+    if None in frames or box is None:
+        return None
+    texts = dict(zip(found, map(_clean, found.values())))
+    return Sight(**{**texts, "frames": tuple(frames), "box": box})
+
+
+def _parse_frame(found: Any) -> Frame | None:
+    """Return the frame of [file, line, function]; None of anything else."""
+    if type(found) is not list or len(found) != 3:
+        return None
+    file, line, function = found
+    fits = _is_file(file) and _is_line(line) and _is_function(function)
+    return Frame(_clean(file), line, _clean(function)) if fits else None
+
+
+def _clean(value: Any) -> Any:
+    """Return a text that is printable; a number as it is."""
+    if type(value) is not str or value.isprintable():
+        return value
+    return printable(value)

@@ -1,0 +1,285 @@
+"""What a task does, in words: of all that the inspector has seen of it, what says most."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from jaxsif.watch.sight import Frame, Sight
+
+# Kinds of states.
+COMPUTING = "computing"
+COLLECTIVE = "collective"  # waits for the other tasks
+INITIALIZE = "initialize"  # in jax.distributed.initialize
+SHUTDOWN = "shutdown"  # has ended, and waits in JAX for the others
+COMPILING = "compiling"
+CHECKPOINT = "checkpoint"
+INPUT = "input"
+LOCK = "lock"
+PIPE = "pipe"
+SOCKET = "socket"
+TERMINAL = "terminal"
+FILE = "file"
+SLEEP = "sleep"
+CHILD = "child"
+STOPPED = "stopped"
+HELD = "held"  # computes in C, and lets no other thread of Python run
+DEBUGGER = "debugger"
+ENDED = "ended"
+UNKNOWN = "unknown"
+# What tasks do that wait for others: those keep them waiting.
+WAITING = frozenset((COLLECTIVE, INITIALIZE, SHUTDOWN))
+
+_BUSY = 0.5  # of a CPU: less is what an idle runtime needs
+_STALE = 3.0  # seconds since an observer, which writes each second, has written
+_MOST_STACKS = 1000  # to remember: most tasks have the same
+# Files that are not the user's.
+_LIBRARIES = re.compile(
+    r"/(site|dist)-packages/|/lib(64)?/python3|/lib/pypy3|^<(frozen|__array_function__)"
+    r"|/jaxsif_task/|/jaxsif/task/"
+)
+
+
+class State(NamedTuple):
+    """What a task does."""
+
+    kind: str
+    words: str  # of one task, such as 'waits in a collective'
+
+
+class _Place(NamedTuple):
+    """A part of a library, which frames of the main thread tell."""
+
+    kind: str
+    words: str
+    file: re.Pattern[str]
+    function: re.Pattern[str] = re.compile("")
+
+    def holds(self, frame: Frame) -> bool:
+        return bool(self.file.search(frame.file) and self.function.match(frame.function))
+
+
+class _Wait(NamedTuple):
+    """What a task does in a system call, or in a function of the kernel."""
+
+    call: re.Pattern[str]
+    file: re.Pattern[str]  # what the call's descriptor is
+    kind: str
+    words: str  # {file} is the descriptor's
+
+    def holds(self, sight: Sight) -> bool:
+        return bool(self.call.search(sight.call) and self.file.search(sight.file))
+
+
+def _place(kind: str, words: str, file: str, function: str = "") -> _Place:
+    return _Place(kind, words, re.compile(file), re.compile(function))
+
+
+def _wait(call: str, file: str, kind: str, words: str) -> _Wait:
+    return _Wait(re.compile(call), re.compile(file), kind, words)
+
+
+# In this order: a checkpoint can compile or read, and not the other way round.
+_PLACES = (
+    _place(DEBUGGER, "is in a debugger", r"/(pdb|bdb)\.py$|/debugpy/|/pydevd|/jax/_src/debugger/"),
+    _place(
+        INITIALIZE,
+        "waits in jax.distributed.initialize",
+        r"/jax/_src/distributed\.py$",
+        "initialize$",
+    ),
+    _place(
+        SHUTDOWN,
+        "has ended, and waits for the others",
+        r"/jax/_src/(distributed|api|xla_bridge)\.py$",
+        "(shutdown|clean_up)$",
+    ),
+    _place(CHECKPOINT, "is in a checkpoint", r"/orbax/|/tensorstore/|/flax/training/checkpoints"),
+    _place(COMPILING, "compiles", r"/jax/_src/compiler\.py$", "(backend_compile|compile_or_get)"),
+    _place(
+        INPUT,
+        "waits for input",
+        r"/grain/|/tensorflow/python/data/|/torch/utils/data/|/tensorflow_datasets/|/datasets/iter",
+    ),
+    _place(
+        COLLECTIVE,
+        "waits in a collective",
+        r"/jax/experimental/multihost_utils\.py$|/jax/_src/multihost",
+    ),
+)
+# Of Python's own library, which the user's line has called.
+_LOCKS = _place(
+    LOCK, "waits for a lock", r"/(threading|queue|_base|futures)\.py$|/multiprocessing/"
+)
+# What an innermost line of the user calls, when it waits for a lock.
+_CALLS_OF_LOCKS = re.compile(r"^with |\.(acquire|wait|wait_for|join|get|put|result|map|shutdown)\(")
+_FUTEX = re.compile("futex")
+_READ = "^(p?readv?(64)?|pipe_read|anon_pipe_read|n_tty_read|wait_woken)"
+_WRITE = "^(p?writev?(64)?|pipe_write|anon_pipe_write|sendfile|splice|copy_file_range)"
+_NETWORK = "^(recv|send|accept|connect|sk_wait|unix_stream|inet_|tcp_)"
+_POLL = "^(e?poll|ppoll|p?select|ep_poll|do_e?poll|do_sys_poll|do_select|poll_schedule)"
+_DISK = (
+    "^(f(data)?sync|sync|msync|openat?$|close|(new)?[fl]?stat|getdents|flock|fcntl|rename|unlink"
+    "|mkdir|ftruncate|fallocate|io_|ioctl|folio_wait|nfs|fuse|ll_|cl_|wait_on_)"
+)
+_WAITS = (
+    _wait(_READ, "^pipe", PIPE, "reads from a pipe"),
+    _wait("pipe_read", "", PIPE, "reads from a pipe"),
+    _wait("pipe_write", "", PIPE, "writes to a pipe"),
+    _wait(_READ, "^socket", SOCKET, "reads from a socket"),
+    _wait(_READ, "^terminal", TERMINAL, "reads from a terminal"),
+    _wait("n_tty_read|wait_woken", "", TERMINAL, "reads from a terminal"),
+    _wait(_READ, "^/", FILE, "reads {file}"),
+    _wait(_WRITE, "^pipe", PIPE, "writes to a pipe"),
+    _wait(_WRITE, "^socket", SOCKET, "writes to a socket"),
+    _wait(_WRITE, "^terminal", TERMINAL, "writes to a terminal"),
+    _wait(_WRITE, "^/", FILE, "writes {file}"),
+    _wait(_NETWORK, "", SOCKET, "waits for a socket"),
+    _wait(_POLL, "^pipe", PIPE, "waits for a pipe"),
+    _wait(_POLL, "^terminal", TERMINAL, "waits for a terminal"),
+    _wait(_POLL, "", SOCKET, "waits for a socket or a pipe"),
+    _wait("nanosleep", "", SLEEP, "sleeps"),
+    _wait("^(wait4|waitid|do_wait|kernel_wait)", "", CHILD, "waits for a child process"),
+    _wait(_DISK, "^/", FILE, "waits for {file}"),
+    _wait(_DISK, "", FILE, "waits for a file"),
+    _wait("futex|^sem|^msg|^mq_", "", LOCK, "waits for a lock"),
+    _wait("pause|sigsuspend|sigtimedwait", "", SLEEP, "waits for a signal"),
+)
+_NAMES = (  # of collectives, in the names of compiled functions
+    (re.compile("(?i)all_?reduce"), "an all-reduce"),
+    (re.compile("(?i)all_?gather"), "an all-gather"),
+    (re.compile("(?i)reduce_?scatter"), "a reduce-scatter"),
+    (re.compile("(?i)all_?to_?all"), "an all-to-all"),
+    (re.compile("(?i)permute|ncclSend|ncclRecv"), "a permutation"),
+    (re.compile("(?i)broadcast"), "a broadcast"),
+    (re.compile("(?i)barrier"), "a barrier"),
+)
+# By whether they compute.
+_DEVICES = (
+    State(COLLECTIVE, "waits in a collective"),
+    State(COMPUTING, "waits for its own devices, which compute"),
+)
+_OF_A_PROCESS = {
+    "T": State(STOPPED, "is stopped (SIGSTOP)"),
+    "t": State(DEBUGGER, "is stopped by a debugger"),
+    "Z": State(ENDED, "has ended"),
+    "X": State(ENDED, "has ended"),
+}
+
+
+def describe_state(sight: Sight) -> State:
+    """Return what a task does."""
+    return next(filter(None, _describe_all(sight)), State(UNKNOWN, "waits"))
+
+
+def _describe_all(sight: Sight) -> Iterator[State | None]:
+    for describe in _DESCRIPTIONS:
+        yield describe(sight)
+
+
+@lru_cache(_MOST_STACKS)
+def own_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Return the frames that are the user's own, not a library's."""
+    return tuple(filter(_is_own, frames))
+
+
+def _is_own(frame: Frame) -> bool:
+    return not is_library(frame.file)
+
+
+def is_library(file: str) -> bool:
+    """Return whether a file is Python's, an installed package's or jaxsif's."""
+    return bool(_LIBRARIES.search(file))
+
+
+def _process(sight: Sight) -> State | None:
+    return _OF_A_PROCESS.get(sight.state)
+
+
+def _compiling(sight: Sight) -> State | None:
+    box = sight.box
+    words = f"compiles {box.compiling} since {box.since + sight.age:.0f} s"
+    return State(COMPILING, words) if box.compiling else None
+
+
+def _in_a_library(sight: Sight) -> State | None:
+    """Return what the library does that the main thread is in."""
+    return _find_place(sight.frames)
+
+
+@lru_cache(_MOST_STACKS)
+def _find_place(frames: tuple[Frame, ...]) -> State | None:
+    places = (place for place in _PLACES if any(map(place.holds, frames)))
+    return next((State(place.kind, place.words) for place in places), None)
+
+
+def _held(sight: Sight) -> State | None:
+    """Return a state where the main thread computes and the observer, a thread of Python, cannot
+    write.
+    """
+    held = sight.age > _STALE and _runs(sight)
+    return State(HELD, "computes in C and holds the interpreter") if held else None
+
+
+def _computing(sight: Sight) -> State | None:
+    return State(COMPUTING, "computes") if _runs(sight) else None
+
+
+def _runs(sight: Sight) -> bool:
+    """Return whether the main thread computes, or would if there were a CPU for it."""
+    return sight.main_cpu > _BUSY or (sight.state == "R" and not sight.call)
+
+
+def _native(sight: Sight) -> State | None:
+    """Return the collective that a compiled function names."""
+    names = (words for pattern, words in _NAMES if pattern.search(sight.native))
+    words = next(names, "a collective")
+    return State(COLLECTIVE, f"waits in {words}") if sight.native else None
+
+
+def _lock(sight: Sight) -> State | None:
+    """Return a state where the main thread waits for a lock of Python's."""
+    if not _blocks(sight):
+        return None
+    is_lock = _LOCKS.holds(sight.frames[0]) or bool(_CALLS_OF_LOCKS.search(sight.box.call))
+    return State(LOCK, _LOCKS.words) if is_lock else None
+
+
+def _blocks(sight: Sight) -> bool:
+    """Return whether the main thread of a Python waits for another thread."""
+    return bool(sight.frames and _FUTEX.search(sight.call))
+
+
+def _devices(sight: Sight) -> State | None:
+    """Return a state where the main thread waits for what it has started on its devices.
+
+    A wait for a result shows as the line of the user that needs it, without a frame of JAX. Where
+    the devices are CPUs, the process computes as long as they do; a driver of GPUs may compute
+    while it waits.
+    """
+    computes = sight.cpu > _BUSY and not sight.gpu
+    return _DEVICES[computes] if _blocks(sight) else None
+
+
+def _input(sight: Sight) -> State | None:
+    reads = sight.descriptor == 0 and re.match(_READ, sight.call)
+    return State(INPUT, "reads standard input") if reads else None
+
+
+def _call(sight: Sight) -> State | None:
+    """Return what a system call does."""
+    found = next((wait for wait in _WAITS if wait.holds(sight)), None)
+    return State(found.kind, found.words.format(file=sight.file)) if found else None
+
+
+def _disk(sight: Sight) -> State | None:
+    return State(FILE, "waits for a disk or a file system") if sight.state == "D" else None
+
+
+# Of what they find, the first counts.
+_DESCRIPTIONS: Sequence[Callable[[Sight], State | None]] = (
+    *(_process, _compiling, _in_a_library, _held, _native, _computing, _lock, _devices),
+    *(_input, _call, _disk),
+)

@@ -1,0 +1,55 @@
+"""What is said of a wait, for people."""
+
+from __future__ import annotations
+
+from jaxsif.watch.picture import Picture, TaskGroup, conjugate, list_tasks
+from jaxsif.watch.rule import Level, Verdict
+
+_TITLES = {
+    Level.BUSY: "tasks wait for others that compile, load or save, for {seconds:.0f} s",
+    Level.WAIT: "tasks wait for {seconds:.0f} s",
+    Level.HANG: "the program hangs: tasks wait for {seconds:.0f} s",
+}
+
+
+def describe_verdict(verdict: Verdict, picture: Picture) -> str:
+    """Return the title of a picture."""
+    return _TITLES[verdict.level].format(seconds=verdict.seconds)
+
+
+def describe_end(seconds: float) -> str:
+    """Return what is said when all tasks go on."""
+    return f"the wait is over, after {seconds:.0f} s: the tasks go on"
+
+
+def describe_odd(picture: Picture, seconds: float) -> tuple[str, str]:
+    """Return who has kept the others waiting, and where that is; of one that is in no line of the
+    program any more, which loop it has left, and where the others are.
+    """
+    if picture.odd:
+        first = picture.odd[0]
+        it, words = ("it", "they")[len(first.sights) > 1], first.state.words
+        who = f"{_name(first)} kept the others waiting for {seconds:.0f} s"
+        return f"{who}: {it} {conjugate(words, len(first.sights))}", _describe_place(first, picture)
+    if picture.silent:
+        nodes = ", ".join(picture.silent[:3])
+        return f"tasks have waited for {seconds:.0f} s, and no answer comes from {nodes}", ""
+    first = picture.groups[0]
+    return f"all tasks have waited for {seconds:.0f} s: each {first.state.words}", first.place
+
+
+def _describe_place(group: TaskGroup, picture: Picture) -> str:
+    if group.frames:
+        return group.place
+    box = group.first.box
+    file = box.loop.rpartition("/")[2]
+    loop = f"iteration {box.turns} of the loop at {file}" if file else ""
+    others = (f"the others are at {one.place}" for one in picture.groups if one.frames)
+    return "; ".join(filter(None, (loop, next(others, ""))))
+
+
+def _name(group: TaskGroup) -> str:
+    tasks = [sight.task for sight in group.sights]
+    if len(tasks) == 1:
+        return f"task {tasks[0]} on {group.first.node}"
+    return f"tasks {list_tasks(tasks)}"

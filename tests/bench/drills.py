@@ -1,0 +1,146 @@
+"""Faults in drawn tasks at drawn iterations, and what jaxsif said of them: the table of docs/faults.md.
+
+    build/venv/bin/python tests/bench/drills.py SEEDS
+
+Each fault and each harmless habit of tests/cluster/programs/drill.py runs with SEEDS seeds in the cluster in a box. The
+exit status is 1 where a fault was not named, or a habit was called a hang; the page then says so, too.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests/cluster")]
+
+from drills import FAULTS, HABITS, HANG, OVER, SAID, SHAPE, Drill, Told, check_blame  # noqa: E402
+from harness import Cluster  # noqa: E402
+
+AT_ONCE = 3  # runs
+PAGE = REPOSITORY / "docs/faults.md"
+TITLE = """\
+# Faults, and what is said of them
+
+`make drills` writes this page. A program with 4 tasks on 2 nodes sums in a loop; one task goes wrong, and which one and
+in which iteration is drawn. The task writes down what it does, and what `jaxsif run --hang-timeout 5` says is compared
+with that: the task, its node, its line, its loop and iteration, and what it does there. The seconds are from the fault
+to the line, the least and the most of {seeds} runs; *named* counts the runs in which all of it was right. The default
+of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang* after 5 minutes.
+[run.md](run.md#when-tasks-hang) has the rule.
+
+## Faults
+
+| one task | what is said of it | named | told after | called a hang after |
+|---|---|---|---|---|
+"""
+HARMLESS = """
+## Habits that are no fault
+
+| one task, or all | what is said | called a hang | told after | over after |
+|---|---|---|---|---|
+"""
+WORDS = {
+    "skip": "skips one sum, and comes to its end before the others",
+    "leave": "leaves the loop",
+    "end": "ends with `sys.exit()`",
+    "at-exit": "sleeps in an `atexit` handler",
+    "sleep": "sleeps",
+    "own-lock": "waits for a lock that it holds itself",
+    "other-lock": "waits for a lock that another thread holds",
+    "pipe": "reads from a pipe into which nobody writes",
+    "fifo": "opens a FIFO that nobody writes to",
+    "file-lock": "waits for the lock of a file",
+    "spin": "computes for ever, in Python",
+    "hold": "computes for ever in C, and no other thread can run",
+    "stop": "is stopped by SIGSTOP",
+    "stdin": "waits for input from the terminal",
+    "evaluate": "task 0 alone evaluates the model for 17 s",
+    "compile": "one task compiles a long program",
+    "checkpoint": "task 0 alone saves for 17 s",
+    "late-batch": "the first batch of one task is 17 s late",
+    "all-slow": "all are slow alike: 8 s an iteration",
+}
+
+
+class Run(NamedTuple):
+    """One run of the injector."""
+
+    kind: str
+    seed: int
+
+
+def drill(run: Run) -> Told:
+    """Return what was told of a run, to its end, or until the word hang."""
+    one = Drill(Cluster(), run.kind, run.seed, *SHAPE)
+    until = HANG if run.kind in FAULTS else "^$"
+    try:
+        one.wait_until(lambda told: told.find(until), 150)
+    except TimeoutError as error:
+        print(error, file=sys.stderr)
+    finally:
+        told = one.end()
+    return told
+
+
+def is_named(told: Told) -> bool:
+    """Return whether all that is said of the task is what its record says."""
+    try:
+        check_blame(told, SAID)
+        check_blame(told, HANG)
+    except (AssertionError, StopIteration) as error:
+        print(error, file=sys.stderr)
+        return False
+    return True
+
+
+def seconds(all_told: Iterable[Told], pattern: str) -> str:
+    """Return the least and the most seconds to a line; what is missing counts as never."""
+    found = [told.seconds_to(pattern) if told.find(pattern) else float("inf") for told in all_told]
+    if min(found) == float("inf"):
+        return "never"
+    most = "never" if max(found) == float("inf") else f"{max(found):.0f} s"
+    return most if f"{min(found):.0f} s" == most else f"{min(found):.0f} to {most}"
+
+
+def render_fault(kind: str, all_told: Sequence[Told]) -> tuple[str, bool]:
+    """Return a row, and whether all is well."""
+    named = sum(map(is_named, all_told))
+    words = FAULTS[kind].format(folder="FOLDER")
+    row = f"| {WORDS[kind]} | {words} | {named} of {len(all_told)} "
+    return row + f"| {seconds(all_told, SAID)} | {seconds(all_told, HANG)} |", named == len(all_told)
+
+
+def render_habit(kind: str, all_told: Sequence[Told]) -> tuple[str, bool]:
+    """Return a row, and whether all is well."""
+    hangs = sum(bool(told.find(HANG)) for told in all_told)
+    titles = [line.text for told in all_told for line in told.find(SAID)]
+    said = titles[0].removeprefix("jaxsif: ").partition(" for ")[0].rstrip(",") if titles else "nothing"
+    said = "tasks wait for others that compile, load or save" if any("compile, load" in one for one in titles) else said
+    row = f"| {WORDS[kind]} | {said} | {hangs} of {len(all_told)} "
+    return row + f"| {seconds(all_told, SAID)} | {seconds(all_told, OVER)} |", hangs == 0
+
+
+def main() -> int:
+    seeds = int(sys.argv[1])
+    runs = [Run(kind, random.Random(f"{kind} {seed}").randrange(1 << 30)) for kind in WORDS for seed in range(seeds)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        told = dict(zip(runs, pool.map(drill, runs)))
+
+    def of_kind(kind: str) -> list[Told]:
+        return [one for run, one in told.items() if run.kind == kind]
+
+    faults = [render_fault(kind, of_kind(kind)) for kind in WORDS if kind in FAULTS]
+    habits = [render_habit(kind, of_kind(kind)) for kind in WORDS if kind in HABITS]
+    tables = ["\n".join(row for row, _ in rows) + "\n" for rows in (faults, habits)]
+    PAGE.write_text(TITLE.format(seeds=seeds) + tables[0] + HARMLESS + tables[1])
+    print(PAGE.read_text())
+    return 0 if all(is_well for _, is_well in (*faults, *habits)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Tasks that compile other programs than the others are named; harmless differences are not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+from harness import Cluster, jaxsif_run
+
+FOUR = ("--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2")
+WARN, STOP = "--check-programs=warn", "--check-programs=stop"
+# What process 1 does, and how it is told from what the others do.
+PLACE = r"\S*census\.py:\d+"
+MISMATCHES = {
+    "dtype": rf"jit_loss for \(tensor<16xi32>\) at {PLACE}, 3 others for \(tensor<16xf32>\) at {PLACE}",
+    "order": rf"jit_other for \(tensor<16xf32>\) at {PLACE}, 3 others jit_loss for \(tensor<16xf32>\) at .*",
+    "only": rf"jit_other for \(tensor<16xf32>\) at {PLACE}, 3 others jit_loss for \(tensor<16xf32>\) at .*",
+}
+ALIKE = ("partitioning", "callback", "pure", "printing", "stages", "threads")
+
+
+def run(cluster: Cluster, folder: str, option: str, *program: str) -> subprocess.CompletedProcess[str]:
+    argv = jaxsif_run(*FOUR, "--shutdown-timeout=3", option, "--", "python", *program)
+    return cluster.run(f"cd {folder} && {argv}")
+
+
+@pytest.mark.parametrize("kind", MISMATCHES)
+def test_another_program_is_warned_of(cluster: Cluster, folder: str, kind: str) -> None:
+    done = run(cluster, folder, WARN, "census.py", kind)
+    text = rf"^jaxsif: warning: task 1 compiled {MISMATCHES[kind]}: their results would be wrong$"
+    assert len(re.findall(text, done.stderr, re.MULTILINE)) == 1, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["dtype", "order"])
+def test_another_program_is_not_run(cluster: Cluster, folder: str, kind: str) -> None:
+    """Task 1 notices it, and so does task 2, which compares its programs with those of task 1."""
+    done = run(cluster, folder, STOP, "census.py", kind)
+    assert done.returncode == 1
+    text = (
+        r"^jaxsif: error: task [12] on node[12] failed: jit_\w+ for \(tensor<16x\w+>\) is not what task [01] compiled: "
+    )
+    assert re.search(text, done.stderr, re.MULTILINE), done.stderr
+
+
+@pytest.mark.parametrize("option", [WARN, STOP], ids=["warn", "stop"])
+@pytest.mark.parametrize("kind", ALIKE)
+def test_harmless_differences(cluster: Cluster, folder: str, kind: str, option: str) -> None:
+    done = run(cluster, folder, option, "census.py", kind)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_example(cluster: Cluster, programs: str) -> None:
+    done = run(cluster, f"{programs}/slurm/mistakes", WARN, "shapes.py")
+    assert done.returncode == 0
+    types = r"\(tensor<4xf32>\) at \S*shapes\.py:\d+, 3 others for \(tensor<8xf32>\)"
+    assert re.search(rf"jaxsif: warning: task 3 compiled jit_mean for {types}", done.stderr), done.stderr

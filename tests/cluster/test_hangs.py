@@ -1,0 +1,213 @@
+"""Tasks that keep others waiting: named, with what the injector (programs/drill.py) has written down of itself."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+from drills import (
+    ENDLESS,
+    FAULTS,
+    HABITS,
+    HANG,
+    LARGE,
+    LOCAL,
+    OVER,
+    PATIENCE,
+    SAID,
+    SHAPE,
+    Drill,
+    Told,
+    check_blame,
+)
+from harness import Cluster
+
+SAID_WITHIN = 10.0  # seconds from the fault
+HANG_WITHIN = 5 * PATIENCE + 5.0
+AT_ONCE = 3  # runs; with more, the tests' machine is what is slow
+
+
+class Case(NamedTuple):
+    """A run of the injector, and until when it is watched."""
+
+    kind: str
+    options: tuple[str, ...]
+    until: str = "^$"  # the first line of that form ends it
+    node: str = "login"
+
+
+CORE_STOPS = ("leave", "sleep", "stop", "hold")
+STOPS = [Case(kind, (*SHAPE, "--on-hang=stop")) for kind in FAULTS]
+REPORTS = [Case(kind, SHAPE, HANG) for kind in FAULTS]
+LARGES = [Case(kind, (*LARGE, "--on-hang=stop")) for kind in ("skip", "pipe", "spin")]
+LOCALS = [Case(kind, (*LOCAL, "--on-hang=stop"), node="node1") for kind in ("leave", "sleep", "hold")]
+HARMLESS = [Case(kind, SHAPE) for kind in HABITS]
+
+
+def seed_of(case: Case) -> int:
+    """A seed that is the same in each run of the tests, and another one for each case."""
+    return random.Random(f"{case.kind} {case.options}").randrange(1 << 30)
+
+
+def marked(cases: list[Case], core: tuple[str, ...]) -> list[object]:
+    return [
+        pytest.param(
+            one, id=f"{one.kind}{'-core' if one.kind in core else ''}", marks=[pytest.mark.core] * (one.kind in core)
+        )
+        for one in cases
+    ]
+
+
+def drill(cluster: Cluster, case: Case) -> Told:
+    """Run a case to its end."""
+    one = Drill(cluster, case.kind, seed_of(case), *case.options, node=case.node)
+    try:
+        one.wait_until(lambda told: told.find(case.until), 150)
+    finally:
+        told = one.end()
+    return told
+
+
+Get = Callable[[Case], Told]
+
+
+@pytest.fixture(scope="module")
+def get(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Get]:
+    """What a case has told; all cases that are wanted in this session run side by side, a few at once."""
+    wanted = [item.callspec.params["case"] for item in request.session.items if "case" in _params(item)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        told: dict[Case, Future[Told]] = {case: pool.submit(drill, cluster, case) for case in wanted}
+        yield lambda case: told[case].result()
+
+
+def _params(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def check_stopped(told: Told, title: str = SAID) -> None:
+    """It was said in time of whom it was, and the last error names the task."""
+    record = told.record
+    assert told.status == 124, told.text
+    assert told.seconds_to(title) < SAID_WITHIN, told.text
+    check_blame(told, title)
+    error, where, hint = [line.text for line in told.lines[-3:]]
+    words = FAULTS[record["kind"]].format(folder=told.folder)
+    kept = rf"task {record['task']} on {record['node']} kept the others waiting for \d+ s"
+    assert re.fullmatch(rf"jaxsif: error: {kept}: it {re.escape(words)}; the run was ended", error), told.text
+    named = record["place"] if record["kind"] != "stop" else ""
+    place = (
+        rf"{named} \w+" if named else rf"iteration \d+ of the loop at {record['loop']}; the others are at drill\.py:.+"
+    )
+    assert re.fullmatch(f"  from: {place}", where), told.text
+    assert hint.startswith("  try:  "), told.text
+
+
+@pytest.mark.parametrize("case", marked(STOPS, CORE_STOPS))
+def test_a_run_that_hangs_is_ended(get: Get, case: Case) -> None:
+    check_stopped(get(case))
+
+
+@pytest.mark.parametrize("case", marked(REPORTS, ("pipe",)))
+def test_a_run_that_hangs_goes_on(get: Get, case: Case) -> None:
+    """First that tasks wait, then that it is a hang; at once where nobody can come back."""
+    told = get(case)
+    assert told.status == 143, told.text  # ours
+    assert told.seconds_to(SAID) < SAID_WITHIN, told.text
+    assert told.seconds_to(HANG) < (SAID_WITHIN if case.kind in ENDLESS else HANG_WITHIN), told.text
+    check_blame(told, SAID)
+    check_blame(told, HANG)
+    assert [len(told.find(pattern)) for pattern in (HANG, OVER)] == [1, 0], told.text
+
+
+@pytest.mark.parametrize("case", LARGES, ids=lambda case: case.kind)
+def test_sixteen_tasks_on_four_nodes(get: Get, case: Case) -> None:
+    told = get(case)
+    check_stopped(told)
+    assert ": 16 tasks on 4 nodes" in told.find(SAID)[0].text
+
+
+@pytest.mark.parametrize("case", LOCALS, ids=lambda case: case.kind)
+def test_without_slurm(get: Get, case: Case) -> None:
+    check_stopped(get(case))
+
+
+@pytest.mark.parametrize("case", marked(HARMLESS, ("evaluate",)))
+def test_a_habit_is_no_hang(get: Get, case: Case) -> None:
+    told = get(case)
+    assert told.status == 0, told.text
+    assert told.find(HANG) == [], told.text
+    said = [len(told.find(pattern)) for pattern in (SAID, OVER)]
+    assert said == ([0, 0] if case.kind == "all-slow" else [1, 1]), told.text
+
+
+@pytest.fixture
+def started(cluster: Cluster) -> Iterator[Callable[..., Drill]]:
+    """Starts runs which a test watches itself; they end with it."""
+    drills: list[Drill] = []
+
+    def start(kind: str, *options: str, **where: str) -> Drill:
+        drills.append(Drill(cluster, kind, 7, *options, **where))
+        return drills[-1]
+
+    yield start
+    for one in drills:
+        one.end()
+
+
+NODES = "--srun-args=--nodelist=node[1-2]"
+
+
+@pytest.fixture
+def cut(cluster: Cluster) -> Iterator[str]:
+    """The script that cuts node2 off; undone in the end."""
+    links = [f"ip link set eth{number}" for number in (0, 1)]
+    yield "; ".join(f"{link} down" for link in links)
+    cluster.run("; ".join(f"{link} up" for link in links), node="node2", user="root")
+    is_idle = "sinfo --noheader --nodes=node2 --states=idle --format=%n | grep -q ."
+    wait = f"for i in $(seq 100); do {is_idle} && break; sleep 0.2; done"
+    cluster.check(f"scontrol update NodeName=node2 State=RESUME; {wait}", user="root")
+
+
+def test_a_node_that_is_cut_off_is_named(cluster: Cluster, started: Callable[..., Drill], cut: str) -> None:
+    run = started("none", *SHAPE, NODES)
+    run.wait_alive()
+    begin = time.time()
+    cluster.check(cut, node="node2", user="root")
+    told = run.wait_until(lambda told: told.find("no answer from node2$"), 40)
+    found = told.find("no answer from node2$")
+    assert found, told.text
+    assert found[0].time - begin < 20, told.text
+
+
+def test_the_controller_may_be_away_when_it_is_asked(cluster: Cluster, started: Callable[..., Drill]) -> None:
+    run = started("sleep", *SHAPE)
+    run.wait_begun()
+    cluster.check("pkill -x slurmctld; while pgrep -x slurmctld; do sleep 0.1; done", user="root")
+    try:
+        blind = "^jaxsif: tasks wait, and nobody can look at them: "
+        run.wait_until(lambda told: told.find(blind), 40)
+        time.sleep(8)  # it is asked again meanwhile
+        told = run.look()
+        assert len(told.find(blind)) == 1, told.text
+        assert (told.status, told.find(SAID)) == (None, []), told.text
+    finally:
+        cluster.check("setsid slurmctld -D >>/var/log/minicluster/slurmctld.log 2>&1 </dev/null &", user="root")
+        back = time.time()
+    told = run.wait_until(lambda told: told.find(SAID), 40)
+    assert told.status is None, told.text
+    assert told.find(SAID)[0].time - back < 15, told.text
+    check_blame(told, SAID)
+
+
+@pytest.mark.usefixtures("ssh")
+def test_with_mpirun_nobody_looks(started: Callable[..., Drill]) -> None:
+    """Where the tasks are not Slurm's, the nodes cannot be asked; that is said once."""
+    run = started("sleep", "--hosts=node1:2,node2:2")
+    told = run.wait_until(lambda told: told.find("nobody can look at them"), 60)
+    assert told.find("nobody can look at them: .+; trying again$"), told.text
+    assert told.status is None, told.text

@@ -1,0 +1,149 @@
+"""`jaxsif stacks`: what the tasks of a running step do, whoever has started it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import Cluster
+
+BOXED = Path(__file__).parents[1] / "unit/boxed.py"
+Submit = Callable[[str, str, int], str]
+
+
+@pytest.fixture
+def submit(cluster: Cluster, folder: str) -> Submit:
+    """Submits a job of some options and a command, waits for its step's tasks, and returns the job's number."""
+    cluster.write(f"{folder}/boxed.py", BOXED.read_text())
+
+    def submit(options: str, command: str, tasks: int) -> str:
+        script = f"#!/bin/bash -l\n#SBATCH {options}\n{command}\n"
+        cluster.write(f"{folder}/job.sh", script.replace(" : ", "\n#SBATCH hetjob\n#SBATCH "))
+        job = cluster.check(f"cd {folder} && sbatch --parsable --time=2 --output=log job.sh").strip()
+        count = f"cat {folder}/log 2>/dev/null | grep -c ready"
+        cluster.check(
+            f"for i in $(seq 150); do [ $({count}) -ge {tasks} ] && exit; sleep 0.2; done; cat {folder}/log; exit 1"
+        )
+        return job
+
+    return submit
+
+
+def stacks(cluster: Cluster, *words: str) -> tuple[list[str], float]:
+    """The lines that it prints, and the seconds that it takes."""
+    begin = time.monotonic()
+    lines = cluster.check(f"module load jax/sif && jaxsif stacks {' '.join(words)}").splitlines()
+    return lines, time.monotonic() - begin
+
+
+def test_sixteen_tasks_on_four_nodes(cluster: Cluster, submit: Submit) -> None:
+    """The step has all CPUs, memory and GPUs of its nodes; one task does something else."""
+    what = "sh -c 'case $SLURM_PROCID in 5) what=sleep ;; *) what=lock ;; esac; exec python3 boxed.py $what'"
+    options = "--nodes=4 --ntasks-per-node=4 --gpus-per-node=4 --exclusive --mem=0"
+    job = submit(options, f"srun --exclusive --mem=0 --gpus-per-node=4 {what}", 16)
+    lines, seconds = stacks(cluster)
+    assert lines == [
+        f"step {job}.0: 16 tasks on 4 nodes",
+        "  15 tasks wait in a collective  boxed.py:44 lock   iteration 12 of the loop at train.py:38"
+        "  tasks 0-4,6-15 on node1, node2, node3, node4",
+        "   1 task  sleeps                boxed.py:29 sleep  iteration 12 of the loop at train.py:38  task 5 on node2",
+        "  likely: task 5 keeps the others waiting",
+    ]
+    assert seconds < 3
+    found = json.loads("\n".join(stacks(cluster, f"{job}.0", "--json")[0]))
+    assert [(one["count"], one["kind"], one["odd"]) for one in found["groups"]] == [
+        (15, "collective", False),
+        (1, "sleep", True),
+    ]
+    assert found["silent"] == []
+    assert cluster.steps() == [f"{job}.0", f"{job}.batch"]
+
+
+def test_a_step_of_a_host_python(cluster: Cluster, submit: Submit) -> None:
+    program = """import time; print("ready", flush=True); time.sleep(100)"""
+    job = submit("--nodes=2 --ntasks-per-node=1", f"srun python3 -c '{program}'", 2)
+    lines, _ = stacks(cluster, job)
+    assert lines[0] == f"step {job}.0: 2 tasks on 2 nodes"
+    assert re.fullmatch(r"  2 tasks sleep  \S.* tasks 0-1 on node1, node2", lines[1])
+
+
+def test_a_step_of_a_container(cluster: Cluster, submit: Submit) -> None:
+    """Of the processes of a task, the runtime's and the file system's are not the program."""
+    program = """import time; print("ready", flush=True); time.sleep(100)"""
+    command = f"module load jax/sif; srun apptainer exec $JAX_IMAGE python3 -c '{program}'"
+    job = submit("--nodes=2 --ntasks-per-node=2", command, 4)
+    lines, _ = stacks(cluster, f"{job}.0")
+    assert lines[0] == f"step {job}.0: 4 tasks on 2 nodes"
+    assert re.fullmatch(r"  4 tasks sleep  \S.* tasks 0-3 on node1, node2", lines[1])
+
+
+def test_a_run_of_ours(cluster: Cluster, submit: Submit) -> None:
+    """One container on each node, and a shell around each program."""
+    command = "module load jax/sif; jaxsif run -- python boxed.py sleep"
+    job = submit("--nodes=2 --ntasks-per-node=2 --gpus-per-node=2", command, 4)
+    lines, _ = stacks(cluster, job)
+    assert lines[0] == f"step {job}.0: 4 tasks on 2 nodes"
+    assert re.fullmatch(r"  4 tasks sleep  boxed.py:\d+ sleep .* tasks 0-3 on node1, node2", lines[1])
+
+
+def test_both_components_of_a_heterogeneous_job(cluster: Cluster, submit: Submit) -> None:
+    command = "srun --het-group=0,1 python3 boxed.py sleep"
+    job = submit("--nodes=1 --ntasks=2 : --nodes=2 --ntasks=2", command, 4)
+    lines, _ = stacks(cluster, job)
+    assert lines[0] == f"step {job}.0: 4 tasks on 3 nodes"
+
+
+def test_inside_a_job_it_is_that_one(cluster: Cluster, submit: Submit) -> None:
+    first = submit("--nodes=1", "srun --overlap python3 boxed.py sleep", 1)
+    submit("--nodes=1", "srun python3 boxed.py sleep", 1)
+    inside = (
+        f"srun --overlap --jobid={first} --nodes=1 --ntasks=1 bash -lc 'module load jax/sif && jaxsif stacks {first}.0'"
+    )
+    assert cluster.check(inside).startswith(f"step {first}.0: 1 task on 1 node\n")
+
+
+@pytest.fixture
+def frozen(cluster: Cluster) -> Iterator[Callable[[str], None]]:
+    """Stops the slurmd of a node, which goes on after the test."""
+    stopped: list[str] = []
+
+    def freeze(node: str) -> None:
+        cluster.check("kill -STOP $(cat /run/slurmd*.pid)", node=node, user="root")
+        stopped.append(node)
+
+    yield freeze
+    for node in stopped:
+        cluster.check("kill -CONT $(cat /run/slurmd*.pid)", node=node, user="root")
+
+
+def test_a_node_that_does_not_answer(cluster: Cluster, submit: Submit, frozen: Callable[[str], None]) -> None:
+    job = submit("--nodes=2 --ntasks-per-node=1", "srun python3 boxed.py sleep", 2)
+    frozen("node2")
+    lines, seconds = stacks(cluster, job)
+    assert lines[0] == f"step {job}.0: 1 task on 1 node"
+    assert lines[-1] == "  no answer from node2"
+    assert seconds < 15
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [("", "no job of yours runs"), ("4000000", "job 4000000 does not run"), ("a.b", "not a step of Slurm: 'a.b'")],
+)
+def test_no_step(cluster: Cluster, words: str, what: str) -> None:
+    done = cluster.run(f"module load jax/sif && jaxsif stacks {words}")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"jaxsif: error: {what}")
+
+
+def test_a_run_on_one_machine(cluster: Cluster, folder: str) -> None:
+    cluster.write(f"{folder}/boxed.py", BOXED.read_text())
+    run = "jaxsif run --launcher=local --ntasks-per-node=2 -- python boxed.py sleep >log 2>&1 & run=$!"
+    wait = "for i in $(seq 100); do [ $(grep -c ready log) = 2 ] && break; sleep 0.2; done"
+    # Without Slurm on the PATH.
+    ask = "J=$(command -v jaxsif) && PATH= $J stacks $run"
+    done = cluster.run(f"cd {folder}; module load jax/sif; {run}; {wait}; {ask}; kill $run; wait $run || true")
+    assert re.match(r"process \d+: 2 tasks on 1 node\n  2 tasks sleep  boxed.py:", done.stdout), done.stderr

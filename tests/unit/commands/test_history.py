@@ -1,0 +1,74 @@
+"""jaxsif history: the table, one run, and requests that cannot be met."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from runs import BEGIN, a_run
+
+from jaxsif.cli import build_parser
+from jaxsif.commands import history
+from jaxsif.errors import JaxsifError
+from jaxsif.history.folder import RUN, write
+from jaxsif.history.run import render_run
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """The variables of a user with three runs, and one that cannot be read."""
+    runs = tmp_path / "jaxsif/runs"
+    runs.mkdir(parents=True)
+    for begin in (BEGIN, BEGIN + 60, BEGIN + 61):
+        run = a_run(begin=begin)
+        write(str(runs / run.name), RUN, render_run(run))
+    (runs / "2020-01-01T00-00-00-0000").mkdir()
+    return {"XDG_STATE_HOME": str(tmp_path)}
+
+
+def call(environ: dict[str, str], *words: str) -> int:
+    arguments = build_parser(("history",)).parse_args(["history", *words])
+    return history.call(arguments, environ)
+
+
+def test_the_last_runs(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(environ) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert call(environ, "--last", "1") == 0
+    assert a_run(begin=BEGIN + 61).name in capsys.readouterr().out.splitlines()[1]
+
+
+def test_as_json(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    call(environ, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert [one["state"] for one in found] == ["failed"] * 3
+    call(environ, "show", "--json")
+    one = json.loads(capsys.readouterr().out)
+    assert one["name"] == found[-1]["name"]
+    assert one["alarms"][0]["picture"]["groups"][0]["count"] == 1
+
+
+def test_one_run(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(environ, "show", a_run().name) == 0
+    assert capsys.readouterr().out.startswith(f"run {a_run().name}: it failed")
+
+
+def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call({"XDG_STATE_HOME": str(tmp_path)}) == 0
+    assert capsys.readouterr().out == f"no runs in {tmp_path}/jaxsif/runs\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--last", "0"), "not a number of runs: '0'"),
+        (("--last", "many"), "not a number of runs: 'many'"),
+        (("show", "abcd"), "no run 'abcd' in the history"),
+        (("show", "0000"), "cannot read the run 2020-01-01T00-00-00-0000: No such file or directory"),
+    ],
+)
+def test_a_request_that_cannot_be_met(environ: dict[str, str], words: tuple[str, ...], what: str) -> None:
+    with pytest.raises(JaxsifError) as caught:
+        call(environ, *words)
+    assert caught.value.what == what

@@ -1,0 +1,134 @@
+"""What is kept of a run, and that it fails none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hosts import CONTAINER, NONCES, WORKSTATION, plan_for
+from reporting import STARTED, report_line
+from sights import sight
+
+from jaxsif.container.allowed import Allowed
+from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.errors import RunError
+from jaxsif.history.folder import STDERR, list_runs, read_run
+from jaxsif.history.recorder import Recorder, hide_secrets
+from jaxsif.history.run import Complaint, RunRecord, TaskEnd
+from jaxsif.plan.plan import Plan
+from jaxsif.settings.request import RunOptions
+from jaxsif.watch.picture import make_picture
+from jaxsif.watch.rule import Level, Verdict
+
+
+def plan_in(folder: Path, *command: str) -> Plan:
+    environ = {"XDG_STATE_HOME": str(folder), "HF_TOKEN": "s3cret", "SLURM_CLUSTER_NAME": "box"}
+    container = CONTAINER._replace(allowed=Allowed("sha256:01", "state"))
+    plan = plan_for(RunOptions(command or ("python", "a.py")), WORKSTATION, container)
+    return plan._replace(host=plan.host._replace(environ=environ))
+
+
+def kept(folder: Path) -> RunRecord:
+    runs = str(folder / "jaxsif/runs")
+    return read_run(runs, list_runs(runs)[-1])
+
+
+def said(folder: Path) -> bytes:
+    runs = folder / "jaxsif/runs"
+    return (runs / list_runs(str(runs))[-1] / STDERR).read_bytes()
+
+
+def test_the_begin_is_kept_at_once(tmp_path: Path) -> None:
+    Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    run = kept(tmp_path)
+    assert (run.end, run.status, run.tasks, run.command) == (None, None, 2, ("python", "a.py"))
+    assert (run.image, run.digest) == ("/sw/containers/jax.sif", "sha256:01")
+    assert run.variables == {"SLURM_CLUSTER_NAME": "box"}
+
+
+def test_the_end_is_kept(tmp_path: Path) -> None:
+    seen = ReportFilter(NONCES)
+    recorder = Recorder(plan_in(tmp_path), seen, pytest.fail)
+    raised = report_line(NONCES[1], event="exception", text="ValueError: boom", where="a.py:7", task=1)
+    seen.feed(report_line(NONCES[0], event="started", step="12.0", nodes="node1"))
+    seen.feed(report_line(NONCES[0], event="exit", status=0))
+    seen.feed(raised + report_line(NONCES[0], event="exit", status=1, task=1))
+    recorder.keep(b"a word\n")
+    recorder.tell("a \x1b word of ours")
+    recorder.end(1, RunError("task 1 failed", "a.py:7", "look", 1))
+    run = kept(tmp_path)
+    assert (run.status, run.error) == (1, Complaint("task 1 failed", "a.py:7", "look"))
+    assert (run.step, run.nodes, run.ended) == ("12.0", "node1", 2)
+    assert run.exits == (TaskEnd(1, "node1", 1, "a.py:7", "ValueError: boom", ""), TaskEnd(0, "node1", 0, "", "", ""))
+    assert run.seconds is not None
+    assert said(tmp_path) == (
+        b"a word\njaxsif: a \\x1b word of ours\njaxsif: error: task 1 failed\n  from: a.py:7\n  try:  look\n"
+    )
+
+
+def test_an_alarm_is_kept_at_once(tmp_path: Path) -> None:
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    recorder.alarm(Verdict(Level.HANG, 61.23), make_picture([sight(), sight(task=1, file="\x1b")]))
+    (alarm,) = kept(tmp_path).alarms
+    assert (alarm.level, alarm.seconds) == ("hang", 61.2)
+    assert alarm.lines[0].startswith("the program hangs")
+    assert len(alarm.picture["groups"][0]["members"]) == 2
+
+
+def test_of_a_large_step_no_task_is_kept_by_itself(tmp_path: Path) -> None:
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    recorder.alarm(Verdict(Level.HANG, 60), make_picture(sight(task=task) for task in range(1001)))
+    (group,) = kept(tmp_path).alarms[0].picture["groups"]
+    assert (group["count"], group["members"]) == (1001, [])
+
+
+def test_the_end_of_a_long_output_is_kept(tmp_path: Path) -> None:
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    for number in range(100):
+        recorder.keep(b"%06d " % number * 10_000)
+    recorder.end(0)
+    assert len(said(tmp_path)) == 1 << 20
+    assert said(tmp_path).endswith(b"000099 ")
+
+
+def test_a_second_start_tells_of_its_own_tasks(tmp_path: Path) -> None:
+    recorder, second = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail), ReportFilter(NONCES)
+    recorder.start_again(second)
+    second.feed(STARTED.replace(b"2c3d", NONCES[0].encode()) + report_line(NONCES[0], event="exit", status=0))
+    recorder.end(0)
+    assert kept(tmp_path).ended == 1
+
+
+def test_a_folder_that_cannot_be_made_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "jaxsif").write_text("a file")
+    lines: list[str] = []
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), lines.append)
+    recorder.keep(b"a word\n")
+    recorder.alarm(Verdict(Level.WAIT, 60), make_picture([sight()]))
+    recorder.end(0)
+    assert lines == [f"warning: no history of this run: File exists ({tmp_path}/jaxsif)"]
+
+
+def test_a_folder_that_goes_meanwhile_is_told_once(tmp_path: Path) -> None:
+    lines: list[str] = []
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), lines.append)
+    (tmp_path / "jaxsif").rename(tmp_path / "moved")
+    recorder.end(0)
+    recorder.end(0)
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python a.py --lr=3 --tokens 100", "python a.py --lr=3 --tokens 100"),
+        ("python a.py --token s3cret --lr 3", "python a.py --token … --lr 3"),
+        ("python a.py --token=s3cret", "python a.py --token=…"),
+        ("env HF_TOKEN=s3cret python a.py", "env HF_TOKEN=… python a.py"),
+        ("python a.py hf_abcdefghijklmnop", "python a.py …"),
+        ("python a.py --token-file /home/ada/token", "python a.py --token-file /home/ada/token"),
+        ("python a.py --password= word", "python a.py --password= word"),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(command: str, expected: str) -> None:
+    assert " ".join(hide_secrets(command.split())) == expected

@@ -1,0 +1,83 @@
+"""Runs as people read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from runs import BEGIN, a_run
+
+from jaxsif.history.run import Complaint
+from jaxsif.history.words import WIDTH, Listed, describe_seconds, render_run, render_table
+
+
+@pytest.mark.parametrize(
+    ("fields", "running", "ended"),
+    [
+        ({}, False, "failed 137"),
+        ({"status": 0, "error": None}, False, "done"),
+        ({"status": 130, "error": None}, False, "interrupted"),
+        ({"status": None, "end": None, "error": None}, True, "runs"),
+        ({"status": None, "end": None, "error": None}, False, "unknown"),
+    ],
+)
+def test_how_a_run_ended(fields: dict[str, Any], running: bool, ended: str) -> None:
+    assert Listed(a_run(**fields), running).ended == ended
+
+
+def test_the_table() -> None:
+    begun = a_run(begin=BEGIN + 1, end=None, status=None, error=None, step="", tasks=None)
+    head, first, second = render_table([Listed(a_run(), False), Listed(begun, True)])
+    assert head.split() == ["RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND"]
+    name = a_run().name
+    assert first == f"{name}  1m03s   12.0  4      failed 137  python train.py --lr…"
+    assert second.split()[:4] == [begun.name, "runs", "python", "train.py"]
+
+
+def test_the_table_is_narrow_and_printable() -> None:
+    wild = a_run(command=("\x1b[2J\n" * 100,), step="\x1b" * 50, status=255, end=BEGIN + 1e9, tasks=(1 << 31) - 1)
+    for line in render_table([Listed(wild, False)]):
+        assert len(line) <= WIDTH
+        assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, ""), (0.04, "0.0s"), (9.9, "9.9s"), (59.9, "59s"), (63, "1m03s"), (3723, "1h02m"), (90000, "1d01h")],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert describe_seconds(seconds) == text
+
+
+def test_all_of_a_run() -> None:
+    lines = render_run(Listed(a_run(), False), "/runs/x", ["run.json", "stderr"])
+    assert lines[0] == f"run {a_run().name}: it failed with exit status 137"
+    for line in (
+        "  command   python /home/ada/train.py --lr 3",
+        "  tasks     4 by srun: 2 node(s), 2 task(s) a node",
+        "  error     task 1 on node1 was killed by SIGKILL",
+        "  try       ask for more memory",
+        "  ended     task 1 on node1, status 137, train.py:16",
+        "  ended     tasks 2-3 on node2, status 143, train.py:9",
+        "  after 1m00s:",
+        "    the program hangs: tasks wait for 60 s",
+        "  files     /runs/x: run.json, stderr",
+    ):
+        assert line in lines
+
+
+def test_what_others_wrote_moves_no_cursor() -> None:
+    wild = "\x1b[2J\n\udc80"
+    end = a_run().exits[0]._replace(where=wild, text=wild, node=wild)
+    alarm = a_run().alarms[0]._replace(lines=(wild,))
+    fields = dict.fromkeys(("step", "launcher", "layout", "nodes", "image", "host", "jaxsif"), wild)
+    run = a_run(**fields, command=(wild,), exits=(end,), alarms=(alarm,), error=Complaint(wild, wild, wild))
+    lines = render_run(Listed(run, False), wild, [wild])
+    assert all(line.isprintable() for line in lines)
+
+
+def test_of_many_tasks_few_lines_are_shown() -> None:
+    ends = tuple(a_run().exits[0]._replace(task=task, where=f"a.py:{task}") for task in range(1000))
+    lines = render_run(Listed(a_run(exits=ends, ended=5000), False), "/runs/x", [])
+    assert len(lines) < 40
+    assert "  ended     and 4980 other tasks" in lines

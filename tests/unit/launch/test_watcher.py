@@ -1,0 +1,158 @@
+"""What a watcher shows and decides, by reports and pictures in the test's hands; nothing is started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sights import MAIN, sight
+
+from jaxsif.diagnose.reports import Report
+from jaxsif.errors import HostError
+from jaxsif.launch import watcher as module
+from jaxsif.launch.inspector import Target
+from jaxsif.launch.watcher import WaitWatcher
+from jaxsif.watch.picture import Picture
+from jaxsif.watch.rule import Level, Verdict
+from jaxsif.watch.sight import Sight
+
+SLEEPS = {"call": "clock_nanosleep", "frames": [["/home/ada/odd.py", 9, "go"], MAIN]}
+SIGHTS = [*(sight(task=task) for task in range(3)), sight(task=3, **SLEEPS)]
+PATIENCE = 5
+
+
+class Look:
+    """An inspection that has this to say, at once."""
+
+    def __init__(self, sights: Sequence[Sight], silent: Sequence[str] = (), complaint: str = "") -> None:
+        self.sights, self.silent, self.complaint = sights, silent, complaint
+        self.stopped = False
+
+    def poll(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Watched:
+    """A watcher of a run of 4 tasks, its looks, and what it shows."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, on_hang: str = "report", step: str = "12.0") -> None:
+        self.now, self.shown = 1000.0, list[str]()
+        self.kept: list[Level] = []
+        self.looks: list[Look | HostError] = []
+        self.targets: list[Target] = []
+        start = Report(0, "n0", "started", step=step)
+        plan: Any = SimpleNamespace(
+            asked=SimpleNamespace(patience=PATIENCE, on_hang=on_hang),
+            launcher=SimpleNamespace(nodes=lambda _plan, _started: (("12", ("n0",)),)),
+            coordinator=SimpleNamespace(step="random"),
+            host=SimpleNamespace(environ={}),
+        )
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(module, "Inspection", SimpleNamespace(start=self._start))
+        seen: Any = SimpleNamespace(reports=[start])
+        self.watcher = WaitWatcher(plan, seen, self.shown.append, self._keep)
+
+    def _keep(self, verdict: Verdict, _picture: Picture) -> None:
+        self.kept.append(verdict.level)
+
+    def _start(self, target: Target, _environ: object) -> Look:
+        self.targets.append(target)
+        look = self.looks.pop(0)
+        if isinstance(look, HostError):
+            raise look
+        return look
+
+    def wait(self, seconds: float) -> None:
+        """Task 0 stands still for so long."""
+        self.now += seconds
+        self.watcher.hear(Report(0, "n0", "wait", seconds=seconds, where="train.py:41"))
+
+    def look(self, *looks: Look | HostError) -> bool:
+        """Whether the run must end, after these looks with 6 s between them."""
+        for one in looks:
+            self.looks.append(one)
+            self.watcher.look()
+            self.watcher.look()
+            self.now += 6
+        return self.watcher.failure is not None
+
+
+def test_nothing_is_asked_while_all_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    watched.now += 9 * PATIENCE
+    watched.watcher.look()
+    assert (watched.targets, watched.shown) == ([], [])
+
+
+def test_a_wait_is_shown_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    watched.wait(PATIENCE)
+    assert not watched.look(Look(SIGHTS))
+    assert watched.shown[0] == "tasks wait for 5 s: 4 tasks on 1 node"
+    assert watched.shown[-1] == "  likely: task 3 keeps the others waiting"
+    assert watched.kept == [Level.WAIT]
+    watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
+    assert watched.shown[-1] == "the wait is over, after 11 s: the tasks go on"
+
+
+def test_stop_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    assert watched.look(Look(SIGHTS))
+    failure = watched.watcher.failure
+    assert failure is not None
+    assert (failure.what, failure.where, failure.exit_code) == (
+        "task 3 on node1 kept the others waiting for 5 s: it sleeps; the run was ended",
+        "odd.py:9 go",
+        124,
+    )
+
+
+def test_who_works_alone_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    compiles = sight(task=3, main_cpu=1.0, cpu=1.0, box={"compiling": "f"})
+    assert not watched.look(Look([*SIGHTS[:3], compiles]))
+    assert watched.shown[0].startswith("tasks wait for others that compile, load or save, for 5 s: ")
+
+
+def test_that_nobody_can_look_is_said_once_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    watched.wait(PATIENCE)
+    blind = Look([], ["n0"], "srun: error: Unable to contact slurm controller")
+    assert not watched.look(blind, blind, HostError("cannot start srun"))
+    assert watched.shown == [
+        "tasks wait, and nobody can look at them: srun: error: Unable to contact slurm controller; trying again"
+    ]
+    watched.look(Look(SIGHTS))
+    assert watched.shown[1].startswith("tasks wait for 23 s: ")
+
+
+def test_nodes_that_do_not_answer_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    watched.wait(PATIENCE)
+    watched.look(Look(SIGHTS[:3], ["n1"]))
+    assert watched.shown[-1] == "  no answer from n1"
+
+
+def test_a_look_under_way_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, look = Watched(monkeypatch), Look(SIGHTS)
+    watched.wait(PATIENCE)
+    watched.looks.append(look)
+    watched.watcher.look()
+    watched.watcher.close()
+    assert look.stopped
+
+
+def test_without_slurm_the_run_is_known_by_its_random_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, step="1.")
+    watched.wait(PATIENCE)
+    watched.look(Look(SIGHTS))
+    assert watched.targets[0].words == ("random",)
+    assert watched.shown[0] == "tasks wait for 5 s: 4 tasks on 1 node"

@@ -1,0 +1,192 @@
+"""What the inspector finds out about real processes of this user."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boxed
+import pytest
+
+from jaxsif.node import inspect_step
+from jaxsif.watch.picture import make_picture, render_text
+from jaxsif.watch.sight import LONGEST_LINE, NO_BOX, Answer, Sight, parse_line
+from jaxsif.watch.states import describe_state
+
+SCRIPT = inspect_step.__file__
+# A process that holds the interpreter has not written its box for long.
+STALE = {"time": time.time() - 100}
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a task of a step, and waits until it is ready."""
+    started = []
+
+    def start(task: int, *argv: str, step: str = "4711.0", ready: bool = True) -> subprocess.Popen[str]:
+        job, _, number = step.partition(".")
+        environ = {"SLURM_JOB_ID": job, "SLURM_STEP_ID": number, "SLURM_PROCID": str(task), "PATH": os.environ["PATH"]}
+        process = subprocess.Popen(
+            argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        started.append(process)
+        assert process.stdout
+        assert not ready or process.stdout.readline() == "ready\n"
+        return process
+
+    yield start
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def inspect(*words: str) -> tuple[list[Sight], Answer]:
+    """What the script says, each line parsed."""
+    environ = {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "node1"}
+    done = subprocess.run([sys.executable, "-IS", SCRIPT, *words], env=environ, capture_output=True, check=True)
+    assert done.stderr == b""
+    *lines, last = done.stdout.splitlines()
+    sights = [parse_line(line) for line in lines]
+    answer = parse_line(last)
+    assert isinstance(answer, Answer)
+    assert all(isinstance(one, Sight) for one in sights)
+    return sights, answer  # type: ignore[return-value]
+
+
+def settle(process: subprocess.Popen[str], state: str) -> None:
+    """Wait until a process is in a state that the kernel's letter tells."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] in state:
+            return
+        time.sleep(0.01)
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("what", "box", "kind", "words", "innermost"),
+    [
+        ("sleep", {}, "sleep", "sleeps", "sleep"),
+        ("spin", {}, "computing", "computes", "spin"),
+        ("hold", STALE, "held", "computes in C and holds the interpreter", "match"),
+        ("lock", {"call": "lock.acquire()"}, "lock", "waits for a lock", "lock"),
+        ("lock", {}, "collective", "waits in a collective", "lock"),
+        ("pipe", {}, "pipe", "reads from a pipe", "pipe"),
+        ("poll", {}, "pipe", "waits for a pipe", "poll"),
+        ("child", {}, "child", "waits for a child process", "_try_wait"),
+        ("stdin", {}, "input", "reads standard input", "stdin"),
+    ],
+)
+def test_what_a_task_does(
+    start: Start, what: str, box: dict[str, object], kind: str, words: str, innermost: str
+) -> None:
+    process = start(3, sys.executable, boxed.__file__, what, json.dumps(box))
+    settle(process, "R" if what in ("spin", "hold") else "S")
+    ((sight,), answer) = inspect("4711.0")
+    assert answer == Answer("node1", 1)
+    assert (sight.task, sight.node, sight.pid, sight.answered) == (3, "node1", process.pid, True)
+    assert describe_state(sight) == (kind, words)
+    assert sight.frames[0].function == innermost
+    assert sight.frames[-1].function == "<module>"
+    assert sight.box is not None
+    assert (sight.box.loop, sight.box.turns) == ("train.py:38", 12)
+
+
+@pytest.mark.starts_processes
+def test_a_task_is_asked_again(start: Start) -> None:
+    start(0, sys.executable, boxed.__file__, "sleep")
+    begin = time.monotonic()
+    for _ in range(3):
+        ((sight,), _) = inspect("4711.")
+        assert [frame.function for frame in sight.frames] == ["sleep", "<module>"]
+    assert time.monotonic() - begin < 3 * 2
+
+
+@pytest.mark.starts_processes
+def test_more_threads_than_python_shows(start: Start) -> None:
+    start(0, sys.executable, boxed.__file__, "many")
+    time.sleep(0.5)
+    ((sight,), _) = inspect("4711.0")
+    assert (sight.threads, sight.answered, sight.frames) == (120, True, ())
+
+
+@pytest.mark.starts_processes
+def test_a_stopped_task(start: Start) -> None:
+    process = start(0, sys.executable, boxed.__file__, "stop")
+    settle(process, "T")
+    ((sight,), _) = inspect("4711.0")
+    assert (sight.state, sight.answered, sight.frames) == ("T", False, ())
+    assert describe_state(sight).kind == "stopped"
+
+
+@pytest.mark.starts_processes
+def test_a_child_with_the_same_box_is_not_the_program(start: Start) -> None:
+    process = start(0, sys.executable, boxed.__file__, "fork")
+    ((sight,), _) = inspect("4711.0")
+    assert sight.pid == process.pid
+    assert describe_state(sight).kind == "sleep"
+
+
+@pytest.mark.starts_processes
+def test_a_program_without_a_handler_is_left_alone(start: Start) -> None:
+    start(0, sys.executable, boxed.__file__, "bare")
+    ((sight,), _) = inspect("4711.0")
+    assert (sight.answered, sight.call) == (None, "clock_nanosleep")
+
+
+@pytest.mark.starts_processes
+def test_a_deep_stack_loses_its_middle(start: Start) -> None:
+    start(0, sys.executable, boxed.__file__, "deep")
+    ((sight,), _) = inspect("4711.0")
+    assert len(sight.frames) == 40
+    assert (sight.frames[0].function, sight.frames[-1].function) == ("sleep", "<module>")
+
+
+@pytest.mark.starts_processes
+def test_tasks_without_a_box(start: Start) -> None:
+    """A shell with what it executes; a Python; a program that is neither; another step; no task at all."""
+    start(0, "sh", "-c", "echo ready; sleep 101; true")
+    start(1, sys.executable, "-c", "print('ready', flush=True); input()")
+    start(2, "sleep", "102", ready=False)
+    start(3, "sleep", "103", step="4711.1", ready=False)
+    time.sleep(0.2)
+    sights, answer = inspect("4711.0")
+    assert answer.tasks == 3
+    assert [(one.task, one.command) for one in sights if one.task != 1] == [(0, "sleep"), (2, "sleep")]
+    assert [(one.file, one.descriptor) for one in sights if one.task == 1] == [("pipe", 0)]
+    assert inspect("4712.0") == ([], Answer("node1", 0))
+    assert re.match("x: 3 tasks on 1 node", render_text(make_picture(sights), "x")[0])
+
+
+@pytest.mark.starts_processes
+def test_a_box_that_is_nonsense(start: Start) -> None:
+    for task, fields in enumerate(({"turns": -1}, {"loop": "x" * 500}, {"time": "now"}, {"quiet": 1e300})):
+        start(task, sys.executable, boxed.__file__, "sleep", json.dumps(fields))
+    sights, _ = inspect("4711.0")
+    assert [one.box for one in sights] == [NO_BOX] * 4
+    assert all(one.frames for one in sights)
+
+
+def test_a_line_is_bounded() -> None:
+    frames: list[list[object]] = [["\n" * 240, 1, "\n" * 120] for _ in range(1000)]
+    assert len(inspect_step.render({"frames": frames})) <= LONGEST_LINE
+
+
+@pytest.mark.parametrize(
+    ("word", "variables"),
+    [
+        ("12.3", {b"SLURM_JOB_ID": b"12", b"SLURM_STEP_ID": b"3"}),
+        ("12.", {b"SLURM_JOB_ID": b"12"}),
+        ("0a1b", {b"JAXSIF_STEP": b"0a1b"}),
+    ],
+)
+def test_words(word: str, variables: dict[bytes, bytes]) -> None:
+    assert inspect_step.parse_step(word) == variables

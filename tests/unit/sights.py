@@ -1,0 +1,55 @@
+"""Sights for tests, as the inspector would write them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jaxsif.watch.sight import Sight, parse_line
+
+USER = ["/home/ada/train.py", 41, "step"]
+MAIN = ["/home/ada/train.py", 60, "<module>"]
+BOX: dict[str, Any] = {
+    "pid": 77,
+    "time": 1e9,
+    "quiet": 60.0,
+    "loop": "/home/ada/train.py:38",
+    "turns": 12044,
+    "compiling": "",
+    "since": 0.0,
+    "call": "",
+}
+FIELDS: dict[str, Any] = {
+    "task": 0,
+    "node": "node1",
+    "pid": 77,
+    "command": "python3",
+    "state": "S",
+    "call": "futex",
+    "descriptor": -1,
+    "file": "",
+    "frames": [USER, MAIN],
+    "threads": 9,
+    "main_cpu": 0.0,
+    "cpu": 0.01,
+    "read": 1,
+    "written": 2,
+    "gpu": False,
+    "native": "",
+    "answered": True,
+    "age": 0.5,
+    "box": BOX,
+}
+
+
+def line(**fields: Any) -> bytes:
+    """A line with these fields; those of its box replace some of BOX, but for an empty one."""
+    box = fields.pop("box", BOX)
+    return json.dumps({**FIELDS, **fields, "box": {**BOX, **box} if box else box}).encode()
+
+
+def sight(**fields: Any) -> Sight:
+    """The sight of such a line."""
+    found = parse_line(line(**fields))
+    assert isinstance(found, Sight)
+    return found

@@ -1,0 +1,164 @@
+"""The box of a task: its head is replaced, stacks are appended, and the program's own files stay as they are."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jaxsif
+from jaxsif.task import box
+
+pytestmark = pytest.mark.starts_processes
+
+
+@pytest.fixture
+def opened() -> Iterator[tuple[box.Box, int]]:
+    made = box.open_box()
+    descriptor = next(int(name) for name in os.listdir("/proc/self/fd") if _link(name).startswith("/memfd:jaxsif-box"))
+    yield made, descriptor
+    faulthandler.unregister(signal.SIGWINCH)
+    os.close(descriptor)
+
+
+def _link(name: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{name}")
+    except FileNotFoundError:
+        return ""
+
+
+def test_the_last_state_is_in_the_head(opened: tuple[box.Box, int]) -> None:
+    made, descriptor = opened
+    made.write({"where": "train.py:7" * 20, "turns": 1})
+    made.write({"turns": 2})
+    assert json.loads(os.pread(descriptor, box.HEAD, 0)) == {"turns": 2}
+    assert os.fstat(descriptor).st_size == box.HEAD
+
+
+def test_a_signal_appends_the_stacks(opened: tuple[box.Box, int]) -> None:
+    made, descriptor = opened
+    os.kill(os.getpid(), signal.SIGWINCH)
+    made.write({"turns": 3})
+    stacks = os.pread(descriptor, 1 << 20, box.HEAD).decode()
+    assert "test_a_signal_appends_the_stacks" in stacks
+    assert json.loads(os.pread(descriptor, box.HEAD, 0)) == {"turns": 3}
+
+
+def test_the_size_tells_that_stacks_were_asked_for(opened: tuple[box.Box, int]) -> None:
+    made, _ = opened
+    assert made.size() == box.HEAD
+    os.kill(os.getpid(), signal.SIGWINCH)
+    assert made.size() > box.HEAD
+    assert box.Box().size() == 0
+
+
+def test_the_file_does_not_grow_for_ever(opened: tuple[box.Box, int]) -> None:
+    made, descriptor = opened
+    os.lseek(descriptor, 2 << 20, os.SEEK_SET)
+    made.write({"turns": 4})
+    os.kill(os.getpid(), signal.SIGWINCH)
+    assert box.HEAD < os.fstat(descriptor).st_size < 1 << 20
+
+
+def test_another_file_with_its_number_stays_as_it_is(tmp_path: Path) -> None:
+    made = box.open_box()
+    descriptor = next(int(name) for name in os.listdir("/proc/self/fd") if _link(name).startswith("/memfd:jaxsif-box"))
+    file = tmp_path / "results"
+    file.write_text("the user's own")
+    other = os.open(file, os.O_RDWR)
+    os.dup2(other, descriptor)  # what happens when a program closes all, and opens many
+    made.write({"turns": 5})
+    os.kill(os.getpid(), signal.SIGWINCH)
+    os.close(other)
+    os.close(descriptor)
+    assert file.read_text() == "the user's own"
+
+
+def test_a_fork_has_no_box() -> None:
+    code = (
+        "import os, signal, sys; sys.path.insert(0, sys.argv[1]); import jaxsif_task.box as box\n"
+        "made = box.open_box()\n"
+        "if os.fork() == 0:\n"
+        "    os.kill(os.getpid(), signal.SIGWINCH)\n"
+        "    links = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if n != '3']\n"
+        "    os._exit(any('jaxsif-box' in link for link in links))\n"
+        "print(os.waitstatus_to_exitcode(os.wait()[1]), os.fstat(200).st_size)"
+    )
+    folder = Path(jaxsif.__file__).parent / "task"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir("/")
+        ended = subprocess.run(
+            [sys.executable, "-c", code.replace("jaxsif_task.box", "box"), str(folder)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert ended.stdout.split() == ["0", str(box.HEAD)]
+
+
+def test_without_a_free_descriptor_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_name: str) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    begin = time.monotonic()
+    box.open_box().write({"turns": 6})
+    assert time.monotonic() - begin < 60
+
+
+STATE = {"turns": 40, "quiet": 12.04, "loop": "/home/ada/train.py:16", "where": ""}
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, b"Box 40 12.0 /home/ada/train.py:16|\n"),
+        ({"where": "/home/ada/data.py:7"}, b"Box 40 12.0 /home/ada/train.py:16|/home/ada/data.py:7\n"),
+        ({"loop": ""}, b"Box 40 12.0 |\n"),
+        ({"loop": '/ä/\n"|\\a.py:1'}, b"Box 40 12.0 /?/????a.py:1|\n"),
+        ({"loop": "/" + "x" * 500 + ".py:16"}, b"Box 40 12.0 " + b"x" * 94 + b".py:16|\n"),
+    ],
+    ids=["a loop", "standing still", "no loop", "odd names", "a long name"],
+)
+def test_what_is_left_for_start_sh(fields: dict[str, object], line: bytes) -> None:
+    assert box.render_trail({**STATE, **fields}) == line
+
+
+def test_one_line_is_left_whatever_else_is_in_the_pipe() -> None:
+    reader, pipe = os.pipe()
+    os.set_blocking(pipe, False)
+    trail = box.Trail(pipe)
+    for turns in range(5000):  # more than the pipe has room for
+        trail.write({**STATE, "turns": turns})
+    os.write(pipe, b"a trace\n")
+    trail.write({**STATE, "turns": 5000})
+    left = os.read(reader, 1 << 20)
+    os.close(reader)
+    os.close(pipe)
+    assert left == b"a trace\nBox 5000 12.0 /home/ada/train.py:16|\n"
+
+
+def test_a_pipe_that_is_full_is_no_hang() -> None:
+    reader, pipe = os.pipe()
+    os.set_blocking(pipe, False)
+    trail = box.Trail(pipe)
+    os.write(pipe, bytes(1 << 20))
+    trail.write(STATE)
+    os.close(reader)
+    os.close(pipe)
+    trail.write(STATE)  # the program has closed it
+
+
+def test_no_file_but_a_pipe_is_written(tmp_path: Path) -> None:
+    with (tmp_path / "results").open("wb") as file:
+        box.Trail(file.fileno()).write(STATE)
+    assert (tmp_path / "results").read_bytes() == b""

@@ -1,0 +1,112 @@
+"""What the observer tells, look by look, with the clocks in the test's hands."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from jaxsif.task.box import Box
+from jaxsif.task.observer import Observer, find_call, main_frames
+
+
+class Told(list[Mapping[str, Any]]):
+    """What an observer with a patience of 5 s has told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observer = Observer(Box(), 5.0, self.append)
+        self._begin = self.observer._moved
+
+    def look(self, *looks: tuple[float, float]) -> list[Any]:
+        """Return all events after these looks: seconds of processor time used, seconds of the clock."""
+        for used, seconds in looks:
+            self.observer.look(used, self._begin + seconds)
+        return [one["event"] for one in self]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_a_program_that_computes_says_nothing(told: Told) -> None:
+    assert told.look(*((0.01 * second, float(second)) for second in range(1, 60))) == []
+
+
+def test_one_that_stands_still_says_so_once(told: Told) -> None:
+    assert told.look((1, 1), *((1, float(second)) for second in range(2, 60))) == ["wait"]
+    assert told[0]["seconds"] == 5.0
+    assert told[0]["where"].endswith(tuple("0123456789"))
+
+
+def test_it_says_when_it_goes_on_and_waits_again(told: Told) -> None:
+    looks = [(1, 1), (1, 7), (1.001, 8), (1.5, 9), (1.5, 12), (1.5, 14)]
+    assert told.look(*looks) == ["wait", "moved", "wait"]
+    assert told[1]["seconds"] == 8.0
+
+
+def test_stacks_that_are_written_are_no_work(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 threads take the main thread longer than what it may compute while it stands still."""
+    told.look((1, 1), (1, 7))
+    monkeypatch.setattr(told.observer._box, "size", lambda: 9000)
+    assert told.look((1.01, 8)) == ["wait"]
+    assert told.look((1.02, 9)) == ["wait", "moved"]
+
+
+def test_a_short_stop_is_nothing(told: Told) -> None:
+    assert told.look((1, 1), (1, 4), (2, 5), (2, 9)) == []
+
+
+def test_what_is_compiled_is_known(told: Told) -> None:
+    observer = told.observer
+    observer._on_begin("/jax/core/compile/backend_compile_duration", 0, fun_name="step")
+    assert observer._describe(9)["compiling"] == "step"
+    assert observer._describe(0)["compiling"] == "step"  # the main thread computes meanwhile
+    observer._on_end("/jax/core/compile/backend_compile_duration", 3.0, fun_name="step")
+    assert observer._describe(9)["compiling"] == ""
+
+
+def test_other_events_of_jax_mean_nothing(told: Told) -> None:
+    observer = told.observer
+    observer._on_end("/jax/core/compile/jaxpr_trace_duration", 1.0)
+    observer._on_begin("/jax/checkpoint/write", 0)
+    assert observer._describe(9)["compiling"] == ""
+
+
+def test_frames_of_the_main_thread_from_another_one() -> None:
+    found: list[FrameType] = []
+    thread = threading.Thread(target=lambda: found.extend(main_frames()))
+    thread.start()
+    thread.join()
+    assert "test_frames_of_the_main_thread_from_another_one" in [frame.f_code.co_name for frame in found]
+
+
+class Gate:
+    """Keeps the frame that calls it."""
+
+    def __init__(self) -> None:
+        self.call = ""
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def acquire(self, *_: object) -> None:
+        frame = sys._getframe(1)
+        self.call = find_call(frame.f_back if frame.f_code.co_name == "__enter__" and frame.f_back else frame)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no columns before Python 3.11")
+def test_the_call_is_in_the_users_words() -> None:
+    gate = Gate()
+    gate.acquire("ä", 1)
+    assert gate.call == 'gate.acquire("ä", 1)'
+    with gate:
+        assert gate.call == "with gate"

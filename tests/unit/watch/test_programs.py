@@ -1,0 +1,285 @@
+"""Which programs of tasks differ, in whatever order and at whatever times the reports come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxsif.diagnose.reports import Report
+from jaxsif.watch import programs
+from jaxsif.watch.programs import ProgramCensus
+
+JITTER = 59.9  # seconds; less than the census's patience with threads
+
+
+def compiled(
+    task: int, name: str, processes: int, types: str = "tensor<8xf32>", group: str = "a1", **more: str
+) -> Report:
+    digest = sha256(f"{name} {types} {more.get('body', '')}".encode()).hexdigest()[:16]
+    where = more.get("where", "train.py:12")
+    return Report(
+        task,
+        "node1",
+        "program",
+        0,
+        "",
+        where,
+        group=group,
+        processes=processes,
+        name=name,
+        types=types,
+        digest=digest,
+        order=int(more.get("order", "1")),
+    )
+
+
+def tell(events: Sequence[tuple[float, Report]], end: float = math.inf) -> list[tuple[float, str]]:
+    """What the census says of reports that come at these times, each with the time; it is asked all along."""
+    census = ProgramCensus()
+    said = []
+    for now, report in sorted(events, key=lambda event: event[0]):
+        said += [(now, text) for text in census.check(now)]
+        census.add(report, now)
+        said += [(now, text) for text in census.check(now)]
+    return said + [(end, text) for text in census.check(end)]
+
+
+def steps(names: Mapping[int, str], processes: int, **more: str) -> list[tuple[float, Report]]:
+    """Each task compiles, in other threads, the programs of these letters: one each 100 seconds."""
+    return [
+        (100.0 * place + task / 1000, compiled(task, f"jit_{name}", processes, order="0", **more))
+        for task, text in names.items()
+        for place, name in enumerate(text)
+    ]
+
+
+def texts(names: Mapping[int, str], end: float = math.inf) -> list[str]:
+    return [text for _, text in tell(steps(names, len(names)), end)]
+
+
+def test_programs_that_are_alike() -> None:
+    assert texts(dict.fromkeys(range(4), "abcab")) == []
+
+
+def test_one_of_four_has_another_shape() -> None:
+    others = [(0.0, compiled(task, "jit_loss", 4)) for task in (0, 2, 3)]
+    odd = compiled(1, "jit_loss", 4, "tensor<6xf32>", where="train.py:14")
+    text = (
+        "task 1 compiled jit_loss for (tensor<6xf32>) at train.py:14,"
+        " 3 others for (tensor<8xf32>) at train.py:12: their results would be wrong"
+    )
+    assert tell([*others, (5.0, odd)], end=5.99) == []
+    assert tell([*others, (5.0, odd)], end=6.0) == [(6.0, text)]
+    assert tell([(-5.0, odd), *others], end=1.0) == [(1.0, text)]
+
+
+def test_of_two_tasks_neither_is_blamed() -> None:
+    events = [
+        (0.0, compiled(0, "jit_loss", 2)),
+        (0.0, compiled(1, "jit_loss", 2, "tensor<6xf32>", where="train.py:14")),
+    ]
+    assert tell(events, end=1.0) == [
+        (
+            1.0,
+            "task 1 compiled jit_loss for (tensor<6xf32>) at train.py:14,"
+            " and task 0 for (tensor<8xf32>) at train.py:12: their results would be wrong",
+        )
+    ]
+
+
+def test_half_of_the_tasks() -> None:
+    [text] = texts({0: "a", 1: "a", 2: "b", 3: "b"})
+    assert text == (
+        "task 2 and 1 other compiled jit_b for (tensor<8xf32>) at train.py:12,"
+        " and task 0 and 1 other jit_a for (tensor<8xf32>) at train.py:12: their results would be wrong"
+    )
+
+
+def test_a_difference_that_the_types_do_not_show() -> None:
+    events = [(0.0, compiled(task, "jit_f", 3, body=str(task == 1))) for task in range(3)]
+    [(_, text)] = tell(events)
+    assert text == (
+        "task 1 compiled jit_f for (tensor<8xf32>) at train.py:12,"
+        " 2 others another jit_f for the same types at train.py:12: their results would be wrong"
+    )
+
+
+def test_many_arguments_are_shown_where_they_differ() -> None:
+    types = [f"tensor<{number}xf32>" for number in range(30)]
+    other = [*types[:20], "tensor<7xbf16>", *types[21:]]
+    events = [(0.0, compiled(task, "jit_f", 3, ", ".join(other if task == 1 else types))) for task in range(3)]
+    [(_, text)] = tell(events)
+    assert "for (... tensor<7xbf16>, tensor<21xf32>, " in text
+    assert "for (... tensor<20xf32>, tensor<21xf32>, " in text
+    assert len(text) < 400
+
+
+@pytest.mark.parametrize(
+    ("names", "blamed"),
+    [
+        ({0: "abc", 1: "xabc", 2: "abc"}, "task 1 compiled jit_x for"),
+        ({0: "abc", 1: "ab", 2: "abc"}, ""),  # it may still come
+        ({0: "abcd", 1: "bcd", 2: "abcd"}, "task 1 compiled jit_b for"),
+        ({0: "abc", 1: "axc", 2: "abc"}, "task 1 compiled jit_x for"),
+        ({0: "ab", 1: "ba", 2: "ab"}, "task 1 compiled jit_b for"),
+        ({0: "aab", 1: "abb", 2: "aab"}, "task 1 compiled jit_b for"),
+        ({0: "aaab", 1: "aaba", 2: "aaab"}, "task 1 compiled jit_b for"),
+        ({0: "a", 1: "x", 2: "a", 3: "y", 4: "a"}, "task 1 compiled jit_x for"),
+        ({0: "abc", 1: "xbc", 2: "abc", 3: "abc", 4: "xbc"}, "task 1 and 1 other compiled jit_x for"),
+    ],
+    ids=[
+        "one more",
+        "late",
+        "one less",
+        "another",
+        "long out of order",
+        "once more",
+        "later",
+        "two others",
+        "two alike",
+    ],
+)
+def test_what_tasks_compile_instead(names: dict[int, str], blamed: str) -> None:
+    """Programs come 100 seconds apart, so nobody waits for what is missing."""
+    found = texts(names)
+    assert bool(found) == bool(blamed)
+    assert "".join(found[:1]).startswith(blamed)
+    assert len(found) == len({name for name in names.values() if blamed}) - bool(blamed)
+
+
+def test_the_main_thread_has_an_order() -> None:
+    """It runs its programs in that order, however soon they come."""
+    events = [
+        (place / 1000, compiled(task, f"jit_{name}", 3)._replace(order=place + 1))
+        for task, names in enumerate(("ab", "ba", "ab"))
+        for place, name in enumerate(names)
+    ]
+    [(_, text)] = tell(events)
+    assert text == (
+        "task 1 compiled jit_b for (tensor<8xf32>) at train.py:12,"
+        " 2 others jit_a for (tensor<8xf32>) at train.py:12: their results would be wrong"
+    )
+
+
+def test_any_two_programs_of_the_main_thread() -> None:
+    """The sums of the hashes of tuples would be the same for some of them."""
+    for number in range(200):
+        names = [f"jit_{number}", f"jit_{number + 1}"]
+        events = [
+            (0.0, compiled(task, name, 2)._replace(order=place))
+            for task, own in enumerate((names, names[::-1]))
+            for place, name in enumerate(own, 1)
+        ]
+        assert len(tell(events)) == 1
+
+
+def test_programs_of_other_threads_come_between_those_of_the_main_thread() -> None:
+    orders = {"a": 1, "b": 2, "c": 3}
+    events = [
+        (place / 10, compiled(task, f"jit_{name}", 3)._replace(order=orders.get(name, 0)))
+        for task, names in enumerate(("axbyc", "yaxbc", "abcxy"))
+        for place, name in enumerate(names)
+    ]
+    assert tell(events) == []
+
+
+def test_a_mismatch_is_said_once() -> None:
+    """Of a task that differs, what it compiles afterwards is not looked at."""
+    assert len(texts({0: "abcdef", 1: "xbydef", 2: "abcdef"})) == 1
+
+
+def test_few_mismatches_are_said() -> None:
+    assert len(texts({task: f"{chr(97 + task)}" for task in range(26)} | dict.fromkeys(range(26, 90), "A"))) == 10
+
+
+def test_other_devices_are_another_group() -> None:
+    first = steps({0: "ab", 1: "ab"}, 2, group="a1")
+    second = steps({2: "xyz", 3: "xyz"}, 2, group="b2")
+    assert tell(first + second) == []
+
+
+def test_groups_of_the_same_tasks() -> None:
+    first = steps({0: "ab", 1: "ab"}, 2, group="a1")
+    second = steps({0: "x", 1: "y"}, 2, group="b2")
+    [(_, text)] = tell(first + second)
+    assert text.startswith("task 1 compiled jit_y")
+
+
+@pytest.mark.parametrize("missing", ["group", "digest", "processes"])
+def test_a_report_without_what_is_compared(missing: str) -> None:
+    census = ProgramCensus()
+    for task in range(2):
+        whole = compiled(task, f"jit_{task}", 2)
+        census.add(whole._replace(**{missing: type(getattr(whole, missing))()}), 0.0)
+    assert census.check(math.inf) == []
+
+
+def test_many_tasks_and_programs_take_little_memory() -> None:
+    census = ProgramCensus()
+    for place in range(30):
+        for task in range(1000):
+            census.add(compiled(task, f"jit_{place}", 1000), float(place))
+    [group] = census._groups.values()
+    assert len(group._states) == 1
+    assert census.check(math.inf) == []
+
+
+def test_a_group_in_which_nobody_catches_up_is_given_up() -> None:
+    census = ProgramCensus()
+    for place in range(programs._MOST_STATES + 10):
+        census.add(compiled(0, f"jit_{place}", 2), 0.0)
+    census.add(compiled(1, "jit_other", 2), 0.0)
+    assert census.check(math.inf) == []
+
+
+def test_tasks_beyond_the_most_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_MOST_FOLLOWED", 3)
+    assert len(texts({0: "ab", 1: "ay", 2: "ab", 3: "xy"})) == 1
+
+
+PROGRAMS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12)
+
+
+@given(st.data(), PROGRAMS, st.integers(2, 6))
+def test_background_threads_change_the_order(data: st.DataObject, names: list[str], tasks: int) -> None:
+    """Each program comes from all tasks within the patience: whatever the order is, nothing is said."""
+    gaps = data.draw(st.lists(st.floats(0, 100), min_size=len(names), max_size=len(names)))
+    jitter = st.floats(0, JITTER)
+    events = [
+        (sum(gaps[: place + 1]) + data.draw(jitter), compiled(task, f"jit_{name}", tasks, order="0"))
+        for place, name in enumerate(names)
+        for task in range(tasks)
+    ]
+    assert tell(events) == []
+
+
+@given(st.data(), st.integers(1, 12), st.integers(2, 6))
+def test_whoever_differs_is_named_in_time(data: st.DataObject, length: int, tasks: int) -> None:
+    """One task has another program, one more, or one less; the times are any."""
+    names = [f"jit_{place}" for place in range(length)]
+    place = data.draw(st.integers(0, length - 1))
+    main = data.draw(st.booleans())  # they are of the main thread
+    odd = data.draw(st.integers(0, tasks - 1))
+    changes = {
+        "another": [*names[:place], "jit_x", *names[place + 1 :]],
+        "one more": [*names[:place], "jit_x", *names[place:]],
+        "one less": [*names[:place], *names[place + 1 :], "jit_y"],
+    }
+    own = dict.fromkeys(range(tasks), names) | {odd: changes[data.draw(st.sampled_from(sorted(changes)))]}
+    events, reached = [], []
+    for task in range(tasks):
+        gaps = data.draw(st.lists(st.floats(0, 3), min_size=len(own[task]), max_size=len(own[task])))
+        times = [sum(gaps[: step + 1]) for step in range(len(gaps))]
+        told = (compiled(task, name, tasks)._replace(order=main * step) for step, name in enumerate(own[task], 1))
+        events += zip(times, told)
+        reached.append(times[place])
+    found = [
+        text for _, text in tell(events, end=max(*reached, *(now for now, _ in events)) + (1.01 if main else 60.01))
+    ]
+    assert found
+    assert all(f"task {odd} " in text for text in found) or tasks == 2

@@ -1,0 +1,241 @@
+"""The rule against simulated runs of 4 to 1,000 tasks: what is said of a wait, when, and nothing twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sights import MAIN, sight
+
+from jaxsif.watch.picture import Picture, make_picture
+from jaxsif.watch.rule import Level, Waits
+from jaxsif.watch.sight import Sight
+
+BUSY, WAIT, HANG = Level.BUSY, Level.WAIT, Level.HANG
+SUM, ODD = "/home/ada/train.py:41", "/home/ada/odd.py:9"
+ODD_FRAMES = [["/home/ada/odd.py", 9, "go"], MAIN]
+ORBAX = ["/opt/jax/lib/python3.13/site-packages/orbax/checkpoint/save.py", 5, "save"]
+LOOKS = (1, 2, 5, 10)
+SPEED = 1 << 20  # bytes a second of who saves
+
+
+class Way(NamedTuple):
+    """How the odd tasks are while the others wait for them."""
+
+    fields: Mapping[str, Any]  # of their sights
+    said: tuple[tuple[Level, int], ...]  # what is said, and after how many times the patience
+    tells: bool = False  # they tell that they stand still
+    saves: bool = False
+
+
+SHUTDOWN = [["/opt/jax/lib/python3.13/site-packages/jax/_src/distributed.py", 238, "shutdown"]]
+STALE = {"age": 100.0}
+WAYS = {
+    "sleep": Way({"call": "clock_nanosleep", "frames": ODD_FRAMES}, ((WAIT, 1), (HANG, 5)), tells=True),
+    "pipe": Way({"call": "read", "file": "pipe", "frames": ODD_FRAMES}, ((WAIT, 1), (HANG, 5)), tells=True),
+    "spin": Way({"state": "R", "call": "", "main_cpu": 1.0, "frames": ODD_FRAMES}, ((WAIT, 1), (HANG, 5))),
+    "hold": Way({"state": "R", "call": "", "main_cpu": 1.0, "frames": ODD_FRAMES, **STALE}, ((WAIT, 1), (HANG, 5))),
+    "stop": Way({"state": "T", "frames": [], **STALE}, ((HANG, 1),)),
+    "shutdown": Way({"frames": SHUTDOWN}, ((HANG, 1),), tells=True),
+    "compile": Way({"main_cpu": 1.0, "cpu": 1.0, "box": {"compiling": "f"}}, ((BUSY, 1),)),
+    "save": Way({"call": "write", "frames": [ORBAX, *ODD_FRAMES]}, ((BUSY, 1),), tells=True, saves=True),
+    "stuck": Way({"call": "write", "frames": [ORBAX, *ODD_FRAMES]}, ((BUSY, 1), (WAIT, 2), (HANG, 5)), tells=True),
+}
+
+
+class Phase(NamedTuple):
+    """A part of a run, after which all tasks move."""
+
+    way: str  # of WAYS; or how all tasks are: move, sleep at one place, or wait at one place
+    odd: int  # number of odd tasks, of the first ones
+    length: int  # in quarters of the patience
+
+
+ALIKE = {"moves": (), "all sleep": (), "all wait": ((WAIT, 2), (HANG, 10))}
+NOBODY = Way({}, ())
+
+
+class Said(NamedTuple):
+    """What the rule says in a phase."""
+
+    phase: int
+    level: Level | None  # None: the wait is over
+    at: float  # seconds since the phase began; when it is over, how long the wait was
+
+
+class Run:
+    """A simulated run: a clock, tasks with their observers, and the launcher that asks the rule."""
+
+    def __init__(self, tasks: int, patience: float) -> None:
+        self.tasks, self.patience = tasks, patience
+        self.waits = Waits(patience, 0.0)
+        self.now, self.looks = 0.0, 0
+        self.looks_of: list[int] = []  # by phase
+        self._plain = sight()
+
+    def play(self, phases: list[Phase]) -> Iterator[Said]:
+        """What the rule says, in order."""
+        for number, phase in enumerate(phases):
+            begin, before = self.now, self.looks
+            self._base = {"all sleep": sight(call="clock_nanosleep")}.get(phase.way, self._plain)
+            self._odd = sight(**WAYS.get(phase.way, NOBODY).fields)
+            for _ in range(phase.length):
+                self.now += self.patience / 4
+                self._tell(phase, self.now - begin)
+                if self.waits.is_due(self.now):
+                    self.looks += 1
+                    verdict = self.waits.judge(self._look(phase, self.now - begin), self.now)
+                    if verdict.level:
+                        yield Said(number, verdict.level, self.now - begin)
+            for seconds in self._move(phase, self.now - begin):
+                yield Said(number, None, seconds)
+            self.looks_of.append(self.looks - before)
+
+    def _waiting(self, phase: Phase) -> Iterator[tuple[int, str]]:
+        """The tasks that tell that they stand still, and where."""
+        way = WAYS.get(phase.way, NOBODY)
+        for task in range(0 if phase.way == "moves" else self.tasks):
+            if task >= phase.odd:
+                yield task, SUM
+            elif way.tells:
+                yield task, ODD
+
+    def _tell(self, phase: Phase, quiet: float) -> None:
+        if self.patience <= quiet < 1.25 * self.patience:
+            for task, place in self._waiting(phase):
+                self.waits.wait(task, quiet, place, self.now)
+
+    def _move(self, phase: Phase, quiet: float) -> list[float]:
+        if quiet < self.patience:
+            return []
+        ends = [self.waits.go_on(task, quiet, self.now) for task, _ in self._waiting(phase)]
+        return [seconds for seconds in ends if seconds is not None]
+
+    def _look(self, phase: Phase, quiet: float) -> Picture:
+        saves = WAYS.get(phase.way, NOBODY).saves
+        odd = self._odd._replace(written=int(self.now * SPEED) if saves else 0)
+        quiet = 0.0 if phase.way == "moves" else quiet
+        assert self._base.box
+        box = self._base.box._replace(quiet=quiet)
+        others = self._base._replace(box=box)
+        return make_picture(
+            (odd if task < phase.odd else others)._replace(task=task, node=f"n{task // 8}")
+            for task in range(self.tasks)
+        )
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[Run, list[Phase]]:
+    tasks = draw(st.one_of(st.integers(4, 16), st.integers(4, 1000)))
+    patience = draw(st.sampled_from((1, 5, 60)))
+    ways = st.sampled_from((*WAYS, *ALIKE))
+    phase = st.builds(Phase, ways, st.integers(1, max(1, tasks // 2 - 1)), st.integers(1, 120))
+    phases = draw(st.lists(phase, max_size=4))
+    return Run(tasks, patience), [phase if phase.way in WAYS else phase._replace(odd=0) for phase in phases]
+
+
+def expected(run: Run, phases: list[Phase]) -> Iterator[Said]:
+    """What the rule says, by its docstrings."""
+    learned = {SUM: 0.0, ODD: 0.0}
+    for number, phase in enumerate(phases):
+        way = WAYS.get(phase.way, Way({}, ALIKE.get(phase.way, ())))
+        places = [] if phase.way == "moves" else [SUM, *([ODD] if way.tells else [])]
+        patience = min((max(run.patience, 5 * learned[place]) for place in places), default=math.inf)
+        length = phase.length * run.patience / 4
+        said = [Said(number, level, units * patience) for level, units in way.said if units * patience <= length]
+        yield from said
+        if said:
+            yield Said(number, None, length)
+        if length >= run.patience:
+            learned.update({place: max(length, learned[place]) for place in places})
+
+
+@given(runs())
+def test_each_level_is_said_once_in_its_time_and_so_is_the_end(drawn: tuple[Run, list[Phase]]) -> None:
+    run, phases = drawn
+    said = list(run.play(phases))
+    assert [one[:2] for one in said] == [one[:2] for one in expected(run, phases)]
+    for one, other in zip(said, expected(run, phases)):
+        assert one.at == pytest.approx(other.at, abs=run.patience / 4 + 1e-6)
+
+
+@given(runs())
+def test_looks_are_few(drawn: tuple[Run, list[Phase]]) -> None:
+    """Their number grows with the logarithm of the time."""
+    run, phases = drawn
+    list(run.play(phases))
+    for phase, looks in zip(phases, run.looks_of):
+        assert looks <= len(LOOKS) + 1 + max(0.0, math.log2(phase.length / 40))
+
+
+def test_a_day_without_a_wait_takes_a_dozen_looks() -> None:
+    run = Run(4, 60.0)
+    assert list(run.play([Phase("moves", 0, 24 * 60 * 4)])) == []
+    assert run.looks <= 12
+
+
+def test_a_run_of_which_all_tasks_are_stopped_is_told_though_none_can_tell_it() -> None:
+    rule = Waits(60.0, 0.0)
+    stopped = make_picture(sight(state="T", frames=[], task=task, age=100.0) for task in range(4))
+    assert not rule.is_due(599.0)
+    assert rule.is_due(600.0)
+    assert rule.judge(stopped, 600.0) == (HANG, 600.0)
+    assert rule.judge(stopped, 1200.0).level == Level.NOTHING
+
+
+def _look(rule: Waits, sights: list[Sight], now: float, *silent: str) -> Level:
+    assert rule.is_due(now)
+    return rule.judge(make_picture(sights, silent), now).level
+
+
+def test_a_node_that_does_not_answer_is_told() -> None:
+    rule, sights = Waits(60.0, 0.0), [sight(task=task) for task in range(4)]
+    rule.wait(0, 60.0, SUM, 100.0)
+    assert _look(rule, sights, 100.0, "node2") == WAIT
+    assert _look(rule, sights, 340.0, "node2") == HANG
+
+
+def test_tasks_that_move_beside_one_that_stands_still_do_not_wait_for_it() -> None:
+    """As a task that only logs, beside others in a loop with sums."""
+    rule = Waits(60.0, 0.0)
+    moving = [sight(task=task, box={"quiet": 0.0}) for task in range(3)]
+    sleeps = sight(task=3, call="clock_nanosleep", frames=ODD_FRAMES)
+    rule.wait(3, 60.0, ODD, 100.0)
+    assert [_look(rule, [*moving, sleeps], now) for now in (100.0, 160.0, 400.0, 10_000.0)] == [Level.NOTHING] * 4
+
+
+def test_a_healthy_loop_that_is_looked_at_is_not_told() -> None:
+    """Nobody has told of a wait, and at this moment most are in a sum, for less than the patience."""
+    rule = Waits(60.0, 0.0)
+    sights = [sight(task=task, box={"quiet": 50.0}) for task in range(3)]
+    computes = sight(task=3, state="R", call="", main_cpu=1.0, frames=ODD_FRAMES, box={"quiet": 0.0})
+    assert _look(rule, [*sights, computes], 600.0) == Level.NOTHING
+
+
+def test_bytes_of_the_observer_itself_are_no_work() -> None:
+    """It writes 4 KiB a second; a task that reads its standard input does nothing else."""
+    rule = Waits(5.0, 0.0)
+    waiting = [sight(task=task) for task in range(3)]
+    rule.wait(0, 5.0, SUM, 5.0)
+
+    def reads(written: int) -> Sight:
+        return sight(task=3, call="read", descriptor=0, file="pipe", frames=ODD_FRAMES, written=written)
+
+    assert _look(rule, [*waiting, reads(0)], 5.0) == BUSY  # it may
+    assert _look(rule, [*waiting, reads(5 * 4096 + 9000)], 10.0) == WAIT
+
+
+def test_what_is_learned_is_bounded() -> None:
+    rule = Waits(5.0, 0.0)
+    for number in range(2000):
+        rule.wait(0, 5.0, f"a.py:{number}", 5.0)
+        rule.go_on(0, 9.0, 9.0)
+    assert len(rule._learned) == 1000
+
+
+def test_the_end_of_a_wait_that_nobody_told_is_nothing() -> None:
+    assert Waits(5.0, 0.0).go_on(0, 9.0, 9.0) is None

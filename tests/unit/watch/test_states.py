@@ -1,0 +1,122 @@
+"""What a task does, by what was seen of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sights import MAIN, USER, sight
+
+from jaxsif.watch.sight import Frame
+from jaxsif.watch.states import State, describe_state, is_library, own_frames
+
+SITE = "/opt/venv/lib/python3.13/site-packages"
+LIBRARY = "/usr/lib/python3.13"
+
+
+def library(file: str, function: str) -> dict[str, Any]:
+    """Frames of a task whose line of the user has called a library."""
+    return {"frames": [["/x/inner.py", 1, "inner"], [f"{SITE}/{file}", 7, function], USER, MAIN]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({"call": "", "state": "R"}, State("computing", "computes")),
+        ({"call": "", "main_cpu": 0.9}, State("computing", "computes")),
+        ({}, State("collective", "waits in a collective")),
+        ({"box": {"call": "block_until_ready"}}, State("collective", "waits in a collective")),
+        ({"box": {"call": "lock.acquire()"}}, State("lock", "waits for a lock")),
+        ({"box": {"call": "worker.join()"}}, State("lock", "waits for a lock")),
+        (
+            {"frames": [[f"{LIBRARY}/threading.py", 3, "wait"], USER, MAIN]},
+            State("lock", "waits for a lock"),
+        ),
+        ({"cpu": 1.9}, State("computing", "waits for its own devices, which compute")),
+        ({"cpu": 1.0, "gpu": True}, State("collective", "waits in a collective")),
+        ({"native": "gloo::allreduce(int)", "cpu": 1.0}, State("collective", "waits in an all-reduce")),
+        ({"native": "ncclDevKernel_AllGather_RING_LL"}, State("collective", "waits in an all-gather")),
+        ({"native": "ncclGroupEnd"}, State("collective", "waits in a collective")),
+        ({"frames": [], "call": "futex"}, State("lock", "waits for a lock")),
+        ({"frames": [], "call": "futex_do_wait", "box": None}, State("lock", "waits for a lock")),
+        (
+            library("jax/_src/distributed.py", "initialize"),
+            State("initialize", "waits in jax.distributed.initialize"),
+        ),
+        (
+            library("jax/_src/distributed.py", "shutdown"),
+            State("shutdown", "has ended, and waits for the others"),
+        ),
+        (library("jax/_src/api.py", "clean_up"), State("shutdown", "has ended, and waits for the others")),
+        (library("jax/_src/compiler.py", "backend_compile_and_load"), State("compiling", "compiles")),
+        (
+            {"box": {"compiling": "jit_step", "since": 213.7}},
+            State("compiling", "compiles jit_step since 214 s"),
+        ),
+        (library("orbax/checkpoint/handler.py", "save"), State("checkpoint", "is in a checkpoint")),
+        (library("grain/_src/python/loader.py", "__next__"), State("input", "waits for input")),
+        (library("torch/utils/data/dataloader.py", "_next"), State("input", "waits for input")),
+        (
+            library("jax/experimental/multihost_utils.py", "sync"),
+            State("collective", "waits in a collective"),
+        ),
+        (
+            {"frames": [[f"{LIBRARY}/pdb.py", 1, "interaction"], USER], "call": "read", "descriptor": 0},
+            State("debugger", "is in a debugger"),
+        ),
+        ({"call": "read", "descriptor": 0, "file": "pipe"}, State("input", "reads standard input")),
+        ({"call": "read", "descriptor": 5, "file": "pipe"}, State("pipe", "reads from a pipe")),
+        ({"call": "anon_pipe_read"}, State("pipe", "reads from a pipe")),
+        ({"call": "write", "descriptor": 1, "file": "pipe"}, State("pipe", "writes to a pipe")),
+        ({"call": "read", "descriptor": 5, "file": "/a/b"}, State("file", "reads /a/b")),
+        ({"call": "fsync", "descriptor": 5, "file": "/a/b"}, State("file", "waits for /a/b")),
+        ({"call": "pwrite64", "descriptor": 5, "file": "/a/b"}, State("file", "writes /a/b")),
+        ({"call": "openat"}, State("file", "waits for a file")),
+        ({"call": "recvfrom", "descriptor": 5, "file": "socket"}, State("socket", "waits for a socket")),
+        ({"call": "read", "descriptor": 5, "file": "socket"}, State("socket", "reads from a socket")),
+        (
+            {"call": "epoll_wait", "descriptor": 5, "file": "eventpoll"},
+            State("socket", "waits for a socket or a pipe"),
+        ),
+        ({"call": "poll", "descriptor": 5, "file": "pipe"}, State("pipe", "waits for a pipe")),
+        ({"call": "clock_nanosleep"}, State("sleep", "sleeps")),
+        ({"call": "hrtimer_nanosleep"}, State("sleep", "sleeps")),
+        ({"call": "wait4"}, State("child", "waits for a child process")),
+        ({"state": "T"}, State("stopped", "is stopped (SIGSTOP)")),
+        ({"state": "t"}, State("debugger", "is stopped by a debugger")),
+        ({"state": "Z"}, State("ended", "has ended")),
+        (
+            {"state": "R", "call": "", "main_cpu": 1.0, "age": 9.0},
+            State("held", "computes in C and holds the interpreter"),
+        ),
+        ({"state": "R", "call": "", "box": None, "age": 0}, State("computing", "computes")),
+        ({"state": "D", "call": ""}, State("file", "waits for a disk or a file system")),
+        ({"call": "call 999"}, State("unknown", "waits")),
+    ],
+    ids=str,
+)
+def test_states(fields: dict[str, Any], state: State) -> None:
+    assert describe_state(sight(**fields)) == state
+
+
+@pytest.mark.parametrize(
+    ("file", "of_a_library"),
+    [
+        ("/home/ada/train.py", False),
+        ("/home/ada/lib/data.py", False),
+        ("<string>", False),
+        ("<stdin>", False),
+        ("<frozen runpy>", True),
+        ("/usr/lib/python3.13/threading.py", True),
+        ("/opt/venv/lib/python3.13/site-packages/jax/_src/api.py", True),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", True),
+        ("/opt/jaxsif/jaxsif_task/observer.py", True),
+    ],
+)
+def test_files_of_the_user(file: str, of_a_library: bool) -> None:
+    assert is_library(file) == of_a_library
+
+
+def test_own_frames() -> None:
+    frames = sight(**library("jax/_src/api.py", "f")).frames
+    assert own_frames(frames) == (Frame("/x/inner.py", 1, "inner"), Frame(*USER), Frame(*MAIN))
