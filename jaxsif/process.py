@@ -74,6 +74,17 @@ def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
     return _popen(argv, environ, stdin=void, stdout=void, stderr=void, start_new_session=True)
 
 
+def start_heard(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
+    """Start a command in a session of its own that reads nothing, and whose output and errors are
+    pipes; raise HostError if it cannot start. It ends by itself soon: nobody ends it when we are
+    killed.
+    """
+    pipe = subprocess.PIPE
+    return _popen(
+        argv, environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+
+
 def _popen(argv: Sequence[str], environ: Mapping[str, str], **options: Any) -> Running:
     try:
         return subprocess.Popen(argv, env=environ, **options)

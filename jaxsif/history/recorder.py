@@ -14,7 +14,7 @@ from jaxsif.errors import JaxsifError, printable
 from jaxsif.history.folder import RUN, STDERR, find_folder, find_process, make_run, prune, write
 from jaxsif.history.run import MOST_ALARMS, Alarm, Complaint, RunRecord, TaskEnd, render_run
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.secret import find_secrets
+from jaxsif.settings.secret import HIDDEN, find_secrets, hide_secrets
 from jaxsif.watch.picture import Picture, render_json, render_text
 from jaxsif.watch.rule import Verdict
 from jaxsif.watch.words import describe_verdict
@@ -22,7 +22,6 @@ from jaxsif.watch.words import describe_verdict
 _MOST_SAID = 1 << 20  # bytes of standard error that are kept
 _MOST_MEMBERS = 1000  # tasks of a picture that are kept one by one
 _LONGEST_VALUE = 256  # letters of a variable
-_HIDDEN = "…"  # in place of a secret
 # What they hold is no secret; what others hold may be.
 _HARMLESS = (
     *("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
@@ -39,14 +38,12 @@ class Recorder:
         self._show = show
         self._seen = seen
         self._said = bytearray()
-        self._run = make_record(plan, time.time())
         self._path = ""  # of the folder; '' where there is none
+        self._run = make_record(plan, time.time())
         try:
-            folder = find_folder(plan.host.environ)
-            self._path = make_run(folder, self._run.begin)
+            self._path = make_run(find_folder(plan.host.environ), self._run.begin)
             self._run = self._run._replace(name=os.path.basename(self._path))
             write(self._path, RUN, render_run(self._run))
-            prune(folder, self._run.begin)
         except OSError as error:
             self._give_up(error)
 
@@ -79,6 +76,16 @@ class Recorder:
             self._run = self._run._replace(error=complaint)
         self._run = self._run._replace(end=time.time(), status=status)
         self._write()
+        self._prune()
+
+    def _prune(self) -> None:
+        """Remove what is old, now that no task waits for us."""
+        if not self._path:
+            return
+        try:
+            prune(os.path.dirname(self._path), self._run.begin)
+        except OSError as error:
+            self._give_up(error)
 
     def _write(self) -> None:
         """Write all that is known now."""
@@ -119,7 +126,7 @@ def make_record(plan: Plan, now: float) -> RunRecord:
         layout=plan.layout.describe(),
         tasks=plan.layout.ntasks,
         nodes="",
-        command=hide_secrets(plan.asked.command),
+        command=hide_in_command(plan.asked.command),
         image=container.image if container else "",
         digest=known.digest if known else "",
         jaxsif=__version__,
@@ -138,19 +145,16 @@ def _harmless(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name][:_LONGEST_VALUE] for name in _HARMLESS if name in environ}
 
 
-def hide_secrets(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command without what looks like a secret: a token, the value of
-    NAME=VALUE, the word behind an option such as --token.
+def hide_in_command(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command without what looks like a secret: a token, a login, the value
+    of NAME=VALUE, the word behind an option such as --token.
     """
     return tuple(map(_hide, command, ["", *command]))
 
 
 def _hide(word: str, before: str) -> str:
-    name, equals, _ = word.partition("=")
     option = before if before.startswith("-") and "=" not in before else ""
-    if find_secrets([f"{option}={word}"]):
-        return _HIDDEN
-    return f"{name}={_HIDDEN}" if equals and find_secrets([word]) else word
+    return HIDDEN if find_secrets([f"{option}={word}"]) else hide_secrets(word)
 
 
 def list_exits(reports: Sequence[Report]) -> tuple[TaskEnd, ...]:

@@ -16,7 +16,7 @@ from jaxsif.errors import printable
 from jaxsif.installation import PACKAGE
 from jaxsif.job.allocation import outside_of_job
 from jaxsif.lines import Lines
-from jaxsif.process import Running, start_process
+from jaxsif.process import Running, start_heard
 from jaxsif.watch.sight import LONGEST_LINE, Answer, Sight, parse_line
 
 LIMIT = 10.0  # seconds for all nodes
@@ -123,7 +123,7 @@ class Inspection:
         running: list[Running] = []
         try:
             for argv in list_commands(target):
-                running.append(start_process(argv, outside, stdin=False, stdout=True, alone=True))
+                running.append(start_heard(argv, outside))
         except BaseException:
             _end(running)
             raise

@@ -279,8 +279,12 @@ class _Watch:
         """Do what is due; return whether the run must end."""
         if time.monotonic() - self._begun > _SHORT:
             self._watch()
-        for watcher in self._watchers:
-            watcher.look()
+        for watcher in list(self._watchers):
+            try:
+                watcher.look()
+            except (OSError, JaxsifError) as error:  # the run goes on without it
+                self._watchers.remove(watcher)
+                self._history.show(printable(f"warning: nobody watches the tasks: {error}"))
         return self.failure is not None
 
     def end(self) -> None:

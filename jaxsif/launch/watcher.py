@@ -21,8 +21,11 @@ from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
 from jaxsif.watch.words import describe_end, describe_odd, describe_verdict
 
+_NO_TRACER = "--no-tracer"  # an argument of jaxsif/node/inspect_step.py
 _STOPPED = 124  # exit status, as timeout(1) has it
-_AGAIN = 5.0  # seconds between two attempts to look, where none could be made
+# Seconds between two attempts to look, where none could be made; and as a part of the time in which
+# none could.
+_AGAIN, _AGAIN_PART = 5.0, 0.2
 
 Show = Callable[[str], None]  # tells the user something
 Keep = Callable[[Verdict, Picture], None]
@@ -80,7 +83,8 @@ class WaitWatcher(Watcher):
         self._waits = Waits(plan.asked.patience, time.monotonic())
         self._inspection: Inspection | None = None
         self._not_before = 0.0  # seconds of the monotonic clock
-        self._is_blind = False  # nobody answers, and that was told
+        self._blind_since = math.inf  # nobody answers, and that was told
+        self._ends = 0  # reports that were looked through for ends of tasks
 
     def hear(self, report: Report) -> None:
         """Take what a task says of its waits."""
@@ -97,6 +101,7 @@ class WaitWatcher(Watcher):
     def look(self) -> None:
         """Look at the tasks when it is due, and tell what was seen."""
         now = time.monotonic()
+        self._drop_ended(now)
         if self._inspection is None:
             if now >= self._not_before and self._waits.is_due(now):
                 self._begin(now)
@@ -104,24 +109,33 @@ class WaitWatcher(Watcher):
             inspection, self._inspection = self._inspection, None
             self._take(inspection, now)
 
+    def _drop_ended(self, now: float) -> None:
+        """Wait no more for tasks that have ended."""
+        news = self._seen.reports[self._ends :]
+        self._ends += len(news)
+        for report in news:
+            if report.event == "exit":
+                self._go_on(self._waits.go_on(report.task, 0, now))
+
     def _begin(self, now: float) -> None:
-        self._not_before = now + _AGAIN
+        self._not_before = now + max(_AGAIN, _AGAIN_PART * (now - self._blind_since))
         started = find_start(self._seen.reports)
         if started.task < 0:  # no task yet
             return
         parts = [Part(job, nodes) for job, nodes in self._plan.launcher.nodes(self._plan, started)]
-        words = {self._plan.coordinator.step, find_step(self._seen.reports)} - {""}
+        steps = {self._plan.coordinator.step, find_step(self._seen.reports)} - {""}
+        words = (_NO_TRACER, *steps)  # a tracer stops the tasks, and may leave one stopped
         try:
-            target = Target(started.step, tuple(words), tuple(parts))
+            target = Target(started.step, words, tuple(parts))
             self._inspection = Inspection.start(target, self._plan.host.environ)
         except HostError as error:
-            self._tell_blind(error.what)
+            self._tell_blind(error.what, now)
 
     def _take(self, inspection: Inspection, now: float) -> None:
         if not inspection.sights:
-            self._tell_blind(inspection.complaint or "no node has answered")
+            self._tell_blind(inspection.complaint or _find_reason(inspection), now)
             return
-        self._is_blind = False
+        self._blind_since = math.inf
         picture = make_picture(inspection.sights, inspection.silent)
         verdict = self._waits.judge(picture, now)
         if verdict.level == Level.NOTHING:
@@ -129,18 +143,24 @@ class WaitWatcher(Watcher):
         for line in render_text(picture, describe_verdict(verdict, picture)):
             self._show(line)
         self._keep(verdict, picture)
-        if self._plan.asked.on_hang == STOP and verdict.level >= Level.WAIT:
+        # Tasks that all wait at one place may wait for a long step of their devices.
+        must_stop = verdict.level >= (Level.WAIT if picture.odd else Level.HANG)
+        if self._plan.asked.on_hang == STOP and must_stop:
             self.failure = _describe_stop(verdict, picture)
 
-    def _tell_blind(self, why: str) -> None:
-        if not self._is_blind:
-            self._is_blind = True
+    def _tell_blind(self, why: str, now: float) -> None:
+        if self._blind_since == math.inf:
+            self._blind_since = now
             self._show(f"tasks wait, and nobody can look at them: {why}; trying again")
 
     def close(self) -> None:
         """End what is still under way."""
         if self._inspection:
             self._inspection.stop()
+
+
+def _find_reason(inspection: Inspection) -> str:
+    return "no node has answered" if inspection.silent else "no task was found"
 
 
 def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watcher]:

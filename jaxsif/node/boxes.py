@@ -22,9 +22,9 @@ _LARGEST = 2 << 20  # bytes of what all threads are at, to read
 _TRIES = 3  # to read a box while it is being written
 
 # What faulthandler writes: a block for each thread, and the frames in it, innermost first.
-_BLOCK = re.compile(rb"(?m)^(?=(?:Current thread|Thread) 0x)")
+_BLOCK = re.compile(rb"(?m)^(?=(?:Current thread|Thread) 0x|Stack \(most )")
 _FRAME = re.compile(rb'(?m)^  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)$')
-_CURRENT = b"Current thread"
+_CURRENT = (b"Current thread", b"Stack (most ")  # the thread that has handled the signal
 _CUT = b"\n...\n"  # at the end: there are more than 100 threads
 
 Frames = list[list[object]]  # [file, line, function]

@@ -1,6 +1,6 @@
 """Tell what the tasks of a running step do on this node; jaxsif starts it once on each node.
 
-    inspect_step.py STEP...
+    inspect_step.py [--no-tracer] STEP...
 
 STEP is Slurm's number of a step, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
 of a job. Of several, as of the components of a heterogeneous job, any counts.
@@ -8,7 +8,8 @@ of a job. Of several, as of the components of a heterogeneous job, any counts.
 It prints one line of JSON for each task (`Sight` in jaxsif/watch/sight.py says what is in it), and
 a last one with the number of tasks, which says that nothing is missing. It reads /proc, and asks
 each task that has a box where its threads are, by a signal that Python answers without the
-interpreter's lock. It changes nothing and needs at most the time that py-spy takes and a second.
+interpreter's lock. Where py-spy is installed, it tells more, and stops each task for a moment; not
+with --no-tracer. All needs at most the time that py-spy takes and a second.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from jaxsif.watch.sight import (
     BoxState,
 )
 
+NO_TRACER = "--no-tracer"
 _LIMIT = 9  # seconds that this process may live
 _PATIENCE = 0.5  # seconds to wait for what threads are at
 _INTERVAL = 0.2  # seconds between two looks at clocks
@@ -168,10 +170,16 @@ def await_answers(programs: Sequence[Asked]) -> dict[int, bytes]:
     dumps: dict[int, bytes] = {}
     while waiting and time.monotonic() < begin + _PATIENCE:
         time.sleep(_PAUSE)
+        before = dict(dumps)
         dumps.update(map(_read_answer, waiting))
-        waiting = [one for one in waiting if not is_whole(dumps[one.pid])]
+        # A frame may still come behind what looks whole.
+        waiting = [one for one in waiting if not _is_same(one.pid, before, dumps)]
     time.sleep(max(0.0, begin + _INTERVAL - time.monotonic()))
     return dumps
+
+
+def _is_same(pid: int, before: Mapping[int, bytes], dumps: Mapping[int, bytes]) -> bool:
+    return is_whole(dumps[pid]) and before.get(pid) == dumps[pid]
 
 
 def _read_answer(program: Asked) -> tuple[int, bytes]:
@@ -248,10 +256,11 @@ def render(fields: dict[str, object]) -> str:
 def inspect(words: Sequence[str]) -> Iterator[str]:
     """Return the lines of all tasks of a step here, and the last one."""
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    tasks = find_tasks(list(map(parse_step, words)))
+    steps = [word for word in words if word != NO_TRACER]
+    tasks = find_tasks(list(map(parse_step, steps)))
     programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))
     dumps = await_answers(programs)
-    traced = trace(programs, dumps)
+    traced = {} if NO_TRACER in words else trace(programs, dumps)
     none = native.Native([], "")
     seen = (
         describe(one, node, dumps.get(one.pid, b""), traced.get(one.pid, none)) for one in programs

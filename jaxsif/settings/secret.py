@@ -21,6 +21,23 @@ _VALUE = re.compile(
 _HARMLESS = re.compile(r"[/~.<\[].*|\d*|true|false|yes|no|on|off", re.IGNORECASE | re.DOTALL)
 
 
+# A name and a password in an address.
+_LOGIN = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
+_PAIR = re.compile(r"([\w.-]+)=([^\s'\";|&]+)")
+HIDDEN = "…"  # in place of a secret
+
+
+def hide_secrets(text: str) -> str:
+    """Return a text with HIDDEN for each token, login and value of NAME=VALUE in it."""
+    known = _LOGIN.sub(HIDDEN, _VALUE.sub(HIDDEN, text))
+    return _PAIR.sub(_hide_value, known)
+
+
+def _hide_value(found: re.Match[str]) -> str:
+    name, value = found.groups()
+    return f"{name}={HIDDEN}" if _is_secret(name, value) else found[0]
+
+
 def find_secrets(pairs: Iterable[str]) -> list[str]:
     """Return the names in 'NAME=VALUE' whose values look like secrets; 'NAME' alone shows none."""
     parts = (pair.partition("=") for pair in pairs)

@@ -1,7 +1,7 @@
 """The box: a file in memory that says what this task is doing, for who looks from outside.
 
 `jaxsif/node/` has the script that looks, by /proc/PID/fd. The first 4096 bytes are one JSON
-object, which the observer writes; faulthandler appends the stacks of all threads when somebody
+object, which the observer writes; faulthandler appends the stack of the main thread when somebody
 sends SIGWINCH. It needs no interpreter for that, so a program that holds it in C answers, too.
 SIGWINCH does nothing in a program that has no handler for it, and such a handler of the program's
 own takes this one's place.
@@ -15,6 +15,8 @@ import json
 import os
 import signal
 import stat
+import termios
+from array import array
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -34,12 +36,16 @@ class Trail:
         self._pipe = pipe
         self._identity = _identify(pipe) if _is_fifo(pipe) else None
         self._length = 0  # bytes of the line
+        self._waiting = _count_waiting(pipe) if self._identity else 0  # bytes in the pipe
 
     def write(self, state: Mapping[str, object]) -> None:
         """Write what the task is doing behind what it did, and take that out."""
         if not self._identity or _identify(self._pipe) != self._identity:
             return
         line = render_trail(state)
+        if _count_waiting(self._pipe) != self._waiting:
+            self._identity = None  # a signal's stacks are in it, too: what is there, must stay
+            return
         with suppress(OSError):  # it is full of what faulthandler has written, or there is no /proc
             os.write(self._pipe, line)
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -49,6 +55,15 @@ class Trail:
             finally:
                 os.close(reader)
             self._length = len(line)
+            self._waiting = _count_waiting(self._pipe)
+
+
+def _count_waiting(pipe: int) -> int:
+    """Return the bytes in a pipe; -1 where that cannot be told."""
+    number = array("i", [-1])
+    with suppress(OSError):
+        fcntl.ioctl(pipe, termios.FIONREAD, number)
+    return number[0]
 
 
 def render_trail(state: Mapping[str, object]) -> bytes:
@@ -78,17 +93,20 @@ class Box:
         self._trail = trail or Trail()
         self._identity = _identify(descriptor)
 
+    def is_there(self) -> bool:
+        """Return whether the descriptor is still that of the file."""
+        return self._identity is not None and _identify(self._descriptor) == self._identity
+
     def size(self) -> int:
         """Return the bytes of the file, which grows when stacks are asked for; 0 without a file."""
-        found = _identify(self._descriptor)
-        return os.fstat(self._descriptor).st_size if found and found == self._identity else 0
+        return os.fstat(self._descriptor).st_size if self.is_there() else 0
 
     def write(self, state: Mapping[str, object]) -> None:
         """Write what the task is doing in place of what it did."""
         self._trail.write(state)
         if not self._identity:
             return
-        if _identify(self._descriptor) != self._identity:  # the program has closed it
+        if not self.is_there():  # the program has closed it
             self._identity = None
             faulthandler.unregister(signal.SIGWINCH)
             return
@@ -122,12 +140,15 @@ def open_box(pipe: int = -1) -> Box:
         return Box(trail=trail)
     os.ftruncate(descriptor, HEAD)
     os.lseek(descriptor, HEAD, os.SEEK_SET)
-    # Not with chain: without it, a system call that the signal interrupts goes on.
-    faulthandler.register(signal.SIGWINCH, descriptor, all_threads=True, chain=False)
+    # Not with chain: without it, a system call that the signal interrupts goes on. Not of all
+    # threads: others may run while theirs is walked, and end the process by SIGSEGV.
+    faulthandler.register(signal.SIGWINCH, descriptor, all_threads=False, chain=False)
+    box = Box(descriptor, trail)
 
     def forget() -> None:
-        faulthandler.unregister(signal.SIGWINCH)
-        os.close(descriptor)
+        if box.is_there():  # the program may have closed it, and have used its number
+            faulthandler.unregister(signal.SIGWINCH)
+            os.close(descriptor)
 
     os.register_at_fork(after_in_child=forget)  # a fork is not the task
-    return Box(descriptor, trail)
+    return box

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from .monitoring import TOOL, claim
@@ -81,7 +81,7 @@ class Loops:
         if loop is not self._last:
             loop.before, self._last = self._last, loop
         if loop.turns % _LOOK == 0 and loop.is_hot():
-            del self._loops[id(code), destination]
+            self._loops.pop((id(code), destination), None)
             self._last = loop.before  # its own count stands still from now on
             return sys.monitoring.DISABLE  # type: ignore[attr-defined]
         return None
@@ -114,16 +114,23 @@ def own_codes(is_own: Callable[[str], bool], frames: list[FrameType]) -> Iterato
 
 
 def _is_module_of(module: object, is_own: Callable[[str], bool]) -> bool:
-    file = getattr(module, "__file__", None)
-    return isinstance(module, ModuleType) and isinstance(file, str) and is_own(file)
+    """Return whether a module is the user's; one that is loaded when it is first used is not."""
+    file = vars(module).get("__file__") if type(module) is ModuleType else None
+    return isinstance(file, str) and is_own(file)
 
 
 def _codes_of(names: Any) -> Iterator[CodeType]:
-    """Yield the codes of functions, also of methods, in the names of a module."""
+    """Yield the codes of functions, also of methods, in the names of a module.
+
+    By their types: any other object may do something when it is asked for an attribute.
+    """
     for value in list(names.values()):
-        found = [value, *vars(value).values()] if isinstance(value, type) else [value]
-        codes = (getattr(one, "__code__", None) for one in found)
-        yield from (code for code in codes if isinstance(code, CodeType))
+        found = [value, *vars(value).values()] if issubclass(type(value), type) else [value]
+        inner = (one.__func__ if type(one) in _METHODS else one for one in found)
+        yield from (one.__code__ for one in inner if type(one) is FunctionType)
+
+
+_METHODS = (staticmethod, classmethod)
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

@@ -123,8 +123,10 @@ class Observer:
         if self._begun:
             return
         self._begun = True
-        self._loops.count_in(own_codes(lambda file: not is_installed(file), main_frames()))
-        threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
+        # This runs within the program's own call: whatever goes wrong here, it goes on.
+        with suppress(Exception):
+            self._loops.count_in(own_codes(lambda file: not is_installed(file), main_frames()))
+            threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
 
     def _run(self) -> None:
         clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)

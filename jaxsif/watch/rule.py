@@ -20,7 +20,6 @@ from jaxsif.watch.states import CHECKPOINT, COMPILING, INPUT, SHUTDOWN, STOPPED,
 _LOOKS = (1, 2, 5, 10)
 _HANGS = 5  # from here on, tasks that wait for another one hang
 _ALIKE_WAIT, _ALIKE_HANG = 2, 10  # and tasks that all wait at the same place
-_SILENT = 10  # and tasks that cannot even tell that they stand still
 # A wait is told where it is so many times longer than those that ended at the same line.
 _LEARNED = 5
 _MOST_PLACES = 1000  # to remember
@@ -64,7 +63,6 @@ class Waits:
 
     def __init__(self, patience: float, now: float) -> None:
         self._patience = patience
-        self._heard = now  # when the last wait ended
         self._waits: dict[int, _Wait] = {}  # by task
         self._learned: dict[str, float] = {}  # the longest wait that ended, by place
         self._looks = 0  # at the wait that goes on
@@ -92,7 +90,7 @@ class Waits:
         if self._waits:
             return None
         was_told = self._said > Level.NOTHING
-        self._heard, self._looks, self._said = now, 0, Level.NOTHING
+        self._looks, self._said = 0, Level.NOTHING
         return now - self._since if was_told else None
 
     def is_due(self, now: float) -> bool:
@@ -101,9 +99,8 @@ class Waits:
 
     def _units(self, now: float) -> float:
         """Return how long the longest wait has lasted, in units of the patience at its place."""
-        if not self._waits:
-            return (now - self._heard) / (_SILENT * self._patience)
-        return max((now - one.since) / self._patience_at(one.place) for one in self._waits.values())
+        waits = self._waits.values()
+        return max(((now - one.since) / self._patience_at(one.place) for one in waits), default=0)
 
     def _patience_at(self, place: str) -> float:
         return max(self._patience, _LEARNED * self._learned.get(place, 0))
@@ -115,7 +112,7 @@ class Waits:
     def judge(self, picture: Picture, now: float) -> Verdict:
         """Return how bad it is what was seen; NOTHING also where that was told already."""
         self._looks += 1
-        since = min((wait.since for wait in self._waits.values()), default=self._heard)
+        since = min((wait.since for wait in self._waits.values()), default=now)
         level = self._weigh(picture, now)
         self._looked = now
         self._transferred = {one.task: _transferred(one) for one in _sights(picture)}
@@ -140,18 +137,13 @@ class Waits:
         return Level.HANG if units >= _HANGS else Level.WAIT
 
     def _is_progress(self, picture: Picture) -> bool:
-        """Return whether a task that seems to wait for others moves.
-
-        While no task has told that it stands still, all move whose observers could have told it.
-        """
-        fresh = [
-            (group.state.kind, sight.box.quiet)
+        """Return whether a task that seems to wait for others moves."""
+        return any(
+            sight.box != NO_BOX and sight.age <= _FRESH and sight.box.quiet < self._patience / 2
             for group in picture.groups
+            if group.state.kind in WAITING
             for sight in group.sights
-            if sight.box != NO_BOX and sight.age <= _FRESH
-        ]
-        moving = (kind in WAITING and quiet < self._patience / 2 for kind, quiet in fresh)
-        return any(moving) if self._waits else bool(fresh)
+        )
 
     def _is_at_work(self, picture: Picture, now: float) -> bool:
         """Return whether the odd tasks compute, read or write; at the first look, they may."""

@@ -104,7 +104,7 @@ class _Step(NamedTuple):
 
 def _nodes(plan: Plan, started: Report) -> tuple[Nodes, ...]:
     job = plan.host.allocation
-    if job is None:
+    if job is None or (started.nodes and not job.components):
         return ((started.step.partition(".")[0], tuple(expand(started.nodes))),)
     return tuple((part.job_id, tuple(expand(part.nodelist))) for part in job.parts)
 

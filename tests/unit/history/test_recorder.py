@@ -13,7 +13,7 @@ from jaxsif.container.allowed import Allowed
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.errors import RunError
 from jaxsif.history.folder import STDERR, list_runs, read_run
-from jaxsif.history.recorder import Recorder, hide_secrets
+from jaxsif.history.recorder import Recorder, hide_in_command
 from jaxsif.history.run import Complaint, RunRecord, TaskEnd
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.request import RunOptions
@@ -131,4 +131,10 @@ def test_a_folder_that_goes_meanwhile_is_told_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(command: str, expected: str) -> None:
-    assert " ".join(hide_secrets(command.split())) == expected
+    assert " ".join(hide_in_command(command.split())) == expected
+
+
+def test_secrets_within_a_word_are_hidden() -> None:
+    script = "LR=1 HF_TOKEN=s3cret wget https://ada:word@example.org/x --header='Bearer hf_abcdefghijklmnop'"
+    hidden = "LR=1 HF_TOKEN=… wget https://…@example.org/x --header='Bearer …'"
+    assert hide_in_command(["bash", "-c", script]) == ("bash", "-c", hidden)

@@ -154,5 +154,23 @@ def test_without_slurm_the_run_is_known_by_its_random_name(monkeypatch: pytest.M
     watched = Watched(monkeypatch, step="1.")
     watched.wait(PATIENCE)
     watched.look(Look(SIGHTS))
-    assert watched.targets[0].words == ("random",)
+    assert watched.targets[0].words == ("--no-tracer", "random")
     assert watched.shown[0] == "tasks wait for 5 s: 4 tasks on 1 node"
+
+
+def test_tasks_that_wait_alike_are_ended_only_when_they_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All may wait for a long step of their devices."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    alike = [sight(task=task) for task in range(4)]
+    assert not watched.look(Look(alike), Look(alike))
+    watched.now += 10 * PATIENCE
+    assert watched.look(Look(alike), Look(alike))
+
+
+def test_a_task_that_has_ended_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    watched.wait(PATIENCE)
+    watched.watcher._seen.reports.append(Report(0, "n0", "exit", 1))
+    watched.watcher.look()
+    assert watched.targets == []

@@ -133,7 +133,7 @@ def test_what_is_left_for_start_sh(fields: dict[str, object], line: bytes) -> No
     assert box.render_trail({**STATE, **fields}) == line
 
 
-def test_one_line_is_left_whatever_else_is_in_the_pipe() -> None:
+def test_one_line_is_left_and_nothing_of_others_is_taken() -> None:
     reader, pipe = os.pipe()
     os.set_blocking(pipe, False)
     trail = box.Trail(pipe)
@@ -144,7 +144,7 @@ def test_one_line_is_left_whatever_else_is_in_the_pipe() -> None:
     left = os.read(reader, 1 << 20)
     os.close(reader)
     os.close(pipe)
-    assert left == b"a trace\nBox 5000 12.0 /home/ada/train.py:16|\n"
+    assert left == b"Box 4999 12.0 /home/ada/train.py:16|\na trace\n"
 
 
 def test_a_pipe_that_is_full_is_no_hang() -> None:
