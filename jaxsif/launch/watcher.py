@@ -110,12 +110,12 @@ class WaitWatcher(Watcher):
             self._take(inspection, now)
 
     def _drop_ended(self, now: float) -> None:
-        """Wait no more for tasks that have ended."""
+        """Forget the waits of tasks that have ended: nobody goes on there."""
         news = self._seen.reports[self._ends :]
         self._ends += len(news)
         for report in news:
             if report.event == "exit":
-                self._go_on(self._waits.go_on(report.task, 0, now))
+                self._waits.go_on(report.task, 0, now)
 
     def _begin(self, now: float) -> None:
         self._not_before = now + max(_AGAIN, _AGAIN_PART * (now - self._blind_since))

@@ -173,4 +173,4 @@ def test_a_task_that_has_ended_waits_no_more(monkeypatch: pytest.MonkeyPatch) ->
     watched.wait(PATIENCE)
     watched.watcher._seen.reports.append(Report(0, "n0", "exit", 1))
     watched.watcher.look()
-    assert watched.targets == []
+    assert (watched.targets, watched.shown) == ([], [])
