@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -23,6 +24,8 @@ LIMIT = 10.0  # seconds for all nodes
 STEP_NAME = "jaxsif-stacks"
 # Of one srun, which speaks to that many nodes itself: a dead node then hides no other one.
 _NODES = 16
+_PIECE = re.compile(rb"(\d{1,8}) ([+.])(.*)", re.DOTALL)  # of a line, see inspect_step.py
+_LONGEST_JOINED = LONGEST_LINE + 1  # bytes; longer lines are refused
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL
 _OPEN = attrgetter("open")
 _LARGEST = 65_536  # bytes to read at once
@@ -31,7 +34,7 @@ _LONGEST_COMPLAINT = 300  # letters
 _BESIDE = (
     *("--overlap", "--mem=0", "--gres=none", "--cpus-per-task=1", "--ntasks-per-node=1"),
     *("--cpu-bind=none", "--mpi=none", "--input=none", "--export=PATH,LD_LIBRARY_PATH"),
-    *("--kill-on-bad-exit=0", "--quit-on-interrupt", "--unbuffered", f"--job-name={STEP_NAME}"),
+    *("--kill-on-bad-exit=0", "--quit-on-interrupt", f"--job-name={STEP_NAME}"),
 )
 
 
@@ -113,6 +116,7 @@ class Inspection:
         self._nodes = list(chain.from_iterable(map(attrgetter("nodes"), target.parts)))
         self._deadline = time.monotonic() + LIMIT
         self._answered: set[str] = set()
+        self._pieces: dict[tuple[int, bytes], bytes] = {}  # of lines, by stream and node
         self.sights: list[Sight] = []  # in the order in which they came
         self.complaint = ""  # the last line of srun; printable
 
@@ -131,8 +135,9 @@ class Inspection:
 
     def poll(self) -> bool:
         """Read what has come, without waiting; return whether it is all, or the time is up."""
-        for line in chain.from_iterable(map(_Stream.read, self._streams)):
-            self._take(parse_line(line))
+        for number, stream in enumerate(self._streams):
+            for line in stream.read():
+                self._take(self._join(number, line))
         for line in chain.from_iterable(map(_Stream.read, self._complaints)):
             self.complaint = _shorten(line) or self.complaint
         is_over = not any(map(_OPEN, (*self._streams, *self._complaints)))
@@ -140,6 +145,18 @@ class Inspection:
             self.stop()
             return True
         return False
+
+    def _join(self, stream: int, line: bytes) -> Sight | Answer | None:
+        """Return what the line says of which this is the last piece; None of another piece."""
+        piece = _PIECE.fullmatch(line)
+        if piece is None:
+            return parse_line(line)
+        node, more, text = piece.groups()
+        whole = self._pieces.pop((stream, node), b"") + text
+        if more == b".":
+            return parse_line(whole)
+        self._pieces[stream, node] = whole[:_LONGEST_JOINED]
+        return None
 
     def _take(self, found: Sight | Answer | None) -> None:
         if isinstance(found, Sight):

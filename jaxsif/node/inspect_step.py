@@ -40,6 +40,7 @@ from jaxsif.watch.sight import (
 )
 
 NO_TRACER = "--no-tracer"
+_PIECE = 900  # letters, all ASCII
 _LIMIT = 9  # seconds that this process may live
 _PATIENCE = 0.5  # seconds to wait for what threads are at
 _INTERVAL = 0.2  # seconds between two looks at clocks
@@ -270,7 +271,19 @@ def inspect(words: Sequence[str]) -> Iterator[str]:
     yield json.dumps({"node": node, "tasks": len(lines)})
 
 
+def cut(line: str, node: str) -> Iterator[str]:
+    """Return pieces of a line that srun keeps whole: it mixes longer lines of several nodes.
+
+    Each begins with the node's number in the step, and '+' where more of the line follows, or '.'.
+    """
+    first, *others = (line[at : at + _PIECE] for at in range(0, len(line), _PIECE))
+    pieces = [first, *others]
+    yield from (f"{node} +{piece}" for piece in pieces[:-1])
+    yield f"{node} .{pieces[-1]}"
+
+
 if __name__ == "__main__":
     signal.alarm(_LIMIT)  # whatever it waits for: nobody listens any more
-    for line in inspect(sys.argv[1:]):
-        sys.stdout.write(f"{line}\n")
+    for found in inspect(sys.argv[1:]):
+        for piece in cut(found, os.environ.get("SLURM_NODEID", "0")):
+            sys.stdout.write(f"{piece}\n")

@@ -53,7 +53,7 @@ def inspect(*words: str) -> tuple[list[Sight], Answer]:
     environ = {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "node1"}
     done = subprocess.run([sys.executable, "-IS", SCRIPT, *words], env=environ, capture_output=True, check=True)
     assert done.stderr == b""
-    *lines, last = done.stdout.splitlines()
+    *lines, last = re.sub(rb"(?m)^0 (?:\+(.*)\n|\.)", rb"\1", done.stdout).splitlines()
     sights = [parse_line(line) for line in lines]
     answer = parse_line(last)
     assert isinstance(answer, Answer)
