@@ -101,7 +101,7 @@ def check_stopped(told: Told, title: str = SAID) -> None:
     assert re.fullmatch(rf"jaxsif: error: {kept}: it {re.escape(words)}; the run was ended", error), told.text
     named = record["place"] if record["kind"] != "stop" else ""
     place = (
-        rf"{named} \w+" if named else rf"iteration \d+ of the loop at {record['loop']}; the others are at drill\.py:.+"
+        rf"{named} \S+" if named else rf"iteration \d+ of the loop at {record['loop']}; the others are at drill\.py:.+"
     )
     assert re.fullmatch(f"  from: {place}", where), told.text
     assert hint.startswith("  try:  "), told.text
