@@ -76,7 +76,7 @@ def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
 
 def start_heard(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
     """Start a command in a session of its own that reads nothing, and whose output and errors are
-    pipes; raise HostError if it cannot start. It ends by itself soon: nobody ends it when we are
+    pipes; raise HostError if it cannot start. It must end soon: nobody ends it when jaxsif is
     killed.
     """
     pipe = subprocess.PIPE

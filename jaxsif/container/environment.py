@@ -67,7 +67,7 @@ RULES = (
     Rule(
         DEFAULT,
         (MEMORY,),
-        "`--share-gpus`: by itself each task would take 75 % of the GPU's memory",
+        "`--share-gpus`: without it, each task takes 75 % of the GPU's memory",
     ),
     Rule(
         DEFAULT,
@@ -101,13 +101,11 @@ RULES = (
         value="C.UTF-8",
         container=True,
     ),
-    Rule(
-        PATH, ("TMPDIR", "TMP", "TEMP"), "programs take `/tmp`; a warning says so", container=True
-    ),
+    Rule(PATH, ("TMPDIR", "TMP", "TEMP"), "programs use `/tmp`; jaxsif warns", container=True),
     Rule(
         PATH,
         ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
-        "programs take the image's certificates; a warning says so",
+        "programs use the image's certificates; jaxsif warns",
         container=True,
     ),
     Rule(
@@ -116,7 +114,7 @@ RULES = (
             *("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
             *("XDG_DATA_HOME", "XDG_STATE_HOME"),
         ),
-        "programs take their folders below the home folder",
+        "programs use their folders below the home folder",
         container=True,
     ),
     Rule(
@@ -148,7 +146,7 @@ RULES = (
     Rule(
         PASS,
         ("CUDA_*", "NVIDIA_*", "GPU_*", "ROCR_*", "ZE_*"),
-        "`CUDA_VISIBLE_DEVICES`: in a step with GPUs Slurm sets it anew",
+        "`CUDA_VISIBLE_DEVICES`: in a step with GPUs, Slurm overrides it",
     ),
     Rule(PASS, ("NCCL_*", "FI_*", "UCX_*", "MELLANOX_*"), "networks"),
     Rule(PASS, ("OMP_*", "MKL_*", "OPENBLAS_*"), "threads of libraries"),

@@ -191,7 +191,7 @@ def _describe_stuck(facts: Facts) -> RunError:
     if last.event == "exception":
         more = f"what the other one said: {last.text}"
     return RunError(
-        f"{stuck.place} did not come, and {culprit.place} has waited in vain{at}",
+        f"{stuck.place} never came, and {culprit.place} timed out waiting{at}",
         _place(stuck),
         f"see what keeps it there; {more}",
         culprit.status,

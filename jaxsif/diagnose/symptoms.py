@@ -210,7 +210,7 @@ GAVE_UP = Symptom(
 TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
     r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)",
     CONSEQUENCE,
-    page="task-did-not-come-and-task-has-waited-in-vain-at-fileline",
+    page="task-never-came-and-task-timed-out-waiting-at-fileline",
 )
 BARRIER = Symptom(  # in three lines or more
     r".*\bBarrier timed out\. Id: (?P<id>\S*)\. ",

@@ -171,7 +171,7 @@ def _describe_end(end: Report, last: Report) -> TaskEnd:
 
 
 def make_alarm(verdict: Verdict, picture: Picture, now: float) -> Alarm:
-    """Return what is kept of a verdict; of a large step, no task by itself."""
+    """Return what is kept of a verdict; of a large step, no single task."""
     lines = tuple(map(printable, render_text(picture, describe_verdict(verdict, picture))))
     found = render_json(picture, "")
     if picture.tasks > _MOST_MEMBERS:

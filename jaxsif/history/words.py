@@ -1,4 +1,4 @@
-"""What is said of runs, for people: a table of many, and all of one. Each line is printable."""
+"""Describe runs: a table of many, or one in full. Each line is printable."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def find_root(image: str, source: str = "") -> DataObject:
         raise HostError(
             f"image has {len(partitions)} partitions, {len(roots)} of them with a system: {image}",
             source,
-            "apptainer sif list shows them; build it anew, with one",
+            "see apptainer sif list; rebuild the image with one",
         )
     return roots[0]
 

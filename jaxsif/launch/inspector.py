@@ -55,7 +55,7 @@ class Part(NamedTuple):
 class Target(NamedTuple):
     """A step to look into."""
 
-    name: str  # for people: '12.0'
+    name: str  # in messages: '12.0'
     words: tuple[str, ...]  # what its processes are known by, see inspect_step.py
     parts: tuple[Part, ...]  # () for this machine
 

@@ -72,7 +72,7 @@ class ProgramWatcher(Watcher):
 
 
 class WaitWatcher(Watcher):
-    """Tells when tasks wait in vain, and for which."""
+    """Tells when tasks wait too long, and for which."""
 
     def __init__(self, plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> None:
         """`show` tells the user a line, `keep` is told each verdict that was shown."""

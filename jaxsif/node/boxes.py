@@ -82,7 +82,7 @@ def _read_part(path: str, begin: int, most: int) -> bytes:
 def read_dump(box: BoxFile | None) -> bytes:
     """Return what was appended to a box since it was looked at; b'' without a box.
 
-    A task that begins its file anew makes it shorter.
+    A task that restarts its file makes it shorter.
     """
     if box is None:
         return b""

@@ -243,7 +243,7 @@ def restore(target: str, name: str, image: str) -> None:
     if found["damage"]:  # else another task was faster
         took = time.monotonic() - begin
         print(
-            f"jaxsif: the image on {found['node']} was {damage}; put there anew in {took:.1f} s",
+            f"jaxsif: the image on {found['node']} was {damage}; restaged in {took:.1f} s",
             file=sys.stderr,
         )
 

@@ -107,8 +107,8 @@ def name_job(command: Sequence[str]) -> str:
 
 
 def judge_image(flavour: str | None, layout: Layout) -> Foreign:
-    """What the image of this flavour (None: not ours) does not do by itself; raises JaxsifError
-    where nothing helps.
+    """Return what a run must do in place of an image of this flavour (None: not jaxsif's); raise
+    JaxsifError where nothing helps.
     """
     tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
     if not gpus:
@@ -196,8 +196,8 @@ def _variables(script: Script) -> Iterator[str]:
     cache = script.container.cache
     if cache:
         yield (
-            "# For this user alone, since JAX executes what is in it;"
-            " by itself JAX would make it for all to read."
+            "# Private, because JAX executes what is in it:"
+            " without this, JAX makes it readable for all."
         )
         yield f"(umask 077 && mkdir -p {shlex.quote(cache)})"
     if inside.get(contract.FABRIC_LIBRARIES):
@@ -258,7 +258,7 @@ def _devices(prefix: str, foreign: Foreign, variables: Mapping[str, str]) -> Ite
         yield "# Otherwise JAX runs on the CPU where it cannot use the GPUs, and nobody notices."
         yield f'export {prefix}JAX_PLATFORMS="${{JAX_PLATFORMS-{foreign.platforms}}}"'
     if foreign.local_device_ids and "JAX_LOCAL_DEVICE_IDS" not in variables:
-        yield "# All GPUs of the node: by itself JAX takes the one with the task's number."
+        yield "# All GPUs of the node: without this, JAX takes the one with the task's number."
         yield f"export {prefix}JAX_LOCAL_DEVICE_IDS={foreign.local_device_ids}"
 
 

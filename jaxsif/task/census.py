@@ -124,8 +124,8 @@ class _Comparison:
     """Compares the programs of this process's main thread with those of the process before it, by
     JAX's key-value store.
 
-    The processes of a program form a ring, so one that differs is found by itself and by the next
-    one. Each process reads one value for each program, and removes it from the store.
+    The processes of a program form a ring, so one that differs finds it, and so does the next one.
+    Each process reads one value for each program, and removes it from the store.
     """
 
     def __init__(self, environ: Mapping[str, str], emit: failure.Emit, seconds: int) -> None:

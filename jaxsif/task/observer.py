@@ -60,7 +60,7 @@ def install(environ: Mapping[str, str], emit: Emit, pipe: int = -1) -> None:
 
 
 def _before(function: Any, call: Callable[[], None]) -> None:
-    """Call `call` when `function` starts the first time: without a frame of ours in its tracebacks.
+    """Call `call` when `function` starts the first time, without a frame of jaxsif in tracebacks.
 
     Before Python 3.12, call it now.
     """

@@ -160,7 +160,7 @@ def _stands(sight: Sight) -> bool:
 
 
 def render_text(picture: Picture, title: str) -> list[str]:
-    """Return at most 25 lines for people, under a title such as 'step 12.0'."""
+    """Return at most 25 lines of text, under a title such as 'step 12.0'."""
     shown = picture.groups[:_MOST_GROUPS]
     rows = [_render_row(group) for group in shown]
     widths = [max(map(len, column)) for column in zip(*rows)]
@@ -264,7 +264,7 @@ def render_json(picture: Picture, step: str) -> dict[str, Any]:
     groups   the largest first, each with
       count, tasks     how many, and which: '0-8,10'
       nodes            their names
-      kind, words      what they do: a word that stays, and a text for people
+      kind, words      what they do: a stable word, and a text that may change
       odd              whether they keep the others waiting
       frames           the user's own, innermost first: [file, line, function]
       stack            all frames of the first task's main thread

@@ -64,7 +64,7 @@ class _Mismatch(NamedTuple):
         return frozenset((self.one.digest, self.other.digest))
 
     def render(self) -> str:
-        """Return the sentence for people; where as many tasks have the one as the other, it blames
+        """Return a sentence; where as many tasks have the one as the other, it blames
         neither.
         """
         one, other = self.one, self.other

@@ -1,4 +1,4 @@
-"""What is said of a wait, for people."""
+"""Describe a wait in sentences."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_one_copy_on_each_node_and_a_damaged_one_is_replaced(cluster: Cluster, f
     assert said[2].startswith("jaxsif: the image is on 4 node(s), by an earlier run of this job: ")
     assert said[2].endswith(" MB not copied")
     assert said[3] == said[2]
-    damage = r"jaxsif: the image on node3 was damaged: 3 file\(s\) changed, such as '\S+'; put there anew in [0-9.]+ s"
+    damage = r"jaxsif: the image on node3 was damaged: 3 file\(s\) changed, such as '\S+'; restaged in [0-9.]+ s"
     assert re.fullmatch(damage, said[4])
     assert said[5].startswith("jaxsif: the image is on 4 node(s), unchanged (")
     assert len(said) == 6
@@ -137,7 +137,7 @@ def test_an_image_that_no_ordinary_user_can_unpack(cluster: Cluster, folder: str
     one = "jaxsif run --stage --image odd.sif -- true"
     out, said, status = in_job(cluster, folder, f"{one} && {spoil}; {one}; echo $?", nodes=1)
     assert (out, status) == ("0\n", 0), said
-    assert "put there anew in" in said[-1]
+    assert "restaged in" in said[-1]
     out, said, status = in_job(cluster, folder, "jaxsif run --stage --image device.sif -- echo 1", nodes=1)
     assert (out, status) == ("1\n1\n", 0), said
     assert "placed as a file" in said[1]
@@ -185,7 +185,7 @@ def test_what_a_later_run_of_a_job_finds(cluster: Cluster, folder: str) -> None:
     assert said[3] == f"jaxsif: error: cannot stage the image on node1: {problem}"
     assert re.fullmatch(r"  from: task [01] on node1", said[4])
     assert said[5] == later
-    assert said[6].startswith("jaxsif: the image on node1 was absent; put there anew in ")
+    assert said[6].startswith("jaxsif: the image on node1 was absent; restaged in ")
     assert said[7:] == [later]
 
 

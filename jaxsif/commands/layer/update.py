@@ -14,9 +14,9 @@ from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
-Make a layer anew, of the requirements that it was made of, for the image that there is now, \
-in the newest versions
-that go with it. When that fails, the layer stays as it is.
+Rebuild a layer from its saved requirements for the current image, in the newest versions \
+that fit.
+When that fails, the layer stays as it is.
 
 examples:
   jaxsif layer update my-layer

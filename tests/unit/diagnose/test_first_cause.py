@@ -204,13 +204,13 @@ TIMED_OUT = raised(0, "JaxRuntimeError: Gloo: Timed out waiting 30000ms")
         (
             [aborted(1, "a.py:7"), aborted(3, "a.py:7"), terminated(0, "a.py:7"), terminated(2, "a.py:3")],
             [GAVE_UP],
-            "task 2 on node2 did not come, and task 1 on node1 has waited in vain at a.py:7\n"
+            "task 2 on node2 never came, and task 1 on node1 timed out waiting at a.py:7\n"
             "  from: a.py:3, where task 2 on node2 was\n",
         ),
         (
             [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4")],
             [],
-            "task 1 on node1 did not come, and task 0 on node0 has waited in vain at train.py:00\n"
+            "task 1 on node1 never came, and task 0 on node0 timed out waiting at train.py:00\n"
             "  from: b.py:4, where task 1 on node1 was\n"
             "  try:  see what keeps it there; what the other one said: "
             "JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
@@ -218,7 +218,7 @@ TIMED_OUT = raised(0, "JaxRuntimeError: Gloo: Timed out waiting 30000ms")
         (
             [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(2, "b.py:4"), terminated(3, "load.py:3")],
             [],
-            "task 3 on node3 did not come, and task 0 on node0 has waited in vain at train.py:00\n",
+            "task 3 on node3 never came, and task 0 on node0 timed out waiting at train.py:00\n",
         ),
         (
             [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(3, "load.py:3")],
