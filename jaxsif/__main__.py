@@ -1,7 +1,5 @@
 """`python -m jaxsif`."""
 
-import sys
+from jaxsif.cli import run_and_exit
 
-from jaxsif.cli import main
-
-sys.exit(main())
+run_and_exit()
