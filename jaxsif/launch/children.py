@@ -134,6 +134,7 @@ class _Run:
     def __init__(self, beside: Beside) -> None:
         self._beside = beside
         self._look = beside.look
+        self._look_at = 0.0  # when to look next, by the monotonic clock
         self.status = 0
         self.killed = False
         self.signalled: int | None = None
@@ -197,10 +198,18 @@ class _Run:
             self._relay(_POLL if self._selector.get_map() else _POLL_CLOSED)
             self._reap()
             self._insist()
-            if self._look():
-                self._stop()
+            self._look_beside()
         while self._relay(0):
             pass
+
+    def _look_beside(self) -> None:
+        """Call what looks, ten times a second at most; end all where it says so."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _POLL
+        if self._look():
+            self._stop()
 
     def _stop(self) -> None:
         """End all processes, as SIGTERM to us would."""
