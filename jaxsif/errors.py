@@ -15,6 +15,8 @@ def printable(line: str) -> str:
     """Return a line that may hold anything, with escapes in place of control characters and
     unpaired surrogates.
     """
+    if line.isprintable():  # as most are
+        return line
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 

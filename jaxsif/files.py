@@ -12,18 +12,19 @@ from jaxsif.errors import HostError
 _MEMORY = "/dev/shm"
 
 
-def write_files(contents: Mapping[str, bytes], mode: int = 0o666) -> None:
+def write_files(contents: Mapping[str, bytes], mode: int = 0o666, sync: bool = True) -> None:
     """Write all of these files, path -> content, or none: each beside its place, then renamed.
 
-    Make their folders where they are missing; who may read a file may enter its folder. Raise
-    OSError, which names the file that cannot be written.
+    Make their folders where they are missing; who may read a file may enter its folder. Without
+    `sync`, nothing waits for the disk: a crash of the host may lose the files. Raise OSError, which
+    names the file that cannot be written.
     """
     partials: dict[str, str] = {}
     try:
         for path, content in contents.items():
             folder = os.path.dirname(path) or os.curdir
             os.makedirs(folder, mode | (mode & 0o444) >> 2, exist_ok=True)
-            partials[path] = _write_beside(path, content, mode)
+            partials[path] = _write_beside(path, content, mode, sync)
         for path, partial in partials.items():
             os.replace(partial, path)
     except OSError as error:
@@ -50,7 +51,7 @@ def create_file(path: str, content: bytes, mode: int = 0o666) -> None:
         _remove(partial)
 
 
-def _write_beside(path: str, content: bytes, mode: int) -> str:
+def _write_beside(path: str, content: bytes, mode: int, sync: bool = True) -> str:
     """Write a new file in the same folder, under a hidden name that nobody can foresee.
 
     Return its path. Raise OSError, also where something has that name, and leave that alone.
@@ -62,7 +63,8 @@ def _write_beside(path: str, content: bytes, mode: int) -> str:
         with open(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(descriptor)  # some disks of a network tell only now that they are full
+            if sync:  # some disks of a network tell only now that they are full
+                os.fsync(descriptor)
     except BaseException:
         _remove(partial)
         raise

@@ -31,6 +31,7 @@ from typing import NamedTuple
 from jaxsif.diagnose.barriers import Barrier, BarrierReader
 from jaxsif.diagnose.symptoms import GAVE_UP, STEP_ABORTED, UNKNOWN_FLAGS
 from jaxsif.errors import printable
+from jaxsif.foreign import parse_json
 from jaxsif.task.contract import (
     CACHE_COUNTS,
     LONGEST_TEXT,
@@ -88,7 +89,6 @@ class Report(NamedTuple):
     step: str = ""  # of the first task's start: Slurm's number of the step, such as 12.0
     nodes: str = ""  # of that step, a node list; '' of a long one
     seconds: float = 0.0  # of a wait
-    turns: int = 0  # of the program's loop
     # Of an exit, what the task did a moment before: 'TURNS QUIET LOOP|WHERE' (jaxsif/task/box.py).
     box: str = ""
     # Of a program that JAX compiles for devices of several processes; `where` is where it is used.
@@ -107,7 +107,7 @@ class Report(NamedTuple):
 
 _ORIGIN = {"event", "task", "node"}
 REFUSALS = ("refused", "port-taken")  # the program is not started
-# Of these, only who listens is told: they say what a task does while it runs.
+# These are told to who listens, and not kept: they say what a task does while it runs.
 LIVE = ("wait", "moved", "program")
 
 
@@ -161,7 +161,7 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {  # by field; and of a task, 
     "order": _number(1 << 40, int),
     "processes": _number(_MOST_TASKS, int),
     "consequence": lambda value: isinstance(value, bool),
-    **dict.fromkeys((*CACHE_COUNTS, "turns"), _number(1 << 40, int)),
+    **dict.fromkeys(CACHE_COUNTS, _number(1 << 40, int)),
     **dict.fromkeys(("saved", "seconds"), _number(1e9, int, float)),
 }
 
@@ -172,16 +172,13 @@ def _parse_report(
     """Return the report of a line with the channel's marker; None if it has not the form of one:
     the origin, which all must have, and fields that the event may have beside it.
     """
-    # Here: when the first report comes, the step runs already, and the import costs no time.
-    import json
-
     if len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
         return None
     try:
-        found = json.loads(marked[len(channel.marker) :])
+        found = parse_json(marked[len(channel.marker) :].decode())
         allowed = _ORIGIN.union(channel.events[found["event"]])
-    # Not JSON; a thousand brackets; not an object, or its event is none; without one, or unknown.
-    except (ValueError, RecursionError, TypeError, KeyError):
+    # Not JSON; not an object, or its event is none; without one, or unknown.
+    except (ValueError, TypeError, KeyError):
         return None
     has_form = _ORIGIN <= found.keys() <= allowed
     if not (has_form and all(checks[name](value) for name, value in found.items())):
@@ -237,6 +234,7 @@ class _Intake:
         self._alike[report.task, report.event] += 1
         self._heard.add((channel.marker, report.task))
         self.reports.append(report)
+        self.listen(report)
 
     def keep_error(self, line: str) -> None:
         """Add a line to the errors, of which the first half and the last are kept."""
@@ -307,7 +305,7 @@ class ReportFilter:
         return shown
 
     def listen(self, listener: Callable[[Report], None]) -> None:
-        """Have `listener` told of each report in LIVE, when it comes."""
+        """Have `listener` told of each report when it comes."""
         self._intake.listen = listener
 
     def interrupt(self) -> None:

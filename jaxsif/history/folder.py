@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.files import make_private
+from jaxsif.files import make_private, write_files
 from jaxsif.foreign import read_text
 from jaxsif.history.run import NAME, RunRecord, parse_run
 from jaxsif.limits import shorten
@@ -76,19 +76,7 @@ def write(path: str, name: str, content: bytes) -> None:
     the host may lose the file.
     """
     _require_private(path)
-    partial = os.path.join(path, f".{name}.{os.urandom(4).hex()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(partial, flags, 0o600)
-    try:
-        with open(descriptor, "wb", buffering=0) as file:
-            left = memoryview(content)
-            while left:
-                left = left[file.write(left) :]
-        os.replace(partial, os.path.join(path, name))
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(partial)
-        raise
+    write_files({os.path.join(path, name): content}, 0o600, sync=False)
 
 
 def list_runs(folder: str) -> list[str]:

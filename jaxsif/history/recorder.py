@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from jaxsif import __version__
 from jaxsif.diagnose.places import describe_box
@@ -15,9 +16,10 @@ from jaxsif.history.folder import RUN, STDERR, find_folder, find_process, make_r
 from jaxsif.history.run import MOST_ALARMS, Alarm, Complaint, RunRecord, TaskEnd, render_run
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.secret import HIDDEN, find_secrets, hide_secrets
-from jaxsif.watch.picture import Picture, render_json, render_text
-from jaxsif.watch.rule import Verdict
-from jaxsif.watch.words import describe_verdict
+
+if TYPE_CHECKING:
+    from jaxsif.watch.picture import Picture
+    from jaxsif.watch.rule import Verdict
 
 _MOST_SAID = 1 << 20  # bytes of standard error that are kept
 _MOST_MEMBERS = 1000  # tasks of a picture that are kept one by one
@@ -44,6 +46,7 @@ class Recorder:
             self._path = make_run(find_folder(plan.host.environ), self._run.begin)
             self._run = self._run._replace(name=os.path.basename(self._path))
             write(self._path, RUN, render_run(self._run))
+            prune(os.path.dirname(self._path), self._run.begin)  # while the tasks start
         except OSError as error:
             self._give_up(error)
 
@@ -76,16 +79,6 @@ class Recorder:
             self._run = self._run._replace(error=complaint)
         self._run = self._run._replace(end=time.time(), status=status)
         self._write()
-        self._prune()
-
-    def _prune(self) -> None:
-        """Remove what is old, now that no task waits for us."""
-        if not self._path:
-            return
-        try:
-            prune(os.path.dirname(self._path), self._run.begin)
-        except OSError as error:
-            self._give_up(error)
 
     def _write(self) -> None:
         """Write all that is known now."""
@@ -172,7 +165,11 @@ def _describe_end(end: Report, last: Report) -> TaskEnd:
 
 def make_alarm(verdict: Verdict, picture: Picture, now: float) -> Alarm:
     """Return what is kept of a verdict; of a large step, no single task."""
-    lines = tuple(map(printable, render_text(picture, describe_verdict(verdict, picture))))
+    # Here, since most runs have none: the states of tasks are many patterns to compile.
+    from jaxsif.watch.picture import render_json, render_text
+    from jaxsif.watch.words import describe_verdict
+
+    lines = tuple(map(printable, render_text(picture, describe_verdict(verdict))))
     found = render_json(picture, "")
     if picture.tasks > _MOST_MEMBERS:
         found["groups"] = [{**group, "members": []} for group in found["groups"]]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxsif.diagnose.reports import Report, ReportFilter
+from jaxsif.diagnose.reports import LIVE, Report, ReportFilter
 from jaxsif.errors import JaxsifError, PortTakenError, printable
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Beside, Child, Ended, Reader, inherit, run
@@ -136,40 +136,41 @@ class _History:
 
     def __init__(self, show: Show) -> None:
         self._show = show
-        self._recorders: list[Recorder] = []  # one, once the tasks start
+        self._recorder: Recorder | None = None  # until the tasks start
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
         """Note that the tasks start, and report to `seen`."""
         from jaxsif.history.recorder import Recorder
 
-        for recorder in self._recorders:
-            recorder.start_again(seen)
-        self._recorders = self._recorders or [Recorder(plan, seen, self._show)]
+        if self._recorder:
+            self._recorder.start_again(seen)
+        else:
+            self._recorder = Recorder(plan, seen, self._show)
 
     def show(self, line: str) -> None:
         """Tell the user something."""
         self._show(line)
-        for recorder in self._recorders:
-            recorder.tell(line)
+        if self._recorder:
+            self._recorder.tell(line)
 
     def listen(self, child: Child) -> Child:
         """Return the child, of which what is shown of its standard error is kept."""
         return child._replace(stderr=lambda data: self._keep(child.stderr(data)))
 
     def _keep(self, shown: bytes) -> bytes:
-        for recorder in self._recorders:
-            recorder.keep(shown)
+        if self._recorder:
+            self._recorder.keep(shown)
         return shown
 
     def alarm(self, verdict: Verdict, picture: Picture) -> None:
         """Note what was told of tasks that wait."""
-        for recorder in self._recorders:
-            recorder.alarm(verdict, picture)
+        if self._recorder:
+            self._recorder.alarm(verdict, picture)
 
     def end(self, status: int, error: JaxsifError | None = None) -> None:
         """Note how the run ended."""
-        for recorder in self._recorders:
-            recorder.end(status, error)
+        if self._recorder:
+            self._recorder.end(status, error)
 
 
 def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Reader) -> int:
@@ -289,7 +290,7 @@ class _Watch:
 
     def end(self) -> None:
         """Leave nothing behind."""
-        if self._early and not self._watchers:
+        if not self._watchers and any(report.event in LIVE for report in self._early):
             self._watch()
         for watcher in self._watchers:
             watcher.close()

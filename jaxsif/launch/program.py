@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from jaxsif.diagnose.symptoms import NO_FOLDER, NOT_FOUND, find_symptoms
+from jaxsif.diagnose.symptoms import NO_FOLDER, NOT_FOUND, find_first
 from jaxsif.errors import JaxsifError, ProgramError
 
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
@@ -164,7 +164,7 @@ def suggest(command: Sequence[str], error: JaxsifError, errors: Sequence[str]) -
 
     `errors` is what srun and the runtime complained of.
     """
-    no_folder = next(find_symptoms([NO_FOLDER], errors), NOT_FOUND)
+    no_folder = find_first([NO_FOLDER], errors)
     if no_folder is not NOT_FOUND:
         return no_folder.remedy
     if error.where:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import filterfalse, starmap
-from operator import attrgetter
 from typing import NamedTuple
 
 from jaxsif import process
@@ -94,20 +92,16 @@ def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 
 def parse_jobs(listed: str) -> list[Job]:
     """Return the jobs that squeue lists."""
-    return list(starmap(Job, _JOB.findall(listed)))
+    return [Job(name, number) for name, number in _JOB.findall(listed)]
 
 
 def parse_steps(listed: str) -> list[Step]:
     """Return the steps that squeue lists: those of tasks, without ours."""
-    return list(filterfalse(_is_ours, starmap(_make_step, _STEP.findall(listed))))
-
-
-def _make_step(job: str, number: str, name: str, nodes: str) -> Step:
-    return Step(job, int(number), name, nodes)
-
-
-def _is_ours(step: Step) -> bool:
-    return step.name == STEP_NAME
+    return [
+        Step(job, int(number), name, nodes)
+        for job, number, name, nodes in _STEP.findall(listed)
+        if name != STEP_NAME
+    ]
 
 
 def choose_target(
@@ -123,10 +117,12 @@ def choose_target(
     if not own:
         step = "no step that runs" if number is None else f"no step {number} that runs"
         raise JaxsifError(f"job {whole} has {step}", "squeue", f"{_SHOW} lists what runs")
-    newest = max(map(attrgetter("number"), own))
+    newest = max(step.number for step in own)
     words = dict.fromkeys(f"{number}.{newest}" for number in _list_numbers(whole, parts))
     found = tuple(
-        named_so[step.job].take_part(_expand(step.nodes)) for step in own if step.number == newest
+        named_so[step.job].take_part(nodelist.expand(step.nodes, "squeue"))
+        for step in own
+        if step.number == newest
     )
     return Target(f"{whole}.{newest}", tuple(words), found)
 
@@ -144,8 +140,4 @@ def _list_parts(jobs: Sequence[Job], asked: str | None) -> list[Job]:
 
 def _list_numbers(whole: str, parts: Sequence[Job]) -> list[str]:
     """Return the numbers that tasks may have for their job: each component's, and the whole's."""
-    return list(map(attrgetter("number"), parts)) + re.findall(r"\A\d+\Z", whole)
-
-
-def _expand(nodes: str) -> tuple[str, ...]:
-    return nodelist.expand(nodes, "squeue")
+    return [job.number for job in parts] + ([whole] if whole.isdecimal() else [])

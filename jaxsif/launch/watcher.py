@@ -19,9 +19,9 @@ from jaxsif.settings.request import OFF, STOP
 from jaxsif.watch.picture import Picture, make_picture, render_text
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
+from jaxsif.watch.sight import NO_TRACER
 from jaxsif.watch.words import describe_end, describe_odd, describe_verdict
 
-_NO_TRACER = "--no-tracer"  # an argument of jaxsif/node/inspect_step.py
 _STOPPED = 124  # exit status, as timeout(1) has it
 # Seconds between two attempts to look, where none could be made; and as a part of the time in which
 # none could.
@@ -84,38 +84,28 @@ class WaitWatcher(Watcher):
         self._inspection: Inspection | None = None
         self._not_before = 0.0  # seconds of the monotonic clock
         self._blind_since = math.inf  # nobody answers, and that was told
-        self._ends = 0  # reports that were looked through for ends of tasks
 
     def hear(self, report: Report) -> None:
-        """Take what a task says of its waits."""
+        """Take what a task says of its waits; one that has ended goes on nowhere."""
         now = time.monotonic()
         if report.event == "wait":
             self._waits.wait(report.task, report.seconds, report.where, now)
         elif report.event == "moved":
-            self._go_on(self._waits.go_on(report.task, report.seconds, now))
-
-    def _go_on(self, seconds: float | None) -> None:
-        if seconds is not None:
-            self._show(describe_end(seconds))
+            seconds = self._waits.go_on(report.task, report.seconds, now)
+            if seconds is not None:
+                self._show(describe_end(seconds))
+        elif report.event == "exit":
+            self._waits.go_on(report.task, 0, now)
 
     def look(self) -> None:
         """Look at the tasks when it is due, and tell what was seen."""
         now = time.monotonic()
-        self._drop_ended(now)
         if self._inspection is None:
             if now >= self._not_before and self._waits.is_due(now):
                 self._begin(now)
         elif self._inspection.poll():
             inspection, self._inspection = self._inspection, None
             self._take(inspection, now)
-
-    def _drop_ended(self, now: float) -> None:
-        """Forget the waits of tasks that have ended: nobody goes on there."""
-        news = self._seen.reports[self._ends :]
-        self._ends += len(news)
-        for report in news:
-            if report.event == "exit":
-                self._waits.go_on(report.task, 0, now)
 
     def _begin(self, now: float) -> None:
         self._not_before = now + max(_AGAIN, _AGAIN_PART * (now - self._blind_since))
@@ -124,7 +114,7 @@ class WaitWatcher(Watcher):
             return
         parts = [Part(job, nodes) for job, nodes in self._plan.launcher.nodes(self._plan, started)]
         steps = {self._plan.coordinator.step, find_step(self._seen.reports)} - {""}
-        words = (_NO_TRACER, *steps)  # a tracer stops the tasks, and may leave one stopped
+        words = (NO_TRACER, *steps)  # a tracer stops the tasks, and may leave one stopped
         try:
             target = Target(started.step, words, tuple(parts))
             self._inspection = Inspection.start(target, self._plan.host.environ)
@@ -140,7 +130,7 @@ class WaitWatcher(Watcher):
         verdict = self._waits.judge(picture, now)
         if verdict.level == Level.NOTHING:
             return
-        for line in render_text(picture, describe_verdict(verdict, picture)):
+        for line in render_text(picture, describe_verdict(verdict)):
             self._show(line)
         self._keep(verdict, picture)
         # Tasks that all wait at one place may wait for a long step of their devices.
@@ -165,11 +155,11 @@ def _find_reason(inspection: Inspection) -> str:
 
 def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watcher]:
     """Return what watches a run: nothing, where its tasks do not report."""
-    wanted = {
-        WaitWatcher(plan, seen, show, keep): plan.asked.patience > 0,
-        ProgramWatcher(show): plan.asked.check_programs != OFF,
-    }
-    return [watcher for watcher, is_wanted in wanted.items() if is_wanted and plan.nonces]
+    if not plan.nonces:
+        return []
+    waits = [WaitWatcher(plan, seen, show, keep)] if plan.asked.patience else []
+    programs = [ProgramWatcher(show)] if plan.asked.check_programs != OFF else []
+    return [*waits, *programs]
 
 
 def _describe_stop(verdict: Verdict, picture: Picture) -> RunError:

@@ -1,4 +1,4 @@
-"""The memory file that a task has from its start: its box, and behind it where its threads are.
+"""The memory file that a task has from its start: its box, then the stacks of its main thread.
 
 jaxsif/task/box.py writes it. It is found by its name among the descriptors of a process, and opened
 through /proc, so nothing of it is on a disk and it is gone with its last process.
@@ -6,26 +6,23 @@ through /proc, so nothing of it is on a disk and it is gone with its last proces
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
 from collections.abc import Mapping
-from itertools import starmap
 from typing import NamedTuple
 
+from jaxsif.foreign import parse_json
 from jaxsif.watch.sight import NO_BOX, BoxState, parse_box
 
 NAME = "jaxsif-box"
 _HEAD = 4096  # bytes of the box; behind them, what faulthandler appends
-_LARGEST = 2 << 20  # bytes of what all threads are at, to read
+_LARGEST = 1 << 20  # bytes of stacks that a task keeps, see jaxsif/task/box.py
 _TRIES = 3  # to read a box while it is being written
 
-# What faulthandler writes: a block for each thread, and the frames in it, innermost first.
-_BLOCK = re.compile(rb"(?m)^(?=(?:Current thread|Thread) 0x|Stack \(most )")
+# What faulthandler writes: a line, and the frames of the main thread, innermost first.
+_BEGIN = b"Stack (most recent call first):\n"
 _FRAME = re.compile(rb'(?m)^  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)$')
-_CURRENT = (b"Current thread", b"Stack (most ")  # the thread that has handled the signal
-_CUT = b"\n...\n"  # at the end: there are more than 100 threads
 
 Frames = list[list[object]]  # [file, line, function]
 
@@ -59,14 +56,16 @@ def measure(path: str) -> int | None:
 
 def read_box(box: BoxFile | None) -> BoxState:
     """Return what a box says; NO_BOX where it says nothing that can be understood."""
-    tries = map(_try_box, [box] * _TRIES if box else [])
+    if box is None:
+        return NO_BOX
+    tries = (_try_box(box) for _ in range(_TRIES))
     return next(filter(None, tries), NO_BOX)
 
 
 def _try_box(box: BoxFile) -> BoxState | None:
     try:
-        return parse_box(json.loads(_read_part(box.path, 0, _HEAD).rstrip(b" \0")))
-    except (ValueError, RecursionError):  # half written; a thousand brackets
+        return parse_box(parse_json(_read_part(box.path, 0, _HEAD).rstrip(b" \0").decode()))
+    except ValueError:  # half written
         return None
 
 
@@ -92,31 +91,16 @@ def read_dump(box: BoxFile | None) -> bytes:
 
 
 def is_whole(dump: bytes) -> bool:
-    """Return whether a dump has its last block, that of the main thread, in which the signal was
-    handled; or the mark that it has no more.
-    """
-    last = _BLOCK.split(dump)[-1]
-    return dump.endswith(_CUT) or (last.startswith(_CURRENT) and last.endswith(b"\n"))
+    """Return whether a dump has all that faulthandler writes, as far as that can be seen."""
+    return _BEGIN in dump and dump.endswith(b"\n")
 
 
 def parse_dump(dump: bytes) -> Frames:
-    """Return the frames of the main thread in what faulthandler wrote; [] where it has none.
-
-    The main thread is the last one. Where not all fit, it is there only if it is another one and
-    has handled the signal.
-    """
-    blocks = _BLOCK.split(dump)
-    if dump.endswith(_CUT):
-        blocks = [b"", *filter(_is_current, blocks)]
-    return list(starmap(_parse_frame, _FRAME.findall(blocks[-1])))
-
-
-def _is_current(block: bytes) -> bool:
-    return block.startswith(_CURRENT)
-
-
-def _parse_frame(file: bytes, line: bytes, function: bytes) -> list[object]:
-    return [_text(file), int(line) if line.isdigit() else 0, _text(function)]
+    """Return the frames of the main thread, as faulthandler has written them last."""
+    return [
+        [_text(file), int(line) if line.isdigit() else 0, _text(function)]
+        for file, line, function in _FRAME.findall(dump.rpartition(_BEGIN)[2])
+    ]
 
 
 def _text(name: bytes) -> str:

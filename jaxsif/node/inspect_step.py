@@ -22,7 +22,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import starmap
+from itertools import chain, starmap
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -36,10 +36,10 @@ from jaxsif.watch.sight import (
     MOST_FRAMES,
     MOST_TASKS,
     NO_BOX,
+    NO_TRACER,
     BoxState,
 )
 
-NO_TRACER = "--no-tracer"
 _PIECE = 900  # letters, all ASCII
 _LIMIT = 9  # seconds that this process may live
 _PATIENCE = 0.5  # seconds to wait for what threads are at
@@ -123,14 +123,9 @@ def choose(candidates: Sequence[TaskProcess]) -> TaskProcess:
     """
     first = sorted(candidates, key=attrgetter("stat.begun"))
     parents = set(map(attrgetter("stat.parent"), candidates))
-    choices = (
-        *filter(_writes, first),
-        *filter(_answers, first),
-        *filter(_is_python, first),
-        *(one for one in reversed(first) if one.pid not in parents),
-        *first,
-    )
-    return choices[0]
+    childless = [one for one in reversed(first) if one.pid not in parents]
+    of_python = (filter(test, first) for test in (_writes, _answers, _is_python))
+    return next(chain(*of_python, childless, first))
 
 
 def _writes(candidate: TaskProcess) -> bool:

@@ -64,7 +64,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "end": (),
     "alone": (),
     "cache": (*CACHE_COUNTS, "saved"),
-    "wait": ("seconds", "where", "turns"),
+    "wait": ("seconds", "where"),
     "moved": ("seconds",),
     "program": ("order", "group", "processes", "name", "types", "digest", "where"),
 }

@@ -42,9 +42,9 @@ class Loop:
         """Return whether the frame is in a turn of the loop."""
         return frame.f_code is self.code and self.begin <= frame.f_lasti <= self.end
 
-    def describe(self, inside: bool) -> dict[str, object]:
-        """Return what the box has of it; `inside`: the program is in a turn of it."""
-        return {"loop": self._place(), "turns": self.turns, "inside": inside}
+    def describe(self) -> dict[str, object]:
+        """Return what the box has of it."""
+        return {"loop": self._place(), "turns": self.turns}
 
     def _place(self) -> str:
         """FILE:LINE of its first line."""
@@ -94,12 +94,12 @@ class Loops:
         for frame in frames:
             around = [loop for loop in loops if loop.contains(frame)]
             if around:
-                return max(around, key=lambda loop: loop.begin).describe(inside=True)
+                return max(around, key=lambda loop: loop.begin).describe()
         return self.describe_last()
 
     def describe_last(self) -> dict[str, object]:
         """Return the place and the turns of the loop that has turned last; nothing without one."""
-        return self._last.describe(inside=False) if self._last else {}
+        return self._last.describe() if self._last else {}
 
 
 def own_codes(is_own: Callable[[str], bool], frames: list[FrameType]) -> Iterator[CodeType]:

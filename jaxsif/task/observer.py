@@ -41,7 +41,6 @@ _UNKNOWN: Mapping[str, object] = {
     **dict.fromkeys(("loop", "where", "compiling", "call"), ""),
     "turns": 0,
     "since": 0,
-    "inside": False,
 }
 
 
@@ -150,8 +149,8 @@ class Observer:
         self._box.write(state)
         if quiet >= self._patience and not self._told:
             self._told = True
-            where = {name: state[name] for name in ("where", "turns")}
-            self._emit({"event": "wait", "seconds": round(quiet, 1), **where})
+            told = {"event": "wait", "seconds": round(quiet, 1), "where": state["where"]}
+            self._emit(told)
 
     def _describe(self, quiet: float) -> dict[str, object]:
         """Return what the box has to say; little of a program that computes."""

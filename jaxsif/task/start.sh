@@ -92,7 +92,7 @@ fi
 # Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, or else of the
 # main one, the last. Sets `box` to what the program did a moment before (jaxsif/task/box.py).
 find_line() {
-    crashed='' where='' box=''
+    crashed=''
     LC_ALL=C # in a case, bytes
     printf ' cut\nend\n' >&7 || return # behind half a line, if it was full
     while read -r line <&8 && [ "$line" != end ]; do

@@ -7,11 +7,10 @@ has at most 25 lines for any number of tasks: the largest group comes first, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, filterfalse, groupby
-from operator import attrgetter
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from jaxsif.watch.sight import NO_BOX, BoxState, Frame, Sight
+from jaxsif.watch.sight import NO_BOX, STALE, BoxState, Frame, Sight
 from jaxsif.watch.states import COLLECTIVE, UNKNOWN, WAITING, State, describe_state, own_frames
 
 _MOST_GROUPS = 20  # in a text
@@ -19,11 +18,6 @@ _MOST_NODES = 4  # of a group, by name
 _LONGEST_LIST = 60  # letters of a list of tasks
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
 _QUIET = 2.0  # seconds without computing after which the count of a loop stands still
-_TASK, _NODE, _NATIVE = map(attrgetter, ("task", "node", "native"))  # of a Sight
-_TURNS, _LOOP = attrgetter("box.turns"), attrgetter("loop")  # of a Sight; of a BoxState
-_SIZE, _WAITS, _IS_KNOWN = map(attrgetter, ("size", "waits", "is_known"))  # of a TaskGroup
-_TASKS, _NODES = map(attrgetter, ("tasks", "nodes"))
-_STALE = 3.0  # seconds since an observer, which writes each second, has written
 _PLURALS = {"is": "are", "has": "have"}
 
 
@@ -53,7 +47,7 @@ class TaskGroup(NamedTuple):
     @property
     def tasks(self) -> list[int]:
         """Return the numbers of the tasks, sorted."""
-        return list(map(_TASK, self.sights))
+        return [sight.task for sight in self.sights]
 
     @property
     def size(self) -> int:
@@ -73,7 +67,7 @@ class TaskGroup(NamedTuple):
     @property
     def nodes(self) -> list[str]:
         """Return the names of the nodes, in the order of the tasks."""
-        return list(dict.fromkeys(map(_NODE, self.sights)))
+        return list(dict.fromkeys(sight.node for sight in self.sights))
 
     @property
     def place(self) -> str:
@@ -102,37 +96,40 @@ class Picture(NamedTuple):
         collective, or is behind. A state that is not known tells nothing.
         """
         others = self._list_others()
-        is_clear = len(others) < len(self.groups) and all(map(_IS_KNOWN, others))
+        is_clear = len(others) < len(self.groups) and all(group.is_known for group in others)
         return others if is_clear and 2 * _count_tasks(others) <= self.tasks else ()
 
     def _list_others(self) -> tuple[TaskGroup, ...]:
         """Return the groups that do not wait; where all wait, all but the one waited in."""
-        others = tuple(filterfalse(_WAITS, self.groups))
+        others = tuple(group for group in self.groups if not group.waits)
         return others or tuple(sorted(self.groups, key=_rank_odd)[:-1])
 
 
 def _count_tasks(groups: Iterable[TaskGroup]) -> int:
-    return sum(map(_SIZE, groups))
+    return sum(group.size for group in groups)
+
+
+def _turns_of(sight: Sight) -> int:
+    return sight.box.turns
 
 
 def _rank_odd(group: TaskGroup) -> tuple[int, bool, int]:
     """Return what sorts the group to the end that others wait in."""
-    behind = min(map(_TURNS, group.sights))
+    behind = min(map(_turns_of, group.sights))
     return group.size, group.state.kind == COLLECTIVE, behind
 
 
 def make_picture(sights: Iterable[Sight], silent: Iterable[str] = ()) -> Picture:
     """Return the picture of a step; of several sights of a task, the last counts."""
-    ordered = sorted(sights, key=_TASK)
-    found: dict[tuple[str, tuple[Frame, ...]], list[Sight]] = {}
-    states: dict[tuple[str, tuple[Frame, ...]], State] = {}
-    for sight in dict(zip(map(_TASK, ordered), ordered)).values():
+    by_task = {sight.task: sight for sight in sights}
+    found: dict[tuple[str, tuple[Frame, ...]], tuple[State, list[Sight]]] = {}
+    for _, sight in sorted(by_task.items()):
         state = describe_state(sight)
         key = (state.kind, own_frames(sight.frames) or sight.frames)
-        states.setdefault(key, state)
-        found.setdefault(key, []).append(sight)
+        found.setdefault(key, (state, []))[1].append(sight)
     groups = [
-        TaskGroup(state, own_frames(key[1]), tuple(found[key])) for key, state in states.items()
+        TaskGroup(state, own_frames(frames), tuple(alike))
+        for (_, frames), (state, alike) in found.items()
     ]
     if len(groups) == 1:
         groups = _split(groups[0])
@@ -150,7 +147,7 @@ def _split(group: TaskGroup) -> list[TaskGroup]:
     """
     if not group.waits or not all(map(_stands, group.sights)):
         return [group]
-    by_turns = groupby(sorted(group.sights, key=_TURNS), _TURNS)
+    by_turns = groupby(sorted(group.sights, key=_turns_of), _turns_of)
     return [group._replace(sights=tuple(sights)) for _, sights in by_turns]
 
 
@@ -170,7 +167,7 @@ def render_text(picture: Picture, title: str) -> list[str]:
         lines.append(f"  {_count(len(left), 'other group')}, the largest of {_tasks(left[0])}")
     if picture.silent:
         lines.append(f"  no answer from {_list_nodes(picture.silent)}")
-    odd = sorted(chain.from_iterable(map(_TASKS, picture.odd)))
+    odd = sorted(task for group in picture.odd for task in group.tasks)
     if odd:
         keeps = conjugate("keeps", len(odd))
         who = list_tasks(odd)
@@ -179,7 +176,7 @@ def render_text(picture: Picture, title: str) -> list[str]:
 
 
 def _render_title(picture: Picture, title: str) -> str:
-    nodes = set(chain.from_iterable(map(_NODES, picture.groups)))
+    nodes = {node for group in picture.groups for node in group.nodes}
     there = f"{_count(picture.tasks, 'task')} on {_count(len(nodes), 'node')}"
     return f"{title}: {there}" if picture.groups else f"{title}: no task was found"
 
@@ -209,10 +206,10 @@ def _render_turns(group: TaskGroup) -> str:
     turns = group.turns
     if turns is None:
         return ""
-    loops = set(map(_LOOP, group.counting))
+    loops = {box.loop for box in group.counting}
     at = f" of the loop at {loops.pop().rpartition('/')[2]}" if len(loops) == 1 else ""
     number = f"{turns[0]}" if turns[0] == turns[1] else f"{turns[0]}-{turns[1]}"
-    later = " or later" if all(one.age > _STALE for one in group.sights) else ""
+    later = " or later" if all(one.age > STALE for one in group.sights) else ""
     return f"iteration {number}{later}{at}"[:_LONGEST_PLACE]
 
 
@@ -291,9 +288,9 @@ def _describe_group(group: TaskGroup) -> Mapping[str, Any]:
         "words": group.state.words,
         "frames": list(map(list, group.frames)),
         "stack": list(map(list, group.first.frames)),
-        "loop": next(map(_LOOP, group.counting), None),
+        "loop": next((box.loop for box in group.counting), None),
         "turns": group.turns and list(group.turns),
-        "native": next(filter(None, map(_NATIVE, group.sights)), ""),
+        "native": next((one.native for one in group.sights if one.native), ""),
         "members": list(map(_describe_member, group.sights)),
     }
 

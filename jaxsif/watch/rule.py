@@ -13,8 +13,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from jaxsif.watch.picture import Picture
-from jaxsif.watch.sight import NO_BOX, Sight
-from jaxsif.watch.states import CHECKPOINT, COMPILING, INPUT, SHUTDOWN, STOPPED, WAITING
+from jaxsif.watch.sight import NO_BOX, STALE, Sight
+from jaxsif.watch.states import CHECKPOINT, COMPILING, INPUT, SHUTDOWN, STOPPED
 
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
@@ -29,7 +29,6 @@ _WORKS = 0.05  # of a processor; a task that uses more is at work
 # each second, and each look has stacks written.
 _WORKS_BYTES = 16_384
 _MOST_BYTES = 1 << 80  # more than any task moves
-_FRESH = 3.0  # seconds since an observer, which writes each second, has written
 # What others may have to wait for, as long as the task is at work.
 _BUSY = (COMPILING, CHECKPOINT, INPUT)
 # No program comes back from there: it has ended and cannot do what the others wait for, or somebody
@@ -139,9 +138,9 @@ class Waits:
     def _is_progress(self, picture: Picture) -> bool:
         """Return whether a task that seems to wait for others moves."""
         return any(
-            sight.box != NO_BOX and sight.age <= _FRESH and sight.box.quiet < self._patience / 2
+            sight.box != NO_BOX and sight.age <= STALE and sight.box.quiet < self._patience / 2
             for group in picture.groups
-            if group.state.kind in WAITING
+            if group.waits
             for sight in group.sights
         )
 
@@ -158,8 +157,7 @@ class Waits:
 
 def _weigh_alike(picture: Picture, units: float) -> Level:
     """Return how bad it is where nobody is odd: all wait at one place, or nobody for another."""
-    waits = any(group.state.kind in WAITING for group in picture.groups)
-    if not waits or units < _ALIKE_WAIT:
+    if not any(group.waits for group in picture.groups) or units < _ALIKE_WAIT:
         return Level.NOTHING
     return Level.HANG if units >= _ALIKE_HANG else Level.WAIT
 

@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxsif.errors import printable
+from jaxsif.foreign import parse_json
 from jaxsif.limits import MOST_COUNT
 
 LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
 LONGEST_FILE, LONGEST_NAME = 240, 120  # letters
 MOST_TASKS = 1 << 24
+STALE = 3.0  # seconds since an observer, which writes each second, has written
+NO_TRACER = "--no-tracer"  # as an argument of the inspector: have no tracer stop the tasks
 
 
 class BoxState(NamedTuple):
@@ -157,12 +160,11 @@ def _fits(found: Mapping[str, Any], checks: Mapping[str, Callable[[object], bool
 
 def parse_line(line: bytes) -> Sight | Answer | None:
     """Return what a line of the inspector says; None where it is none of the inspector's."""
-    # Here, because whoever starts a run may never ask.
-    import json
-
+    if len(line) > LONGEST_LINE:
+        return None
     try:
-        found = json.loads(line) if len(line) <= LONGEST_LINE else None
-    except (ValueError, RecursionError):  # no JSON; a thousand brackets
+        found = parse_json(line.decode())
+    except ValueError:  # no text, or no JSON
         return None
     if type(found) is not dict:
         return None
@@ -198,6 +200,4 @@ def _parse_frame(found: Any) -> Frame | None:
 
 def _clean(value: Any) -> Any:
     """Return a text that is printable; a number as it is."""
-    if type(value) is not str or value.isprintable():
-        return value
-    return printable(value)
+    return printable(value) if type(value) is str else value

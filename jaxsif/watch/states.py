@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from jaxsif.watch.sight import Frame, Sight
+from jaxsif.watch.sight import STALE, Frame, Sight
 
 # Kinds of states.
 COMPUTING = "computing"
@@ -33,7 +33,6 @@ UNKNOWN = "unknown"
 WAITING = frozenset((COLLECTIVE, INITIALIZE, SHUTDOWN))
 
 _BUSY = 0.5  # of a CPU: less is what an idle runtime needs
-_STALE = 3.0  # seconds since an observer, which writes each second, has written
 _MOST_STACKS = 1000  # to remember: most tasks have the same
 # Files that are not the user's.
 _LIBRARIES = re.compile(
@@ -182,16 +181,7 @@ def _describe_all(sight: Sight) -> Iterator[State | None]:
 @lru_cache(_MOST_STACKS)
 def own_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """Return the frames that are the user's own, not a library's."""
-    return tuple(filter(_is_own, frames))
-
-
-def _is_own(frame: Frame) -> bool:
-    return not is_library(frame.file)
-
-
-def is_library(file: str) -> bool:
-    """Return whether a file is Python's, an installed package's or jaxsif's."""
-    return bool(_LIBRARIES.search(file))
+    return tuple(frame for frame in frames if not _LIBRARIES.search(frame.file))
 
 
 def _process(sight: Sight) -> State | None:
@@ -219,7 +209,7 @@ def _held(sight: Sight) -> State | None:
     """Return a state where the main thread computes and the observer, a thread of Python, cannot
     write.
     """
-    held = sight.age > _STALE and _runs(sight)
+    held = sight.age > STALE and _runs(sight)
     return State(HELD, "computes in C and holds the interpreter") if held else None
 
 

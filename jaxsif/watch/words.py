@@ -12,7 +12,7 @@ _TITLES = {
 }
 
 
-def describe_verdict(verdict: Verdict, picture: Picture) -> str:
+def describe_verdict(verdict: Verdict) -> str:
     """Return the title of a picture."""
     return _TITLES[verdict.level].format(seconds=verdict.seconds)
 
@@ -28,9 +28,9 @@ def describe_odd(picture: Picture, seconds: float) -> tuple[str, str]:
     """
     if picture.odd:
         first = picture.odd[0]
-        it, words = ("it", "they")[len(first.sights) > 1], first.state.words
+        it, words = ("it", "they")[first.size > 1], first.state.words
         who = f"{_name(first)} kept the others waiting for {seconds:.0f} s"
-        return f"{who}: {it} {conjugate(words, len(first.sights))}", _describe_place(first, picture)
+        return f"{who}: {it} {conjugate(words, first.size)}", _describe_place(first, picture)
     if picture.silent:
         nodes = ", ".join(picture.silent[:3])
         return f"tasks have waited for {seconds:.0f} s, and no answer comes from {nodes}", ""
@@ -49,7 +49,6 @@ def _describe_place(group: TaskGroup, picture: Picture) -> str:
 
 
 def _name(group: TaskGroup) -> str:
-    tasks = [sight.task for sight in group.sights]
-    if len(tasks) == 1:
-        return f"task {tasks[0]} on {group.first.node}"
-    return f"tasks {list_tasks(tasks)}"
+    if group.size == 1:
+        return f"task {group.first.task} on {group.first.node}"
+    return f"tasks {list_tasks(group.tasks)}"

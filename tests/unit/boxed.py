@@ -20,7 +20,7 @@ def make_box(**fields: object) -> int:
     descriptor = os.memfd_create("jaxsif-box")
     os.pwrite(descriptor, json.dumps(box).encode().ljust(4096), 0)
     os.lseek(descriptor, 4096, os.SEEK_SET)
-    faulthandler.register(signal.SIGWINCH, descriptor, all_threads=True, chain=False)
+    faulthandler.register(signal.SIGWINCH, descriptor, all_threads=False, chain=False)
     return descriptor
 
 
@@ -76,7 +76,7 @@ def deep(depth: int = 60) -> None:
 
 
 def many() -> None:
-    """More threads than faulthandler shows, of which the main one is the last."""
+    """More threads than faulthandler shows of all, where it is asked for all."""
     for _ in range(120):
         threading.Thread(target=sleep, daemon=True).start()
     sleep()

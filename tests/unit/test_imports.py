@@ -156,6 +156,12 @@ def test_what_few_runs_need_is_imported_by_those() -> None:
 
 
 @pytest.mark.starts_processes
+def test_the_history_of_a_run_needs_no_pictures() -> None:
+    """The states of tasks are many patterns to compile, for the few runs whose tasks wait."""
+    assert {"jaxsif.watch.picture", "jaxsif.watch.states"} & loaded_by("history.recorder") == set()
+
+
+@pytest.mark.starts_processes
 def test_what_a_task_of_mpirun_imports_is_little() -> None:
     assert {"typing", "re", "enum"} & loaded_by("job.task_env") == set()
 

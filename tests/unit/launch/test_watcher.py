@@ -171,6 +171,6 @@ def test_tasks_that_wait_alike_are_ended_only_when_they_hang(monkeypatch: pytest
 def test_a_task_that_has_ended_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch)
     watched.wait(PATIENCE)
-    watched.watcher._seen.reports.append(Report(0, "n0", "exit", 1))
+    watched.watcher.hear(Report(0, "n0", "exit", 1))
     watched.watcher.look()
     assert (watched.targets, watched.shown) == ([], [])

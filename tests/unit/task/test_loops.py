@@ -49,7 +49,7 @@ def test_installed_modules_have_none() -> None:
 def test_a_loop_knows_its_line(module: ModuleType) -> None:
     code = module.train.__code__
     begin = next(begin for begin, _, line in code.co_lines() if line == 3)
-    assert Loop(code, begin).describe(inside=True) == {"loop": "/home/u/mine.py:3", "turns": 0, "inside": True}
+    assert Loop(code, begin).describe() == {"loop": "/home/u/mine.py:3", "turns": 0}
 
 
 def test_the_innermost_loop_counts() -> None:
@@ -59,7 +59,7 @@ def test_the_innermost_loop_counts() -> None:
     inner.turns = 7
     loops._loops = {(1, 0): outer, (1, 2): inner}
     found = loops.describe([frame])
-    assert (found["turns"], found["inside"]) == (7, True)
+    assert found["turns"] == 7
 
 
 def test_a_loop_that_was_left_is_the_last_one() -> None:
@@ -67,7 +67,7 @@ def test_a_loop_that_was_left_is_the_last_one() -> None:
     assert loops.describe([frame]) == {}
     loops._jump(frame.f_code, 0, 0)
     found = loops.describe([])
-    assert (found["turns"], found["inside"]) == (1, False)
+    assert found["turns"] == 1
 
 
 def test_a_loop_that_is_left_alone_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sights import MAIN, USER, sight
 
 from jaxsif.watch.sight import Frame
-from jaxsif.watch.states import State, describe_state, is_library, own_frames
+from jaxsif.watch.states import State, describe_state, own_frames
 
 SITE = "/opt/venv/lib/python3.13/site-packages"
 LIBRARY = "/usr/lib/python3.13"
@@ -114,7 +114,8 @@ def test_states(fields: dict[str, Any], state: State) -> None:
     ],
 )
 def test_files_of_the_user(file: str, of_a_library: bool) -> None:
-    assert is_library(file) == of_a_library
+    frame = Frame(file, 1, "f")
+    assert own_frames((frame,)) == (() if of_a_library else (frame,))
 
 
 def test_own_frames() -> None:

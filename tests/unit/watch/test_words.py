@@ -32,7 +32,7 @@ def picture(*silent: str, **odd: dict[str, Any]) -> Picture:
     ],
 )
 def test_titles(level: Level, title: str) -> None:
-    assert describe_verdict(Verdict(level, 61.2), picture()) == title
+    assert describe_verdict(Verdict(level, 61.2)) == title
 
 
 def test_the_end() -> None:
