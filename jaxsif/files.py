@@ -10,6 +10,23 @@ from contextlib import suppress
 from jaxsif.errors import HostError
 
 _MEMORY = "/dev/shm"
+# Below the home folder, where the variable of the XDG Base Directory Specification does not tell.
+_USER_FOLDERS = {
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "XDG_STATE_HOME": ".local/state",
+}
+
+
+def user_folder(environ: Mapping[str, str], variable: str) -> str:
+    """Return the folder of this user that an XDG variable names; one that is relative counts as
+    none, as the specification says.
+    """
+    named = environ.get(variable, "")
+    if os.path.isabs(named):
+        return named
+    return os.path.join(environ.get("HOME", "/"), _USER_FOLDERS[variable])
 
 
 def write_files(contents: Mapping[str, bytes], mode: int = 0o666, sync: bool = True) -> None:

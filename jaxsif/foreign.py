@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from jaxsif.errors import HostError
@@ -18,6 +20,24 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+
+
+Check = Callable[[object], bool]  # of a value in a JSON text: its type and its range
+
+
+def check_number(most: float, *types: type, least: float = 0) -> Check:
+    """Return the check of a number from `least` to `most`; of one of `types`; NaN is none."""
+    return lambda value: type(value) in types and least <= value <= most  # type: ignore[operator]
+
+
+def check_text(longest: int) -> Check:
+    """Return the check of a text with at most so many letters."""
+    return lambda value: type(value) is str and len(value) <= longest
+
+
+def is_node(value: object) -> bool:
+    """Return whether a value can be the name of a node, or '' where nobody knows it."""
+    return type(value) is str and bool(re.fullmatch(r"[A-Za-z0-9_.-]{0,255}", value))
 
 
 def open_file(path: str, what: str, source: str = "") -> BinaryIO:

@@ -11,6 +11,7 @@ MOST_NODES = 65_536
 # Of one node: Slurm's own bound for tasks, and far more GPUs than any node has.
 MOST_TASKS = 65_535
 MOST_GPUS = 1_024
+MOST_TASKS_OF_A_STEP = 1 << 24
 _MOST_DIGITS = 18  # those of any number that Slurm holds, with 64 bits
 _QUOTED = 120  # characters of a text that an error quotes
 

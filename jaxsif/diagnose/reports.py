@@ -31,7 +31,8 @@ from typing import NamedTuple
 from jaxsif.diagnose.barriers import Barrier, BarrierReader
 from jaxsif.diagnose.symptoms import GAVE_UP, STEP_ABORTED, UNKNOWN_FLAGS
 from jaxsif.errors import printable
-from jaxsif.foreign import parse_json
+from jaxsif.foreign import Check, check_number, is_node, parse_json
+from jaxsif.limits import MOST_TASKS_OF_A_STEP
 from jaxsif.task.contract import (
     CACHE_COUNTS,
     LONGEST_TEXT,
@@ -43,7 +44,6 @@ from jaxsif.task.contract import (
 
 _LONGEST_REPORT = 8192  # bytes; what goes on for longer behind a marker is the program's
 _LONGEST_PLACE = 1000  # letters
-_MOST_TASKS = 1 << 24  # where the plan does not know their number
 # A run makes a few for each task. A program may make any number: they are not kept.
 _MOST_REPORTS, _MOST_ALIKE = 100_000, 100  # of a run; of one event and task
 _MOST_WARNINGS = 100  # to show
@@ -140,35 +140,28 @@ _CHANNELS = (
 _LAUNCHER = _Channel({})  # ourselves
 
 
-def _number(most: float, *types: type) -> Callable[[object], bool]:
-    """Return the check of a number from 0 to `most`; its type is one of `types`. NaN is none."""
-    return lambda value: type(value) in types and 0 <= value <= most  # type: ignore[operator]
-
-
-def _text(pattern: str = "(?s).*") -> Callable[[object], bool]:
+def _text(pattern: str = "(?s).*") -> Check:
     """Return the check of a text, which matches `pattern` as a whole."""
     return lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value))
 
 
-_CHECKS: Mapping[str, Callable[[object], bool]] = {  # by field; and of a task, see ReportFilter
-    "node": _text(r"[A-Za-z0-9_.-]{0,255}"),
+_CHECKS: Mapping[str, Check] = {  # by field; and of a task, see ReportFilter
+    "node": is_node,
     "step": _text(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*"),
     "nodes": _text(r"[][A-Za-z0-9_.,-]{0,600}"),
-    "status": _number(255, int),
+    "status": check_number(255, int),
     "box": _text(r"(\d{1,18} \d{1,9}\.\d [ -{}~]{0,240}\|[ -{}~]{0,240})?"),
     **dict.fromkeys(("event", "text", "where", "hint", "name", "types"), _text()),
     **dict.fromkeys(("group", "digest"), _text("[0-9a-f]{1,16}")),
-    "order": _number(1 << 40, int),
-    "processes": _number(_MOST_TASKS, int),
+    "order": check_number(1 << 40, int),
+    "processes": check_number(MOST_TASKS_OF_A_STEP, int),
     "consequence": lambda value: isinstance(value, bool),
-    **dict.fromkeys(CACHE_COUNTS, _number(1 << 40, int)),
-    **dict.fromkeys(("saved", "seconds"), _number(1e9, int, float)),
+    **dict.fromkeys(CACHE_COUNTS, check_number(1 << 40, int)),
+    **dict.fromkeys(("saved", "seconds"), check_number(1e9, int, float)),
 }
 
 
-def _parse_report(
-    marked: bytes, channel: _Channel, checks: Mapping[str, Callable[[object], bool]]
-) -> Report | None:
+def _parse_report(marked: bytes, channel: _Channel, checks: Mapping[str, Check]) -> Report | None:
     """Return the report of a line with the channel's marker; None if it has not the form of one:
     the origin, which all must have, and fields that the event may have beside it.
     """
@@ -260,7 +253,7 @@ class ReportFilter:
         """
         markers = map(render_marker, nonces)
         self._channels = [one._replace(marker=text) for one, text in zip(_CHANNELS, markers)]
-        self._checks = {**_CHECKS, "task": _number((tasks or _MOST_TASKS) - 1, int)}
+        self._checks = {**_CHECKS, "task": check_number((tasks or MOST_TASKS_OF_A_STEP) - 1, int)}
         self._intake: _Intake = beside._intake if beside else _Intake()
         self.reports = self._intake.reports
         self.errors = self._intake.errors

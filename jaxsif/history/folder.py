@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.files import make_private, write_files
+from jaxsif.files import make_private, user_folder, write_files
 from jaxsif.foreign import read_text
 from jaxsif.history.run import NAME, RunRecord, parse_run
 from jaxsif.limits import shorten
@@ -35,10 +35,7 @@ class Process(NamedTuple):
 
 def find_folder(environ: Mapping[str, str]) -> str:
     """Return the folder of this user's runs, whether it is there or not."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # as the XDG Base Directory Specification says
-        state = os.path.join(environ.get("HOME", "/"), ".local/state")
-    return os.path.join(state, "jaxsif/runs")
+    return os.path.join(user_folder(environ, "XDG_STATE_HOME"), "jaxsif/runs")
 
 
 def make_run(folder: str, now: float) -> str:

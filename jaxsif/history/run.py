@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxsif.foreign import parse_json
+from jaxsif.foreign import Check, check_number, check_text, parse_json
 from jaxsif.limits import MOST_COUNT, MOST_NODES
 
 _SCHEMA = 1
@@ -84,16 +84,7 @@ class RunRecord(NamedTuple):
         return None if self.end is None else max(0.0, self.end - self.begin)
 
 
-Check = Callable[[object], bool]
-
-
-def _number(most: float, *types: type, least: float = 0) -> Check:
-    """Return the check of a number from `least` to `most`; its type is one of `types`."""
-    return lambda value: type(value) in types and least <= value <= most  # type: ignore[operator]
-
-
-def _text(longest: int = _LONGEST) -> Check:
-    return lambda value: type(value) is str and len(value) <= longest
+_is_text = check_text(_LONGEST)
 
 
 def _is_name(value: object) -> bool:
@@ -125,26 +116,26 @@ def _has(checks: Mapping[str, Check]) -> Check:
 
 
 def _are_variables(value: object) -> bool:
-    return type(value) is dict and len(value) <= 100 and all(map(_text(), value.values()))
+    return type(value) is dict and len(value) <= 100 and all(map(_is_text, value.values()))
 
 
-_TIME = _number(1e12, int, float)
-_COUNT = _number(MOST_COUNT, int)
-_STATUS = _number(255, int)
-_OF_A_COMPLAINT = {name: _text() for name in Complaint._fields}
+_TIME = check_number(1e12, int, float)
+_COUNT = check_number(MOST_COUNT, int)
+_STATUS = check_number(255, int)
+_OF_A_COMPLAINT = dict.fromkeys(Complaint._fields, _is_text)
 _OF_A_TASK: Mapping[str, Check] = {
     "task": _COUNT,
-    "node": _text(),
+    "node": _is_text,
     "status": _STATUS,
-    "where": _text(),
-    "text": _text(),
-    "doing": _text(),
+    "where": _is_text,
+    "text": _is_text,
+    "doing": _is_text,
 }
 _OF_AN_ALARM: Mapping[str, Check] = {
     "time": _TIME,
-    "level": _text(16),
+    "level": check_text(16),
     "seconds": _TIME,
-    "lines": _list(_MOST_LINES, _text(_LONGEST_LINE)),
+    "lines": _list(_MOST_LINES, check_text(_LONGEST_LINE)),
     "picture": _is_object,
 }
 _OF_A_RUN: Mapping[str, Check] = {
@@ -153,19 +144,19 @@ _OF_A_RUN: Mapping[str, Check] = {
     "end": _or_none(_TIME),
     "status": _or_none(_STATUS),
     "error": _or_none(_has(_OF_A_COMPLAINT)),
-    **dict.fromkeys(("step", "launcher", "layout", "image", "digest", "jaxsif"), _text()),
-    **dict.fromkeys(("python", "host"), _text()),
-    "nodes": _text(16 * MOST_NODES),
+    **dict.fromkeys(("step", "launcher", "layout", "image", "digest", "jaxsif"), _is_text),
+    **dict.fromkeys(("python", "host"), _is_text),
+    "nodes": check_text(16 * MOST_NODES),
     "tasks": _or_none(_COUNT),
-    "command": _list(_MOST_WORDS, _text(_LONGEST_WORD)),
+    "command": _list(_MOST_WORDS, check_text(_LONGEST_WORD)),
     "pid": _COUNT,
-    "started": _number(1 << 63, int),
+    "started": check_number(1 << 63, int),
     "variables": _are_variables,
     "ended": _COUNT,
     "exits": _list(MOST_EXITS, _has(_OF_A_TASK)),
     "alarms": _list(MOST_ALARMS, _has(_OF_AN_ALARM)),
 }
-_is_run = _has({"schema": _number(_SCHEMA, int, least=_SCHEMA), **_OF_A_RUN})
+_is_run = _has({"schema": check_number(_SCHEMA, int, least=_SCHEMA), **_OF_A_RUN})
 
 
 def describe_run(run: RunRecord) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from jaxsif.errors import HostError
-from jaxsif.files import write_file
+from jaxsif.files import user_folder, write_file
 from jaxsif.foreign import MOST_TEXT, open_file, parse_json, read_text
 from jaxsif.images.sif import (
     HEADER_SIZE,
@@ -229,8 +229,7 @@ def _recall(memory: str) -> dict[str, Any]:
 
 def cache_folder(environ: Mapping[str, str]) -> str:
     """Return the folder of what jaxsif remembers for this user, and can do without."""
-    caches = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME", "/"), ".cache")
-    return os.path.join(caches, "jaxsif")
+    return os.path.join(user_folder(environ, "XDG_CACHE_HOME"), "jaxsif")
 
 
 def staged_path(folder: str, digest: str) -> str:

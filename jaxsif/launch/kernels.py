@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.files import write_file
+from jaxsif.files import user_folder, write_file
 from jaxsif.foreign import find, parse_json, read_text
 from jaxsif.launch.packages import find_packages
 from jaxsif.plan.container import Container
@@ -63,5 +63,4 @@ def _data_folder(environ: Mapping[str, str]) -> Path:
     """Return where Jupyter looks for what a user installed; see `jupyter --paths`."""
     if environ.get("JUPYTER_DATA_DIR"):
         return Path(environ["JUPYTER_DATA_DIR"])
-    share = environ.get("XDG_DATA_HOME") or Path(environ.get("HOME", "/"), ".local/share")
-    return Path(share) / "jupyter"
+    return Path(user_folder(environ, "XDG_DATA_HOME"), "jupyter")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.files import user_folder
 from jaxsif.foreign import parse_json, read_text
 from jaxsif.images.file import checksum, remembered, remembered_digest
 
@@ -43,8 +44,7 @@ class Layer(NamedTuple):
 
 def layers_folder(environ: Mapping[str, str]) -> str:
     """Return the folder of this user's layers."""
-    data = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", "/"), ".local/share")
-    return os.path.join(data, "jaxsif/layers")
+    return os.path.join(user_folder(environ, "XDG_DATA_HOME"), "jaxsif/layers")
 
 
 def check_name(name: str, source: str) -> str:

@@ -27,6 +27,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
+from jaxsif.limits import MOST_TASKS_OF_A_STEP
 from jaxsif.node import native, processes
 from jaxsif.node.boxes import BoxFile, find_box, is_whole, parse_dump, read_box, read_dump
 from jaxsif.watch.sight import (
@@ -34,7 +35,6 @@ from jaxsif.watch.sight import (
     LONGEST_LINE,
     LONGEST_NAME,
     MOST_FRAMES,
-    MOST_TASKS,
     NO_BOX,
     NO_TRACER,
     BoxState,
@@ -96,7 +96,7 @@ def _read_task(environ: Mapping[bytes, bytes]) -> int:
     """Return the number of a task; _NO_TASK where none is there."""
     digits = re.fullmatch(rb"\d{1,8}", environ.get(b"SLURM_PROCID", b""))
     number = int(digits[0]) if digits else _NO_TASK
-    return number if number < MOST_TASKS else _NO_TASK
+    return number if number < MOST_TASKS_OF_A_STEP else _NO_TASK
 
 
 def _is_ours(pid: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from jaxsif import installation, trust
 from jaxsif.errors import JaxsifError, printable
+from jaxsif.files import user_folder
 from jaxsif.limits import shorten
 from jaxsif.settings.options import (
     DEFAULTS,
@@ -96,8 +97,7 @@ def builtin_profiles() -> str:
 
 def personal_folder(environ: Mapping[str, str]) -> str:
     """Return the folder of the user's own settings."""
-    above = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
-    return os.path.join(above, "jaxsif")
+    return os.path.join(user_folder(environ, "XDG_CONFIG_HOME"), "jaxsif")
 
 
 def allowed_list(environ: Mapping[str, str]) -> str:

@@ -6,17 +6,16 @@ each field has a type and a range, and a line with anything else is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxsif.errors import printable
-from jaxsif.foreign import parse_json
-from jaxsif.limits import MOST_COUNT
+from jaxsif.foreign import Check, check_number, check_text, is_node, parse_json
+from jaxsif.limits import MOST_COUNT, MOST_TASKS_OF_A_STEP
 
 LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
 LONGEST_FILE, LONGEST_NAME = 240, 120  # letters
-MOST_TASKS = 1 << 24
 STALE = 3.0  # seconds since an observer, which writes each second, has written
 NO_TRACER = "--no-tracer"  # as an argument of the inspector: have no tracer stop the tasks
 
@@ -76,62 +75,48 @@ class Sight(NamedTuple):
     box: BoxState  # NO_BOX without one
 
 
-def _number(most: float, *types: type, least: float = 0) -> Callable[[object], bool]:
-    """Return the check of a number from `least` to `most`; its type is one of `types`."""
-    return lambda value: type(value) in types and least <= value <= most  # type: ignore[operator]
-
-
-def _text(longest: int) -> Callable[[object], bool]:
-    return lambda value: type(value) is str and len(value) <= longest
-
-
-def _is_node(value: object) -> bool:
-    return type(value) is str and len(value) <= 255 and not set(value) - _OF_A_NODE
-
-
 def _is_flag(value: object) -> bool:
     return type(value) is bool
 
 
-_OF_A_NODE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
-_SECONDS = _number(1e10, int, float)
-_BYTES = _number(1 << 63, int, least=-1)
-_CORES = _number(1e6, int, float)
-_OF_A_BOX: Mapping[str, Callable[[object], bool]] = {
-    "pid": _number(MOST_COUNT, int),
+_SECONDS = check_number(1e10, int, float)
+_BYTES = check_number(1 << 63, int, least=-1)
+_CORES = check_number(1e6, int, float)
+_OF_A_BOX: Mapping[str, Check] = {
+    "pid": check_number(MOST_COUNT, int),
     "time": _SECONDS,
     "quiet": _SECONDS,
-    "loop": _text(LONGEST_FILE),
-    "turns": _number(1 << 63, int),
-    "compiling": _text(LONGEST_NAME),
+    "loop": check_text(LONGEST_FILE),
+    "turns": check_number(1 << 63, int),
+    "compiling": check_text(LONGEST_NAME),
     "since": _SECONDS,
-    "call": _text(LONGEST_NAME),
+    "call": check_text(LONGEST_NAME),
 }
-_OF_A_SIGHT: Mapping[str, Callable[[object], bool]] = {
-    "task": _number(MOST_TASKS - 1, int),
-    "node": _is_node,
-    "pid": _number(MOST_COUNT, int),
-    "command": _text(64),
-    "state": _text(1),
-    "call": _text(LONGEST_NAME),
-    "descriptor": _number(MOST_COUNT, int, least=-1),
-    "file": _text(LONGEST_FILE),
-    "threads": _number(1 << 22, int),
+_OF_A_SIGHT: Mapping[str, Check] = {
+    "task": check_number(MOST_TASKS_OF_A_STEP - 1, int),
+    "node": is_node,
+    "pid": check_number(MOST_COUNT, int),
+    "command": check_text(64),
+    "state": check_text(1),
+    "call": check_text(LONGEST_NAME),
+    "descriptor": check_number(MOST_COUNT, int, least=-1),
+    "file": check_text(LONGEST_FILE),
+    "threads": check_number(1 << 22, int),
     "main_cpu": _CORES,
     "cpu": _CORES,
     "read": _BYTES,
     "written": _BYTES,
     "gpu": _is_flag,
-    "native": _text(LONGEST_NAME),
+    "native": check_text(LONGEST_NAME),
     "answered": lambda value: value is None or type(value) is bool,
     "age": _SECONDS,
     "frames": lambda value: type(value) is list and len(value) <= MOST_FRAMES,
     "box": lambda value: value is None or type(value) is dict,
 }
 _is_file, _is_line, _is_function = (
-    _text(LONGEST_FILE),
-    _number(MOST_COUNT, int),
-    _text(LONGEST_NAME),
+    check_text(LONGEST_FILE),
+    check_number(MOST_COUNT, int),
+    check_text(LONGEST_NAME),
 )
 
 
@@ -153,7 +138,7 @@ def parse_box(found: object) -> BoxState | None:
     return BoxState(**known) if _fits(known, _OF_A_BOX) else None
 
 
-def _fits(found: Mapping[str, Any], checks: Mapping[str, Callable[[object], bool]]) -> bool:
+def _fits(found: Mapping[str, Any], checks: Mapping[str, Check]) -> bool:
     """Return whether each field has what its check wants."""
     return all(check(found[name]) for name, check in checks.items())
 
@@ -176,7 +161,7 @@ def parse_line(line: bytes) -> Sight | Answer | None:
 
 
 def _parse_answer(found: Mapping[str, Any]) -> Answer | None:
-    valid = _is_node(found["node"]) and _OF_A_SIGHT["task"](found["tasks"])
+    valid = is_node(found["node"]) and _OF_A_SIGHT["task"](found["tasks"])
     return Answer(**found) if valid else None
 
 

@@ -63,31 +63,27 @@ def test_sixteen_tasks_on_four_nodes(cluster: Cluster, submit: Submit) -> None:
     assert cluster.steps() == [f"{job}.0", f"{job}.batch"]
 
 
-def test_a_step_of_a_host_python(cluster: Cluster, submit: Submit) -> None:
-    program = """import time; print("ready", flush=True); time.sleep(100)"""
-    job = submit("--nodes=2 --ntasks-per-node=1", f"srun python3 -c '{program}'", 2)
-    lines, _ = stacks(cluster, job)
-    assert lines[0] == f"step {job}.0: 2 tasks on 2 nodes"
-    assert re.fullmatch(r"  2 tasks sleep  \S.* tasks 0-1 on node1, node2", lines[1])
+PROGRAM = """import time; print("ready", flush=True); time.sleep(100)"""
 
 
-def test_a_step_of_a_container(cluster: Cluster, submit: Submit) -> None:
-    """Of the processes of a task, the runtime's and the file system's are not the program."""
-    program = """import time; print("ready", flush=True); time.sleep(100)"""
-    command = f"module load jax/sif; srun apptainer exec $JAX_IMAGE python3 -c '{program}'"
-    job = submit("--nodes=2 --ntasks-per-node=2", command, 4)
+@pytest.mark.parametrize(
+    ("tasks_per_node", "command", "place"),
+    [
+        (1, f"srun python3 -c '{PROGRAM}'", r"\S.*"),
+        # Of the processes of a task, the runtime's and the file system's are not the program.
+        (2, f"module load jax/sif; srun apptainer exec $JAX_IMAGE python3 -c '{PROGRAM}'", r"\S.*"),
+        # One container on each node, and a shell around each program.
+        (2, "module load jax/sif; jaxsif run -- python boxed.py sleep", r"boxed.py:\d+ sleep .*"),
+    ],
+    ids=["host", "container", "jaxsif"],
+)
+def test_steps_of_every_kind(cluster: Cluster, submit: Submit, tasks_per_node: int, command: str, place: str) -> None:
+    tasks = 2 * tasks_per_node
+    options = f"--nodes=2 --ntasks-per-node={tasks_per_node} --gpus-per-node={tasks_per_node}"
+    job = submit(options, command, tasks)
     lines, _ = stacks(cluster, f"{job}.0")
-    assert lines[0] == f"step {job}.0: 4 tasks on 2 nodes"
-    assert re.fullmatch(r"  4 tasks sleep  \S.* tasks 0-3 on node1, node2", lines[1])
-
-
-def test_a_run_of_ours(cluster: Cluster, submit: Submit) -> None:
-    """One container on each node, and a shell around each program."""
-    command = "module load jax/sif; jaxsif run -- python boxed.py sleep"
-    job = submit("--nodes=2 --ntasks-per-node=2 --gpus-per-node=2", command, 4)
-    lines, _ = stacks(cluster, job)
-    assert lines[0] == f"step {job}.0: 4 tasks on 2 nodes"
-    assert re.fullmatch(r"  4 tasks sleep  boxed.py:\d+ sleep .* tasks 0-3 on node1, node2", lines[1])
+    assert lines[0] == f"step {job}.0: {tasks} tasks on 2 nodes"
+    assert re.fullmatch(rf"  {tasks} tasks sleep  {place} tasks 0-{tasks - 1} on node1, node2", lines[1])
 
 
 def test_both_components_of_a_heterogeneous_job(cluster: Cluster, submit: Submit) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.files import create_file, fast_folder, make_private, write_file, write_files
+from jaxsif.files import create_file, fast_folder, make_private, user_folder, write_file, write_files
 
 
 def mode(path: Path) -> int:
@@ -77,3 +77,17 @@ def test_a_folder_in_memory(tmp_path: Path) -> None:
     assert fast_folder(1 << 60, "disk", str(tmp_path)) == "disk"
     assert fast_folder(1, "disk", str(tmp_path / "none")) == "disk"
     assert fast_folder(1, "disk", "/proc/self") == "disk"
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"XDG_STATE_HOME": "/state", "HOME": "/home/u"}, "/state"),
+        ({"XDG_STATE_HOME": "state", "HOME": "/home/u"}, "/home/u/.local/state"),
+        ({"HOME": "/home/u"}, "/home/u/.local/state"),
+        ({}, "/.local/state"),
+    ],
+    ids=["named", "relative", "not named", "no home"],
+)
+def test_folders_of_the_user(environ: dict[str, str], folder: str) -> None:
+    assert user_folder(environ, "XDG_STATE_HOME") == folder
