@@ -15,18 +15,24 @@ from jaxsif.diagnose import symptoms
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("slurm/**/*.md")])
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-# The page of a command, by its first word.
+# The page of a command, by its first words.
 PAGE_OF = {
-    **dict.fromkeys(("run", "history"), "run.md"),
+    "run": "run.md",
+    "history": "history.md",
     "stacks": "stacks.md",
     "config": "config.md",
     "image": "image.md",
+    "image build": "build.md",
+    "image lock": "build.md",
+    "image sign": "publish.md",
+    "image verify": "publish.md",
+    "image pull": "publish.md",
     "layer": "layers.md",
-    "module": "site.md",
     "bench": "bench.md",
     **dict.fromkeys(("submit", "shell", "jupyter"), "jobs.md"),
-    **dict.fromkeys(("completion", "manual"), "site.md"),
+    **dict.fromkeys(("module", "completion", "manual"), "modules.md"),
 }
+MOST_WORDS = 1000  # of prose on a page; troubleshooting.md is looked up, and its entries have a limit
 _ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError", "AnotherKeyError", "RunError")
 _SYMPTOMS = [*(row for row in vars(symptoms).values() if isinstance(row, symptoms.Symptom)), *symptoms.SIGNALS.values()]
 
@@ -85,10 +91,24 @@ def _options(*command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_options_are_described(command: tuple[str, ...]) -> None:
-    text = (REPOSITORY / "docs" / PAGE_OF[command[0]]).read_text()
-    options = set(_options(*command)) - {"-h", "--help"}
+def test_options_are_described_once(command: tuple[str, ...]) -> None:
+    """Options that a command shares with `jaxsif run` stand on the page of `jaxsif run` alone."""
+    name = " ".join(command)
+    text = (REPOSITORY / "docs" / (PAGE_OF.get(name) or PAGE_OF[command[0]])).read_text()
+    shared = set(_options("run")) if command != ("run",) else set()
+    options = set(_options(*command)) - shared - {"-h", "--help"}
     assert {option for option in options if not re.search(rf"^\| .*`{option}[ `]", text, re.MULTILINE)} == set()
+
+
+def _prose(text: str) -> str:
+    """The text without blocks of code, tables and headings."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return "\n".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
+
+
+@pytest.mark.parametrize("page", sorted(REPOSITORY.glob("docs/*.md")), ids=_name)
+def test_page_is_short(page: Path) -> None:
+    assert page.name == "troubleshooting.md" or len(_prose(page.read_text()).split()) <= MOST_WORDS
 
 
 @pytest.mark.parametrize("pattern", sorted(_error_texts()))
