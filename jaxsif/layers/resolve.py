@@ -84,7 +84,7 @@ def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
         return HostError(
             "the package index cannot be reached:",
             "requirements",
-            "run it where the network is; for a proxy or an index of your own, see docs/image.md",
+            "run it where the network is; for a proxy or an index of your own, see docs/build.md",
             reason,
         )
     return JaxsifError(

@@ -31,7 +31,7 @@ in which iteration is drawn. The task writes down what it does, and what `jaxsif
 with that: the task, its node, its line, its loop and iteration, and what it does there. The seconds are from the fault
 to the line, the least and the most of {seeds} runs; *named* counts the runs in which all of it was right. The default
 of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang* after 5 minutes.
-[run.md](run.md#when-tasks-hang) has the rule.
+[hangs.md](hangs.md) has the rule.
 
 ## Faults
 

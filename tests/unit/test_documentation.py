@@ -33,6 +33,7 @@ PAGE_OF = {
     **dict.fromkeys(("module", "completion", "manual"), "modules.md"),
 }
 MOST_WORDS = 1000  # of prose on a page; troubleshooting.md is looked up, and its entries have a limit
+MOST_WORDS_OF_README = 900  # all of it
 _ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError", "AnotherKeyError", "RunError")
 _SYMPTOMS = [*(row for row in vars(symptoms).values() if isinstance(row, symptoms.Symptom)), *symptoms.SIGNALS.values()]
 
@@ -109,6 +110,10 @@ def _prose(text: str) -> str:
 @pytest.mark.parametrize("page", sorted(REPOSITORY.glob("docs/*.md")), ids=_name)
 def test_page_is_short(page: Path) -> None:
     assert page.name == "troubleshooting.md" or len(_prose(page.read_text()).split()) <= MOST_WORDS
+
+
+def test_readme_is_short() -> None:
+    assert len((REPOSITORY / "README.md").read_text().split()) <= MOST_WORDS_OF_README
 
 
 @pytest.mark.parametrize("pattern", sorted(_error_texts()))
