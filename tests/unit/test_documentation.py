@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ PAGE_OF = {
 }
 MOST_WORDS = 1000  # of prose on a page; troubleshooting.md is looked up, and its entries have a limit
 MOST_WORDS_OF_README = 900  # all of it
+MOST_WORDS_OF_ENTRY = 120
 _ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError", "AnotherKeyError", "RunError")
 _SYMPTOMS = [*(row for row in vars(symptoms).values() if isinstance(row, symptoms.Symptom)), *symptoms.SIGNALS.values()]
 
@@ -45,7 +47,11 @@ def _name(path: Path) -> str:
 def _anchors(page: Path) -> set[str]:
     """The fragments of a page's headings, as code hosts make them: lower case, no punctuation, hyphens for blanks."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return set(map(_anchor, headings))
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _pattern(text: ast.expr) -> str | None:
@@ -114,6 +120,32 @@ def test_page_is_short(page: Path) -> None:
 
 def test_readme_is_short() -> None:
     assert len((REPOSITORY / "README.md").read_text().split()) <= MOST_WORDS_OF_README
+
+
+def _list_entries(text: str) -> str:
+    """The rows of the list at the top of docs/troubleshooting.md: a row for each section, a line for each entry."""
+    sections = [section.split("\n", 1) for section in re.split(r"^## ", text, flags=re.MULTILINE)[2:]]
+    rows = [(title, re.findall(r"^### (.+)$", entries, re.MULTILINE)) for title, entries in sections]
+    return "".join(
+        f"| [{title}](#{_anchor(title)}) | {'<br>'.join(f'[{entry}](#{_anchor(entry)})' for entry in entries)} |\n"
+        for title, entries in rows
+    )
+
+
+def test_all_entries_are_listed(compare: Callable[[Path, str], None]) -> None:
+    """`make golden` writes the list."""
+    path = REPOSITORY / "docs/troubleshooting.md"
+    text = path.read_text()
+    before, rule, rest = text.partition("|---|---|\n")
+    _, heading, after = rest.partition("\n## ")
+    compare(path, before + rule + _list_entries(text) + heading + after)
+
+
+def test_entries_are_short_and_differ() -> None:
+    entries = re.split(r"^(?=#{2,3} )", (REPOSITORY / "docs/troubleshooting.md").read_text(), flags=re.MULTILINE)
+    assert [entry for entry in entries if len(_prose(entry).split()) > MOST_WORDS_OF_ENTRY] == []
+    anchors = [_anchor(entry.partition("\n")[0].lstrip("# ")) for entry in entries]
+    assert [anchor for anchor in anchors if anchors.count(anchor) > 1] == []
 
 
 @pytest.mark.parametrize("pattern", sorted(_error_texts()))
