@@ -55,8 +55,8 @@ class Processes(NamedTuple):
 
 
 def find_processes(bench: Bench) -> Processes:
-    """What all options together ask for; raises JaxsifError where that is not known before, or
-    packages are missing.
+    """Return the processes that all options together ask for; raise JaxsifError if their number
+    is unknown before the run, or if packages are missing.
     """
     allocation = Allocation.from_environ(bench.environ)
     prepared = pipeline.prepare(bench.said, ("python",), allocation, bench.environ, bench.note)

@@ -34,7 +34,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif jupyter`."""
+    """Add the options of `jaxsif jupyter`."""
     parser.usage = "jaxsif jupyter [OPTIONS] [-- ARGUMENT...]"
     add_arguments(parser, leave_out=LEFT_OUT)
     server = parser.add_argument_group("Jupyter")

@@ -47,7 +47,7 @@ exit status:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif run`."""
+    """Add the options of `jaxsif run`."""
     parser.usage = "jaxsif run [OPTIONS] -- COMMAND [ARGUMENT...]"
     output = add_arguments(parser)[OUTPUT]
     output.add_argument(

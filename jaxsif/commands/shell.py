@@ -71,7 +71,7 @@ _SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash --norc
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif shell`."""
+    """Add the options of `jaxsif shell`."""
     parser.usage = "jaxsif shell [OPTIONS]"
     groups = add_arguments(parser, leave_out=LEFT_OUT)
     groups[JOB].add_argument("--jobid", metavar="JOB", help="in this job, beside its program")

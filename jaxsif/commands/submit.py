@@ -64,7 +64,7 @@ _LEFT_OUT = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `jaxsif submit`."""
+    """Add the options of `jaxsif submit`."""
     parser.usage = "jaxsif submit [OPTIONS] -- COMMAND [ARGUMENT...]"
     add_arguments(parser, leave_out=_LEFT_OUT)
     job = parser.add_argument_group("the job")
@@ -142,7 +142,7 @@ def _wait(job_id: str, environ: Mapping[str, str]) -> int:
 
 
 def _job_options(said: dict[str, Any]) -> JobOptions:
-    """What the command line says of the job; what is left is the run."""
+    """Take the options of the job out of `said`, and return them; the rest are those of the run."""
     values = {name: said.pop(name) for name in JobOptions._fields}
     values["job_name"] = values["job_name"] or name_job(said["command"])
     values["output"] = values["output"] or ("%x-%A_%a.out" if values["array"] else "%x-%j.out")

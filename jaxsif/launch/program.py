@@ -160,9 +160,9 @@ def _is_job_script(path: str) -> bool:
 
 
 def suggest(command: Sequence[str], error: JaxsifError, errors: Sequence[str]) -> str:
-    """What to try when a task failed with `error`, which has no hint; '' where nothing is known.
+    """Return what to try after a task failed with `error`, which has no hint; '' if unknown.
 
-    `errors` is what srun and the runtime complained of.
+    `errors` are the messages of srun and the runtime.
     """
     no_folder = find_first([NO_FOLDER], errors)
     if no_folder is not NOT_FOUND:

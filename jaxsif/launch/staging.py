@@ -178,8 +178,8 @@ def _bring(staging: Staging, show: Show) -> str:
 
 
 def _on_each_node(staging: Staging, script: tuple[str, ...]) -> Nodes:
-    """What the script prints on each node of the job; raises HostError for the first that could not
-    do it.
+    """Run the script on each node of the job and return what it prints; raise HostError for the
+    first node that fails.
     """
     import json
 

@@ -96,7 +96,7 @@ _START = (
 
 
 def name_job(command: Sequence[str]) -> str:
-    """A name after the program: 'train' for `python -u train.py`; fit for a file's name too."""
+    """Return a name after the program: 'train' for `python -u train.py`; fit for a file, too."""
     program, *arguments = command
     script = next((word for word in arguments if word.endswith((".py", ".sh"))), program)
     name = script.rsplit("/", 1)[-1]
@@ -164,8 +164,8 @@ def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
 
 
 def quote_directive(word: str, source: str) -> str:
-    """A word of an #SBATCH line: sbatch takes quotes off, `\\` before any character, and cuts at
-    '#'.
+    """Quote a word of an #SBATCH line: sbatch takes quotes off, `\\` before any character, and cuts
+    at '#'.
     """
     if re.fullmatch(r"[\w@%+=:,./&|*!()\[\]<>~^$;?{}-]+", word):
         return word

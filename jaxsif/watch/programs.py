@@ -25,7 +25,7 @@ from jaxsif.diagnose.reports import Report
 _PATIENCE, _LONG_PATIENCE = 1.0, 60.0
 _MOST_TEXTS = 10  # of a run
 _MOST_FOLLOWED = 400_000  # tasks, each counted in each of its groups
-_MOST_STATES = 1000  # of a group: some tasks are that many programs ahead of others
+_MOST_STATES = 1000  # of a group: some tasks are that many programs ahead
 _MOST_SHOWN = 80  # letters of the types in a text
 
 

@@ -1,4 +1,4 @@
-"""JAX finds its processes by itself: `jax.distributed.initialize()` without arguments.
+"""JAX finds its processes: `jax.distributed.initialize()` without arguments.
 
 In a Slurm step JAX reads how many processes there are and which one this is. Each process prints
 'Process p of N on NODE: local devices 2 3 of 0-3', with the places of its devices in `jax.devices()`.

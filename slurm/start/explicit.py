@@ -1,4 +1,4 @@
-"""JAX is told all that it would find by itself: address, number of processes, own number, devices, timeouts.
+"""The program tells JAX all that it would find: address, number of processes, own number, devices, timeouts.
 
 For images and launchers of other kinds, and to see what `initialize()` does. Each process prints
 'Process p of N on NODE: local devices 2 3 of 0-3', as automatic.py does; process 0 prints the address first.

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-# The layers that take what the layer before them gave in parts: a mesh splits their rows, and the columns of others.
+# The layers after a layer whose output is in parts: a mesh splits their rows, and the columns of the other layers.
 SPLIT_ROWS = ("down", "out")
 
 

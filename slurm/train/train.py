@@ -165,7 +165,7 @@ def main():
 
 
 def render(found):
-    """The report, for people."""
+    """Return the report as text."""
     losses = "\n".join(f"step {step}: loss {loss:.6f}" for step, loss in enumerate(found["losses"]))
     speed = found["flops_per_step"] / found["step_seconds"] / 1e9
     return f"""\

@@ -40,6 +40,12 @@ _ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError", "Anothe
 _SYMPTOMS = [*(row for row in vars(symptoms).values() if isinstance(row, symptoms.Symptom)), *symptoms.SIGNALS.values()]
 
 
+# Words that a reader with school English stumbles over; CONTRIBUTING.md has the rule.
+_BANNED = re.compile(
+    r"\b(anew|lest|mends?|mended|for people|of ours|of others|as ever|says so|by itself|in vain)\b", re.IGNORECASE
+)
+
+
 def _name(path: Path) -> str:
     return str(path.relative_to(REPOSITORY))
 
@@ -80,6 +86,13 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         target = (page.parent / path) if path else page
         assert target.exists(), link
         assert not fragment or fragment in _anchors(target), link
+
+
+def test_words_are_plain() -> None:
+    files = [*PAGES, *REPOSITORY.glob("jaxsif/**/*.py"), *REPOSITORY.glob("jaxsif/**/*.sh")]
+    files.remove(REPOSITORY / "CONTRIBUTING.md")  # it lists them
+    lines = [(_name(file), line) for file in files for line in file.read_text().splitlines()]
+    assert [(name, line) for name, line in lines if _BANNED.search(line)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

@@ -39,7 +39,7 @@ def _name_nodes(_plan: Plan, _first: int, _count: int | None) -> str:
 
 
 def _argv(plan: Plan) -> tuple[str, ...]:
-    """What each process executes."""
+    """Return the command of each process."""
     return plan.task_argv
 
 
