@@ -34,11 +34,11 @@ or over this machine
 COMMANDS = {
     ("run",): "run a program, one task per GPU",
     ("submit",): "write a job script that runs a program, and submit it",
-    ("shell",): "a shell in the image, on a compute node",
-    ("jupyter",): "a Jupyter server in the image, on a compute node",
-    ("stacks",): "tell what each task of a running step does",
-    ("history",): "tell what became of the last runs",
-    ("config",): "show each setting, and what set it",
+    ("shell",): "open a shell in the image, on a compute node",
+    ("jupyter",): "start a Jupyter server in the image, on a compute node",
+    ("stacks",): "show what each task of a running step does",
+    ("history",): "list the last runs, or show one",
+    ("config",): "show each setting and its source",
     ("image", "build"): "build an image, unless it is there",
     ("image", "lock"): "resolve what a flavour wants into versions and hashes",
     ("image", "inspect"): "tell what an image is",
@@ -49,7 +49,7 @@ COMMANDS = {
     ("image", "pull"): "download an image, and check it",
     ("image", "sign"): "sign an image with a private key",
     ("image", "verify"): "verify that an image is signed by a key",
-    ("layer", "create"): "make a layer: packages to add to an image",
+    ("layer", "create"): "make a layer: add packages to an image",
     ("layer", "list"): "list the layers that there are",
     ("layer", "show"): "tell what is in a layer",
     ("layer", "update"): "rebuild a layer for the current image",
@@ -67,9 +67,9 @@ COMMANDS = {
     ("manual",): "write the man pages",
 }
 _GROUPS = {
-    "image": "build, sign, download images, and look at them",
-    "layer": "packages to add to an image",
-    "module": "the modules of images",
+    "image": "build, sign, download and inspect images",
+    "layer": "add packages to an image",
+    "module": "add, list and remove the modules of images",
     "bench": "measure, compare and draw",
 }
 
@@ -174,7 +174,7 @@ def describe_all() -> Program:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse options up to the first '--', and leave the program behind it untouched: argparse would
+    """Parse options up to the first '--', and leave the program after it untouched: argparse would
     drop any '--' of the program's.
     """
     end = [*argv, "--"].index("--")
@@ -183,7 +183,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if hasattr(arguments, "command"):
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
     elif end < len(argv):
-        # There is no program here: let it refuse what stands behind the '--'.
+        # There is no program here: let it refuse what stands after the '--'.
         parser.parse_args(argv)
     return arguments
 

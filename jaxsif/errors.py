@@ -36,7 +36,7 @@ class JaxsifError(Exception):
         """Return the message, up to three lines; a name or a foreign text in it moves no cursor and
         adds no line.
 
-        The message of another program comes behind the first line, indented: so none of its lines
+        The message of another program comes after the first line, indented: so none of its lines
         passes for ours.
         """
         lines = [f"jaxsif: error: {self.what}", *(f"    {line}" for line in self.said.splitlines())]

@@ -17,7 +17,7 @@ from jaxsif.errors import JaxsifError
 class Revision(NamedTuple):
     """The origin of an image."""
 
-    # With '-dirty' behind it when the inputs differ from it; 'unknown' where git does not tell.
+    # With '-dirty' after it when the inputs differ from it; 'unknown' where git does not tell.
     commit: str
     created: int  # seconds since 1970
 

@@ -16,7 +16,7 @@ examples:
   source <(jaxsif completion bash)
         in this shell; an installed jaxsif has the scripts below $JAXSIF_HOME/share
   source <(jaxsif completion zsh)
-        behind compinit
+        after compinit
   jaxsif completion fish | source
 """
 

@@ -30,17 +30,17 @@ from jaxsif.settings.fabric import resolve_fabric
 from jaxsif.settings.options import OPTIONS
 
 DESCRIPTION = """\
-Show what `jaxsif run` would take here from variables and files: key, value, and what set it.
+Show the settings of `jaxsif run` in this folder: key, value and source.
 
-Values are written as in a jaxsif.toml. Standard error names the files that were read, and those \
-that would be. A
-project's file that others may have written counts only once you allow what is in it.
+Values are written as in a jaxsif.toml. Standard error names the files that
+jaxsif read, and those that it did not. jaxsif reads a project's file that
+others may have written only after you allow it.
 
 examples:
   jaxsif config                   all settings
-  jaxsif config run.stage         one of them, or a table: run, policy, profile
-  jaxsif config profile.ib        a profile of a fabric, with what it inherits
-  jaxsif config --allow FILE      show what a project's file sets, and have it count from now on
+  jaxsif config run.stage         one setting, or a table: run, policy, profile
+  jaxsif config profile.ib        a fabric profile, with all that it inherits
+  jaxsif config --allow FILE      show what a project's file sets, and allow it
 """
 
 
@@ -54,15 +54,13 @@ class Row(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of `jaxsif config`."""
-    parser.add_argument(
-        "key", nargs="?", metavar="KEY", help="this one only, or those of this table"
-    )
+    parser.add_argument("key", nargs="?", metavar="KEY", help="only this setting, or this table")
     parser.add_argument("--json", action="store_true", help="print JSON")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--allow",
         metavar="FILE",
-        help="show what a jaxsif.toml sets, and have it count as it is now",
+        help="show what a jaxsif.toml sets, and allow it until it changes",
     )
     which.add_argument("--disallow", metavar="FILE", help="no longer allow FILE")
 

@@ -15,22 +15,22 @@ from jaxsif.history.words import Listed, render_run, render_table
 from jaxsif.limits import read_number, shorten
 
 DESCRIPTION = """\
-List the last runs of this user, or show what happened in one: its command, how it and its tasks
-ended, the error with what to try, and what was seen of tasks that waited.
+List the last runs of this user, or show one: its command, how it and its tasks
+ended, the error with its remedy, and the reports of tasks that waited.
 
-jaxsif run, jupyter and bench keep this in a private folder for each run, for 30 days and the last
-200 runs, with the last MB of standard error.
+jaxsif run, jupyter and bench keep this for 30 days and the last 200 runs, in a
+private folder for each run, with the last MB of standard error.
 
 examples:
   jaxsif history                the last 20 runs
-  jaxsif history show           what happened in the last one
-  jaxsif history show 0a1b      in the one whose name ends so
+  jaxsif history show           the last run
+  jaxsif history show 0a1b      the run whose name ends with 0a1b
   jaxsif history show last --json
-        all that is kept of it, as JSON
+        all its fields, as JSON
 """
 
 EPILOG = """\
-exit status: 0; 2 where there is no such run; 125 where it cannot be read
+exit status: 0; 2 if there is no such run; 125 if jaxsif cannot read it
 """
 _SHOW = "show"
 _LISTED = 20  # runs
@@ -39,15 +39,15 @@ _LISTED = 20  # runs
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of `jaxsif history`."""
     parser.usage = "jaxsif history [show [RUN]] [OPTIONS]"
-    parser.add_argument("verb", nargs="?", choices=[_SHOW], help="tell what happened in a run")
+    parser.add_argument("verb", nargs="?", choices=[_SHOW], help="show one run")
     parser.add_argument(
         "run",
         nargs="?",
         default=LAST,
         metavar="RUN",
-        help="its name, an end that no other name has, or last; default: last",
+        help="its name, an end that no other name has, or last (the default)",
     )
-    parser.add_argument("--last", metavar="N", help=f"list so many runs; default: {_LISTED}")
+    parser.add_argument("--last", metavar="N", help=f"list N runs; default: {_LISTED}")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

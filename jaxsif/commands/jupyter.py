@@ -17,19 +17,19 @@ from jaxsif.runtime import TASK_FOLDER, require_runtime
 from jaxsif.settings.options import add_arguments
 
 DESCRIPTION = """\
-A Jupyter server in the image on a compute node, at a port that is free there, until Ctrl-C. It
-prints the line of ssh that reaches it, and the address for the browser. Our images have no
-Jupyter; a layer brings it.
+Run a Jupyter server in the image on a compute node, at a free port, until
+Ctrl-C. Print the ssh command that reaches it, and the address for the browser.
+jaxsif's images have no Jupyter: add it as a layer.
 
 examples:
   jaxsif layer create jupyter jupyterlab
         once
   jaxsif jupyter --layer jupyter --gpus-per-node=1 --time=2:00:00
-        JupyterLab, or whichever of jupyterlab, notebook, jupyter_server there is
+        JupyterLab, or else notebook or jupyter_server
   jaxsif jupyter --layer jupyter --gpus-per-node=1 -- --ServerApp.root_dir=/scratch/me
-        with arguments of Jupyter
+        pass arguments to Jupyter
   jaxsif jupyter --layer jupyter --kernel jax
-        no server: the image as a kernel of a Jupyter that runs outside of it
+        no server: install the image as a kernel for another Jupyter
 """
 
 
@@ -39,10 +39,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser, leave_out=LEFT_OUT)
     server = parser.add_argument_group("Jupyter")
     server.add_argument(
-        "--login", metavar="[USER@]HOST", help="how your machine reaches the cluster by ssh"
+        "--login", metavar="[USER@]HOST", help="the ssh address of the cluster, in the printed line"
     )
     server.add_argument(
-        "--kernel", metavar="NAME", help="install a kernel of this name, and start nothing"
+        "--kernel", metavar="NAME", help="install a kernel of this name; start no server"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 

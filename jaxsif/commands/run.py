@@ -15,10 +15,11 @@ from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OUTPUT, add_arguments
 
 DESCRIPTION = """\
-Run COMMAND as a distributed JAX program: one task per GPU, each in the container.
+Run COMMAND as a distributed JAX program: one task per GPU, each in the
+container.
 
-Inside an allocation it uses the allocation; outside, srun makes one from the options below; on a
-machine without Slurm it starts local processes.
+In a job, it uses the job's nodes. Outside, srun makes a job from the options
+below. Without Slurm, it starts processes on this machine.
 
 examples:
   jaxsif run -- python train.py
@@ -36,11 +37,12 @@ examples:
 """
 
 EPILOG = """\
-The image is that of --image, of JAX_IMAGE, of run.image in a jaxsif.toml, or ./jax.sif; the
-runtime is apptainer or singularity on the PATH, or JAXSIF_RUNTIME.
+The image comes from --image, else JAX_IMAGE, else run.image in a jaxsif.toml,
+else ./jax.sif; the runtime from JAXSIF_RUNTIME, else apptainer or singularity
+on the PATH.
 
 exit status:
-  the program's own, 128 + N for signal N; of the process that failed first
+  that of the process that failed first, 128 + N for signal N
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """
@@ -60,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="tell on standard error what is started and why, and what the image is",
+        help="print to standard error what is started and why, and the image's labels",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 

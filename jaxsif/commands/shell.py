@@ -17,22 +17,23 @@ from jaxsif.settings.options import JOB, OPTIONS, PROCESSES, add_arguments
 from jaxsif.settings.request import OFF, TASK
 
 DESCRIPTION = """\
-A shell in the image, on a compute node; a Python there finds the GPUs as in `jaxsif run`.
+Open a shell in the image, on a compute node. Python finds the GPUs there as in
+`jaxsif run`.
 
-Inside an allocation it is on the first node of it; outside, srun makes a job from the options
-below; on a machine without Slurm it is here.
+In a job, the shell is on its first node. Outside, srun makes a job from the
+options below. Without Slurm, the shell is on this machine.
 
 examples:
   jaxsif shell --gpus-per-node=1 --time=1:00:00
-        in a job of its own
+        in a new job
   jaxsif shell --jobid=4711
-        in a job that runs already, beside its program
+        in a running job, beside its program
   echo 'nvidia-smi' | jaxsif shell --jobid=4711
-        not by hand
+        run commands from standard input
 """
 
 EPILOG = """\
-exit status: that of the shell, which is that of its last command
+exit status: that of the shell
 """
 
 # What says how many tasks there are, and which GPUs they have.
@@ -74,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif shell`."""
     parser.usage = "jaxsif shell [OPTIONS]"
     groups = add_arguments(parser, leave_out=LEFT_OUT)
-    groups[JOB].add_argument("--jobid", metavar="JOB", help="in this job, beside its program")
+    groups[JOB].add_argument("--jobid", metavar="JOB", help="join this job, beside its program")
 
 
 def choose_launcher(environ: Mapping[str, str]) -> dict[str, str]:

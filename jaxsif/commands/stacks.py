@@ -14,21 +14,23 @@ from jaxsif.launch.steps import find_target
 from jaxsif.watch.picture import Picture, make_picture, render_json, render_text
 
 DESCRIPTION = """\
-Tell what each task of a running step does: where its Python is, what it waits for, in which
-iteration of its loop it is. Tasks that do the same are one line; the odd ones come last.
+Show what each task of a running step does: where its Python is, what it waits
+for, in which iteration of its loop it is. Tasks that do the same share a line;
+the odd ones come last.
 
-Without STEP it is the newest step of the newest job that runs; inside a job, of that job. The
-program needs no preparation and goes on. A step of a bare srun is seen too: its tasks' Pythons
-where the image is jaxsif's or py-spy is on the nodes, else their system calls.
+Without STEP: the newest step of the newest running job, or of this job. The
+program needs no preparation and goes on. For a step of a bare srun, jaxsif
+sees Python's stacks if the image is jaxsif's or the nodes have py-spy;
+otherwise the system calls.
 
 examples:
   jaxsif stacks                   the newest step
   jaxsif stacks 4711              the newest step of this job
-  jaxsif stacks 4711.2 --json     all that was seen of each task, as JSON
+  jaxsif stacks 4711.2 --json     all that is known of each task, as JSON
 """
 
 EPILOG = """\
-exit status: 0; 2 where no such step runs; 125 where no node has answered
+exit status: 0; 2 if no such step runs; 125 if no node answers
 """
 _PAUSE = 0.02  # seconds between looks at what has come
 

@@ -19,17 +19,17 @@ from jaxsif.settings.options import add_arguments, split_words
 from jaxsif.settings.request import OFF, TASK
 
 DESCRIPTION = """\
-Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The script stays: it is
-plain #SBATCH, srun and apptainer, runs without jaxsif, and can be read, changed and kept with the
-program.
+Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The
+script is plain #SBATCH, srun and apptainer. It runs without jaxsif: keep it
+with the program, read it, change it.
 
 examples:
   jaxsif submit --nodes=2 --gpus-per-node=4 --time=1:00:00 -- python train.py
-        jaxsif-jobs/train.sbatch, and its job; the output comes to train-JOB.out
+        write jaxsif-jobs/train.sbatch and submit it; its output: train-JOB.out
   jaxsif submit --dry-run --gpus-per-node=4 -- python train.py
         print the script, and submit nothing
   jaxsif submit --wait --gpus-per-node=1 -- python test.py
-        wait for the job's end; its exit status
+        wait for the job's end, and exit with its status
   jaxsif submit --array=0-9%2 -- sh -c 'python sweep.py --seed=$SLURM_ARRAY_TASK_ID'
         ten jobs, two at a time
 """
@@ -38,7 +38,7 @@ EPILOG = """\
 Standard output has the number of the job.
 
 exit status:
-  0, or with --wait the job's own, 128 + N for signal N; of an array, the highest
+  0, or with --wait that of the job, 128 + N for signal N; the highest of an array
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """
@@ -68,16 +68,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "jaxsif submit [OPTIONS] -- COMMAND [ARGUMENT...]"
     add_arguments(parser, leave_out=_LEFT_OUT)
     job = parser.add_argument_group("the job")
-    job.add_argument("--job-name", metavar="NAME", help="its name; after the program unless given")
+    job.add_argument("--job-name", metavar="NAME", help="its name; the program's unless given")
     job.add_argument("--array", metavar="INDEXES", help="one job for each index, such as 0-9%%2")
-    job.add_argument("--dependency", metavar="LIST", help="when it may start, such as afterok:4711")
     job.add_argument(
-        "--requeue", action="store_true", help="start it again after a node has failed"
+        "--dependency", metavar="LIST", help="when the job may start, such as afterok:4711"
     )
     job.add_argument(
-        "--output", metavar="FILE", help="its output; %%x-%%j.out, or %%x-%%A_%%a.out of an array"
+        "--requeue", action="store_true", help="start the job again after a node has failed"
     )
-    job.add_argument("--error", metavar="FILE", help="its standard error, if not in its output")
+    job.add_argument(
+        "--output",
+        metavar="FILE",
+        help="the file of its output; %%x-%%j.out, for an array %%x-%%A_%%a.out",
+    )
+    job.add_argument(
+        "--error", metavar="FILE", help="the file of its standard error; --output unless given"
+    )
     job.add_argument(
         "--task-output",
         metavar="FILE",
@@ -88,14 +94,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ARGS",
-        help="further options of sbatch, quoted as for a shell;"
-        " behind '=', for they begin with a dash themselves",
+        help="further options of sbatch, quoted as for a shell: --sbatch-args='--mem=0'",
     )
     how = parser.add_argument_group("how to submit")
     how.add_argument(
         "--script",
         metavar="FILE",
-        help="where to keep the script; jaxsif-jobs/NAME.sbatch unless given",
+        help="the file of the script; jaxsif-jobs/NAME.sbatch unless given",
     )
     how.add_argument("--wait", action="store_true", help="wait for the end of the job")
     how.add_argument("--dry-run", action="store_true", help="print the script, and submit nothing")

@@ -120,7 +120,7 @@ _SYSTEM = frozenset(
         *(".exec", ".run", ".shell", ".singularity.d"),
     ]
 )
-_BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # they stand behind commas, too
+_BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # they stand after commas, too
 # Variables that the runtime takes as if they were options. Apptainer's documentation has them,
 # below the options of `apptainer run`.
 _PREFIXES = ("APPTAINER_", "SINGULARITY_")
@@ -145,7 +145,7 @@ def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -
     if source.partition(" in ")[2] in (*staff_files(), builtin_profiles()):
         return
     for bind in binds:
-        if "\\" in bind:  # the runtime takes the comma or colon behind it for a part of a path
+        if "\\" in bind:  # the runtime takes the comma or colon after it for a part of a path
             raise _refuse_overlay(f"a bind has a backslash: {bind}", source)
         for path in find_destinations(bind):
             if not path.startswith("/"):
@@ -166,7 +166,7 @@ def check_fabric(fabric: Fabric, environ: Mapping[str, str]) -> None:
 
 def find_destinations(bind: str) -> Iterator[str]:
     """Return the destinations in a value of --bind: of SRC[:DEST[:OPTS]], and of more of them
-    behind commas.
+    after commas.
     """
     for one in bind.split(","):
         source, _, rest = one.partition(":")

@@ -9,7 +9,7 @@ from jaxsif.diagnose.symptoms import BARRIER
 
 _LONGEST_NAME = 300  # letters
 _MOST_BARRIERS, _MOST_MISSING = 100, 100
-# The lines behind the first one, see symptoms.BARRIER; then follow the numbers of missing tasks.
+# The lines after the first one, see symptoms.BARRIER; then follow the numbers of missing tasks.
 _REACHED = r"# of tasks that reached the barrier: (\d{1,9})/(\d{1,9})\.$"
 _FIRST = r"The first task at the barrier: (\d{1,9})\. Some timed out task names:$"
 _TASK = r"\d{1,9}$"

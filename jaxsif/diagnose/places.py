@@ -47,7 +47,7 @@ def describe_box(end: Report) -> str:
 
 
 def until_outside(reports: Sequence[Report]) -> list[Report]:
-    """Return the reports until something outside ended the run: what tasks say behind that is its
+    """Return the reports until something outside ended the run: what tasks say after that is its
     consequence.
     """
     return list(takewhile(lambda report: report.event not in _OUTSIDE, reports))

@@ -42,7 +42,7 @@ from jaxsif.task.contract import (
     render_marker,
 )
 
-_LONGEST_REPORT = 8192  # bytes; what goes on for longer behind a marker is the program's
+_LONGEST_REPORT = 8192  # bytes; what goes on for longer after a marker is the program's
 _LONGEST_PLACE = 1000  # letters
 # A run makes a few for each task. A program may make any number: they are not kept.
 _MOST_REPORTS, _MOST_ALIKE = 100_000, 100  # of a run; of one event and task
@@ -291,7 +291,7 @@ class ReportFilter:
         return shown + self._show(last[:begin])
 
     def _flush(self) -> bytes:
-        """Return what waits: nothing comes behind it."""
+        """Return what waits: nothing comes after it."""
         shown = self._filter_line(self._pending)
         self._pending = b""
         self._end_line()
@@ -325,7 +325,7 @@ class ReportFilter:
         return self._show(line)
 
     def _take_report(self, line: bytes, before: bytes, marked: bytes, channel: _Channel) -> bytes:
-        """As `_filter_line`, of a line that has the channel's marker behind what comes before."""
+        """As `_filter_line`, of a line that has the channel's marker after what comes before."""
         report = _parse_report(marked, channel, self._checks)
         if report is None:
             return self._show(line)

@@ -38,7 +38,7 @@ class Command(NamedTuple):
     description: str  # of which examples are a part
     epilog: str
     arguments: tuple[Argument, ...]
-    runs_program: bool  # takes one with its arguments, behind the options
+    runs_program: bool  # takes one with its arguments, after the options
 
     @property
     def options(self) -> list[Argument]:
@@ -65,7 +65,7 @@ class Program(NamedTuple):
 
     @property
     def verbs(self) -> dict[str, dict[str, str]]:
-        """Return what may stand behind each group, with its line of help."""
+        """Return what may stand after each group, with its line of help."""
         return {group: self._find_verbs(group) for group in self.groups}
 
     def _find_verbs(self, *group: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from jaxsif.limits import shorten
 
 RUN, STDERR = "run.json", "stderr"
 LAST = "last"  # stands for the newest run
-# Of names, which sort by it; behind it stands the fraction of the second, in ticks.
+# Of names, which sort by it; after it stands the fraction of the second, in ticks.
 _TIME = "%Y-%m-%dT%H-%M-%S"
 _TICK = 1 / 65536  # seconds
 _MOST_RUNS = 200

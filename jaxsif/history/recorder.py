@@ -140,7 +140,7 @@ def _harmless(environ: Mapping[str, str]) -> dict[str, str]:
 
 def hide_in_command(command: Sequence[str]) -> tuple[str, ...]:
     """Return the words of a command without what looks like a secret: a token, a login, the value
-    of NAME=VALUE, the word behind an option such as --token.
+    of NAME=VALUE, the word after an option such as --token.
     """
     return tuple(map(_hide, command, ["", *command]))
 

@@ -31,7 +31,7 @@ _LEAST_RATE = 1000  # bytes a second, over at least
 _WINDOW = 60.0  # seconds
 # Seconds that an answer, or the next bytes, may take beyond the timeout, whatever trickles in.
 _STEP = 240.0
-# Bytes behind the end of an image whose size the server does not tell: what was removed of it.
+# Bytes after the end of an image whose size the server does not tell: what was removed of it.
 _SLACK = 1 << 20
 _SIZE = re.compile(r"[0-9]{1,18}")
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
@@ -111,7 +111,7 @@ def download(url: str, partial: Partial, watch: Watch) -> None:
         tries += 1
         if tries == _TRIES or (final and not grown):
             kept = f"{size} bytes are kept in {partial.path}" if size else ""
-            raise _failed(url, reason, kept, "look at address and network")
+            raise _failed(url, reason, kept, "check the URL and the network")
         pause = 2 ** (tries - 1)
         watch.show(f"{reason}; again in {pause} s")
         time.sleep(pause)
@@ -167,7 +167,7 @@ class _Transfer:
             self._read_body(response, there, total, pace)
 
     def _get(self, headers: dict[str, str]) -> requests.Response:
-        """Return the answer behind all redirects. No body is read: requests would read those of
+        """Return the answer after all redirects. No body is read: requests would read those of
         redirects, and decode them.
         """
         address = self.url
@@ -211,7 +211,7 @@ class _Transfer:
     def _read_body(
         self, response: requests.Response, there: int, total: int | None, pace: Pace
     ) -> None:
-        """Append what comes behind the bytes that are there; raise _BrokenError where it is less
+        """Append what comes after the bytes that are there; raise _BrokenError where it is less
         than announced.
         """
         # Too few bytes are bytes too; they are counted below.
@@ -253,7 +253,7 @@ class _Transfer:
 
     def _find_end(self, there: int) -> int:
         """Return where the image ends whose header is there; raise HostError for what is no image,
-        and when too much is behind its end.
+        and when too much is after its end.
         """
         with open(self.partial.path, "rb") as file:
             header = file.read(HEADER_SIZE)

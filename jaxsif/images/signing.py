@@ -153,7 +153,7 @@ def _refusal(said: str, image: str, key: str) -> JaxsifError:
         return _another_key(image, key)
     reason = words.rpartition("integrity: ")[2]
     return SignatureError(
-        f"the signature of {image} does not hold: {reason}", key, "copy or build it again"
+        f"signature verification failed for {image}: {reason}", key, "copy or build it again"
     )
 
 
@@ -209,7 +209,7 @@ def _check_together(image: str, before: Sequence[Signature], new: Signature) -> 
     hold = all(one.signed == new.signed and is_fingerprint(one.signer) for one in (*before, new))
     if before and not hold:
         raise HostError(
-            f"image has another signature, and both would not hold: {image}",
+            f"image has another signature, and Apptainer would refuse both: {image}",
             before[0].signer,
             "sign the image as it was built, or remove the old signature: "
             "apptainer sif list, apptainer sif del",

@@ -44,7 +44,7 @@ def _gpus_of_tres(value: str, source: str) -> int | None:
 
 
 def _text(value: str, _source: str) -> str:
-    """Return the text; of a binding such as 'gres/gpu:single:1', what is behind 'gres/gpu:'."""
+    """Return the text; of a binding such as 'gres/gpu:single:1', what is after 'gres/gpu:'."""
     return value.removeprefix("gres/gpu:")
 
 

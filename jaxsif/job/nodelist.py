@@ -91,7 +91,7 @@ def _expand_entry(entry: str) -> list[str]:
 
 
 def _ends(group: str, text: str) -> list[str]:
-    """Return the numbers of a group with the text behind it: '001-003,20' and '-ib' make '001-ib',
+    """Return the numbers of a group with the text after it: '001-003,20' and '-ib' make '001-ib',
     '002-ib', '003-ib', '20-ib'.
     """
     ends: list[str] = []

@@ -268,7 +268,7 @@ class _Run:
             self._clearing += _start_command(one.child.remote.clear(), one.child.environ)
 
     def end(self) -> None:
-        """Leave nothing behind, however we got here: after all has ended, or by an exception such
+        """Leave nothing running, however we got here: after all has ended, or by an exception such
         as a closed pipe.
         """
         if self._living:

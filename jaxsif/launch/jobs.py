@@ -113,12 +113,10 @@ def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) ->
     if done.returncode:
         *_, last = (f"exit status {done.returncode}", *said)
         reason = last.replace("sbatch: error: ", "")
-        raise HostError(
-            f"sbatch refused the job: {reason}", path, "correct it, or ask sbatch: man sbatch"
-        )
+        raise HostError(f"sbatch refused the job: {reason}", path, "fix the script, see sbatch(1)")
     for line in said:
         say(line)  # what the site has to say
-    return done.stdout.strip().partition(";")[0]  # behind it, the cluster's name
+    return done.stdout.strip().partition(";")[0]  # after it, the cluster's name
 
 
 def wait_job(job_id: str, environ: Mapping[str, str]) -> list[EndedJob]:

@@ -289,7 +289,7 @@ class _Watch:
         return self.failure is not None
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Close what watches the run."""
         if not self._watchers and any(report.event in LIVE for report in self._early):
             self._watch()
         for watcher in self._watchers:

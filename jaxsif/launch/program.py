@@ -21,7 +21,7 @@ _SEE_THE_SCRIPT = (
 )
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _BLANK = r"[^\S\n]"
-# The beginning of a script for sbatch: a shell behind #! or nothing, then comments and empty lines,
+# The beginning of a script for sbatch: a shell after #! or nothing, then comments and empty lines,
 # and #SBATCH. Compiled where it is used.
 _JOB_SCRIPT = (
     rf"((?!#!)|#!(.*(/|{_BLANK}))?({'|'.join(_SHELLS)})({_BLANK}+-\S*|{_BLANK}*)\n)"
@@ -102,12 +102,12 @@ def _check_word(command: Sequence[str]) -> None:
         several = re.search(r"[&|;<>$`]", program)
         remedy = f"sh -c {_quote(program)}" if several else f"-- {program}, without the quotes"
         what = f"a program's name with a blank: {program!r}"
-        raise ProgramError(what, "the first word behind --", remedy)
+        raise ProgramError(what, "the first word after --", remedy)
     if program in _OF_THE_SHELL:
         line = " ".join([*map(_quote, command), "&& COMMAND"])
         remedy = f"do it before jaxsif, or in a shell: sh -c {_quote(line)}"
         what = f"{program} is a part of the shell, not a program"
-        raise ProgramError(what, "the first word behind --", remedy)
+        raise ProgramError(what, "the first word after --", remedy)
 
 
 def _quote(word: str) -> str:
@@ -208,7 +208,7 @@ def _suggest_program(command: Sequence[str]) -> str:
     if not os.path.isfile(program):
         return _suggest_name(program)
     if "/" in program:
-        return f"see the first line of {program}: the interpreter behind #! must be in the image"
+        return f"see the first line of {program}: the interpreter after #! must be in the image"
     return f"{_call(program)}: it is a file of this folder, and not on the PATH"
 
 

@@ -17,7 +17,7 @@ _RECORD = re.compile(r"^(?:--|#) jaxsif: (\{.*\})$", re.MULTILINE)
 class Module(NamedTuple):
     """The module of one image."""
 
-    name: str  # behind jax/, such as 0.12.0.1-cuda12-sif
+    name: str  # after jax/, such as 0.12.0.1-cuda12-sif
     image: str  # its path
     digest: str  # of the image when the module was added
     home: str  # the launcher's folder, PREFIX/jaxsif/VERSION

@@ -16,7 +16,7 @@ from jaxsif.foreign import parse_json
 from jaxsif.watch.sight import NO_BOX, BoxState, parse_box
 
 NAME = "jaxsif-box"
-_HEAD = 4096  # bytes of the box; behind them, what faulthandler appends
+_HEAD = 4096  # bytes of the box; after them, what faulthandler appends
 _LARGEST = 1 << 20  # bytes of stacks that a task keeps, see jaxsif/task/box.py
 _TRIES = 3  # to read a box while it is being written
 

@@ -168,7 +168,7 @@ def await_answers(programs: Sequence[Asked]) -> dict[int, bytes]:
         time.sleep(_PAUSE)
         before = dict(dumps)
         dumps.update(map(_read_answer, waiting))
-        # A frame may still come behind what looks whole.
+        # A frame may still come after what looks whole.
         waiting = [one for one in waiting if not _is_same(one.pid, before, dumps)]
     time.sleep(max(0.0, begin + _INTERVAL - time.monotonic()))
     return dumps

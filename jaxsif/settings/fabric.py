@@ -120,7 +120,7 @@ def find_variables(
         if stands is None:
             variables[name] = value
         elif stands != value:
-            notes.append(f"{name}={stands} of yours stands, and not {value} of {source}")
+            notes.append(f"keeping your {name}={stands} ({source} sets {value})")
     return variables, tuple(notes)
 
 

@@ -168,13 +168,19 @@ OPTIONS = (
     Option("--constraint", TEXT, JOB, "node features", "LIST", of_job=True),
     Option(
         *("--srun-args", LIST, JOB),
-        "further options of srun, quoted as for a shell;"
-        " behind '=', for they begin with a dash themselves",
+        "further options of srun, quoted as for a shell: --srun-args='--mem=0'",
         "ARGS",
         launcher="srun",
     ),
     Option("--image", PATH, CONTAINER, "the image", "PATH", its_variable="JAX_IMAGE"),
-    Option("--bind", LIST, CONTAINER, "show a path in it", "SRC[:DEST[:OPTS]]", name="binds"),
+    Option(
+        "--bind",
+        LIST,
+        CONTAINER,
+        "show a path of the host in it",
+        "SRC[:DEST[:OPTS]]",
+        name="binds",
+    ),
     Option(
         "--layer",
         LIST,
@@ -193,32 +199,31 @@ OPTIONS = (
         "--compile-cache-folder",
         PATH,
         CONTAINER,
-        "the folder for that, on a disk that all nodes share",
+        "the folder of that cache, on a disk that all nodes share",
         "PATH",
     ),
     Option(
         *("--containers", TEXT, CONTAINER),
-        "one container for all tasks of a node, where that is possible (node),"
-        " or one for each task",
+        "one container for all tasks of a node, if possible (node), or one for each task",
         choices=(NODE, TASK),
     ),
     Option(
         "--fabric", TEXT, CONTAINER, "prepare for the network between nodes by this profile", "NAME"
     ),
-    Option("--stage", SWITCH, CONTAINER, "have the image on each node's own disk; in a job"),
-    Option("--stage-folder", TEXT, CONTAINER, "the folder of the nodes for --stage", "PATH"),
+    Option("--stage", SWITCH, CONTAINER, "copy the image to each node's own disk first; in a job"),
+    Option("--stage-folder", TEXT, CONTAINER, "the folder on the nodes for --stage", "PATH"),
     Option(
         "--coordinator-ports",
         TEXT,
         PROCESSES,
-        "take the port of JAX's coordinator from these",
+        "choose the port of JAX's coordinator from these",
         "FIRST[-LAST]",
     ),
     Option(
         "--node-address",
         TEXT,
         PROCESSES,
-        "reach a node by this name, %%N being its own: %%N-ib",
+        "reach a node by this name, such as %%N-ib; %%N is its name in Slurm",
         "PATTERN",
     ),
     Option(
@@ -228,42 +233,48 @@ OPTIONS = (
         "how long JAX's processes wait for each other at the start",
         "SECONDS",
     ),
-    Option("--heartbeat-timeout", COUNT, PROCESSES, "how long a process may be silent", "SECONDS"),
+    Option(
+        "--heartbeat-timeout",
+        COUNT,
+        PROCESSES,
+        "how long a process may be silent before JAX counts it as dead",
+        "SECONDS",
+    ),
     Option(
         "--shutdown-timeout",
         COUNT,
         PROCESSES,
-        "how long they wait for each other at the end",
+        "how long JAX's processes wait for each other at the end",
         "SECONDS",
     ),
     Option(
         "--hang-timeout",
         PATIENCE,
         HANGS,
-        "how long tasks may wait for another one before jaxsif says which, and where",
+        "how long tasks may wait for another one before jaxsif names it and its line",
         "SECONDS|off",
     ),
     Option(
         "--on-hang",
         TEXT,
         HANGS,
-        "report, or stop the run then: --hang-timeout must be longer than the longest time"
-        " in which one task works alone, as in an evaluation",
+        "report a hang, or stop the run; to stop, set --hang-timeout above the longest time"
+        " in which one task works alone",
         choices=(REPORT, STOP),
     ),
     Option(
         "--check-programs",
         TEXT,
         HANGS,
-        "warn of processes that compile different programs for the same devices, whose numbers"
-        " would be wrong; stop them before the first step; or off",
+        "warn of processes that compile different programs for the same devices, because"
+        " their numbers would be wrong; or stop them before the first step",
         choices=(WARN, STOP, OFF),
     ),
     Option(
         "--launcher",
         TEXT,
         OUTPUT,
-        "srun where there is one, local otherwise",
+        "srun if it is on the PATH, else local",
         choices=list_launchers(),
     ),
     Option(
@@ -278,7 +289,7 @@ OPTIONS = (
         "--hostfile",
         PATH,
         OUTPUT,
-        "the file that has them, as mpirun's own",
+        "a file of such hosts, in mpirun's format",
         "PATH",
         launcher="mpirun",
     ),

@@ -39,7 +39,7 @@ class Trail:
         self._waiting = _count_waiting(pipe) if self._identity else 0  # bytes in the pipe
 
     def write(self, state: Mapping[str, object]) -> None:
-        """Write what the task is doing behind what it did, and take that out."""
+        """Write what the task is doing after what it did, and take that out."""
         if not self._identity or _identify(self._pipe) != self._identity:
             return
         line = render_trail(state)

@@ -41,7 +41,7 @@ FLAVOUR = "JAXSIF_FLAVOUR"
 # start.sh sets it: the descriptor into which Python writes what its threads were at in a crash.
 CRASH = "JAXSIF_CRASH"
 
-# A report is the rest of a line behind a marker: a JSON object with the task, the node, the event
+# A report is the rest of a line after a marker: a JSON object with the task, the node, the event
 # and the fields of the event.
 SEPARATOR = b"\x1e"
 LONGEST_TEXT = 300  # characters of an exception or a hint

@@ -41,7 +41,7 @@ class _State:
         self.tasks: set[int] = set()  # that stand here
 
     def find_path(self) -> list[_State]:
-        """Return the states from the one behind the group's first to this one."""
+        """Return the states from the one after the group's first to this one."""
         path: list[_State] = []
         state = self
         while state.parent:
@@ -104,7 +104,7 @@ class _Group:
         count, total = before.key
         key = count + 1, total + hash(_identify(report))
         if key not in self._states:
-            # The newest state is the one that has nothing behind it as long as all go one way.
+            # The newest state is the one that has nothing after it as long as all go one way.
             self.torn = self.torn or before is not next(reversed(self._states.values()))
             self._states[key] = _State(key, before, report, now)
         state = self._states[key]

@@ -69,8 +69,8 @@ def test_the_users_own_values_stand(cluster: Cluster, project: str) -> None:
     )
     done = cluster.run(script)
     assert done.stdout == "box Mine lo\n"
-    assert "jaxsif: NCCL_SOCKET_IFNAME=lo of yours stands, and not =eth0 of profile.box.env in " in done.stderr
-    assert "jaxsif: NCCL_NET=Mine of yours stands, and not Socket of profile.tcp.env in " in done.stderr
+    assert "jaxsif: keeping your NCCL_SOCKET_IFNAME=lo (profile.box.env in " in done.stderr
+    assert "jaxsif: keeping your NCCL_NET=Mine (profile.tcp.env in " in done.stderr
 
 
 def test_a_variable_that_cleanenv_drops_does_not_stand(cluster: Cluster, project: str) -> None:

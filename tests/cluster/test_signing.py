@@ -83,7 +83,7 @@ def test_signing_again_changes_nothing(site: Site) -> None:
 def test_a_second_key_would_spoil_the_signature(site: Site) -> None:
     status, _, err = site.bash("jaxsif image sign signed.sif --key other.key")
     assert status == 125
-    assert err.startswith("jaxsif: error: image has another signature, and both would not hold: signed.sif\n")
+    assert err.startswith("jaxsif: error: image has another signature, and Apptainer would refuse both: signed.sif\n")
     assert site.bash("jaxsif image verify signed.sif --key site.pem")[0] == 0
 
 
@@ -108,7 +108,7 @@ FLIP += 'f.seek(100_000_000); byte = f.read(1)[0]; f.seek(-1, 1); f.write(bytes(
         ("plain.sif --key site.pem", 1, "no signature in plain.sif\n  from: site.pem\n"),
         ("signed.sif --key other.pem", 1, "another key signed signed.sif\n  from: other.pem\n"),
         (f"signed.sif --pgp {'A' * 40}", 1, f"another key signed signed.sif\n  from: {'A' * 40}\n"),
-        ("flipped.sif --key site.pem", 1, "the signature of flipped.sif does not hold: data object integrity "),
+        ("flipped.sif --key site.pem", 1, "signature verification failed for flipped.sif: data object integrity "),
         ("signed.sif --key site.key", 125, "cannot use the key site.key: unknown Public key PEM file type"),
         ("site.pem --key site.pem", 125, "not a SIF image: site.pem\n"),
     ],
@@ -126,7 +126,7 @@ def test_signature_of_another_part_is_not_enough(site: Site) -> None:
         "jaxsif image verify part.sif --key site.pem"
     )
     assert status == 1
-    assert "jaxsif: error: the signature of part.sif does not hold: object 2: object not signed\n" in err
+    assert "jaxsif: error: signature verification failed for part.sif: object 2: object not signed\n" in err
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_partition_that_no_signature_is_about(site: Site, group: str, reason: st
     """)
     assert status == 0, err
     site.allow('signed-by = ["site.pem"]')
-    assert site.refusal("added.sif", "signed-by") == f"the signature of added.sif does not hold: {reason}"
+    assert site.refusal("added.sif", "signed-by") == f"signature verification failed for added.sif: {reason}"
 
 
 def test_variables_do_not_change_the_key(site: Site) -> None:
@@ -220,7 +220,7 @@ def test_policy_refuses_what_is_not_signed_so(site: Site) -> None:
     site.bash(f"{FLIP} mkdir -p sandbox/.singularity.d")
     assert site.refusal("plain.sif", "signed-by") == "no signature in plain.sif"
     assert site.refusal("flipped.sif", "signed-by").startswith(
-        "the signature of flipped.sif does not hold: data object"
+        "signature verification failed for flipped.sif: data object"
     )
     assert site.refusal("sandbox", "signed-by") == "sandbox is a folder, and has neither digest nor signature"
     assert site.bash(RUN.format("plain.sif").replace("--nodes", "--dry-run --nodes"))[:2] == (125, "")
@@ -233,7 +233,7 @@ def test_image_that_changes_after_it_was_verified(site: Site) -> None:
     site.bash("cp signed.sif changing.sif; chmod u+w changing.sif")
     assert site.bash(RUN.format("changing.sif"))[0] == 0
     site.bash("printf 'x' | dd of=changing.sif bs=1 seek=99999999 conv=notrunc; touch -r signed.sif changing.sif")
-    assert site.refusal("changing.sif", "signed-by").startswith("the signature of changing.sif does not hold: ")
+    assert site.refusal("changing.sif", "signed-by").startswith("signature verification failed for changing.sif: ")
 
 
 def test_key_that_changes_after_it_was_used(site: Site) -> None:

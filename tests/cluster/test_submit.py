@@ -86,5 +86,5 @@ def test_what_slurm_refuses(cluster: Cluster, folder: str) -> None:
     assert done.stderr == (
         "jaxsif: error: sbatch refused the job: Batch job submission failed: Invalid partition name specified\n"
         "  from: jaxsif-jobs/true.sbatch\n"
-        "  try:  correct it, or ask sbatch: man sbatch\n"
+        "  try:  fix the script, see sbatch(1)\n"
     )

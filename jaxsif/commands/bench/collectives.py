@@ -18,9 +18,9 @@ from jaxsif.settings.options import count
 _SLOW = 0.5
 
 DESCRIPTION = """\
-Measure JAX's collectives over all devices, and the links between neighbouring nodes: time, \
-algorithm and bus bandwidth
-as nccl-tests defines them. Each result is checked against NumPy.
+Measure JAX's collectives over all devices, and the links between neighbouring
+nodes: time, algorithm and bus bandwidth as nccl-tests defines them. jaxsif
+checks each result with NumPy.
 
 examples:
   jaxsif bench collectives
@@ -28,7 +28,7 @@ examples:
   jaxsif bench collectives --nodes=2 --gpus-per-node=4 --operations all-reduce --sizes 1MiB-1GiB
         from a login node
   jaxsif bench collectives --layer bench --against bench-collectives-20260102-030405
-        drawn by the matplotlib of a layer; what is worse than in older results
+        draw with the matplotlib of a layer; compare with older results
 """
 
 

@@ -9,7 +9,8 @@ from jaxsif.bench.results import read_results
 from jaxsif.bench.runner import add_comparison, show_comparison
 
 DESCRIPTION = """\
-Print the figures of two results with their ratios, and what got worse; of links, the node to blame.
+Print the figures of two results with their ratios, and name what got worse,
+such as a node with slow links.
 
 example:
   jaxsif bench compare bench-collectives-20260102-030405 bench-collectives-20260203-040506
@@ -17,7 +18,7 @@ example:
 
 EPILOG = """\
 exit status:
-  0  both were compared; 1 with --fail, when something got worse
+  0  compared; 1 with --fail, if a figure got worse
 """
 
 
@@ -26,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "old", metavar="A", help="older results: their folder, or its results.jsonl"
     )
-    parser.add_argument("new", metavar="B", help="newer ones")
+    parser.add_argument("new", metavar="B", help="newer results")
     add_comparison(parser)
 
 

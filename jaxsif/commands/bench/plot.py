@@ -14,8 +14,8 @@ from jaxsif.plan.launcher import LOCAL
 from jaxsif.settings.options import OPTIONS, add_arguments
 
 DESCRIPTION = """\
-Draw results, as PNG and SVG beside them, by the matplotlib of the image or of a layer; on this \
-machine.
+Draw results on this machine, as PNG and SVG beside them, with the matplotlib
+of the image or of a layer.
 
 examples:
   jaxsif layer create bench matplotlib

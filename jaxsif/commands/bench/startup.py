@@ -14,10 +14,9 @@ from jaxsif.job.allocation import Allocation
 from jaxsif.settings.options import count
 
 DESCRIPTION = """\
-Start a small JAX program in different ways, and tell where the seconds go, from the command to \
-the first all-reduce,
-in every task: launcher, container, Python, import, initialize, devices, first compile, first \
-collective.
+Start a small JAX program in different ways, and show the time of each phase in
+every task, from the command to the first all-reduce: launcher, container,
+Python, import, initialize, devices, first compile, first collective.
 
 examples:
   jaxsif bench startup --nodes=2 --gpus-per-node=4

@@ -14,11 +14,10 @@ from jaxsif.errors import JaxsifError
 from jaxsif.settings.options import count
 
 DESCRIPTION = """\
-Train a model of slurm/train on one device (single), over a mesh of all devices by jit (sharded) \
-and by pmap: time of a
-step, examples and floating-point operations per second, memory; and whether the losses are the \
-same. The image needs
-flax and optax.
+Train a model of slurm/train on one device (single), over a mesh of all devices
+by jit (sharded) and by pmap. Print the time of a step, examples and
+floating-point operations per second, and memory, and compare the losses. The
+image needs flax and optax.
 
 examples:
   jaxsif layer create ml flax optax matplotlib

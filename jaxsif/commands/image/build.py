@@ -11,7 +11,7 @@ from jaxsif.builds.recipe import read_recipe
 from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
-Build an image, unless it is there and was made of the same inputs.
+Build an image, unless it exists with the same inputs.
 
 examples:
   jaxsif image build
@@ -25,21 +25,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)"
     )
     parser.add_argument(
-        "--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)"
+        "--source", default=".", metavar="FOLDER", help="the checkout with containers/ (.)"
     )
     parser.add_argument(
-        "--output", default="build/images", metavar="FOLDER", help="finished images (build/images)"
+        "--output",
+        default="build/images",
+        metavar="FOLDER",
+        help="the folder of finished images (build/images)",
     )
     parser.add_argument(
         "--cache",
         default="build/cache",
         metavar="FOLDER",
-        help="base systems and wheels (build/cache)",
+        help="the folder of base systems and wheels (build/cache)",
     )
     parser.add_argument(
-        "--base", metavar="ADDRESS", help="docker://… or a local image with apt, to build on"
+        "--base", metavar="ADDRESS", help="build on docker://… or on a local image, with apt"
     )
-    parser.add_argument("--force", action="store_true", help="build also when nothing changed")
+    parser.add_argument("--force", action="store_true", help="build even if no input has changed")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

@@ -13,9 +13,9 @@ from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import Setting
 
 DESCRIPTION = """\
-Tell what differs between two images: packages, labels, lines of the definition. Each may be a SIF \
-file or an unpacked
-image. '-' stands before what only A has, '+' only B, '~' both, but not the same.
+Print the differences of two images: packages, labels, lines of the definition.
+Each may be a SIF file or an unpacked image. '-' marks what only A has, '+'
+what only B has, '~' names with different values.
 
 examples:
   jaxsif image diff old.sif new.sif
@@ -24,8 +24,8 @@ examples:
 
 EPILOG = """\
 exit status:
-  0  nothing differs     1  something differs
-  2  a bad request     125  an image cannot be read
+  0  no difference     1  a difference
+  2  a bad request   125  an image cannot be read
 """
 
 

@@ -13,9 +13,9 @@ from jaxsif.images.inspect import facts_as_json, inspect_image, render_facts
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
-Tell what an image is: versions, driver, digest, who signed it, where it comes from. It may be a \
-SIF file or an unpacked
-image, ours or another. Signatures are named and not verified.
+Show what an image is: versions, driver, digest, signers, origin. It may be a
+SIF file or an unpacked image, of jaxsif or not. jaxsif names signatures, and
+does not verify them.
 
 examples:
   jaxsif image inspect

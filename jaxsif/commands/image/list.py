@@ -11,9 +11,8 @@ from jaxsif.errors import printable
 from jaxsif.images.store import find_shelf, list_images, render_items
 
 DESCRIPTION = """\
-List the images of a folder: flavour, JAX, size, date, digest (where it was computed before), and \
-the module that
-points to each.
+List the images of a folder: flavour, JAX, size, date, digest if known, and the
+module of each.
 
 examples:
   jaxsif image list
@@ -24,7 +23,7 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif image list`."""
     parser.add_argument(
-        "--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)"
+        "--folder", metavar="FOLDER", help="the folder of images (JAXSIF_IMAGES, else build/images)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

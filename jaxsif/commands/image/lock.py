@@ -19,9 +19,9 @@ from jaxsif.builds.lock import (
 )
 
 DESCRIPTION = """\
-Resolve containers/locks/FLAVOUR.in into FLAVOUR.txt (x86_64) and FLAVOUR-aarch64.txt: every \
-package that an image
-gets, with its version and hashes. What is locked stays, unless told otherwise.
+Resolve containers/locks/FLAVOUR.in into FLAVOUR.txt (x86_64) and
+FLAVOUR-aarch64.txt: every package of the image, with version and hashes.
+Locked versions stay unless told otherwise.
 
 examples:
   jaxsif image lock --upgrade
@@ -29,13 +29,13 @@ examples:
   jaxsif image lock --flavour cuda12 --jax 0.11.0
         another version of JAX
   jaxsif image lock --check
-        does every lock hold what its flavour wants?
+        check that every lock has what its flavour needs
 """
 
 EPILOG = """\
 exit status:
-  0  done; of --check: nothing would change     1  of --check: a lock would change
-  2  a bad request                            125  a lock cannot be resolved; no lock was changed
+  0  done; with --check: no lock would change   1  with --check: a lock would change
+  2  a bad request                            125  a lock cannot be resolved; all stay
 """
 
 
@@ -44,19 +44,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--flavour", metavar="NAME", help="a file of containers/locks, without .in (all)"
     )
-    parser.add_argument("--platform", choices=PLATFORMS, help="the machines that it is for (both)")
+    parser.add_argument("--platform", choices=PLATFORMS, help="the kind of machine (both)")
     parser.add_argument("--jax", metavar="VERSION", help="this version of JAX")
     parser.add_argument(
         "--python", default="3.13", metavar="VERSION", help="the image's Python (3.13)"
     )
     parser.add_argument(
-        "--upgrade", action="store_true", help="to the newest versions, instead of what is locked"
+        "--upgrade", action="store_true", help="to the newest versions, instead of the locked ones"
     )
     parser.add_argument(
         "--check", action="store_true", help="change nothing; exit status 1 if a lock would change"
     )
     parser.add_argument(
-        "--source", default=".", metavar="FOLDER", help="the checkout that has containers/ (.)"
+        "--source", default=".", metavar="FOLDER", help="the checkout with containers/ (.)"
     )
 
 

@@ -24,10 +24,10 @@ from jaxsif.images.pull import (
 from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
-Download an image, check it, and put it in its place when it is whole.
+Download an image, check it, and move it to its place.
 
-A download over http that broke off, or was ended by Ctrl-C, goes on where it was when the same \
-command is called again.
+After an error of the network, or Ctrl-C, the same command continues the
+download.
 
 examples:
   jaxsif image pull https://example.org/jax.sif --digest sha256:35b74ab9…
@@ -40,23 +40,26 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif image pull`."""
     parser.add_argument("url", metavar="URL", help="https://…, http://…, oras://… or docker://…")
-    parser.add_argument("--output", metavar="PATH", help="the file to make, or its folder (.)")
+    parser.add_argument("--output", metavar="PATH", help="the file to write, or its folder (.)")
     parser.add_argument(
         "--digest",
         type=_digest,
         metavar="sha256:HEX",
-        help="what the image's digest must be, see jaxsif image verify",
+        help="the digest that the image must have, see jaxsif image verify",
     )
     parser.add_argument(
-        "--sha256", type=_hexadecimal, metavar="HEX", help="what the whole file's SHA-256 must be"
+        "--sha256",
+        type=_hexadecimal,
+        metavar="HEX",
+        help="the SHA-256 that the whole file must have",
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
     parser.add_argument(
         "--timeout",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="of silence, before another try (30)",
+        help="how long to wait for the server before the next try (30)",
     )
 
 

@@ -9,9 +9,8 @@ from jaxsif.errors import printable
 from jaxsif.images.store import find_shelf, remove_image
 
 DESCRIPTION = """\
-Remove images from a folder, with what the build left beside them. An image that a module points \
-to stays, unless
-forced.
+Remove images from a folder, with their logs. An image that a module points to
+stays, unless --force.
 
 examples:
   jaxsif image remove jax-0.11.0-cpu
@@ -25,9 +24,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "names", nargs="+", metavar="NAME", help="an image's name, with or without .sif"
     )
     parser.add_argument(
-        "--folder", metavar="FOLDER", help="where images are (JAXSIF_IMAGES, else build/images)"
+        "--folder", metavar="FOLDER", help="the folder of images (JAXSIF_IMAGES, else build/images)"
     )
-    parser.add_argument("--force", action="store_true", help="also when a module points to it")
+    parser.add_argument("--force", action="store_true", help="even if a module points to the image")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:

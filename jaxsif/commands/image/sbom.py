@@ -13,9 +13,9 @@ from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
-Print the bill of materials of an image (a SIF file, or an unpacked one) as CycloneDX 1.6: Debian \
-packages, Python, and
-Python's packages, with versions and licences. It is made by the image's own Python, 3.8 or later.
+Print the bill of materials of an image (a SIF file, or an unpacked one) as
+CycloneDX 1.6: Debian packages, Python, and Python's packages, with versions
+and licences. The image's own Python, 3.8 or later, makes the list.
 
 examples:
   jaxsif image sbom >sbom.cdx.json

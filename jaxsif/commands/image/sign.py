@@ -10,8 +10,8 @@ from jaxsif.images.signing import sign
 from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
-Sign an image with a private key, in a PEM file or in the runtime's PGP keyring; nothing happens \
-if it has signed it.
+Sign an image with a private key, in a PEM file or in the runtime's PGP
+keyring. An image that this key has signed stays unchanged.
 
 examples:
   openssl genpkey -algorithm ed25519 -out private.pem
@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--pgp",
         action="store_true",
-        help="with a key of the runtime's PGP keyring, which may ask for it",
+        help="a key of the runtime's PGP keyring, which may ask which one",
     )
     parser.add_argument(
         "--keyidx", metavar="N", help="the number of the PGP key in `apptainer key list --secret`"

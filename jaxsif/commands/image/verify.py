@@ -11,8 +11,8 @@ from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
-Verify that one of the given keys has signed all that is in an image; print the signer and the \
-image's digest.
+Verify that one of the given keys has signed the whole image. Print the signer
+and the image's digest.
 
 examples:
   jaxsif image verify jax.sif --key public.pem
@@ -21,8 +21,8 @@ examples:
 
 EPILOG = """\
 exit status:
-  0    it is signed             1    it is not: no signature, another key's, or changed since
-  2    a bad request            125  the image, a key or the runtime cannot be used
+  0  signed                     1  not signed by that key, or changed since
+  2  a bad request            125  the image, a key or the runtime cannot be used
 """
 
 

@@ -17,10 +17,10 @@ from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
-Make a layer: packages that the image lacks, in one file, for `jaxsif run --layer NAME` to \
-mount over it.
+Make a layer: one file with packages that the image lacks. `jaxsif run --layer
+NAME` mounts it over the image.
 
-The packages and versions of the image stay what they are: uv looks for those that go with them.
+The image's packages keep their versions: uv finds versions that fit them.
 
 examples:
   jaxsif layer create my-layer flax optax orbax-checkpoint

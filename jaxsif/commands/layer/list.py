@@ -11,9 +11,9 @@ from jaxsif.errors import JaxsifError, printable
 from jaxsif.layers.store import Layer, find_damage, is_made_for, list_names, read_layer
 
 DESCRIPTION = """\
-List the layers, and whether each can be used: it is 'stale' when the image that it was made for \
-is gone or changed,
-and 'damaged' when its file is gone or not as it was made.
+List the layers with their status: 'ok'; 'stale', if the layer's image is
+missing or has changed; 'damaged', if the layer's file is missing or has
+changed.
 
 example:
   jaxsif layer list

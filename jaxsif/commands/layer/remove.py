@@ -11,7 +11,7 @@ from jaxsif.layers.make import remove_files
 from jaxsif.layers.store import check_name, layers_folder, list_names
 
 DESCRIPTION = """\
-Remove layers. Jobs that run with one lose its files.
+Remove layers. Jobs that use a layer lose its files.
 
 example:
   jaxsif layer remove my-layer

@@ -11,7 +11,7 @@ from jaxsif.errors import printable
 from jaxsif.layers.store import layers_folder, read_layer
 
 DESCRIPTION = """\
-Tell what is in a layer, what it was made of, and for which image.
+Show a layer: its requirements, packages and image.
 
 example:
   jaxsif layer show my-layer

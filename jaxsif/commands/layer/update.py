@@ -14,9 +14,8 @@ from jaxsif.runtime import require_runtime
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
-Rebuild a layer from its saved requirements for the current image, in the newest versions \
-that fit.
-When that fails, the layer stays as it is.
+Rebuild a layer from its saved requirements for the current image, in the
+newest versions that fit. After an error, the layer is unchanged.
 
 examples:
   jaxsif layer update my-layer

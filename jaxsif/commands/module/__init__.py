@@ -8,5 +8,5 @@ import argparse
 def add_prefix(parser: argparse.ArgumentParser) -> None:
     """Add --prefix, which all verbs have."""
     parser.add_argument(
-        "--prefix", metavar="FOLDER", help="where the launcher is installed (where this one is)"
+        "--prefix", metavar="FOLDER", help="the PREFIX of the installed launcher (this one's)"
     )

@@ -10,9 +10,9 @@ from jaxsif.commands.module import add_prefix
 from jaxsif.modules.install import add_module, find_prefix
 
 DESCRIPTION = """\
-Write the modulefiles of an image below PREFIX/modulefiles, for Lmod and for Environment Modules, \
-and print the
-module's name. The first module is the default.
+Write the modulefiles of an image below PREFIX/modulefiles, for Lmod and for
+Environment Modules, and print the module's name. The first module is the
+default.
 
 examples:
   jaxsif module add /sw/jaxsif/images/jax-0.12.0.1-cuda12.sif
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "image", metavar="IMAGE", help="the image, a .sif file that all nodes see at this path"
     )
     parser.add_argument(
-        "--name", help="name of the module behind jax/; needed for an image without jaxsif's labels"
+        "--name", help="the module's name after jax/; needed for an image without jaxsif's labels"
     )
     parser.add_argument("--default", action="store_true", help="make it the default")
     add_prefix(parser)

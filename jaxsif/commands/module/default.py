@@ -9,7 +9,7 @@ from jaxsif.commands.module import add_prefix
 from jaxsif.modules.install import find_prefix, set_default
 
 DESCRIPTION = """\
-Let jax/sif and plain jax stand for another module, from the next module load on.
+Choose the module that jax/sif and plain jax load.
 
 examples:
   jaxsif module default jax/0.12.0.1-cuda12-sif
@@ -20,7 +20,7 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif module default`."""
     parser.add_argument(
-        "name", metavar="NAME", help="one of jaxsif module list, with or without jax/"
+        "name", metavar="NAME", help="a name from jaxsif module list, with or without jax/"
     )
     add_prefix(parser)
 

@@ -10,8 +10,8 @@ from jaxsif.commands.module import add_prefix
 from jaxsif.modules.install import find_prefix, remove_module
 
 DESCRIPTION = """\
-Remove the modulefiles of an image; the image and the launcher stay. The default goes last: name \
-another one first.
+Remove the modulefiles of an image; the image and the launcher stay. Before you
+remove the default, name another one.
 
 examples:
   jaxsif module remove jax/0.12.0.1-cuda12-sif
@@ -21,7 +21,7 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif module remove`."""
     parser.add_argument(
-        "name", metavar="NAME", help="one of jaxsif module list, with or without jax/"
+        "name", metavar="NAME", help="a name from jaxsif module list, with or without jax/"
     )
     add_prefix(parser)
 

@@ -93,7 +93,7 @@ def test_server_that_is_gone_for_good(served: Served, tmp_path: Path, pauses: li
     done = Pull(served, tmp_path)
     assert done.error == (
         "jaxsif: error: cannot download URL: the connection ended after 1200000 of 3080192 bytes\n"
-        "  from: 1200000 bytes are kept in .jax.sif.part\n  try:  look at address and network"
+        "  from: 1200000 bytes are kept in .jax.sif.part\n  try:  check the URL and the network"
     ).replace("3080192", str(len(served.content)))
     assert done.files == [".jax.sif.part", ".jax.sif.part.json"]
     assert pauses == [1, 2, 4, 8]

@@ -94,7 +94,7 @@ def test_signatures_that_hold_together(before: list[Signature], new: Signature) 
     ids=["two PEM keys", "PEM, then PGP", "PGP, then PEM", "changed since, PEM", "changed since, PGP"],
 )
 def test_signatures_that_do_not_hold_together(before: list[Signature], new: Signature) -> None:
-    with pytest.raises(HostError, match=r"^image has another signature, and both would not hold: a\.sif$"):
+    with pytest.raises(HostError, match=r"^image has another signature, and Apptainer would refuse both: a\.sif$"):
         _check_together("a.sif", before, new)
 
 

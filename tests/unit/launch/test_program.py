@@ -122,7 +122,7 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
         (("pythn3", "q.py"), 127, "python3?"),
         (("python",), 127, GENERAL),
         (("tool",), 127, "./tool: it is a file of this folder, and not on the PATH"),
-        (("./tool",), 127, "see the first line of ./tool: the interpreter behind #! must be in the image"),
+        (("./tool",), 127, "see the first line of ./tool: the interpreter after #! must be in the image"),
         (
             ("pip", "install", "-U", "flax", "optax"),
             127,

@@ -50,9 +50,9 @@ def test_the_users_own_values_stand() -> None:
     found, notes = find_variables(fabric, {"A": "3", "D": "2"}, environ)
     assert found == {"E": "1"}
     assert notes == (
-        "A=3 of yours stands, and not 1 of profile.ours.env in FILE",
-        "C=2 of yours stands, and not 1 of profile.ours.env in FILE",
-        "D=2 of yours stands, and not 1 of profile.ours.env in FILE",
+        "keeping your A=3 (profile.ours.env in FILE sets 1)",
+        "keeping your C=2 (profile.ours.env in FILE sets 1)",
+        "keeping your D=2 (profile.ours.env in FILE sets 1)",
     )
 
 
