@@ -203,7 +203,7 @@ class _Run:
             pass
 
     def _look_beside(self) -> None:
-        """Call what looks, ten times a second at most; end all where it says so."""
+        """Call what looks, ten times a second at most; end all if it returns true."""
         now = time.monotonic()
         if now < self._look_at:
             return

@@ -24,24 +24,24 @@ from harness import Cluster  # noqa: E402
 AT_ONCE = 3  # runs
 PAGE = REPOSITORY / "docs/faults.md"
 TITLE = """\
-# Faults, and what is said of them
+# Faults, and the report of each
 
-`make drills` writes this page. A program with 4 tasks on 2 nodes sums in a loop; one task goes wrong, and which one and
-in which iteration is drawn. The task writes down what it does, and what `jaxsif run --hang-timeout 5` says is compared
-with that: the task, its node, its line, its loop and iteration, and what it does there. The seconds are from the fault
-to the line, the least and the most of {seeds} runs; *named* counts the runs in which all of it was right. The default
-of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang* after 5 minutes.
-[hangs.md](hangs.md) has the rule.
+`make drills` writes this page. A program with 4 tasks on 2 nodes sums in a loop. One task has a fault, in an iteration;
+both are drawn at random. The task records what it does, and the drill compares that with the report of
+`jaxsif run --hang-timeout 5`: the task, its node, its line, its loop and iteration, and what it does there. The seconds
+are from the fault to the report, the least and the most of {seeds} runs; *named* counts the runs in which the whole report
+was right. The default of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang* after 5
+minutes. [hangs.md](hangs.md) has the rule.
 
 ## Faults
 
-| one task | what is said of it | named | told after | called a hang after |
+| one task | report | named | told after | called a hang after |
 |---|---|---|---|---|
 """
 HARMLESS = """
 ## Habits that are no fault
 
-| one task, or all | what is said | called a hang | told after | over after |
+| one task, or all | report | called a hang | told after | over after |
 |---|---|---|---|---|
 """
 WORDS = {
