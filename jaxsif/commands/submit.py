@@ -131,7 +131,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
     )
     run.note(f"job {job_id} is {path}; its output: {output}")
-    run.note(f"how it is: squeue --job={job_id}; to end it: scancel {job_id}")
+    run.note(f"its state: squeue --job={job_id}; to end it: scancel {job_id}")
     return _wait(job_id, environ) if wait else 0
 
 

@@ -29,9 +29,9 @@ TITLE = """\
 `make drills` writes this page. A program with 4 tasks on 2 nodes sums in a loop. One task has a fault, in an iteration;
 both are drawn at random. The task records what it does, and the drill compares that with the report of
 `jaxsif run --hang-timeout 5`: the task, its node, its line, its loop and iteration, and what it does there. The seconds
-are from the fault to the report, the least and the most of {seeds} runs; *named* counts the runs in which the whole report
-was right. The default of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang* after 5
-minutes. [hangs.md](hangs.md) has the rule.
+are from the fault to the report, the least and the most of {seeds} runs; *named* counts the runs in which the whole
+report was right. The default of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang*
+after 5 minutes. [hangs.md](hangs.md) has the rule.
 
 ## Faults
 

@@ -71,7 +71,7 @@ def test_exit_status_of_an_array(cluster: Cluster, folder: str) -> None:
 
 def test_ctrl_c_leaves_the_job_alone(cluster: Cluster, folder: str) -> None:
     script = f"module load jax/sif && cd {folder} && jaxsif submit --wait -- sleep 60 2>{folder}/said & "
-    script += f"until grep -q 'how it is' {folder}/said 2>/dev/null && squeue --me --noheader | grep -q ' R '; "
+    script += f"until grep -q 'its state' {folder}/said 2>/dev/null && squeue --me --noheader | grep -q ' R '; "
     script += f"do sleep 0.2; done; kill -INT -$!; wait $!; status=$?; cat {folder}/said >&2; exit $status"
     done = cluster.run(["bash", "-lc", f"set -m; {script}"])  # with job control, what runs behind hears SIGINT
     job = done.stdout.strip()
