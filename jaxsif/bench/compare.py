@@ -44,7 +44,7 @@ def check_benchmark(old: Results, name: str, source: str) -> None:
         raise JaxsifError(
             f"results of different benchmarks: {old.header['bench']} and {name}",
             source,
-            "compare equal ones",
+            "compare results of one benchmark",
         )
 
 
@@ -60,7 +60,7 @@ def compare(old: Results, new: Results) -> list[Change]:
         raise JaxsifError(
             f"nothing to compare: no record of {new.file} is in the other",
             str(old.file),
-            "see both",
+            "measure with the same options",
         )
     return changes
 

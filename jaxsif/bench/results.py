@@ -44,7 +44,7 @@ def read_results(path: str, source: str) -> Results:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise JaxsifError(
-            f"cannot read results {file}: {reason}", source, "a folder of jaxsif bench"
+            f"cannot read results {file}: {reason}", source, "name a folder of jaxsif bench"
         ) from error
     try:
         header, records = _parse_lines(lines)
@@ -105,7 +105,7 @@ def recording(folder: Path, header: Record, note: Callable[[str], None]) -> Iter
     """
     if folder.exists():
         raise JaxsifError(
-            f"there is a folder {folder} already", "--output", "another name, or remove it"
+            f"there is a folder {folder} already", "--output", "give another name, or remove it"
         )
     new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     new.mkdir(parents=True)  # now, and not when all is measured and there is no place for it

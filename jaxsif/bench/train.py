@@ -86,7 +86,7 @@ def read_layout(layout: Layout) -> Processes:
         raise JaxsifError(
             f"{per_node} processes on each node cannot have as many of its {gpus} GPUs",
             layout.why,
-            "a number of processes that divides it, without --share-gpus and --allow-uneven",
+            "pass a number of processes that divides it, without --share-gpus and --allow-uneven",
         )
     return Processes(nodes, per_node, gpus // per_node if gpus else None)
 

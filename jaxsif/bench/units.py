@@ -57,7 +57,7 @@ def parse_bytes(text: str, source: str) -> int:
     """Return the bytes of '4096', '64KiB', '64K', '1GiB'; raise JaxsifError."""
     found = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip())
     if not found or not int(found[1]):
-        raise JaxsifError(f"not a size: {text!r}", source, "such as 4096, 64KiB or 1GiB")
+        raise JaxsifError(f"not a size: {text!r}", source, "write it as 4096, 64KiB or 1GiB")
     return int(found[1]) << (10 * _PREFIXES[found[2]])
 
 
@@ -71,7 +71,9 @@ def parse_sizes(text: str, source: str) -> tuple[int, ...]:
     size, end = parse_bytes(first, source), parse_bytes(last, source)
     if size > end:
         raise JaxsifError(
-            f"not a range of sizes: {text!r}", source, "the smaller one first, such as 1KiB-1GiB"
+            f"not a range of sizes: {text!r}",
+            source,
+            "begin with the smaller one, such as 1KiB-1GiB",
         )
     sizes = []
     while size <= end:

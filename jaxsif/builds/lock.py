@@ -44,7 +44,9 @@ def select_flavours(root: Path, flavour: str | None) -> list[str]:
         wanted = root / f"containers/locks/{name}.in"
         if not wanted.exists():
             raise JaxsifError(
-                f"flavour {name} has no {wanted}", "--flavour", "a line in it, such as jax[cuda12]"
+                f"flavour {name} has no {wanted}",
+                "--flavour",
+                "write it, with a line such as jax[cuda12]",
             )
     return flavours
 

@@ -70,7 +70,7 @@ class Recipe:
             raise JaxsifError(
                 f"flavour {self.flavour} names no packages",
                 str(self.flavour_file),
-                "PACKAGES=NAME NAME…",
+                "add a line PACKAGES=NAME NAME…",
             )
         return self.arguments["PACKAGES"]
 
@@ -152,7 +152,9 @@ def parse_arguments(path: Path) -> dict[str, str]:
             name, equals, value = line.partition("=")
             if not equals:
                 raise JaxsifError(
-                    f"not a build argument: {line!r}", f"{path}:{number}", "NAME=VALUE on each line"
+                    f"not a build argument: {line!r}",
+                    f"{path}:{number}",
+                    "write NAME=VALUE on each line",
                 )
             arguments[name] = value
     return arguments

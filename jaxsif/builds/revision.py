@@ -42,7 +42,9 @@ def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]
     wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"
     if not wanted.isdecimal() or int(wanted) >= 1 << 32:
         raise JaxsifError(
-            f"not a time: {wanted}", "SOURCE_DATE_EPOCH", "seconds since 1970, below 4294967296"
+            f"not a time: {wanted}",
+            "SOURCE_DATE_EPOCH",
+            "give seconds since 1970, below 4294967296",
         )
     return Revision(commit or "unknown", int(wanted))
 

@@ -147,7 +147,7 @@ def _refusal(said: str, image: str, key: str) -> JaxsifError:
     if _NO_KEY in words:
         reason = words.partition(_NO_KEY)[2]
         return HostError(
-            f"cannot use the key {key}: {reason}", "", "a public key in a PEM file is wanted"
+            f"cannot use the key {key}: {reason}", "", "give a public key in a PEM file"
         )
     if _OTHER_KEY.search(words):
         return _another_key(image, key)

@@ -38,7 +38,7 @@ def find_kernel(name: str, environ: Mapping[str, str]) -> Path:
     # Jupyter finds no others, and the name is a folder's.
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
         what = f"not a name for a kernel: {name!r}"
-        raise JaxsifError(what, "--kernel", "letters, digits and ._- only")
+        raise JaxsifError(what, "--kernel", "use letters, digits and ._- only")
     path = _data_folder(environ) / "kernels" / name / "kernel.json"
     if path.exists() and not _is_ours(path):
         what = f"there is a kernel {name} already, and jaxsif did not make it"

@@ -107,7 +107,7 @@ def _install(
         raise JaxsifError(
             f"the image has all of it already: {', '.join(wanted.requirements)}",
             image,
-            "no layer is needed for that",
+            "run without a layer",
         )
     show(f"installing {len(plan.install)} package(s)")
     (container.scratch / "install.txt").write_text("\n".join(plan.install.values()))

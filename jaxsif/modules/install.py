@@ -196,7 +196,9 @@ def _choose_name(image: str, name: str | None, version: str, flavour: str) -> st
     name = (name or f"{version}-{flavour}-sif").removeprefix("jax/")
     if not _NAME.fullmatch(name) or name in _STANDS_FOR_DEFAULT or name.endswith(".lua"):
         raise JaxsifError(
-            f"not a name for a module: {name!r}", "--name", "such as 0.13.0-cuda12-sif"
+            f"not a name for a module: {name!r}",
+            "--name",
+            "choose a name such as 0.13.0-cuda12-sif",
         )
     return name
 

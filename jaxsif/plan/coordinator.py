@@ -61,4 +61,6 @@ def parse_ports(text: str | None, source: str) -> range:
 def check_node_address(pattern: str, source: str) -> None:
     """Raise JaxsifError for a --node-address that would be the same on all nodes."""
     if "%N" not in pattern:
-        raise JaxsifError(f"no %N in {pattern!r}", source, "%N is the node's name: such as %N-ib")
+        raise JaxsifError(
+            f"no %N in {pattern!r}", source, "write %N for the node's name, such as %N-ib"
+        )

@@ -174,7 +174,7 @@ def quote_directive(word: str, source: str) -> str:
 
 def _one_line(text: str, source: str) -> str:
     if "\n" in text or "\r" in text:
-        raise JaxsifError(f"more than one line in {text!r}", source, "an #SBATCH line has one")
+        raise JaxsifError(f"more than one line in {text!r}", source, "write it on one line")
     return text
 
 

@@ -107,7 +107,7 @@ def test_line_that_is_no_argument(root: Path) -> None:
     with pytest.raises(JaxsifError) as caught:
         read_recipe(root, "cpu")
     assert text_of(caught) == (
-        f"jaxsif: error: not a build argument: 'PACKAGES python3'\n  from: {path}:2\n  try:  NAME=VALUE on each line"
+        f"jaxsif: error: not a build argument: 'PACKAGES python3'\n  from: {path}:2\n  try:  write NAME=VALUE on each line"
     )
 
 
@@ -117,7 +117,7 @@ def test_flavour_without_packages(root: Path) -> None:
     with pytest.raises(JaxsifError) as caught:
         _ = read_recipe(root, "cpu").packages
     assert text_of(caught) == (
-        f"jaxsif: error: flavour cpu names no packages\n  from: {path}\n  try:  PACKAGES=NAME NAME…"
+        f"jaxsif: error: flavour cpu names no packages\n  from: {path}\n  try:  add a line PACKAGES=NAME NAME…"
     )
 
 
