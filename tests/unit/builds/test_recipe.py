@@ -107,7 +107,8 @@ def test_line_that_is_no_argument(root: Path) -> None:
     with pytest.raises(JaxsifError) as caught:
         read_recipe(root, "cpu")
     assert text_of(caught) == (
-        f"jaxsif: error: not a build argument: 'PACKAGES python3'\n  from: {path}:2\n  try:  write NAME=VALUE on each line"
+        f"jaxsif: error: not a build argument: 'PACKAGES python3'\n  from: {path}:2\n"
+        "  try:  write NAME=VALUE on each line"
     )
 
 
