@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.limits import read_number
+from jaxsif.job.srun_options import flag_of
+from jaxsif.limits import read_number, shorten
+from jaxsif.settings.passed import admit_values
 
 if TYPE_CHECKING:
     from jaxsif.help.describe import Program
@@ -65,6 +68,8 @@ COMMANDS = {
     ("bench", "plot"): "draw results",
     ("completion",): "print what a shell needs to complete the command line",
     ("manual",): "write the man pages",
+    ("help",): "tell what a command does, and its options",
+    ("version",): "tell the version, and what else a bug report needs",
 }
 _GROUPS = {
     "image": "build, sign, download and inspect images",
@@ -102,13 +107,41 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         # argparse would hand what a command does not know up to the program's own parser, which
         # then complains in its own name and points to its own help.
+        admit_values(self, args)
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            raise _UnknownError(self, unknown)
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(r"^argument -\w/(--[\w-]+)", r"argument \1", message)
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
+
+
+class _UnknownError(Exception):
+    """Words that a command does not know."""
+
+    def __init__(self, parser: _Parser, words: Sequence[str]) -> None:
+        super().__init__(*words)
+        self.parser = parser
+        self.words = words
+
+    def explain(self, before_program: Sequence[str]) -> JaxsifError:
+        """Return the error that names all wrong options, and the nearest right ones.
+
+        `before_program` are the words before '--', all of which are jaxsif's.
+        """
+        from jaxsif.help.nearest import suggest_options
+        from jaxsif.settings.options import OPTIONS
+
+        known = {name for name in self.parser._option_string_actions if "=" not in name}
+        dashed = [word for word in before_program if word.startswith("-")]
+        others = [word for word in dashed if not {word, flag_of(word)} & known]
+        words = list(dict.fromkeys([*self.words, *others]))
+        prog = self.parser.prog
+        of_run = [option.flag for option in OPTIONS]
+        hint = suggest_options(words, known, of_run) or f"{prog} --help"
+        return JaxsifError(f"unrecognized arguments: {' '.join(words)}", prog, hint)
 
 
 def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
@@ -125,7 +158,7 @@ def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
 
 
 def find_parser(command: tuple[str, ...]) -> argparse.ArgumentParser:
-    """Return the parser of one command itself."""
+    """Return the parser of one command itself, or of a group of commands."""
     return _build_parsers(command)[command]
 
 
@@ -133,10 +166,10 @@ def _build_parsers(
     command: tuple[str, ...] | None,
 ) -> dict[tuple[str, ...], argparse.ArgumentParser]:
     """Return the parser of jaxsif as (), and those of the commands that share the first word of
-    `command`; of all commands without one.
+    `command`, and of their group; of all commands without one.
     """
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
-    parser.add_argument("--version", action="version", version=f"jaxsif {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"jaxsif {__version__}")
     parsers: dict[tuple[str, ...], argparse.ArgumentParser] = {(): parser}
     # prog given, because argparse would import a formatter of help texts to find it out.
     top = parser.add_subparsers(metavar="COMMAND", required=True, prog="jaxsif")
@@ -150,11 +183,12 @@ def _build_parsers(
             above = top.add_parser(
                 name[0], help=help_text, description=f"{help_text.capitalize()}."
             )
+            parsers[group] = above
             below[group] = above.add_subparsers(
                 metavar="VERB", required=True, prog=f"jaxsif {name[0]}"
             )
         parsers[name] = below[group].add_parser(name[-1], help=text)
-    if command:
+    if command in COMMANDS:
         module = import_module("jaxsif.commands." + ".".join(command))
         parsers[command].description = module.DESCRIPTION
         parsers[command].epilog = getattr(module, "EPILOG", None)
@@ -178,17 +212,55 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     drop any '--' of the program's.
     """
     end = [*argv, "--"].index("--")
-    parser = build_parser(find_command(argv))
-    arguments = parser.parse_args(argv[:end])
+    command = find_command(argv)
+    if command is None:
+        _check_command(argv[:2])
+    parser = build_parser(command)
+    try:
+        arguments = parser.parse_args(argv[:end])
+        if not hasattr(arguments, "command") and end < len(argv):
+            # There is no program here: let it refuse what stands behind the '--'.
+            parser.parse_args(argv)
+    except _UnknownError as error:
+        raise error.explain(argv[:end] if end < len(argv) else ()) from None
     if hasattr(arguments, "command"):
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
-    elif end < len(argv):
-        # There is no program here: let it refuse what stands after the '--'.
-        parser.parse_args(argv)
     return arguments
 
 
+def _check_command(words: Sequence[str]) -> None:
+    """Raise JaxsifError for words that begin with neither a command, a group nor an option."""
+    first, second = (*words, "", "")[:2]
+    if first in _GROUPS:
+        names, found, above = [name[1] for name in COMMANDS if name[0] == first], second, first
+    else:
+        names, found, above = [*{name[0]: None for name in COMMANDS}], first, ""
+    if not found or found.startswith("-") or found in names:
+        return
+    from jaxsif.help.nearest import suggest_command
+
+    name = shorten(f"{above} {found}".strip())
+    hint = suggest_command(found, names, [] if above else list(COMMANDS))
+    raise JaxsifError(f"no command {name!r}", f"jaxsif {above}".strip(), hint)
+
+
+def format_help(words: Sequence[str]) -> str:
+    """Return the help of a command or a group, of jaxsif without words; raise JaxsifError for
+    words that are neither.
+    """
+    name = tuple(words)
+    if not name:
+        return build_parser(None).format_help()
+    if name not in COMMANDS and not (len(name) == 1 and name[0] in _GROUPS):
+        _check_command(name[:2])
+        raise JaxsifError(f"no command {shorten(' '.join(name))!r}", "jaxsif help", "jaxsif help")
+    return find_parser(name).format_help()
+
+
 def _call(argv: Sequence[str]) -> int:
+    if not argv or (len(argv) == 1 and argv[0] in _GROUPS):
+        print(format_help(argv), end="")
+        return JaxsifError.exit_code  # as for a command that lacks an argument
     try:
         arguments = _parse(argv)
     except SystemExit:  # how argparse ends after --help and --version; its errors are JaxsifErrors
@@ -197,6 +269,8 @@ def _call(argv: Sequence[str]) -> int:
     del arguments.call
     if hasattr(arguments, "program"):
         arguments.program = describe_all()
+    if hasattr(arguments, "format_help"):
+        arguments.format_help = format_help
     if find_command(argv) != ("run",):  # which passes signals on
         # As Ctrl-C does: by an exception, so that everything half made is removed on the way out.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))

@@ -21,6 +21,7 @@ from jaxsif.errors import HostError
 from jaxsif.images.file import remembered_digest
 from jaxsif.plan.container import Container
 from jaxsif.settings.options import add_arguments
+from jaxsif.settings.passed import add_srun_options
 
 LEFT_OUT = ("label",)  # options of `jaxsif run` that mean nothing to a benchmark
 
@@ -42,6 +43,7 @@ def add_options(
     add_comparison(results)
     for flag, how in own.items():
         group.add_argument(flag, **how)
+    add_srun_options(parser)
 
 
 def add_comparison(group: argparse._ActionsContainer) -> None:

@@ -15,6 +15,7 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.process import find_executable
 from jaxsif.runtime import TASK_FOLDER, require_runtime
 from jaxsif.settings.options import add_arguments
+from jaxsif.settings.passed import add_srun_options
 
 DESCRIPTION = """\
 Run a Jupyter server in the image on a compute node, at a free port, until
@@ -44,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--kernel", metavar="NAME", help="install a kernel of this name; start no server"
     )
+    add_srun_options(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 

@@ -13,6 +13,7 @@ from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OUTPUT, add_arguments
+from jaxsif.settings.passed import add_srun_options
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the
@@ -28,8 +29,8 @@ examples:
         from a login node: 2 nodes x 4 tasks
   jaxsif run --ntasks-per-node=1 -- python train.py
         one process per node, with all its GPUs
-  jaxsif run --nodes=1 --gpus-per-node=1 --srun-args='--qos=debug --mem=0' -- python -c 'import jax'
-        with further options of srun
+  jaxsif run -N 2 -n 8 -G 8 -t 5 --qos=normal -- python allreduce.py
+        in srun's own words
   jaxsif run --launcher local --gpus-per-node=4 -- python query.py
         4 processes here; on CPUs, with a CPU image
   jaxsif run --hosts node1:4,node2:4 -- python train.py
@@ -64,6 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print to standard error what is started and why, and the image's labels",
     )
+    add_srun_options(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 

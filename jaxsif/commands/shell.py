@@ -14,6 +14,7 @@ from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.process import find_executable
 from jaxsif.runtime import require_runtime
 from jaxsif.settings.options import JOB, OPTIONS, PROCESSES, add_arguments
+from jaxsif.settings.passed import add_srun_options
 from jaxsif.settings.request import OFF, TASK
 
 DESCRIPTION = """\
@@ -76,6 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "jaxsif shell [OPTIONS]"
     groups = add_arguments(parser, leave_out=LEFT_OUT)
     groups[JOB].add_argument("--jobid", metavar="JOB", help="join this job, beside its program")
+    add_srun_options(parser)
 
 
 def choose_launcher(environ: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.notes import find_notes
 from jaxsif.plan.script import JobOptions, Script, judge_image, name_job, render_script
 from jaxsif.settings.options import add_arguments, split_words
+from jaxsif.settings.passed import add_srun_options
 from jaxsif.settings.request import OFF, TASK
 
 DESCRIPTION = """\
@@ -68,21 +69,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "jaxsif submit [OPTIONS] -- COMMAND [ARGUMENT...]"
     add_arguments(parser, leave_out=_LEFT_OUT)
     job = parser.add_argument_group("the job")
-    job.add_argument("--job-name", metavar="NAME", help="its name; the program's unless given")
-    job.add_argument("--array", metavar="INDEXES", help="one job for each index, such as 0-9%%2")
     job.add_argument(
-        "--dependency", metavar="LIST", help="when the job may start, such as afterok:4711"
+        "-J", "--job-name", metavar="NAME", help="its name; the program's unless given"
+    )
+    job.add_argument(
+        "-a", "--array", metavar="INDEXES", help="one job for each index, such as 0-9%%2"
+    )
+    job.add_argument(
+        "-d", "--dependency", metavar="LIST", help="when the job may start, such as afterok:4711"
     )
     job.add_argument(
         "--requeue", action="store_true", help="start the job again after a node has failed"
     )
     job.add_argument(
+        "-o",
         "--output",
         metavar="FILE",
         help="the file of its output; %%x-%%j.out, for an array %%x-%%A_%%a.out",
     )
     job.add_argument(
-        "--error", metavar="FILE", help="the file of its standard error; --output unless given"
+        "-e",
+        "--error",
+        metavar="FILE",
+        help="the file of its standard error; --output unless given",
     )
     job.add_argument(
         "--task-output",
@@ -104,6 +113,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--wait", action="store_true", help="wait for the end of the job")
     how.add_argument("--dry-run", action="store_true", help="print the script, and submit nothing")
+    add_srun_options(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 

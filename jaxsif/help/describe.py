@@ -79,10 +79,11 @@ def describe_command(
     """Return what the parser of a command tells."""
     headings = {parser._positionals: "", parser._optionals: ""}
     arguments = tuple(
-        _describe_argument(name, action, headings.get(group, str(group.title)))
+        _describe_argument(name, part, headings.get(group, str(group.title)))
         for group in parser._action_groups
         for action in group._group_actions
         if action.nargs != argparse.REMAINDER
+        for part in getattr(action, "parts", (action,))  # of an action for many options
     )
     positionals = parser._get_positional_actions()
     usage = " ".join(["jaxsif", *name, "[OPTIONS]", *map(_usage, positionals)])

@@ -1,29 +1,33 @@
-"""What --srun-args says of the layout, which the planner must know as if it had been asked for."""
+"""What srun's own options say of the layout, which the planner must know as if it had been asked
+for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxsif.errors import JaxsifError
+from jaxsif.job.srun_options import Given, split_options
 from jaxsif.limits import read_number
 
 # srun's option -> the attribute of RunOptions that means the same, and what reads its value.
-_LONG: dict[str, tuple[str, Any]] = {
+_SAME: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--nodes": ("nodes", read_number),
     "--ntasks": ("ntasks", read_number),
     "--ntasks-per-node": ("ntasks_per_node", read_number),
+    "--tasks-per-node": ("ntasks_per_node", read_number),
     "--gpus-per-node": ("gpus_per_node", str),
     "--gpus-per-task": ("gpus_per_task", read_number),
     "--cpus-per-task": ("cpus_per_task", read_number),
     "--gpu-bind": ("gpu_bind", str),
 }
-_OTHER: tuple[str, Any] = ("", lambda _value: None)  # says nothing of the layout
-_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-c": "--cpus-per-task"}
-_GRES = "--gres=gpu:"
+_GPU = "gpu"
 
 
-def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def lift(
+    words: Sequence[str], given: Mapping[str, Any], source: str = "--srun-args"
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the attributes that `words` set, and the words that are left for srun.
 
     A value that is no plain number, such as --nodes=2-4, is left to srun too. Raises JaxsifError
@@ -31,34 +35,60 @@ def lift(words: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any]
     """
     found: dict[str, Any] = {}
     left: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, value, used = _read(word, rest)
-        field, read = _LONG.get(name, _OTHER)
-        said = read(value)
+    for option in split_options(words):
+        name, said, remaining = _read(option)
+        left += remaining
         if said is None:
-            left.append(word)
             continue
-        del rest[:used]
-        found[field] = said
-        if given.get(field) not in (None, said):
+        found[name] = said
+        if given.get(name) not in (None, said):
+            flag = name.replace("_", "-")
             raise JaxsifError(
-                f"{name}={given[field]} and {name}={value} contradict each other", "--srun-args"
+                f"--{flag}={given[name]} and {option.flag}={option.value} contradict each other",
+                source,
             )
     return found, tuple(left)
 
 
-def _read(word: str, following: Sequence[str]) -> tuple[str, str, int]:
-    """Return the long name, the value, and how many of the following words it took.
+def _read(option: Given) -> tuple[str, Any, tuple[str, ...]]:
+    """Return an attribute, its value (None for none) and the words that are left for srun."""
+    value = option.value or ""
+    if option.flag == "--gres":
+        gpus, others = _split_resources(value.split(","))
+        left = (f"--gres={','.join(others)}",) if others else ()
+        return ("gpus_per_node", gpus, left) if gpus else ("", None, option.words)
+    if option.flag == "--ntasks-per-gpu":
+        return "per_gpu", _read_tasks(value), ()
+    name, read = _SAME.get(option.flag, ("", _read_nothing))
+    said = read(value)
+    return name, said, option.words if said is None else ()
 
-    The forms are --a=1, --a 1, -a1 and -a 1.
+
+def _read_nothing(_value: str) -> None:
+    """Return None: the option says nothing of the layout."""
+
+
+def _split_resources(resources: Iterable[str]) -> tuple[str, list[str]]:
+    """Return the GPUs of a list of generic resources, as --gpus-per-node has them, and the other
+    resources.
     """
-    if word.startswith(_GRES) and "," not in word:
-        return "--gpus-per-node", word[len(_GRES) :], 0
-    name, separator, value = word.partition("=")
-    if word[:2] in _SHORT:
-        name, separator, value = _SHORT[word[:2]], word[2:], word[2:]
-    if separator or not following:
-        return name, value, 0
-    return name, following[0], 1
+    gpus, others = [], []
+    for resource in resources:
+        name, *parts = resource.replace("=", ":").split(":")
+        number = [] if parts and parts[-1].isdecimal() else ["1"]
+        if name == _GPU:
+            gpus.append(":".join(parts + number))
+        else:
+            others.append(resource)
+    return ",".join(gpus), others
+
+
+def _read_tasks(number: str) -> bool:
+    """Return True for one task on each GPU; raise JaxsifError for other numbers."""
+    if number != "1":
+        raise JaxsifError(
+            f"no {number!r} tasks for each GPU by --ntasks-per-gpu",
+            "--ntasks-per-gpu",
+            "--ntasks-per-node=N --share-gpus",
+        )
+    return True

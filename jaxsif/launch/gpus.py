@@ -34,7 +34,8 @@ def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], show: Callable[[st
 def _asks_for_gpus(plan: Plan, sbatch_args: Sequence[str]) -> bool:
     """Whether an option or a variable asks for GPUs, or JAX is told to use another platform."""
     asked, environ = plan.asked, plan.host.environ
-    words = [word for word in (*asked.srun_args, *sbatch_args) if word.startswith(_OPTIONS)]
+    options = (*asked.passed, *asked.srun_args, *sbatch_args)
+    words = [word for word in options if word.startswith(_OPTIONS)]
     names = [name for name in environ if name.startswith(_VARIABLES)]
     platforms = {**environ, **given_variables(plan)}.get("JAX_PLATFORMS")
     return any((asked.gpus_per_node, asked.gpus_per_task, words, names, platforms))

@@ -61,7 +61,7 @@ def ask_for_gpus(asked: RunOptions, allocation: Allocation | None) -> Counts | N
 
 def _knows_gpus(asked: RunOptions, allocation: Allocation) -> bool:
     """Whether the number of tasks and GPUs follows from what was asked and from the environment."""
-    if asked.gpus_per_node or all(map(gpus_of, allocation.parts)):
+    if asked.gpus or asked.gpus_per_node or all(map(gpus_of, allocation.parts)):
         return True
     tasks = (asked.ntasks_per_node, asked.ntasks, asked.per_node, allocation.ntasks)
     need_gpus = (allocation.gpus, asked.allow_uneven, asked.gpu_bind)

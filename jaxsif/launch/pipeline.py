@@ -21,6 +21,7 @@ from jaxsif.launch.launchers import load_launcher
 from jaxsif.launch.look import look
 from jaxsif.launch.ports import draw_coordinator, draw_name, plans_on_other_ports
 from jaxsif.launch.program import check_program, suggest
+from jaxsif.layout.totals import settle_totals
 from jaxsif.plan.container import Container
 from jaxsif.plan.coordinator import Coordinator
 from jaxsif.plan.host import Host
@@ -84,10 +85,20 @@ def prepare(
     if launcher.spans_nodes and host.runtime is None:
         raise no_runtime()
     coordinator = draw_coordinator(settings.asked, launcher)
-    if not any(word.startswith(("--chdir", "-D")) for word in settings.asked.srun_args):
-        check_program(settings.asked.command)
+    asked = settle_totals(settings.asked, _count_nodes(launcher, host))
+    settings = settings._replace(asked=asked)
+    if not any(word.startswith(("--chdir", "-D")) for word in (*asked.passed, *asked.srun_args)):
+        check_program(asked.command)
     container = find_container(settings, launcher, host, show)
     return Prepared(settings, launcher, host, coordinator, container)
+
+
+def _count_nodes(launcher: Launcher, host: Host) -> int | None:
+    """Return the number of nodes that are there; None where Slurm makes a job first."""
+    if not launcher.spans_nodes:
+        return 1
+    job = host.allocation
+    return len(host.host_list.slots) or (job.nodes if job else None)
 
 
 def stage_image(prepared: Prepared, show: Show, dry_run: bool = False) -> Prepared:

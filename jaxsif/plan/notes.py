@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jaxsif.container.environment import find_cautions
+from jaxsif.job.srun_options import JOB, flag_of, select
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, given_variables
 from jaxsif.plan.step import OF_JOB, known
@@ -56,6 +57,9 @@ def _of_options(plan: Plan) -> Iterator[str]:
     for option in OF_JOB:
         if place and _is_said(option, asked):
             yield f"{option.flag} has no effect {place}"
+    idle = select(asked.passed, JOB) if name == SRUN else asked.passed
+    for word in idle if place else ():
+        yield f"{flag_of(word)} has no effect {place}"
     for option in _OF_A_LAUNCHER:
         if option.launcher != name and _is_said(option, asked):
             yield f"{option.flag} has no effect with --launcher {name}"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jaxsif.container.environment import DEFAULT, SET, UNSET, UPPER, find_rule, names_of
 from jaxsif.errors import JaxsifError
+from jaxsif.job.srun_options import BOTH, JOB, STEP, select
 from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container
 from jaxsif.plan.coordinator import parse_ports
@@ -152,9 +153,9 @@ def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
         "--output": job.output,
         "--error": job.error,
     }
-    for word in StepOptions(directives).words:
-        option, _, value = word.partition("=")
-        yield f"#SBATCH {option}={quote_directive(value, option)}"
+    for word in (*StepOptions(directives).words, *select(asked.passed, JOB, BOTH)):
+        option, separator, value = word.partition("=")
+        yield f"#SBATCH {option}{separator}{quote_directive(value, option) if separator else ''}"
     if job.requeue:
         yield "# After a node has failed, the job starts again, and goes on in its output file."
         yield "#SBATCH --requeue"
@@ -299,5 +300,5 @@ def _step(script: Script) -> Iterator[str]:
     # One option a line, with its value; the image; the program with its arguments.
     program = ((container.image,), *look.wait, asked.command)
     lines = (container.runtime.run_head, *container.mounts, *program)
-    start = (shlex.join((*srun, *asked.srun_args)), *look.start)
+    start = (shlex.join((*srun, *select(asked.passed, STEP), *asked.srun_args)), *look.start)
     yield " \\\n    ".join([*start, *map(shlex.join, lines)])

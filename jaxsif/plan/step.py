@@ -11,6 +11,8 @@ from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import BINDING_VARIABLES, Allocation
 from jaxsif.job.counts import each_node
 from jaxsif.job.nodelist import expand
+from jaxsif.job.srun_options import BOTH, STEP, select, split_options
+from jaxsif.job.srun_options import JOB as ASKS_FOR_JOB
 from jaxsif.layout.layout import JOB, NOBODY, Layout
 from jaxsif.settings.options import OPTIONS
 from jaxsif.settings.request import RunOptions
@@ -31,17 +33,17 @@ class StepOptions(NamedTuple):
 
     def value(self, option: str) -> str:
         """Return the value of an option, '' without it; the last one counts, as for srun."""
-        start = f"{option}="
-        own = [word[len(start) :] for word in self.further if word.startswith(start)]
+        own = [one.value or "" for one in split_options(self.further) if one.flag == option]
         return [str(self.given.get(option) or ""), *own][-1]
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The arguments of srun."""
+        """The arguments of srun; none that the user's own words have, too."""
+        own = {option.flag for option in split_options(self.further)}
         given = (
             name if value is True else f"{name}={value}"
             for name, value in self.given.items()
-            if value not in (None, False)
+            if value not in (None, False) and name not in own
         )
         return (*given, *self.further)
 
@@ -70,7 +72,7 @@ def step_options(
         _component_options(asked, layout, component, index)
         for index, component in enumerate(allocation.components)
     )
-    return (first._replace(further=asked.srun_args), *others)
+    return (first._replace(further=_further(asked, allocation)), *others)
 
 
 def layout_options(asked: RunOptions, layout: Layout, allocation: Allocation | None) -> StepOptions:
@@ -83,7 +85,13 @@ def layout_options(asked: RunOptions, layout: Layout, allocation: Allocation | N
         given = _placed(asked, layout, allocation)
     else:
         given = _inside(asked, layout, allocation)
-    return StepOptions(given, asked.srun_args)
+    return StepOptions(given, _further(asked, allocation))
+
+
+def _further(asked: RunOptions, allocation: Allocation | None) -> tuple[str, ...]:
+    """Return the user's own words for srun; in a job without those that only ask for one."""
+    handled = (STEP, BOTH) if allocation else (STEP, BOTH, ASKS_FOR_JOB)
+    return (*select(asked.passed, *handled), *asked.srun_args)
 
 
 def _component_options(
@@ -146,11 +154,17 @@ def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> Op
     per_node: object = asked.gpus_per_node
     per_task, bind = asked.gpus_per_task, asked.gpu_bind
     if layout.ntasks_per_node and (counted or per_task):
-        per_node = per_node or layout.gpus_per_node
+        per_node = per_node or _typed(asked, layout.gpus_per_node)
     if per_node or not per_task:
         return {"--gpus-per-node": per_node, "--gpu-bind": bind}
     # Slurm would bind them one by one.
-    return {"--gpus-per-task": per_task, "--gpu-bind": "none" if bind is None else bind}
+    bind = "none" if bind is None else bind
+    return {"--gpus-per-task": _typed(asked, per_task), "--gpu-bind": bind}
+
+
+def _typed(asked: RunOptions, number: int | None) -> object:
+    """Return a number of GPUs with the type that --gpus-per-task says."""
+    return f"{asked.gpu_type}:{number}" if asked.gpu_type and number else number
 
 
 def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:

@@ -39,8 +39,14 @@ TABLES: dict[str, dict[str, Option]] = {
 }
 # The ways to say how many tasks there are.
 _TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")
+# The ways to say how many GPUs there are.
+_GPUS = ("gpus", "gpus-per-node")
 # An option -> those that settle the same: of a stronger source, one of them overrules it.
-_RIVALS = {**dict.fromkeys(_TASKS, _TASKS), "gpus-per-task": ("per-gpu",)}
+_RIVALS = {
+    **dict.fromkeys(_TASKS, _TASKS),
+    "gpus-per-task": ("per-gpu",),
+    **dict.fromkeys(_GPUS, _GPUS),
+}
 
 
 class Setting(NamedTuple):

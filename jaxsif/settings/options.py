@@ -5,12 +5,14 @@ help.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
 from jaxsif.installation import list_launchers
+from jaxsif.job.srun_options import short_of
 from jaxsif.limits import MOST_COUNT, read_number, shorten
 from jaxsif.settings.request import NODE, OFF, REPORT, STOP, TASK, WARN, RunOptions
 
@@ -87,23 +89,31 @@ def count(text: str) -> int:
     return number
 
 
-def _is_patience(value: object) -> bool:
-    return value == OFF or _is_count(value)
+def _count_or(pattern: str, words: str) -> Kind:
+    """Return the kind of a COUNT, or of a text that has the pattern."""
 
+    def fits(value: object) -> bool:
+        return _is_count(value) or bool(isinstance(value, str) and re.fullmatch(pattern, value))
 
-def _read_patience(text: str, _where: str) -> int | str | None:
-    return OFF if text == OFF else read_number(text)
+    def read(text: str, _where: str) -> int | str:
+        number = read_number(text)
+        return text if number is None else number
 
+    def parse(text: str) -> int | str:
+        value = read(text, "")
+        if fits(value):
+            return value
+        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not {words}")
 
-def patience(text: str) -> int | str:
-    """Return the value of an argument that is a PATIENCE; raise argparse.ArgumentTypeError."""
-    return OFF if text == OFF else count(text)
+    return Kind(words, fits, read, {"type": parse})
 
 
 COUNT = Kind(f"a number from 1 to {MOST_COUNT}", _is_count, _read_count, {"type": count})
 TEXT = Kind("a string", _is_text, _read_text)
 PATH = Kind("a path", _is_text, _read_text)  # in jaxsif.toml: as from the folder of the file
-PATIENCE = Kind("a number of seconds, or off", _is_patience, _read_patience, {"type": patience})
+PATIENCE = _count_or(OFF, "a number of seconds, or off")
+NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
+GPUS = _count_or(r"\w+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one behind a type, as in a100:1")
 LIST = Kind("a list of strings", _are_texts, split_words, {"action": "append"})
 SWITCH = Kind("true or false", _is_switch, _read_switch, {"action": argparse.BooleanOptionalAction})
 
@@ -139,13 +149,14 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option("--nodes", COUNT, JOB, "number of nodes", "N"),
+    Option("--nodes", NODES, JOB, "number of nodes", "N[-MAX]"),
     Option("--ntasks", COUNT, JOB, "JAX processes, over all nodes", "N"),
     Option("--ntasks-per-node", COUNT, JOB, "JAX processes on each node", "N"),
     Option("--per-node", SWITCH, JOB, "one JAX process on each node, with all its GPUs"),
     Option("--per-gpu", SWITCH, JOB, "one JAX process for each GPU, whatever the job says"),
     Option("--gpus-per-node", TEXT, JOB, "GPUs on each node", "[TYPE:]N"),
-    Option("--gpus-per-task", COUNT, JOB, "GPUs of each JAX process", "N"),
+    Option("--gpus", GPUS, JOB, "GPUs over all nodes, the same number on each", "[TYPE:]N"),
+    Option("--gpus-per-task", GPUS, JOB, "GPUs of each JAX process", "[TYPE:]N"),
     Option("--cpus-per-task", COUNT, JOB, "CPUs of each JAX process", "N", launcher="srun"),
     Option(
         "--gpu-bind",
@@ -322,7 +333,8 @@ def add_arguments(
         how = {"dest": option.field, "help": option.help, **option.kind.argument}
         if option.kind != SWITCH:  # its action takes neither
             how.update(metavar=option.metavar, choices=option.choices)
-        groups[option.group].add_argument(option.flag, default=None, **how)
+        names = (*short_of(option.flag), option.flag)
+        groups[option.group].add_argument(*names, default=None, **how)
     return groups
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from jaxsif.job.srun_args import lift
+from jaxsif.job.srun_options import flag_of, split_options
 from jaxsif.settings.config import NOTHING, Config, Setting, read_config, resolve
 from jaxsif.settings.options import split_words
+from jaxsif.settings.passed import FIELD
 from jaxsif.settings.request import RunOptions
 from jaxsif.settings.variables import parse_env
 
@@ -42,12 +45,20 @@ def read_settings(
     of them. Raises JaxsifError for what is no setting.
     """
     config = read_config(environ, os.getcwd())
-    values = resolve(said, environ, config, in_job=in_job, fixed=fixed)
-    return Settings(config, values, RunOptions(tuple(command), **_attributes(values, environ)))
+    words = tuple((said.get(FIELD) or {}).values())
+    lifted, passed = lift(words, said, "the command line")
+    values = resolve({**said, **lifted}, environ, config, in_job=in_job, fixed=fixed)
+    attributes = _attributes(values, environ, passed)
+    return Settings(config, values, RunOptions(tuple(command), **attributes))
 
 
-def _attributes(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the attributes of RunOptions that are set; what has none becomes the container."""
+def _attributes(
+    values: Mapping[str, Setting], environ: Mapping[str, str], passed: Sequence[str]
+) -> dict[str, Any]:
+    """Return the attributes of RunOptions that are set; what has none becomes the container.
+
+    `passed` are srun's own options, which replace the same ones of --srun-args.
+    """
     said = {key.replace("-", "_"): setting.value for key, setting in values.items()}
     found = {field: said[field] for field in RunOptions._fields if field in said}
     sources = {key: setting.source for key, setting in values.items()}
@@ -57,9 +68,28 @@ def _attributes(values: Mapping[str, Setting], environ: Mapping[str, str]) -> di
     found["env"] = parse_env(found.get("env", ()), environ, sources.get("env", ""))
     source = sources.get("srun-args", "")
     words = [word for text in found.get("srun_args", ()) for word in split_words(text, source)]
-    lifted, found["srun_args"] = lift(words, found)
+    flags = set(map(flag_of, passed))
+    kept = [option.words for option in split_options(words) if option.flag not in flags]
+    lifted, found["srun_args"] = lift([*chain.from_iterable(kept)], found)
+    found["passed"] = tuple(passed)
+    found.update(_split_values(found))
     sources.update({field.replace("_", "-"): source for field in lifted})
     return {**found, **lifted, "sources": sources}
+
+
+def _split_values(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that --nodes=MIN-MAX, --gpus and --gpus-per-task=TYPE:N set."""
+    split: dict[str, Any] = {}
+    nodes, each = found.get("nodes"), str(found.get("gpus_per_task") or "")
+    if isinstance(nodes, str):
+        least, _, most = nodes.partition("-")
+        split.update(nodes=None, node_range=(int(least), int(most)))
+    if each:
+        kind, _, number = each.rpartition(":")
+        split.update(gpu_type=kind, gpus_per_task=int(number))
+    if found.get("gpus"):
+        split["gpus"] = str(found["gpus"])
+    return split
 
 
 def _asks_for_mpirun(values: Mapping[str, Setting]) -> bool:

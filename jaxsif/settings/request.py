@@ -20,8 +20,11 @@ class RunOptions(NamedTuple):
     nodes: int | None = None
     ntasks: int | None = None
     ntasks_per_node: int | None = None
+    node_range: tuple[int, int] | None = None  # the fewest and the most nodes, instead of `nodes`
+    gpus: str | None = None  # N or TYPE:N, over all nodes
     gpus_per_node: str | None = None  # N or TYPE:N
     gpus_per_task: int | None = None
+    gpu_type: str = ""  # of gpus_per_task
     cpus_per_task: int | None = None
     gpu_bind: str | None = None  # as for srun
     per_node: bool = False  # one process on each node
@@ -32,6 +35,7 @@ class RunOptions(NamedTuple):
     partition: str | None = None
     account: str | None = None
     constraint: str | None = None
+    passed: tuple[str, ...] = ()  # srun's own options, in their long form, one word each
     srun_args: tuple[str, ...] = ()  # further arguments of srun, as they are
     binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
     env: tuple[tuple[str, str], ...] = ()  # variables for the container

@@ -62,7 +62,9 @@ def ours(cluster: Cluster) -> Callable[[str], str]:
     [
         ("jaxsif run --nodes=2 --gpus-per-node=4 -- python allreduce.py", r"(y=\[8\.\](.|\n)*){8}"),
         ("jaxsif run --launcher local --gpus-per-node=4 -- python query.py", r"(of 4\n(.|\n)*){4}"),
-        ("jaxsif run --nodes=1 --gpus-per-node=1 --srun-args='--qos=debug --mem=0' -- python -c 'import jax'", NOTHING),
+        ("jaxsif run -N 2 -n 8 -G 8 -t 5 --qos=normal -- python allreduce.py", r"(y=\[8\.\](.|\n)*){8}"),
+        ("jaxsif help run", r"^usage: jaxsif run "),
+        ("jaxsif version --verbose", r"^  image +JAX \S+, cpu, "),
         (
             "jaxsif submit --dry-run --gpus-per-node=4 -- python train.py",
             r"\A#!/bin/bash\n(.|\n)*\n    python train.py\n",

@@ -12,6 +12,7 @@ import pytest
 
 from jaxsif.cli import COMMANDS, build_parser
 from jaxsif.diagnose import symptoms
+from jaxsif.settings.passed import PassedOptions
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("slurm/**/*.md")])
@@ -31,7 +32,7 @@ PAGE_OF = {
     "layer": "layers.md",
     "bench": "bench.md",
     **dict.fromkeys(("submit", "shell", "jupyter"), "jobs.md"),
-    **dict.fromkeys(("module", "completion", "manual"), "modules.md"),
+    **dict.fromkeys(("module", "completion", "manual", "help", "version"), "modules.md"),
 }
 MOST_WORDS = 1000  # of prose on a page; troubleshooting.md is looked up, and its entries have a limit
 MOST_WORDS_OF_README = 900  # all of it
@@ -107,7 +108,8 @@ def _options(*command: str) -> list[str]:
     for name in command:
         actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
         parser = actions[0].choices[name]
-    return [option for action in parser._actions for option in action.option_strings]
+    own = [action for action in parser._actions if not isinstance(action, PassedOptions)]  # docs/srun.md has others
+    return [option for action in own for option in action.option_strings]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

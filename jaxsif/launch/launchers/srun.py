@@ -80,7 +80,7 @@ def _children(
     plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
 ) -> list[Child]:
     in_job = not _JOB_IDS.isdisjoint(environ)
-    has_job = in_job or any(word.startswith("--jobid") for word in plan.asked.srun_args)
+    has_job = in_job or any(part.value("--jobid") for part in _options(plan))
     step = _Step(seen, has_job)
     remote = Remote(step.end, step.clear)
     return [Child(plan.argv, environ, seen.feed, stdout(), insist=INSIST[:1], remote=remote)]

@@ -350,7 +350,12 @@ def test_each_gpu_is_one_tasks(tasks: int, gpus: int) -> None:
         (["--gpus-per-task=2", "--mem=0"], {"gpus_per_task": 2}, ("--mem=0",)),
         (["-n", "4", "-N2", "-c", "3"], {"ntasks": 4, "nodes": 2, "cpus_per_task": 3}, ()),
         (["--gres=gpu:a100:2"], {"gpus_per_node": "a100:2"}, ()),
-        (["--gres=gpu:2,nvme:1", "--nodes=2-4"], {}, ("--gres=gpu:2,nvme:1", "--nodes=2-4")),
+        (["--gres=gpu:2,nvme:1", "--nodes=2-4"], {"gpus_per_node": "2"}, ("--gres=nvme:1", "--nodes=2-4")),
+        (["--gres=gpu"], {"gpus_per_node": "1"}, ()),
+        (["--gres=gpu:a100,gpu:v100:2"], {"gpus_per_node": "a100:1,v100:2"}, ()),
+        (["--gres=none"], {}, ("--gres=none",)),
+        (["--tasks-per-node=2", "--ntasks-per-gpu", "1"], {"ntasks_per_node": 2, "per_gpu": True}, ()),
+        (["--mem", "0", "--site-option", "-x", "node1"], {}, ("--mem", "0", "--site-option", "-x", "node1")),
         (["--gpu-bind", "closest", "-O"], {"gpu_bind": "closest"}, ("-O",)),
     ],
 )

@@ -140,11 +140,11 @@ def test_options_for_cpus(
     assert tuple(option for option in argv if not option.startswith(others)) == cpu_options
 
 
-def test_options_for_cpus_stand_before_the_users_own_which_srun_prefers() -> None:
+def test_the_users_own_words_replace_options_for_cpus() -> None:
     options = {"gpus_per_node": "2", "ntasks_per_node": 1, "srun_args": ("--cpus-per-task=2",)}
     plan = plan_of(LOGIN_NODE, SPARE, **options)
     assert plan.cpus_per_task == "2"
-    assert launch_words(plan)[-3:] == ("--exact", "--cpus-per-task=1", "--cpus-per-task=2")
+    assert launch_words(plan)[-3:] == ("--ntasks=2", "--exact", "--cpus-per-task=2")
 
 
 def test_task_argv_in_a_container() -> None:

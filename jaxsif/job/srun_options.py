@@ -1,0 +1,225 @@
+"""The options of srun, as its --help has them, and what jaxsif does with each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+# Whether an option has a value: never, always, or only behind '='.
+BARE, VALUE, MAYBE = "", "VALUE", "[=VALUE]"
+# Who handles an option. OWN: jaxsif has it itself, under the same name. REFUSED: jaxsif does it
+# another way. The others go to srun as they are; they ask for a JOB alone, apply to a STEP alone,
+# or to BOTH, and a job script has those of a job as #SBATCH lines.
+OWN, REFUSED, JOB, STEP, BOTH = "own", "refused", "job", "step", "job and step"
+
+
+class SrunOption(NamedTuple):
+    """An option of srun."""
+
+    flag: str
+    short: str  # '' without one
+    value: str  # BARE, VALUE or MAYBE
+    handled: str
+    instead: str = ""  # what to use, of one that is REFUSED
+
+    @property
+    def is_passed(self) -> bool:
+        """Return whether the option goes to srun as it is."""
+        return self.handled in (JOB, STEP, BOTH)
+
+
+class Given(NamedTuple):
+    """An option as somebody wrote it."""
+
+    flag: str  # the long one
+    value: str | None
+    words: tuple[str, ...]  # as they were
+
+
+_LEAVE_OUT = "leave it out: "
+# Of Slurm 24.11 to 26.05; tests/cluster/test_srun_options.py compares it with srun --help.
+TABLE = (
+    SrunOption("--accel-bind", "", VALUE, REFUSED, "--gpu-bind=TYPE"),
+    SrunOption("--account", "-A", VALUE, OWN),
+    SrunOption("--acctg-freq", "", VALUE, BOTH),
+    SrunOption("--async", "", BARE, REFUSED, "jaxsif submit"),
+    SrunOption("--bb", "", VALUE, JOB),
+    SrunOption("--bbf", "", VALUE, JOB),
+    SrunOption("--bcast", "", MAYBE, REFUSED, "--stage"),
+    SrunOption("--bcast-exclude", "", VALUE, REFUSED, "--stage"),
+    SrunOption("--begin", "-b", VALUE, JOB),
+    SrunOption("--chdir", "-D", VALUE, BOTH),
+    SrunOption("--cluster-constraint", "", VALUE, JOB),
+    SrunOption("--clusters", "-M", VALUE, JOB),
+    SrunOption("--comment", "", VALUE, JOB),
+    SrunOption("--compress", "", MAYBE, REFUSED, "--stage"),
+    SrunOption("--consolidate-segments", "", BARE, JOB),
+    SrunOption("--constraint", "-C", VALUE, OWN),
+    SrunOption("--container", "", VALUE, REFUSED, "--image PATH"),
+    SrunOption("--container-id", "", VALUE, REFUSED, "--image PATH"),
+    SrunOption("--container-type", "", VALUE, REFUSED, "--image PATH"),
+    SrunOption("--contiguous", "", BARE, JOB),
+    SrunOption("--core-spec", "-S", VALUE, JOB),
+    SrunOption("--cores-per-socket", "", VALUE, JOB),
+    SrunOption("--cpu-bind", "", VALUE, STEP),
+    SrunOption("--cpu-freq", "", VALUE, BOTH),
+    SrunOption("--cpus-per-gpu", "", VALUE, JOB),
+    SrunOption("--cpus-per-task", "-c", VALUE, OWN),
+    SrunOption("--deadline", "", VALUE, JOB),
+    SrunOption("--delay-boot", "", VALUE, JOB),
+    SrunOption("--dependency", "-d", VALUE, JOB),
+    SrunOption("--disable-status", "-X", BARE, STEP),
+    SrunOption("--distribution", "-m", VALUE, BOTH),
+    SrunOption("--epilog", "", VALUE, STEP),
+    SrunOption("--error", "-e", VALUE, REFUSED, "2>FILE in the shell, or jaxsif submit --error"),
+    SrunOption("--exact", "", BARE, STEP),
+    SrunOption("--exclude", "-x", VALUE, BOTH),
+    SrunOption("--exclusive", "", MAYBE, BOTH),
+    SrunOption("--export", "", VALUE, REFUSED, "--env NAME=VALUE, or --cleanenv"),
+    SrunOption("--external-launcher", "", MAYBE, REFUSED, "--launcher mpirun"),
+    SrunOption("--extra", "", VALUE, JOB),
+    SrunOption("--extra-node-info", "-B", VALUE, JOB),
+    SrunOption("--gpu-bind", "", VALUE, OWN),
+    SrunOption("--gpu-freq", "", VALUE, BOTH),
+    SrunOption("--gpus", "-G", VALUE, OWN),
+    SrunOption("--gpus-per-node", "", VALUE, OWN),
+    SrunOption("--gpus-per-socket", "", VALUE, REFUSED, "--gpus-per-node=N"),
+    SrunOption("--gpus-per-task", "", VALUE, OWN),
+    SrunOption("--gres", "", VALUE, BOTH),
+    SrunOption("--gres-flags", "", VALUE, JOB),
+    SrunOption("--help", "-h", BARE, OWN),
+    SrunOption("--het-group", "", VALUE, REFUSED, f"{_LEAVE_OUT}a run is on all components"),
+    SrunOption("--hint", "", VALUE, BOTH),
+    SrunOption("--hold", "-H", BARE, JOB),
+    SrunOption("--ignore-signals", "", VALUE, STEP),
+    SrunOption("--immediate", "-I", MAYBE, STEP),
+    SrunOption("--input", "-i", VALUE, REFUSED, "<FILE in the shell"),
+    SrunOption("--job-name", "-J", VALUE, BOTH),
+    SrunOption("--jobid", "", VALUE, STEP),
+    SrunOption(
+        *("--kill-on-bad-exit", "-K", MAYBE, REFUSED),
+        f"{_LEAVE_OUT}a task that fails always ends the run",
+    ),
+    SrunOption("--label", "-l", BARE, OWN),
+    SrunOption("--licenses", "-L", VALUE, JOB),
+    SrunOption("--mail-type", "", VALUE, JOB),
+    SrunOption("--mail-user", "", VALUE, JOB),
+    SrunOption("--mcs-label", "", VALUE, JOB),
+    SrunOption("--mem", "", VALUE, BOTH),
+    SrunOption("--mem-bind", "", VALUE, STEP),
+    SrunOption("--mem-per-cpu", "", VALUE, BOTH),
+    SrunOption("--mem-per-gpu", "", VALUE, BOTH),
+    SrunOption("--mincpus", "", VALUE, JOB),
+    SrunOption("--mpi", "", VALUE, STEP),
+    SrunOption("--msg-timeout", "", VALUE, STEP),
+    SrunOption("--multi-prog", "", BARE, REFUSED, "one program that asks jax.process_index()"),
+    SrunOption("--network", "", VALUE, BOTH),
+    SrunOption("--nice", "", MAYBE, JOB),
+    SrunOption("--no-allocate", "-Z", BARE, REFUSED, f"{_LEAVE_OUT}tasks need a job"),
+    SrunOption("--no-kill", "-k", MAYBE, BOTH),
+    SrunOption("--nodefile", "-F", VALUE, BOTH),
+    SrunOption("--nodelist", "-w", VALUE, BOTH),
+    SrunOption("--nodes", "-N", VALUE, OWN),
+    SrunOption("--ntasks", "-n", VALUE, OWN),
+    SrunOption("--ntasks-per-core", "", VALUE, REFUSED, "--ntasks-per-node=N"),
+    SrunOption("--ntasks-per-gpu", "", VALUE, BOTH),
+    SrunOption("--ntasks-per-node", "", VALUE, OWN),
+    SrunOption("--ntasks-per-socket", "", VALUE, REFUSED, "--ntasks-per-node=N"),
+    SrunOption("--ntasks-per-tres", "", VALUE, REFUSED, "--ntasks-per-node=N"),
+    SrunOption("--oom-kill-step", "", MAYBE, BOTH),
+    SrunOption("--open-mode", "", VALUE, REFUSED, "jaxsif submit --task-output=FILE"),
+    SrunOption("--output", "-o", VALUE, REFUSED, ">FILE in the shell, or jaxsif submit --output"),
+    SrunOption("--overcommit", "-O", BARE, BOTH),
+    SrunOption("--overlap", "", MAYBE, STEP),
+    SrunOption("--oversubscribe", "-s", BARE, JOB),
+    SrunOption("--parsable", "", BARE, REFUSED, "jaxsif submit"),
+    SrunOption("--partition", "-p", VALUE, OWN),
+    SrunOption("--power", "", VALUE, REFUSED, f"{_LEAVE_OUT}it is in srun's help alone"),
+    SrunOption("--prefer", "", VALUE, JOB),
+    SrunOption(
+        *("--preserve-env", "-E", BARE, REFUSED),
+        f"{_LEAVE_OUT}the job's numbers of nodes and tasks count anyway",
+    ),
+    SrunOption("--priority", "", VALUE, JOB),
+    SrunOption("--profile", "", VALUE, BOTH),
+    SrunOption("--prolog", "", VALUE, STEP),
+    SrunOption("--propagate", "", MAYBE, STEP),
+    SrunOption("--pty", "", MAYBE, REFUSED, "jaxsif shell"),
+    SrunOption("--qos", "-q", VALUE, JOB),
+    SrunOption("--quiet", "-Q", BARE, STEP),
+    SrunOption("--quit-on-interrupt", "", BARE, STEP),
+    SrunOption("--reboot", "", BARE, JOB),
+    SrunOption("--relative", "-r", VALUE, STEP),
+    SrunOption("--reservation", "", VALUE, JOB),
+    SrunOption("--resv-ports", "", MAYBE, STEP),
+    SrunOption("--segment", "", VALUE, JOB),
+    SrunOption("--send-libs", "", MAYBE, REFUSED, "--stage"),
+    SrunOption("--signal", "", VALUE, JOB),
+    SrunOption("--slurmd-debug", "", VALUE, STEP),
+    SrunOption("--sockets-per-node", "", VALUE, JOB),
+    SrunOption("--spread-job", "", BARE, JOB),
+    SrunOption("--spread-segments", "", BARE, JOB),
+    SrunOption("--stepmgr", "", BARE, JOB),
+    SrunOption("--switches", "", VALUE, JOB),
+    SrunOption("--task-epilog", "", VALUE, STEP),
+    SrunOption("--task-prolog", "", VALUE, STEP),
+    SrunOption("--tasks-per-node", "", VALUE, BOTH),
+    SrunOption("--test-only", "", BARE, REFUSED, "--dry-run"),
+    SrunOption("--thread-spec", "", VALUE, JOB),
+    SrunOption("--threads", "-T", VALUE, STEP),
+    SrunOption("--threads-per-core", "", VALUE, BOTH),
+    SrunOption("--time", "-t", VALUE, OWN),
+    SrunOption("--time-min", "", VALUE, JOB),
+    SrunOption("--tmp", "", VALUE, JOB),
+    SrunOption("--treewidth", "", VALUE, STEP),
+    SrunOption("--tres-bind", "", VALUE, REFUSED, "--gpu-bind=TYPE"),
+    SrunOption(
+        *("--tres-per-task", "", VALUE, REFUSED),
+        "--gpus-per-task=N and --cpus-per-task=N",
+    ),
+    SrunOption("--unbuffered", "-u", BARE, STEP),
+    SrunOption("--usage", "", BARE, REFUSED, "--help"),
+    SrunOption("--use-min-nodes", "", BARE, JOB),
+    SrunOption("--verbose", "-v", BARE, OWN),
+    SrunOption("--version", "-V", BARE, REFUSED, "jaxsif version"),
+    SrunOption("--wait", "-W", VALUE, STEP),
+    SrunOption("--wait-for-children", "", BARE, STEP),
+    SrunOption("--wckey", "", VALUE, JOB),
+    SrunOption("--x11", "", MAYBE, STEP),
+)
+BY_FLAG = {name: option for option in TABLE for name in (option.flag, option.short) if name}
+
+
+def short_of(flag: str) -> tuple[str, ...]:
+    """Return srun's short name of an option, in a tuple; an empty one without."""
+    return (BY_FLAG[flag].short,) if flag in BY_FLAG and BY_FLAG[flag].short else ()
+
+
+def flag_of(word: str) -> str:
+    """Return the name that a word of a command line begins with: --nodes of --nodes=2, -N of
+    -N2.
+    """
+    return word.partition("=")[0] if word.startswith("--") else word[:2]
+
+
+def split_options(words: Sequence[str]) -> Iterator[Given]:
+    """Yield the options that `words` are, in any of the forms --a=1, --a 1, -a1 and -a 1; a word
+    that is none of srun's own options alone, with what stands behind '='.
+    """
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name = flag_of(word)
+        option = BY_FLAG.get(name, SrunOption(name, "", BARE, STEP))
+        following = word[len(name) :]
+        value = (following[1:] if word.startswith("--") else following) if following else None
+        used = [word]
+        if option.value == VALUE and value is None and rest:
+            value = rest.pop(0)
+            used.append(value)
+        yield Given(option.flag, value, tuple(used))
+
+
+def select(words: Iterable[str], *handled: str) -> tuple[str, ...]:
+    """Return those words, each an option in its long form, that are handled so."""
+    return tuple(word for word in words if BY_FLAG[flag_of(word)].handled in handled)

@@ -1,0 +1,112 @@
+"""The options of srun that a command line passes on, and those that are refused, for argparse."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from jaxsif.errors import JaxsifError
+from jaxsif.job.srun_options import (
+    BARE,
+    BY_FLAG,
+    MAYBE,
+    TABLE,
+    VALUE,
+    SrunOption,
+    flag_of,
+    split_options,
+)
+
+FIELD = "passed"  # the name in the namespace: flag -> the word for srun
+_TITLE = "also srun's own"
+_TEXT = """\
+  -J --job-name, -q --qos, --mem, --mem-per-cpu, --gres, --exclusive, --reservation,
+  -w --nodelist, -x --exclude, -d --dependency, --begin, --nice, -L --licenses, --signal,
+  --comment, -m --distribution, --cpu-bind, --mpi, ...: docs/srun.md lists them"""
+
+
+class PassedOptions(argparse.Action):
+    """Options of srun that have a value alike; argparse knows many as fast as one."""
+
+    def __init__(self, options: Iterable[SrunOption], **how: Any) -> None:
+        super().__init__(help=argparse.SUPPRESS, **how)
+        self.options = tuple(options)
+
+    @property
+    def parts(self) -> list[argparse.Action]:
+        """Return an action for each option, as completion and man pages describe it."""
+        names = [[name for name in (one.short, one.flag) if name] for one in self.options]
+        how: dict[str, Any] = {"nargs": self.nargs, "metavar": self.metavar, "help": "as for srun"}
+        return [argparse.Action(each, self.dest, **how) for each in names]
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Keep the word for srun, in the place of an earlier one for the same option."""
+        words = [option_string or "", *([values] if isinstance(values, str) else [])]
+        for given in split_options(words):
+            word = given.flag if given.value is None else f"{given.flag}={given.value}"
+            before = getattr(namespace, self.dest) or {}
+            setattr(namespace, self.dest, {**before, given.flag: word})
+
+
+class _RefusedOptions(PassedOptions):
+    """Options of srun that mean nothing to a command, or that jaxsif has in another form."""
+
+    @property
+    def parts(self) -> list[argparse.Action]:
+        """Return nothing: none of them is offered."""
+        return []
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        """Raise JaxsifError with what to use."""
+        option = BY_FLAG[flag_of(option_string or "")]
+        hint = option.instead or f"jaxsif run {option.flag}"
+        raise JaxsifError(f"{option.flag} is not for {parser.prog}", option.flag, hint)
+
+
+def add_srun_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of srun that it does not have itself.
+
+    Those that jaxsif has elsewhere are refused here.
+    """
+    group = parser.add_argument_group(_TITLE, _TEXT)
+    known = parser._option_string_actions
+    others = [option for option in TABLE if option.flag not in known]
+    how: dict[str, Any] = {"dest": FIELD, "default": None, "metavar": VALUE}
+    for kind, nargs in ((BARE, 0), (VALUE, None), (MAYBE, 0)):
+        rows = [option for option in others if option.is_passed and option.value == kind]
+        names = _names(rows, known)
+        group.add_argument(*names, action=PassedOptions, options=rows, nargs=nargs, **how)
+    refused = [option for option in others if not option.is_passed]
+    names = _names(refused, known)
+    group.add_argument(*names, action=_RefusedOptions, options=refused, nargs=0, **how)
+
+
+def _names(options: Iterable[SrunOption], known: Iterable[str]) -> list[str]:
+    names = (name for option in options for name in (option.flag, option.short))
+    return [name for name in names if name and name not in known]
+
+
+def admit_values(parser: argparse.ArgumentParser, words: Iterable[str]) -> None:
+    """Let options that have a value only behind '=' have one, such as --nice=100.
+
+    argparse would take the next word for the value of --nice, which can be the program.
+    """
+    known = parser._option_string_actions
+    for word in words:
+        name = flag_of(word)
+        action = known.get(name)
+        if isinstance(action, PassedOptions) and action.nargs == 0 and BY_FLAG[name].value != BARE:
+            known.setdefault(word, action)
