@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NoReturn
 
 from jaxsif.errors import JaxsifError
@@ -11,6 +11,7 @@ from jaxsif.job.srun_options import (
     BARE,
     BY_FLAG,
     MAYBE,
+    REFUSED,
     TABLE,
     VALUE,
     SrunOption,
@@ -83,18 +84,26 @@ def add_srun_options(parser: argparse.ArgumentParser) -> None:
     """
     group = parser.add_argument_group(_TITLE, _TEXT)
     known = parser._option_string_actions
-    others = [option for option in TABLE if option.flag not in known]
     how: dict[str, Any] = {"dest": FIELD, "default": None, "metavar": VALUE}
-    for kind, nargs in ((BARE, 0), (VALUE, None), (MAYBE, 0)):
-        rows = [option for option in others if option.is_passed and option.value == kind]
+    for kind, rows in _sort_options(known).items():
+        action = _RefusedOptions if kind == REFUSED else PassedOptions
+        nargs = None if kind == VALUE else 0
         names = _names(rows, known)
-        group.add_argument(*names, action=PassedOptions, options=rows, nargs=nargs, **how)
-    refused = [option for option in others if not option.is_passed]
-    names = _names(refused, known)
-    group.add_argument(*names, action=_RefusedOptions, options=refused, nargs=0, **how)
+        group.add_argument(*names, action=action, options=rows, nargs=nargs, **how)
 
 
-def _names(options: Iterable[SrunOption], known: Iterable[str]) -> list[str]:
+def _sort_options(known: Container[str]) -> dict[str, list[SrunOption]]:
+    """Return the options that are not known by the values of those that are passed on, and as
+    REFUSED the others.
+    """
+    found: dict[str, list[SrunOption]] = {kind: [] for kind in (BARE, VALUE, MAYBE, REFUSED)}
+    for option in TABLE:
+        if option.flag not in known:
+            found[option.value if option.is_passed else REFUSED].append(option)
+    return found
+
+
+def _names(options: Iterable[SrunOption], known: Container[str]) -> list[str]:
     names = (name for option in options for name in (option.flag, option.short))
     return [name for name in names if name and name not in known]
 
