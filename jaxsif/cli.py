@@ -66,6 +66,7 @@ COMMANDS = {
     ("bench", "startup"): "tell where the seconds of a start go",
     ("bench", "compare"): "tell what got worse between two results",
     ("bench", "plot"): "draw results",
+    ("home",): "print the folder that has the programs to start from",
     ("completion",): "print what a shell needs to complete the command line",
     ("manual",): "write the man pages",
     ("help",): "tell what a command does, and its options",

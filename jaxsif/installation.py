@@ -1,4 +1,6 @@
-"""Where jaxsif and its files lie: in a clone, or below PREFIX as `make install` puts them."""
+"""Where jaxsif and its files lie: in a clone, below PREFIX as `make install` puts them, or in a
+wheel.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +9,35 @@ import os
 from jaxsif.errors import HostError
 
 # In a clone ROOT/jaxsif. `make install`: PREFIX/jaxsif/VERSION/lib/jaxsif, with VERSION/containers,
-# VERSION/slurm and VERSION/bin beside lib, and the site's settings in PREFIX/jaxsif.
+# VERSION/slurm and VERSION/bin beside lib, and the site's settings in PREFIX/jaxsif. In a wheel,
+# the folder share of the package has what a clone has beside it: pyproject.toml puts it there.
 PACKAGE = os.path.dirname(os.path.realpath(__file__))
 SITE_FOLDER = os.path.normpath(os.path.join(PACKAGE, "../../.."))
 # Of a clone that is installed by pip, and of an installation alike: the folder that Python needs.
 LIBRARY = os.path.dirname(PACKAGE)
 
 
-def find_data(name: str) -> str:
-    """Return the path of a file or folder beside jaxsif, such as 'containers/sbom.py'.
+def wheel_share(package: str = PACKAGE) -> str | None:
+    """Return the folder share of a package that came in a wheel, None for any other."""
+    share = os.path.join(package, "share")
+    return share if os.path.isdir(share) else None
 
-    Raises HostError where there is none.
+
+def find_share(package: str = PACKAGE) -> str:
+    """Return the folder that has containers/, modulefiles/ and slurm/; raise HostError."""
+    library = os.path.dirname(package)
+    for folder in (wheel_share(package) or library, os.path.dirname(library)):
+        if os.path.exists(os.path.join(folder, "containers/jaxsif.def")):
+            return folder
+    raise HostError("no containers/ beside jaxsif", library, "install jaxsif again")
+
+
+def find_data(name: str) -> str:
+    """Return the path of a file or folder that comes with jaxsif, such as 'containers/sbom.py'.
+
+    Raise HostError where there are none.
     """
-    above = PACKAGE
-    while above != os.path.dirname(above):
-        above = os.path.dirname(above)
-        path = os.path.join(above, name)
-        if os.path.exists(path):
-            return path
-    raise HostError(
-        f"no {name} beside jaxsif", LIBRARY, "run jaxsif from a clone or from a site's module"
-    )
+    return os.path.join(find_share(), name)
 
 
 def find_home() -> str | None:

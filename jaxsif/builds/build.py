@@ -179,8 +179,9 @@ class _Build:
         """Link the files of %files, and the list of `_UNCHANGED`, into `scratch`: the engine writes
         the addresses that it is given into the image, and these are the same for every host.
         """
-        for name in ("containers", "jaxsif", "LICENSE"):
+        for name in ("containers", "LICENSE"):
             (self.scratch / name).symlink_to(self.recipe.root / name)
+        (self.scratch / "jaxsif").symlink_to(self.recipe.package)
         (self.scratch / _UNCHANGED).symlink_to(self.stage / _UNCHANGED)
 
     def _link_base(self) -> tuple[str, str]:

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxsif.errors import JaxsifError
+from jaxsif.installation import PACKAGE, find_share
 
 _CHECKOUT = "give a jaxsif checkout"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One flavour's inputs, all below the folder that holds containers/ and jaxsif/."""
+    """One flavour's inputs, below the folder that holds containers/."""
 
-    root: Path  # a checkout or an installation
+    root: Path  # a checkout, an installation, or a wheel's share
     flavour: str  # cpu, cuda12, …
     arguments: Mapping[str, str]  # build arguments of containers/flavours/<flavour>.args
     jax_version: str  # as locked
@@ -75,13 +76,19 @@ class Recipe:
         return self.arguments["PACKAGES"]
 
     @property
+    def package(self) -> Path:
+        """The package whose task shim is in the image: the checkout's, else this launcher's own."""
+        checkout = self.root / "jaxsif"
+        return checkout if checkout.is_dir() else Path(PACKAGE)
+
+    @property
     def inputs(self) -> tuple[Path, ...]:
         """The files that the image is made of; at the end the folder of the task shim, for all
         below it.
         """
         names = ("check.py", "compile.py", "sbom.py")
         scripts = (self.root / "containers" / name for name in names)
-        others = (self.root / "LICENSE", self.root / "jaxsif/task")
+        others = (self.root / "LICENSE", self.package / "task")
         return (self.definition, self.lock, self.flavour_file, *scripts, *others)
 
     def digest(self, *more: str) -> str:
@@ -90,17 +97,28 @@ class Recipe:
         """
         digest = hashlib.sha256()
         *files, task = self.inputs
-        files += sorted(path for path in task.rglob("*") if path.suffix in (".py", ".sh"))
-        for path in files:
+        named = {str(path.relative_to(self.root)): path for path in files}
+        shim = sorted(path for path in task.rglob("*") if path.suffix in (".py", ".sh"))
+        # Equal names wherever the package lies: equal inputs have one digest.
+        named.update({f"jaxsif/{path.relative_to(self.package)}": path for path in shim})
+        for name, path in named.items():
             try:
                 content = path.read_bytes()
             except OSError as error:
                 raise JaxsifError(
                     f"cannot read {path}: {error.strerror}", "--source", _CHECKOUT
                 ) from error
-            digest.update(f"{path.relative_to(self.root)} {len(content)}\n".encode() + content)
+            digest.update(f"{name} {len(content)}\n".encode() + content)
         digest.update("".join(f"{text}\n" for text in more).encode())
         return digest.hexdigest()
+
+
+def choose_source(option: str | None) -> Path:
+    """Return the folder that --source names; without, this one if it is a checkout, else the one
+    that comes with this launcher. Raise HostError.
+    """
+    here = Path(option or ".").resolve()
+    return here if option or (here / "containers/flavours").is_dir() else Path(find_share())
 
 
 def lock_path(root: Path, flavour: str, machine: str) -> Path:

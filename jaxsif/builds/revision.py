@@ -4,6 +4,7 @@ commit's time.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -28,10 +29,10 @@ class Revision(NamedTuple):
 
 
 def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]) -> Revision:
-    """Return the revision of `inputs`, below `root`; SOURCE_DATE_EPOCH sets the time, as
-    reproducible-builds.org has it. Raises JaxsifError for what is not a time.
+    """Return the revision of `inputs` by the repository of `root`; SOURCE_DATE_EPOCH sets the time,
+    as reproducible-builds.org has it. Raises JaxsifError for what is not a time.
     """
-    paths = [str(path.relative_to(root)) for path in inputs]
+    paths = [os.path.relpath(path, root) for path in inputs]
     try:
         commit, _, time = _git(root, "log", "-1", "--format=%H %ct", "--", *paths).partition(" ")
         changes = _git(root, "status", "--porcelain", "--", *paths)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.files import write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
-from jaxsif.installation import PACKAGE, find_home
+from jaxsif.installation import LIBRARY, PACKAGE, find_home, wheel_share
+from jaxsif.modules.launcher import is_installed, link_launcher
 from jaxsif.modules.modulefile import (
     Module,
     modules_folder,
@@ -110,7 +112,8 @@ def add_module(
     _check_path(image, "IMAGE")
     _check_path(str(prefix), "--prefix")
     home = prefix / "jaxsif" / __version__
-    if not (home / "modulefiles").is_dir():
+    share = wheel_share()
+    if not share and not is_installed(home):
         raise HostError(f"no launcher in {home}", "--prefix", f"make install PREFIX={prefix}")
     if not os.path.exists(image) or os.path.isdir(image):
         raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
@@ -122,6 +125,8 @@ def add_module(
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
     modules = {**_by_name(prefix), name: module}
     chosen = module if default else modules.get(former, module)
+    if share and not is_installed(home):
+        _write_all(lambda: link_launcher(home, share, LIBRARY, sys.executable))
     _write({**render_module(prefix, module), **_default_file(prefix, modules.values(), chosen)})
     return module
 
@@ -216,11 +221,15 @@ def _read_version(image: str) -> tuple[str, str]:
 
 def _write(texts: Mapping[Path, str]) -> None:
     """Write all of these files, readable by everybody, or none; raise HostError."""
+    contents = {str(path): text.encode(errors="surrogateescape") for path, text in texts.items()}
+    _write_all(lambda: write_files(contents))
+
+
+def _write_all(write: Callable[[], None]) -> None:
+    """Let `write` make what everybody may read; raise HostError."""
     mask = os.umask(0o022)
     try:
-        write_files(
-            {str(path): text.encode(errors="surrogateescape") for path, text in texts.items()}
-        )
+        write()
     except OSError as error:
         raise HostError(
             f"cannot write {error.filename}: {error.strerror}",

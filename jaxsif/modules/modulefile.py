@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from jaxsif import __version__
 from jaxsif.foreign import parse_json, read_text
+from jaxsif.installation import find_data
 
 _RECORD = re.compile(r"^(?:--|#) jaxsif: (\{.*\})$", re.MULTILINE)
 
@@ -72,7 +73,7 @@ def render_default(modules: Collection[Module], default: Module) -> str:
 
 def render_module(prefix: Path, module: Module) -> dict[Path, str]:
     """Return path -> text of the image's modules and of the umbrella module, in both languages."""
-    templates = Path(module.home) / "modulefiles"
+    templates = Path(find_data("modulefiles"))
     words = {
         "RECORD": json.dumps(module._asdict()),
         "NAME": module.name,

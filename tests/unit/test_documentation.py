@@ -32,7 +32,7 @@ PAGE_OF = {
     "layer": "layers.md",
     "bench": "bench.md",
     **dict.fromkeys(("submit", "shell", "jupyter"), "jobs.md"),
-    **dict.fromkeys(("module", "completion", "manual", "help", "version"), "modules.md"),
+    **dict.fromkeys(("module", "home", "completion", "manual", "help", "version"), "modules.md"),
 }
 MOST_WORDS = 1000  # of prose on a page; troubleshooting.md is looked up, and its entries have a limit
 MOST_WORDS_OF_README = 900  # all of it

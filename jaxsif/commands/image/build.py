@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jaxsif.builds.build import BuildOptions, build_image
-from jaxsif.builds.recipe import read_recipe
+from jaxsif.builds.recipe import choose_source, read_recipe
 from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
@@ -25,7 +25,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)"
     )
     parser.add_argument(
-        "--source", default=".", metavar="FOLDER", help="the checkout with containers/ (.)"
+        "--source",
+        metavar="FOLDER",
+        help="the checkout with containers/ (this folder, else what comes with this launcher)",
     )
     parser.add_argument(
         "--output",
@@ -47,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Build the image unless it is there."""
-    recipe = read_recipe(Path(arguments.source).resolve(), arguments.flavour)
+    recipe = read_recipe(choose_source(arguments.source), arguments.flavour)
     options = BuildOptions(
         runtime=require_runtime(environ),
         output=Path(arguments.output).resolve(),

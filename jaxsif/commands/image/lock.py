@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from jaxsif.builds.lock import (
     PLATFORMS,
@@ -17,6 +16,7 @@ from jaxsif.builds.lock import (
     select_flavours,
     write_locks,
 )
+from jaxsif.builds.recipe import choose_source
 
 DESCRIPTION = """\
 Resolve containers/locks/FLAVOUR.in into FLAVOUR.txt (x86_64) and
@@ -56,13 +56,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--check", action="store_true", help="change nothing; exit status 1 if a lock would change"
     )
     parser.add_argument(
-        "--source", default=".", metavar="FOLDER", help="the checkout with containers/ (.)"
+        "--source",
+        metavar="FOLDER",
+        help="the checkout with containers/ (this folder, else what comes with this launcher)",
     )
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Resolve, tell what changes, and write it unless --check."""
-    root = Path(arguments.source).resolve()
+    root = choose_source(arguments.source)
     flavours = select_flavours(root, arguments.flavour)
     platforms = [arguments.platform] if arguments.platform else list(PLATFORMS)
     options = LockOptions(arguments.upgrade, arguments.jax, arguments.python)

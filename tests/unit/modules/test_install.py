@@ -16,7 +16,6 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.modules import install as modules
 from jaxsif.modules.modulefile import Module
 
-TEMPLATES = Path(__file__).parents[3] / "modulefiles"
 NAME = "0.12.0.1-cpu-sif"
 
 
@@ -43,10 +42,7 @@ def labels_of(version: str = "0.12.0.1", flavour: str = "cpu") -> dict[str, str]
 def prefix(tmp_path: Path) -> Path:
     """A folder with as much of an installed launcher as modules look at; its name must be quoted."""
     prefix = tmp_path / 'a "b" $c [d]'
-    templates = prefix / "jaxsif" / __version__ / "modulefiles"
-    templates.mkdir(parents=True)
-    for template in TEMPLATES.glob("*.in"):
-        (templates / template.name).write_bytes(template.read_bytes())
+    (prefix / "jaxsif" / __version__ / "modulefiles").mkdir(parents=True)
     return prefix
 
 
