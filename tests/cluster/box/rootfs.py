@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jaxsif.builds.host_settings import apt_mirror, apt_settings
 
+from . import packages
 from .errors import BoxError
 from .needs import userns_argv
 from .settings import Settings
@@ -40,7 +41,7 @@ _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 
 def build_rootfs(settings: Settings) -> None:
     """Build the suite's root file system unless it stands there, made from the same recipe."""
-    inputs = (settings.suite, _PACKAGES, _USERS, _ADD_UNSTABLE, _ADD_ENVIRONMENT_MODULES, _LEFT_OUT)
+    inputs = (settings.suite, _PACKAGES, _USERS, _ADD_UNSTABLE, _ADD_ENVIRONMENT_MODULES, _LEFT_OUT, packages.HOOKS)
     recipe = hashlib.sha256(repr(inputs).encode()).hexdigest()
     marker = settings.rootfs.with_suffix(".recipe")
     if settings.rootfs.is_dir() and marker.is_file() and marker.read_text() == recipe:
@@ -61,6 +62,8 @@ def build_rootfs(settings: Settings) -> None:
         tarball.unlink(missing_ok=True)
     partial.rename(settings.rootfs)
     marker.write_text(recipe)
+    packages.keep()
+    print(packages.describe(settings.rootfs), flush=True)
 
 
 def remove_tree(path: Path) -> None:
@@ -98,6 +101,7 @@ def _mmdebstrap_argv(settings: Settings, tarball: Path, apt_conf: Path) -> list[
     argv += [f"--aptopt={apt_conf}", '--aptopt=Acquire::Languages "none"']
     # Apptainer is in Debian's unstable suite only: everything else comes from the chosen suite, by apt priority.
     argv += [f'--aptopt=APT::Default-Release "{settings.suite}"', f"--setup-hook={_ADD_UNSTABLE}"]
+    argv += packages.hook_options()
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
     argv += [f"--customize-hook={users}", f"--customize-hook={_ADD_ENVIRONMENT_MODULES}"]
     argv += [settings.suite, str(tarball)]
