@@ -2,8 +2,9 @@
 
     build/venv/bin/python tests/bench/beside.py FIRST [SECOND] [--only NAME] [--pairs N]
 
-FIRST and SECOND are commits; SECOND is the working tree unless given. Both are installed below /sw/beside, with one
-image. `beside.py HEAD HEAD` shows the noise of this machine. What is measured, in one job:
+FIRST and SECOND are commits; SECOND is the working tree unless given. Both are installed below /sw/beside, each by
+its own Makefile and installer, with one image. `beside.py HEAD HEAD` shows the noise of this machine. What is
+measured, in one job:
 
     launch     `jaxsif run -- true` in one task, 100 pairs
     start      `import jax` and initialize() in 4 tasks on 2 nodes, 20 pairs
@@ -37,13 +38,17 @@ PREFIX = "/sw/beside"
 SIDES = ("first", "second")
 ORDER = ("first", "second", "second", "first")
 # For bash in the sandbox: each revision by its own installer, with the image that is there already.
+PYTHON = "/usr/bin/python3"  # of the nodes, which runs both
+# What makes the libraries that an installer copies; the newest Makefile has the first of these targets, older ones the
+# second, and the oldest installer needs none.
+LIBRARIES = ("build/launcher-lib/{}", "build/launcher-lib")
 INSTALL = f"""\
 set -e
 for side in {" ".join(SIDES)}; do
     prefix={PREFIX}/$side
     rm -rf $prefix && mkdir -p $prefix/jaxsif/images
     ln -s /sw/jaxsif/images/*-cpu.sif $prefix/jaxsif/images
-    build/beside/$side/modulefiles/install $prefix cpu /usr/bin/python3
+    build/beside/$side/modulefiles/install $prefix cpu {PYTHON}
 done
 """
 
@@ -92,8 +97,12 @@ def main() -> int:
         tree = f"{revision}^{{tree}}" if revision else write_working_tree(root)
         extract(root, tree, root / "build/beside" / side)
     minicluster = str(root / "tests/cluster/minicluster")
+    sandbox = [minicluster, "sandbox", "--"]
+    version = check([*sandbox, PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], cwd=root).strip()
+    for side in SIDES:
+        prepare(root / "build/beside" / side, version)
     layer = (root / "tests/bench/layer.sh").read_text() if "training" in pairs else ""
-    check([minicluster, "sandbox", "--", "bash", "-c", INSTALL + layer], cwd=root)
+    check([*sandbox, "bash", "-c", INSTALL + layer], cwd=root)
     print(f"first: {arguments.first}   second: {arguments.second or 'the working tree'}", flush=True)
     job = "exec salloc --quiet --nodes=2 --ntasks-per-node=2 python3 - inside " + "'" + json.dumps(pairs) + "'"
     argv = [minicluster, "exec", "--", "bash", "-lc", job]
@@ -113,7 +122,7 @@ def write_working_tree(root: Path) -> str:
 
 
 def extract(root: Path, tree: str, folder: Path) -> None:
-    """Put the files of a tree into `folder`, with the build folder of this checkout."""
+    """Put the files of a tree into `folder`, with the environment and the images of this checkout."""
     check(["rm", "-rf", str(folder)])
     folder.mkdir(parents=True)
     check(["git", "archive", f"--output={folder}.tar", tree], cwd=root)
@@ -121,7 +130,18 @@ def extract(root: Path, tree: str, folder: Path) -> None:
     check(["tar", "-xmf", f"{folder}.tar", "-C", str(folder)])
     check(["find", str(folder), "-exec", "touch", "-d", "2000-01-01", "{}", "+"])
     Path(f"{folder}.tar").unlink()
-    (folder / "build").symlink_to("../..")
+    (folder / "build").mkdir()
+    for name in ("venv", "images"):
+        (folder / "build" / name).symlink_to(f"../../../{name}")
+
+
+def prepare(folder: Path, version: str) -> None:
+    """Make the libraries of a tree's launcher, where its Makefile knows how, for this version of Python."""
+    for target in (name.format(version) for name in LIBRARIES):
+        # With --question, 2 stands for a target that it does not know.
+        if subprocess.run(["make", "--question", target], cwd=folder, capture_output=True, check=False).returncode != 2:
+            check(["make", "--silent", target], cwd=folder)
+            return
 
 
 def inside(pairs: Mapping[str, int]) -> int:
