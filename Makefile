@@ -16,11 +16,13 @@ endif
 INSTALL_PYTHON ?= /usr/bin/python3
 # Below it, for each version of Python, what the launcher's commands need besides Python's own library.
 LAUNCHER_LIB := build/launcher-lib
+# A second cluster, of Debian unstable, which has the newest Slurm.
+SID := MINICLUSTER_SUITE=sid MINICLUSTER_DIR='$(CURDIR)/build/cluster-sid'
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help image image-all lock lock-launcher install audit rootfs cluster cluster-install demo test test-all test-unit test-long \
-        test-core test-cluster drills test-rest lint golden bench-beside bench-launch bench-nodes bench-start bench-bare bench-watch bench-train bench-image clean
+        test-core test-cluster test-sid drills test-rest lint golden bench-beside bench-launch bench-nodes bench-start bench-bare bench-watch bench-train bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -69,7 +71,7 @@ test: ## what every commit must pass: lint, unit tests, the core of the cluster'
 	@$(MAKE) --no-print-directory lint test-unit test-core
 
 test-all: ## every test, but for the long ones
-	@$(MAKE) --no-print-directory lint test-unit test-cluster
+	@$(MAKE) --no-print-directory lint test-unit test-cluster test-sid
 
 lint: $(VENV_READY) ## ruff, mypy --strict, shellcheck
 	$(VENV)/bin/ruff check .
@@ -88,6 +90,11 @@ test-core: $(VENV_READY) cluster-install cluster ## the core of the tests in the
 
 test-cluster: $(VENV_READY) cluster-install cluster ## all tests in the cluster in a box: half an hour
 	$(VENV)/bin/pytest tests/cluster
+
+test-sid: $(VENV_READY) ## the core of the tests and the layouts, with the newest Slurm: a cluster of Debian unstable
+	@$(SID) $(MAKE) --no-print-directory test-core
+	$(SID) $(VENV)/bin/pytest tests/cluster/test_layouts.py
+	@$(SID) $(MINICLUSTER) down
 
 # SECONDS=N begins no test later; WORD draws the order of the files.
 test-rest: $(VENV_READY) cluster-install cluster
@@ -130,6 +137,7 @@ bench-image: $(VENV_READY) $(RUNTIME_READY) ## build times and size of FLAVOUR: 
 
 clean: ## stop the cluster and remove build/
 	@$(MINICLUSTER) reset --all
+	@$(SID) $(MINICLUSTER) reset --all
 	rm -rf build
 
 $(VENV_READY): pyproject.toml

@@ -6,6 +6,7 @@ is the cause, by the facts of a run, and the error that tells it.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -255,7 +256,7 @@ def _describe_request(facts: Facts) -> HostError:
     launcher = facts.end.launcher
     if not facts.errors:
         return HostError(f"no task started (exit status {facts.end.status})", launcher.name)
-    reason = facts.errors[-1].partition("error: ")[2]
+    reason = re.split("(?:error|fatal): ", facts.errors[-1], maxsplit=1)[-1]
     words = launcher.words
     what = f"{words.refuses} refused the request: {reason}"
     return HostError(what, launcher.name, words.remedy)

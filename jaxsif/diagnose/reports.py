@@ -52,8 +52,8 @@ _MOST_ERRORS = 1000  # the first half and the last are kept
 _LINES = re.compile(rb"[^\n]*\n")  # unlike splitlines, a carriage return ends none
 # What srun, slurmstepd, the runtime and JAX complain of.
 _KEPT_LINES = re.compile(
-    r"srun: error: |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) |FATAL: "
-    rf"|Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
+    r"srun: (error|fatal): |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) "
+    rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
 )
 # One of these is in all that _filter_line and _end_line look for.
 _NOTABLE = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from harness import Cluster
+from harness import Cluster, jaxsif_run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/layouts.md"
 
@@ -190,6 +190,21 @@ def check(ran: Ran) -> None:
         assert len(used) == len(set(used)) == sum(there.values()), told
 
 
+def release_of(cluster: Cluster) -> str:
+    """The release of Slurm, such as 24.11."""
+    found = re.search(r"\d\d\.\d\d", cluster.check("sinfo --version"))
+    assert found
+    return found[0]
+
+
+def name_release(head: str, release: str) -> str:
+    """The text above the table, which names the releases of Slurm that gave it: this one, too."""
+    named = re.search(r"real Slurm ((?:[\d.]+)(?: and [\d.]+)*)", head)
+    assert named
+    releases = sorted({release, *named[1].split(" and ")})
+    return head.replace(named[0], f"real Slurm {' and '.join(releases)}")
+
+
 def row(ran: Ran) -> str:
     """A row of the table: nodes with equal GPUs as one."""
     nodes: dict[str, list[str]] = {}
@@ -213,7 +228,7 @@ def test_each_process_has_what_the_map_says(
     assert len(rows) >= 40
     text = PAGE.read_text()
     head = text[: text.index(TABLE) + len(TABLE)]
-    compare(PAGE, head + "\n".join(rows) + "\n")
+    compare(PAGE, name_release(head, release_of(cluster)) + "\n".join(rows) + "\n")
 
 
 TABLE = "|---|---|---|---|\n"
@@ -257,3 +272,14 @@ def test_jax_counts_the_devices_of_uneven_processes(cluster: Cluster, folder: st
     ):
         ((_, output),) = run_in(cluster, folder, job, [options], "python count.py")
         assert sorted(line for line in output.splitlines() if re.fullmatch(r"\d \d \d", line)) == expected, output
+
+
+def test_gres_beside_gpus_per_node(cluster: Cluster) -> None:
+    """From 26.05 on, Slurm refuses what it took before, also where a variable says the one of them."""
+    run = jaxsif_run("--nodes=1", "--gpus-per-node=2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    done = cluster.run(f"export SLURM_GRES=gpu:2; {run}")
+    if release_of(cluster) < "26.05":
+        assert done.stdout.split() == ["0,1", "0,1"]
+    else:
+        assert done.returncode == 125
+        assert "error: Slurm refused the request: --gpus-per-node and --gres=gpu are mutually exclusive" in done.stderr

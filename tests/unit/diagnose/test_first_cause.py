@@ -128,6 +128,15 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
             "  try:  sinfo and sacctmgr show what there is",
         ),
         (
+            1,
+            [],
+            ["srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive."],
+            125,
+            "Slurm refused the request: --gpus-per-node and --gres=gpu are mutually exclusive.\n"
+            "  from: srun\n"
+            "  try:  sinfo and sacctmgr show what there is",
+        ),
+        (
             255,
             [],
             ["FATAL:   could not open image", "srun: error: node1: task 0: Exited with exit code 255"],
@@ -172,6 +181,7 @@ NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
         "refused",
         "a taken port",
         "refused by Slurm",
+        "refused by srun itself",
         "refused by the runtime",
         "nothing known",
         "ended by Slurm",
