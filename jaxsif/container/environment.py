@@ -156,6 +156,11 @@ RULES = (
         "options of the runtime; `APPTAINERENV_NAME` is as good as `--env`",
     ),
     Rule(
+        DEFAULT,
+        ("COLUMNS", "LINES"),
+        "the size of your terminal, for one task that writes to it",
+    ),
+    Rule(
         PASS,
         ("HOME", "USER", "LOGNAME", "SHELL", "PWD", "TERM", "TZ", "KRB5CCNAME"),
         "who and where the user is",

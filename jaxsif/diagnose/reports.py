@@ -245,9 +245,10 @@ class ReportFilter:
         tasks: int | None = None,
         label: bool = False,
         beside: ReportFilter | None = None,
+        whole: bool = False,
     ) -> None:
         """`nonces` are the run's two, or none where nobody reports; `tasks` is the number of tasks,
-        if it is known.
+        if it is known. With `whole`, no line is shown before its end, unless it is long.
 
         Several streams, one order of arrival: a filter adds to what the one `beside` it collects.
         """
@@ -260,6 +261,7 @@ class ReportFilter:
         self.barriers = self._intake.barriers
         self._barriers = BarrierReader(self.barriers)
         self._label = _LABELS[label]
+        self._whole = whole
         self._pending = b""  # the end of an unfinished line that must wait
         self._begun = b""  # the beginning of a line, as far as it is shown already
 
@@ -267,22 +269,21 @@ class ReportFilter:
         """Return the part of `data` to show now; b'' means the end of the stream and flushes."""
         if not data:
             return self._flush()
+        data, self._pending = self._pending + data, b""
         lines = data[: data.rfind(b"\n") + 1]
         text = self._begun + lines
-        waits = self._pending or self._barriers.open
-        if waits or not lines or any(word in text for word in _NOTABLE):
+        if self._barriers.open or not lines or any(word in text for word in _NOTABLE):
             return self._feed_lines(data)
         # There is nothing in them to look for, as in most of what programs print.
         self._begun = b""
         return lines + self._feed_lines(data[len(lines) :])
 
-    def _feed_lines(self, data: bytes) -> bytes:
+    def _feed_lines(self, text: bytes) -> bytes:
         """As `feed`, line by line.
 
         An unfinished line is shown at once (a progress bar), but for an end that may become a
         report.
         """
-        text = self._pending + data
         whole = text.rfind(b"\n") + 1
         shown = b"".join(map(self._filter_line, _LINES.findall(text[:whole])))
         last = text[whole:]
@@ -306,9 +307,11 @@ class ReportFilter:
         self._intake.keep(Report(-1, "", "interrupted"))
 
     def _find_wait(self, line: bytes) -> int:
-        """Return where the end of an unfinished line begins that may become a report, with its
-        label.
+        """Return where the end of an unfinished line begins that must wait: it may become a report,
+        with its label.
         """
+        if self._whole and len(line) <= _LONGEST_REPORT:
+            return 0
         before, marked = _split_line(line)
         may_be = any(one.marker.startswith(marked[: len(one.marker)]) for one in self._channels)
         begin = len(before) if may_be and len(marked) <= _LONGEST_REPORT else len(line)

@@ -30,7 +30,16 @@ def look(allocation: Allocation | None, environ: Mapping[str, str]) -> Host:
         package=PACKAGE,
         allocation=allocation,
         environ=environ,
+        window=_find_window(),
     )
+
+
+def _find_window() -> tuple[int, ...]:
+    """Return columns and lines of our standard output; nothing where it is no terminal."""
+    try:
+        return os.get_terminal_size(1)
+    except OSError:
+        return ()
 
 
 def count_gpus(environ: Mapping[str, str]) -> int:

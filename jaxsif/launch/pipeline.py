@@ -237,7 +237,8 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
 
     `stdout` makes what reads the tasks' standard output.
     """
-    seen = ReportFilter(plan.nonces, plan.layout.ntasks, plan.asked.label)
+    tasks, label, whole = plan.layout.ntasks, plan.asked.label, plan.shows_whole_lines
+    seen = ReportFilter(plan.nonces, tasks, label, whole=whole)
     image = plan.container.path if plan.container else ""
     before = _state_of(image)
     children = plan.launcher.children(plan, plan.started_environ, seen, stdout)

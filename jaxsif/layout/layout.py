@@ -60,6 +60,11 @@ class Layout(NamedTuple):
         return if_known(sum, self.each("ntasks"))
 
     @property
+    def is_one_task(self) -> bool:
+        """Return True where the step has one task; without a number, a node has one."""
+        return self.ntasks == 1 or (self.counted_by == NOBODY and self.nodes in (None, 1))
+
+    @property
     def ntasks_per_node(self) -> int | None:
         """Return the tasks on each node; None where that is not one number."""
         return _common(self.each("tasks"))

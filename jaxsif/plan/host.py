@@ -24,3 +24,5 @@ class Host(NamedTuple):
     job_gpus: Counts | None = None  # GPUs on each node of the job, where Slurm had to be asked
     host_list: HostList = NO_HOSTS  # where mpirun may start tasks
     environ: Mapping[str, str] = MappingProxyType({})  # the variables of this process
+    # Columns and lines of the terminal that is our standard output; none where it is no terminal.
+    window: tuple[int, ...] = ()

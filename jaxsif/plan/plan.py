@@ -73,6 +73,25 @@ class Plan(NamedTuple):
         allocation = self.host.allocation
         return self._told("--distribution") or (allocation.distribution if allocation else "")
 
+    @property
+    def has_own_terminal(self) -> bool:
+        """Whether srun gives the first task a terminal, to which everything goes."""
+        return any(re.match(r"--pty\b", word) for word in self.asked.srun_args)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether people see on their terminal what the one task prints when it prints it: what has
+        no newline yet, too, such as a progress bar or a prompt. Lines of several tasks stay whole.
+        """
+        on_terminal = bool(self.host.window) and not self.has_own_terminal
+        return on_terminal and self.layout.is_one_task and not self.asked.label
+
+    @property
+    def shows_whole_lines(self) -> bool:
+        """Whether srun passes on whole lines only, which we must not cut."""
+        unbuffered = any(re.match("--unb|-u", word) for word in self.asked.srun_args)
+        return not (self.is_live or unbuffered)
+
     def _told(self, option: str) -> str:
         """Return the value that the last component has of an option; '' for none."""
         found = ""
@@ -97,7 +116,7 @@ def build(
     """Return the plan for what was `asked`; raises JaxsifError for what cannot work."""
     layout = launcher.layout(asked, host)
     plan = Plan(asked, launcher, layout, host, container, coordinator, Settled({}, (), {}), nonces)
-    if plan.redirected or any(re.match(r"--pty\b", word) for word in asked.srun_args):
+    if plan.redirected or plan.has_own_terminal:
         plan = plan._replace(nonces=())  # from files and a terminal, nobody takes reports out
     plan = plan._replace(environment=_settle(plan))
     _ = plan.argv  # raises, before anything is started
@@ -125,6 +144,8 @@ def _settle(plan: Plan) -> Settled:
         values.update(_watch(plan.asked))
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
+    if plan.is_live:
+        values.update(zip(("COLUMNS", "LINES"), map(str, plan.host.window)))
     cache = plan.around.cache
     if cache:
         values.update({CACHE: cache, contract.OWN_CACHE: "1"})

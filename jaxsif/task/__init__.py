@@ -33,6 +33,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         contract,
         coordinator,
         devices,
+        drain,
         failure,
         lean_import,
         observer,
@@ -40,6 +41,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         shm,
     )
 
+    drain.install()
     emit = failure.reporter(environ)
     try:
         devices.prepare(environ)

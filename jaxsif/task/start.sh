@@ -40,6 +40,12 @@ if [ -n "${JAXSIF_FABRIC_LIBRARIES-}" ]; then
     export LD_LIBRARY_PATH="$JAXSIF_FABRIC_LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 fi
 
+# That of srun --unbuffered has no size, and some progress bars none then.
+size_terminal() {
+    [ "$(stty size)" != '0 0' ] || stty columns "$COLUMNS" rows "${LINES:-24}"
+}
+if [ -t 1 ] && [ -n "${COLUMNS-}" ]; then size_terminal <&1; fi
+
 # jaxsif's own images load the task package by themselves.
 if [ ! -e /opt/jaxsif/image ]; then
     export PYTHONPATH="$here/site${PYTHONPATH:+:$PYTHONPATH}"

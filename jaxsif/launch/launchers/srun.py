@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -62,10 +62,15 @@ def _argv(plan: Plan) -> tuple[str, ...]:
             f"argument {asked.command.index(':')} of the program",
             "put the command line into a script",
         )
-    begin = (*_ALWAYS, "--label") if asked.label else _ALWAYS
+    # Else srun shows whole lines only: neither a progress bar nor a prompt.
+    begin = (*_ALWAYS, *_named({"--label": asked.label, "--unbuffered": plan.is_live}))
     first, *others = _options(plan)
     rest = chain.from_iterable((":", *part.words, *plan.task_argv) for part in others)
     return (*begin, *first.words, *plan.task_argv, *rest)
+
+
+def _named(options: Mapping[str, bool]) -> Iterator[str]:
+    return (name for name, wanted in options.items() if wanted)
 
 
 def _options(plan: Plan) -> tuple[StepOptions, ...]:

@@ -55,6 +55,13 @@ def test_unfinished_line_is_shown_at_once() -> None:
     assert one.feed(b"\r 20 %") == b"\r 20 %"
 
 
+def test_unfinished_line_among_several_tasks_waits() -> None:
+    one = ReportFilter(NONCES, whole=True)
+    assert [one.feed(data) for data in (b"a\nepo", b"ch 1", b"\nb", b"")] == [b"a\n", b"", b"epoch 1\n", b"b"]
+    long = b"x" * 10_000
+    assert one.feed(long) == long
+
+
 def test_unfinished_line_that_may_become_a_report_waits() -> None:
     one = ReportFilter(NONCES)
     assert one.feed(b"loss\nepoch\x1ejax") == b"loss\nepoch"

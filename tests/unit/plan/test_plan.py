@@ -313,3 +313,26 @@ def test_on_another_port_what_the_user_set_stays() -> None:
     assert moved.environment.container["JAXSIF_COORDINATOR_PORT"] == "61999"
     assert moved.environment.container["JAXSIF_INIT_TIMEOUT"] == "600"
     assert {**moved.variables, "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234"} == plan.variables
+
+
+@pytest.mark.parametrize(
+    ("allocation", "options", "live"),
+    [
+        (None, {}, True),  # Slurm's default
+        (None, {"nodes": 1, "ntasks_per_node": 1}, True),
+        (JOB._replace(ntasks=1, ntasks_per_node=1, nodes=1), {}, True),
+        (None, {"nodes": 2}, False),
+        (None, {"ntasks": 2}, False),
+        (ITS_OWN_TASKS, {}, False),
+        (None, {"label": True}, False),
+        (None, {"srun_args": ("--pty",)}, False),
+    ],
+)
+def test_on_a_terminal_one_task_is_live(allocation: Allocation | None, options: dict[str, object], live: bool) -> None:
+    in_file = plan_of(LOGIN_NODE, allocation, **options)
+    on_terminal = plan_of(LOGIN_NODE._replace(window=(100, 30)), allocation, **options)
+    assert ("--unbuffered" in on_terminal.argv, on_terminal.is_live) == (live, live)
+    assert "--unbuffered" not in in_file.argv
+    size = {name: on_terminal.environment.container.get(name) for name in ("COLUMNS", "LINES")}
+    assert size == ({"COLUMNS": "100", "LINES": "30"} if live else {"COLUMNS": None, "LINES": None})
+    assert on_terminal.shows_whole_lines is not live

@@ -1,0 +1,43 @@
+"""The last lines of a program: wait until they are read.
+
+As long as the program lives, Slurm passes on whole lines. What it has not read at the end it passes
+on in pieces of 1024 bytes, between which lines of other tasks come (slurmstepd's
+_task_build_message).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import stat
+import time
+from contextlib import suppress
+
+_LIMIT = 1.0  # seconds: who does not read now, does not read
+_LOOK = 0.002  # seconds between looks
+_PAUSE = 0.05  # seconds for a reader that was behind to pass on what it has
+
+
+def install() -> None:
+    """Have this process wait at its end; what other modules register then comes before."""
+    atexit.register(wait_for_readers)
+
+
+def wait_for_readers() -> None:
+    """Wait until the pipes of standard output and error are empty, for a second at most."""
+    with suppress(OSError):  # closed
+        pipes = [one for one in (1, 2) if stat.S_ISFIFO(os.fstat(one).st_mode)]
+        begin = time.monotonic()
+        while any(map(_count_unread, pipes)) and time.monotonic() < begin + _LIMIT:
+            time.sleep(_LOOK)
+        if time.monotonic() > begin + _LOOK:
+            time.sleep(_PAUSE)
+
+
+def _count_unread(descriptor: int) -> int:
+    # Here: at the end of a program, nobody waits for an import.
+    import fcntl
+    import termios
+
+    unread = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
+    return int.from_bytes(unread, "little")
