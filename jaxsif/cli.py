@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -71,6 +71,12 @@ COMMANDS = {
     ("manual",): "write the man pages",
     ("help",): "tell what a command does, and its options",
     ("version",): "tell the version, and what else a bug report needs",
+}
+# Those that have the screen to themselves: they pass on the output of other programs, ask for a
+# passphrase, or tell in bytes how far they are.
+_OWN_SCREEN = {
+    *(("run",), ("shell",), ("jupyter",), ("image", "pull"), ("image", "sign")),
+    *(name for name in COMMANDS if name[0] == "bench"),
 }
 _GROUPS = {
     "image": "build, sign, download and inspect images",
@@ -275,8 +281,18 @@ def _call(argv: Sequence[str]) -> int:
     if find_command(argv) != ("run",):  # which passes signals on
         # As Ctrl-C does: by an exception, so that everything half made is removed on the way out.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    status: int = call(arguments, dict(os.environ))
+    with _watching(find_command(argv)):
+        status: int = call(arguments, dict(os.environ))
     return status
+
+
+def _watching(command: tuple[str, ...] | None) -> AbstractContextManager[object]:
+    """Return what tells, beside a command, that it works."""
+    if command is None or command in _OWN_SCREEN:
+        return nullcontext()
+    from jaxsif.screen import working
+
+    return working(f"jaxsif {' '.join(command)}", os.environ)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -310,8 +326,10 @@ def run_and_exit() -> NoReturn:
 
 
 def _complain(error: JaxsifError) -> None:
+    from jaxsif.screen import paint_error
+
     with suppress(OSError):  # nobody can be told that standard error is closed
-        print(error.render(), file=sys.stderr, flush=True)
+        print(paint_error(error.render(), os.environ), file=sys.stderr, flush=True)
 
 
 def _give_up_broken_streams() -> None:

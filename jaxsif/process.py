@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn
 
 from jaxsif.errors import HostError
-from jaxsif.lines import LONGEST_LINE
+from jaxsif.limits import LONGEST_LINE
 
 
 def output(*argv: str) -> str:

@@ -105,6 +105,35 @@ def render_comparison(old: Results, new: Results, tolerance: float) -> tuple[lis
     return lines, bool(worse or missing)
 
 
+def comparison_as_json(old: Results, new: Results, tolerance: float) -> dict[str, Any]:
+    """Return all figures that both have, and the older ones that have no newer."""
+    changes = compare(old, new)
+    missing = find_others(_find_judged(old), _find_judged(new))
+    figures = [
+        {
+            **_describe_key(change.key, new.kinds),
+            "figure": change.field.name,
+            "old": change.old,
+            "new": change.new,
+            "ratio": change.ratio,
+            "worse": change.is_worse(tolerance),
+        }
+        for change in changes
+    ]
+    return {
+        "worse": bool(missing) or any(change.is_worse(tolerance) for change in changes),
+        "figures": figures,
+        "missing": [_describe_key(key, old.kinds) for key in missing],
+        "notes": _render_differences(old, new) + _render_slow_nodes(changes, tolerance),
+    }
+
+
+def _describe_key(key: Key, kinds: dict[str, Kind]) -> dict[str, Any]:
+    fields = pick_fields(kinds[key[0]], KEY)
+    keys = {field.name: value for field, value in zip(fields, key[1:])}
+    return {"record": key[0], "keys": keys}
+
+
 def _render_differences(old: Results, new: Results) -> list[str]:
     """Return what else differs, and which of them is not complete."""
     pairs = [(name, old.header.get(name), new.header.get(name)) for name in _SAME]

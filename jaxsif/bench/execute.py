@@ -14,7 +14,7 @@ from jaxsif.errors import HostError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch import pipeline
 from jaxsif.launch.children import Pass
-from jaxsif.lines import Lines
+from jaxsif.limits import Lines
 from jaxsif.plan.container import Container
 from jaxsif.plan.notes import find_notes
 from jaxsif.plan.plan import Plan

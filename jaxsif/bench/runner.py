@@ -20,6 +20,7 @@ from jaxsif.bench.units import render_heading, render_row
 from jaxsif.errors import HostError
 from jaxsif.images.file import remembered_digest
 from jaxsif.plan.container import Container
+from jaxsif.screen import find_width
 from jaxsif.settings.options import add_arguments
 from jaxsif.settings.passed import add_srun_options
 
@@ -133,11 +134,11 @@ class Bench:
         name = record["record"]
         if name in NOT_PRINTED:
             return
-        kind = KINDS[self.header["bench"]][name]
+        kind, width = KINDS[self.header["bench"]][name], find_width()
         if name != self._printed:
-            print(("\n" if self._printed else "") + render_heading(kind))
+            print(("\n" if self._printed else "") + render_heading(kind, width))
             self._printed = name
-        print(render_row(record, kind), flush=True)
+        print(render_row(record, kind, width), flush=True)
 
 
 def run_bench(

@@ -23,6 +23,7 @@ _UNITS: dict[str, tuple[tuple[float, str], ...]] = {
     NUMBER: ((1, "{:,.0f}"),),
     SHARE: ((1, "{:.1%}"),),
 }
+_GAP = "  "  # between columns, and before a further line of a row
 _WIDTHS = {TEXT: 12, COUNT: 6}  # of columns that begin at the left
 
 
@@ -37,15 +38,25 @@ def render_value(value: Any, form: str) -> str:
     return text.format(value / size)
 
 
-def render_heading(kind: Iterable[Field]) -> str:
-    """Return the first line of a table of such records."""
-    return "  ".join(_justify(field.heading, field) for field in kind).rstrip()
+def render_heading(kind: Iterable[Field], width: int = 0) -> str:
+    """Return what is above a table of such records, as wide as `width`."""
+    return _join((_justify(field.heading, field) for field in kind), width)
 
 
-def render_row(record: dict[str, Any], kind: Iterable[Field]) -> str:
-    """Return a record as a line below this heading."""
-    cells = (_justify(render_value(record.get(field.name), field.form), field) for field in kind)
-    return "  ".join(cells).rstrip()
+def render_row(record: dict[str, Any], kind: Iterable[Field], width: int = 0) -> str:
+    """Return a record, below this heading."""
+    texts = ((render_value(record.get(field.name), field.form), field) for field in kind)
+    return _join((_justify(text, field) for text, field in texts), width)
+
+
+def _join(cells: Iterable[str], width: int) -> str:
+    """Return the cells in a line; in several of `width` columns where that is not 0."""
+    lines = [""]
+    for cell in cells:
+        if width and len(lines[-1]) + len(cell) > width:
+            lines.append(_GAP)
+        lines[-1] += cell + _GAP
+    return "\n".join(map(str.rstrip, lines))
 
 
 def _justify(text: str, field: Field) -> str:

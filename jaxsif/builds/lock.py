@@ -10,13 +10,14 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxsif import process
 from jaxsif.builds.build import find_uv
 from jaxsif.builds.host_settings import host_variables
 from jaxsif.builds.recipe import check_flavour, lock_path, parse_arguments, read_flavours
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.images.diff import Difference, find_differences
 
 PLATFORMS = ("x86_64", "aarch64")
 
@@ -120,28 +121,45 @@ def read_pins(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^([A-Za-z0-9][\w.-]*)==(\S+)", text, re.MULTILINE)
 
 
+def find_changes(lock: Lock) -> list[Difference]:
+    """Return each package that is new, gone or of another version."""
+    return find_differences(dict(read_pins(lock.old)), dict(read_pins(lock.new)))
+
+
 def render_changes(lock: Lock) -> Iterator[str]:
-    """Yield a line for each package that is new, gone or of another version."""
-    old, new = dict(read_pins(lock.old)), dict(read_pins(lock.new))
-    for name in sorted({*old, *new}):
-        if name not in old:
-            yield f"added    {name} {new[name]}"
-        elif name not in new:
-            yield f"removed  {name} {old[name]}"
-        elif old[name] != new[name]:
-            yield f"changed  {name} {old[name]} -> {new[name]}"
-    if old == new and lock.old != lock.new:
+    """Yield a line for each change."""
+    changes = find_changes(lock)
+    for name, old, new in changes:
+        if old is None:
+            yield f"added    {name} {new}"
+        elif new is None:
+            yield f"removed  {name} {old}"
+        else:
+            yield f"changed  {name} {old} -> {new}"
+    if not changes and lock.old != lock.new:
         yield "the same versions, with other hashes or comments"
 
 
-def render_drivers(root: Path, flavours: Sequence[str], locks: Sequence[Lock]) -> Iterator[str]:
-    """Yield a table: flavour, JAX, and the driver that the host must have at least."""
-    yield f"{'flavour':<10} {'JAX':<12} driver of the host"
+def lock_as_json(lock: Lock) -> dict[str, Any]:
+    """Return whether a lock differs from what is there, and how."""
+    changes = [{"name": name, "old": old, "new": new} for name, old, new in find_changes(lock)]
+    return {"file": lock.path.name, "changed": lock.old != lock.new, "packages": changes}
+
+
+class Need(NamedTuple):
+    """What an image of a flavour has, and what it needs of its host."""
+
+    flavour: str
+    jax: str  # its versions, one for each platform that has another
+    driver: str | None  # the oldest driver; None where it needs none
+
+
+def find_needs(root: Path, flavours: Sequence[str], locks: Sequence[Lock]) -> Iterator[Need]:
+    """Yield what each flavour has and needs."""
     for flavour in flavours:
         own = {lock_path(root, flavour, platform) for platform in PLATFORMS}
         versions = {
             dict(read_pins(lock.new)).get("jax", "none") for lock in locks if lock.path in own
         }
         arguments = parse_arguments(root / f"containers/flavours/{flavour}.args")
-        driver = f"{arguments['MIN_DRIVER']} or newer" if "MIN_DRIVER" in arguments else "none"
-        yield f"{flavour:<10} {', '.join(sorted(versions)):<12} {driver}"
+        yield Need(flavour, ", ".join(sorted(versions)), arguments.get("MIN_DRIVER"))

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from jaxsif import trust
 from jaxsif.commands.run import note
-from jaxsif.errors import JaxsifError, printable
+from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation
+from jaxsif.screen import add_json, print_json, print_table
 from jaxsif.settings.config import (
     NAME,
     NOTHING,
@@ -28,6 +29,7 @@ from jaxsif.settings.config import (
 )
 from jaxsif.settings.fabric import resolve_fabric
 from jaxsif.settings.options import OPTIONS
+from jaxsif.settings.schema import build_schema
 
 DESCRIPTION = """\
 Show the settings of `jaxsif run` in this folder: key, value and source.
@@ -40,6 +42,7 @@ examples:
   jaxsif config                   all settings
   jaxsif config run.stage         one setting, or a table: run, policy, profile
   jaxsif config profile.ib        a fabric profile, with all that it inherits
+  jaxsif config --schema          the JSON Schema of a jaxsif.toml, for editors
   jaxsif config --allow FILE      show what a project's file sets, and allow it
 """
 
@@ -55,7 +58,10 @@ class Row(NamedTuple):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser the options of `jaxsif config`."""
     parser.add_argument("key", nargs="?", metavar="KEY", help="only this setting, or this table")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
+    parser.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of a jaxsif.toml, for editors"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--allow",
@@ -67,6 +73,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the table, or change what is allowed."""
+    if arguments.schema:
+        print_json(build_schema())
+        return 0
     change = arguments.allow or arguments.disallow
     if not change:
         _show(arguments.key, arguments.json, environ)
@@ -90,20 +99,15 @@ def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
     if as_json:
         settings = [row._asdict() for row in rows]
         read = [{"path": f.path, "read": f.state == trust.READ, "state": f.state} for f in seen]
-        print(json.dumps({"settings": settings, "files": read, "allowed": allowed}, indent=1))
+        print_json({"settings": settings, "files": read, "allowed": allowed})
         return
-    _print_table(rows)
+    print_table(list(map(render, rows)), environ)
     if key:  # of one setting, only what is wrong
         seen, allowed = [file for file in seen if file.error], {}
     for file in seen:
         note(_describe(file))
     for path, digest in allowed.items():
         note(f"allowed: {path} {digest}")
-
-
-def _print_table(rows: list[Row]) -> None:
-    for line in render(rows):
-        print(printable(line))
 
 
 def _describe(file: trust.Candidate) -> str:
@@ -126,7 +130,7 @@ def _allow(path: str, environ: Mapping[str, str]) -> None:
         for table, keys in settings.items()
         for key, value in keys.items()
     ]
-    _print_table(rows)
+    print_table(list(map(render, rows)), environ)
     note(
         f"{path} counts now, until it changes;"
         f" to no longer allow it: jaxsif config --disallow {path}"
@@ -186,12 +190,9 @@ def _profile_rows(key: str, config: Config) -> list[Row]:
     return [Row(f"{key}.{name}", *setting) for name, setting in settings]
 
 
-def render(rows: list[Row]) -> Iterator[str]:
-    """Return the table's lines."""
-    texts = [(row.key, _text(row.value), row.source) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts)]
-    for key, value, source in texts:
-        yield f"{key:{widths[0]}}  {value:{widths[1]}}  {source}".rstrip()
+def render(row: Row) -> tuple[str, str, str]:
+    """Return the cells of a row."""
+    return row.key, _text(row.value), row.source
 
 
 def _text(value: Any) -> str:

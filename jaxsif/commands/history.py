@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from jaxsif.history.folder import LAST, find_folder, find_run, is_running, list_
 from jaxsif.history.run import describe_run
 from jaxsif.history.words import Listed, render_run, render_table
 from jaxsif.limits import read_number, shorten
+from jaxsif.screen import add_json, print_json
 
 DESCRIPTION = """\
 List the last runs of this user, or show one: its command, how it and its tasks
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="its name, an end that no other name has, or last (the default)",
     )
     parser.add_argument("--last", metavar="N", help=f"list N runs; default: {_LISTED}")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -64,7 +64,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise JaxsifError(what, "--last", "give a number from 1")
     listed = list(_read_runs(folder, names[-last:]))
     if arguments.json:
-        print(json.dumps([_summarize(one) for one in listed], indent=1))
+        print_json([_summarize(one) for one in listed])
         return 0
     if not listed:
         print(f"no runs in {printable(folder)}")
@@ -98,7 +98,7 @@ def _show(folder: str, name: str, as_json: bool) -> None:
     one = Listed(run, is_running(run, os.uname().nodename))
     path = os.path.join(folder, name)
     if as_json:
-        print(json.dumps({**describe_run(run), "state": one.state, "folder": path}, indent=1))
+        print_json({**describe_run(run), "state": one.state, "folder": path})
         return
     for line in render_run(one, path, sorted(os.listdir(path))):
         print(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jaxsif.errors import JaxsifError, printable
 from jaxsif.job.allocation import Allocation
@@ -60,6 +60,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print the command line, and run nothing"
     )
     output.add_argument(
+        "--json", action="store_true", help="with --explain or --dry-run, print JSON"
+    )
+    output.add_argument(
         "-v",
         "--verbose",
         action="store_true",
@@ -72,14 +75,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the program to its end."""
     from jaxsif.launch import pipeline
-    from jaxsif.plan.notes import find_notes
 
     said = vars(arguments)
     dry_run, verbose, command = said.pop("dry_run"), said.pop("verbose"), said.pop("command")
-    explain = said.pop("explain")
-    if not command:
-        example = "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"
-        raise JaxsifError("no command", "jaxsif run", example)
+    explain, as_json = said.pop("explain"), said.pop("json")
+    _check(command, as_json, explain or dry_run)
     allocation = Allocation.from_environ(environ)
     prepared = pipeline.prepare(said, command, allocation, environ, note)
     if dry_run or verbose:
@@ -87,20 +87,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if not explain:
         prepared = pipeline.stage_image(prepared, note, dry_run)
     plan = pipeline.make_plan(prepared)
-    if explain:
-        _explain(plan)
-    if dry_run:
-        from jaxsif.plan.command import render_command
-
-        print_bytes(render_command(plan))
     if explain or dry_run:
+        _show(plan, explain, dry_run, as_json)
         return 0
-    for line in find_notes(plan):
-        note(line)
-    if plan.launcher.name == SRUN and allocation is None:
-        from jaxsif.launch.gpus import note_missing_gpus
-
-        note_missing_gpus(plan, (), note)
+    _note(plan, allocation)
     if verbose:
         from jaxsif.plan.command import render_summary
 
@@ -109,10 +99,48 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return pipeline.run_plan(plan, note, verbose)
 
 
+def _check(command: Sequence[str], as_json: bool, runs_nothing: bool) -> None:
+    """Raise JaxsifError for words that do not go together."""
+    if as_json and not runs_nothing:
+        raise JaxsifError(
+            "--json without --explain or --dry-run", "--json", "--dry-run --json, or leave it out"
+        )
+    if not command:
+        example = "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"
+        raise JaxsifError("no command", "jaxsif run", example)
+
+
+def _note(plan: Plan, allocation: Allocation | None) -> None:
+    """Tell what may not be meant as it was said."""
+    from jaxsif.plan.notes import find_notes
+
+    for line in find_notes(plan):
+        note(line)
+    if plan.launcher.name == SRUN and allocation is None:
+        from jaxsif.launch.gpus import note_missing_gpus
+
+        note_missing_gpus(plan, (), note)
+
+
 def _tell_reasons(container: Container | None) -> None:
     """Say why the policies allow the image."""
     for line in container.allowed.reasons if container and container.allowed else ():
         note(line)
+
+
+def _show(plan: Plan, explain: bool, dry_run: bool, as_json: bool) -> None:
+    """Print what a run would be."""
+    from jaxsif.plan.command import describe_plan, render_command
+
+    if as_json:
+        from jaxsif.screen import print_json
+
+        print_json(describe_plan(plan))
+        return
+    if explain:
+        _explain(plan)
+    if dry_run:
+        print_bytes(render_command(plan, *plan.host.window[:1]))
 
 
 def _explain(plan: Plan) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Mapping
 
@@ -11,6 +10,7 @@ from jaxsif.errors import HostError, printable
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.inspector import LIMIT, Inspection, Target
 from jaxsif.launch.steps import find_target
+from jaxsif.screen import add_json, print_json
 from jaxsif.watch.picture import Picture, make_picture, render_json, render_text
 
 DESCRIPTION = """\
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="JOB or JOB.STEP, as squeue --me --steps lists them; without Slurm, the process id"
         " of jaxsif run",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -53,7 +53,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     target = find_target(arguments.step, allocation and allocation.job_id, environ)
     picture = look(target, environ)
     if arguments.json:
-        print(json.dumps(render_json(picture, target.name), indent=1))
+        print_json(render_json(picture, target.name))
         return 0
     for line in render_text(picture, _title(target)):
         print(printable(line))

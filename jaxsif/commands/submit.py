@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from jaxsif.launch.gpus import note_missing_gpus
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.notes import find_notes
 from jaxsif.plan.script import JobOptions, Script, judge_image, name_job, render_script
+from jaxsif.screen import print_json
 from jaxsif.settings.options import add_arguments, split_words
 from jaxsif.settings.passed import add_srun_options
 from jaxsif.settings.request import OFF, TASK
@@ -111,6 +113,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the file of the script; jaxsif-jobs/NAME.sbatch unless given",
     )
+    how.add_argument("--json", action="store_true", help="print JSON")
     how.add_argument("--wait", action="store_true", help="wait for the end of the job")
     how.add_argument("--dry-run", action="store_true", help="print the script, and submit nothing")
     add_srun_options(parser)
@@ -130,19 +133,29 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     jobs.check_slurm("srun" if said["dry_run"] else "sbatch", environ)
     job = _job_options(said)
     script, wait, dry_run = said.pop("script"), said.pop("wait"), said.pop("dry_run")
+    as_json = said.pop("json")
     text = _render(said, job, environ)
     if dry_run:
-        run.print_bytes(text[:-1])
+        _show({"text": text}, text[:-1], as_json)
         return 0
     path = jobs.keep_script(text, name_job((job.job_name,)), script)
     job_id = jobs.submit(path, environ, run.note)
-    print(job_id, flush=True)
     output = (
         (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
     )
+    _show({"job": job_id, "script": path, "output": output}, job_id, as_json)
     run.note(f"job {job_id} is {path}; its output: {output}")
     run.note(f"its state: squeue --job={job_id}; to end it: scancel {job_id}")
     return _wait(job_id, environ) if wait else 0
+
+
+def _show(found: Mapping[str, object], line: str, as_json: bool) -> None:
+    """Print one of both."""
+    if as_json:
+        print_json(found)
+    else:
+        run.print_bytes(line)
+    sys.stdout.flush()  # --wait takes long
 
 
 def _wait(job_id: str, environ: Mapping[str, str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from jaxsif.diagnose.symptoms import MPIRUN_ERROR, MPIRUN_NOISE, SSH
-from jaxsif.lines import LONGEST_LINE
+from jaxsif.limits import LONGEST_LINE
 
 _TAG = rb"(?m)^\[[^\]\n]*,(\d+)\]<std(?:out|err)>: ?"
 _KEPT = 16384  # bytes, to find the complaint in

@@ -170,12 +170,10 @@ def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:
     yield Fact("file_system", "file system", "folder")
 
 
-def render_facts(facts: Sequence[Fact]) -> Iterator[str]:
-    """Yield the lines of an aligned table, notes in brackets."""
-    width = max(len(fact.title) for fact in facts)
-    for fact in facts:
-        note = f" ({fact.note})" if fact.note else ""
-        yield f"{fact.title:<{width}}  {_render_value(fact)}{note}"
+def render_fact(fact: Fact) -> tuple[str, str]:
+    """Return the row of a table, with the note in brackets."""
+    note = f" ({fact.note})" if fact.note else ""
+    return fact.title, f"{_render_value(fact)}{note}"
 
 
 def _render_value(fact: Fact) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,20 +147,13 @@ def _check_unused(image: Path) -> None:
         raise JaxsifError(f"module {module} points to {image.name}", str(path), hint)
 
 
-def render_items(items: Sequence[Item]) -> Iterator[str]:
-    """Yield the lines of a table."""
-    rows = [
-        ("NAME", "FLAVOUR", "JAX", "SIZE", "CREATED", "DIGEST", "MODULE"),
-        *map(_render_item, items),
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        yield "  ".join(f"{value:<{width}}" for value, width in zip(row, widths)).rstrip()
+HEADING = ("NAME", "FLAVOUR", "JAX", "SIZE", "CREATED", "DIGEST", "MODULE")
 
 
-def _render_item(item: Item) -> tuple[str, ...]:
-    """Return the columns of an image; '-' for what is not known."""
-    digest = (item.digest or "")[: len("sha256:") + 12]
+def render_item(item: Item) -> tuple[str, ...]:
+    """Return the columns of an image, below HEADING; '-' for what is not known."""
+    digest = (item.digest or "").partition(":")[2][:12]
     size, modules = f"{item.size / 1e6:.0f} MB", ", ".join(item.modules)
-    columns = (item.name, item.flavour, item.jax, size, item.created, digest, modules)
+    created = (item.created or "").partition("T")[0]
+    columns = (item.name, item.flavour, item.jax, size, created, digest, modules)
     return tuple(column or "-" for column in columns)

@@ -16,7 +16,7 @@ from typing import IO, NamedTuple
 from jaxsif.errors import printable
 from jaxsif.installation import PACKAGE
 from jaxsif.job.allocation import outside_of_job
-from jaxsif.lines import Lines
+from jaxsif.limits import Lines
 from jaxsif.process import Running, start_heard
 from jaxsif.watch.sight import LONGEST_LINE, Answer, Sight, parse_line
 

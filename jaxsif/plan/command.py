@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from jaxsif.layout.layout import Group
 from jaxsif.plan.launcher import LOCAL
 from jaxsif.plan.plan import Plan
 
+_GOES_ON, _INDENT = " \\", "    "  # at the end of a line, and before the next one
 
-def render_command(plan: Plan) -> str:
-    """Return one line for a POSIX shell that starts exactly what the run starts.
+
+def render_command(plan: Plan, width: int = 0) -> str:
+    """Return one line for a POSIX shell that starts exactly what the run starts; with a `width`,
+    several lines of so many columns, where its words are not longer.
 
     Of local processes, it starts one.
     """
@@ -16,10 +22,49 @@ def render_command(plan: Plan) -> str:
     words = [f"{name}={shlex.quote(value)}" for name, value in plan.variables.items()]
     if plan.unset:
         words = ["env", *(f"--unset={shlex.quote(name)}" for name in plan.unset), *words]
-    line = " ".join([*words, shlex.join(plan.argv)])
+    line = fold([*words, *map(shlex.quote, plan.argv)], width)
     if plan.launcher.name == LOCAL:  # the launcher adds what tells the processes apart
         line += f"  # one of {plan.layout.ntasks_per_node} process(es)"
     return line
+
+
+def fold(words: Sequence[str], width: int) -> str:
+    """Return words of a shell in lines that it takes for one; in one line where `width` is 0."""
+    text, used = words[0], len(words[0])
+    for word in words[1:]:
+        used += 1 + len(word)
+        fits = not width or used <= width - len(_GOES_ON)
+        text += f" {word}" if fits else f"{_GOES_ON}\n{_INDENT}{word}"
+        used = used if fits else len(_INDENT + word)
+    return text
+
+
+def describe_plan(plan: Plan) -> dict[str, object]:
+    """Return what a run starts, as values of JSON."""
+    layout, container = plan.layout, plan.container
+    return {
+        "launcher": plan.launcher.name,
+        "command": list(plan.argv),
+        "set": plan.variables,
+        "unset": list(plan.unset),
+        "image": container.image if container else None,
+        "nodes": layout.nodes,
+        "tasks": layout.ntasks,
+        "tasks_per_node": layout.ntasks_per_node,
+        "gpus_per_node": layout.gpus_per_node,
+        "why": layout.why,
+        "groups": list(map(_describe_group, layout.groups)),
+    }
+
+
+def _describe_group(group: Group) -> dict[str, int | None]:
+    """Return equal nodes of a step."""
+    return {
+        "nodes": group.nodes,
+        "tasks_per_node": group.tasks,
+        "gpus_per_node": group.gpus,
+        "cpus_per_node": group.cpus,
+    }
 
 
 def render_summary(plan: Plan) -> str:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import struct
-import subprocess
-import termios
-import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from harness import MINICLUSTER, PROGRAMS, Cluster, jaxsif_run
+from harness import PROGRAMS, Cluster, jaxsif_run
+from terminal import Terminal
 
 WAYS = {
     "srun": ("--nodes=1", "--ntasks-per-node=1", "--gpus-per-node=1"),
@@ -30,46 +24,6 @@ def _program(cluster: Cluster) -> None:
     cluster.write(LIVE, (PROGRAMS / "live.py").read_text())
 
 
-class Terminal:
-    """A command in a terminal of 100 columns, and what came to it at which second."""
-
-    def __init__(self, *argv: str) -> None:
-        script = jaxsif_run(*argv)
-        self._file, side = pty.openpty()
-        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-        # setsid --ctty: the terminal is the session's own.
-        command = ["setsid", "--ctty", "--wait", MINICLUSTER, "exec", "--", "bash", "-lc", script]
-        self.process = subprocess.Popen(command, stdin=side, stdout=side, stderr=side)
-        os.close(side)
-        self.pieces: list[tuple[float, bytes]] = []
-
-    def read(self) -> bool:
-        """Wait for more; False at the end, which a terminal tells by an error."""
-        try:
-            data = os.read(self._file, 1 << 16)
-        except OSError:
-            return False
-        self.pieces.append((time.monotonic(), data))
-        return True
-
-    @property
-    def text(self) -> str:
-        return b"".join(data for _, data in self.pieces).decode(errors="replace")
-
-    def expect(self, pattern: str) -> None:
-        while not re.search(pattern, self.text):
-            assert self.read(), self.text
-
-    def type(self, text: str) -> None:
-        os.write(self._file, text.encode())
-
-    def end(self) -> int:
-        while self.read():
-            pass
-        os.close(self._file)
-        return self.process.wait(timeout=20)
-
-
 @pytest.fixture(params=WAYS.values(), ids=WAYS)
 def way(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
     return request.param
@@ -77,7 +31,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.core
 def test_a_progress_bar_moves(cluster: Cluster, way: tuple[str, ...]) -> None:
-    terminal = Terminal(*way, "--", "python", LIVE, "bar")
+    terminal = Terminal(jaxsif_run(*way, "--", "python", LIVE, "bar"))
     assert terminal.end() == 0
     seen = [(when, part) for when, data in terminal.pieces for part in re.findall(rb"(\d+)%\|", data)]
     assert len(seen) == 101, terminal.text
@@ -88,7 +42,7 @@ def test_a_progress_bar_moves(cluster: Cluster, way: tuple[str, ...]) -> None:
 
 
 def test_the_debugger_can_be_used(cluster: Cluster, way: tuple[str, ...]) -> None:
-    terminal = Terminal(*way, "--", "python", LIVE, "debug")
+    terminal = Terminal(jaxsif_run(*way, "--", "python", LIVE, "debug"))
     terminal.expect(r"\(Pdb\) $")
     terminal.type("p answer + 1\n")
     terminal.expect(r"43\r\n\(Pdb\) $")
@@ -98,7 +52,7 @@ def test_the_debugger_can_be_used(cluster: Cluster, way: tuple[str, ...]) -> Non
 
 
 def test_the_size_of_the_terminal_is_known(cluster: Cluster, way: tuple[str, ...]) -> None:
-    terminal = Terminal(*way, "--", "python", LIVE, "size")
+    terminal = Terminal(jaxsif_run(*way, "--", "python", LIVE, "size"))
     assert terminal.end() == 0, terminal.text
     assert "size 100 30 100\r\n" in terminal.text
 
@@ -106,7 +60,7 @@ def test_the_size_of_the_terminal_is_known(cluster: Cluster, way: tuple[str, ...
 def test_lines_of_several_tasks_stay_whole(cluster: Cluster) -> None:
     tasks, count = 8, 100_000
     options = ("--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=4")
-    terminal = Terminal(*options, "--", "python", LIVE, "lines", str(count))
+    terminal = Terminal(jaxsif_run(*options, "--", "python", LIVE, "lines", str(count)))
     assert terminal.end() == 0
     found = Counter(re.findall(r"(?m)^task (\d) line (\d{6}) (x*)\.\r$", terminal.text))
     wanted = {(str(task), f"{number:06d}", "x" * (number % 60)) for task in range(tasks) for number in range(count)}

@@ -15,18 +15,18 @@ PACKAGE = ROOT / "jaxsif"
 
 # From bottom to top: a module imports from its own folder and from places above in this list.
 ORDER = (
-    *("errors", "limits", "lines", "foreign", "files", "trust", "process", "runtime", "installation", "help"),
+    *("errors", "limits", "screen", "foreign", "files", "trust", "process", "runtime", "installation", "help"),
     *("job", "settings", "images", "container", "builds", "layers", "layout", "plan", "diagnose", "watch", "history"),
     "launch",
     *("modules", "bench", "commands", "cli", "__main__"),
 )
 # They compute values from values, and reach nothing of the system.
-PURE = ("errors", "limits", "lines", "help", "job", "layout", "plan", "diagnose", "watch")
+PURE = ("errors", "limits", "help", "job", "layout", "plan", "diagnose", "watch")
 IMPURE = ("layout.topology",)  # reads /sys; the one module of a pure folder that does
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (
-    *("errors", "limits", "lines", "foreign", "files", "trust", "process", "runtime", "installation", "cli"),
+    *("errors", "limits", "foreign", "files", "trust", "process", "runtime", "installation", "cli"),
     "commands.run",
     *("job.allocation", "job.counts", "job.nodelist", "job.srun_args", "job.srun_options", "job.task_env"),
     *("settings.options", "settings.request", "settings.config", "settings.fabric", "settings.read"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
+from jaxsif.bench.compare import comparison_as_json
 from jaxsif.bench.results import read_results
 from jaxsif.bench.runner import add_comparison, show_comparison
+from jaxsif.screen import add_json, print_json
 
 DESCRIPTION = """\
 Print the figures of two results with their ratios, and name what got worse,
@@ -29,9 +31,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("new", metavar="B", help="newer results")
     add_comparison(parser)
+    add_json(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Compare them; return the exit status."""
     old, new = read_results(arguments.old, "A"), read_results(arguments.new, "B")
-    return show_comparison(old, new, arguments.tolerance, arguments.fail)
+    if not arguments.json:
+        return show_comparison(old, new, arguments.tolerance, arguments.fail)
+    found = comparison_as_json(old, new, arguments.tolerance / 100)
+    print_json(found)
+    return int(found["worse"] and arguments.fail)

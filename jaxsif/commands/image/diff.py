@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 
 from jaxsif.errors import printable
 from jaxsif.images.diff import compare_images, comparison_as_json, render_comparison
 from jaxsif.images.find import find_image
 from jaxsif.runtime import require_runtime
+from jaxsif.screen import add_json, print_json
 from jaxsif.settings.config import Setting
 
 DESCRIPTION = """\
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif image diff`."""
     parser.add_argument("a", metavar="A", help="an image")
     parser.add_argument("b", metavar="B", help="another one")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -42,7 +42,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     b = find_image(Setting(arguments.b, "B")).path
     comparison = compare_images(a, b, require_runtime(environ), environ)
     if arguments.json:
-        print(json.dumps(comparison_as_json(comparison), indent=1))
+        print_json(comparison_as_json(comparison))
     else:
         for line in render_comparison(comparison):
             print(printable(line))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 
 from jaxsif.commands.run import note
-from jaxsif.errors import printable
 from jaxsif.images.find import find_image
-from jaxsif.images.inspect import facts_as_json, inspect_image, render_facts
+from jaxsif.images.inspect import facts_as_json, inspect_image, render_fact
+from jaxsif.screen import add_json, print_json, print_table
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
@@ -29,9 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON: each fact or null, and notes"
-    )
+    add_json(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -40,8 +37,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         find_image(resolve_image(arguments.image, environ, note, "IMAGE")).path, environ
     )
     if arguments.json:
-        print(json.dumps(facts_as_json(facts), indent=1))
+        print_json(facts_as_json(facts))
     else:
-        for line in render_facts(facts):
-            print(printable(line))
+        print_table(list(map(render_fact, facts)), environ)
     return 0

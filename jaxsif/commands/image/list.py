@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping
 
-from jaxsif.errors import printable
-from jaxsif.images.store import find_shelf, list_images, render_items
+from jaxsif.commands.run import note
+from jaxsif.images.store import HEADING, find_shelf, list_images, render_item
+from jaxsif.screen import add_json, print_json, print_table
 
 DESCRIPTION = """\
 List the images of a folder: flavour, JAX, size, date, digest if known, and the
@@ -25,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder", metavar="FOLDER", help="the folder of images (JAXSIF_IMAGES, else build/images)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -33,10 +32,9 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     items = list_images(find_shelf(arguments.folder, environ), environ)
     for item in items:
         if item.problem:
-            print(printable(f"jaxsif: {item.problem}"), file=sys.stderr)
+            note(item.problem)
     if arguments.json:
-        print(json.dumps([item._asdict() for item in items], indent=1))
+        print_json([item._asdict() for item in items])
     else:
-        for line in render_items(items):
-            print(printable(line))
+        print_table(list(map(render_item, items)), environ, HEADING)
     return 0

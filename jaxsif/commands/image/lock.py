@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jaxsif.builds.lock import (
     PLATFORMS,
     Lock,
     LockOptions,
+    Need,
+    find_needs,
+    lock_as_json,
     render_changes,
-    render_drivers,
     resolve_locks,
     select_flavours,
     write_locks,
 )
 from jaxsif.builds.recipe import choose_source
+from jaxsif.screen import add_json, print_json, print_table
 
 DESCRIPTION = """\
 Resolve containers/locks/FLAVOUR.in into FLAVOUR.txt (x86_64) and
@@ -55,6 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="change nothing; exit status 1 if a lock would change"
     )
+    add_json(parser)
     parser.add_argument(
         "--source",
         metavar="FOLDER",
@@ -72,15 +76,32 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         f"resolving {', '.join(flavours)} for {', '.join(platforms)}", file=sys.stderr, flush=True
     )
     locks = resolve_locks(root, flavours, platforms, options, environ)
-    for lock in locks:
-        _print_changes(lock, arguments.check)
-    print()
-    for line in render_drivers(root, flavours, locks):
-        print(line)
+    needs = list(find_needs(root, flavours, locks))
+    if arguments.json:
+        print_json(
+            {
+                "locks": list(map(lock_as_json, locks)),
+                "flavours": [need._asdict() for need in needs],
+            }
+        )
+    else:
+        _show(locks, needs, arguments.check, environ)
     if arguments.check:
         return int(any(lock.old != lock.new for lock in locks))
     write_locks(locks)
     return 0
+
+
+def _show(
+    locks: Sequence[Lock], needs: Sequence[Need], check: bool, environ: Mapping[str, str]
+) -> None:
+    for lock in locks:
+        _print_changes(lock, check)
+    print()
+    rows = [
+        (flavour, jax, f"{driver} or newer" if driver else "none") for flavour, jax, driver in needs
+    ]
+    print_table(rows, environ, ("FLAVOUR", "JAX", "DRIVER OF THE HOST"))
 
 
 def _print_changes(lock: Lock, check: bool) -> None:

@@ -6,12 +6,11 @@ import argparse
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import closing
 from urllib.parse import urlsplit
 
+from jaxsif.commands.run import note
 from jaxsif.errors import printable
 from jaxsif.images.download import Watch
-from jaxsif.images.progress import Progress
 from jaxsif.images.pull import (
     ANY,
     FROM_REGISTRY,
@@ -22,6 +21,7 @@ from jaxsif.images.pull import (
     pull_by_runtime,
 )
 from jaxsif.runtime import require_runtime
+from jaxsif.screen import add_json, print_json, working
 
 DESCRIPTION = """\
 Download an image, check it, and move it to its place.
@@ -61,6 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long to wait for the server before the next try (30)",
     )
+    add_json(parser)
 
 
 def _hexadecimal(text: str) -> str:
@@ -85,8 +86,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     target = find_target(url, arguments.output)
     found = None if arguments.force else find_there(target, expected)
     if found:
-        print(printable(f"{target} is there already, digest {found}"))
-        return 0
+        return _show(arguments.json, target, found, "there already")
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and expected == ANY:
         print(
@@ -96,8 +96,15 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if parts.scheme in FROM_REGISTRY:
         found = pull_by_runtime(require_runtime(environ), url, target, expected, environ)
     else:
-        with closing(Progress(sys.stderr, "jaxsif")) as progress:
-            watch = Watch(arguments.timeout, progress.note, progress.update)
+        with working("jaxsif", environ) as update:
+            watch = Watch(arguments.timeout, note, update)
             found = pull_by_http(url, target, expected, watch)
-    print(printable(f"{target} is pulled, digest {found}"))
+    return _show(arguments.json, target, found, "pulled")
+
+
+def _show(as_json: bool, path: str, digest: str, state: str) -> int:
+    if as_json:
+        print_json({"path": path, "digest": digest, "pulled": state == "pulled"})
+    else:
+        print(printable(f"{path} is {state}, digest {digest}"))
     return 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from jaxsif.errors import printable
 from jaxsif.images.file import digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.runtime import require_runtime
+from jaxsif.screen import add_json, print_json, print_table
 
 DESCRIPTION = """\
 Verify that one of the given keys has signed the whole image. Print the signer
@@ -38,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FINGERPRINT",
         help="a PGP key of the runtime's keyring; of several, one must be the signer",
     )
+    add_json(parser)
 
 
 def _fingerprint(text: str) -> str:
@@ -53,6 +54,9 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     runtime, image = require_runtime(environ), arguments.image
     keys = [arguments.key] if arguments.key else arguments.pgp
     signer = find_signer(image, keys, lambda key: verify(runtime, image, key, environ))
-    print(printable(f"signed by {signer}"))
-    print(f"digest    {digest(image)}")
+    found = {"signer": signer, "digest": digest(image)}
+    if arguments.json:
+        print_json(found)
+    else:
+        print_table([("signed by", signer), ("digest", found["digest"])], environ)
     return 0

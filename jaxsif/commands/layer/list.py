@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 
 from jaxsif.commands.run import note
 from jaxsif.errors import JaxsifError, printable
 from jaxsif.layers.store import Layer, find_damage, is_made_for, list_names, read_layer
+from jaxsif.screen import add_json, print_json, print_table
 
 DESCRIPTION = """\
 List the layers with their status: 'ok'; 'stale', if the layer's image is
@@ -19,24 +19,21 @@ example:
   jaxsif layer list
 """
 _DAMAGED = "damaged"
-_HEADINGS = ("NAME", "STATUS", "PACKAGES", "MB", "IMAGE")
+_HEADING = ("NAME", "STATUS", "PACKAGES", "MB", "IMAGE")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif layer list`."""
-    parser.add_argument("--json", action="store_true", help="print a JSON list")
+    add_json(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the table."""
     found = [_describe(name, environ) for name in list_names(environ)]
     if arguments.json:
-        print(json.dumps([entry for entry, _ in found], indent=1))
-        return 0
-    rows = [_HEADINGS, *(row for _, row in found)]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        print_json([entry for entry, _ in found])
+    else:
+        print_table([row for _, row in found], environ, _HEADING)
     return 0
 
 
@@ -50,7 +47,7 @@ def _describe(name: str, environ: Mapping[str, str]) -> tuple[dict[str, object],
         note(f"warning: {printable(error.what)}")
         return {"name": name, "status": _DAMAGED}, (name, _DAMAGED, "-", "-", "-")
     status, size = find_status(layer, environ), f"{layer.size / 1e6:.1f}"
-    row = (name, status, str(len(layer.packages)), size, printable(layer.image))
+    row = (name, status, str(len(layer.packages)), size, layer.image)
     return {**layer._asdict(), "status": status}, row
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping
 
 from jaxsif.commands.module import add_prefix
-from jaxsif.errors import printable
 from jaxsif.modules.install import find_default, find_prefix, list_modules
 from jaxsif.modules.modulefile import Module
+from jaxsif.screen import add_json, print_json, print_table
 
 DESCRIPTION = """\
 List the modules of images below PREFIX: name, launcher, image. A star marks the default.
@@ -23,7 +22,7 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif module list`."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     add_prefix(parser)
 
 
@@ -33,17 +32,15 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     default = find_default(prefix)
     rows = [_row(module, default) for module in list_modules(prefix)]
     if arguments.json:
-        print(json.dumps(rows, indent=2))
-        return 0
-    width = max((len(str(row["name"])) for row in rows), default=0)
-    for row in rows:
-        mark, missing = "*" if row["default"] else " ", "" if row["exists"] else "  (missing)"
-        print(
-            printable(
-                f"{mark} {row['name']:{width}}  jaxsif {row['launcher']}  {row['image']}{missing}"
-            )
-        )
+        print_json(rows)
+    else:
+        print_table(list(map(_render, rows)), environ)
     return 0
+
+
+def _render(row: Mapping[str, object]) -> tuple[str, ...]:
+    mark, state = "*" if row["default"] else " ", "" if row["exists"] else "missing"
+    return mark, str(row["name"]), f"jaxsif {row['launcher']}", str(row["image"]), state
 
 
 def _row(module: Module, default: str | None) -> dict[str, object]:

@@ -14,7 +14,7 @@ from jaxsif.launch.children import Child, Pass, Reader
 from jaxsif.launch.look import count_gpus
 from jaxsif.layout.layout import Layout
 from jaxsif.layout.planner import plan_layout
-from jaxsif.lines import Lines
+from jaxsif.limits import Lines
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import LOCAL, Launcher, Words
 from jaxsif.plan.plan import Plan

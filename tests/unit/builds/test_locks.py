@@ -12,9 +12,11 @@ from scripts import load_script
 
 from jaxsif.builds.lock import (
     Lock,
+    Need,
+    find_needs,
+    lock_as_json,
     read_pins,
     render_changes,
-    render_drivers,
     select_flavours,
     write_locks,
 )
@@ -85,6 +87,18 @@ def test_changes(tmp_path: Path, old: str, new: str, lines: list[str]) -> None:
     assert list(render_changes(Lock(tmp_path / "a.txt", old, new))) == lines
 
 
+def test_changes_as_json(tmp_path: Path) -> None:
+    assert lock_as_json(Lock(tmp_path / "a.txt", OLD, NEW)) == {
+        "file": "a.txt",
+        "changed": True,
+        "packages": [
+            {"name": "a", "old": "1", "new": "2"},
+            {"name": "b", "old": "1", "new": None},
+            {"name": "d-e", "old": None, "new": "1.0.post1"},
+        ],
+    }
+
+
 def test_changed_locks_are_written_beside_and_renamed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a==1\n")
     before = (tmp_path / "a.txt").stat()
@@ -101,9 +115,9 @@ def test_changed_locks_are_written_beside_and_renamed(tmp_path: Path) -> None:
 def test_drivers() -> None:
     root = LOCKS.parents[1]
     lock = Lock(LOCKS / "cuda12.txt", "", "jax==0.9.0\n")
-    assert list(render_drivers(root, ["cuda12"], [lock])) == [
-        "flavour    JAX          driver of the host",
-        "cuda12     0.9.0        525.60.13 or newer",
+    assert list(find_needs(root, ["cuda12", "cpu"], [lock])) == [
+        Need("cuda12", "0.9.0", "525.60.13"),
+        Need("cpu", "", None),
     ]
 
 

@@ -20,10 +20,10 @@ from jaxsif.errors import JaxsifError
 from jaxsif.images import execute as inside
 from jaxsif.images.file import digest, find_root, read_date, read_objects, remembered_digest
 from jaxsif.images.find import find_image
-from jaxsif.images.inspect import PACKAGES, Fact, from_packages, inspect_image, render_facts
+from jaxsif.images.inspect import PACKAGES, Fact, from_packages, inspect_image, render_fact
 from jaxsif.images.labels import describe_image, read_labels
 from jaxsif.images.signing import read_signatures
-from jaxsif.images.store import Shelf, list_images, render_items
+from jaxsif.images.store import Shelf, list_images, render_item
 from jaxsif.modules.modulefile import Module, read_module
 from jaxsif.runtime import Runtime
 from jaxsif.settings.config import Setting
@@ -40,8 +40,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "signatures": read_signatures,
     "compile cache": identify,
     "verbose": describe_image,
-    "inspect": lambda image: list(render_facts(inspect_image(image, {"PATH": "", "HOME": os.path.dirname(image)}))),
-    "list": lambda image: list(render_items(list_images(Shelf(Path(image).parent, ""), {"HOME": "/nowhere"}))),
+    "inspect": lambda image: list(map(render_fact, inspect_image(image, {"PATH": "", "HOME": os.path.dirname(image)}))),
+    "list": lambda image: list(map(render_item, list_images(Shelf(Path(image).parent, ""), {"HOME": "/nowhere"}))),
 }
 HEADER = {"created": 64, "rows": 88, "table": 96, "table size": 104, "data": 112, "data size": 120}
 ROW = {"type": 0, "used": 4, "offset": 17, "size": 25}

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.images.inspect import PACKAGES, Fact, facts_as_json, from_packages, inspect_image, render_facts
+from jaxsif.images.inspect import PACKAGES, Fact, facts_as_json, from_packages, inspect_image, render_fact
 from jaxsif.images.labels import describe_image, read_labels
+from jaxsif.screen import align
 
 ROWS = {package.key: package for package in PACKAGES}
 
@@ -51,7 +52,7 @@ def test_table_and_json() -> None:
         Fact("signers", "signed by", []),
         Fact("size", "size", 12_400_000),
     ]
-    assert list(render_facts(facts)) == [
+    assert list(align(list(map(render_fact, facts)))) == [
         "JAX        unknown (no label)",
         "driver     525 (or newer)",
         "signed by  nobody",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images import download as downloads
 from jaxsif.images.file import checksum
 from jaxsif.images.partial import Partial, only_one
-from jaxsif.images.progress import Progress, render
 from jaxsif.images.pull import Expected, find_target, find_there
 
 ROOT = bytes(range(256)) * 12_000  # 3 MB: more than one piece
@@ -240,45 +238,3 @@ def test_what_is_there_already(tmp_path: Path, image: bytes) -> None:
         find_there(str(target), ANY)
     with pytest.raises(HostError, match=r"jax\.sif is there, and is not what was asked for: its digest is "):
         find_there(str(target), Expected(sha256(b"other"), None))
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [
-        ((1_176_000_000, 2_799_000_000, 85e6), "42 %, 1176 of 2799 MB, 85.0 MB/s, 19 s left"),
-        ((0, 2_799_000_000, 0.0), "0 %, 0 of 2799 MB, 0.0 MB/s"),
-        ((5_000_000, None, 1e6), "5 MB, 1.0 MB/s"),
-    ],
-)
-def test_progress(numbers: tuple[int, int | None, float], text: str) -> None:
-    assert render(*numbers) == text
-
-
-def test_note_moves_no_cursor() -> None:
-    stream = io.StringIO()
-    Progress(stream, "jaxsif").note("the server says 503 \x1b[2J\nforged")
-    assert stream.getvalue() == "jaxsif: the server says 503 \\x1b[2J\\nforged\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    ("stream", "said"),
-    [
-        (Terminal(), "\rjaxsif: 10 %, 1 of 10 MB, 1.0 MB/s, 9 s left\x1b[K\nlog"),
-        (io.StringIO(), "log"),
-    ],
-    ids=["terminal", "log"],
-)
-def test_progress_after_a_second(stream: io.StringIO, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 0.0, 1.0, 1.1])
-    monkeypatch.setattr("jaxsif.images.progress.time.monotonic", lambda: next(clock))
-    progress = Progress(stream, "jaxsif")
-    for done in (0, 1_000_000, 1_100_000):
-        progress.update(done, 10_000_000)
-    progress.close()
-    stream.write("log")
-    assert stream.getvalue() == said

@@ -16,7 +16,7 @@ from jaxsif.bench.execute import read_records
 from jaxsif.diagnose.mpirun_output import Output
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.launch.launchers.local import _Labeller
-from jaxsif.lines import LONGEST_LINE, Lines
+from jaxsif.limits import LONGEST_LINE, Lines
 from jaxsif.process import run_logged
 
 Feed = Callable[[bytes], object]

@@ -1,0 +1,54 @@
+"""A JSON Schema of jaxsif.toml, by which editors complete and check it; made of the options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxsif.limits import MOST_COUNT
+from jaxsif.settings import options
+from jaxsif.settings.config import TABLES
+from jaxsif.settings.options import DEFAULTS, Option
+from jaxsif.settings.request import OFF
+
+_COUNT = {"type": "integer", "minimum": 1, "maximum": MOST_COUNT}
+_STRING = {"type": "string", "pattern": r"^[^\u0000]*$"}
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": MOST_COUNT}
+_KINDS: dict[str, dict[str, Any]] = {
+    options.COUNT.words: _COUNT,
+    options.TEXT.words: {"anyOf": [_STRING, _NUMBER]},  # gpus-per-node = 4
+    options.PATH.words: _STRING,
+    options.PATIENCE.words: {"anyOf": [_COUNT, {"const": OFF}]},
+    options.LIST.words: {"type": "array", "items": _STRING},
+    options.SWITCH.words: {"type": "boolean"},
+}
+
+
+def build_schema() -> dict[str, Any]:
+    """Return the schema of a whole file."""
+    tables = {
+        name: _table({key: _describe(option) for key, option in keys.items()})
+        for name, keys in TABLES.items()
+    }
+    profile = tables["profile"]
+    tables["profile"] = {
+        "type": "object",
+        "propertyNames": {"pattern": r"^(?![0-9])[\w-]+$"},
+        "additionalProperties": profile,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "jaxsif.toml",
+        **_table(tables),
+    }
+
+
+def _table(keys: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": keys, "additionalProperties": False}
+
+
+def _describe(option: Option) -> dict[str, Any]:
+    """Return the schema of a value."""
+    values = {"enum": list(option.choices)} if option.choices else _KINDS[option.kind.words]
+    help_text = {"description": option.help.replace("%%", "%")} if option.help else {}
+    default = {"default": DEFAULTS[option.key]} if option.key in DEFAULTS else {}
+    return {**values, **help_text, **default}
