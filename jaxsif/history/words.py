@@ -93,7 +93,8 @@ def _render_run(one: Listed, path: str, files: Sequence[str]) -> Iterator[str]:
     yield from _render_ends(run)
     for alarm in run.alarms:
         yield from _render_alarm(alarm, run.begin)
-    yield _row("files", f"{path}: {', '.join(files)}")
+    yield _row("folder", path)
+    yield _row("files", ", ".join(files))
 
 
 def _row(name: str, text: str) -> str:

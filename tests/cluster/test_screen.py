@@ -22,13 +22,13 @@ COMMANDS = {
     "image diff $JAX_IMAGE $JAX_IMAGE": ("equal", "packages"),
     "module list": ("name", "default", "image"),
     "layer list": ("name", "status"),
-    "run --nodes=2 --gpus-per-node=4 --explain -- python a.py": ("tasks", "groups"),
+    "run --nodes=2 --gpus-per-node=4 --explain -- python -c 1": ("tasks", "groups"),
     "run --nodes=2 --gpus-per-node=4 --dry-run -- python -c 1": ("command", "set"),
     "submit --nodes=2 --gpus-per-node=4 --dry-run -- python -c 1": ("text",),
     "bench compare old new": ("worse", "figures"),
 }
-# Their lines are words, paths and variables, which stay whole.
-WORDS = ("run --nodes=2 --gpus-per-node=4 --dry-run", "submit")
+# What people read: not a job script, nor two images without a difference.
+SHOWN = [command for command in COMMANDS if not command.startswith(("submit", "image diff"))]
 RESULTS = """
 mkdir -p {0} && cat >{0}/results.jsonl <<'END'
 {{"bench": "collectives", "complete": true, "devices": 8, "digest": "sha256:0123456789012345678901234567890123456789"}}
@@ -49,17 +49,17 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", SHOWN)
 def test_in_a_terminal_nothing_wraps(cluster: Cluster, command: str) -> None:
     terminal = Terminal(f"module load jax/sif; jaxsif {command}", columns=80)
     assert terminal.end() == 0, terminal.text
     lines = [line for line in plain(terminal.text).splitlines() if not line.startswith("jaxsif: ")]
     assert lines
     wide = [line for line in lines if len(line.rstrip()) > 80]
-    assert [line for line in wide if not command.startswith(WORDS) or " " in line.strip(" \\")] == []
+    assert [line for line in wide if " " in line.strip(" \\")] == []  # a path of a command line stays whole
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", SHOWN)
 def test_in_a_log_there_is_no_escape(cluster: Cluster, command: str) -> None:
     done = cluster.run(f"module load jax/sif; jaxsif {command}")
     assert done.returncode == 0, done.stderr

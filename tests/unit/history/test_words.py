@@ -61,7 +61,8 @@ def test_all_of_a_run() -> None:
         "  ended     tasks 2-3 on node2, status 143, train.py:9",
         "  after 1m00s:",
         "    the program hangs: tasks wait for 60 s",
-        "  files     /runs/x: run.json, stderr",
+        "  folder    /runs/x",
+        "  files     run.json, stderr",
     ):
         assert line in lines
 
