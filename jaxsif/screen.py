@@ -221,6 +221,7 @@ class Work:
         self._state = Progress(what, 0.0)
         self._first: tuple[float, int] | None = None  # when the count began, and where
         self._display: _Display | None = None
+        self._shown_counts = False  # whether that shows bytes
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -231,6 +232,10 @@ class Work:
         begin, start = self._first = self._first or (now, done)
         speed = (done - start) / (now - begin) if now > begin else 0.0
         self._state = Progress(self._what, now - self._begin, done, total, speed)
+
+    def forget(self) -> None:
+        """No longer show bytes: their part of the work is done."""
+        self._state, self._first = Progress(self._what, 0.0), None
 
     def start(self) -> None:
         """Begin to tell."""
@@ -246,10 +251,13 @@ class Work:
         """Leave the screen to others, for two seconds at least."""
         with self._lock:
             self._heard = time.monotonic()
-            if self._display:
-                sys.stdout, sys.stderr = self._streams
-                self._display.close()
-                self._display = None
+            self._close()
+
+    def _close(self) -> None:
+        if self._display:
+            sys.stdout, sys.stderr = self._streams
+            self._display.close()
+            self._display = None
 
     def _watch(self) -> None:
         log = _Log(self._streams[1], _PATIENCE if self._terminal else _LOG_PERIOD)
@@ -266,7 +274,10 @@ class Work:
         with self._lock:
             if time.monotonic() < self._heard + _PATIENCE:
                 return
+            if self._display and self._shown_counts != (state.done is not None):
+                self._close()
             if not self._display:
+                self._shown_counts = state.done is not None
                 self._display = self._open(state) or log
                 out, err = self._streams
                 sys.stdout, sys.stderr = _Curtain(out, self.hide), _Curtain(err, self.hide)
@@ -279,14 +290,24 @@ class Work:
             return None
 
 
+_active: list[Work] = []  # one at most: there is one screen
+
+
 @contextmanager
 def working(what: str, environ: Mapping[str, str]) -> Iterator[Update]:
     """Tell on standard error that the body of the `with` goes on: on a terminal, from two seconds
-    of silence on. What it yields takes how many bytes are done, and of how many.
+    of silence on. What it yields takes how many bytes are done, and of how many. Work within other
+    work is a part of that.
     """
+    if _active:
+        yield _active[-1].update
+        _active[-1].forget()
+        return
     work = Work(what, environ)
+    _active.append(work)
     work.start()
     try:
         yield work.update
     finally:
         work.end()
+        _active.remove(work)

@@ -108,11 +108,15 @@ def find_root(image: str, source: str = "") -> DataObject:
     return roots[0]
 
 
-def digest(image: str, source: str = "", progress: Callable[[int], None] = lambda _: None) -> str:
+def _ignore(_done: int, _total: int) -> None:
+    """Take no note."""
+
+
+def digest(image: str, source: str = "", progress: Callable[[int, int], None] = _ignore) -> str:
     """Return 'sha256:…' over the root file system: the same before and after signing, and for
     builds of the same inputs.
 
-    `progress` is told the bytes read so far. Raise HostError as `find_root`, and OSError.
+    `progress` is told the bytes read so far, and all. Raise HostError as `find_root`, and OSError.
     """
     import hashlib  # here: it takes 3 ms, and most runs compute none
 
@@ -123,7 +127,7 @@ def digest(image: str, source: str = "", progress: Callable[[int], None] = lambd
         for data in _pieces(file, root.size):
             found.update(data)
             read += len(data)
-            progress(read)
+            progress(read, root.size)
     left = root.size - read
     if left:
         raise HostError(
@@ -141,7 +145,14 @@ def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") -> str:
     """Return what `digest` does; read the file, gigabytes in seconds, only when it has changed."""
-    return remembered(image, "digest", environ, lambda: digest(image, source))
+
+    def find() -> str:
+        from jaxsif.screen import working  # here: most runs compute none
+
+        with working(f"jaxsif: the digest of {os.path.basename(image)}", environ) as update:
+            return digest(image, source, update)
+
+    return remembered(image, "digest", environ, find)
 
 
 def checksum(path: str) -> str:

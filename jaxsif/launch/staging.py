@@ -15,6 +15,7 @@ from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Pass, run
 from jaxsif.plan.container import Container, Staged
 from jaxsif.plan.host import Host
+from jaxsif.screen import working
 from jaxsif.settings.read import Settings
 
 # What the job asked for its own steps, and srun would inherit: one task on each node wants none of
@@ -115,7 +116,8 @@ def _stage(staging: Staging, show: Show) -> None:
             f" {saved:.0f} MB not copied"
         )
     else:
-        _ensure(staging, show)
+        with working("jaxsif: staging the image", staging.environ):
+            _ensure(staging, show)
         remember(image, staging.memo, job.job_id, staging.environ)
 
 

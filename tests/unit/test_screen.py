@@ -156,6 +156,25 @@ def test_bytes_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
+def test_work_within_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    with working("inspect", {}):
+        time.sleep(0.4)
+        with working("digest", {}) as update:
+            assert "GB" not in terminal.getvalue()
+            update(1_000_000_000, 2_000_000_000)
+            time.sleep(0.4)
+        assert "1.0/2.0 GB" in terminal.getvalue()
+        time.sleep(0.1)
+        size = len(terminal.getvalue())
+        time.sleep(0.3)
+        assert "inspect" in terminal.getvalue()[size:]
+        assert "GB" not in terminal.getvalue()[size:]
+    assert "digest" not in terminal.getvalue()
+    assert screen._active == []
+
+
+@pytest.mark.usefixtures("hasty")
 def test_a_command_that_is_fast_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     with working("verify", {}):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from jaxsif.images.file import digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.runtime import require_runtime
-from jaxsif.screen import add_json, print_json, print_table
+from jaxsif.screen import add_json, print_json, print_table, working
 
 DESCRIPTION = """\
 Verify that one of the given keys has signed the whole image. Print the signer
@@ -54,7 +54,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     runtime, image = require_runtime(environ), arguments.image
     keys = [arguments.key] if arguments.key else arguments.pgp
     signer = find_signer(image, keys, lambda key: verify(runtime, image, key, environ))
-    found = {"signer": signer, "digest": digest(image)}
+    with working(f"jaxsif: the digest of {image}", environ) as update:
+        found = {"signer": signer, "digest": digest(image, progress=update)}
     if arguments.json:
         print_json(found)
     else:

@@ -23,10 +23,10 @@ from jaxsif.images.file import (
 
 def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
     content = b"squashfs" * 300_000
-    seen: list[int] = []
+    seen: list[tuple[int, int]] = []
     image = write_image(tmp_path / "a.sif", content)
-    assert digest(image, progress=seen.append) == sha256(content)
-    assert seen == [1 << 20, 2 << 20, len(content)]
+    assert digest(image, progress=lambda *numbers: seen.append(numbers)) == sha256(content)
+    assert seen == [(done, len(content)) for done in (1 << 20, 2 << 20, len(content))]
     assert digest(write_image(tmp_path / "b.sif", content, descriptor(0x4005, 1, 2))) == sha256(content)  # signed
 
 
