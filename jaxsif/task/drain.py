@@ -10,12 +10,13 @@ from __future__ import annotations
 import atexit
 import os
 import stat
-import time
 from contextlib import suppress
+from time import monotonic, sleep  # as they are now: a program may replace them
 
 _LIMIT = 1.0  # seconds: who does not read now, does not read
-_LOOK = 0.002  # seconds between looks
-_PAUSE = 0.05  # seconds for a reader that was behind to pass on what it has
+_LOOK = 0.0005  # seconds between looks
+_BEHIND = 0.01  # seconds: who takes longer to read has more to pass on
+_PAUSE = 0.05  # seconds for that
 
 
 def install() -> None:
@@ -27,11 +28,11 @@ def wait_for_readers() -> None:
     """Wait until the pipes of standard output and error are empty, for a second at most."""
     with suppress(OSError):  # closed
         pipes = [one for one in (1, 2) if stat.S_ISFIFO(os.fstat(one).st_mode)]
-        begin = time.monotonic()
-        while any(map(_count_unread, pipes)) and time.monotonic() < begin + _LIMIT:
-            time.sleep(_LOOK)
-        if time.monotonic() > begin + _LOOK:
-            time.sleep(_PAUSE)
+        begin = monotonic()
+        while any(map(_count_unread, pipes)) and monotonic() < begin + _LIMIT:
+            sleep(_LOOK)
+        if monotonic() > begin + _BEHIND:
+            sleep(_PAUSE)
 
 
 def _count_unread(descriptor: int) -> int:
