@@ -64,7 +64,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if kernel:
         path = kernels.find_kernel(kernel, environ)
         engine = find_executable(runtime.command, environ) or runtime.command
-        text = render_kernel(kernel, pipeline.make_plan(prepared), container, engine)
+        text = render_kernel(kernel, pipeline.make_plan(prepared.off_terminal()), container, engine)
         kernels.install_kernel(path, text)
         print(path)
         return 0

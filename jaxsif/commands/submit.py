@@ -184,7 +184,7 @@ def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -
     # Whatever job we are in, the script is for another one.
     prepared = pipeline.prepare({**said, **_FIXED}, command, None, environ, run.note)
     container = prepared.require_container()
-    plan = pipeline.make_plan(prepared)
+    plan = pipeline.make_plan(prepared.off_terminal())
     for line in find_notes(plan):
         run.note(line)
     note_missing_gpus(plan, [word for line in job.sbatch_args for word in line], run.note)

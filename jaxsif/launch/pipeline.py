@@ -56,6 +56,10 @@ class Prepared(NamedTuple):
             raise no_runtime()
         return self.container
 
+    def off_terminal(self) -> Prepared:
+        """Return the same for what is written down, and starts elsewhere than on our terminal."""
+        return self._replace(host=self.host._replace(window=()))
+
     def ask(self, **changes: Any) -> Prepared:
         """Return the same with other attributes of RunOptions."""
         asked = self.settings.asked._replace(**changes)

@@ -75,6 +75,13 @@ def test_as_json(cluster: Cluster, command: str) -> None:
         assert set(COMMANDS[command]) <= one.keys()
 
 
+def test_a_job_script_knows_nothing_of_the_terminal(cluster: Cluster) -> None:
+    terminal = Terminal("module load jax/sif; jaxsif submit --dry-run --nodes=1 --ntasks=1 -- python -c 1")
+    assert terminal.end() == 0, terminal.text
+    assert "srun" in terminal.text
+    assert not re.search("COLUMNS|--unbuffered", terminal.text)
+
+
 @pytest.mark.core
 def test_colours(cluster: Cluster) -> None:
     typo = "jaxsif history show nothing-like-that"
