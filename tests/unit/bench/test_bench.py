@@ -18,7 +18,7 @@ from jaxsif.bench.inside.rings import find_rounds
 from jaxsif.bench.kinds import BYTES, COUNT, FLOPS, KEY, KINDS, NUMBER, RATE, SECONDS, SHARE
 from jaxsif.bench.links import find_slow_nodes, render_blame
 from jaxsif.bench.results import Results, read_results, recording
-from jaxsif.bench.units import parse_bytes, parse_sizes, render_row, render_value
+from jaxsif.bench.units import parse_bytes, parse_sizes, render_heading, render_row, render_value
 from jaxsif.errors import JaxsifError
 
 HEADER = {"bench": "collectives", "devices": 8, "complete": True}
@@ -301,3 +301,12 @@ def test_a_record_that_cannot_be_read() -> None:
     feed = read_records(lambda record: None, lambda line: None)
     with pytest.raises(JaxsifError, match="cannot read what the benchmark prints"):
         feed(b'{"record": "link", "from[Gloo] Rank 1\n')
+
+
+def test_a_row_is_no_wider_than_the_terminal() -> None:
+    for name, kind in ((name, kind) for kinds in KINDS.values() for name, kind in kinds.items()):
+        record = {field.name: 1.5 for field in kind}
+        rows = [render_heading(kind, 80), render_row(record, kind, 80)]
+        assert max(len(line) for row in rows for line in row.splitlines()) <= 80, name
+        assert [row.split() for row in rows] == [render_heading(kind).split(), render_row(record, kind).split()]
+        assert rows[0].count("\n") == rows[1].count("\n")

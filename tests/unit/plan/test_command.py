@@ -36,6 +36,14 @@ def plan_with(argv: tuple[str, ...], variables: dict[str, str], unset: tuple[str
     return PLAN._replace(launcher=launcher, layout=layout, container=None, environment=environment)
 
 
+def test_a_command_line_on_a_terminal_is_folded() -> None:
+    plan = plan_with(("srun", *(f"--option-{number}=a b" for number in range(9)), "x" * 90, "end"), {"A": "1"}, ())
+    one, lines = render_command(plan), render_command(plan, 80).splitlines()
+    assert [line for line in lines if len(line) > 80] == [f"    {'x' * 90} \\"]
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    assert " ".join(line.strip().removesuffix(" \\") for line in lines) == one
+
+
 WORDS_OF_SRUN = ("srun", "--nodes=2", "a b", "$c")
 
 
