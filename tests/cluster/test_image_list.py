@@ -19,7 +19,7 @@ def test_list_and_remove(cluster: Cluster) -> None:
     module = items[image]["modules"][0]
     assert cluster.check(f"module use /sw/modulefiles && module load {module} && basename $JAX_IMAGE") == f"{image}\n"
     row = next(line for line in cluster.check(LIST).splitlines() if line.startswith(image))
-    assert re.fullmatch(rf"{image} +cpu +[\d.]+ +\d+ MB +\S+ +{digest[:19]} +{module}.*", row)
+    assert re.fullmatch(rf"{image} +cpu +[\d.]+ +\d+ MB +\S+ +{digest[7:19]} +{module}.*", row)
     done = cluster.run(f"module load jax/sif && jaxsif image remove --folder /sw/jaxsif/images {image}", user="root")
     assert done.returncode == 2
     assert done.stderr.startswith(f"jaxsif: error: module {module} points to {image}\n  from: /sw/modulefiles/")

@@ -146,7 +146,7 @@ def test_missing_image_is_named_on_load_only(modules: Modules, prefix: str) -> N
     assert f"the image of jax/{SECOND} is missing: {image}" in message
     assert f"jaxsif module remove {SECOND}" in message
     assert f"Version: {SECOND}" in done.stdout + done.stderr
-    assert f"{image}  (missing)" in modules.check(f"module load jax/sif; jaxsif module list --prefix {prefix}")
+    assert f"{image}  missing" in modules.check(f"module load jax/sif; jaxsif module list --prefix {prefix}")
 
 
 def test_loaded_shell_stays_when_the_default_moves(modules: Modules, first: str, prefix: str) -> None:

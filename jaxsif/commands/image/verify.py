@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
+from jaxsif.errors import printable
 from jaxsif.images.file import digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.runtime import require_runtime
-from jaxsif.screen import add_json, print_json, print_table, working
+from jaxsif.screen import add_json, print_json, working
 
 DESCRIPTION = """\
 Verify that one of the given keys has signed the whole image. Print the signer
@@ -59,5 +60,6 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if arguments.json:
         print_json(found)
     else:
-        print_table([("signed by", signer), ("digest", found["digest"])], environ)
+        print(printable(f"signed by {signer}"))
+        print(f"digest    {found['digest']}")
     return 0
