@@ -46,6 +46,7 @@ COMMANDS = {
     ("image", "lock"): "resolve what a flavour wants into versions and hashes",
     ("image", "inspect"): "tell what an image is",
     ("image", "diff"): "tell what differs between two images",
+    ("image", "convert"): "convert a Dockerfile or definition file",
     ("image", "sbom"): "print the bill of materials of an image",
     ("image", "list"): "list the images of a folder",
     ("image", "remove"): "remove an image",

@@ -37,7 +37,7 @@ _ERROR, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 Update = Callable[[int, "int | None"], None]
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse._ActionsContainer) -> None:
     """Add --json, whose keys docs/json.md describes."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import HostError
@@ -16,7 +16,7 @@ from jaxsif.installation import find_data
 from jaxsif.runtime import Runtime
 
 # Bytes of what a program in an image prints: that of jaxsif's images has 0.3 million.
-_MOST_OUTPUT = 32 << 20
+MOST_OUTPUT = 32 << 20
 
 
 def read_sbom(runtime: Runtime, image: str) -> str:
@@ -80,6 +80,41 @@ def read_system(runtime: Runtime, image: str) -> str:
 
 def _capture(runtime: Runtime, image: str, command: Sequence[str], given: bytes = b"") -> str:
     """Return what a command in the image prints when it reads `given`; raise HostError."""
+    program, engine = command[0], runtime.command
+    answer = collect(runtime.alone_argv(image, command), given)
+    if answer.status:
+        raise HostError(
+            f"cannot run {program} in {image}: {answer.reason}",
+            engine,
+            f"apptainer exec IMAGE {program}",
+        )
+    if len(answer.printed) > MOST_OUTPUT:
+        raise HostError(
+            f"{program} in {image} prints more than {MOST_OUTPUT} bytes",
+            engine,
+            f"look at {program} there",
+        )
+    return answer.printed.decode(errors="replace")
+
+
+class Collected(NamedTuple):
+    """What became of a command."""
+
+    status: int
+    printed: bytes  # at most MOST_OUTPUT and a byte
+    said: str  # its messages
+
+    @property
+    def reason(self) -> str:
+        """The last line of its messages."""
+        lines = self.said.strip().splitlines()
+        return (lines or [f"exit status {self.status}"])[-1]
+
+
+def collect(argv: Sequence[str], given: bytes = b"") -> Collected:
+    """Run a command that reads `given`; return what became of it, also where processes that it
+    leaves behind keep its output open.
+    """
     with (
         tempfile.TemporaryFile() as stdin,
         tempfile.TemporaryFile() as stdout,
@@ -87,26 +122,11 @@ def _capture(runtime: Runtime, image: str, command: Sequence[str], given: bytes 
     ):
         stdin.write(given)
         stdin.seek(0)
-        argv = runtime.alone_argv(image, command)
         status = process.run_plain(argv, stdin, stdout, stderr)
-        printed, said = _read_start(stdout), _read_start(stderr)
-    program, engine = command[0], runtime.command
-    if status:
-        lines = said.decode(errors="replace").strip().splitlines()
-        reason = (lines or [f"exit status {status}"])[-1]
-        raise HostError(
-            f"cannot run {program} in {image}: {reason}", engine, f"apptainer exec IMAGE {program}"
-        )
-    if len(printed) > _MOST_OUTPUT:
-        raise HostError(
-            f"{program} in {image} prints more than {_MOST_OUTPUT} bytes",
-            engine,
-            f"look at {program} there",
-        )
-    return printed.decode(errors="replace")
+        return Collected(status, _read_start(stdout), _read_start(stderr).decode(errors="replace"))
 
 
 def _read_start(file: IO[bytes]) -> bytes:
     """Return what was written, or its beginning, with a byte more than may be there."""
     file.seek(0)
-    return file.read(_MOST_OUTPUT + 1)
+    return file.read(MOST_OUTPUT + 1)

@@ -11,7 +11,7 @@ from jaxsif.errors import HostError
 from jaxsif.images.execute import read_components
 from jaxsif.images.file import read_date, read_objects, remembered_digest
 from jaxsif.images.labels import read_labels
-from jaxsif.runtime import find_runtime
+from jaxsif.runtime import find_runtime, require_runtime
 
 # Debian's and Go's words -> everybody else's.
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -74,6 +74,17 @@ def inspect_image(image: str, environ: Mapping[str, str]) -> list[Fact]:
         *own,
         _from_label("revision", labels, "org.opencontainers.image.revision"),
     ]
+
+
+def inspect_metadata(image: str, environ: Mapping[str, str]) -> list[Fact]:
+    """Return how the image was made and what it does, as its metadata tell; raise OSError."""
+    from jaxsif.images.client import ImageMetadata, read_metadata  # spython takes 30 ms
+
+    try:
+        found = read_metadata(require_runtime(environ), image)
+    except HostError as error:
+        return [Fact(key, key, None, error.what) for key in ImageMetadata._fields]
+    return [Fact(key, key, value) for key, value in found._asdict().items()]
 
 
 def _read_packages(

@@ -46,6 +46,7 @@ class DataObject(NamedTuple):
     architecture: str = ""  # of a partition: x86_64, aarch64
     # Of a signature: of the PGP key that made it, in capitals; zeros for a key of another kind.
     fingerprint: str = ""
+    name: str = ""  # such as inspect-metadata.json
 
 
 class Header(NamedTuple):
@@ -127,7 +128,8 @@ def parse_descriptors(
             check_field(0 <= offset <= size, f"offset of part {number}", offset, image, source)
             fits = 0 <= length <= size - offset
             check_field(fits, f"size of part {number}", length, image, source)
-            parts.append(_parse_object(type_, offset, length, extra))
+            name = row[-2].rstrip(b"\0").decode(errors="replace")
+            parts.append(_parse_object(type_, offset, length, extra)._replace(name=name))
     return tuple(parts)
 
 

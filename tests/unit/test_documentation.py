@@ -25,6 +25,7 @@ PAGE_OF = {
     "config": "config.md",
     "image": "image.md",
     "image build": "build.md",
+    "image convert": "convert.md",
     "image lock": "build.md",
     "image sign": "publish.md",
     "image verify": "publish.md",

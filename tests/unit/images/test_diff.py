@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from siffile import descriptor, write_image
+from siffile import write_image
 
 from jaxsif.errors import printable
+from jaxsif.images import client
 from jaxsif.images import diff as images
+from jaxsif.images.client import ImageMetadata
 from jaxsif.images.diff import (
     Comparison,
     Difference,
@@ -70,15 +72,14 @@ def test_json() -> None:
 
 
 def test_sif_file_and_unpacked_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels and definition are read from either; a line that changed its place is no difference."""
+    """Labels are read from either; a line of the definition that changed its place is no difference."""
     monkeypatch.setattr(images, "read_components", lambda *_: [])
-    image = write_image(tmp_path / "a.sif", b"squashfs", descriptor(0x4001, 9000, 10))
-    with open(image, "r+b") as file:
-        file.seek(9000)
-        file.write(b"A\nFrom: a\n")
+    image = write_image(tmp_path / "a.sif", b"squashfs")
     (tmp_path / "b/.singularity.d").mkdir(parents=True)
     (tmp_path / "b/.singularity.d/labels.json").write_text('{"x": "1"}')
-    (tmp_path / "b/.singularity.d/Singularity").write_text("From: b\nA\n")
+    definitions = {image: "A\nFrom: a\n", str(tmp_path / "b"): "From: b\nA\n"}
+    told = ImageMetadata("", "", {}, "", "", {})
+    monkeypatch.setattr(client, "read_metadata", lambda _, path: told._replace(definition=definitions[path]))
     assert compare_images(image, str(tmp_path / "b"), RUNTIME, {}).sections == {
         "packages": [],
         "labels": [Difference("x", None, "1")],

@@ -63,11 +63,11 @@ def test_parts_of_an_image() -> None:
         descriptor(0x4999, 500000000, 9),
     ]
     assert parse_descriptors(b"".join(rows), 500000009, IMAGE) == (
-        DataObject("definition", 32176, 3831),
-        DataObject("partition", 45056, 196947968, "squashfs", True, "x86_64"),
-        DataObject("partition", 300000000, 7, "ext3", False, "aarch64"),
-        DataObject("signature", 400000000, 8, fingerprint="AB" * 20),
-        DataObject(str(0x4999), 500000000, 9),
+        DataObject("definition", 32176, 3831, name="name"),
+        DataObject("partition", 45056, 196947968, "squashfs", True, "x86_64", name="name"),
+        DataObject("partition", 300000000, 7, "ext3", False, "aarch64", name="name"),
+        DataObject("signature", 400000000, 8, fingerprint="AB" * 20, name="name"),
+        DataObject(str(0x4999), 500000000, 9, name="name"),
     )
 
 
@@ -88,7 +88,7 @@ def test_another_partition_in_the_place_of_the_last_part() -> None:
         check_sif(head, 8192 + 4999, IMAGE, SOURCE)
     definition, partition = parse_descriptors(head[128 : 128 + len(table)], 8192 + 5000, IMAGE)
     assert (definition.offset, definition.size) == (4000, 90)
-    assert partition == DataObject("partition", 8192, 5000, "squashfs", True, "x86_64")
+    assert partition == DataObject("partition", 8192, 5000, "squashfs", True, "x86_64", name="name")
     assert head[48:64] == bytes(16)  # the id, which the engine draws by chance
     assert struct.unpack_from("<2q", head, 64) == (77, 77)
     assert struct.unpack_from("<5q", head, 128 + 585 + 17 + 16) == (5005, 77, 77, 0, 0)  # padded size, times, owner

@@ -1,0 +1,91 @@
+"""Convert a Dockerfile or a definition file into a definition on top of an image with JAX."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from spython.logger import bot
+from spython.logger.message import QUIET
+
+from jaxsif.builds.converted import Converted, Refusal, render_definition
+from jaxsif.builds.definition import check_sections, convert_definition, split_sections
+from jaxsif.builds.dockerfile import check_instructions, convert_dockerfile, split_instructions
+from jaxsif.errors import JaxsifError
+from jaxsif.foreign import read_text
+
+_IS_DEFINITION = re.compile(r"^bootstrap\s*:", re.IGNORECASE | re.MULTILINE)
+
+
+class Conversion(NamedTuple):
+    """What came of a file."""
+
+    converted: Converted | None  # None where a line was refused
+    definition: str | None
+    refused: tuple[Refusal, ...]
+
+
+def convert_file(path: str, image: str) -> Conversion:
+    """Return what came of a file, on top of `image`; raise HostError for what is no small file, and
+    OSError.
+    """
+    text = read_text(path, "recipe", "FILE")
+    with _without_messages():
+        converted, refused = _convert(text)
+    if refused:
+        return Conversion(None, None, tuple(sorted(refused)))
+    folder = os.path.dirname(os.path.abspath(path))
+    _check_folder(folder, converted)
+    if os.path.exists(f"{folder}/.dockerignore"):
+        ignored = ".dockerignore is not obeyed: COPY takes all that is there"
+        converted = converted._replace(notes=(*converted.notes, ignored))
+    definition = render_definition(converted, os.path.basename(path), folder, image)
+    return Conversion(converted, definition, ())
+
+
+def _check_folder(folder: str, converted: Converted) -> None:
+    """Raise JaxsifError for a folder that %files cannot name: the runtime reads its lines as a
+    shell does.
+    """
+    if converted.files and not re.fullmatch(r"[\w./+@%,=-]+", folder):
+        raise JaxsifError(
+            f"cannot copy from {folder!r}: its name has letters that mean something to a shell",
+            "FILE",
+            "rename the folder",
+        )
+
+
+def _convert(text: str) -> tuple[Converted, Sequence[Refusal]]:
+    nothing = Converted("")
+    if _IS_DEFINITION.search(text):
+        sections = split_sections(text)
+        refused = check_sections(sections)
+        return (nothing, refused) if refused else (convert_definition(sections), ())
+    instructions = list(split_instructions(text))
+    refused = check_instructions(instructions, text)
+    return (nothing, refused) if refused else convert_dockerfile(instructions)
+
+
+@contextmanager
+def _without_messages() -> Iterator[None]:
+    """Have spython print nothing of a file's text in the body."""
+    before, bot.level = bot.level, QUIET
+    try:
+        yield
+    finally:
+        bot.level = before
+
+
+def refuse(path: str, refused: Sequence[Refusal]) -> JaxsifError:
+    """Return the error that names each line which cannot be converted."""
+    lines = (f"{path}:{one.line}: {one.text[:60]}: {one.reason}" for one in refused)
+    many = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
+    return JaxsifError(
+        f"cannot convert {many} of {path}",
+        "FILE",
+        "change what is named, and convert again",
+        "\n".join(lines),
+    )

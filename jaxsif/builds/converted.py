@@ -1,0 +1,116 @@
+"""A recipe of somebody else's as the parts of a definition file on top of an image with JAX."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+FOLDER = "/.jaxsif-copy"  # in the image while it is built: what %files brings
+
+EMPTIES_TMP = re.compile(r"\brm\b[^;&|]*\s(?:/var)?/tmp/?(?:\*|\s|$)")
+TMP_IS_SHARED = "empties /tmp, which is the host's while an image is built: take it out"
+
+
+class Refusal(NamedTuple):
+    """A line that cannot be converted."""
+
+    line: int
+    text: str
+    reason: str
+
+
+class Converted(NamedTuple):
+    """The parts of a definition file, as lines."""
+
+    base: str  # the image that the recipe is for
+    files: tuple[
+        tuple[str, str], ...
+    ] = ()  # path on the host, relative to the recipe; in the image
+    post: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    runscript: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    help: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is left out or differs
+
+
+# As Docker copies: a folder's content, and into a folder that is there.
+_COPY = """\
+copy() {
+    for one in "$1"/* "$1"/.[!.]*; do
+        [ -e "$one" ] || continue
+        case $2 in */ | . | ..) mkdir -p "$2" ;; *) mkdir -p "$(dirname "$2")" ;; esac
+        if [ -d "$one" ]; then mkdir -p "$2" && cp -a "$one/." "$2"; else cp -a "$one" "$2"; fi
+    done
+    rm -rf "$1"
+}"""
+_PIP = """\
+if ! command -v pip >/dev/null; then
+    apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-pip
+    /usr/bin/python3 -m pip --quiet --python "$(command -v python)" install pip
+fi"""
+# The runtime sources no %environment while it builds.
+_START = "export PATH=/opt/jax/bin:$PATH\ncd /"
+_ARGUMENTS = (
+    'if [ "$#" -gt 0 ]; then exec "$@"; fi'  # jaxsif run gives its command to the runscript
+)
+
+
+def copy_line(place: str, target: str) -> str:
+    """Return the line of %post that brings what %files has put into `place` to `target`."""
+    return f'copy {place} "{target}"'
+
+
+def render_definition(converted: Converted, name: str, folder: str, image: str) -> str:
+    """Return a definition file on top of `image`; `folder` is that of the recipe `name`."""
+    head = f"# {name} (FROM {converted.base}) by jaxsif image convert, on top of an image with JAX."
+    sections = {
+        "files": [_render_file(folder, *pair) for pair in converted.files],
+        "post": _render_post(converted.post),
+        "environment": converted.environment,
+        "labels": converted.labels,
+        "runscript": _render_runscript(converted.runscript),
+        "test": converted.test,
+        "help": converted.help,
+    }
+    lines = [head, "Bootstrap: localimage", f"From: {image}"]
+    for section, found in sections.items():
+        if found:
+            lines += ["", f"%{section}", *found]
+    return "\n".join(lines) + "\n"
+
+
+def _render_file(folder: str, source: str, target: str) -> str:
+    """Return a line of %files; the content of the recipe's folder itself is a folder there."""
+    if target.startswith(FOLDER) and not source.strip("./"):
+        return f"    {folder}/. {target}all"
+    return f"    {os.path.join(folder, source)} {target}"
+
+
+def _render_post(lines: Sequence[str]) -> list[str]:
+    text = "\n".join(lines)
+    needs = {_COPY: f"copy {FOLDER}", _PIP: "pip"}
+    before = [_START, *(script for script, word in needs.items() if word in text)]
+    after = [f"    rm -rf {FOLDER}"] if _COPY in before else []
+    return [textwrap.indent("\n".join(before), "    "), *lines, *after] if lines else []
+
+
+def _render_runscript(lines: Sequence[str]) -> list[str]:
+    shebang = [line for line in lines[:1] if line.startswith("#!")]
+    return [*shebang, f"    {_ARGUMENTS}", *lines[len(shebang) :]] if lines else []
+
+
+def converted_as_json(
+    converted: Converted | None, definition: str | None, refused: Iterable[Refusal]
+) -> dict[str, Any]:
+    """Return the parts, the whole, and what was refused; null where something was."""
+    parts = dict.fromkeys(Converted._fields) if converted is None else converted._asdict()
+    return {
+        **parts,
+        "definition": definition,
+        "refused": [one._asdict() for one in refused],
+    }

@@ -1,0 +1,104 @@
+"""`jaxsif image convert`: what it makes of a Dockerfile and of a definition file, built and run as a user."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from harness import Cluster
+
+CONTEXT = """\
+mkdir src && echo 'import jax, os; print("hello from", os.getcwd(), jax.__version__)' >src/main.py
+echo x >src/.hidden; echo one >a.txt; ln -s a.txt b.txt
+"""
+DOCKERFILE = """\
+# syntax=docker/dockerfile:1
+FROM python:3.11-slim AS base
+ARG WHO="a b"
+ENV GREETING="hello $WHO" \\
+    # a comment
+    LIST='x;y &z' PATH=/opt/tools/bin:$PATH
+LABEL org.example.title="two words" tier=1
+WORKDIR /app
+COPY a.txt b.txt ./
+COPY src lib
+COPY src/main.py /opt/tools/bin/
+ADD src all/
+RUN cd /opt && echo "$GREETING|$LIST" >greeting \\
+ && pwd >>greeting
+RUN pwd >where; for one in 1 2; do echo $one >>where; done
+EXPOSE 80
+CMD ["python", "lib/main.py"]
+"""
+DEFINITION = """\
+Bootstrap: docker
+From: nvcr.io/nvidia/jax:23.10-py3
+
+%files
+    a.txt /opt/a.txt
+
+%post
+    cat >/opt/bootstrap <<EOF
+one
+  two
+EOF
+
+%environment
+    if [ -z "$MINE" ]; then export MINE=1; fi
+
+%runscript
+#!/bin/bash
+[[ $# = 0 ]] && cat /opt/bootstrap /opt/a.txt
+"""
+# Unpacked: to pack it takes a minute, and shows nothing more.
+BUILD = "apptainer --quiet build --sandbox lab lab.def >log 2>&1 || { cat log; exit 1; }"
+
+
+def test_dockerfile(cluster: Cluster, folder: str) -> None:
+    """Order, quotes, copies of files, folders and links, and what starts, as in Docker; JAX stays ours."""
+    cluster.write(f"{folder}/Dockerfile", DOCKERFILE)
+    begin = f"module load jax/sif && cd {folder} && "
+    cluster.check(f"cd {folder} && {CONTEXT}")
+    done = cluster.run(f"{begin} jaxsif image convert Dockerfile >lab.def")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "jaxsif: line 16: EXPOSE is left out: a container has the host's network\n",
+    )
+    cluster.check(f"{begin}{BUILD}", timeout=300)
+    jax = json.loads(cluster.check(f"{begin} jaxsif image inspect --json"))["jax"]
+    assert cluster.check(f"{begin}apptainer -q run lab") == f"hello from /app {jax}\n"
+    look = "cat /opt/greeting /app/where; find /app -type f | sort; echo $LIST; echo $PATH; ls -d /.jaxsif-copy"
+    assert cluster.run(f"{begin}apptainer -q run lab sh -c '{look}'").stdout.splitlines()[:-1] == [
+        *("hello a b|x;y &z", "/opt", "/app", "1", "2", "/app/a.txt", "/app/all/.hidden", "/app/all/main.py"),
+        *("/app/b.txt", "/app/lib/.hidden", "/app/lib/main.py", "/app/where", "x;y &z"),
+    ]
+    labels = json.loads(cluster.check(f"{begin}jaxsif image inspect --json lab"))["labels"]
+    assert (labels["org.example.title"], labels["tier"]) == ("two words", "1")
+    printed = cluster.check(f"{begin}jaxsif run --image ./lab --ntasks=2 -- python -c 'print(40 + 2)'")
+    assert printed.split() == ["42", "42"]
+
+
+def test_definition_file(cluster: Cluster, folder: str) -> None:
+    """Here-documents, conditions and another shell are as they were; a command takes the runscript's place."""
+    cluster.write(f"{folder}/lab.in", DEFINITION)
+    begin = f"module load jax/sif && cd {folder} && "
+    cluster.check(f"cd {folder} && {CONTEXT}")
+    cluster.check(f"{begin} jaxsif image convert lab.in >lab.def && {BUILD}", timeout=300)
+    assert cluster.check(f"{begin}apptainer -q run lab") == "one\n  two\none\n"
+    assert cluster.check(f"{begin}apptainer -q run lab sh -c 'echo $MINE'") == "1\n"
+
+
+@pytest.mark.core
+def test_refused(cluster: Cluster, folder: str) -> None:
+    text = DOCKERFILE.replace("COPY src lib", "COPY --from=base /src \x1b[2J\nRUN <<EOF\nFROM b\nEOF")
+    cluster.write(f"{folder}/Dockerfile", text)
+    begin = f"module load jax/sif && cd {folder} && jaxsif image convert"
+    done = cluster.run(f"{begin} Dockerfile")
+    assert (done.returncode, done.stdout) == (2, "")
+    lines = done.stderr.splitlines()
+    assert lines[0] == "jaxsif: error: cannot convert 2 lines of Dockerfile"
+    assert lines[1].startswith("    Dockerfile:10: COPY --from=base /src \\x1b[2J: has an option")
+    assert lines[2].startswith("    Dockerfile:11: RUN <<EOF: has a here-document")
+    found = json.loads(cluster.run(f"{begin} --json Dockerfile").stdout)
+    assert (found["definition"], [one["line"] for one in found["refused"]]) == (None, [10, 11])
+    assert cluster.run(f"{begin} missing").returncode == 125
