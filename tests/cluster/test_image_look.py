@@ -116,7 +116,8 @@ def test_inspect_our_image(images: Path) -> None:
     facts = json.loads(check("jaxsif", "image", "inspect", "--json", OURS))
     assert list(facts) == [
         *("path", "flavour", "jax", "python", "cuda", "nccl", "cudnn", "driver", "architecture", "digest", "signers"),
-        *("size", "created", "file_system", "revision", "notes"),
+        *("size", "created", "file_system", "revision"),
+        *("definition", "runscript", "environment", "help", "test", "labels", "notes"),
     ]
     assert OURS.name == f"jax-{facts['jax']}-{facts['flavour']}.sif"
     assert (facts["cuda"], facts["driver"], facts["signers"]) == ("none", "none", [])
