@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 
 from jaxsif.commands.run import note
 from jaxsif.errors import printable
 from jaxsif.images.find import find_image
+from jaxsif.screen import add_json, print_json
 from jaxsif.settings.config import resolve_image
 
 DESCRIPTION = """\
@@ -35,9 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image", metavar="PATH", help="the image to build on (JAX_IMAGE, else ./jax.sif)"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON: its parts, the definition, what is refused"
-    )
+    add_json(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -48,7 +46,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     image = find_image(resolve_image(arguments.image, environ, note))
     found = convert_file(arguments.file, image.path)
     if arguments.json:
-        print(json.dumps(converted_as_json(*found), indent=1))
+        print_json(converted_as_json(*found))
     elif found.converted and found.definition:
         for line in found.converted.notes:
             print(printable(f"jaxsif: {line}"), file=sys.stderr)
