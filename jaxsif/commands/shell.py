@@ -64,6 +64,7 @@ LEFT_OUT = {
     "hosts",
     "hostfile",
     "on-hang",
+    "history",
     *OF_TASKS,
     *(key.replace("_", "-") for key in ONE_TASK),
 }

@@ -1,4 +1,6 @@
-"""What a run tells beside a failure: of the compile cache, and of tasks that computed alone."""
+"""What a run tells beside a failure: of the compile cache, of what this JAX has not, and of tasks
+that computed alone.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,13 @@ def describe_cache(reports: Sequence[Report]) -> str:
         f"compile cache: {hits} of {requests} programs from it, in {tasks} of {len(counts)}"
         f" task(s), {saved:.0f} s of compiling saved; {written} new"
     )
+
+
+def describe_missing(reports: Sequence[Report]) -> str:
+    """Return which names of JAX's own were looked for and not found; '' where all are there."""
+    texts = dict.fromkeys(report.text for report in of_event(reports, "missing"))
+    names = ", ".join(texts)
+    return f"this JAX has no {names}: jaxsif goes without what needs it" if names else ""
 
 
 def describe_alone(reports: Sequence[Report]) -> str:

@@ -87,7 +87,7 @@ class Report(NamedTuple):
     saved: float = 0.0  # seconds of compiling
     hint: str = ""  # what to do about a refusal or an exception
     step: str = ""  # of the first task's start: Slurm's number of the step, such as 12.0
-    nodes: str = ""  # of that step, a node list; '' of a long one
+    nodes: str = ""  # of that step, a node list; the end of a long one, behind other reports'
     seconds: float = 0.0  # of a wait
     # Of an exit, what the task did a moment before: 'TURNS QUIET LOOP|WHERE' (jaxsif/task/box.py).
     box: str = ""
@@ -373,11 +373,13 @@ def by_task(reports: Sequence[Report], event: str) -> dict[int, Report]:
 
 
 def find_start(reports: Sequence[Report]) -> Report:
-    """Return the first task's start, with Slurm's number of the step, such as '12.0', and its
-    nodes; an empty report until then. Without Slurm, the number ends with the point.
+    """Return the first task's start, with Slurm's number of the step, such as '12.0', and all of
+    its nodes; an empty report until then. Without Slurm, the number ends with the point.
     """
     starts = (report for report in reports if re.fullmatch(r"\d+\.\d*", report.step))
-    return next(starts, Report(-1, "", "started"))
+    found = next(starts, Report(-1, "", "started"))
+    pieces = (*of_event(reports, "nodes"), found)
+    return found._replace(nodes="".join(report.nodes for report in pieces))
 
 
 def find_step(reports: Sequence[Report]) -> str:

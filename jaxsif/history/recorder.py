@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jaxsif import __version__
+from jaxsif import __version__, process
 from jaxsif.diagnose.places import describe_box
 from jaxsif.diagnose.reports import Report, ReportFilter, by_task, find_start
 from jaxsif.errors import JaxsifError, printable
 from jaxsif.history.folder import RUN, STDERR, find_folder, find_process, make_run, prune, write
 from jaxsif.history.run import MOST_ALARMS, Alarm, Complaint, RunRecord, TaskEnd, render_run
+from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.secret import HIDDEN, find_secrets, hide_secrets
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _MOST_SAID = 1 << 20  # bytes of standard error that are kept
 _MOST_MEMBERS = 1000  # tasks of a picture that are kept one by one
+_SHORT = 1.0  # seconds
 _LONGEST_VALUE = 256  # letters of a variable
 # What they hold is no secret; what others hold may be.
 _HARMLESS = (
@@ -40,6 +42,7 @@ class Recorder:
         self._show = show
         self._seen = seen
         self._said = bytearray()
+        self._environ = plan.host.environ
         self._path = ""  # of the folder; '' where there is none
         self._run = make_record(plan, time.time())
         try:
@@ -69,7 +72,7 @@ class Recorder:
         told = make_alarm(verdict, picture, time.time())
         alarms = (*self._run.alarms, told)[-MOST_ALARMS:]
         self._run = self._run._replace(alarms=alarms)
-        self._write()
+        self._write({})
 
     def end(self, status: int, error: JaxsifError | None = None) -> None:
         """Keep how the run ended: its exit status, and the error that is told."""
@@ -77,11 +80,16 @@ class Recorder:
             self.keep(error.render().encode(errors="backslashreplace") + b"\n")
             complaint = Complaint(error.what, error.where, error.hint)
             self._run = self._run._replace(error=complaint)
-        self._run = self._run._replace(end=time.time(), status=status)
-        self._write()
+        self._run = self._run._replace(end=time.time(), status=status, slurm=self._find_slurm())
+        self._write({STDERR: bytes(self._said[-_MOST_SAID:])})
 
-    def _write(self) -> None:
-        """Write all that is known now."""
+    def _find_slurm(self) -> str:
+        """Return Slurm's version; '' of a short run, for which that would take long."""
+        is_short = time.time() - self._run.begin < _SHORT
+        return "" if is_short or self._run.launcher != SRUN else read_version(self._environ)
+
+    def _write(self, files: Mapping[str, bytes]) -> None:
+        """Write these files, and all that is known now: while tasks run, nothing long."""
         if not self._path:
             return
         reports = self._seen.reports
@@ -91,8 +99,8 @@ class Recorder:
             step=started.step, nodes=started.nodes, ended=len(exits), exits=exits
         )
         try:
-            write(self._path, STDERR, bytes(self._said[-_MOST_SAID:]))
-            write(self._path, RUN, render_run(kept))
+            for name, content in {**files, RUN: render_run(kept)}.items():
+                write(self._path, name, content)
         except OSError as error:
             self._give_up(error)
 
@@ -106,7 +114,7 @@ def make_record(plan: Plan, now: float) -> RunRecord:
     """Return what is known of a run when it begins; raise OSError where this is no Linux."""
     container = plan.container
     known = container and (container.staged or container.allowed)
-    process = find_process(os.getpid())
+    own = find_process(os.getpid())
     environ = plan.host.environ
     return RunRecord(
         name="",
@@ -124,14 +132,24 @@ def make_record(plan: Plan, now: float) -> RunRecord:
         digest=known.digest if known else "",
         jaxsif=__version__,
         python=sys.version.partition(" ")[0],
+        slurm="",
         host=os.uname().nodename,
-        pid=process.pid,
-        started=process.started,
+        pid=own.pid,
+        started=own.started,
         variables=_harmless(environ),
         ended=0,
         exits=(),
         alarms=(),
     )
+
+
+def read_version(environ: Mapping[str, str]) -> str:
+    """Return Slurm's version, such as '24.11.5'; '' where srun does not tell it."""
+    try:
+        said = process.captured((SRUN, "--version"), environ).stdout
+    except OSError:  # it is not on the PATH any more
+        return ""
+    return printable(said.strip().rpartition(" ")[2])[:_LONGEST_VALUE]
 
 
 def _harmless(environ: Mapping[str, str]) -> dict[str, str]:

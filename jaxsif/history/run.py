@@ -64,12 +64,13 @@ class RunRecord(NamedTuple):
     launcher: str
     layout: str  # nodes, tasks and GPUs, as far as the plan knows them
     tasks: int | None  # None where Slurm decided
-    nodes: str  # a node list; '' of a long one, and where no task has started
+    nodes: str  # a node list; '' where no task has started
     command: tuple[str, ...]  # without what looks like a secret
     image: str  # '' without a container
     digest: str  # of the image, where the run had to know it; else ''
     jaxsif: str  # versions
     python: str  # of the launcher
+    slurm: str  # '' without Slurm, of a short run, and until its end
     host: str  # where the launcher runs
     pid: int  # its process there
     started: int  # of that process: clock ticks after the boot
@@ -145,7 +146,7 @@ _OF_A_RUN: Mapping[str, Check] = {
     "status": _or_none(_STATUS),
     "error": _or_none(_has(_OF_A_COMPLAINT)),
     **dict.fromkeys(("step", "launcher", "layout", "image", "digest", "jaxsif"), _is_text),
-    **dict.fromkeys(("python", "host"), _is_text),
+    **dict.fromkeys(("python", "slurm", "host"), _is_text),
     "nodes": check_text(16 * MOST_NODES),
     "tasks": _or_none(_COUNT),
     "command": _list(_MOST_WORDS, check_text(_LONGEST_WORD)),

@@ -110,7 +110,8 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "tasks", f"{run.tasks or ''} by {run.launcher}: {run.layout}".strip()
     yield "nodes", run.nodes
     yield "image", f"{run.image} {run.digest}".strip()
-    yield "launcher", f"jaxsif {run.jaxsif}, Python {run.python}, process {run.pid} on {run.host}"
+    versions = (f"jaxsif {run.jaxsif}", f"Python {run.python}", run.slurm and f"Slurm {run.slurm}")
+    yield "launcher", f"{', '.join(filter(None, versions))}, process {run.pid} on {run.host}"
     yield from zip(("error", "from", "try"), run.error or ())
 
 

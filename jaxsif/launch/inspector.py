@@ -22,12 +22,13 @@ from jaxsif.watch.sight import LONGEST_LINE, Answer, Sight, parse_line
 
 LIMIT = 10.0  # seconds for all nodes
 STEP_NAME = "jaxsif-stacks"
+_AT_ONCE = 16  # sruns
 # Of one srun, which speaks to that many nodes itself: a dead node then hides no other one.
 _NODES = 16
 _PIECE = re.compile(rb"(\d{1,8}) ([+.])(.*)", re.DOTALL)  # of a line, see inspect_step.py
 _LONGEST_JOINED = LONGEST_LINE + 1  # bytes; longer lines are refused
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL
-_OPEN = attrgetter("open")
+_GOES_ON = attrgetter("goes_on")
 _LARGEST = 65_536  # bytes to read at once
 _LONGEST_COMPLAINT = 300  # letters
 # Beside a step that has all CPUs, memory and GPUs of its nodes; and without the job's variables.
@@ -106,45 +107,82 @@ class _Stream:
         self._file.close()
 
 
+class _Look(NamedTuple):
+    """A process that looks, and what it says."""
+
+    process: Running
+    output: _Stream
+    errors: _Stream
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether more may come."""
+        return self.output.open or self.errors.open or self.process.poll() is None
+
+
 class Inspection:
     """A look into a running step, which goes on while the caller does other things."""
 
-    def __init__(self, target: Target, running: Sequence[Running]) -> None:
-        self._running = running
-        self._streams = list(map(_Stream, map(attrgetter("stdout"), running)))
-        self._complaints = list(map(_Stream, map(attrgetter("stderr"), running)))
+    def __init__(self, target: Target, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._commands = list_commands(target)[::-1]  # that are not started yet, the last one first
+        self._looks: list[_Look] = []
         self._nodes = list(chain.from_iterable(map(attrgetter("nodes"), target.parts)))
         self._deadline = time.monotonic() + LIMIT
+        self._is_ending = False
         self._answered: set[str] = set()
-        self._pieces: dict[tuple[int, bytes], bytes] = {}  # of lines, by stream and node
+        self._pieces: dict[tuple[int, bytes], bytes] = {}  # of lines, by process and node
         self.sights: list[Sight] = []  # in the order in which they came
         self.complaint = ""  # the last line of srun; printable
 
     @classmethod
     def start(cls, target: Target, environ: Mapping[str, str]) -> Inspection:
         """Start to look into a step; raise HostError where a command cannot start."""
-        outside = outside_of_job(environ)
-        running: list[Running] = []
+        one = cls(target, outside_of_job(environ))
         try:
-            for argv in list_commands(target):
-                running.append(start_heard(argv, outside))
+            one._start_some()
         except BaseException:
-            _end(running)
+            one.stop()
             raise
-        return cls(target, running)
+        return one
+
+    def _start_some(self) -> None:
+        """Start commands, as many as may run at once."""
+        while self._commands and sum(map(_GOES_ON, self._looks)) < _AT_ONCE:
+            process = start_heard(self._commands.pop(), self._environ)
+            self._looks.append(_Look(process, _Stream(process.stdout), _Stream(process.stderr)))
 
     def poll(self) -> bool:
         """Read what has come, without waiting; return whether it is all, or the time is up."""
-        for number, stream in enumerate(self._streams):
-            for line in stream.read():
+        for number, look in enumerate(self._looks):
+            for line in look.output.read():
                 self._take(self._join(number, line))
-        for line in chain.from_iterable(map(_Stream.read, self._complaints)):
-            self.complaint = _shorten(line) or self.complaint
-        is_over = not any(map(_OPEN, (*self._streams, *self._complaints)))
-        if is_over or time.monotonic() > self._deadline:
-            self.stop()
-            return True
-        return False
+            for line in look.errors.read():
+                self.complaint = _shorten(line) or self.complaint
+        self._start_some()
+        now = time.monotonic()
+        if now > self._deadline:
+            self._terminate()
+        is_over = now > self._deadline + _GRACE or not any(map(_GOES_ON, self._looks))
+        if is_over:
+            self._kill()
+        return is_over
+
+    def _terminate(self) -> None:
+        """Start nothing more, and have what runs end: srun ends its step."""
+        self._commands.clear()
+        if not self._is_ending:
+            self._is_ending = True
+            for look in self._looks:
+                _signal(look.process, signal.SIGTERM)
+
+    def _kill(self) -> None:
+        """End what still runs, at once."""
+        for look in self._looks:
+            _signal(look.process, signal.SIGKILL)
+            look.process.wait()
+            look.output.close()
+            look.errors.close()
 
     def _join(self, stream: int, line: bytes) -> Sight | Answer | None:
         """Return what the line says of which this is the last piece; None of another piece."""
@@ -173,21 +211,11 @@ class Inspection:
 
     def stop(self) -> None:
         """End what still runs; it takes a second at most."""
-        _end(self._running)
-        for stream in (*self._streams, *self._complaints):
-            stream.close()
-
-
-def _end(running: Sequence[Running]) -> None:
-    """End processes and their groups: srun by SIGTERM, so that it ends its step."""
-    for one in running:
-        _signal(one, signal.SIGTERM)
-    deadline = time.monotonic() + _GRACE
-    while time.monotonic() < deadline and any(map(_runs, running)):
-        time.sleep(0.01)
-    for one in running:
-        _signal(one, signal.SIGKILL)
-        one.wait()
+        self._terminate()
+        deadline = time.monotonic() + _GRACE
+        while time.monotonic() < deadline and any(_runs(look.process) for look in self._looks):
+            time.sleep(0.01)
+        self._kill()
 
 
 def _runs(process: Running) -> bool:
@@ -195,6 +223,7 @@ def _runs(process: Running) -> bool:
 
 
 def _signal(process: Running, number: int) -> None:
+    """Signal a process and its group."""
     if not _runs(process):
         return
     with suppress(ProcessLookupError):  # it has ended

@@ -154,7 +154,9 @@ class _History:
         self._recorder: Recorder | None = None  # until the tasks start
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
-        """Note that the tasks start, and report to `seen`."""
+        """Note that the tasks start, and report to `seen`; nothing, where no history is wanted."""
+        if not plan.asked.history:
+            return
         from jaxsif.history.recorder import Recorder
 
         if self._recorder:
@@ -330,12 +332,12 @@ def diagnose(plan: Plan, outcome: Outcome, note: Show, verbose: bool = False) ->
     """Return 0, or 128 + N for a signal to us; raise JaxsifError with the first cause of a failure.
 
     `note` is told where tasks were that a signal to us has ended; with `verbose`, of their compile
-    cache, too.
+    cache and of what their JAX has not, too.
     """
     from jaxsif.diagnose.culprit import find_failure
     from jaxsif.diagnose.facts import End
     from jaxsif.diagnose.places import describe_places
-    from jaxsif.diagnose.remarks import describe_alone, describe_cache
+    from jaxsif.diagnose.remarks import describe_alone, describe_cache, describe_missing
 
     ended, seen, rewritten, failure = outcome
     status, interrupted, killed = ended
@@ -343,6 +345,7 @@ def diagnose(plan: Plan, outcome: Outcome, note: Show, verbose: bool = False) ->
     failure = failure or find_failure(end, seen.reports, seen.errors, seen.barriers)
     if verbose:
         _tell(describe_cache(seen.reports), note)
+        _tell(describe_missing(seen.reports), note)
     if failure is not None:
         failure.hint = _find_hint(plan, failure, seen)
         raise failure

@@ -1,5 +1,5 @@
-"""What is said while the tasks of a run go on: who keeps the others waiting, and whose program is
-another one.
+"""What is said while the tasks of a run go on: who keeps the others waiting, whose program is
+another one, and which node is lost.
 
 The tasks themselves tell when they stand still (jaxsif/task/observer.py), and what they compile
 (jaxsif/task/census.py). While all goes well, nothing is asked of them, of Slurm or of the nodes.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jaxsif.diagnose.reports import Report, ReportFilter, find_start, find_step
 from jaxsif.errors import HostError, JaxsifError, RunError
@@ -22,6 +22,8 @@ from jaxsif.watch.rule import Level, Verdict, Waits
 from jaxsif.watch.sight import NO_TRACER
 from jaxsif.watch.words import describe_end, describe_odd, describe_verdict
 
+_ENDS_WITHIN = 5.0  # seconds from the first failure, or the nodes are looked at
+_MOST_NODES = 4  # to name
 _STOPPED = 124  # exit status, as timeout(1) has it
 # Seconds between two attempts to look, where none could be made; and as a part of the time in which
 # none could.
@@ -109,14 +111,10 @@ class WaitWatcher(Watcher):
 
     def _begin(self, now: float) -> None:
         self._not_before = now + max(_AGAIN, _AGAIN_PART * (now - self._blind_since))
-        started = find_start(self._seen.reports)
-        if started.task < 0:  # no task yet
+        target = _find_target(self._plan, self._seen)
+        if target is None:
             return
-        parts = [Part(job, nodes) for job, nodes in self._plan.launcher.nodes(self._plan, started)]
-        steps = {self._plan.coordinator.step, find_step(self._seen.reports)} - {""}
-        words = (NO_TRACER, *steps)  # a tracer stops the tasks, and may leave one stopped
         try:
-            target = Target(started.step, words, tuple(parts))
             self._inspection = Inspection.start(target, self._plan.host.environ)
         except HostError as error:
             self._tell_blind(error.what, now)
@@ -149,6 +147,66 @@ class WaitWatcher(Watcher):
             self._inspection.stop()
 
 
+def _find_target(plan: Plan, seen: ReportFilter) -> Target | None:
+    """Return the step to look into; None until its first task has started."""
+    started = find_start(seen.reports)
+    if started.task < 0:
+        return None
+    parts = [Part(job, nodes) for job, nodes in plan.launcher.nodes(plan, started)]
+    steps = {plan.coordinator.step, find_step(seen.reports)} - {""}
+    words = (NO_TRACER, *steps)  # a tracer stops the tasks, and may leave one stopped
+    return Target(started.step, words, tuple(parts))
+
+
+class EndWatcher(Watcher):
+    """Ends a run that has failed and waits for the tasks of a node that is lost: Slurm waits for
+    such a node for minutes.
+    """
+
+    def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
+        self._plan = plan
+        self._seen = seen
+        self._show = show
+        self._failed = Report(-1, "", "exit")  # the first task that did
+        self._due = math.inf  # when to look, by the monotonic clock
+        self._inspection: Inspection | None = None
+
+    def hear(self, report: Report) -> None:
+        """Take how a task has ended."""
+        if report.event == "exit" and report.status and self._failed.task < 0:
+            self._failed, self._due = report, time.monotonic() + _ENDS_WITHIN
+
+    def look(self) -> None:
+        """Look at the nodes, once, a while after a task has failed."""
+        now = time.monotonic()
+        if self._inspection is None and now > self._due:
+            self._due = math.inf
+            target = _find_target(self._plan, self._seen)
+            if target and target.parts:
+                self._inspection = Inspection.start(target, self._plan.host.environ)
+        elif self._inspection and self._inspection.poll():
+            silent, self._inspection = self._inspection.silent, None
+            if silent:
+                self._end(_name_nodes(silent))
+
+    def _end(self, nodes: str) -> None:
+        """End the run; Slurm takes half a minute for that."""
+        self._show(f"no answer from {nodes}: ending the run")
+        failed = self._failed
+        what = f"no answer from {nodes}, after {failed.place} has failed; the run was ended"
+        hint = f"sinfo tells of lost nodes; --srun-args=--exclude={nodes} leaves it out"
+        self.failure = RunError(what, failed.where, hint, failed.status)
+
+    def close(self) -> None:
+        """End what is still under way."""
+        if self._inspection:
+            self._inspection.stop()
+
+
+def _name_nodes(nodes: Sequence[str]) -> str:
+    return ",".join(nodes[:_MOST_NODES]) + (",..." if len(nodes) > _MOST_NODES else "")
+
+
 def _find_reason(inspection: Inspection) -> str:
     return "no node has answered" if inspection.silent else "no task was found"
 
@@ -159,7 +217,7 @@ def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watche
         return []
     waits = [WaitWatcher(plan, seen, show, keep)] if plan.asked.patience else []
     programs = [ProgramWatcher(show)] if plan.asked.check_programs != OFF else []
-    return [*waits, *programs]
+    return [*waits, EndWatcher(plan, seen, show), *programs]
 
 
 def _describe_stop(verdict: Verdict, picture: Picture) -> RunError:

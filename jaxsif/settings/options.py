@@ -305,6 +305,7 @@ OPTIONS = (
         launcher="mpirun",
     ),
     Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number"),
+    Option("--history", SWITCH, OUTPUT, "keep for `jaxsif history` how the run ended"),
 )
 
 _OF_RUN = RunOptions._field_defaults

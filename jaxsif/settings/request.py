@@ -40,6 +40,7 @@ class RunOptions(NamedTuple):
     binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
     env: tuple[tuple[str, str], ...] = ()  # variables for the container
     label: bool = False  # prefix output lines with the task's number
+    history: bool = True  # keep how the run ended
     coordinator_ports: str | None = None  # FIRST-LAST, from which one is taken
     node_address: str | None = None  # how tasks reach a node, %N its name
     init_timeout: int | None = None  # seconds, of jax.distributed.initialize

@@ -35,6 +35,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         devices,
         drain,
         failure,
+        hooks,
         lean_import,
         observer,
         preemption,
@@ -58,6 +59,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     pipe = failure.install(environ, emit)
     alone.install(environ, emit)
     observer.install(environ, emit, pipe)
+    hooks.install(environ, emit)
     shm.check(environ, emit)
     if environ.get("JAX_COMPILATION_CACHE_DIR"):
         from . import compilecache

@@ -86,7 +86,7 @@ def _set_gloo_address(module: Any, address: str) -> None:
     """Have Gloo, JAX's transport between CPUs, listen at `address`, and not where the name of the
     host leads to.
     """
-    make = module.make_gloo_tcp_collectives
+    make = importing.find(module, "make_gloo_tcp_collectives")
 
     def make_gloo_tcp_collectives(*arguments: Any, **keywords: Any) -> Any:
         return make(*arguments, **{"hostname": address, **keywords})

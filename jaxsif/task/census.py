@@ -70,9 +70,7 @@ def install(environ: Mapping[str, str], emit: failure.Emit) -> None:
 
 
 def _wrap(module: Any, census: _Census) -> None:
-    original = module.compile_or_get_cached
-    if original.__code__.co_varnames[: len(_PARAMETERS)] != _PARAMETERS:
-        return  # another JAX
+    original = importing.find(module, "compile_or_get_cached", *_PARAMETERS)
     # The frame below is none of the user's: JAX leaves it out of tracebacks.
     module.traceback_util.register_exclusion(__file__)
 

@@ -48,13 +48,13 @@ def _listen(module: Any, counts: dict[str, Any]) -> None:
         if event == _SAVED:
             counts["saved"] += max(0.0, duration)
 
-    module.register_event_listener(count)
-    module.register_event_duration_secs_listener(add)
+    importing.find(module, "register_event_listener")(count)
+    importing.find(module, "register_event_duration_secs_listener")(add)
 
 
 def _write_whole_entries(module: Any) -> None:
     """Write each entry beside its place first: JAX, when killed, would leave half of one there."""
-    original = module.LRUCache.put
+    original = importing.find(module, "LRUCache.put", "key", "value")
 
     def put(self: Any, key: str, value: bytes) -> None:
         whole = os.path.join(str(self.path), f"{key}-cache")
@@ -76,7 +76,8 @@ def _remove_broken_entries(module: Any) -> None:
     """Remove an entry that cannot be read: JAX writes none that is there, and would warn of it for
     ever.
     """
-    original = module.get_executable_and_time
+    importing.find(module, "_cache")
+    original = importing.find(module, "get_executable_and_time", "cache_key")
 
     def get(cache_key: str, *arguments: Any, **more: Any) -> Any:
         try:
@@ -102,11 +103,10 @@ def _share_keys(module: Any) -> None:
     kind of each device instead; JAX adds the platform's version, of CUDA and driver. A program of
     one process keeps the fingerprint.
     """
-    options, accelerators, devices = (
-        module._hash_serialized_compile_options,
-        module._hash_accelerator_config,
-        module._hash_devices,
-    )
+    strip = "strip_device_assignment"
+    options = importing.find(module, "_hash_serialized_compile_options", strip)
+    accelerators = importing.find(module, "_hash_accelerator_config")
+    devices = importing.find(module, "_hash_devices")
 
     def hash_options(
         found: Any, compile_options: Any, strip_device_assignment: bool = False

@@ -49,6 +49,7 @@ CACHE_COUNTS = ("requests", "hits", "written")
 # Event -> its fields. With the first nonce speak start.sh and stage.py, before the program and
 # around it.
 START_EVENTS: Mapping[str, tuple[str, ...]] = {
+    "nodes": ("nodes",),
     "started": ("step", "nodes"),
     "refused": ("text",),
     "warning": ("text",),
@@ -61,6 +62,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "refused": ("text", "hint"),
     "warning": ("text",),
     "exception": ("text", "where", "consequence", "hint"),
+    "missing": ("text",),
     "end": (),
     "alone": (),
     "cache": (*CACHE_COUNTS, "saved"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -21,15 +21,54 @@ def around(name: str, step: Callable[[ModuleType, Step], None]) -> None:
 def after(name: str, change: Step) -> None:
     """When module `name` has been imported, call `change` with it.
 
-    A module that has not what `change` looks for is left alone: it is of another JAX.
+    A module that has not what `change` looks for is left alone, and `listen` is told of it: it is
+    of another JAX.
     """
 
     def execute_and_change(module: ModuleType, execute: Step) -> None:
         execute(module)
-        with suppress(AttributeError):
+        try:
             change(module)
+        except MissingError as missing:
+            _tell(str(missing))
+        # Whatever another JAX does otherwise, the program must not learn of it.
+        except Exception as error:
+            _tell(f"{name} ({type(error).__name__}: {error})")
 
     around(name, execute_and_change)
+
+
+class MissingError(AttributeError):
+    """A module has not the function, or the function not the parameters, of this text."""
+
+
+def find(module: Any, name: str, *parameters: str) -> Any:
+    """Return what a module has by a name such as 'State.initialize'; raise MissingError where it
+    has none, or where that takes no parameters of these names, in this order.
+    """
+    text = f"{module.__name__}.{name}"
+    try:
+        found = attrgetter(name)(module)
+    except AttributeError:
+        raise MissingError(text) from None
+    code = getattr(found, "__code__", None)
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
+    if tuple(filter(parameters.__contains__, known)) != parameters:
+        raise MissingError(f"{text}({', '.join(parameters)})")
+    return found
+
+
+_listeners: list[Callable[[str], None]] = []
+
+
+def listen(listener: Callable[[str], None]) -> None:
+    """Have `listener` told what is missing in the modules that are imported from now on."""
+    _listeners.append(listener)
+
+
+def _tell(text: str) -> None:
+    for listener in _listeners:
+        listener(text)
 
 
 class _Finder:

@@ -26,13 +26,12 @@ from .monitoring import TOOL, claim
 _PERIOD = 1.0  # seconds between two looks
 _MOVES = 0.002  # of a processor; a main thread that uses less stands still
 _QUIET = 1.5  # seconds without, from which on the box has what the program calls
-_LONGEST_CALL = 60  # characters
 _COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
 
-# What a run of JAX uses first, one or the other: module, and how to find the function in it.
-_FIRST_USES: Mapping[str, Callable[[Any], Any]] = {
-    "jax._src.xla_bridge": lambda module: module.backends,
-    "jax._src.distributed": lambda module: module.State.initialize,
+# What a run of JAX uses first, one or the other: module, and a function of it.
+_FIRST_USES: Mapping[str, str] = {
+    "jax._src.xla_bridge": "backends",
+    "jax._src.distributed": "State.initialize",
 }
 
 
@@ -41,6 +40,7 @@ _UNKNOWN: Mapping[str, object] = {
     **dict.fromkeys(("loop", "where", "compiling", "call"), ""),
     "turns": 0,
     "since": 0,
+    "deadlock": False,
 }
 
 
@@ -54,8 +54,8 @@ def install(environ: Mapping[str, str], emit: Emit, pipe: int = -1) -> None:
         return
     observer = Observer(box, float(patience), emit)
     importing.after("jax._src.monitoring", observer.listen)
-    for name, find in _FIRST_USES.items():
-        importing.after(name, observer.begin_at(find))
+    for module, name in _FIRST_USES.items():
+        importing.after(module, observer.begin_at(name))
 
 
 def _before(function: Any, call: Callable[[], None]) -> None:
@@ -100,8 +100,10 @@ class Observer:
 
     def listen(self, module: Any) -> None:
         """Learn from JAX what it compiles; `module` is jax._src.monitoring."""
-        module.register_scalar_listener(self._on_begin)
-        module.register_event_duration_secs_listener(self._on_end)
+        begin = importing.find(module, "register_scalar_listener")
+        end = importing.find(module, "register_event_duration_secs_listener")
+        begin(self._on_begin)
+        end(self._on_end)
 
     def _on_begin(self, event: str, _value: object, **more: object) -> None:
         if event.startswith(_COMPILES):
@@ -111,9 +113,9 @@ class Observer:
         if event.startswith(_COMPILES) and self._compiling:
             self._compiling.pop()
 
-    def begin_at(self, find: Callable[[Any], Any]) -> Callable[[Any], None]:
+    def begin_at(self, name: str) -> Callable[[Any], None]:
         """Return what has the program observed from the first call of a function of a module on."""
-        return lambda module: _before(find(module), self.begin)
+        return lambda module: _before(importing.find(module, name), self.begin)
 
     def begin(self) -> None:
         """Start the thread, once; count the loops of what is imported now, at the same moment of
@@ -162,6 +164,10 @@ class Observer:
             return {**state, **self._loops.describe_last()}
         frames = main_frames()
         state.update(self._loops.describe(frames))
+        # Here: it takes milliseconds, and this program stands still.
+        from .locks import find_call, is_deadlock
+
+        state["deadlock"] = any(map(is_deadlock, frames[:1]))
         own = next((frame for frame in frames if not is_installed(frame.f_code.co_filename)), None)
         if own:
             place = f"{own.f_code.co_filename}:{own.f_lineno}"
@@ -177,23 +183,3 @@ def main_frames() -> list[FrameType]:
         frames.append(frame)
         frame = frame.f_back
     return frames
-
-
-def find_call(frame: FrameType) -> str:
-    """Return the piece of source that the frame executes, such as 'lock.acquire()'; 'with lock'
-    where it enters a context. '' before Python 3.11, and where there is no source.
-    """
-    positions = getattr(frame.f_code, "co_positions", None)
-    if positions is None:
-        return ""
-    import linecache  # for a program that stands still, time does not count
-    from itertools import islice
-
-    first, last, begin, end = next(islice(positions(), frame.f_lasti // 2, None), (None,) * 4)
-    if first is None:
-        return ""
-    line = linecache.getline(frame.f_code.co_filename, first).encode()
-    # Of an expression on several lines, the first one.
-    text = line[begin : end if first == last else None].decode(errors="replace").strip(": \n")
-    enters = line[:begin].rstrip().endswith(b"with")
-    return f"with {text}"[:_LONGEST_CALL] if enters else text[:_LONGEST_CALL]

@@ -33,7 +33,7 @@ def install(environ: Mapping[str, str]) -> None:
 
 
 def _watch(module: Any) -> None:
-    original = module.reached_preemption_sync_point
+    original = importing.find(module, "reached_preemption_sync_point")
     warnings = [f"jaxsif: warning: {_WARNING}\n"]  # to write, once
 
     @wraps(original)

@@ -54,7 +54,11 @@ fi
 # The step's number and its nodes: `jaxsif run` may have to end it by scancel, or to look into it.
 if [ "$task" = 0 ]; then
     nodes=${SLURM_STEP_NODELIST-}
-    [ "${#nodes}" -le 600 ] || nodes='' # srun --label cuts longer lines
+    while [ "${#nodes}" -gt 600 ]; do # srun --label cuts longer lines
+        begin=$(printf %.600s "$nodes")
+        nodes=${nodes#"$begin"}
+        report '"event": "nodes", "nodes": "'"$begin"'"'
+    done
     report '"event": "started", "step": "'"${SLURM_JOB_ID-}.${SLURM_STEP_ID-}"'", "nodes": "'"$nodes"'"'
 fi
 

@@ -8,16 +8,17 @@ task that seems to wait for others moves, as in any loop, nothing is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from jaxsif.watch.picture import Picture
+from jaxsif.watch.picture import Picture, TaskGroup
 from jaxsif.watch.sight import NO_BOX, STALE, Sight
-from jaxsif.watch.states import CHECKPOINT, COMPILING, INPUT, SHUTDOWN, STOPPED
+from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, INPUT, SHUTDOWN, STOPPED
 
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
+_NEARLY = 0.5  # units; a look so much before is good enough
 _HANGS = 5  # from here on, tasks that wait for another one hang
 _ALIKE_WAIT, _ALIKE_HANG = 2, 10  # and tasks that all wait at the same place
 # A wait is told where it is so many times longer than those that ended at the same line.
@@ -32,8 +33,8 @@ _MOST_BYTES = 1 << 80  # more than any task moves
 # What others may have to wait for, as long as the task is at work.
 _BUSY = (COMPILING, CHECKPOINT, INPUT)
 # No program comes back from there: it has ended and cannot do what the others wait for, or somebody
-# has stopped it.
-_ENDLESS = (SHUTDOWN, STOPPED)
+# has stopped it, or its only thread waits for a lock.
+_ENDLESS = (SHUTDOWN, STOPPED, DEADLOCK)
 
 
 class Level(IntEnum):
@@ -55,6 +56,20 @@ class Verdict(NamedTuple):
 class _Wait(NamedTuple):
     since: float
     place: str
+    looks: int = 0  # how many of its looks have been made
+
+
+class _Told(NamedTuple):
+    """A wait that was told."""
+
+    level: Level
+    since: float
+    odd: frozenset[int]  # the tasks that keep the others waiting
+    waiting: frozenset[int]  # the others
+
+    def is_of(self, odd: frozenset[int]) -> bool:
+        """Return whether these odd tasks, or none that are known, are of the same wait."""
+        return not (self.odd and odd and self.odd.isdisjoint(odd))
 
 
 class Waits:
@@ -64,17 +79,15 @@ class Waits:
         self._patience = patience
         self._waits: dict[int, _Wait] = {}  # by task
         self._learned: dict[str, float] = {}  # the longest wait that ended, by place
-        self._looks = 0  # at the wait that goes on
-        self._said = Level.NOTHING
-        self._since = now  # when the wait that was told began
+        self._told: list[_Told] = []  # of the waits that go on
         self._looked = now  # the last time
         self._transferred: dict[int, int] = {}  # bytes by task, then
 
     def wait(self, task: int, seconds: float, place: str, now: float) -> None:
         """Note that a task has stood still for so many seconds."""
         if not self._waits:
-            self._looks, self._transferred = 0, {}
-        self._waits[task] = _Wait(now - seconds, place)
+            self._transferred = {}
+        self._waits[task] = self._count_looks(_Wait(now - seconds, place), self._looked)
 
     def go_on(self, task: int, seconds: float, now: float) -> float | None:
         """Note that a task goes on after so many seconds, or has ended.
@@ -86,42 +99,72 @@ class Waits:
             return None
         if wait.place in self._learned or len(self._learned) < _MOST_PLACES:
             self._learned[wait.place] = max(seconds, self._learned.get(wait.place, 0))
-        if self._waits:
-            return None
-        was_told = self._said > Level.NOTHING
-        self._looks, self._said = 0, Level.NOTHING
-        return now - self._since if was_told else None
+        over = [told for told in self._told if self._is_over(told, task)]
+        self._told = [told for told in self._told if told not in over]
+        is_last = over and not self._told
+        return now - min(told.since for told in over) if is_last else None
+
+    def _is_over(self, told: _Told, task: int) -> bool:
+        """Return whether a wait is over when this task goes on."""
+        is_its = task in told.odd or task in told.waiting
+        return not self._waits or (is_its and told.waiting.isdisjoint(self._waits))
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time to look at all tasks."""
-        return self._units(now) >= self._next_look()
+        return any(self._measure(one, now) >= _find_look(one.looks) for one in self._waits.values())
 
-    def _units(self, now: float) -> float:
-        """Return how long the longest wait has lasted, in units of the patience at its place."""
-        waits = self._waits.values()
-        return max(((now - one.since) / self._patience_at(one.place) for one in waits), default=0)
+    def _measure(self, wait: _Wait, now: float) -> float:
+        """Return how long a wait has lasted, in units of the patience at its place."""
+        learned = _LEARNED * self._learned.get(wait.place, 0)
+        return (now - wait.since) / max(self._patience, learned)
 
-    def _patience_at(self, place: str) -> float:
-        return max(self._patience, _LEARNED * self._learned.get(place, 0))
-
-    def _next_look(self) -> int:
-        last = len(_LOOKS) - 1
-        return _LOOKS[min(self._looks, last)] << max(0, self._looks - last)
+    def _count_looks(self, wait: _Wait, looked: float) -> _Wait:
+        """Return the wait with the looks that one at this time was, or nearly: tasks that wait for
+        the same come to stand still one after the other.
+        """
+        units = self._measure(wait, looked) + _NEARLY
+        looks = wait.looks
+        while _find_look(looks) <= units:
+            looks += 1
+        return wait._replace(looks=looks)
 
     def judge(self, picture: Picture, now: float) -> Verdict:
         """Return how bad it is what was seen; NOTHING also where that was told already."""
-        self._looks += 1
-        since = min((wait.since for wait in self._waits.values()), default=now)
-        level = self._weigh(picture, now)
+        waiting = _list_tasks(_waiting(picture))
+        begin = self._find_begin(waiting, now)
+        level = self._weigh(picture, begin, now) if self._waits else Level.NOTHING
+        self._waits = {task: self._count_looks(one, now) for task, one in self._waits.items()}
         self._looked = now
         self._transferred = {one.task: _transferred(one) for one in _sights(picture)}
-        if level <= self._said:
-            return Verdict(Level.NOTHING, now - since)
-        self._said, self._since = level, since
-        return Verdict(level, now - since)
+        found = _Told(level, begin, _list_tasks(picture.odd), waiting)
+        return Verdict(self._tell(found), now - begin)
 
-    def _weigh(self, picture: Picture, now: float) -> Level:
-        units = self._units(now)
+    def _tell(self, found: _Told) -> Level:
+        """Note that a wait is told, and return its level; NOTHING where that was told already."""
+        same = [one for one in self._told if one.is_of(found.odd)]
+        if found.level <= max((one.level for one in same), default=Level.NOTHING):
+            return Level.NOTHING
+        self._told = [*(one for one in self._told if one not in same), found]
+        return found.level
+
+    def _find_begin(self, waiting: Container[int], now: float) -> float:
+        """Return when the first task began to wait for others. Where only others have told that
+        they stand still, it was not before the last of them did.
+        """
+        begins = [wait.since for task, wait in self._waits.items() if task in waiting]
+        others = max((wait.since for wait in self._waits.values()), default=now)
+        return min(begins, default=others)
+
+    def _find_units(self, begin: float, now: float) -> float:
+        """Return how long the longest wait has lasted, in units of the patience at its place, but
+        for the time in which nobody waited for another.
+        """
+        waits = self._waits.values()
+        cut = (one._replace(since=max(one.since, begin)) for one in waits)
+        return max((self._measure(one, now) for one in cut), default=0)
+
+    def _weigh(self, picture: Picture, begin: float, now: float) -> Level:
+        units = self._find_units(begin, now)
         odd = {group.state.kind for group in picture.odd}
         if self._is_progress(picture):
             return Level.NOTHING
@@ -139,8 +182,7 @@ class Waits:
         """Return whether a task that seems to wait for others moves."""
         return any(
             sight.box != NO_BOX and sight.age <= STALE and sight.box.quiet < self._patience / 2
-            for group in picture.groups
-            if group.waits
+            for group in _waiting(picture)
             for sight in group.sights
         )
 
@@ -157,9 +199,24 @@ class Waits:
 
 def _weigh_alike(picture: Picture, units: float) -> Level:
     """Return how bad it is where nobody is odd: all wait at one place, or nobody for another."""
-    if not any(group.waits for group in picture.groups) or units < _ALIKE_WAIT:
+    if not _waiting(picture) or units < _ALIKE_WAIT:
         return Level.NOTHING
     return Level.HANG if units >= _ALIKE_HANG else Level.WAIT
+
+
+def _find_look(number: int) -> int:
+    """Return when to look for this time, in units of the patience; `number` counts from 0."""
+    last = len(_LOOKS) - 1
+    return _LOOKS[min(number, last)] << max(0, number - last)
+
+
+def _waiting(picture: Picture) -> list[TaskGroup]:
+    """Return the groups of tasks that wait for others."""
+    return [group for group in picture.groups if group.waits]
+
+
+def _list_tasks(groups: Iterable[TaskGroup]) -> frozenset[int]:
+    return frozenset(task for group in groups for task in group.tasks)
 
 
 def _sights(picture: Picture) -> Iterator[Sight]:

@@ -31,10 +31,11 @@ class BoxState(NamedTuple):
     compiling: str  # the program that JAX compiles; '' while it compiles none
     since: float  # seconds that it has compiled
     call: str  # what the innermost frame of the user executes: "lock.acquire()"; "" where unknown
+    deadlock: bool  # it waits for a lock that no other thread of its Python can release
 
 
 # Of a task that has none.
-NO_BOX = BoxState(0, 0.0, 0.0, "", 0, "", 0.0, "")
+NO_BOX = BoxState(0, 0.0, 0.0, "", 0, "", 0.0, "", deadlock=False)
 
 
 class Frame(NamedTuple):
@@ -91,6 +92,7 @@ _OF_A_BOX: Mapping[str, Check] = {
     "compiling": check_text(LONGEST_NAME),
     "since": _SECONDS,
     "call": check_text(LONGEST_NAME),
+    "deadlock": _is_flag,
 }
 _OF_A_SIGHT: Mapping[str, Check] = {
     "task": check_number(MOST_TASKS_OF_A_STEP - 1, int),

@@ -18,6 +18,7 @@ COMPILING = "compiling"
 CHECKPOINT = "checkpoint"
 INPUT = "input"
 LOCK = "lock"
+DEADLOCK = "deadlock"  # waits for a lock that no other thread of its Python can release
 PIPE = "pipe"
 SOCKET = "socket"
 TERMINAL = "terminal"
@@ -33,6 +34,7 @@ UNKNOWN = "unknown"
 WAITING = frozenset((COLLECTIVE, INITIALIZE, SHUTDOWN))
 
 _BUSY = 0.5  # of a CPU: less is what an idle runtime needs
+_IDLE = 0.05  # of a CPU: a process that uses less computes nothing that it could wait for
 _MOST_STACKS = 1000  # to remember: most tasks have the same
 # Files that are not the user's.
 _LIBRARIES = re.compile(
@@ -229,6 +231,12 @@ def _native(sight: Sight) -> State | None:
     return State(COLLECTIVE, f"waits in {words}") if sight.native else None
 
 
+def _deadlock(sight: Sight) -> State | None:
+    """Return a state where no thread can release the lock, nor one of C that computes meanwhile."""
+    holds = sight.box.deadlock and _FUTEX.search(sight.call) and sight.cpu < _IDLE
+    return State(DEADLOCK, "waits for a lock that no other thread can release") if holds else None
+
+
 def _lock(sight: Sight) -> State | None:
     """Return a state where the main thread waits for a lock of Python's."""
     if not _blocks(sight):
@@ -253,6 +261,14 @@ def _devices(sight: Sight) -> State | None:
     return _DEVICES[computes] if _blocks(sight) else None
 
 
+def _silent(sight: Sight) -> State | None:
+    """Return a state where the task has not said in time where it is, as on a busy node: it may
+    wait for other tasks, or for a lock.
+    """
+    is_open = sight.answered is False and _FUTEX.search(sight.call)
+    return State(UNKNOWN, "waits, and has not told where") if is_open else None
+
+
 def _input(sight: Sight) -> State | None:
     reads = sight.descriptor == 0 and re.match(_READ, sight.call)
     return State(INPUT, "reads standard input") if reads else None
@@ -270,6 +286,6 @@ def _disk(sight: Sight) -> State | None:
 
 # Of what they find, the first counts.
 _DESCRIPTIONS: Sequence[Callable[[Sight], State | None]] = (
-    *(_process, _compiling, _in_a_library, _held, _native, _computing, _lock, _devices),
-    *(_input, _call, _disk),
+    *(_process, _compiling, _in_a_library, _held, _native, _computing, _deadlock, _lock, _devices),
+    *(_silent, _input, _call, _disk),
 )

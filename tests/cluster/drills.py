@@ -24,7 +24,7 @@ FAULTS: Mapping[str, str] = {
     "end": "has ended, and waits for the others",
     "at-exit": "sleeps",
     "sleep": "sleeps",
-    "own-lock": "waits for a lock",
+    "own-lock": "waits for a lock that no other thread can release",
     "other-lock": "waits for a lock",
     "pipe": "reads from a pipe",
     "fifo": "waits for a file",
@@ -35,7 +35,7 @@ FAULTS: Mapping[str, str] = {
     "stdin": "reads standard input",
 }
 # Nobody comes back from these.
-ENDLESS = ("skip", "leave", "end", "stop")
+ENDLESS = ("skip", "leave", "end", "stop", "own-lock")
 # These cannot count their last second.
 MUTE, MUTE_TURNS = ("hold", "stop"), 100
 HABITS = ("evaluate", "compile", "checkpoint", "late-batch", "all-slow")

@@ -32,6 +32,7 @@ def test_what_happened_is_told_afterwards(cluster: Cluster, folder: str) -> None
     assert found["error"]["what"] == "task 2 on node2 failed: ValueError: boom, at step 3"
     assert found["command"] == ["python", "fail.py", "raise", "2"]
     assert (found["nodes"], found["jaxsif"] != "") == ("node[1-2]", True)
+    assert found["slurm"] == cluster.check("srun --version").split()[-1]
     first = next(end for end in found["exits"] if end["task"] == 2)
     assert (first["node"], first["status"], first["text"]) == ("node2", 1, "ValueError: boom, at step 3")
     assert cluster.check(f"cat {found['folder']}/stderr") == done.stderr
@@ -42,6 +43,15 @@ def test_what_happened_is_told_afterwards(cluster: Cluster, folder: str) -> None
     assert "failed 1" in table[-1]
     text = cluster.check(in_history(folder) + "module load jax/sif && jaxsif history show")
     assert "  error     task 2 on node2 failed: ValueError: boom, at step 3\n" in text
+
+
+def test_none_is_kept_where_none_is_wanted(cluster: Cluster, folder: str) -> None:
+    cluster.check(in_history(folder) + jaxsif_run("--launcher=local", "--no-history", "--", "true"))
+    cluster.write(f"{folder}/jaxsif.toml", "[run]\nhistory = false\n")
+    cluster.check(in_history(folder) + jaxsif_run("--launcher=local", "--", "true"))
+    assert cluster.run(["ls", f"{folder}/state/jaxsif"]).returncode != 0
+    cluster.check(in_history(folder) + jaxsif_run("--launcher=local", "--history", "--", "true"))
+    assert len(cluster.check(["ls", f"{folder}/state/jaxsif/runs"]).split()) == 1
 
 
 def test_what_was_seen_of_tasks_that_waited_is_kept(cluster: Cluster, folder: str) -> None:

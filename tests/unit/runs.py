@@ -40,6 +40,7 @@ def a_run(**fields: Any) -> RunRecord:
             "digest": "",
             "jaxsif": "0.1.0",
             "python": "3.11.7",
+            "slurm": "24.11.5",
             "host": "login1",
             "pid": 77,
             "started": 4711,

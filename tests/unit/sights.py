@@ -18,6 +18,7 @@ BOX: dict[str, Any] = {
     "compiling": "",
     "since": 0.0,
     "call": "",
+    "deadlock": False,
 }
 FIELDS: dict[str, Any] = {
     "task": 0,

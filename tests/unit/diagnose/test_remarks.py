@@ -6,7 +6,7 @@ import pytest
 from reporting import EXIT_REPORT, STARTED_REPORT, ended
 
 from jaxsif.diagnose.places import describe_places
-from jaxsif.diagnose.remarks import describe_alone, describe_cache
+from jaxsif.diagnose.remarks import describe_alone, describe_cache, describe_missing
 from jaxsif.diagnose.reports import Report
 
 
@@ -31,6 +31,12 @@ def test_what_the_compile_cache_was_good_for() -> None:
     text = "compile cache: 5 of 30 programs from it, in 2 of 3 task(s), 6 s of compiling saved; 1 new"
     assert describe_cache(reports) == text
     assert describe_cache([STARTED_REPORT, EXIT_REPORT]) == ""
+
+
+def test_what_this_jax_has_not_is_told_once() -> None:
+    reports = [Report(0, "node1", "missing", text=text) for text in ("jax.a", "jax.b(key)", "jax.a")]
+    assert describe_missing(reports) == "this JAX has no jax.a, jax.b(key): jaxsif goes without what needs it"
+    assert describe_missing([STARTED_REPORT]) == ""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from jaxsif.container.allowed import Allowed
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.errors import RunError
 from jaxsif.history.folder import STDERR, list_runs, read_run
-from jaxsif.history.recorder import Recorder, hide_in_command
+from jaxsif.history.recorder import Recorder, hide_in_command, read_version
 from jaxsif.history.run import Complaint, RunRecord, TaskEnd
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.request import RunOptions
@@ -89,6 +89,28 @@ def test_the_end_of_a_long_output_is_kept(tmp_path: Path) -> None:
     recorder.end(0)
     assert len(said(tmp_path)) == 1 << 20
     assert said(tmp_path).endswith(b"000099 ")
+
+
+def test_nothing_long_is_written_while_tasks_run(tmp_path: Path) -> None:
+    """The launcher passes on their output, and the disk may be slow."""
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    recorder.keep(b"word\n" * 100_000)
+    recorder.alarm(Verdict(Level.WAIT, 61.23), make_picture([sight()]))
+    (folder,) = (tmp_path / "jaxsif/runs").iterdir()
+    assert [file.name for file in folder.iterdir()] == ["run.json"]
+    recorder.end(0)
+    assert len(said(tmp_path)) == 500_000
+
+
+@pytest.mark.starts_processes
+def test_slurms_version(tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\necho slurm-wlm 24.11.5\n")
+    srun.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert read_version(environ) == "24.11.5"
+    srun.unlink()
+    assert read_version({"PATH": str(tmp_path)}) == ""
 
 
 def test_a_second_start_tells_of_its_own_tasks(tmp_path: Path) -> None:

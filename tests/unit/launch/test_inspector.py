@@ -70,6 +70,33 @@ def test_a_node_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.starts_processes
+def test_nobody_waits_for_a_command_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile the launcher passes on what the tasks print."""
+    monkeypatch.setattr(inspector, "LIMIT", 0.5)
+    inspection = Inspection.start(STEP, fake_srun(tmp_path, "trap : TERM; cat $node; while :; do sleep 1; done"))
+    polls, begin = [], time.monotonic()
+    while not inspection.poll():
+        now = time.monotonic()
+        polls.append(now - begin)
+        begin = now
+        time.sleep(0.01)
+    assert max(polls) < 0.5
+    assert sum(polls) > 1.3
+    assert inspection.silent == ("n2",)
+
+
+@pytest.mark.starts_processes
+def test_few_commands_run_at_once(tmp_path: Path) -> None:
+    nodes = tuple(f"n{number}" for number in range(40))
+    script = "mkdir -p now; touch now/$$; ls now | wc -l >>counts; sleep 0.3; rm now/$$"
+    target = Target("12.0", ("12.0",), tuple(Part("12", (node,)) for node in nodes))
+    found = inspect(target, fake_srun(tmp_path, script))
+    counts = [int(word) for word in (tmp_path / "counts").read_text().split()]
+    assert len(counts) == len(found.silent) == 40
+    assert 2 <= max(counts) <= 16
+
+
+@pytest.mark.starts_processes
 def test_this_machine() -> None:
     found = inspect(HERE, {"PATH": "/usr/bin:/bin"})
     assert (found.sights, found.silent, found.complaint) == ([], (), "")

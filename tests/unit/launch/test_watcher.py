@@ -14,7 +14,7 @@ from jaxsif.diagnose.reports import Report
 from jaxsif.errors import HostError
 from jaxsif.launch import watcher as module
 from jaxsif.launch.inspector import Target
-from jaxsif.launch.watcher import WaitWatcher
+from jaxsif.launch.watcher import EndWatcher, WaitWatcher
 from jaxsif.watch.picture import Picture
 from jaxsif.watch.rule import Level, Verdict
 from jaxsif.watch.sight import Sight
@@ -57,6 +57,7 @@ class Watched:
         monkeypatch.setattr(module, "Inspection", SimpleNamespace(start=self._start))
         seen: Any = SimpleNamespace(reports=[start])
         self.watcher = WaitWatcher(plan, seen, self.shown.append, self._keep)
+        self.ends = EndWatcher(plan, seen, self.shown.append)
 
     def _keep(self, verdict: Verdict, _picture: Picture) -> None:
         self.kept.append(verdict.level)
@@ -174,3 +175,47 @@ def test_a_task_that_has_ended_waits_no_more(monkeypatch: pytest.MonkeyPatch) ->
     watched.watcher.hear(Report(0, "n0", "exit", 1))
     watched.watcher.look()
     assert (watched.targets, watched.shown) == ([], [])
+
+
+def hear(watched: Watched, *reports: Report) -> None:
+    for report in reports:
+        watched.ends.hear(report)
+
+
+def end_after(watched: Watched, *seconds: float) -> None:
+    """Look so many seconds after a task has ended."""
+    begin = watched.now
+    for second in seconds:
+        watched.now = begin + second
+        watched.ends.look()
+
+
+def test_a_run_that_has_failed_and_waits_for_a_lost_node_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    hear(watched, Report(2, "n0", "exit", 0), Report(1, "n0", "exit", 1, where="a.py:7"))
+    watched.looks = [Look(SIGHTS, ["n1"])]
+    end_after(watched, 0, 4, 6, 7)
+    assert watched.shown == ["no answer from n1: ending the run"]
+    failure = watched.ends.failure
+    assert failure is not None
+    assert failure.what == "no answer from n1, after task 1 on n0 has failed; the run was ended"
+    assert (failure.where, failure.exit_code) == ("a.py:7", 1)
+    assert "--exclude=n1" in failure.hint
+
+
+def test_a_run_whose_nodes_answer_ends_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is looked at, however many tasks fail."""
+    watched = Watched(monkeypatch)
+    hear(watched, *(Report(task, "n0", "exit", 1) for task in range(3)))
+    watched.looks = [Look(SIGHTS)]
+    end_after(watched, 0, 6, 7)
+    hear(watched, Report(3, "n0", "exit", 1))
+    end_after(watched, 0, 6, 60)
+    assert (len(watched.targets), watched.shown, watched.ends.failure) == (1, [], None)
+
+
+def test_nobody_looks_while_no_task_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    hear(watched, Report(0, "n0", "exit", 0))
+    end_after(watched, 0, 6, 600)
+    assert watched.targets == []

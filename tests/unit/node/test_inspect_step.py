@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -27,13 +28,26 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts a task of a step, and waits until it is ready."""
+def job() -> str:
+    """The number of a job that no other test has: tests run side by side, and the inspector looks at all processes."""
+    return str(os.getpid() * 1000 + next(_NUMBERS))
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def start(job: str) -> Iterator[Start]:
+    """Starts a task of the job's step 0, or another one, and waits until it is ready."""
     started = []
 
-    def start(task: int, *argv: str, step: str = "4711.0", ready: bool = True) -> subprocess.Popen[str]:
-        job, _, number = step.partition(".")
-        environ = {"SLURM_JOB_ID": job, "SLURM_STEP_ID": number, "SLURM_PROCID": str(task), "PATH": os.environ["PATH"]}
+    def start(task: int, *argv: str, number: int = 0, ready: bool = True) -> subprocess.Popen[str]:
+        environ = {
+            "SLURM_JOB_ID": job,
+            "SLURM_STEP_ID": str(number),
+            "SLURM_PROCID": str(task),
+            "PATH": os.environ["PATH"],
+        }
         process = subprocess.Popen(
             argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -86,11 +100,11 @@ def settle(process: subprocess.Popen[str], state: str) -> None:
     ],
 )
 def test_what_a_task_does(
-    start: Start, what: str, box: dict[str, object], kind: str, words: str, innermost: str
+    start: Start, job: str, what: str, box: dict[str, object], kind: str, words: str, innermost: str
 ) -> None:
     process = start(3, sys.executable, boxed.__file__, what, json.dumps(box))
     settle(process, "R" if what in ("spin", "hold") else "S")
-    ((sight,), answer) = inspect("4711.0")
+    ((sight,), answer) = inspect(f"{job}.0")
     assert answer == Answer("node1", 1)
     assert (sight.task, sight.node, sight.pid, sight.answered) == (3, "node1", process.pid, True)
     assert describe_state(sight) == (kind, words)
@@ -101,76 +115,76 @@ def test_what_a_task_does(
 
 
 @pytest.mark.starts_processes
-def test_a_task_is_asked_again(start: Start) -> None:
+def test_a_task_is_asked_again(start: Start, job: str) -> None:
     start(0, sys.executable, boxed.__file__, "sleep")
     begin = time.monotonic()
     for _ in range(3):
-        ((sight,), _) = inspect("4711.")
+        ((sight,), _) = inspect(f"{job}.")
         assert [frame.function for frame in sight.frames] == ["sleep", "<module>"]
     assert time.monotonic() - begin < 3 * 2
 
 
 @pytest.mark.starts_processes
-def test_more_threads_than_python_shows(start: Start) -> None:
+def test_more_threads_than_python_shows(start: Start, job: str) -> None:
     start(0, sys.executable, boxed.__file__, "many")
     time.sleep(0.5)
-    ((sight,), _) = inspect("4711.0")
+    ((sight,), _) = inspect(f"{job}.0")
     assert (sight.threads, sight.answered, sight.frames[0].function) == (120, True, "sleep")
 
 
 @pytest.mark.starts_processes
-def test_a_stopped_task(start: Start) -> None:
+def test_a_stopped_task(start: Start, job: str) -> None:
     process = start(0, sys.executable, boxed.__file__, "stop")
     settle(process, "T")
-    ((sight,), _) = inspect("4711.0")
+    ((sight,), _) = inspect(f"{job}.0")
     assert (sight.state, sight.answered, sight.frames) == ("T", False, ())
     assert describe_state(sight).kind == "stopped"
 
 
 @pytest.mark.starts_processes
-def test_a_child_with_the_same_box_is_not_the_program(start: Start) -> None:
+def test_a_child_with_the_same_box_is_not_the_program(start: Start, job: str) -> None:
     process = start(0, sys.executable, boxed.__file__, "fork")
-    ((sight,), _) = inspect("4711.0")
+    ((sight,), _) = inspect(f"{job}.0")
     assert sight.pid == process.pid
     assert describe_state(sight).kind == "sleep"
 
 
 @pytest.mark.starts_processes
-def test_a_program_without_a_handler_is_left_alone(start: Start) -> None:
+def test_a_program_without_a_handler_is_left_alone(start: Start, job: str) -> None:
     start(0, sys.executable, boxed.__file__, "bare")
-    ((sight,), _) = inspect("4711.0")
+    ((sight,), _) = inspect(f"{job}.0")
     assert (sight.answered, sight.call) == (None, "clock_nanosleep")
 
 
 @pytest.mark.starts_processes
-def test_a_deep_stack_loses_its_middle(start: Start) -> None:
+def test_a_deep_stack_loses_its_middle(start: Start, job: str) -> None:
     start(0, sys.executable, boxed.__file__, "deep")
-    ((sight,), _) = inspect("4711.0")
+    ((sight,), _) = inspect(f"{job}.0")
     assert len(sight.frames) == 40
     assert (sight.frames[0].function, sight.frames[-1].function) == ("sleep", "<module>")
 
 
 @pytest.mark.starts_processes
-def test_tasks_without_a_box(start: Start) -> None:
+def test_tasks_without_a_box(start: Start, job: str) -> None:
     """A shell with what it executes; a Python; a program that is neither; another step; no task at all."""
     start(0, "sh", "-c", "echo ready; sleep 101; true")
     start(1, sys.executable, "-c", "print('ready', flush=True); input()")
     start(2, "sleep", "102", ready=False)
-    start(3, "sleep", "103", step="4711.1", ready=False)
+    start(3, "sleep", "103", number=1, ready=False)
     time.sleep(0.2)
-    sights, answer = inspect("4711.0")
+    sights, answer = inspect(f"{job}.0")
     assert answer.tasks == 3
     assert [(one.task, one.command) for one in sights if one.task != 1] == [(0, "sleep"), (2, "sleep")]
     assert [(one.file, one.descriptor) for one in sights if one.task == 1] == [("pipe", 0)]
-    assert inspect("4712.0") == ([], Answer("node1", 0))
+    assert inspect(f"{job}.2") == ([], Answer("node1", 0))
     assert re.match("x: 3 tasks on 1 node", render_text(make_picture(sights), "x")[0])
 
 
 @pytest.mark.starts_processes
-def test_a_box_that_is_nonsense(start: Start) -> None:
+def test_a_box_that_is_nonsense(start: Start, job: str) -> None:
     for task, fields in enumerate(({"turns": -1}, {"loop": "x" * 500}, {"time": "now"}, {"quiet": 1e300})):
         start(task, sys.executable, boxed.__file__, "sleep", json.dumps(fields))
-    sights, _ = inspect("4711.0")
+    sights, _ = inspect(f"{job}.0")
     assert [one.box for one in sights] == [NO_BOX] * 4
     assert all(one.frames for one in sights)
 

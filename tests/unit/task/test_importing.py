@@ -104,6 +104,50 @@ def test_one_thread_imports_while_another_looks(changed: list[str]) -> None:
     assert (changed, errors) == (["stand_in"], [])
 
 
+@pytest.fixture
+def missing(changed: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is told to be missing."""
+    texts: list[str] = []
+    monkeypatch.setattr(importing, "_listeners", [])
+    importing.listen(texts.append)
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "text"),
+    [
+        ("pathlib.Path", (), None),
+        ("pathlib.Path.absolute", ("self",), None),
+        ("pathlib.Path.home.__func__", ("cls",), None),
+        ("no_such_name", ("self",), "stand_in.no_such_name"),
+        ("pathlib.Path.no_such_name", (), "stand_in.pathlib.Path.no_such_name"),
+        ("pathlib.Path.absolute", ("self", "key"), "stand_in.pathlib.Path.absolute(self, key)"),
+        ("pathlib.os.getcwd", ("path",), "stand_in.pathlib.os.getcwd(path)"),
+    ],
+    ids=str,
+)
+def test_what_is_missing_is_told(missing: list[str], name: str, parameters: tuple[str, ...], text: str | None) -> None:
+    importing.after("stand_in", lambda module: importing.find(module, name, *parameters))
+    importlib.import_module("stand_in")
+    assert missing == ([text] if text else [])
+
+
+def test_parameters_must_come_in_their_order() -> None:
+    def put(self: object, key: str, value: str) -> None: ...
+
+    module = ModuleType("one")
+    module.put = put  # type: ignore[attr-defined]
+    assert importing.find(module, "put", "self", "value") is put
+    with pytest.raises(importing.MissingError, match=r"one\.put\(value, key\)"):
+        importing.find(module, "put", "value", "key")
+
+
+def test_a_change_that_fails_does_not_reach_the_program(missing: list[str]) -> None:
+    importing.after("stand_in", lambda module: module.pathlib.Path(None))
+    assert importlib.import_module("stand_in").__name__ == "stand_in"
+    assert missing[0].startswith("stand_in (TypeError: ")
+
+
 def test_other_modules_are_found_as_ever(changed: list[str]) -> None:
     assert importlib.util.find_spec("no_such_module") is None
     assert isinstance(importlib.import_module("colorsys"), ModuleType)

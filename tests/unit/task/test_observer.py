@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Mapping
 from types import FrameType
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from jaxsif.task.box import Box
-from jaxsif.task.observer import Observer, find_call, main_frames
+from jaxsif.task.observer import Observer, main_frames
 
 
 class Told(list[Mapping[str, Any]]):
@@ -84,29 +83,3 @@ def test_frames_of_the_main_thread_from_another_one() -> None:
     thread.start()
     thread.join()
     assert "test_frames_of_the_main_thread_from_another_one" in [frame.f_code.co_name for frame in found]
-
-
-class Gate:
-    """Keeps the frame that calls it."""
-
-    def __init__(self) -> None:
-        self.call = ""
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def acquire(self, *_: object) -> None:
-        frame = sys._getframe(1)
-        self.call = find_call(frame.f_back if frame.f_code.co_name == "__enter__" and frame.f_back else frame)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="no columns before Python 3.11")
-def test_the_call_is_in_the_users_words() -> None:
-    gate = Gate()
-    gate.acquire("ä", 1)
-    assert gate.call == 'gate.acquire("ä", 1)'
-    with gate:
-        assert gate.call == "with gate"

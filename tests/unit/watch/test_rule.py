@@ -39,6 +39,7 @@ WAYS = {
     "pipe": Way({"call": "read", "file": "pipe", "frames": ODD_FRAMES}, ((WAIT, 1), (HANG, 5)), tells=True),
     "spin": Way({"state": "R", "call": "", "main_cpu": 1.0, "frames": ODD_FRAMES}, ((WAIT, 1), (HANG, 5))),
     "hold": Way({"state": "R", "call": "", "main_cpu": 1.0, "frames": ODD_FRAMES, **STALE}, ((WAIT, 1), (HANG, 5))),
+    "deadlock": Way({"frames": ODD_FRAMES, "box": {"deadlock": True}}, ((HANG, 1),), tells=True),
     "stop": Way({"state": "T", "frames": [], **STALE}, ((HANG, 1),)),
     "shutdown": Way({"frames": SHUTDOWN}, ((HANG, 1),), tells=True),
     "compile": Way({"main_cpu": 1.0, "cpu": 1.0, "box": {"compiling": "f"}}, ((BUSY, 1),)),
@@ -222,3 +223,77 @@ def test_what_is_learned_is_bounded() -> None:
 
 def test_the_end_of_a_wait_that_nobody_told_is_nothing() -> None:
     assert Waits(5.0, 0.0).go_on(0, 9.0, 9.0) is None
+
+
+SLEEP = {"call": "clock_nanosleep", "frames": ODD_FRAMES}
+
+
+def _see(*odd: int, tasks: int = 6) -> list[Sight]:
+    return [sight(task=task, **(SLEEP if task in odd else {})) for task in range(tasks)]
+
+
+def test_another_wait_is_told_while_the_first_goes_on() -> None:
+    """The task that kept the others waiting has come, and now another one does."""
+    rule = Waits(60.0, 0.0)
+    rule.wait(0, 60.0, SUM, 100.0)
+    assert _look(rule, _see(5), 100.0) == WAIT
+    assert _look(rule, _see(5, 3), 160.0) == Level.NOTHING
+    assert _look(rule, _see(3), 340.0) == HANG
+
+
+def test_another_wait_of_the_same_level_is_told() -> None:
+    rule = Waits(60.0, 0.0)
+    rule.wait(0, 60.0, SUM, 100.0)
+    assert _look(rule, _see(5), 100.0) == WAIT
+    assert _look(rule, _see(3), 160.0) == WAIT
+    assert rule.go_on(0, 130.0, 170.0) == 130.0
+
+
+def test_one_that_always_stands_still_hides_no_wait_and_makes_none_worse() -> None:
+    """Such as a task that only serves requests, beside others in a loop with sums."""
+    rule, day = Waits(60.0, 0.0), 86_400.0
+    rule.wait(5, 60.0, ODD, 60.0)
+    moving = [one._replace(box=one.box._replace(quiet=0.0)) for one in _see(5)]
+    for now in (60.0, 120.0, 300.0, 600.0, 1200.0, day):
+        assert _look(rule, moving, now) == Level.NOTHING
+    for begin in (day, day + 3000.0):
+        told = []
+        for task in range(4):
+            rule.wait(task, 60.0, f"{SUM}{begin}", begin + 61.0 + task / 4)
+        for second in range(61, 400):
+            if rule.is_due(begin + second):
+                told.append((second, rule.judge(make_picture(_see(4, 5)), begin + second).level))
+        assert [(second, level) for second, level in told if level] == [(61, WAIT), (301, HANG)]
+        assert len(told) == 3
+        ends = [rule.go_on(task, 400.0, begin + 401.0) for task in range(4)]
+        assert ends == [None, None, None, 400.0]
+
+
+def test_tasks_that_come_to_stand_still_one_after_the_other_take_one_look() -> None:
+    rule, looks = Waits(5.0, 0.0), []
+    for tenth in range(500):
+        now = tenth / 10
+        for task in range(10):
+            if tenth == 50 + 2 * task:
+                rule.wait(task, 5.0, SUM, now)
+        if rule.is_due(now):
+            looks.append(now)
+            rule.judge(make_picture(_see(11, tasks=12)), now)
+    assert looks == [5.0, 10.0, 25.0]
+
+
+def test_what_goes_on_while_it_is_looked_at_is_no_wait() -> None:
+    rule = Waits(60.0, 0.0)
+    rule.wait(0, 60.0, SUM, 100.0)
+    assert rule.is_due(100.0)
+    rule.go_on(0, 61.0, 101.0)
+    assert rule.judge(make_picture(_see(5)), 101.0).level == Level.NOTHING
+
+
+def test_a_task_that_has_not_told_where_it_waits_is_blamed_for_nothing() -> None:
+    """On a busy node its stack may come too late; it waits in the same collective as the others."""
+    rule, late = Waits(5.0, 0.0), sight(task=3, frames=[], answered=False)
+    rule.wait(0, 5.0, SUM, 5.0)
+    picture = make_picture([*_see(tasks=3), late])
+    assert picture.odd == ()
+    assert rule.judge(picture, 5.0).level == Level.NOTHING

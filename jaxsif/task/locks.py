@@ -1,0 +1,67 @@
+"""Whether the main thread waits for a lock that no other thread can release."""
+
+from __future__ import annotations
+
+import _thread
+import linecache
+import re
+import signal
+import sys
+import threading
+from itertools import islice
+from types import FrameType
+
+_LONGEST_CALL = 60  # characters
+_LOCKS = (_thread.LockType, _thread.RLock)
+# What a frame calls that takes a lock and waits for ever: no argument, and so no timeout.
+_TAKES = re.compile(r"(?:with )?([A-Za-z_][\w.]*?)(?:\.(?:acquire|__enter__)\(\))?")
+
+
+def find_call(frame: FrameType) -> str:
+    """Return the piece of source that the frame executes, such as 'lock.acquire()'; 'with lock'
+    where it enters a context. '' before Python 3.11, and where there is no source.
+    """
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is None:
+        return ""
+    first, last, begin, end = next(islice(positions(), frame.f_lasti // 2, None), (None,) * 4)
+    if first is None:
+        return ""
+    line = linecache.getline(frame.f_code.co_filename, first).encode()
+    # Of an expression on several lines, the first one.
+    text = line[begin : end if first == last else None].decode(errors="replace").strip(": \n")
+    enters = line[:begin].rstrip().endswith(b"with")
+    return f"with {text}"[:_LONGEST_CALL] if enters else text[:_LONGEST_CALL]
+
+
+def is_deadlock(frame: FrameType) -> bool:
+    """Return whether the main thread, of which this is the innermost frame, waits for a lock of
+    Python's without a timeout, and nobody but it and the caller's thread runs Python.
+
+    Before Python 3.11 nobody knows. A thread of C may still call Python and release the lock:
+    whoever reads this must see that the process does nothing meanwhile.
+    """
+    taken = _TAKES.fullmatch(find_call(frame))
+    lock = _find(taken[1], frame) if taken else None
+    return isinstance(lock, _LOCKS) and _is_alone()
+
+
+def _find(name: str, frame: FrameType) -> object:
+    """Return what a name such as 'self._lock' means in a frame, without a call of any code; None
+    where that is not known.
+    """
+    first, *others = name.split(".")
+    found = frame.f_locals.get(first, frame.f_globals.get(first))
+    for attribute in others:
+        try:
+            found = object.__getattribute__(found, "__dict__").get(attribute)
+        except AttributeError:  # an object without attributes of its own
+            return None
+    return found
+
+
+def _is_alone() -> bool:
+    """Return whether no other thread runs Python, and no timer will call a handler."""
+    ours = {threading.main_thread().ident, threading.get_ident()}
+    has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    return not has_timer and sys._current_frames().keys() <= ours
