@@ -22,7 +22,7 @@ SID := MINICLUSTER_SUITE=sid MINICLUSTER_DIR='$(CURDIR)/build/cluster-sid'
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help image image-all lock lock-launcher install audit rootfs cluster cluster-install demo test test-all test-unit test-long \
-        test-core test-cluster test-sid drills test-rest lint golden bench-beside bench-launch bench-nodes bench-start bench-bare bench-watch bench-train bench-image clean
+        test-core test-cluster test-sid drills test-rest lint golden bench-beside bench-launch bench-output bench-nodes bench-start bench-bare bench-watch bench-train bench-image clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -116,6 +116,11 @@ bench-beside: $(VENV_READY) cluster-install cluster ## the working tree beside t
 
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && cd "$$(mktemp -d)" && exec python3 - --bound-ratio 1.45' <tests/bench/launch.py
+
+# 7 MB of lines on each stream, of each of 4 tasks.
+bench-output: cluster-install cluster ## what tasks print, by jaxsif and by a bare srun
+	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && cd "$$(mktemp -d)" && exec python3 - --nodes 2 --ntasks-per-node 2 --pairs 5 --bound-ratio 1.1 -- \
+	    python3 -c "import os; [os.write(1 + turn % 2, b\"step 12 took 0.123 s: loss 0.4567\n\" * 1000) for turn in range(400)]"' <tests/bench/launch.py
 
 bench-nodes: cluster-install cluster ## node lists of 10,000 names, beside scontrol
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 15' <tests/bench/nodelist.py

@@ -1,9 +1,10 @@
 """What `jaxsif run` adds to a bare srun of the container.
 
-    python3 launch.py [--nodes N] [--ntasks-per-node N] [--pairs N] [--bound-ratio RATIO]
+    python3 launch.py [--nodes N] [--ntasks-per-node N] [--pairs N] [--bound-ratio RATIO] [-- COMMAND [ARGUMENT...]]
 
-Runs on the login node of the cluster in a box, where the module jax/sif is loaded: see `make bench-launch`.
-`jaxsif run -- true` and the `srun ... apptainer run --nv IMAGE true` that it stands for take turns.
+Runs on the login node of the cluster in a box, where the module jax/sif is loaded: see `make bench-launch` and
+`make bench-output`. `jaxsif run -- true` and the `srun ... apptainer run --nv IMAGE true` that it stands for take
+turns; or, instead of `true`, another command, whose output is read from a pipe.
 
 exit status: 0; 1 when a command fails, or when the ratio of the medians is above --bound-ratio
 """
@@ -37,6 +38,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--ntasks-per-node", metavar="N", type=int, default=1, help="tasks on each node (1)")
     parser.add_argument("--pairs", metavar="N", type=int, default=20, help="how often each way is measured (20)")
     parser.add_argument("--bound-ratio", metavar="RATIO", type=float, default=float("inf"), help="what ratio may be")
+    parser.add_argument("command", nargs="*", default=["true"], help="what each task executes (true)")
     return parser.parse_args(argv)
 
 
@@ -45,8 +47,8 @@ def find_ways(options: argparse.Namespace, image: str) -> dict[str, tuple[str, .
     layout = (f"--nodes={options.nodes}", f"--ntasks-per-node={options.ntasks_per_node}")
     tasks = f"--ntasks={options.nodes * options.ntasks_per_node}"
     return {
-        OURS: ("jaxsif", "run", f"--image={image}", *layout, "--", "true"),
-        BARE: ("srun", *layout, tasks, "apptainer", "run", "--nv", image, "true"),
+        OURS: ("jaxsif", "run", f"--image={image}", *layout, "--", *options.command),
+        BARE: ("srun", *layout, tasks, "apptainer", "run", "--nv", image, *options.command),
     }
 
 
@@ -67,7 +69,7 @@ def run(argv: Sequence[str]) -> float:
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     took = time.perf_counter() - begin
     if done.returncode:
-        sys.exit(f"{' '.join(argv)}: exit status {done.returncode}\n{done.stderr}")
+        sys.exit(f"{' '.join(argv)}: exit status {done.returncode}\n{done.stderr[-2000:]}")
     return took
 
 
