@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 
 from jaxsif import __version__
 from jaxsif.commands.run import note
 from jaxsif.errors import printable
+from jaxsif.screen import add_json, print_json
 
 DESCRIPTION = """\
 Tell the version of jaxsif; with --verbose what else a bug report needs: Python, this machine,
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="tell also what jaxsif works with"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -36,7 +36,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
         versions.update(find_versions(environ, note))
     if arguments.json:
-        print(json.dumps(versions, indent=1))
+        print_json(versions)
         return 0
     for name, text in versions.items():
         print(printable(f"{name} {text}" if name == "jaxsif" else f"  {name:8} {text}"))

@@ -32,6 +32,7 @@ class Kind(NamedTuple):
     # What a variable's text gives, for `fits` to judge; the text, and what to call it in errors.
     read: Callable[[str, str], object]
     argument: Mapping[str, Any] = MappingProxyType({})  # how argparse takes it
+    pattern: str = ""  # of a text that stands for a number
 
 
 _SWITCHES = {
@@ -105,7 +106,7 @@ def _count_or(pattern: str, words: str) -> Kind:
             return value
         raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not {words}")
 
-    return Kind(words, fits, read, {"type": parse})
+    return Kind(words, fits, read, {"type": parse}, pattern)
 
 
 COUNT = Kind(f"a number from 1 to {MOST_COUNT}", _is_count, _read_count, {"type": count})

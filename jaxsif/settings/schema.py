@@ -8,7 +8,6 @@ from jaxsif.limits import MOST_COUNT
 from jaxsif.settings import options
 from jaxsif.settings.config import TABLES
 from jaxsif.settings.options import DEFAULTS, Option
-from jaxsif.settings.request import OFF
 
 _COUNT = {"type": "integer", "minimum": 1, "maximum": MOST_COUNT}
 _STRING = {"type": "string", "pattern": r"^[^\u0000]*$"}
@@ -17,7 +16,10 @@ _KINDS: dict[str, dict[str, Any]] = {
     options.COUNT.words: _COUNT,
     options.TEXT.words: {"anyOf": [_STRING, _NUMBER]},  # gpus-per-node = 4
     options.PATH.words: _STRING,
-    options.PATIENCE.words: {"anyOf": [_COUNT, {"const": OFF}]},
+    **{
+        kind.words: {"anyOf": [_COUNT, {"type": "string", "pattern": f"^({kind.pattern})$"}]}
+        for kind in (options.PATIENCE, options.NODES, options.GPUS)
+    },
     options.LIST.words: {"type": "array", "items": _STRING},
     options.SWITCH.words: {"type": "boolean"},
 }

@@ -9,6 +9,7 @@ from hosts import CONTAINER, LOGIN_NODE, plan_for
 
 from jaxsif.bench.compare import comparison_as_json
 from jaxsif.bench.results import Results
+from jaxsif.builds.converted import Refusal, converted_as_json
 from jaxsif.builds.lock import Lock, Need, lock_as_json
 from jaxsif.cli import COMMANDS, find_parser
 from jaxsif.images.diff import Comparison
@@ -61,6 +62,11 @@ def test_locks() -> None:
     lock = lock_as_json(Lock(Path("a.txt"), "", "a==1\n"))
     assert [*lock, *lock["packages"][0]] == ["file", "changed", "packages", "name", "old", "new"]
     assert Need._fields == ("flavour", "jax", "driver")
+
+
+def test_converted_files() -> None:
+    assert list(converted_as_json(None, None, ())) == ROWS["image convert"][:11]
+    assert list(Refusal._fields) == ["line", "text", "reason"]
 
 
 def test_layers() -> None:
