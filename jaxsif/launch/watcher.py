@@ -15,7 +15,8 @@ from jaxsif.diagnose.reports import Report, ReportFilter, find_start, find_step
 from jaxsif.errors import HostError, JaxsifError, RunError
 from jaxsif.launch.inspector import Inspection, Part, Target
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.request import OFF, STOP
+from jaxsif.settings.request import OFF
+from jaxsif.task.contract import STOP
 from jaxsif.watch.picture import Picture, make_picture, render_text
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits

@@ -14,7 +14,8 @@ from jaxsif.errors import JaxsifError
 from jaxsif.installation import list_launchers
 from jaxsif.job.srun_options import short_of
 from jaxsif.limits import MOST_COUNT, read_number, shorten
-from jaxsif.settings.request import NODE, OFF, REPORT, STOP, TASK, WARN, RunOptions
+from jaxsif.settings.request import NODE, OFF, REPORT, TASK, RunOptions
+from jaxsif.task.contract import STOP, WARN
 
 JOB = "what to ask Slurm for"
 CONTAINER = "the container"

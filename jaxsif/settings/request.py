@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from jaxsif.task.contract import WARN
+
 NODE = "node"
 TASK = "task"
 OFF = "off"
-REPORT, STOP, WARN = "report", "stop", "warn"
+REPORT = "report"
 
 
 class RunOptions(NamedTuple):

@@ -37,9 +37,9 @@ def install(environ: MutableMapping[str, str]) -> None:
         failure,
         hooks,
         lean_import,
-        observer,
         preemption,
         shm,
+        watching,
     )
 
     drain.install()
@@ -47,10 +47,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     try:
         devices.prepare(environ)
         coordinator.prepare(environ, emit)
-        if environ.get(contract.CHECK_PROGRAMS):
-            from . import census
-
-            census.install(environ, emit)
+        wishes = watching.read_wishes(environ)
     except contract.MisfitError as misfit:
         failure.refuse(environ, misfit)
     lean_import.install(environ)
@@ -58,7 +55,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     preemption.install(environ)
     pipe = failure.install(environ, emit)
     alone.install(environ, emit)
-    observer.install(environ, emit, pipe)
+    watching.install(environ, emit, pipe, *wishes)
     hooks.install(environ, emit)
     shm.check(environ, emit)
     if environ.get("JAX_COMPILATION_CACHE_DIR"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import faulthandler
 import fcntl
-import json
 import os
 import signal
 import stat
@@ -110,6 +109,8 @@ class Box:
             self._identity = None
             faulthandler.unregister(signal.SIGWINCH)
             return
+        import json  # here: a program that never uses JAX has no use for it
+
         text = json.dumps(state).encode(errors="backslashreplace")
         if len(text) < HEAD:
             os.pwrite(self._descriptor, text.ljust(HEAD - 1) + b"\n", 0)

@@ -21,10 +21,9 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from . import failure, importing
-from .contract import CHECK_PROGRAMS, HANG_TIMEOUT, REPORT, MisfitError, parse_number
+from .contract import REPORT, STOP
 
-_WARN, _STOP = "warn", "stop"
-_TIMEOUT = "60"  # seconds to wait for another task, unless a variable says another number
+_TIMEOUT = 60  # seconds to wait for another task
 _LONGEST_NAME, _LONGEST_TYPES = 100, 300  # characters
 _MOST_SHOWN = 80  # characters of the types in the text of an error, which has two of them
 _FOLDER = "jaxsif/programs"  # of JAX's key-value store
@@ -55,21 +54,14 @@ class CompiledProgram(NamedTuple):
     where: str  # FILE:LINE
 
 
-def install(environ: Mapping[str, str], emit: failure.Emit) -> None:
-    """Have `emit` told of each program; raise MisfitError where `environ` has other words."""
-    mode = environ.get(CHECK_PROGRAMS, "")
-    if mode not in (_WARN, _STOP):
-        raise MisfitError(
-            f"{CHECK_PROGRAMS} is neither {_WARN} nor {_STOP}: {mode[:40]!r}",
-            f"do not set {CHECK_PROGRAMS}; jaxsif sets it",
-        )
-    seconds = parse_number(environ.get(HANG_TIMEOUT) or _TIMEOUT, HANG_TIMEOUT)
-    comparison = _Comparison(environ, emit, seconds) if mode == _STOP else None
+def take_over(
+    module: Any, environ: Mapping[str, str], emit: failure.Emit, check: str, patience: int
+) -> None:
+    """Have `emit` told of each program that jax._src.compiler compiles; `check` is WARN or STOP,
+    `patience` how many seconds another task may take, 0 for the default.
+    """
+    comparison = _Comparison(environ, emit, patience or _TIMEOUT) if check == STOP else None
     census = _Census(emit, comparison)
-    importing.after("jax._src.compiler", lambda module: _wrap(module, census))
-
-
-def _wrap(module: Any, census: _Census) -> None:
     original = importing.find(module, "compile_or_get_cached", *_PARAMETERS)
     # The frame below is none of the user's: JAX leaves it out of tracebacks.
     module.traceback_util.register_exclusion(__file__)

@@ -32,7 +32,8 @@ FABRIC_NEEDS = "JAXSIF_FABRIC_NEEDS"  # patterns of paths that the node must hav
 FABRIC_LIBRARIES = "JAXSIF_FABRIC_LIBRARIES"  # folders, as in LD_LIBRARY_PATH
 OWN_CACHE = "JAXSIF_CACHE"  # 1: the folder of the compile cache is jaxsif's
 STEP = "JAXSIF_STEP"  # a random name of the step
-CHECK_PROGRAMS = "JAXSIF_CHECK_PROGRAMS"  # warn or stop: programs of several tasks must be alike
+CHECK_PROGRAMS = "JAXSIF_CHECK_PROGRAMS"  # programs of several tasks must be alike
+WARN, STOP = "warn", "stop"  # its values
 HANG_TIMEOUT = "JAXSIF_HANG_TIMEOUT"  # seconds; absent where nobody looks for hangs
 # The user sets it: the tasks are meant to compute on their own.
 INDEPENDENT = "JAXSIF_INDEPENDENT"

@@ -11,30 +11,20 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 from . import importing
-from .box import Box, open_box
-from .contract import HANG_TIMEOUT
+from .box import Box
 from .failure import Emit, is_installed
 from .loops import Loops, own_codes
-from .monitoring import TOOL, claim
 
 _PERIOD = 1.0  # seconds between two looks
 _MOVES = 0.002  # of a processor; a main thread that uses less stands still
 _QUIET = 1.5  # seconds without, from which on the box has what the program calls
 _COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
-
-# What a run of JAX uses first, one or the other: module, and a function of it.
-_FIRST_USES: Mapping[str, str] = {
-    "jax._src.xla_bridge": "backends",
-    "jax._src.distributed": "State.initialize",
-}
-
-
 # The fields of the box, of a program of which nothing is known.
 _UNKNOWN: Mapping[str, object] = {
     **dict.fromkeys(("loop", "where", "compiling", "call"), ""),
@@ -42,44 +32,6 @@ _UNKNOWN: Mapping[str, object] = {
     "since": 0,
     "deadlock": False,
 }
-
-
-def install(environ: Mapping[str, str], emit: Emit, pipe: int = -1) -> None:
-    """Have this process observed when it uses JAX, if `jaxsif run` asks for it; `pipe` is that of
-    start.sh.
-    """
-    box = open_box(pipe)
-    patience = environ.get(HANG_TIMEOUT)
-    if not patience:
-        return
-    observer = Observer(box, float(patience), emit)
-    importing.after("jax._src.monitoring", observer.listen)
-    for module, name in _FIRST_USES.items():
-        importing.after(module, observer.begin_at(name))
-
-
-def _before(function: Any, call: Callable[[], None]) -> None:
-    """Call `call` when `function` starts the first time, without a frame of jaxsif in tracebacks.
-
-    Before Python 3.12, call it now.
-    """
-    monitoring = claim()
-    if monitoring is None:
-        call()
-        return
-    _calls[function.__code__] = call
-    monitoring.register_callback(TOOL, monitoring.events.PY_START, _started)
-    monitoring.set_local_events(TOOL, function.__code__, monitoring.events.PY_START)
-
-
-_calls: dict[object, Callable[[], None]] = {}
-
-
-def _started(code: object, _offset: int) -> Any:
-    call = _calls.pop(code, None)
-    if call:
-        call()
-    return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
 
 class Observer:
@@ -112,10 +64,6 @@ class Observer:
     def _on_end(self, event: str, _seconds: float, **_more: object) -> None:
         if event.startswith(_COMPILES) and self._compiling:
             self._compiling.pop()
-
-    def begin_at(self, name: str) -> Callable[[Any], None]:
-        """Return what has the program observed from the first call of a function of a module on."""
-        return lambda module: _before(importing.find(module, name), self.begin)
 
     def begin(self) -> None:
         """Start the thread, once; count the loops of what is imported now, at the same moment of

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jaxsif.diagnose.reports import ReportFilter
-from jaxsif.task import census, failure
+from jaxsif.task import census, failure, watching
 from jaxsif.task.contract import MisfitError, render_report
 
 COMPILER = """
@@ -144,9 +144,8 @@ def jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def start(told: list[Any], mode: str = "warn", task: int = 1, **environ: str) -> ModuleType:
     """JAX's compiler in a task, which adds to `told` what it reports."""
-    census.install(
-        {"SLURM_PROCID": str(task), "JAXSIF_CHECK_PROGRAMS": mode, "JAXSIF_REPORT": "4e5f", **environ}, told.append
-    )
+    environ = {"SLURM_PROCID": str(task), "JAXSIF_CHECK_PROGRAMS": mode, "JAXSIF_REPORT": "4e5f", **environ}
+    watching.install(environ, told.append, -1, *watching.read_wishes(environ))
     return importlib.import_module("jax._src.compiler")
 
 
@@ -268,7 +267,7 @@ def test_a_program_that_cannot_be_described_is_compiled(jax: Path) -> None:
 )
 def test_values_that_the_launcher_does_not_set(environ: dict[str, str], text: str) -> None:
     with pytest.raises(MisfitError) as caught:
-        census.install({"SLURM_PROCID": "0", **environ}, print)
+        watching.read_wishes({"SLURM_PROCID": "0", **environ})
     assert str(caught.value) == text
     assert caught.value.hint.endswith("; jaxsif sets it")
 
