@@ -116,14 +116,26 @@ class _Parser(argparse.ArgumentParser):
         # argparse would hand what a command does not know up to the program's own parser, which
         # then complains in its own name and points to its own help.
         admit_values(self, args)
+        self._words = list(args)
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
             raise _UnknownError(self, unknown)
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        message = re.sub(r"^argument -\w/(--[\w-]+)", r"argument \1", message)
+        message = re.sub(r"^argument ([^\s:]*/[^\s:]*)", self._name_argument, message)
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
+
+    def _name_argument(self, found: re.Match[str]) -> str:
+        """Return which of the names that argparse joins was said without its value."""
+        names = found[1].split("/")
+        following = [*self._words[1:], "-"]
+        alone = (
+            word
+            for word, after in zip(self._words, following)
+            if word in names and after.startswith("-")
+        )
+        return f"argument {next(alone, names[-1])}"
 
 
 class _UnknownError(Exception):

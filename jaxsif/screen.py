@@ -27,6 +27,7 @@ _PATIENCE = 2.0  # seconds of silence on a terminal
 _FRAME = 0.1  # seconds between two pictures
 _LOG_PERIOD = 5.0  # seconds between two lines of a log
 _MEGABYTE = 1e6
+_WIDEST = 10_000  # columns of a table that is for no terminal
 # Cells of tables that a colour marks.
 _STYLES = {
     **dict.fromkeys(("damaged", "missing"), "red"),
@@ -47,15 +48,15 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=1))
 
 
-def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
+def wants_colour(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
     """Return whether to colour a stream: a terminal, unless NO_COLOR or FORCE_COLOR is set."""
     if environ.get("NO_COLOR"):
         return False
     return bool(environ.get("FORCE_COLOR")) or _is_terminal(stream, environ)
 
 
-def _is_terminal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    return stream.isatty() and environ.get("TERM") != "dumb"
+def _is_terminal(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
+    return stream is not None and stream.isatty() and environ.get("TERM") != "dumb"
 
 
 def paint_error(text: str, environ: Mapping[str, str]) -> str:
@@ -78,8 +79,10 @@ def print_table(
     rows: Sequence[Sequence[str]], environ: Mapping[str, str], heading: Sequence[str] = ()
 ) -> None:
     """Print a table. On a terminal it is as wide as that at most: long cells have several lines."""
+    if not (rows or heading):
+        return
     forced = bool(environ.get("FORCE_COLOR"))
-    if (forced or _is_terminal(sys.stdout, environ)) and _print_rich(rows, heading):
+    if (forced or _is_terminal(sys.stdout, environ)) and _print_rich(rows, heading, environ):
         return
     for line in align([heading, *rows] if heading else rows):
         print(line)
@@ -93,7 +96,9 @@ def align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(map(str.ljust, row, widths)).rstrip()
 
 
-def _print_rich(rows: Sequence[Sequence[str]], heading: Sequence[str]) -> bool:
+def _print_rich(
+    rows: Sequence[Sequence[str]], heading: Sequence[str], environ: Mapping[str, str]
+) -> bool:
     """Print a table by rich; return False where that is not installed."""
     try:
         from rich.console import Console
@@ -106,7 +111,9 @@ def _print_rich(rows: Sequence[Sequence[str]], heading: Sequence[str]) -> bool:
         table.add_column(Text(title if heading else ""), overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell), _STYLES.get(cell, "")) for cell in row))
-    Console(highlight=False).print(table)
+    # What is no terminal has no width to keep to.
+    width = None if _is_terminal(sys.stdout, environ) else _WIDEST
+    Console(highlight=False, width=width).print(table)
     return True
 
 

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from jaxsif.errors import JaxsifError
+
 FOLDER = "/.jaxsif-copy"  # in the image while it is built: what %files brings
 
 EMPTIES_TMP = re.compile(r"\brm\b[^;&|]*\s(?:/var)?/tmp/?(?:\*|\s|$)")
@@ -80,8 +82,18 @@ def render_definition(converted: Converted, name: str, folder: str, image: str) 
     lines = [head, "Bootstrap: localimage", f"From: {image}"]
     for section, found in sections.items():
         if found:
+            _check_body("\n".join(found))
             lines += ["", f"%{section}", *found]
     return "\n".join(lines) + "\n"
+
+
+def _check_body(text: str) -> None:
+    """Raise JaxsifError for a line that the engine would take for a section: it can run on the
+    host.
+    """
+    found = re.search(r"(?m)^\s*%.*", text)
+    if found:
+        raise JaxsifError(f"cannot convert a line that begins with %: {found[0].strip()}")
 
 
 def _render_file(folder: str, source: str, target: str) -> str:

@@ -14,7 +14,7 @@ from spython.main.parse.parsers import SingularityParser
 from jaxsif.builds.converted import EMPTIES_TMP, TMP_IS_SHARED, Converted, Refusal
 
 _HEADER = re.compile(r"([A-Za-z]+)\s*:\s*(.*)")
-_SECTION = re.compile(r"%(\w+)\s*(.*)")
+_SECTION = re.compile(r"\s*%(\w+)\s*(.*)")  # also an indented one, as the engine reads it
 _KNOWN = ("files", "post", "environment", "labels", "runscript", "test", "help")
 _REASONS = {
     "setup": "runs on the host: do by %post what it does",

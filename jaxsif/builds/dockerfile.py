@@ -74,6 +74,13 @@ def _is_bad_list(text: str) -> bool:
         return True
 
 
+def _has_section(text: str) -> bool:
+    """Return whether a word of a list, decoded, could begin a section or a build argument."""
+    is_list = text.startswith("[") and not _is_bad_list(text)
+    words = parse_json(text) if is_list else []
+    return any(re.search(r"[\r\n]|\{\{", word) for word in words)
+
+
 _ANY = _has("")
 _HAS_HEREDOC = Guard(_HEREDOC.search, "has a here-document: write the commands with && and \\")
 _HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: take it out")
@@ -91,6 +98,11 @@ _COPIES = (
         "has a path with special letters: rename it",
     ),
     Guard(_has(r"(?:^|/)\*+(?:/\S*)? "), "copies hidden files too in Docker: name the folder"),
+    Guard(_has(r"(?:^|[ /])\.\.(?:[ /]|$)"), "has .. in a path: Docker sees one folder alone"),
+)
+_STARTS = (
+    Guard(_is_bad_list, "is no list of strings: write it as JSON"),
+    Guard(_has_section, "has a line break or {{ in a word: start a script"),
 )
 _RULES: dict[str, tuple[Guard, ...]] = {
     "FROM": (
@@ -128,8 +140,8 @@ _RULES: dict[str, tuple[Guard, ...]] = {
             "has no meaning, a container's user is who starts it: take it out",
         ),
     ),
-    "CMD": (Guard(_is_bad_list, "is no list of strings: write it as JSON"),),
-    "ENTRYPOINT": (Guard(_is_bad_list, "is no list of strings: write it as JSON"),),
+    "CMD": _STARTS,
+    "ENTRYPOINT": _STARTS,
     "SHELL": (Guard(_ANY, "changes the shell of what follows: call it by name in RUN"),),
     "ONBUILD": (Guard(_ANY, "is for images on top of this one: take it out"),),
     "HEALTHCHECK": (Guard(_ANY, "has no meaning without Docker's daemon: take it out"),),

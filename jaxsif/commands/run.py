@@ -170,4 +170,5 @@ def print_bytes(line: str) -> None:
     if stream is None:  # standard output is closed, or replaced by an object without bytes
         print(line)
     else:
+        sys.stdout.flush()  # what was printed before
         stream.write(os.fsencode(line + "\n"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -166,13 +167,20 @@ def _check_folder(image: str) -> None:
             f"{image!r} has letters that the engine's inspect takes for the shell's",
             hint="rename the folder",
         )
-    size = sum(map(os.path.getsize, _files(os.path.join(image, _FOLDER))))
+    size = sum(_measure(os.path.join(image, _FOLDER)))
     check_field(size <= 4 * MOST_TEXT, f"size of its {_FOLDER}", size, image, "")
 
 
-def _files(folder: str) -> Iterator[str]:
-    paths = (os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)
-    return filter(os.path.isfile, paths)
+def _measure(folder: str) -> Iterator[int]:
+    """Yield the bytes of all files; raise HostError for links and others, which may never end."""
+    for at, folders, files in os.walk(folder):
+        for path in (os.path.join(at, name) for name in (*folders, *files)):
+            found = os.lstat(path)
+            if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
+                raise HostError(
+                    f"not a plain file: {path}", hint="replace it by what it stands for"
+                )
+            yield found.st_size
 
 
 def parse_metadata(found: Any) -> ImageMetadata:

@@ -203,6 +203,11 @@ class Inspection:
             self._answered.add(found.node)
 
     @property
+    def has_answer(self) -> bool:
+        """Return whether any node has answered."""
+        return bool(self._answered)
+
+    @property
     def silent(self) -> tuple[str, ...]:
         """Return the nodes of which not all has come; for this machine, ('this machine',)."""
         if not self._nodes:

@@ -35,7 +35,9 @@ def look(allocation: Allocation | None, environ: Mapping[str, str]) -> Host:
 
 
 def _find_window() -> tuple[int, ...]:
-    """Return columns and lines of our standard output; nothing where it is no terminal."""
+    """Return columns and lines of our standard output, (0, 0) where the terminal does not know
+    them; nothing where it is no terminal.
+    """
     try:
         return os.get_terminal_size(1)
     except OSError:

@@ -304,7 +304,7 @@ class _Watch:
             except (OSError, JaxsifError) as error:  # the run goes on without it
                 self._watchers.remove(watcher)
                 self._history.show(printable(f"warning: nobody watches the tasks: {error}"))
-        return self.failure is not None
+        return any(watcher.must_end for watcher in self._watchers)
 
     def end(self) -> None:
         """Close what watches the run."""

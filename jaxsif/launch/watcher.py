@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from jaxsif.diagnose.reports import Report, ReportFilter, find_start, find_step
+from jaxsif.diagnose.reports import Report, ReportFilter, find_start, find_step, of_event
 from jaxsif.errors import HostError, JaxsifError, RunError
 from jaxsif.launch.inspector import Inspection, Part, Target
 from jaxsif.plan.plan import Plan
@@ -25,6 +25,7 @@ from jaxsif.watch.words import describe_end, describe_odd, describe_verdict
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure, or the nodes are looked at
 _MOST_NODES = 4  # to name
+_ENDINGS = ("cancelled", "interrupted")  # of a whole run, by somebody
 _STOPPED = 124  # exit status, as timeout(1) has it
 # Seconds between two attempts to look, where none could be made; and as a part of the time in which
 # none could.
@@ -37,7 +38,8 @@ Keep = Callable[[Verdict, Picture], None]
 class Watcher:
     """Watches one run: it hears what tasks report, and looks ten times a second."""
 
-    failure: JaxsifError | None = None  # why the run must end
+    must_end = False  # the run
+    failure: JaxsifError | None = None  # why, where nothing else tells
 
     def hear(self, report: Report) -> None:
         """Take what a task says."""
@@ -135,7 +137,7 @@ class WaitWatcher(Watcher):
         # Tasks that all wait at one place may wait for a long step of their devices.
         must_stop = verdict.level >= (Level.WAIT if picture.odd else Level.HANG)
         if self._plan.asked.on_hang == STOP and must_stop:
-            self.failure = _describe_stop(verdict, picture)
+            self.must_end, self.failure = True, _describe_stop(verdict, picture)
 
     def _tell_blind(self, why: str, now: float) -> None:
         if self._blind_since == math.inf:
@@ -183,19 +185,27 @@ class EndWatcher(Watcher):
         if self._inspection is None and now > self._due:
             self._due = math.inf
             target = _find_target(self._plan, self._seen)
-            if target and target.parts:
+            if target and target.parts and not of_event(self._seen.reports, *_ENDINGS):
                 self._inspection = Inspection.start(target, self._plan.host.environ)
         elif self._inspection and self._inspection.poll():
-            silent, self._inspection = self._inspection.silent, None
-            if silent:
-                self._end(_name_nodes(silent))
+            silent, answered = self._inspection.silent, self._inspection.has_answer
+            self._inspection = None
+            # Where no node answers, Slurm may have refused to look: the job is ending.
+            if silent and answered:
+                self._end(silent)
 
-    def _end(self, nodes: str) -> None:
+    def _end(self, nodes: Sequence[str]) -> None:
         """End the run; Slurm takes half a minute for that."""
-        self._show(f"no answer from {nodes}: ending the run")
+        self.must_end = True
+        names = _name_nodes(nodes)
+        self._show(f"no answer from {names}: ending the run")
         failed = self._failed
-        what = f"no answer from {nodes}, after {failed.place} has failed; the run was ended"
-        hint = f"sinfo tells of lost nodes; --srun-args=--exclude={nodes} leaves it out"
+        raised = of_event(self._seen.reports, "exception")
+        if any(not report.consequence for report in raised):
+            return  # the program's own failure tells more
+        what = f"no answer from {names}, after {failed.place} has failed; the run was ended"
+        leave_out = f"; --exclude={names} leaves out what is lost" if "..." not in names else ""
+        hint = f"sinfo lists lost nodes{leave_out}"
         self.failure = RunError(what, failed.where, hint, failed.status)
 
     def close(self) -> None:

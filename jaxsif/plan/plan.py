@@ -87,10 +87,15 @@ class Plan(NamedTuple):
         return on_terminal and self.layout.is_one_task and not self.asked.label
 
     @property
+    def is_told_unbuffered(self) -> bool:
+        """Whether the user tells srun not to wait for whole lines."""
+        words = (*self.asked.passed, *self.asked.srun_args)
+        return any(re.match("--unb|-u", word) for word in words)
+
+    @property
     def shows_whole_lines(self) -> bool:
         """Whether srun passes on whole lines only, which we must not cut."""
-        unbuffered = any(re.match("--unb|-u", word) for word in self.asked.srun_args)
-        return not (self.is_live or unbuffered)
+        return not (self.is_live or self.is_told_unbuffered)
 
     def _told(self, option: str) -> str:
         """Return the value that the last component has of an option; '' for none."""
@@ -144,7 +149,7 @@ def _settle(plan: Plan) -> Settled:
         values.update(_watch(plan.asked))
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
-    if plan.is_live:
+    if plan.is_live and all(plan.host.window):
         values.update(zip(("COLUMNS", "LINES"), map(str, plan.host.window)))
     cache = plan.around.cache
     if cache:

@@ -20,6 +20,9 @@ from jaxsif.settings.request import RunOptions
 # The options that ask for a job.
 OF_JOB = tuple(option for option in OPTIONS if option.of_job)
 Options = dict[str, object]  # an option -> its value, as StepOptions has them
+_MEMORY = {"--mem", "--mem-per-cpu", "--mem-per-gpu"}
+# What would contradict a step that names the node of each task.
+_PLACES = {"--nodelist", "--exclude", "--distribution", "--nodefile"}
 _LONGEST_WORD = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 
 
@@ -40,6 +43,8 @@ class StepOptions(NamedTuple):
     def words(self) -> tuple[str, ...]:
         """The arguments of srun; none that the user's own words have, too."""
         own = {option.flag for option in split_options(self.further)}
+        if own & _MEMORY:  # srun takes one of them
+            own |= _MEMORY
         given = (
             name if value is True else f"{name}={value}"
             for name, value in self.given.items()
@@ -171,6 +176,14 @@ def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Option
     """Return options that name the node of each task: srun would spread tasks as the CPUs are, and
     never as the GPUs are.
     """
+    own_words = (*asked.passed, *asked.srun_args)
+    for option in split_options(own_words):
+        if option.flag in _PLACES:
+            raise JaxsifError(
+                f"{option.flag} contradicts this layout, which names the node of each task",
+                layout.why,
+                "take it out, or allocate the same number of GPUs on each node",
+            )
     _, tasks, _, cpus = zip(*(group.counts for group in layout.groups))
     wanted, own, per_node = known(
         asked.cpus_per_task, allocation.cpus_per_task, allocation.ntasks_per_node

@@ -42,7 +42,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         watching,
     )
 
-    drain.install()
+    drain.install(environ)
     emit = failure.reporter(environ)
     try:
         devices.prepare(environ)

@@ -34,6 +34,7 @@ OWN_CACHE = "JAXSIF_CACHE"  # 1: the folder of the compile cache is jaxsif's
 STEP = "JAXSIF_STEP"  # a random name of the step
 CHECK_PROGRAMS = "JAXSIF_CHECK_PROGRAMS"  # programs of several tasks must be alike
 WARN, STOP = "warn", "stop"  # its values
+DRAINS = "JAXSIF_DRAINS"  # the process that waits at its end until its output is read
 HANG_TIMEOUT = "JAXSIF_HANG_TIMEOUT"  # seconds; absent where nobody looks for hangs
 # The user sets it: the tasks are meant to compute on their own.
 INDEPENDENT = "JAXSIF_INDEPENDENT"

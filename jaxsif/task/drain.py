@@ -10,8 +10,11 @@ from __future__ import annotations
 import atexit
 import os
 import stat
+from collections.abc import MutableMapping
 from contextlib import suppress
 from time import monotonic, sleep  # as they are now: a program may replace them
+
+from .contract import DRAINS
 
 _LIMIT = 1.0  # seconds: who does not read now, does not read
 _LOOK = 0.0005  # seconds between looks
@@ -19,26 +22,32 @@ _BEHIND = 0.01  # seconds: who takes longer to read has more to pass on
 _PAUSE = 0.05  # seconds for that
 
 
-def install() -> None:
-    """Have this process wait at its end; what other modules register then comes before."""
-    atexit.register(wait_for_readers)
+def install(environ: MutableMapping[str, str]) -> None:
+    """Have this process wait at its end, and none that it starts: their pipes may be read later.
+
+    What other modules register then comes before.
+    """
+    if environ.setdefault(DRAINS, str(os.getpid())) == str(os.getpid()):
+        atexit.register(wait_for_readers)
 
 
 def wait_for_readers() -> None:
     """Wait until the pipes of standard output and error are empty, for a second at most."""
-    with suppress(OSError):  # closed
-        pipes = [one for one in (1, 2) if stat.S_ISFIFO(os.fstat(one).st_mode)]
-        begin = monotonic()
-        while any(map(_count_unread, pipes)) and monotonic() < begin + _LIMIT:
-            sleep(_LOOK)
-        if monotonic() > begin + _BEHIND:
-            sleep(_PAUSE)
+    begin = monotonic()
+    while any(map(_count_unread, (1, 2))) and monotonic() < begin + _LIMIT:
+        sleep(_LOOK)
+    if monotonic() > begin + _BEHIND:
+        sleep(_PAUSE)
 
 
 def _count_unread(descriptor: int) -> int:
+    """Return the bytes in a pipe that nobody has read yet; 0 for what is no pipe, or closed."""
     # Here: at the end of a program, nobody waits for an import.
     import fcntl
     import termios
 
-    unread = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
-    return int.from_bytes(unread, "little")
+    with suppress(OSError):
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            unread = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
+            return int.from_bytes(unread, "little")
+    return 0

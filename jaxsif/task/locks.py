@@ -12,6 +12,8 @@ from itertools import islice
 from types import FrameType
 
 _LONGEST_CALL = 60  # characters
+# Handlers of signals that do nothing of the program's.
+_WITHOUT_CODE = {signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN, None}
 _LOCKS = (_thread.LockType, _thread.RLock)
 # What a frame calls that takes a lock and waits for ever: no argument, and so no timeout.
 _TAKES = re.compile(r"(?:with )?([A-Za-z_][\w.]*?)(?:\.(?:acquire|__enter__)\(\))?")
@@ -41,6 +43,8 @@ def is_deadlock(frame: FrameType) -> bool:
     Before Python 3.11 nobody knows. A thread of C may still call Python and release the lock:
     whoever reads this must see that the process does nothing meanwhile.
     """
+    if frame.f_code is threading.Condition.wait.__code__:  # an event: callbacks of JAX may set it
+        return False
     taken = _TAKES.fullmatch(find_call(frame))
     lock = _find(taken[1], frame) if taken else None
     return isinstance(lock, _LOCKS) and _is_alone()
@@ -61,7 +65,9 @@ def _find(name: str, frame: FrameType) -> object:
 
 
 def _is_alone() -> bool:
-    """Return whether no other thread runs Python, and no timer will call a handler."""
+    """Return whether no other thread runs Python, and no signal will call a handler."""
     ours = {threading.main_thread().ident, threading.get_ident()}
-    has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    return not has_timer and sys._current_frames().keys() <= ours
+    handlers = set(map(signal.getsignal, signal.valid_signals()))
+    has_handler = any(map(callable, handlers - _WITHOUT_CODE))
+    has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # which ends the process
+    return not (has_handler or has_timer) and sys._current_frames().keys() <= ours

@@ -206,6 +206,23 @@ def test_dry_run_without_a_standard_output(host: Path) -> None:
 
 
 @pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("arguments", "closed", "status"),
+    [(["run"], "2>&-", 2), (["config", "run.stage"], ">&-", 0), (["config", "run.stage"], "2>&-", 0)],
+    ids=str,
+)
+def test_closed_streams_change_no_status(host: Path, arguments: list[str], closed: str, status: int) -> None:
+    shell = ["/bin/sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, "-m", "jaxsif", *arguments]
+    ended = subprocess.run(shell, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+    assert (ended.returncode, b"Traceback" in ended.stderr) == (status, False)
+
+
+def test_the_option_without_its_value_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--mem", "--", "x"]) == 2
+    assert "jaxsif: error: argument --mem: expected one argument\n" in capsys.readouterr().err
+
+
+@pytest.mark.starts_processes
 @pytest.mark.parametrize("arguments", [["run", "--dry-run", "x"], ["--help"], ["--version"]], ids=" ".join)
 def test_reader_that_went_away_hears_no_complaint(host: Path, arguments: list[str]) -> None:
     reader, writer = os.pipe()

@@ -66,6 +66,16 @@ def test_colour_in_a_pipe_that_wants_it(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "\x1b[33m" in capsys.readouterr().out
 
 
+def test_a_table_that_is_for_no_terminal_is_not_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([("a" * 200, "b")], {"FORCE_COLOR": "1"})
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_a_table_without_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([], {"FORCE_COLOR": "1"})
+    assert capsys.readouterr().out == ""
+
+
 def test_no_colour_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")

@@ -63,7 +63,12 @@ def _argv(plan: Plan) -> tuple[str, ...]:
             "put the command line into a script",
         )
     # Else srun shows whole lines only: neither a progress bar nor a prompt.
-    begin = (*_ALWAYS, *_named({"--label": asked.label, "--unbuffered": plan.is_live}))
+    begin = (
+        *_ALWAYS,
+        *_named(
+            {"--label": asked.label, "--unbuffered": plan.is_live and not plan.is_told_unbuffered}
+        ),
+    )
     first, *others = _options(plan)
     rest = chain.from_iterable((":", *part.words, *plan.task_argv) for part in others)
     return (*begin, *first.words, *plan.task_argv, *rest)

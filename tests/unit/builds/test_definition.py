@@ -94,6 +94,7 @@ python /opt/x "$@"
         ("Bootstrap: yum\nMirrorURL: a\n", 2, "is not taken over"),
         ("From: a\n%post\n  x\n", 1, "has no Bootstrap"),
         ("Bootstrap: docker\nFrom: a\n%setup\n  x\n", 3, "runs on the host"),
+        ("Bootstrap: docker\nFrom: a\n%post\n    %setup\n  x\n", 4, "runs on the host"),
         ("Bootstrap: docker\nFrom: a\n%arguments\n  A=1\n", 3, "has build arguments"),
         ("Bootstrap: docker\nFrom: a\n%startscript\n  x\n", 3, "is for instances"),
         ("Bootstrap: docker\nFrom: a\n%apprun foo\n  x\n", 3, "is not taken over"),

@@ -29,6 +29,7 @@ class Look:
 
     def __init__(self, sights: Sequence[Sight], silent: Sequence[str] = (), complaint: str = "") -> None:
         self.sights, self.silent, self.complaint = sights, silent, complaint
+        self.has_answer = bool(sights)
         self.stopped = False
 
     def poll(self) -> bool:
@@ -56,6 +57,7 @@ class Watched:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "Inspection", SimpleNamespace(start=self._start))
         seen: Any = SimpleNamespace(reports=[start])
+        self.seen = seen
         self.watcher = WaitWatcher(plan, seen, self.shown.append, self._keep)
         self.ends = EndWatcher(plan, seen, self.shown.append)
 
@@ -201,6 +203,33 @@ def test_a_run_that_has_failed_and_waits_for_a_lost_node_is_ended(monkeypatch: p
     assert failure.what == "no answer from n1, after task 1 on n0 has failed; the run was ended"
     assert (failure.where, failure.exit_code) == ("a.py:7", 1)
     assert "--exclude=n1" in failure.hint
+
+
+def test_the_programs_own_failure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    watched.seen.reports.append(Report(1, "n0", "exception", text="ValueError: boom"))
+    hear(watched, Report(1, "n0", "exit", 1))
+    watched.looks = [Look(SIGHTS, ["n1"])]
+    end_after(watched, 0, 6, 7)
+    assert (watched.ends.must_end, watched.ends.failure) == (True, None)
+
+
+@pytest.mark.parametrize("event", ["cancelled", "interrupted"])
+def test_a_job_that_is_ending_is_left_alone(monkeypatch: pytest.MonkeyPatch, event: str) -> None:
+    watched = Watched(monkeypatch)
+    watched.seen.reports.append(Report(-1, "", event))
+    hear(watched, Report(1, "n0", "exit", 143))
+    end_after(watched, 0, 6, 60)
+    assert (watched.targets, watched.ends.must_end) == ([], False)
+
+
+def test_where_no_node_answers_nobody_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm refuses steps in a job that is ending."""
+    watched = Watched(monkeypatch)
+    hear(watched, Report(1, "n0", "exit", 143))
+    watched.looks = [Look([], ["n0", "n1"])]
+    end_after(watched, 0, 6, 60)
+    assert (watched.shown, watched.ends.must_end) == ([], False)
 
 
 def test_a_run_whose_nodes_answer_ends_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

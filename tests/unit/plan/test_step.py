@@ -57,3 +57,11 @@ def test_a_launcher_without_srun_is_told_nothing() -> None:
 def test_words_of_the_program_are_not_sruns() -> None:
     plan = plan_for(RunOptions(("x", "--cpus-per-task=9")), LOGIN_NODE._replace(allocation=HETEROGENEOUS))
     assert plan.cpus_per_task == "2"
+
+
+def test_srun_takes_one_option_of_memory() -> None:
+    """The job's own --mem would contradict the user's --mem-per-gpu."""
+    assert StepOptions({"--exact": True, "--mem": 16000}, ("--mem-per-gpu=4G",)).words == (
+        "--exact",
+        "--mem-per-gpu=4G",
+    )
