@@ -10,6 +10,9 @@ JaxsifError            2    a bad request: options, layout
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 def printable(line: str) -> str:
     """Return a line that may hold anything, with escapes in place of control characters and
@@ -18,6 +21,16 @@ def printable(line: str) -> str:
     if line.isprintable():  # as most are
         return line
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+
+
+def enclose(before: str, text: str, after: str = "") -> str:
+    """Return a text between two others; '' where it is empty."""
+    return f"{before}{text}{after}" if text else ""
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return '1 task', '2 tasks'."""
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class JaxsifError(Exception):
@@ -81,3 +94,15 @@ class RunError(JaxsifError):
     def __init__(self, what: str, where: str, hint: str, exit_code: int) -> None:
         super().__init__(what, where, hint)
         self.exit_code = exit_code
+
+
+@contextmanager
+def told_as(error: JaxsifError) -> Iterator[None]:
+    """Raise `error` in the place of an OSError, with the system's reason after its first line; or
+    in the place of a UnicodeDecodeError.
+    """
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as cause:
+        reason = getattr(cause, "strerror", "it is no text")
+        raise type(error)(f"{error.what}: {reason}", error.where, error.hint) from cause

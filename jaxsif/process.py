@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn
 
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, told_as
 from jaxsif.limits import LONGEST_LINE
 
 
@@ -86,10 +86,8 @@ def start_heard(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
 
 
 def _popen(argv: Sequence[str], environ: Mapping[str, str], **options: Any) -> Running:
-    try:
+    with told_as(HostError(f"cannot start {argv[0]}", "PATH")):
         return subprocess.Popen(argv, env=environ, **options)
-    except OSError as error:
-        raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
 
 
 def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
@@ -97,10 +95,8 @@ def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     # Which Python ignores, and what it executes would inherit that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
-    try:
+    with told_as(HostError(f"cannot start {argv[0]}", "PATH")):
         os.execvpe(argv[0], list(argv), environ)
-    except OSError as error:
-        raise HostError(f"cannot start {argv[0]}: {error.strerror}", "PATH") from error
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxsif.bench.kinds import HIGHER, KINDS, LOWER, Field, Kind
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, told_as
 from jaxsif.foreign import parse_json
 
 LINES, TABLE = "results.jsonl", "results.csv"
@@ -39,13 +39,9 @@ class Results(NamedTuple):
 def read_results(path: str, source: str) -> Results:
     """Return the results of a folder, or of its results.jsonl; raise JaxsifError."""
     file = Path(path, LINES) if os.path.isdir(path) else Path(path)
-    try:
+    hint = "name a folder of jaxsif bench"
+    with told_as(JaxsifError(f"cannot read results {file}", source, hint)):
         lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise JaxsifError(
-            f"cannot read results {file}: {reason}", source, "name a folder of jaxsif bench"
-        ) from error
     try:
         header, records = _parse_lines(lines)
     except ValueError as error:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, told_as
 from jaxsif.installation import PACKAGE, find_share
 
 _CHECKOUT = "give a jaxsif checkout"
@@ -102,12 +102,8 @@ class Recipe:
         # Equal names wherever the package lies: equal inputs have one digest.
         named.update({f"jaxsif/{path.relative_to(self.package)}": path for path in shim})
         for name, path in named.items():
-            try:
+            with told_as(JaxsifError(f"cannot read {path}", "--source", _CHECKOUT)):
                 content = path.read_bytes()
-            except OSError as error:
-                raise JaxsifError(
-                    f"cannot read {path}: {error.strerror}", "--source", _CHECKOUT
-                ) from error
             digest.update(f"{name} {len(content)}\n".encode() + content)
         digest.update("".join(f"{text}\n" for text in more).encode())
         return digest.hexdigest()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
-from jaxsif.errors import HostError, JaxsifError, printable
+from jaxsif.errors import HostError, JaxsifError, printable, told_as
 from jaxsif.history.folder import LAST, find_folder, find_run, is_running, list_runs, read_run
 from jaxsif.history.run import describe_run
 from jaxsif.history.words import Listed, render_run, render_table
@@ -75,22 +76,18 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _list_names(folder: str) -> list[str]:
-    try:
+    unreadable = HostError("cannot read the history", folder, "correct its permissions")
+    with told_as(unreadable):
         return list_runs(folder)
-    except OSError as error:
-        what = f"cannot read the history: {error.strerror}"
-        raise HostError(what, folder, "correct its permissions") from error
 
 
 def _read_runs(folder: str, names: list[str]) -> Iterator[Listed]:
     """Yield the runs that can be read: one that another start removes meanwhile cannot."""
     host = os.uname().nodename
     for name in names:
-        try:
+        with suppress(HostError):
             run = read_run(folder, name)
-        except HostError:
-            continue
-        yield Listed(run, is_running(run, host))
+            yield Listed(run, is_running(run, host))
 
 
 def _show(folder: str, name: str, as_json: bool) -> None:

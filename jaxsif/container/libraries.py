@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from jaxsif.container.elf import Needs, read_needs
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, told_as
 from jaxsif.foreign import MOST_TEXT
 from jaxsif.images.file import remembered
 from jaxsif.runtime import Runtime
@@ -140,16 +140,12 @@ def _files(paths: Iterable[str]) -> list[str]:
 
 def _read(path: str) -> Needs | None:
     """Return what a file needs; None for one that is no library."""
-    try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return None
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return read_needs(data)
-    except OSError as error:
-        raise HostError(
-            f"cannot read {path}: {error.strerror}", "a fabric's libraries", "check permissions"
-        ) from error
+    unreadable = HostError(f"cannot read {path}", "a fabric's libraries", "check permissions")
+    with told_as(unreadable), open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return None
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return read_needs(data)
 
 
 def _system(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jaxsif import installation
 from jaxsif.container.allowed import Allowed
 from jaxsif.container.libraries import FOLDER
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError, JaxsifError, told_as
 from jaxsif.images.file import check_state, checksum, find_state, remembered, remembered_digest
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
@@ -103,11 +103,9 @@ def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mappin
 
 
 def _digest_key(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
-    except OSError as error:
-        raise HostError(f"cannot read the key {path}: {error.strerror}") from error
+    unreadable = HostError(f"cannot read the key {path}")
+    with told_as(unreadable), open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
 
 
 # The folders of an image's own system. The others of an image are for data: /home, /mnt, /scratch,

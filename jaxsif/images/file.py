@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, told_as
 from jaxsif.files import user_folder, write_file
 from jaxsif.foreign import MOST_TEXT, open_file, parse_json, read_text
 from jaxsif.images.sif import (
@@ -64,10 +64,9 @@ def read_unpacked(image: str, name: str, what: str) -> str:
     """Return a text that the runtime keeps in an unpacked image; '' where it is not there. Raise
     HostError for a large one, which it calls `what`, and OSError.
     """
-    try:
+    with suppress(FileNotFoundError):
         return read_text(os.path.join(image, ".singularity.d", name), what)
-    except FileNotFoundError:
-        return ""
+    return ""
 
 
 def _read_at(file: BinaryIO, part: DataObject) -> bytes:
@@ -254,18 +253,14 @@ def check_state(image: str, state: str, source: str) -> None:
     """Raise HostError unless the file of an image is as `find_state` told when a policy looked at
     it.
     """
-    try:
+    with told_as(unreadable(image, source)):
         found = find_state(image)
-    except OSError as error:
-        raise unreadable(image, source, error) from error
     if found != state:
         raise HostError(
             f"the image changed while the policy looked at it: {image}", source, "run it again"
         )
 
 
-def unreadable(image: str, source: str, error: OSError) -> HostError:
+def unreadable(image: str, source: str) -> HostError:
     """Return the error for an image that the system does not let us read."""
-    return HostError(
-        f"cannot read image {image}: {error.strerror}", source, "check its path and permissions"
-    )
+    return HostError(f"cannot read image {image}", source, "check its path and permissions")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from typing import NamedTuple
 
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, told_as
 from jaxsif.images.file import open_image, read_header, unreadable
 from jaxsif.settings.config import Setting
 from jaxsif.trust import find_writers
@@ -56,12 +57,10 @@ def _find_default() -> Image:
 
 def _mode(path: str, source: str) -> int | None:
     """Return the type and permissions of what is at `path`, None where nothing is."""
-    try:
+    nothing = suppress(FileNotFoundError, NotADirectoryError)
+    with told_as(unreadable(path, source)), nothing:
         return os.stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise unreadable(path, source, error) from error
+    return None
 
 
 def _check_image(image: str, mode: int, source: str) -> None:
@@ -71,8 +70,5 @@ def _check_image(image: str, mode: int, source: str) -> None:
             what = f"not an image: {image} is a folder without .singularity.d"
             raise HostError(what, source, "pass a .sif file")
         return
-    try:
-        with open_image(image, source) as file:
-            read_header(file, image, source)
-    except OSError as error:
-        raise unreadable(image, source, error) from error
+    with told_as(unreadable(image, source)), open_image(image, source) as file:
+        read_header(file, image, source)

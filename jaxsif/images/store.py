@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError, JaxsifError, told_as
 from jaxsif.foreign import MOST_TEXT, open_file
-from jaxsif.images.file import known, read_date
+from jaxsif.images.file import known, read_date, unreadable
 from jaxsif.images.labels import read_labels
 
 _DEFAULT = "build/images"
@@ -67,11 +67,10 @@ def _describe(path: Path, environ: Mapping[str, str]) -> Item:
     size, modules = os.lstat(path).st_size, tuple(find_modules(path))
     item = Item(path.name, size=size, modules=modules)
     try:
-        return _read(path, item, environ)
+        with told_as(unreadable(str(path), "")):
+            return _read(path, item, environ)
     except HostError as error:
         return item._replace(problem=error.what)
-    except OSError as error:
-        return item._replace(problem=f"cannot read image {path}: {error.strerror}")
 
 
 def _read(path: Path, item: Item, environ: Mapping[str, str]) -> Item:

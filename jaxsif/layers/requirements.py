@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, told_as
 
 _IN_FILE = "-r may be given several times; variables such as UV_DEFAULT_INDEX name an index"
 _AS_ARGUMENT = "PACKAGE, such as 'optax>=0.2'"
@@ -33,13 +33,8 @@ def read_requirements(files: Sequence[str], packages: Sequence[str]) -> tuple[st
 
 def _read_lines(path: Path) -> list[str]:
     """Return the lines of a requirement file, without comments; raises JaxsifError."""
-    try:
+    with told_as(JaxsifError(f"cannot read requirements {path}", "-r", "check its path")):
         text = path.read_text().replace("\\\n", " ")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise JaxsifError(
-            f"cannot read requirements {path}: {reason}", "-r", "check its path"
-        ) from error
     lines = (" ".join(f" {line}".partition(" #")[0].split()) for line in text.splitlines())
     return list(filter(None, lines))
 

@@ -11,10 +11,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError, JaxsifError, told_as
 from jaxsif.files import write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
@@ -81,13 +82,12 @@ def find_default(prefix: Path) -> str | None:
     for other in _OTHER_DEFAULTS:
         if os.path.lexists(folder / other):
             raise _not_ours(folder / other)
-    try:
+    with suppress(FileNotFoundError):
         found = _DEFAULT.search((folder / _MODULERC).read_text(errors="replace"))
-    except FileNotFoundError:
-        return None
-    if not found:
-        raise _not_ours(folder / _MODULERC)
-    return found[1]
+        if not found:
+            raise _not_ours(folder / _MODULERC)
+        return found[1]
+    return None
 
 
 def set_default(prefix: Path, name: str) -> Module:
@@ -152,11 +152,9 @@ def remove_module(prefix: Path, name: str) -> Module:
 
 
 def _remove(path: Path) -> None:
-    try:
+    hint = "correct the permissions of its folder"
+    with told_as(HostError(f"cannot remove {path}", "jaxsif module", hint)):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        hint = "correct the permissions of its folder"
-        raise HostError(f"cannot remove {path}: {error.strerror}", "jaxsif module", hint) from error
 
 
 def _check_path(path: str, source: str) -> None:

@@ -9,7 +9,7 @@ from itertools import chain
 
 from jaxsif.diagnose.mpirun_output import Output
 from jaxsif.diagnose.reports import ReportFilter
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError, JaxsifError, told_as
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.children import INSIST_ONCE, Child, Reader
 from jaxsif.launch.look import ask_for_gpus, count_gpus
@@ -61,14 +61,12 @@ def _find_hosts(asked: RunOptions, host: Host) -> HostList:
 
 
 def _read_hostfile(path: str, source: str) -> HostList:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(_LONGEST_HOSTFILE + 1)
-    except OSError as error:
-        what = f"cannot read the hosts of {path}: {error.strerror}"
-        raise JaxsifError(what, source, "correct the path") from error
+    what = f"cannot read the hosts of {path}"
+    unreadable = JaxsifError(what, source, "correct the path")
+    with told_as(unreadable), open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read(_LONGEST_HOSTFILE + 1)
     if len(text) > _LONGEST_HOSTFILE:
-        what = f"cannot read the hosts of {path}: more than {_LONGEST_HOSTFILE} characters"
+        what = f"{what}: more than {_LONGEST_HOSTFILE} characters"
         raise JaxsifError(what, source, "name fewer hosts, each as NAME:SLOTS")
     return parse_hostfile(text, f"{path}, of {source}")._replace(source=source)
 
