@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 from jaxsif.errors import HostError
@@ -35,9 +35,36 @@ def check_text(longest: int) -> Check:
     return lambda value: type(value) is str and len(value) <= longest
 
 
-def is_node(value: object) -> bool:
-    """Return whether a value can be the name of a node, or '' where nobody knows it."""
-    return type(value) is str and bool(re.fullmatch(r"[A-Za-z0-9_.-]{0,255}", value))
+def check_pattern(pattern: str) -> Check:
+    """Return the check of a text that matches `pattern` as a whole."""
+    return lambda value: type(value) is str and bool(re.fullmatch(pattern, value))
+
+
+def check_list(most: int, check: Check, least: int = 0) -> Check:
+    """Return the check of a list of at most so many values."""
+    return lambda value: (
+        type(value) is list and least <= len(value) <= most and all(map(check, value))
+    )
+
+
+def check_object(checks: Mapping[str, Check]) -> Check:
+    """Return the check of an object that has these fields. It may have others, of a later version,
+    which nobody reads.
+    """
+    return lambda value: (
+        type(value) is dict
+        and value.keys() >= checks.keys()
+        and all(check(value[name]) for name, check in checks.items())
+    )
+
+
+def or_none(check: Check) -> Check:
+    """Return the check of a value that may be null."""
+    return lambda value: value is None or check(value)
+
+
+# The name of a node, or '' where nobody knows it.
+is_node = check_pattern(r"[A-Za-z0-9_.-]{0,255}")
 
 
 def open_file(path: str, what: str, source: str = "") -> BinaryIO:

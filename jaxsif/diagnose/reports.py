@@ -31,7 +31,7 @@ from typing import NamedTuple
 from jaxsif.diagnose.barriers import Barrier, BarrierReader
 from jaxsif.diagnose.symptoms import GAVE_UP, STEP_ABORTED, UNKNOWN_FLAGS
 from jaxsif.errors import printable
-from jaxsif.foreign import Check, check_number, is_node, parse_json
+from jaxsif.foreign import Check, check_number, check_pattern, is_node, parse_json
 from jaxsif.limits import MOST_TASKS_OF_A_STEP
 from jaxsif.task.contract import (
     CACHE_COUNTS,
@@ -140,19 +140,14 @@ _CHANNELS = (
 _LAUNCHER = _Channel({})  # ourselves
 
 
-def _text(pattern: str = "(?s).*") -> Check:
-    """Return the check of a text, which matches `pattern` as a whole."""
-    return lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value))
-
-
 _CHECKS: Mapping[str, Check] = {  # by field; and of a task, see ReportFilter
     "node": is_node,
-    "step": _text(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*"),
-    "nodes": _text(r"[][A-Za-z0-9_.,-]{0,600}"),
+    "step": check_pattern(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*"),
+    "nodes": check_pattern(r"[][A-Za-z0-9_.,-]{0,600}"),
     "status": check_number(255, int),
-    "box": _text(r"(\d{1,18} \d{1,9}\.\d [ -{}~]{0,240}\|[ -{}~]{0,240})?"),
-    **dict.fromkeys(("event", "text", "where", "hint", "name", "types"), _text()),
-    **dict.fromkeys(("group", "digest"), _text("[0-9a-f]{1,16}")),
+    "box": check_pattern(r"(\d{1,18} \d{1,9}\.\d [ -{}~]{0,240}\|[ -{}~]{0,240})?"),
+    **dict.fromkeys(("event", "text", "where", "hint", "name", "types"), check_pattern("(?s).*")),
+    **dict.fromkeys(("group", "digest"), check_pattern("[0-9a-f]{1,16}")),
     "order": check_number(1 << 40, int),
     "processes": check_number(MOST_TASKS_OF_A_STEP, int),
     "consequence": lambda value: isinstance(value, bool),

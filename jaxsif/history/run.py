@@ -11,7 +11,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxsif.foreign import Check, check_number, check_text, parse_json
+from jaxsif.foreign import (
+    Check,
+    check_list,
+    check_number,
+    check_object,
+    check_pattern,
+    check_text,
+    or_none,
+    parse_json,
+)
 from jaxsif.limits import MOST_COUNT, MOST_NODES
 
 _SCHEMA = 1
@@ -88,34 +97,6 @@ class RunRecord(NamedTuple):
 _is_text = check_text(_LONGEST)
 
 
-def _is_name(value: object) -> bool:
-    return type(value) is str and bool(NAME.fullmatch(value))
-
-
-def _or_none(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-def _list(most: int, check: Check) -> Check:
-    """Return the check of a list of at most so many values."""
-    return lambda value: type(value) is list and len(value) <= most and all(map(check, value))
-
-
-def _is_object(value: object) -> bool:
-    return type(value) is dict
-
-
-def _has(checks: Mapping[str, Check]) -> Check:
-    """Return the check of an object that has these fields. It may have others, of a later version,
-    which nobody reads.
-    """
-    return lambda value: (
-        type(value) is dict
-        and value.keys() >= checks.keys()
-        and all(check(value[name]) for name, check in checks.items())
-    )
-
-
 def _are_variables(value: object) -> bool:
     return type(value) is dict and len(value) <= 100 and all(map(_is_text, value.values()))
 
@@ -136,28 +117,28 @@ _OF_AN_ALARM: Mapping[str, Check] = {
     "time": _TIME,
     "level": check_text(16),
     "seconds": _TIME,
-    "lines": _list(_MOST_LINES, check_text(_LONGEST_LINE)),
-    "picture": _is_object,
+    "lines": check_list(_MOST_LINES, check_text(_LONGEST_LINE)),
+    "picture": check_object({}),
 }
 _OF_A_RUN: Mapping[str, Check] = {
-    "name": _is_name,
+    "name": check_pattern(NAME.pattern),
     "begin": _TIME,
-    "end": _or_none(_TIME),
-    "status": _or_none(_STATUS),
-    "error": _or_none(_has(_OF_A_COMPLAINT)),
+    "end": or_none(_TIME),
+    "status": or_none(_STATUS),
+    "error": or_none(check_object(_OF_A_COMPLAINT)),
     **dict.fromkeys(("step", "launcher", "layout", "image", "digest", "jaxsif"), _is_text),
     **dict.fromkeys(("python", "slurm", "host"), _is_text),
     "nodes": check_text(16 * MOST_NODES),
-    "tasks": _or_none(_COUNT),
-    "command": _list(_MOST_WORDS, check_text(_LONGEST_WORD)),
+    "tasks": or_none(_COUNT),
+    "command": check_list(_MOST_WORDS, check_text(_LONGEST_WORD)),
     "pid": _COUNT,
     "started": check_number(1 << 63, int),
     "variables": _are_variables,
     "ended": _COUNT,
-    "exits": _list(MOST_EXITS, _has(_OF_A_TASK)),
-    "alarms": _list(MOST_ALARMS, _has(_OF_AN_ALARM)),
+    "exits": check_list(MOST_EXITS, check_object(_OF_A_TASK)),
+    "alarms": check_list(MOST_ALARMS, check_object(_OF_AN_ALARM)),
 }
-_is_run = _has({"schema": check_number(_SCHEMA, int, least=_SCHEMA), **_OF_A_RUN})
+_is_run = check_object({"schema": check_number(_SCHEMA, int, least=_SCHEMA), **_OF_A_RUN})
 
 
 def describe_run(run: RunRecord) -> dict[str, Any]:

@@ -10,19 +10,25 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.files import user_folder
-from jaxsif.foreign import parse_json, read_text
+from jaxsif.foreign import (
+    Check,
+    check_list,
+    check_number,
+    check_pattern,
+    parse_json,
+    read_text,
+)
 from jaxsif.images.file import checksum, remembered, remembered_digest
 
 _MAGIC = b"hsqs"  # the first bytes of a squashfs file
 _LONGEST_NAME = 100  # letters; a file's name may have 255 bytes, with its suffix
 _NAME = f"[A-Za-z0-9][A-Za-z0-9_-]{{0,{_LONGEST_NAME - 1}}}"
 _MOST = 10_000  # entries of a field
-_PATH = "[^\0\ud800-\udc7f\udd00-\udfff]{0,4096}"  # the characters of a text that can be a path
 
 
 class Layer(NamedTuple):
@@ -99,34 +105,22 @@ def _parse_layer(name: str, entry: Any) -> Layer:
     return Layer(**{**entry, **sequences})
 
 
-def _is_text(value: Any) -> bool:
-    """Return whether a value is a text that can be a path: without NUL, and as bytes without a part
-    of a character. The other surrogates stand for bytes that are no UTF-8.
-    """
-    return isinstance(value, str) and bool(re.fullmatch(_PATH, value))
+# A text that can be a path: without NUL, and as bytes without a part of a character. The other
+# surrogates stand for bytes that are no UTF-8.
+_is_text = check_pattern("[^\0\ud800-\udc7f\udd00-\udfff]{0,4096}")
+_is_size = check_number((1 << 63) - 1, int)
+_are_texts = check_list(_MOST, _is_text)
 
 
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
-
-
-def _is_state(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_size, value))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= _MOST and all(map(_is_text, value))
-
-
-def _are_versions(value: Any) -> bool:
+def _are_versions(value: object) -> bool:
     return isinstance(value, dict) and _are_texts([*value, *value.values()])
 
 
-_KINDS: Mapping[str, Callable[[Any], bool]] = {
+_KINDS: Mapping[str, Check] = {
     **dict.fromkeys(("name", "file", "image", "image_key", "python", "created"), _is_text),
     **dict.fromkeys(("requirements", "allow_replace"), _are_texts),
     "size": _is_size,
-    "image_state": _is_state,
+    "image_state": check_list(2, _is_size, least=2),
     "packages": _are_versions,
 }
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxsif.errors import printable
-from jaxsif.foreign import Check, check_number, check_text, is_node, parse_json
+from jaxsif.foreign import Check, check_list, check_number, check_text, is_node, or_none, parse_json
 from jaxsif.limits import MOST_COUNT, MOST_TASKS_OF_A_STEP
 
 LONGEST_LINE = 8192  # bytes
@@ -35,7 +35,7 @@ class BoxState(NamedTuple):
 
 
 # Of a task that has none.
-NO_BOX = BoxState(0, 0.0, 0.0, "", 0, "", 0.0, "", deadlock=False)
+NO_BOX = BoxState(0, 0.0, float("inf"), "", 0, "", 0.0, "", deadlock=False)
 
 
 class Frame(NamedTuple):
@@ -80,6 +80,16 @@ def _is_flag(value: object) -> bool:
     return type(value) is bool
 
 
+_OF_A_FRAME = (check_text(LONGEST_FILE), check_number(MOST_COUNT, int), check_text(LONGEST_NAME))
+
+
+def _is_frame(value: object) -> bool:
+    """Return whether a value is [file, line, function]."""
+    if type(value) is not list or len(value) != len(_OF_A_FRAME):
+        return False
+    return all(check(part) for check, part in zip(_OF_A_FRAME, value))
+
+
 _SECONDS = check_number(1e10, int, float)
 _BYTES = check_number(1 << 63, int, least=-1)
 _CORES = check_number(1e6, int, float)
@@ -110,16 +120,11 @@ _OF_A_SIGHT: Mapping[str, Check] = {
     "written": _BYTES,
     "gpu": _is_flag,
     "native": check_text(LONGEST_NAME),
-    "answered": lambda value: value is None or type(value) is bool,
+    "answered": or_none(_is_flag),
     "age": _SECONDS,
-    "frames": lambda value: type(value) is list and len(value) <= MOST_FRAMES,
+    "frames": check_list(MOST_FRAMES, _is_frame),
     "box": lambda value: value is None or type(value) is dict,
 }
-_is_file, _is_line, _is_function = (
-    check_text(LONGEST_FILE),
-    check_number(MOST_COUNT, int),
-    check_text(LONGEST_NAME),
-)
 
 
 class Answer(NamedTuple):
@@ -168,21 +173,18 @@ def _parse_answer(found: Mapping[str, Any]) -> Answer | None:
 
 
 def _parse_sight(found: dict[str, Any]) -> Sight | None:
-    frames = list(map(_parse_frame, found["frames"]))
+    frames = tuple(map(_parse_frame, found["frames"]))
     box = NO_BOX if found["box"] is None else parse_box(found["box"])
-    if None in frames or box is None:
+    if box is None:
         return None
     texts = dict(zip(found, map(_clean, found.values())))
-    return Sight(**{**texts, "frames": tuple(frames), "box": box})
+    return Sight(**{**texts, "frames": frames, "box": box})
 
 
-def _parse_frame(found: Any) -> Frame | None:
-    """Return the frame of [file, line, function]; None of anything else."""
-    if type(found) is not list or len(found) != 3:
-        return None
+def _parse_frame(found: Any) -> Frame:
+    """Return the frame of [file, line, function]."""
     file, line, function = found
-    fits = _is_file(file) and _is_line(line) and _is_function(function)
-    return Frame(_clean(file), line, _clean(function)) if fits else None
+    return Frame(_clean(file), line, _clean(function))
 
 
 def _clean(value: Any) -> Any:
