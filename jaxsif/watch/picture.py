@@ -6,10 +6,11 @@ has at most 25 lines for any number of tasks: the largest group comes first, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from jaxsif.errors import count_of
 from jaxsif.watch.sight import NO_BOX, STALE, BoxState, Frame, Sight
 from jaxsif.watch.states import COLLECTIVE, UNKNOWN, WAITING, State, describe_state, own_frames
 
@@ -88,6 +89,11 @@ class Picture(NamedTuple):
         return _count_tasks(self.groups)
 
     @property
+    def waiting(self) -> list[TaskGroup]:
+        """Return the groups of tasks that wait for others."""
+        return [group for group in self.groups if group.waits]
+
+    @property
     def odd(self) -> tuple[TaskGroup, ...]:
         """Return the groups that keep the others waiting; () where that cannot be told.
 
@@ -103,6 +109,11 @@ class Picture(NamedTuple):
         """Return the groups that do not wait; where all wait, all but the one waited in."""
         others = tuple(group for group in self.groups if not group.waits)
         return others or tuple(sorted(self.groups, key=_rank_odd)[:-1])
+
+
+def list_sights(groups: Iterable[TaskGroup]) -> Iterator[Sight]:
+    """Return what was seen of all tasks of these groups."""
+    return (sight for group in groups for sight in group.sights)
 
 
 def _count_tasks(groups: Iterable[TaskGroup]) -> int:
@@ -164,31 +175,29 @@ def render_text(picture: Picture, title: str) -> list[str]:
     lines = [_render_title(picture, title), *(_align(row, widths) for row in rows)]
     left = picture.groups[_MOST_GROUPS:]
     if left:
-        lines.append(f"  {_count(len(left), 'other group')}, the largest of {_tasks(left[0])}")
+        lines.append(f"  {count_of(len(left), 'other group')}, the largest of {_tasks(left[0])}")
     if picture.silent:
         lines.append(f"  no answer from {_list_nodes(picture.silent)}")
-    odd = sorted(task for group in picture.odd for task in group.tasks)
+    odd = sorted(sight.task for sight in list_sights(picture.odd))
     if odd:
         keeps = conjugate("keeps", len(odd))
-        who = list_tasks(odd)
-        lines.append(f"  likely: {_plural('task', len(odd))} {who} {keeps} the others waiting")
+        lines.append(f"  likely: {name_tasks(odd)} {keeps} the others waiting")
     return lines
 
 
 def _render_title(picture: Picture, title: str) -> str:
-    nodes = {node for group in picture.groups for node in group.nodes}
-    there = f"{_count(picture.tasks, 'task')} on {_count(len(nodes), 'node')}"
+    nodes = {sight.node for sight in list_sights(picture.groups)}
+    there = f"{count_of(picture.tasks, 'task')} on {count_of(len(nodes), 'node')}"
     return f"{title}: {there}" if picture.groups else f"{title}: no task was found"
 
 
 def _render_row(group: TaskGroup) -> tuple[str, ...]:
     count = group.size
     words = conjugate(group.state.words, count)[:_LONGEST_WORDS]
-    tasks = _plural("task", count)
-    where = list_tasks(group.tasks)
+    number, noun = count_of(count, "task").split()
     nodes = f" on {', '.join(group.nodes)}" if len(group.nodes) <= _MOST_NODES else ""
     place = group.place[-_LONGEST_PLACE:]
-    return str(count), tasks, words, place, _render_turns(group), f"{tasks} {where}{nodes}"
+    return number, noun, words, place, _render_turns(group), f"{name_tasks(group.tasks)}{nodes}"
 
 
 def _align(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -208,28 +217,19 @@ def _render_turns(group: TaskGroup) -> str:
         return ""
     loops = {box.loop for box in group.counting}
     at = f" of the loop at {loops.pop().rpartition('/')[2]}" if len(loops) == 1 else ""
-    number = f"{turns[0]}" if turns[0] == turns[1] else f"{turns[0]}-{turns[1]}"
+    number = _render_span(*turns)
     later = " or later" if all(one.age > STALE for one in group.sights) else ""
     return f"iteration {number}{later}{at}"[:_LONGEST_PLACE]
 
 
 def _list_nodes(nodes: Sequence[str]) -> str:
     left = len(nodes) - _MOST_NODES
-    return ", ".join(nodes[:_MOST_NODES]) + (
-        f" and {_count(left, 'other node')}" if left > 0 else ""
-    )
+    others = f" and {count_of(left, 'other node')}" if left > 0 else ""
+    return f"{', '.join(nodes[:_MOST_NODES])}{others}"
 
 
 def _tasks(group: TaskGroup) -> str:
-    return _count(group.size, "task")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {_plural(noun, number)}"
-
-
-def _plural(noun: str, number: int) -> str:
-    return noun if number == 1 else f"{noun}s"
+    return count_of(group.size, "task")
 
 
 def conjugate(words: str, count: int) -> str:
@@ -240,6 +240,12 @@ def conjugate(words: str, count: int) -> str:
     return _PLURALS.get(verb, verb.removesuffix("s")) + blank + rest
 
 
+def name_tasks(tasks: Sequence[int]) -> str:
+    """Return sorted numbers as 'task 3', 'tasks 0-8,10'."""
+    noun = "task" if len(tasks) == 1 else "tasks"
+    return f"{noun} {list_tasks(tasks)}"
+
+
 def list_tasks(tasks: Sequence[int], most: int = _LONGEST_LIST) -> str:
     """Return sorted numbers as '0-8,10,12-15'; of a long list, its beginning."""
     runs: list[list[int]] = []
@@ -248,8 +254,13 @@ def list_tasks(tasks: Sequence[int], most: int = _LONGEST_LIST) -> str:
             runs[-1][1] = task
         else:
             runs.append([task, task])
-    text = ",".join(f"{first}-{last}" if first != last else f"{first}" for first, last in runs)
+    text = ",".join(_render_span(first, last) for first, last in runs)
     return text if len(text) <= most else text[: text.rfind(",", 0, most - 4)] + ",..."
+
+
+def _render_span(first: int, last: int) -> str:
+    """Return '0-8', and '3' where both numbers are 3."""
+    return f"{first}-{last}" if first != last else f"{first}"
 
 
 def render_json(picture: Picture, step: str) -> dict[str, Any]:

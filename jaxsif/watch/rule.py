@@ -8,19 +8,22 @@ task that seems to wait for others moves, as in any loop, nothing is told.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Container, Iterable
 from enum import IntEnum
+from math import inf
 from typing import NamedTuple
 
-from jaxsif.watch.picture import Picture, TaskGroup
-from jaxsif.watch.sight import NO_BOX, STALE, Sight
+from jaxsif.watch.picture import Picture, TaskGroup, list_sights
+from jaxsif.watch.sight import STALE, Sight
 from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, INPUT, SHUTDOWN, STOPPED
 
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
 _NEARLY = 0.5  # units; a look so much before is good enough
-_HANGS = 5  # from here on, tasks that wait for another one hang
-_ALIKE_WAIT, _ALIKE_HANG = 2, 10  # and tasks that all wait at the same place
+# From when on it is a wait, and from when on a hang: of tasks that wait for another one, and of
+# tasks that all wait at the same place.
+_FOR_OTHERS, _ALIKE = (-inf, 5), (2, 10)
 # A wait is told where it is so many times longer than those that ended at the same line.
 _LEARNED = 5
 _MOST_PLACES = 1000  # to remember
@@ -44,6 +47,9 @@ class Level(IntEnum):
     BUSY = 1  # tasks wait for some that are at work
     WAIT = 2
     HANG = 3
+
+
+_GRADES = (Level.NOTHING, Level.WAIT, Level.HANG)
 
 
 class Verdict(NamedTuple):
@@ -106,7 +112,7 @@ class Waits:
 
     def _is_over(self, told: _Told, task: int) -> bool:
         """Return whether a wait is over when this task goes on."""
-        is_its = task in told.odd or task in told.waiting
+        is_its = task in told.odd | told.waiting
         return not self._waits or (is_its and told.waiting.isdisjoint(self._waits))
 
     def is_due(self, now: float) -> bool:
@@ -130,12 +136,12 @@ class Waits:
 
     def judge(self, picture: Picture, now: float) -> Verdict:
         """Return how bad it is what was seen; NOTHING also where that was told already."""
-        waiting = _list_tasks(_waiting(picture))
+        waiting = _list_tasks(picture.waiting)
         begin = self._find_begin(waiting, now)
         level = self._weigh(picture, begin, now) if self._waits else Level.NOTHING
         self._waits = {task: self._count_looks(one, now) for task, one in self._waits.items()}
         self._looked = now
-        self._transferred = {one.task: _transferred(one) for one in _sights(picture)}
+        self._transferred = {one.task: _transferred(one) for one in list_sights(picture.groups)}
         found = _Told(level, begin, _list_tasks(picture.odd), waiting)
         return Verdict(self._tell(found), now - begin)
 
@@ -165,43 +171,48 @@ class Waits:
 
     def _weigh(self, picture: Picture, begin: float, now: float) -> Level:
         units = self._find_units(begin, now)
-        odd = {group.state.kind for group in picture.odd}
+        odd = _list_kinds(picture.odd)
         if self._is_progress(picture):
             return Level.NOTHING
-        if STOPPED in {group.state.kind for group in picture.groups}:
+        if STOPPED in _list_kinds(picture.groups):
             return Level.HANG
-        if not odd and not picture.silent:
-            return _weigh_alike(picture, units)
-        if odd and odd.issubset(_ENDLESS):
+        if not odd:
+            return _weigh_without_odd(picture, units)
+        if odd.issubset(_ENDLESS):
             return Level.HANG
-        if odd and odd.issubset(_BUSY) and self._is_at_work(picture, now):
+        if odd.issubset(_BUSY) and self._is_at_work(picture, now):
             return Level.BUSY
-        return Level.HANG if units >= _HANGS else Level.WAIT
+        return _grade(units, _FOR_OTHERS)
 
     def _is_progress(self, picture: Picture) -> bool:
         """Return whether a task that seems to wait for others moves."""
         return any(
-            sight.box != NO_BOX and sight.age <= STALE and sight.box.quiet < self._patience / 2
-            for group in _waiting(picture)
-            for sight in group.sights
+            sight.age <= STALE and sight.box.quiet < self._patience / 2
+            for sight in list_sights(picture.waiting)
         )
 
     def _is_at_work(self, picture: Picture, now: float) -> bool:
         """Return whether the odd tasks compute, read or write; at the first look, they may."""
-        odd = [sight for group in picture.odd for sight in group.sights]
         least = _WORKS_BYTES * (now - self._looked)
         return all(
             sight.cpu > _WORKS
             or _transferred(sight) - self._transferred.get(sight.task, -_MOST_BYTES) > least
-            for sight in odd
+            for sight in list_sights(picture.odd)
         )
 
 
-def _weigh_alike(picture: Picture, units: float) -> Level:
-    """Return how bad it is where nobody is odd: all wait at one place, or nobody for another."""
-    if not _waiting(picture) or units < _ALIKE_WAIT:
-        return Level.NOTHING
-    return Level.HANG if units >= _ALIKE_HANG else Level.WAIT
+def _weigh_without_odd(picture: Picture, units: float) -> Level:
+    """Return how bad it is where nobody is odd: a node is silent, all wait at one place, or nobody
+    waits for another.
+    """
+    if picture.silent:
+        return _grade(units, _FOR_OTHERS)
+    return _grade(units, _ALIKE) if picture.waiting else Level.NOTHING
+
+
+def _grade(units: float, begins: tuple[float, float]) -> Level:
+    """Return the level of a wait so long, where WAIT and HANG begin at these units."""
+    return _GRADES[bisect_right(begins, units)]
 
 
 def _find_look(number: int) -> int:
@@ -210,17 +221,12 @@ def _find_look(number: int) -> int:
     return _LOOKS[min(number, last)] << max(0, number - last)
 
 
-def _waiting(picture: Picture) -> list[TaskGroup]:
-    """Return the groups of tasks that wait for others."""
-    return [group for group in picture.groups if group.waits]
-
-
 def _list_tasks(groups: Iterable[TaskGroup]) -> frozenset[int]:
-    return frozenset(task for group in groups for task in group.tasks)
+    return frozenset(sight.task for sight in list_sights(groups))
 
 
-def _sights(picture: Picture) -> Iterator[Sight]:
-    return (sight for group in picture.groups for sight in group.sights)
+def _list_kinds(groups: Iterable[TaskGroup]) -> set[str]:
+    return {group.state.kind for group in groups}
 
 
 def _transferred(sight: Sight) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from jaxsif.watch.sight import STALE, Frame, Sight
 
@@ -50,11 +50,13 @@ class State(NamedTuple):
     words: str  # of one task, such as 'waits in a collective'
 
 
+_Describe = Callable[[Sight], Optional[State]]  # None where the task is in another state
+
+
 class _Place(NamedTuple):
     """A part of a library, which frames of the main thread tell."""
 
-    kind: str
-    words: str
+    state: State
     file: re.Pattern[str]
     function: re.Pattern[str] = re.compile("")
 
@@ -73,9 +75,12 @@ class _Wait(NamedTuple):
     def holds(self, sight: Sight) -> bool:
         return bool(self.call.search(sight.call) and self.file.search(sight.file))
 
+    def describe(self, sight: Sight) -> State:
+        return State(self.kind, self.words.format(file=sight.file))
+
 
 def _place(kind: str, words: str, file: str, function: str = "") -> _Place:
-    return _Place(kind, words, re.compile(file), re.compile(function))
+    return _Place(State(kind, words), re.compile(file), re.compile(function))
 
 
 def _wait(call: str, file: str, kind: str, words: str) -> _Wait:
@@ -180,6 +185,12 @@ def _describe_all(sight: Sight) -> Iterator[State | None]:
         yield describe(sight)
 
 
+def _when(applies: Callable[[Sight], object], kind: str, words: str) -> _Describe:
+    """Return the description of a state that is the same for all tasks that are in it."""
+    state = State(kind, words)
+    return lambda sight: state if applies(sight) else None
+
+
 @lru_cache(_MOST_STACKS)
 def own_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """Return the frames that are the user's own, not a library's."""
@@ -203,20 +214,12 @@ def _in_a_library(sight: Sight) -> State | None:
 
 @lru_cache(_MOST_STACKS)
 def _find_place(frames: tuple[Frame, ...]) -> State | None:
-    places = (place for place in _PLACES if any(map(place.holds, frames)))
-    return next((State(place.kind, place.words) for place in places), None)
+    return next((place.state for place in _PLACES if any(map(place.holds, frames))), None)
 
 
-def _held(sight: Sight) -> State | None:
-    """Return a state where the main thread computes and the observer, a thread of Python, cannot
-    write.
-    """
-    held = sight.age > STALE and _runs(sight)
-    return State(HELD, "computes in C and holds the interpreter") if held else None
-
-
-def _computing(sight: Sight) -> State | None:
-    return State(COMPUTING, "computes") if _runs(sight) else None
+def _holds_python(sight: Sight) -> bool:
+    """Return whether the main thread computes and lets the observer, a thread, not write."""
+    return sight.age > STALE and _runs(sight)
 
 
 def _runs(sight: Sight) -> bool:
@@ -231,23 +234,24 @@ def _native(sight: Sight) -> State | None:
     return State(COLLECTIVE, f"waits in {words}") if sight.native else None
 
 
-def _deadlock(sight: Sight) -> State | None:
-    """Return a state where no thread can release the lock, nor one of C that computes meanwhile."""
-    holds = sight.box.deadlock and _FUTEX.search(sight.call) and sight.cpu < _IDLE
-    return State(DEADLOCK, "waits for a lock that no other thread can release") if holds else None
+def _waits_for_a_thread(sight: Sight) -> bool:
+    return bool(_FUTEX.search(sight.call))
 
 
-def _lock(sight: Sight) -> State | None:
-    """Return a state where the main thread waits for a lock of Python's."""
-    if not _blocks(sight):
-        return None
-    is_lock = _LOCKS.holds(sight.frames[0]) or bool(_CALLS_OF_LOCKS.search(sight.box.call))
-    return State(LOCK, _LOCKS.words) if is_lock else None
+def _is_deadlocked(sight: Sight) -> bool:
+    """Return whether no thread can release the lock, nor one of C that computes meanwhile."""
+    return sight.box.deadlock and sight.cpu < _IDLE and _waits_for_a_thread(sight)
+
+
+def _needs_lock(sight: Sight) -> bool:
+    """Return whether the main thread waits for a lock of Python's."""
+    calls = _CALLS_OF_LOCKS.search(sight.box.call)
+    return _blocks(sight) and bool(calls or _LOCKS.holds(sight.frames[0]))
 
 
 def _blocks(sight: Sight) -> bool:
     """Return whether the main thread of a Python waits for another thread."""
-    return bool(sight.frames and _FUTEX.search(sight.call))
+    return bool(sight.frames) and _waits_for_a_thread(sight)
 
 
 def _devices(sight: Sight) -> State | None:
@@ -261,31 +265,39 @@ def _devices(sight: Sight) -> State | None:
     return _DEVICES[computes] if _blocks(sight) else None
 
 
-def _silent(sight: Sight) -> State | None:
-    """Return a state where the task has not said in time where it is, as on a busy node: it may
-    wait for other tasks, or for a lock.
+def _is_silent(sight: Sight) -> bool:
+    """Return whether the task has not said in time where it is, as on a busy node: it may wait for
+    other tasks, or for a lock.
     """
-    is_open = sight.answered is False and _FUTEX.search(sight.call)
-    return State(UNKNOWN, "waits, and has not told where") if is_open else None
+    return sight.answered is False and _waits_for_a_thread(sight)
 
 
-def _input(sight: Sight) -> State | None:
-    reads = sight.descriptor == 0 and re.match(_READ, sight.call)
-    return State(INPUT, "reads standard input") if reads else None
+def _reads_input(sight: Sight) -> bool:
+    return sight.descriptor == 0 and bool(re.match(_READ, sight.call))
 
 
 def _call(sight: Sight) -> State | None:
     """Return what a system call does."""
-    found = next((wait for wait in _WAITS if wait.holds(sight)), None)
-    return State(found.kind, found.words.format(file=sight.file)) if found else None
+    return next((wait.describe(sight) for wait in _WAITS if wait.holds(sight)), None)
 
 
-def _disk(sight: Sight) -> State | None:
-    return State(FILE, "waits for a disk or a file system") if sight.state == "D" else None
+def _waits_for_disk(sight: Sight) -> bool:
+    return sight.state == "D"
 
 
 # Of what they find, the first counts.
-_DESCRIPTIONS: Sequence[Callable[[Sight], State | None]] = (
-    *(_process, _compiling, _in_a_library, _held, _native, _computing, _deadlock, _lock, _devices),
-    *(_silent, _input, _call, _disk),
+_DESCRIPTIONS: Sequence[_Describe] = (
+    _process,
+    _compiling,
+    _in_a_library,
+    _when(_holds_python, HELD, "computes in C and holds the interpreter"),
+    _native,
+    _when(_runs, COMPUTING, "computes"),
+    _when(_is_deadlocked, DEADLOCK, "waits for a lock that no other thread can release"),
+    _when(_needs_lock, *_LOCKS.state),
+    _devices,
+    _when(_is_silent, UNKNOWN, "waits, and has not told where"),
+    _when(_reads_input, INPUT, "reads standard input"),
+    _call,
+    _when(_waits_for_disk, FILE, "waits for a disk or a file system"),
 )
