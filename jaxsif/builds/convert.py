@@ -14,7 +14,7 @@ from spython.logger.message import QUIET
 from jaxsif.builds.converted import Converted, Refusal, render_definition
 from jaxsif.builds.definition import check_sections, convert_definition, split_sections
 from jaxsif.builds.dockerfile import check_instructions, convert_dockerfile, split_instructions
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, count_of
 from jaxsif.foreign import read_text
 
 _IS_DEFINITION = re.compile(r"^bootstrap\s*:", re.IGNORECASE | re.MULTILINE)
@@ -82,9 +82,8 @@ def _without_messages() -> Iterator[None]:
 def refuse(path: str, refused: Sequence[Refusal]) -> JaxsifError:
     """Return the error that names each line which cannot be converted."""
     lines = (f"{path}:{one.line}: {one.text[:60]}: {one.reason}" for one in refused)
-    many = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
     return JaxsifError(
-        f"cannot convert {many} of {path}",
+        f"cannot convert {count_of(len(refused), 'line')} of {path}",
         "FILE",
         "change what is named, and convert again",
         "\n".join(lines),

@@ -31,7 +31,7 @@ from jaxsif.diagnose.symptoms import (
     SIGNALS,
     TASKS_RAN,
 )
-from jaxsif.errors import HostError, JaxsifError, PortTakenError, RunError
+from jaxsif.errors import HostError, JaxsifError, PortTakenError, RunError, enclose
 from jaxsif.plan.launcher import LOCAL
 
 _LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
@@ -187,7 +187,7 @@ def _is_stuck(facts: Facts) -> bool:
 
 def _describe_stuck(facts: Facts) -> RunError:
     stuck, culprit, last = facts.stuck, facts.culprit, facts.last
-    at = f" at {last.where}" if last.where else ""
+    at = enclose(" at ", last.where)
     more = "--init-timeout says how long others wait in jax.distributed.initialize"
     if last.event == "exception":
         more = f"what the other one said: {last.text}"
@@ -213,7 +213,7 @@ def _describe_image(facts: Facts) -> RunError:
     """Return the error of the task that failed first, which blames the image, too."""
     error = _describe_culprit(facts)
     written = f"{facts.end.changed_image}, which was written to during the run"
-    where = f"{error.where} and {written}" if error.where else written
+    where = enclose("", error.where, " and ") + written
     by_image = error.exit_code > 128 or IMAGE_READ.match(facts.last.text)
     hint = IMAGE_READ.remedy if by_image or not error.hint else error.hint
     return RunError(error.what, where, hint, error.exit_code)

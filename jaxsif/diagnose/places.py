@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from jaxsif.diagnose.reports import Report, by_task
+from jaxsif.errors import enclose
 
 MOST_PLACES = 4  # in one line
 _MOST_TASKS = 8
@@ -24,8 +25,8 @@ def describe_places(reports: Sequence[Report], who: str = "tasks") -> str:
     exits = by_task(before, "exit")
     ended = [task for task in sorted(exits.keys() - where.keys()) if not exits[task].status]
     lines = (
-        f"{who} were at {_describe_where(where)}" if where else "",
-        f"task {_list_tasks(ended)} had ended with exit status 0" if ended else "",
+        enclose(f"{who} were at ", _describe_where(where)),
+        enclose("task ", _list_tasks(ended), " had ended with exit status 0"),
     )
     return "; ".join(filter(None, lines))
 
@@ -39,11 +40,10 @@ def describe_box(end: Report) -> str:
     turns, quiet, places = end.box.split(" ", 2)
     loop, _, where = (place.rpartition("/")[2] for place in places.partition("|"))
     told = (
-        f"in iteration {turns} of the loop at {loop}" if loop else "",
-        f"at {where} for {float(quiet):.0f} s" if where else "",
+        enclose(f"in iteration {turns} of the loop at ", loop),
+        enclose("at ", where, f" for {float(quiet):.0f} s"),
     )
-    known = ", ".join(filter(None, told))
-    return f"it was {known}" if known else ""
+    return enclose("it was ", ", ".join(filter(None, told)))
 
 
 def until_outside(reports: Sequence[Report]) -> list[Report]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxsif.diagnose.reports import Report, by_task, of_event
+from jaxsif.errors import enclose
 from jaxsif.task.contract import INDEPENDENT
 
 
@@ -31,7 +32,7 @@ def describe_missing(reports: Sequence[Report]) -> str:
     """Return which names of JAX's own were looked for and not found; '' where all are there."""
     texts = dict.fromkeys(report.text for report in of_event(reports, "missing"))
     names = ", ".join(texts)
-    return f"this JAX has no {names}: jaxsif goes without what needs it" if names else ""
+    return enclose("this JAX has no ", names, ": jaxsif goes without what needs it")
 
 
 def describe_alone(reports: Sequence[Report]) -> str:

@@ -6,12 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jaxsif import __version__, process
 from jaxsif.diagnose.places import describe_box
 from jaxsif.diagnose.reports import Report, ReportFilter, by_task, find_start
-from jaxsif.errors import JaxsifError, printable
+from jaxsif.errors import JaxsifError, enclose, printable
 from jaxsif.history.folder import RUN, STDERR, find_folder, find_process, make_run, prune, write
 from jaxsif.history.run import MOST_ALARMS, Alarm, Complaint, RunRecord, TaskEnd, render_run
 from jaxsif.plan.launcher import SRUN
@@ -106,7 +107,7 @@ class Recorder:
 
     def _give_up(self, error: OSError) -> None:
         self._path = ""
-        where = f" ({error.filename})" if error.filename else ""
+        where = enclose(" (", error.filename, ")")
         self._show(printable(f"warning: no history of this run: {error.strerror}{where}"))
 
 
@@ -145,11 +146,10 @@ def make_record(plan: Plan, now: float) -> RunRecord:
 
 def read_version(environ: Mapping[str, str]) -> str:
     """Return Slurm's version, such as '24.11.5'; '' where srun does not tell it."""
-    try:
+    with suppress(OSError):
         said = process.captured((SRUN, "--version"), environ).stdout
-    except OSError:  # it is not on the PATH any more
-        return ""
-    return printable(said.strip().rpartition(" ")[2])[:_LONGEST_VALUE]
+        return printable(said.strip().rpartition(" ")[2])[:_LONGEST_VALUE]
+    return ""  # it is not on the PATH any more
 
 
 def _harmless(environ: Mapping[str, str]) -> dict[str, str]:

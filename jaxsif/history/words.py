@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from jaxsif.errors import printable
 from jaxsif.history.run import Alarm, RunRecord, TaskEnd
-from jaxsif.watch.picture import list_tasks
+from jaxsif.screen import align
+from jaxsif.watch.picture import name_tasks
 
 WIDTH = 80  # columns of the table
 _HEAD = ("RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND")
@@ -46,9 +47,7 @@ class Listed(NamedTuple):
 def render_table(listed: Sequence[Listed]) -> list[str]:
     """Return lines of WIDTH columns at most, the newest run last."""
     rows = [_HEAD, *map(_render_row, listed)]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)
-    return [_cut(line.rstrip(), WIDTH) for line in lines]
+    return [_cut(line, WIDTH) for line in align(rows)]
 
 
 def _render_row(one: Listed) -> tuple[str, ...]:
@@ -145,7 +144,7 @@ def _name(ends: Iterable[TaskEnd]) -> str:
     tasks = sorted(end.task for end in ends)
     nodes = {end.node for end in ends if end.node}
     on = f" on {nodes.pop()}" if len(nodes) == 1 else ""
-    return f"{'task' if len(tasks) == 1 else 'tasks'} {list_tasks(tasks)}{on}"
+    return f"{name_tasks(tasks)}{on}"
 
 
 def _render_alarm(alarm: Alarm, begin: float) -> Iterator[str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, enclose
 from jaxsif.images.execute import read_components
 from jaxsif.images.file import read_date, read_objects, remembered_digest
 from jaxsif.images.labels import read_labels
@@ -127,7 +127,7 @@ def from_packages(
         differs = found not in ("", label)
         return Fact(key, title, label, f"its package list says {found}" if differs else "")
     if found:
-        return Fact(key, title, found, f"{without}by its package list" if without else "")
+        return Fact(key, title, found, enclose("", without, "by its package list"))
     if problem:
         return Fact(key, title, None, without + problem)
     return Fact(key, title, "none", f"{without}not in its package list")
@@ -183,7 +183,7 @@ def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:
 
 def render_fact(fact: Fact) -> tuple[str, str]:
     """Return the row of a table, with the note in brackets."""
-    note = f" ({fact.note})" if fact.note else ""
+    note = enclose(" (", fact.note, ")")
     return fact.title, f"{_render_value(fact)}{note}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif.container.environment import DEFAULT, SET, UNSET, UPPER, find_rule, names_of
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, enclose
 from jaxsif.job.srun_options import BOTH, JOB, STEP, select
 from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container
@@ -140,7 +140,7 @@ def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
     asked = plan.asked
     shape = plan.layout.describe()
     yield "#!/bin/bash"
-    yield f"# {_one_line(job.job_name, '--job-name')}{': ' if shape else ''}{shape}"
+    yield f"# {_one_line(job.job_name, '--job-name')}{enclose(': ', shape)}"
     yield (
         "# Written by `jaxsif submit`; needs no jaxsif."
         " Hand it to sbatch in the folder that the program starts in."

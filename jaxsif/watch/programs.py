@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import Report
+from jaxsif.errors import count_of, enclose
 
 # Seconds in which a program that is missing may still come: one of the main thread; and one of
 # another thread, which may have to compile others first.
@@ -69,7 +70,7 @@ class _Mismatch(NamedTuple):
         """
         one, other = self.one, self.other
         if self.other_tasks > len(self.one_tasks):
-            others = _count("other", self.other_tasks)
+            others = count_of(self.other_tasks, "other")
         else:
             others = f"and {_name({other.task}, self.other_tasks)}"
         name = "" if one.name == other.name else f" {other.name}"
@@ -232,16 +233,12 @@ def _count_tasks(path: Sequence[_State]) -> int:
 
 def _name(tasks: Set[int], count: int) -> str:
     """Return 'task 1', or 'task 1 and 2 others' for three tasks."""
-    others = f" and {_count('other', count - 1)}" if count > 1 else ""
+    others = f" and {count_of(count - 1, 'other')}" if count > 1 else ""
     return f"task {min(tasks)}{others}"
 
 
-def _count(noun: str, count: int) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def _render_place(report: Report) -> str:
-    return f" at {report.where}" if report.where else ""
+    return enclose(" at ", report.where)
 
 
 def _focus(types: str, other: str) -> str:

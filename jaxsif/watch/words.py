@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jaxsif.errors import enclose
 from jaxsif.watch.picture import Picture, TaskGroup, conjugate, list_tasks
 from jaxsif.watch.rule import Level, Verdict
 
@@ -43,7 +44,7 @@ def _describe_place(group: TaskGroup, picture: Picture) -> str:
         return group.place
     box = group.first.box
     file = box.loop.rpartition("/")[2]
-    loop = f"iteration {box.turns} of the loop at {file}" if file else ""
+    loop = enclose(f"iteration {box.turns} of the loop at ", file)
     others = (f"the others are at {one.place}" for one in picture.groups if one.frames)
     return "; ".join(filter(None, (loop, next(others, ""))))
 
