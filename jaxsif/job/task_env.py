@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxsif.task.contract import visible_gpus
+from jaxsif.task.contract import times, visible_gpus
 
 
 def identify(rank: int, tasks_per_node: int, nodes: Sequence[str], job: str) -> dict[str, str]:
@@ -16,12 +16,11 @@ def identify(rank: int, tasks_per_node: int, nodes: Sequence[str], job: str) -> 
     node, local = divmod(rank, tasks_per_node)
     count = len(nodes)
     first = node * tasks_per_node
-    times = f"(x{count})" if count > 1 else ""
     return {
         "SLURM_JOB_ID": job,
         "SLURM_STEP_NODELIST": ",".join(nodes),
         "SLURM_STEP_NUM_NODES": str(count),
-        "SLURM_STEP_TASKS_PER_NODE": f"{tasks_per_node}{times}",
+        "SLURM_STEP_TASKS_PER_NODE": f"{tasks_per_node}{times(count)}",
         "SLURM_NTASKS": str(count * tasks_per_node),
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(local),

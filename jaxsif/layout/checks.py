@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, enclose
 from jaxsif.layout import gpu_bind as binding
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.limits import MOST_GPUS, MOST_TASKS, shorten
-from jaxsif.task.contract import share
+from jaxsif.task.contract import share, times
 
 
 def check_layout(layout: Layout, share_gpus: bool) -> int:
@@ -93,8 +93,6 @@ def render_gpus(groups: Sequence[Group]) -> str:
 
 
 def _render(groups: Sequence[Group], describe: Callable[[Group], object]) -> str:
-    return " + ".join(f"{describe(group)}{_times(group)}" for group in groups)
-
-
-def _times(group: Group) -> str:
-    return f" (x{group.nodes})" if group.counts[0] > 1 else ""
+    return " + ".join(
+        f"{describe(group)}{enclose(' ', times(group.counts[0]))}" for group in groups
+    )

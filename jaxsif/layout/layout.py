@@ -14,6 +14,11 @@ JOB = "job"  # by its own variables
 NOBODY = ""
 
 
+def known(*counts: int | None) -> tuple[int, ...]:
+    """Return the counts, 0 for what is not known."""
+    return tuple(count or 0 for count in counts)
+
+
 class Group(NamedTuple):
     """Equal nodes that stand side by side in the step; None where Slurm decides."""
 
@@ -31,7 +36,7 @@ class Group(NamedTuple):
     @property
     def counts(self) -> tuple[int, ...]:
         """Return nodes, tasks, GPUs, CPUs; 0 for what is not known."""
-        return tuple(count or 0 for count in self[:4])
+        return known(self.nodes, self.tasks, self.gpus, self.cpus)
 
 
 class Layout(NamedTuple):

@@ -90,11 +90,9 @@ def find_asker(asked: RunOptions, job: Allocation = NO_JOB) -> Asker:
             second.source,
             f"leave out --{second.name}",
         )
-    if given:
-        return given[0]
     if job.task_variable:
-        return Asker(JOB, job.task_variable)
-    return Asker(NOBODY, "Slurm's default")
+        given.append(Asker(JOB, job.task_variable))
+    return [*given, Asker(NOBODY, "Slurm's default")][0]
 
 
 def _count_by_options(asked: RunOptions) -> dict[str, int | None]:

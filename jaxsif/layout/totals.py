@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, enclose
 from jaxsif.job.allocation import parse_gpu_count
+from jaxsif.layout.layout import known
 from jaxsif.settings.request import RunOptions
 
 
@@ -31,9 +32,8 @@ def _choose_nodes(asked: RunOptions, least: int, most: int, there: int | None) -
         )
     if there:
         return min(most, max(least, there))
-    gpus = parse_gpu_count(asked.gpus or "0", asked.source("gpus"))
     # 0, where neither is given, is a multiple of any number.
-    shared = math.gcd(asked.ntasks or 0, gpus)
+    shared = math.gcd(*known(asked.ntasks, _count_gpus(asked.gpus, asked.source("gpus"))))
     fitting = (nodes for nodes in range(least, most + 1) if shared % nodes == 0)
     nodes = next(fitting, 0)
     if nodes:
@@ -43,6 +43,11 @@ def _choose_nodes(asked: RunOptions, least: int, most: int, there: int | None) -
         asked.source("nodes"),
         "another range, or another number of tasks or GPUs",
     )
+
+
+def _count_gpus(given: str | None, source: str) -> int | None:
+    """Return the number in an option's value; None without one."""
+    return parse_gpu_count(given, source) if given else None
 
 
 def _share_gpus(asked: RunOptions, gpus: str, there: int | None) -> RunOptions:
@@ -58,13 +63,13 @@ def _share_gpus(asked: RunOptions, gpus: str, there: int | None) -> RunOptions:
     if left:
         hint = f"--gpus={nodes * each}" if each else "--nodes=1"
         raise JaxsifError(f"{nodes} nodes cannot share {total} GPUs evenly", source, hint)
-    if asked.gpus_per_node and parse_gpu_count(asked.gpus_per_node) != each:
+    if _count_gpus(asked.gpus_per_node, "--gpus-per-node") not in (None, each):
         raise JaxsifError(
             f"--gpus={gpus} and --gpus-per-node={asked.gpus_per_node} contradict each other",
             source,
             f"leave out --gpus: {nodes} node(s)",
         )
-    per_node = asked.gpus_per_node or (f"{kind}:{each}" if kind else str(each))
+    per_node = asked.gpus_per_node or enclose("", kind, ":") + str(each)
     sources = {**asked.sources, "gpus-per-node": asked.sources.get("gpus-per-node", source)}
     nodes = asked.nodes or (None if there else nodes)  # those of a job are not asked for again
     return asked._replace(nodes=nodes, gpus_per_node=per_node, sources=sources)
@@ -74,7 +79,8 @@ def _count_new_nodes(asked: RunOptions, total: int) -> int | None:
     """Return the number of nodes that follows from what is asked for; None where none does."""
     if total == 1:
         return 1
-    wholes = (total, asked.ntasks or 0)
-    parts = (parse_gpu_count(asked.gpus_per_node or "0"), asked.ntasks_per_node or 0)
-    counts = (whole // part for whole, part in zip(wholes, parts) if part and whole % part == 0)
+    gpus = _count_gpus(asked.gpus_per_node, "--gpus-per-node")
+    per_node, ntasks, tasks = known(gpus, asked.ntasks, asked.ntasks_per_node)
+    pairs = ((total, per_node), (ntasks, tasks))
+    counts = (whole // part for whole, part in pairs if part and whole % part == 0)
     return next(filter(None, counts), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ from jaxsif.plan.plan import Plan
 
 _HEAD = ("node", "task", "process", "GPUs", "CPUs", "NIC")
 _IN_BLOCKS = ("", "block", "arbitrary")  # distributions by which neighbours share a node
+# A task's GPUs and adapters where its GPUs are not known, and where it has none.
+_WITHOUT_GPUS: Mapping[tuple[int, ...] | None, tuple[str, str]] = {None: ("?", "?"), (): ("-", "-")}
 
 
 class _Part(NamedTuple):
@@ -51,7 +53,7 @@ def _parts(plan: Plan) -> Iterator[_Part]:
     """Yield the groups of the layout, each with its names and first number."""
     node = process = 0
     for group in plan.layout.groups:
-        nodes, tasks = group.nodes or 1, group.tasks or 1
+        nodes, tasks = max(1, group.counts[0]), max(1, group.counts[1])
         names = plan.launcher.name_nodes(plan, node, group.nodes)
         yield _Part(group, names, nodes, tasks, process)
         node += nodes
@@ -86,10 +88,8 @@ def _processes(part: _Part, local: int, distribution: str, alone: bool) -> str:
 
 def _devices(ids: tuple[int, ...] | None, near: Sequence[Near]) -> tuple[str, str]:
     """Return a task's GPUs, and the adapters that are nearest to them."""
-    if ids is None:
-        return "?", "?"
     if not ids:
-        return "-", "-"
+        return _WITHOUT_GPUS[ids]
     nics = chain.from_iterable(near[index].nics for index in ids if index < len(near))
     return _gpus(ids), ",".join(dict.fromkeys(nics)) or "?"
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from jaxsif.container.environment import find_cautions
 from jaxsif.job.srun_options import JOB, flag_of, select
+from jaxsif.layout.layout import known
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, given_variables
-from jaxsif.plan.step import OF_JOB, known
+from jaxsif.plan.step import OF_JOB
 from jaxsif.settings.options import OPTIONS, Option
 from jaxsif.settings.request import RunOptions
 

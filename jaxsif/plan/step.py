@@ -13,7 +13,7 @@ from jaxsif.job.counts import each_node
 from jaxsif.job.nodelist import expand
 from jaxsif.job.srun_options import BOTH, STEP, select, split_options
 from jaxsif.job.srun_options import JOB as ASKS_FOR_JOB
-from jaxsif.layout.layout import JOB, NOBODY, Layout
+from jaxsif.layout.layout import JOB, NOBODY, Layout, known
 from jaxsif.settings.options import OPTIONS
 from jaxsif.settings.request import RunOptions
 
@@ -36,8 +36,9 @@ class StepOptions(NamedTuple):
 
     def value(self, option: str) -> str:
         """Return the value of an option, '' without it; the last one counts, as for srun."""
-        own = [one.value or "" for one in split_options(self.further) if one.flag == option]
-        return [str(self.given.get(option) or ""), *own][-1]
+        own = [one.value for one in split_options(self.further) if one.flag == option]
+        *_, last = (self.given.get(option), *own)
+        return str(last or "")
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -116,11 +117,6 @@ def _component_options(
         )
     # As a text, since the number 0 would be left out.
     return StepOptions({"--het-group": str(index), **_inside(asked, part, component)})
-
-
-def known(*counts: int | None) -> tuple[int, ...]:
-    """Return the counts, 0 for what is not known."""
-    return tuple(count or 0 for count in counts)
 
 
 def _outside(asked: RunOptions, layout: Layout) -> Options:
@@ -229,7 +225,7 @@ def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> O
     each, own, cpus = known(asked.cpus_per_task, allocation.cpus_per_task, allocation.cpus_per_node)
     tasks, gpus = known(layout.ntasks_per_node, layout.gpus_per_node)
     whole, memory = known(allocation.gpus_per_node, allocation.mem_per_node)
-    if not tasks or not cpus:
+    if 0 in (tasks, cpus):
         return {"--cpus-per-task": each}
     fitting = cpus // tasks
     if each > fitting:

@@ -169,7 +169,12 @@ def node_number(environ: Mapping[str, str]) -> int:
 
 def _render_shape(shape: Shape, nodes: int) -> str:
     text = ":".join("-" if count is None else str(count) for count in shape)
-    return f"{text}(x{nodes})" if nodes > 1 else text
+    return f"{text}{times(nodes)}"
+
+
+def times(nodes: int) -> str:
+    """Return what Slurm writes after the value of so many equal nodes: '(x3)', '' of one."""
+    return f"(x{nodes})" if nodes > 1 else ""
 
 
 def _parse_shape(text: str) -> Shape:
