@@ -87,6 +87,10 @@ _GROUPS = {
 }
 
 
+# Words that are no command, and have a help that lists commands.
+_INDEXES = {(), *((group,) for group in _GROUPS)}
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """argparse makes one for each parser; to find the terminal's width, it would import shutil,
     which takes 2 ms.
@@ -98,11 +102,10 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def _width() -> int:
     """Return the terminal's columns as shutil.get_terminal_size does."""
-    try:
-        columns = read_number(os.environ.get("COLUMNS", ""))
-        return columns or os.get_terminal_size(1).columns or 80
-    except OSError:  # standard output is no terminal
-        return 80
+    columns = read_number(os.environ.get("COLUMNS", ""))
+    with suppress(OSError):  # standard output is no terminal
+        columns = columns or os.get_terminal_size(1).columns
+    return columns or 80
 
 
 class _Parser(argparse.ArgumentParser):
@@ -255,7 +258,7 @@ def _check_command(words: Sequence[str]) -> None:
         names, found, above = [name[1] for name in COMMANDS if name[0] == first], second, first
     else:
         names, found, above = [*{name[0]: None for name in COMMANDS}], first, ""
-    if not found or found.startswith("-") or found in names:
+    if found.startswith("-") or found in ("", *names):
         return
     from jaxsif.help.nearest import suggest_command
 
@@ -269,16 +272,14 @@ def format_help(words: Sequence[str]) -> str:
     words that are neither.
     """
     name = tuple(words)
-    if not name:
-        return build_parser(None).format_help()
-    if name not in COMMANDS and not (len(name) == 1 and name[0] in _GROUPS):
+    if name not in COMMANDS and name not in _INDEXES:
         _check_command(name[:2])
         raise JaxsifError(f"no command {shorten(' '.join(name))!r}", "jaxsif help", "jaxsif help")
     return find_parser(name).format_help()
 
 
 def _call(argv: Sequence[str]) -> int:
-    if not argv or (len(argv) == 1 and argv[0] in _GROUPS):
+    if tuple(argv) in _INDEXES:
         print(format_help(argv), end="")
         return JaxsifError.exit_code  # as for a command that lacks an argument
     try:

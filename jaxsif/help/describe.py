@@ -101,11 +101,16 @@ def describe_command(
 def _usage(action: argparse.Action) -> str:
     """Return how a synopsis shows an argument without a flag."""
     form = _FORMS.get(action.nargs, "")
-    return form.format(action.metavar or "|".join(action.choices or ()))
+    return form.format(action.metavar or "|".join(_list_choices(action)))
+
+
+def _list_choices(action: argparse.Action) -> tuple[str, ...]:
+    """Return the values that an argument may have; () where it may have any."""
+    return tuple(action.choices or ())
 
 
 def _describe_argument(name: tuple[str, ...], action: argparse.Action, group: str) -> Argument:
-    choices = tuple(action.choices or ())
+    choices = _list_choices(action)
     metavar = str(action.metavar or action.dest.upper())
     return Argument(
         flags=tuple(action.option_strings),

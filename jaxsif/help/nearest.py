@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -13,18 +13,20 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
     """
     names = (word.partition("=")[0] for word in words)
     flags = [name for name in names if name not in ("--", *known)]
-    elsewhere = {flag: f"jaxsif run {flag}" for flag in of_run}
-    close = {flag: elsewhere.get(flag) or _find_near(flag, sorted(known)) for flag in flags}
-    found = {flag: near for flag, near in close.items() if near}
+    endings = {flag: f" for {flag}" for flag in flags}
     if len(flags) == 1:
-        return "".join(f"{near}?" for near in found.values())
-    return ", ".join(f"{near} for {flag}" for flag, near in found.items())
+        endings = {flags[0]: "?"}
+    elsewhere = set(of_run)
+    found = {flag: _find_near(flag, sorted(known), elsewhere) for flag in endings}
+    return ", ".join(f"{near}{endings[flag]}" for flag, near in found.items() if near)
 
 
-def _find_near(flag: str, known: Sequence[str]) -> str:
+def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
     """Return the options that a flag abbreviates, if these are few, or else the one nearest to
     it; '' without.
     """
+    if flag in of_run:
+        return f"jaxsif run {flag}"
     longer = [name for name in known if name.startswith(flag) and flag.startswith("--")]
     if len(longer) in (1, 2):
         return " or ".join(longer)

@@ -23,6 +23,11 @@ class SrunOption(NamedTuple):
     instead: str = ""  # what to use, of one that is REFUSED
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Return the long name, and the short one where there is one."""
+        return (self.flag, self.short) if self.short else (self.flag,)
+
+    @property
     def is_passed(self) -> bool:
         """Return whether the option goes to srun as it is."""
         return self.handled in (JOB, STEP, BOTH)
@@ -187,12 +192,12 @@ TABLE = (
     SrunOption("--wckey", "", VALUE, JOB),
     SrunOption("--x11", "", MAYBE, STEP),
 )
-BY_FLAG = {name: option for option in TABLE for name in (option.flag, option.short) if name}
+BY_FLAG = {name: option for option in TABLE for name in option.names}
 
 
 def short_of(flag: str) -> tuple[str, ...]:
     """Return srun's short name of an option, in a tuple; an empty one without."""
-    return (BY_FLAG[flag].short,) if flag in BY_FLAG and BY_FLAG[flag].short else ()
+    return BY_FLAG[flag].names[1:] if flag in BY_FLAG else ()
 
 
 def flag_of(word: str) -> str:

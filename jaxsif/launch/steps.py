@@ -17,8 +17,8 @@ from jaxsif.process import find_executable
 _SQUEUE = ("squeue", "--me", "--noheader", "--states=RUNNING")
 _JOBS = (*_SQUEUE, "--sort=-S", "--format=%i|%A")  # the newest first
 _STEPS = (*_SQUEUE[:3], "--steps", "--format=%i|%j|%N")
-# A job, an element of an array, or a component; and a step of it.
-_ASKED = re.compile(r"(\d{1,10}(?:[_+]\d{1,10})?)(?:\.(\d{1,10}))?")
+# A job, an element of an array, or a component; and a step of it. Or nothing.
+_ASKED = re.compile(r"(?:(\d{1,10}(?:[_+]\d{1,10})?)(?:\.(\d{1,10}))?)?")
 _JOB = re.compile(r"(?m)^([\d_+]{1,32})\|(\d{1,10})[ ]*$")
 _STEP = re.compile(
     r"(?m)^([\d_+]{1,32})\.(\d{1,10})\|(.*)\|([^|\s]+)[ ]*$"
@@ -64,15 +64,15 @@ def find_target(asked: str | None, inside: str | None, environ: Mapping[str, str
     step, and HostError where Slurm does not tell.
     """
     found = _ASKED.fullmatch(asked or "")
-    if asked and not found:
-        what = f"not a step of Slurm: {shorten(printable(asked))!r}"
+    if not found:
+        what = f"not a step of Slurm: {shorten(printable(str(asked)))!r}"
         raise JaxsifError(what, "jaxsif stacks", f"give JOB or JOB.STEP of {_SHOW}")
-    job, number = found.groups() if found else (inside, None)
+    named, number = found.groups()
     if not find_executable("squeue", environ):
-        return _target_here(job if found else None)
+        return _target_here(named)
     jobs = parse_jobs(_ask(_JOBS, environ))
     steps = parse_steps(_ask(_STEPS, environ))
-    return choose_target(jobs, steps, job, None if number is None else int(number))
+    return choose_target(jobs, steps, named or inside, None if number is None else int(number))
 
 
 def _target_here(job: str | None) -> Target:

@@ -37,9 +37,8 @@ class PassedOptions(argparse.Action):
     @property
     def parts(self) -> list[argparse.Action]:
         """Return an action for each option, as completion and man pages describe it."""
-        names = [[name for name in (one.short, one.flag) if name] for one in self.options]
         how: dict[str, Any] = {"nargs": self.nargs, "metavar": self.metavar, "help": "as for srun"}
-        return [argparse.Action(each, self.dest, **how) for each in names]
+        return [argparse.Action(one.names[::-1], self.dest, **how) for one in self.options]
 
     def __call__(
         self,
@@ -104,8 +103,7 @@ def _sort_options(known: Container[str]) -> dict[str, list[SrunOption]]:
 
 
 def _names(options: Iterable[SrunOption], known: Container[str]) -> list[str]:
-    names = (name for option in options for name in (option.flag, option.short))
-    return [name for name in names if name and name not in known]
+    return [name for option in options for name in option.names if name not in known]
 
 
 def admit_values(parser: argparse.ArgumentParser, words: Iterable[str]) -> None:
