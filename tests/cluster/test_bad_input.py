@@ -54,7 +54,7 @@ REFUSED = {
         "",
         ["--nods=2", "--", "true"],
         2,
-        "jaxsif: error: unrecognized arguments: --nods=2\n  from: jaxsif run\n  try:  jaxsif run --help\n",
+        "jaxsif: error: unrecognized arguments: --nods=2\n  from: jaxsif run\n  try:  --nodes?\n",
     ),
     "script not found": (
         "",

@@ -116,7 +116,7 @@ def test_modules(bash: Bash, ours: Callable[[str], str]) -> None:
     ]
     out = bash(" && ".join(script))
     assert out.startswith(f"{name}\n")
-    assert re.search(rf"^\* {name} ", out, re.MULTILINE), out
+    assert re.search(rf"^\* +{name} ", out, re.MULTILINE), out
 
 
 def test_benchmarks(cluster: Cluster, folder: str, layer: str) -> None:
