@@ -211,7 +211,7 @@ def test_what_the_node_does_not_have(cluster: Cluster) -> None:
     """Below the login node's /tmp: the working folder, the image, a folder to bind."""
 
     def error(*argv: str) -> str:
-        done = cluster.run(ON_LOGIN + jaxsif_run("--nodes=1", *argv))
+        done = cluster.run(ON_LOGIN + jaxsif_run("--nodes=1", "--nodelist=node1", *argv))
         assert done.returncode == (2 if argv == ("--", "python", "q.py") else 125), done.stderr
         return done.stderr.partition("jaxsif: error: ")[2]
 

@@ -134,7 +134,7 @@ def test_what_there_was_is_kept(cluster: Cluster, folder: str, what: str, status
     assert header["complete"] is False
     assert [record["size"] for record in records] == [1024]
     if what == "a failure":
-        assert "task 1 on node2 was killed by SIGKILL" in errors.splitlines()[-2]
+        assert "jaxsif: error: task 1 on node2 was killed by SIGKILL" in errors
 
 
 def test_two_revisions_are_measured_side_by_side(cluster: Cluster) -> None:

@@ -61,7 +61,7 @@ def test_full_disk_is_named_and_changes_nothing(cluster: Cluster) -> None:
     assert "jaxsif: error: cannot write /mnt/modulefiles/jax/.modulerc: No space left on device\n" in done.stderr
     version, listed = done.stdout.splitlines()
     assert version.startswith("jaxsif ")
-    assert listed.startswith("* jax/")
+    assert listed.startswith("*  jax/")
 
 
 def test_terminated_install_leaves_nothing_half_made(cluster: Cluster) -> None:
