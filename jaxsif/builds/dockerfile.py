@@ -66,19 +66,24 @@ def _is_not(pattern: str) -> Callable[[str], object]:
     return lambda text: not whole.fullmatch(text)
 
 
+def _read_list(text: str) -> list[str] | None:
+    """Return the strings of a JSON list; None for another text."""
+    try:
+        found = parse_json(text)
+    except ValueError:
+        return None
+    is_list = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return found if is_list else None
+
+
 def _is_bad_list(text: str) -> bool:
     """Return whether a text begins as a list, and is none of strings."""
-    try:
-        return text.startswith("[") and not all(isinstance(one, str) for one in parse_json(text))
-    except (ValueError, TypeError):
-        return True
+    return text.startswith("[") and _read_list(text) is None
 
 
 def _has_section(text: str) -> bool:
     """Return whether a word of a list, decoded, could begin a section or a build argument."""
-    is_list = text.startswith("[") and not _is_bad_list(text)
-    words = parse_json(text) if is_list else []
-    return any(re.search(r"[\r\n]|\{\{", word) for word in words)
+    return any(re.search(r"[\r\n]|\{\{", word) for word in _read_list(text) or [])
 
 
 _ANY = _has("")

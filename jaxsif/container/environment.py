@@ -272,7 +272,7 @@ class Request(NamedTuple):
 
 
 class Caution(NamedTuple):
-    """A value that stands, though it is known to break runs."""
+    """A value that jaxsif keeps, although it is known to break runs."""
 
     name: str
     when: Callable[[str, Request], object]  # true or false; looks at the value of `name`

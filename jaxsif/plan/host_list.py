@@ -42,7 +42,7 @@ NO_HOSTS = HostList({}, "")
 
 
 def parse_hosts(text: str, source: str) -> HostList:
-    """Parse 'node1:4,node2:4', 'node1,node2'; a name that stands twice has two slots.
+    """Parse 'node1:4,node2:4', 'node1,node2'; a name given twice has two slots.
 
     Raises JaxsifError.
     """

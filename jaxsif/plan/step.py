@@ -172,14 +172,7 @@ def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Option
     """Return options that name the node of each task: srun would spread tasks as the CPUs are, and
     never as the GPUs are.
     """
-    own_words = (*asked.passed, *asked.srun_args)
-    for option in split_options(own_words):
-        if option.flag in _PLACES:
-            raise JaxsifError(
-                f"{option.flag} contradicts this layout, which names the node of each task",
-                layout.why,
-                "take it out, or allocate the same number of GPUs on each node",
-            )
+    _check_places(asked, layout)
     _, tasks, _, cpus = zip(*(group.counts for group in layout.groups))
     wanted, own, per_node = known(
         asked.cpus_per_task, allocation.cpus_per_task, allocation.ntasks_per_node
@@ -196,6 +189,17 @@ def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Option
         "--overlap": allocation.in_step,
         **_gpu_options(asked, layout),
     }
+
+
+def _check_places(asked: RunOptions, layout: Layout) -> None:
+    """Raise JaxsifError for an option of the user's own that places tasks, too."""
+    for option in split_options((*asked.passed, *asked.srun_args)):
+        if option.flag in _PLACES:
+            raise JaxsifError(
+                f"{option.flag} contradicts this layout, which names the node of each task",
+                layout.why,
+                "take it out, or allocate the same number of GPUs on each node",
+            )
 
 
 def _name_nodes(layout: Layout, allocation: Allocation) -> str:

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
     # What a variable's text gives, for `fits` to judge; the text, and what to call it in errors.
     read: Callable[[str, str], object]
     argument: Mapping[str, Any] = MappingProxyType({})  # how argparse takes it
-    pattern: str = ""  # of a text that stands for a number
+    pattern: str = ""  # of a text that is allowed in place of a number
 
 
 _SWITCHES = {

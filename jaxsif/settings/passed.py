@@ -47,8 +47,12 @@ class PassedOptions(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Keep the word for srun, in the place of an earlier one for the same option."""
+        """Take the option that was said, with its value if it has one."""
         words = [option_string or "", *([values] if isinstance(values, str) else [])]
+        self._take(parser.prog, namespace, words)
+
+    def _take(self, _prog: str, namespace: argparse.Namespace, words: Sequence[str]) -> None:
+        """Keep the word for srun, in the place of an earlier one for the same option."""
         for given in split_options(words):
             word = given.flag if given.value is None else f"{given.flag}={given.value}"
             before = getattr(namespace, self.dest) or {}
@@ -63,17 +67,11 @@ class _RefusedOptions(PassedOptions):
         """Return nothing: none of them is offered."""
         return []
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> NoReturn:
+    def _take(self, prog: str, _namespace: argparse.Namespace, words: Sequence[str]) -> NoReturn:
         """Raise JaxsifError with what to use."""
-        option = BY_FLAG[flag_of(option_string or "")]
+        option = BY_FLAG[flag_of(words[0])]
         hint = option.instead or f"jaxsif run {option.flag}"
-        raise JaxsifError(f"{option.flag} is not for {parser.prog}", option.flag, hint)
+        raise JaxsifError(f"{option.flag} is not for {prog}", option.flag, hint)
 
 
 def add_srun_options(parser: argparse.ArgumentParser) -> None:
