@@ -10,7 +10,7 @@ TIMES, SECONDS = 3, 20
 
 
 def test_an_observer_writes_to_memory_alone(cluster: Cluster, folder: str) -> None:
-    """For a minute, on two nodes; Slurm itself speaks to a node every 100 s."""
+    """For a minute, on two nodes. Slurm itself speaks to a node, at most every 100 s: one of the times is without."""
     options = ("--nodes=2", "--ntasks-per-node=1", "--env=JAXSIF_INDEPENDENT=1")
     done = cluster.run(f"cd {folder} && {jaxsif_run(*options, '--', 'python', 'quiet.py', str(TIMES))}", timeout=180)
     assert (done.returncode, done.stderr) == (0, "")
@@ -20,5 +20,6 @@ def test_an_observer_writes_to_memory_alone(cluster: Cluster, folder: str) -> No
         assert (one["process disk"], one["observer disk"]) == (0, 0), one
         # The memory file is written, so it lives.
         assert 0.5 * SECONDS < one["observer wrote"] / 4096 < 1.5 * SECONDS, one
-    sent = [sum(one[name] for name in one if name.startswith("eth")) for one in found]
-    assert sum(map(bool, sent)) <= 2, sent
+    for node in {one["node"] for one in found}:
+        sent = [one["packets"] for one in found if one["node"] == node]
+        assert min(sent) == 0, (node, sent)

@@ -5,6 +5,7 @@ quiet.py TIMES
 
 import json
 import re
+import socket
 import sys
 import threading
 import time
@@ -15,14 +16,14 @@ import jax.numpy as jnp
 
 
 def counters():
-    """Bytes: to disks, by the process and the observer's thread; all that the process has written; on the network."""
+    """Bytes that the process and its observer have written, to disks and in all; packets that the node has sent."""
     (observer,) = [thread.native_id for thread in threading.enumerate() if thread.name == "jaxsif-observer"]
     found = {}
     for name, path in {"process": "", "observer": f"task/{observer}/"}.items():
         fields = dict(re.findall(r"(\w+): (\d+)", Path(f"/proc/self/{path}io").read_text()))
         found.update({f"{name} disk": int(fields["write_bytes"]), f"{name} wrote": int(fields["wchar"])})
-    for link, received, sent in re.findall(r"(eth\d):\s*(\d+)(?:\s+\d+){7}\s+(\d+)", Path("/proc/net/dev").read_text()):
-        found.update({f"{link} received": int(received), f"{link} sent": int(sent)})
+    names, values = re.findall(r"^Ip: (.*)", Path("/proc/net/snmp").read_text(), re.MULTILINE)
+    found["packets"] = int(dict(zip(names.split(), values.split()))["OutRequests"])
     return found
 
 
@@ -38,8 +39,10 @@ def compute(seconds):
 
 
 compute(5)  # what the start has left to do
+found = []
 for _ in range(int(sys.argv[1])):
     before = counters()
     compute(20)
     after = counters()
-    print(json.dumps({name: after[name] - before[name] for name in after}))
+    found.append({"node": socket.gethostname(), **{name: after[name] - before[name] for name in after}})
+print(*map(json.dumps, found), sep="\n")  # now: what is printed is sent
