@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
+from drills import HANG, PATIENCE
 from harness import Cluster, jaxsif_run, program_lines
 
 LAYER = "ml"  # as in the job scripts
@@ -43,13 +45,16 @@ def run_program(
 ) -> list[str]:
     """Run a program of slurm/, copied to `folder`/slurm, in its own folder; return the lines that it printed, sorted.
 
-    `program`: the file, as from slurm/, and its arguments. `environ`: variables for it.
+    `program`: the file, as from slurm/, and its arguments. `environ`: variables for it. Nobody may call it a hang.
     """
     where, _, name = program[0].rpartition("/")
-    options = [*layout.options, *(f"--layer={layer}" for layer in layers)]
+    options = [*layout.options, f"--hang-timeout={PATIENCE}", *(f"--layer={layer}" for layer in layers)]
     options += [f"--env={variable}={value}" for variable, value in environ.items()]
     run = jaxsif_run(*options, "--", "python", name, *program[1:])
-    return program_lines(cluster.check(f"cd {folder}/slurm/{where} && {run}"))
+    done = cluster.run(f"cd {folder}/slurm/{where} && {run}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not re.search(HANG, done.stderr, re.MULTILINE), done.stderr
+    return program_lines(done.stdout)
 
 
 def run_script(cluster: Cluster, folder: str, script: str) -> list[str]:
