@@ -75,10 +75,7 @@ COMMANDS = {
 }
 # Those that have the screen to themselves: they pass on the output of other programs, ask for a
 # passphrase, or tell in bytes how far they are.
-_OWN_SCREEN = {
-    *(("run",), ("shell",), ("jupyter",), ("image", "pull"), ("image", "sign")),
-    *(name for name in COMMANDS if name[0] == "bench"),
-}
+_OWN_SCREEN = {("run",), ("shell",), ("jupyter",), ("image", "pull"), ("image", "sign")}
 _GROUPS = {
     "image": "build, sign, download and inspect images",
     "layer": "add packages to an image",

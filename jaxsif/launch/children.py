@@ -41,6 +41,18 @@ def inherit() -> None:
     """As a Reader: every child writes to our own standard output."""
 
 
+class Output(NamedTuple):
+    """What reads the children's output: makes it for standard output, and is the last for the
+    lines of standard error that are shown.
+    """
+
+    stdout: Reader = inherit
+    stderr: Pass = bytes
+
+
+SHOWN = Output()
+
+
 class Remote(NamedTuple):
     """The tasks that a child has started elsewhere, as srun does: commands, which are empty while
     there are none.

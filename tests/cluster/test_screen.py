@@ -96,13 +96,23 @@ def test_colours(cluster: Cluster) -> None:
         assert ("\x1b[1;31mjaxsif: error:\x1b[0m" in terminal.text) is coloured, (variables, stream, terminal.text)
 
 
-def test_a_command_that_is_silent_shows_that_it_works(cluster: Cluster) -> None:
-    """submit --wait of a job that takes 6 seconds."""
-    script = "cd $(mktemp -d); module load jax/sif; jaxsif submit --wait --nodes=1 -- sleep 6"
-    terminal = Terminal(script, columns=80)
+@pytest.mark.parametrize(
+    ("command", "options", "last"),
+    [
+        ("submit", "--wait --nodes=1 -- sleep 6", r"jaxsif: job \d+ ended: COMPLETED, exit status 0"),
+        (
+            "bench collectives",
+            "--nodes=1 --ntasks=2 --operations=all-reduce --sizes=1KiB --seconds=6",
+            "jaxsif: results in bench-collectives-",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("cluster")
+def test_a_command_that_is_silent_shows_that_it_works(command: str, options: str, last: str) -> None:
+    """For some seconds, until what it ends with."""
+    terminal = Terminal(f"cd $(mktemp -d); module load jax/sif; jaxsif {command} {options}", columns=80)
     assert terminal.end() == 0, terminal.text
     times = [when for when, _ in terminal.pieces]
     assert max(later - earlier for earlier, later in zip(times, times[1:])) < 2.5
-    assert "jaxsif submit" in terminal.text
-    last = terminal.text.rpartition("\x1b[2K")[2]
-    assert re.search(r"jaxsif: job \d+ ended: COMPLETED, exit status 0", last)
+    assert f"jaxsif {command}" in terminal.text
+    assert re.search(last, terminal.text.rpartition("\x1b[2K")[2])
