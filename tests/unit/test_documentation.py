@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import shlex
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-from jaxsif.cli import COMMANDS, build_parser
+from jaxsif.cli import COMMANDS, _parse, build_parser
 from jaxsif.diagnose import symptoms
 from jaxsif.settings.passed import PassedOptions
 
@@ -121,6 +123,25 @@ def test_options_are_described_once(command: tuple[str, ...]) -> None:
     shared = set(_options("run")) if command != ("run",) else set()
     options = set(_options(*command)) - shared - {"-h", "--help"}
     assert {option for option in options if not re.search(rf"^\| .*`{option}[ `]", text, re.MULTILINE)} == set()
+
+
+def _commands(text: str) -> list[list[str]]:
+    """The words behind each `jaxsif` that begins a line of a script, up to what is the shell's own."""
+    lines = re.findall(r"^ *(?:\$ )?(?:\w+=\S+ )*(?:exec )?jaxsif ([a-z-].*)", text.replace("\\\n", " "), re.MULTILINE)
+    split = (shlex.split(line, comments=True) for line in lines)
+    own = [takewhile(lambda word: not re.match(r"[|;&<>]", word), words) for words in split]
+    return [[word for word in words if word != "$options"] for words in own]
+
+
+@pytest.mark.parametrize("file", [*PAGES, *sorted(REPOSITORY.glob("slurm/**/*.sbatch"))], ids=_name)
+def test_commands_are_right(file: Path) -> None:
+    """Those of pages' blocks and of job scripts: their options and arguments are jaxsif's."""
+    text = file.read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    scripts = [block for language, block in blocks if not language] if file.suffix == ".md" else [text]
+    for command in _commands("\n".join(scripts)):
+        if "--help" not in command:
+            _parse(command)
 
 
 def _prose(text: str) -> str:
