@@ -10,7 +10,7 @@ from jaxsif.errors import enclose
 
 MOST_PLACES = 4  # in one line
 _MOST_TASKS = 8
-_OUTSIDE = ("cancelled", "interrupted")  # events
+OUTSIDE = ("cancelled", "interrupted")  # events: somebody ended the whole run
 _AT_END = "the end of the program"
 
 
@@ -50,7 +50,7 @@ def until_outside(reports: Sequence[Report]) -> list[Report]:
     """Return the reports until something outside ended the run: what tasks say after that is its
     consequence.
     """
-    return list(takewhile(lambda report: report.event not in _OUTSIDE, reports))
+    return list(takewhile(lambda report: report.event not in OUTSIDE, reports))
 
 
 def group_tasks(where: Mapping[int, str]) -> list[tuple[str, list[int]]]:

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
+from jaxsif.diagnose.places import OUTSIDE
 from jaxsif.diagnose.reports import Report, ReportFilter, find_start, find_step, of_event
 from jaxsif.errors import HostError, JaxsifError, RunError
 from jaxsif.launch.inspector import Inspection, Part, Target
@@ -25,7 +26,6 @@ from jaxsif.watch.words import describe_end, describe_odd, describe_verdict
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure, or the nodes are looked at
 _MOST_NODES = 4  # to name
-_ENDINGS = ("cancelled", "interrupted")  # of a whole run, by somebody
 _STOPPED = 124  # exit status, as timeout(1) has it
 # Seconds between two attempts to look, where none could be made; and as a part of the time in which
 # none could.
@@ -185,7 +185,7 @@ class EndWatcher(Watcher):
         if self._inspection is None and now > self._due:
             self._due = math.inf
             target = _find_target(self._plan, self._seen)
-            if target and target.parts and not of_event(self._seen.reports, *_ENDINGS):
+            if target and target.parts and not of_event(self._seen.reports, *OUTSIDE):
                 self._inspection = Inspection.start(target, self._plan.host.environ)
         elif self._inspection and self._inspection.poll():
             silent, answered = self._inspection.silent, self._inspection.has_answer
