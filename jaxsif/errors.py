@@ -10,8 +10,10 @@ JaxsifError            2    a bad request: options, layout
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+_LONGEST_LIST = 60  # letters of a list of tasks
 
 
 def printable(line: str) -> str:
@@ -31,6 +33,28 @@ def enclose(before: str, text: str, after: str = "") -> str:
 def count_of(number: int, noun: str) -> str:
     """Return '1 task', '2 tasks'."""
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def name_tasks(tasks: Sequence[int]) -> str:
+    """Return sorted numbers as 'task 3', 'tasks 0-8,10'."""
+    return f"{'task' if len(tasks) == 1 else 'tasks'} {list_tasks(tasks)}"
+
+
+def list_tasks(tasks: Sequence[int], most: int = _LONGEST_LIST) -> str:
+    """Return sorted numbers as '0-8,10,12-15'; of a long list, its beginning."""
+    spans: list[list[int]] = []
+    for task in tasks:
+        if spans and task == spans[-1][1] + 1:
+            spans[-1][1] = task
+        else:
+            spans.append([task, task])
+    text = ",".join(render_span(first, last) for first, last in spans)
+    return text if len(text) <= most else text[: text.rfind(",", 0, most - 4)] + ",..."
+
+
+def render_span(first: int, last: int) -> str:
+    """Return '0-8', and '3' where both numbers are 3."""
+    return f"{first}-{last}" if first != last else f"{first}"
 
 
 class JaxsifError(Exception):

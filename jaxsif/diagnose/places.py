@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from jaxsif.diagnose.reports import Report, by_task
-from jaxsif.errors import enclose
+from jaxsif.errors import enclose, name_tasks
 
 MOST_PLACES = 4  # in one line
-_MOST_TASKS = 8
 OUTSIDE = ("cancelled", "interrupted")  # events: somebody ended the whole run
 _AT_END = "the end of the program"
 
@@ -26,7 +25,7 @@ def describe_places(reports: Sequence[Report], who: str = "tasks") -> str:
     ended = [task for task in sorted(exits.keys() - where.keys()) if not exits[task].status]
     lines = (
         enclose(f"{who} were at ", _describe_where(where)),
-        enclose("task ", _list_tasks(ended), " had ended with exit status 0"),
+        f"{name_tasks(ended)} had ended with exit status 0" if ended else "",
     )
     return "; ".join(filter(None, lines))
 
@@ -68,12 +67,8 @@ def list_few(names: Sequence[str], most: int, count: int, other: str = "more") -
     return ", ".join(shown) + (f" and {left} {other}" if left > 0 else "")
 
 
-def _list_tasks(tasks: Sequence[int]) -> str:
-    return list_few([str(task) for task in tasks], _MOST_TASKS, len(tasks))
-
-
 def _describe_where(where: Mapping[int, str]) -> str:
     """Return each place with the numbers of its tasks."""
     places = group_tasks(dict(sorted(where.items())))
-    shown = [f"{place} (task {_list_tasks(tasks)})" for place, tasks in places]
+    shown = [f"{place} ({name_tasks(tasks)})" for place, tasks in places]
     return list_few(shown, MOST_PLACES, len(shown), "other places")

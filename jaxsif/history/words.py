@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from jaxsif.errors import printable
+from jaxsif.errors import name_tasks, printable
 from jaxsif.history.run import Alarm, RunRecord, TaskEnd
 from jaxsif.screen import align
-from jaxsif.watch.picture import name_tasks
 
 WIDTH = 80  # columns of the table
 _HEAD = ("RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND")

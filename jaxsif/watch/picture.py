@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from jaxsif.errors import count_of
+from jaxsif.errors import count_of, list_tasks, name_tasks, render_span
 from jaxsif.watch.sight import NO_BOX, STALE, BoxState, Frame, Sight
 from jaxsif.watch.states import COLLECTIVE, UNKNOWN, WAITING, State, describe_state, own_frames
 
 _MOST_GROUPS = 20  # in a text
 _MOST_NODES = 4  # of a group, by name
-_LONGEST_LIST = 60  # letters of a list of tasks
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
 _QUIET = 2.0  # seconds without computing after which the count of a loop stands still
 _PLURALS = {"is": "are", "has": "have"}
@@ -217,7 +216,7 @@ def _render_turns(group: TaskGroup) -> str:
         return ""
     loops = {box.loop for box in group.counting}
     at = f" of the loop at {loops.pop().rpartition('/')[2]}" if len(loops) == 1 else ""
-    number = _render_span(*turns)
+    number = render_span(*turns)
     later = " or later" if all(one.age > STALE for one in group.sights) else ""
     return f"iteration {number}{later}{at}"[:_LONGEST_PLACE]
 
@@ -238,29 +237,6 @@ def conjugate(words: str, count: int) -> str:
     if count == 1:
         return words
     return _PLURALS.get(verb, verb.removesuffix("s")) + blank + rest
-
-
-def name_tasks(tasks: Sequence[int]) -> str:
-    """Return sorted numbers as 'task 3', 'tasks 0-8,10'."""
-    noun = "task" if len(tasks) == 1 else "tasks"
-    return f"{noun} {list_tasks(tasks)}"
-
-
-def list_tasks(tasks: Sequence[int], most: int = _LONGEST_LIST) -> str:
-    """Return sorted numbers as '0-8,10,12-15'; of a long list, its beginning."""
-    runs: list[list[int]] = []
-    for task in tasks:
-        if runs and task == runs[-1][1] + 1:
-            runs[-1][1] = task
-        else:
-            runs.append([task, task])
-    text = ",".join(_render_span(first, last) for first, last in runs)
-    return text if len(text) <= most else text[: text.rfind(",", 0, most - 4)] + ",..."
-
-
-def _render_span(first: int, last: int) -> str:
-    """Return '0-8', and '3' where both numbers are 3."""
-    return f"{first}-{last}" if first != last else f"{first}"
 
 
 def render_json(picture: Picture, step: str) -> dict[str, Any]:

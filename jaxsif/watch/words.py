@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jaxsif.errors import enclose
-from jaxsif.watch.picture import Picture, TaskGroup, conjugate, list_tasks
+from jaxsif.errors import enclose, name_tasks
+from jaxsif.watch.picture import Picture, TaskGroup, conjugate
 from jaxsif.watch.rule import Level, Verdict
 
 _TITLES = {
@@ -52,4 +52,4 @@ def _describe_place(group: TaskGroup, picture: Picture) -> str:
 def _name(group: TaskGroup) -> str:
     if group.size == 1:
         return f"task {group.first.task} on {group.first.node}"
-    return f"tasks {list_tasks(group.tasks)}"
+    return name_tasks(group.tasks)

@@ -53,7 +53,7 @@ def test_a_task_that_leaves_is_named(cluster: Cluster, folder: str, kind: str, s
     assert done.returncode == status
     error, where, hint = done.stderr.splitlines()[-3:]
     assert error.startswith(f"jaxsif: error: task 2 on node2 {said}"), done.stderr
-    assert re.match(r"  from: the others were at \S+/fail\.py:\d+ \(task [013, ]+\)$", where), done.stderr
+    assert re.match(r"  from: the others were at \S+/fail\.py:\d+ \(tasks? [013,-]+\)$", where), done.stderr
     assert hint.startswith("  try:  ")
 
 
@@ -67,7 +67,7 @@ def test_a_signal_tells_where_tasks_hang(cluster: Cluster, folder: str, name: st
     assert time.monotonic() - begin < 5
     assert launcher.returncode == status
     # srun may drop what the last of the tasks says.
-    line = rf"jaxsif: tasks were at \S+/fail\.py:{SLEEPS} \(task 2\), \S+/fail\.py:{SUMS} \(task [013, ]+\)"
+    line = rf"jaxsif: tasks were at \S+/fail\.py:{SLEEPS} \(task 2\), \S+/fail\.py:{SUMS} \(tasks? [013,-]+\)"
     assert re.fullmatch(line, err.splitlines()[-1]), err
     assert tasks_left(cluster) == ""
 
@@ -93,7 +93,7 @@ def test_a_task_that_came_to_its_end_is_named_when_somebody_ends_the_run(
     assert launcher.returncode == (130 if "INT" in end else 143)
     error, where, _ = err.splitlines()[-3:]
     assert error == "jaxsif: error: task 2 on node2 came to the end of the program, and 3 of 4 tasks did not", err
-    assert re.search(rf"the others were at \S+/fail\.py:{SUMS} \(task [013, ]+\)$", where), err
+    assert re.search(rf"the others were at \S+/fail\.py:{SUMS} \(tasks? [013,-]+\)$", where), err
     assert ("the run was cancelled: step " in where) == ("scancel" in end)
 
 
@@ -104,7 +104,7 @@ def test_nobody_is_blamed_for_a_cancelled_run(cluster: Cluster, folder: str) -> 
     assert launcher.returncode == 143
     error, where, hint = err.splitlines()[-3:]
     assert re.fullmatch(r"jaxsif: error: the run was cancelled: step \d+\.0", error), err
-    assert re.match(rf"  from: tasks were at .*/fail\.py:{SUMS} \(task ", where), err
+    assert re.match(rf"  from: tasks were at .*/fail\.py:{SUMS} \(tasks? ", where), err
     assert hint.startswith("  try:  sacct --jobs=")
 
 

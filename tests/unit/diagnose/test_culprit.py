@@ -45,7 +45,7 @@ def find(end: End, *reports: Report, errors: tuple[str, ...] = (), barriers: tup
 
 
 NEIGHBOURS = (gone(1), exit_of(1, 1), gone(3), exit_of(3, 1), exit_of(0, 143))
-OTHERS = "the others were at train.py:9 (task 0, 1, 3)"
+OTHERS = "the others were at train.py:9 (tasks 0-1,3)"
 
 
 def test_a_task_that_left_with_status_0_is_the_cause() -> None:
@@ -99,7 +99,7 @@ def test_what_ended_a_run_from_outside(reason: str, said: str, early: int) -> No
     """A report of another node may come before what Slurm says."""
     errors = (f"{CANCELLED[:-4]}{reason} ***", EXITED)
     shown = find(End(143, SRUN, tasks=4), *TERMINATED[:early], ABORTED, *TERMINATED[early:], errors=errors)
-    assert shown.startswith(f"jaxsif: error: {said}\n  from: tasks were at train.py:9 (task 0, 1, 2, 3)\n  try:  ")
+    assert shown.startswith(f"jaxsif: error: {said}\n  from: tasks were at train.py:9 (tasks 0-3)\n  try:  ")
 
 
 def test_what_a_cancelled_program_says_of_itself_is_no_cause() -> None:
@@ -185,7 +185,7 @@ def test_who_ends_because_of_a_signal_did_not_end_early() -> None:
 
 def test_who_had_ended_before_a_signal_is_told() -> None:
     reports = [STARTED, exit_of(2, 0, ""), Report(-1, "", "interrupted"), *TERMINATED[:2]]
-    assert describe_places(reports) == "tasks were at train.py:9 (task 0, 1); task 2 had ended with exit status 0"
+    assert describe_places(reports) == "tasks were at train.py:9 (tasks 0-1); task 2 had ended with exit status 0"
     said = find(End(143, SRUN, 4), exit_of(2, 0, ""), ABORTED, *TERMINATED[:2], errors=(CANCELLED,))
     assert "; task 2 had ended with exit status 0\n" in said
 

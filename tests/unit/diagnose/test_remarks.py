@@ -12,10 +12,10 @@ from jaxsif.diagnose.reports import Report
 
 def test_places_of_tasks() -> None:
     reports = [Report(task, "", "exit", 143, where="a.py:9") for task in range(12) if task != 5]
-    assert describe_places(reports) == "tasks were at a.py:9 (task 0, 1, 2, 3, 4, 6, 7, 8 and 3 more)"
+    assert describe_places(reports) == "tasks were at a.py:9 (tasks 0-4,6-11)"
     assert describe_places([ended(5, 137)]) == ""
     interrupted = Report(5, "", "exception", text="KeyboardInterrupt", where="a.py:2")
-    text = "tasks were at a.py:2 (task 5), a.py:9 (task 0, 1, 2, 3, 4, 6, 7, 8 and 3 more)"
+    text = "tasks were at a.py:2 (task 5), a.py:9 (tasks 0-4,6-11)"
     assert describe_places([*reports, interrupted, ended(5, 130)]) == text
     many = [Report(task, "", "exit", 143, where=f"a.py:{task}") for task in range(9)]
     assert describe_places(many).endswith("a.py:3 (task 3) and 5 other places")

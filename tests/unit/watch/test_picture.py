@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sights import BOX, MAIN, line, sight
 
-from jaxsif.watch.picture import Picture, conjugate, list_tasks, make_picture, render_json, render_text
+from jaxsif.watch.picture import Picture, conjugate, make_picture, render_json, render_text
 from jaxsif.watch.sight import Sight, parse_line
 
 DATA = [["/home/ada/data.py", 57, "next_batch"], MAIN]
@@ -81,14 +81,6 @@ def test_words_of_many() -> None:
     assert conjugate("has ended", 2) == "have ended"
     assert conjugate("sleeps", 2) == "sleep"
     assert conjugate("sleeps", 1) == "sleeps"
-
-
-@pytest.mark.parametrize(
-    ("tasks", "text"),
-    [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8"), (list(range(0, 99, 2)), "0,2,4,6,8,10,12,14,16,...")],
-)
-def test_lists(tasks: list[int], text: str) -> None:
-    assert list_tasks(tasks, 26) == text
 
 
 def test_silent_nodes() -> None:
