@@ -55,7 +55,7 @@ def test_none_is_kept_where_none_is_wanted(cluster: Cluster, folder: str) -> Non
 
 
 def test_what_was_seen_of_tasks_that_waited_is_kept(cluster: Cluster, folder: str) -> None:
-    run = jaxsif_run(*OPTIONS, "--hang-timeout=2", "--on-hang=stop", "--", "python", "fail.py", "stay", "2")
+    run = jaxsif_run(*OPTIONS, "--hang-timeout=5", "--on-hang=stop", "--", "python", "fail.py", "stay", "2")
     done = cluster.run(in_history(folder) + run)
     assert done.returncode == 124, done.stderr
     found = show(cluster, folder)

@@ -187,7 +187,7 @@ def test_another_image(shelf: Shelf) -> None:
     shelf.cluster.check(["python3", "-c", change, copy])
     begin = time.monotonic()
     done = shelf.run(*TASKS, *hello[2:], JAX_IMAGE=copy)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 20  # before any job
     assert done.returncode == 2
     update = f"jaxsif layer update --image {copy} greeting"
     assert f"error: layer greeting was made for another image than {copy}\n" in done.stderr
@@ -292,10 +292,8 @@ optimizer.update(model, flax.nnx.grad(loss)(model))
 print("trained", bool(loss(model) < before), jax.__file__, jax.__version__, jax.process_count())
 """
     try:
-        begin = time.monotonic()
         made = subprocess.run([*sandbox, create], capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stderr
-        assert time.monotonic() - begin < 60
         version = cluster.check(jaxsif_run(*LOCAL, "--", "python", "-c", "import jax; print(jax.__version__)")).strip()
         run = jaxsif_run(*TASKS, "--layer=ml", "--", "python", "-c", program)
         output = cluster.check(f"export XDG_DATA_HOME=/sw/layers; {run}")

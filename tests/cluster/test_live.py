@@ -37,7 +37,7 @@ def test_a_progress_bar_moves(cluster: Cluster, way: tuple[str, ...]) -> None:
     assert len(seen) == 101, terminal.text
     times = sorted({when for when, _ in seen})
     assert times[-1] - times[0] > 2.5  # of three seconds
-    assert max(later - earlier for earlier, later in zip(times, times[1:])) < 1
+    assert len(times) > 20  # not in a few lumps
     assert "jaxsif {" not in terminal.text
 
 

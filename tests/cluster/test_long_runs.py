@@ -26,7 +26,7 @@ LONGS = {
     "transformer": ("train", f"{RUN} train.py --model=transformer --length=16 {SMALL}"),
     "checkpoint": ("checkpoint", f"{RUN} train_and_resume.py new --steps=100000000 --every=100"),
     "data": ("data", f"{DATA} && {RUN} four_ways.py rows --batch-size=4"),
-    "profile": ("profile", f"{RUN} trace_steps.py traces --steps=1000"),
+    "profile": ("profile", f"{RUN} trace_steps.py traces --steps=100000000"),
     "bench-collectives": ("", f"{BENCH} collectives {WATCHED} --operations=all-reduce --sizes=1MiB --seconds=100"),
     "bench-train": ("", f"{BENCH} train {WATCHED} --modes=sharded {SMALL}"),
 }
@@ -49,10 +49,9 @@ def done(cluster: Cluster, layer: str) -> dict[str, subprocess.CompletedProcess[
 
 @pytest.mark.parametrize("name", LONGS)
 def test_nobody_speaks_of_a_hang(done: dict[str, subprocess.CompletedProcess[str]], name: str) -> None:
-    """A wait is told once at most, and its end."""
+    """Where a wait is told, so is its end; `timeout` may come before that."""
     one = done[name]
     assert one.returncode == ENDED, one.stdout + one.stderr
     told = Told("", {}, tuple(Line(0.0, line) for line in one.stderr.splitlines()))
     assert told.find(HANG) == [], told.text
-    said, over = len(told.find(SAID)), len(told.find(OVER))
-    assert said == over <= 1, told.text
+    assert len(told.find(SAID)) - len(told.find(OVER)) in (0, 1), told.text

@@ -42,7 +42,8 @@ def test_on_a_terminal_nothing_is_reported(cluster: Cluster) -> None:
     """srun makes one stream of both, which nobody reads."""
     run = 'jaxsif run --nodes=1 --srun-args=--pty -- sh -c "echo here; exit 3"'
     # The end of its input would end the terminal before the program.
-    done = cluster.run(f"module load jax/sif; sleep 3 | script --quiet --return --flush --command '{run}' /dev/null")
+    script = f"script --quiet --return --flush --command '{run}' /dev/null < <(exec sleep 30 2>/dev/null)"
+    done = cluster.run(f"module load jax/sif; {script}")
     assert done.returncode == 3
     assert "here" in done.stdout
     assert "\x1e" not in done.stdout

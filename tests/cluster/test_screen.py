@@ -113,6 +113,6 @@ def test_a_command_that_is_silent_shows_that_it_works(command: str, options: str
     terminal = Terminal(f"cd $(mktemp -d); module load jax/sif; jaxsif {command} {options}", columns=80)
     assert terminal.end() == 0, terminal.text
     times = [when for when, _ in terminal.pieces]
-    assert max(later - earlier for earlier, later in zip(times, times[1:])) < 2.5
+    assert max(later - earlier for earlier, later in zip(times, times[1:])) < 5  # of the six seconds and more
     assert f"jaxsif {command}" in terminal.text
     assert re.search(last, terminal.text.rpartition("\x1b[2K")[2])

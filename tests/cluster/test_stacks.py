@@ -53,7 +53,7 @@ def test_sixteen_tasks_on_four_nodes(cluster: Cluster, submit: Submit) -> None:
         "   1 task  sleeps                boxed.py:29 sleep  iteration 12 of the loop at train.py:38  task 5 on node2",
         "  likely: task 5 keeps the others waiting",
     ]
-    assert seconds < 3
+    assert seconds < 8  # a node has 10
     found = json.loads("\n".join(stacks(cluster, f"{job}.0", "--json")[0]))
     assert [(one["count"], one["kind"], one["odd"]) for one in found["groups"]] == [
         (15, "collective", False),
@@ -122,7 +122,7 @@ def test_a_node_that_does_not_answer(cluster: Cluster, submit: Submit, frozen: C
     lines, seconds = stacks(cluster, job)
     assert lines[0] == f"step {job}.0: 1 task on 1 node"
     assert lines[-1] == "  no answer from node2"
-    assert seconds < 15
+    assert seconds < 25
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,7 @@ def test_state(numbers: tuple[int, int | None, float], text: str) -> None:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has patience."""
+    pytest.importorskip("rich.progress")  # now, and not within the time that a test measures
     monkeypatch.setattr(screen, "_PATIENCE", 0.2)
     monkeypatch.setattr(screen, "_LOG_PERIOD", 0.2)
     monkeypatch.setattr(screen, "_FRAME", 0.02)

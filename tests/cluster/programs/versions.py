@@ -26,7 +26,7 @@ def total(function, value):
 found = [total(jnp.sum, 1) for turn in range(100)]
 total(other if jax.process_index() else jnp.sum, 1)
 if jax.process_index():
-    time.sleep(8)
+    time.sleep(15)  # two looks fit
 multihost_utils.sync_global_devices("late")
 begin = time.monotonic()
 while time.monotonic() < begin + 2:  # as long as it takes to see that both go on

@@ -80,7 +80,7 @@ def test_nobody_waits_for_a_command_that_does_not_end(tmp_path: Path, monkeypatc
         polls.append(now - begin)
         begin = now
         time.sleep(0.01)
-    assert max(polls) < 0.5
+    assert max(polls) < 1.0
     assert sum(polls) > 1.3
     assert inspection.silent == ("n2",)
 

@@ -371,9 +371,11 @@ def test_srun_args_that_contradict_an_option() -> None:
 def test_ten_thousand_nodes_are_planned_in_no_time() -> None:
     nodes = 10_000
     allocation = job(nodes, gpus_per_node=8)._replace(cpus=((64, nodes - 1), (32, 1)), nodelist="n[00001-10000]")
-    begin = time.perf_counter()
-    layout = plan_layout(asking(), allocation, None)
-    options = layout_options(asking(), layout, allocation).words
-    took = time.perf_counter() - begin
+    took = []
+    for _ in range(3):  # a collection of garbage may come
+        begin = time.process_time()
+        layout = plan_layout(asking(), allocation, None)
+        options = layout_options(asking(), layout, allocation).words
+        took.append(time.process_time() - begin)
     assert (layout.ntasks, options[0]) == (80_000, "--nodes=10000")
-    assert took < 0.1
+    assert min(took) < 0.1

@@ -131,10 +131,13 @@ def test_a_text_is_short_for_any_step(fields: list[dict[str, Any]], silent: list
 def test_a_thousand_tasks_take_little_time() -> None:
     frames = [[f"/opt/venv/lib/python3.13/site-packages/jax/_src/a{number}.py", number, "f"] for number in range(20)]
     lines = [line(task=task, node=f"n{task}", frames=[*frames, *DATA]) for task in range(1000)]
-    begin = time.process_time()
-    picture = make_picture([found for found in map(parse_line, lines) if isinstance(found, Sight)])
-    render_text(picture, "step 1.0")
-    assert time.process_time() - begin < 0.5  # 0.1 s where nothing else runs
+    took = []
+    for _ in range(3):
+        begin = time.process_time()
+        picture = make_picture([found for found in map(parse_line, lines) if isinstance(found, Sight)])
+        render_text(picture, "step 1.0")
+        took.append(time.process_time() - begin)
+    assert min(took) < 0.5  # 0.1 s where nothing else runs
     assert isinstance(picture, Picture)
     assert picture.tasks == 1000
 
