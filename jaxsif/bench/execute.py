@@ -13,7 +13,7 @@ from jaxsif.bench.results import Record
 from jaxsif.errors import HostError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch import pipeline
-from jaxsif.launch.children import Output, Pass
+from jaxsif.launch.children import Pass, Readers
 from jaxsif.limits import Lines
 from jaxsif.plan.container import Container
 from jaxsif.plan.notes import find_notes
@@ -59,8 +59,8 @@ def prepare_program(
 
 def run_program(plan: Plan, take: Callable[[Record], None], note: Callable[[str], None]) -> int:
     """Run the plan to its end as `jaxsif run` does; `take` gets the records, as they come."""
-    output = Output(lambda: read_records(take, _pass_on), _clear_screen)
-    return pipeline.run_plan(plan, note, output=output)
+    readers = Readers(lambda: read_records(take, _pass_on), _clear_screen)
+    return pipeline.run_plan(plan, note, readers=readers)
 
 
 def _pass_on(text: str) -> None:

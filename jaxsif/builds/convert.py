@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from spython.logger import bot
 from spython.logger.message import QUIET
 
-from jaxsif.builds.converted import Converted, Refusal, render_definition
+from jaxsif.builds.converted import FOLDER, Converted, Refusal, render_definition
 from jaxsif.builds.definition import check_sections, convert_definition, split_sections
 from jaxsif.builds.dockerfile import check_instructions, convert_dockerfile, split_instructions
 from jaxsif.errors import JaxsifError, count_of
@@ -32,18 +33,34 @@ def convert_file(path: str, image: str) -> Conversion:
     """Return what came of a file, on top of `image`; raise HostError for what is no small file, and
     OSError.
     """
-    text = read_text(path, "recipe", "FILE")
+    text = read_text(path, "recipe", "FILE").removeprefix("\ufeff")
     with _without_messages():
         converted, refused = _convert(text)
     if refused:
         return Conversion(None, None, tuple(sorted(refused)))
     folder = os.path.dirname(os.path.abspath(path))
     _check_folder(folder, converted)
-    if os.path.exists(f"{folder}/.dockerignore"):
-        ignored = ".dockerignore is not obeyed: COPY takes all that is there"
-        converted = converted._replace(notes=(*converted.notes, ignored))
+    converted = _check_files(folder, converted)
     definition = render_definition(converted, os.path.basename(path), folder, image)
     return Conversion(converted, definition, ())
+
+
+def _check_files(folder: str, converted: Converted) -> Converted:
+    """Leave out a Dockerfile's patterns that match no file, as Docker does; note that, and what is
+    not there.
+    """
+    files, notes = [], []
+    for source, target in converted.files:
+        is_there = glob.glob(os.path.join(glob.escape(folder), source))
+        may_lack = glob.has_magic(source) and target.startswith(FOLDER)
+        if is_there or not may_lack:
+            files.append((source, target))
+        if not is_there:
+            rest = "is left out: no file has such a name" if may_lack else "is not there yet"
+            notes.append(f"{source} {rest}")
+    if os.path.exists(f"{folder}/.dockerignore"):
+        notes.append(".dockerignore is not obeyed: COPY takes all that is there")
+    return converted._replace(files=tuple(files), notes=(*converted.notes, *notes))
 
 
 def _check_folder(folder: str, converted: Converted) -> None:

@@ -12,7 +12,12 @@ from jaxsif.errors import JaxsifError
 
 FOLDER = "/.jaxsif-copy"  # in the image while it is built: what %files brings
 
-EMPTIES_TMP = re.compile(r"\brm\b[^;&|]*\s(?:/var)?/tmp/?(?:\*|\s|$)")
+_TMP = r"[\"']?(?:/var)?/tmp[\"']?"
+_ALL = r"(?:/?[\"']?(?:$|[\s;&|)])|/[\"']?[.*?{\[])"  # of a folder, behind its name
+EMPTIES_TMP = re.compile(
+    rf"\brm\b[^;&|]*\s{_TMP}{_ALL}|\bfind\s+{_TMP}{_ALL}.*(?:-delete|\brm\b)"
+    rf"|\bcd\s+{_TMP}/?[\"']?\s*(?:&&|;).*\brm\b[^;&|]*\s[\"']?(?:\./)?\.?[*?{{]"
+)
 TMP_IS_SHARED = "empties /tmp, which is the host's while an image is built: take it out"
 
 
@@ -98,8 +103,8 @@ def _check_body(text: str) -> None:
 
 def _render_file(folder: str, source: str, target: str) -> str:
     """Return a line of %files; the content of the recipe's folder itself is a folder there."""
-    if target.startswith(FOLDER) and not source.strip("./"):
-        return f"    {folder}/. {target}all"
+    if target.startswith(FOLDER) and os.path.basename(source.rstrip("/")) in ("", "."):
+        return f"    {os.path.normpath(os.path.join(folder, source))}/. {target}all"
     return f"    {os.path.join(folder, source)} {target}"
 
 

@@ -41,7 +41,7 @@ def inherit() -> None:
     """As a Reader: every child writes to our own standard output."""
 
 
-class Output(NamedTuple):
+class Readers(NamedTuple):
     """What reads the children's output: makes it for standard output, and is the last for the
     lines of standard error that are shown.
     """
@@ -50,7 +50,7 @@ class Output(NamedTuple):
     stderr: Pass = bytes
 
 
-SHOWN = Output()
+SHOWN = Readers()
 
 
 class Remote(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jaxsif.diagnose.reports import LIVE, Report, ReportFilter
 from jaxsif.errors import JaxsifError, PortTakenError, printable
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.children import SHOWN, Beside, Child, Ended, Output, Pass, run
+from jaxsif.launch.children import SHOWN, Beside, Child, Ended, Pass, Readers, run
 from jaxsif.launch.container import find_container
 from jaxsif.launch.launchers import load_launcher
 from jaxsif.launch.look import look
@@ -129,14 +129,14 @@ def make_plan(prepared: Prepared, has_reader: bool = True) -> Plan:
     return build(settings.asked, launcher, host, container, coordinator, nonces)
 
 
-def run_plan(plan: Plan, show: Show, verbose: bool = False, output: Output = SHOWN) -> int:
+def run_plan(plan: Plan, show: Show, verbose: bool = False, readers: Readers = SHOWN) -> int:
     """Do the last two stages: run and diagnose. Return the exit status, or raise JaxsifError.
 
     The history of runs is told of both.
     """
     history = _History(show)
     try:
-        status = _run_on_free_port(plan, history, verbose, output)
+        status = _run_on_free_port(plan, history, verbose, readers)
     except JaxsifError as error:
         history.end(error.exit_code, error)
         raise
@@ -190,7 +190,7 @@ class _History:
             self._recorder.end(status, error)
 
 
-def _run_on_free_port(plan: Plan, history: _History, verbose: bool, output: Output) -> int:
+def _run_on_free_port(plan: Plan, history: _History, verbose: bool, readers: Readers) -> int:
     """As `run_plan`.
 
     When the port turns out to be taken on the first task's node, start once more on another one.
@@ -201,7 +201,7 @@ def _run_on_free_port(plan: Plan, history: _History, verbose: bool, output: Outp
     others = plans_on_other_ports(plan)
     while True:
         try:
-            return diagnose(plan, run_step(plan, output, history), history.show, verbose)
+            return diagnose(plan, run_step(plan, readers, history), history.show, verbose)
         except PortTakenError as error:
             following = next(others, None) if _input_is_no_file() else None
             if following is None:
@@ -238,14 +238,14 @@ class _State(NamedTuple):
 _GONE = _State(0, 0, 0)
 
 
-def run_step(plan: Plan, output: Output, history: _History) -> Outcome:
+def run_step(plan: Plan, readers: Readers, history: _History) -> Outcome:
     """Start the step and wait for its end; raises HostError where it cannot start."""
     tasks, label, whole = plan.layout.ntasks, plan.asked.label, plan.shows_whole_lines
     seen = ReportFilter(plan.nonces, tasks, label, whole=whole)
     image = plan.container.path if plan.container else ""
     before = _state_of(image)
-    children = plan.launcher.children(plan, plan.started_environ, seen, output.stdout)
-    heard = tuple(history.listen(child, output.stderr) for child in children)
+    children = plan.launcher.children(plan, plan.started_environ, seen, readers.stdout)
+    heard = tuple(history.listen(child, readers.stderr) for child in children)
     watch = _Watch(plan, seen, history)
     try:
         ended = run(heard, Beside(watch.begin, seen.interrupt, watch.look))

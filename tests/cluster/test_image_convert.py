@@ -20,10 +20,10 @@ ENV GREETING="hello $WHO" \\
     LIST='x;y &z' PATH=/opt/tools/bin:$PATH
 LABEL org.example.title="two words" tier=1
 WORKDIR /app
-COPY a.txt b.txt ./
+COPY a.txt b.txt poetry.lock* ./
 COPY src lib
 COPY src/main.py /opt/tools/bin/
-ADD src all/
+ADD src/. all/
 RUN cd /opt && echo "$GREETING|$LIST" >greeting \\
  && pwd >>greeting
 RUN pwd >where; for one in 1 2; do echo $one >>where; done
@@ -62,7 +62,9 @@ def test_dockerfile(cluster: Cluster, folder: str) -> None:
     done = cluster.run(f"{begin} jaxsif image convert Dockerfile >lab.def")
     assert (done.returncode, done.stderr) == (
         0,
-        "jaxsif: line 16: EXPOSE is left out: a container has the host's network\n",
+        "jaxsif: line 2: FROM python:3.11-slim gives way to an image with its own Python and packages\n"
+        "jaxsif: line 16: EXPOSE is left out: a container has the host's network\n"
+        "jaxsif: poetry.lock* is left out: no file has such a name\n",
     )
     cluster.check(f"{begin}{BUILD}", timeout=300)
     jax = json.loads(cluster.check(f"{begin} jaxsif image inspect --json"))["jax"]

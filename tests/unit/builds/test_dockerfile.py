@@ -50,58 +50,14 @@ def test_here_document_is_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("RUN --mount=type=cache,target=/x pip install a", "has an option of Docker's builder, such as --mount"),
-        ('RUN ["chmod", "+x", "/a"]', "is a list: write the command as for a shell"),
-        ("RUN apt-get update && rm -rf /tmp/* /var/tmp/*", "empties /tmp, which is the host's"),
-        ("RUN rm -r /tmp", "empties /tmp"),
-        ("RUN echo '{{ x }}'", "has {{, a build argument in definition files"),
-        ("COPY --from=build /a /b", "has an option that definition files lack"),
-        ("COPY --chown=me a b", "has an option that definition files lack"),
-        ('COPY ["a b", "/c"]', "is a list: write the paths with blanks between them"),
-        ("COPY a$(b) /c", "has a path with special letters"),
-        ("COPY src/* /c", "copies hidden files too in Docker: name the folder"),
-        ("COPY <<EOF /c\nx\nEOF", "has a here-document"),
-        ("ADD https://example.org/a /b", "adds an address: download it by RUN"),
-        ("ADD a.tar.gz /b", "unpacks an archive: write COPY"),
-        ("ARG A", "has no value: write NAME=VALUE"),
-        ("ENV A one two", "is not NAME=VALUE"),
-        ("ENV A=b\\ c", "is not NAME=VALUE"),
-        ("ENV A=`b`", "is not NAME=VALUE"),
-        ('ENV A="$(b)"', "is not NAME=VALUE"),
-        ("ENV A.B=1", "is not NAME=VALUE"),
-        ("ENV A= B=1", "is not NAME=VALUE"),
-        ("ENV A=x= B=1", "is not NAME=VALUE"),
-        ('ENV A=x"y"', "is not NAME=VALUE"),
-        ("ENV A=1 B=$A", "refers to a variable that it sets"),
-        ("LABEL a=$B", "has a variable: write its value"),
-        ('WORKDIR "/a b"', "has a path with special letters"),
-        ("USER me", "has no meaning, a container's user is who starts it"),
-        ("CMD [python, a]", "is no list of strings"),
-        ("CMD [1]", "is no list of strings"),
-        ('CMD ["a\\n%setup\\n  touch /tmp/x"]', "has a line break or {{ in a word"),
-        ('ENTRYPOINT ["{\\u007bx}}"]', "has a line break or {{ in a word"),
-        ("COPY ../../home/u/.ssh/id_rsa /p", "has .. in a path"),
-        ('SHELL ["/bin/bash", "-c"]', "changes the shell of what follows"),
-        ("ONBUILD RUN a", "is for images on top of this one"),
-        ("HEALTHCHECK CMD curl a", "has no meaning without Docker's daemon"),
-        ("FROM other", "begins a second stage"),
-        ("INSTALL a", "is no instruction of a Dockerfile"),
-    ],
-)
-def test_refused(line: str, reason: str) -> None:
-    found = refuse(f"FROM a\n{line}\nRUN true\n")
-    assert [number for number, _ in found] == [2]
-    assert found[0][1].startswith(reason)
-
-
-@pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("FROM $A\n", 1, "names the image by a variable"),
-        ("FROM --platform=linux/amd64 a\n", 1, "has an option that definition files lack"),
         ("RUN a\n", 1, "has no FROM"),
+        ("RUN a\nFROM b\n", 1, "stands before FROM"),
+        ("FROM\n", 1, "has nothing behind it"),
+        ("FROM a\nCMD\n", 2, "has nothing behind it"),
+        ("FROM a\nFROM b\n", 2, "begins a second stage"),
+        ("FROM a\nENV A=1 B=$A\n", 2, "refers to a variable that it sets"),
         ("# escape=`\nFROM a\n", 1, "changes the letter that joins lines"),
     ],
 )
@@ -134,7 +90,10 @@ def test_order_and_quotes() -> None:
         (".", "/.jaxsif-copy/8/"),
     )
     assert found.environment[0] == '    export A="1.2"'
-    assert found.notes == ("line 12: EXPOSE is left out: a container has the host's network",)
+    assert found.notes == (
+        "line 1: FROM python:3 gives way to an image with its own Python and packages",
+        "line 12: EXPOSE is left out: a container has the host's network",
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +103,7 @@ def test_order_and_quotes() -> None:
         ("CMD python a.py $X", ["exec /bin/sh -c 'python a.py $X'"]),
         ('CMD ["--help"]\nENTRYPOINT ["python", "a.py"]', ["exec python a.py --help"]),
         ('ENTRYPOINT python a.py\nCMD ["--help"]', ["exec /bin/sh -c 'python a.py'"]),
-        ('WORKDIR /app\nCMD ["a"]', ['cd "/app"', "exec a"]),
+        ('WORKDIR /app\nCMD ["a"]', ['cd "/app" || exit', "exec a"]),
         ("RUN a", []),
     ],
 )
@@ -181,3 +140,16 @@ def test_values_are_what_docker_makes_of_them() -> None:
 
 def test_spython_reads_one_instruction() -> None:
     assert parse_alone(Instruction(1, "ENV", 'A="b c" D=e')).environ == ['A="b c"', "D=e"]
+
+
+def test_args_have_the_values_of_docker() -> None:
+    """Those before FROM are for FROM, and for ARG without a value; ENV wins."""
+    found = convert("ARG A=1\nARG B=2\nFROM --platform=x $B AS c\nARG A\nARG D\nENV E=1\nARG E=2\nENV F=$E G=$A\n")
+    assert found.base == "$B"
+    assert [line.strip() for line in found.post] == [
+        'export A="1"',
+        'export E="1"',
+        'export F="$E"',
+        'export G="1"',
+    ]
+    assert found.notes[1:] == ("line 5: ARG D has no value", "line 7: ARG E is left out: ENV has set it")

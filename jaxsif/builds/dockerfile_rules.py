@@ -1,0 +1,177 @@
+"""What an instruction of a Dockerfile must not be: spython would convert it to something else, or a
+definition file has nothing of the kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from jaxsif.builds.converted import EMPTIES_TMP, TMP_IS_SHARED
+from jaxsif.foreign import parse_json
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_REFERENCE = rf"\$(?:{_NAME}|\{{{_NAME}\}})"
+_LETTER = r"[^\s\"'\\`$]"  # of a value that no shell would change between double quotes
+_QUOTED = rf"\"(?:[^\"\\`$]|{_REFERENCE})*\"|'[^'\\`$\"]*'"
+_VALUE = rf"(?:{_QUOTED}|(?:{_LETTER}|{_REFERENCE})*(?:[^\s\"'\\`$=]|{_REFERENCE}))"
+_KEY = r"[A-Za-z_][A-Za-z0-9_.-]*"  # of a label
+_PAIRS = rf"{_NAME}={_VALUE}(?: +{_NAME}={_VALUE})*"
+_OLD_PAIR = rf"{_NAME} +(?:[^\s\"'\\`$=]|{_REFERENCE})+"
+_PATH = rf"(?:[\w./+@%,:~-]|{_REFERENCE})+"
+_SOURCE = r"[\w./+@%,*?-]+"
+# In a word of its own, as Docker's builder finds it.
+HEREDOC = re.compile(r"(?:^|\s)\d*<<-?[\"']?([A-Za-z_]\w*)")
+VARIABLE = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})\}})")
+
+
+class Guard(NamedTuple):
+    """What an instruction must not be."""
+
+    fits: Callable[[str], object]  # true or false, of its text
+    reason: str
+
+
+def _has(pattern: str) -> Callable[[str], object]:
+    return re.compile(pattern).search
+
+
+def _is_not(pattern: str) -> Callable[[str], object]:
+    whole = re.compile(pattern)
+    return lambda text: not whole.fullmatch(text)
+
+
+def _read_list(text: str) -> list[str] | None:
+    """Return the strings of a JSON list; None for another text."""
+    try:
+        found = parse_json(text)
+    except ValueError:
+        return None
+    is_list = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return found if is_list else None
+
+
+def _is_bad_list(text: str) -> bool:
+    """Return whether a text begins as a list, and is none of strings."""
+    return text.startswith("[") and _read_list(text) is None
+
+
+def _has_section(text: str) -> bool:
+    """Return whether a word of a list, decoded, could begin a section or a build argument."""
+    return any(re.search(r"[\r\n]|\{\{", word) for word in _read_list(text) or [])
+
+
+_ANY = _has("")
+_HASHEREDOC = Guard(HEREDOC.search, "has a here-document: write the commands with && and \\")
+_EMPTY = Guard(_is_not(r"(?s).+"), "has nothing behind it")
+_HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: take it out")
+_PAIRS_ALONE = Guard(
+    _is_not(_PAIRS),
+    'is not NAME=VALUE, with blanks and = at its end in "", and no \\, ` or $( in it',
+)
+_TEMPLATE = Guard(_has(r"\{\{"), "has {{, a build argument in definition files: write it otherwise")
+_HOME = r"/root(?:/\S*)?"
+_HOME_IS_HIDDEN = "is in root's home, which nobody sees in a container: name a folder such as /opt"
+_COPIES = (
+    _HAS_OPTION,
+    _HASHEREDOC,
+    Guard(_has(r"^\["), "is a list: write the paths with blanks between them"),
+    Guard(
+        _is_not(rf"{_SOURCE}(?: +{_SOURCE})* +{_PATH}"),
+        "has a path with special letters: rename it",
+    ),
+    Guard(_has(r"(?:^|/)\*+(?:/\S*)? "), "copies hidden files too in Docker: name the folder"),
+    Guard(_has(r"(?:^|[ /])\.\.(?:[ /]|$)"), "has .. in a path: Docker sees one folder alone"),
+    Guard(_has(rf" {_HOME}$"), _HOME_IS_HIDDEN),
+)
+_STARTS = (
+    Guard(_is_bad_list, "is no list of strings: write it as JSON"),
+    Guard(_has_section, "has a line break or {{ in a word: start a script"),
+)
+_RULES: dict[str, tuple[Guard, ...]] = {
+    "FROM": (Guard(_is_not(r"(?:--\S+ +)*[^-\s]\S*(?: +(?i:as) +\S+)?"), "names no image"),),
+    "RUN": (
+        Guard(_has("^--"), "has an option of Docker's builder, such as --mount: take it out"),
+        Guard(_has(r"^\["), "is a list: write the command as for a shell"),
+        _HASHEREDOC,
+        Guard(EMPTIES_TMP.search, TMP_IS_SHARED),
+        Guard(
+            _has(r"\bpip3?\b[^;&|]*\s--user\b"),
+            "installs for one user, and the image's Python is for all: leave --user out",
+        ),
+    ),
+    "COPY": _COPIES,
+    "ADD": (
+        Guard(_has(r"://|^git@"), "adds an address: download it by RUN"),
+        Guard(
+            _has(r"\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst)(?:[.*?]\S*)? "),
+            "unpacks an archive: write COPY, and unpack it by RUN",
+        ),
+        *_COPIES,
+    ),
+    "ARG": (Guard(_is_not(f"(?:{_PAIRS}|{_NAME})"), _PAIRS_ALONE.reason),),
+    "ENV": (Guard(_is_not(f"(?:{_PAIRS}|{_OLD_PAIR})"), _PAIRS_ALONE.reason),),
+    "LABEL": (
+        Guard(_is_not(rf"{_KEY}={_VALUE}(?: +{_KEY}={_VALUE})*"), _PAIRS_ALONE.reason),
+        Guard(_has(r"\$"), "has a variable: write its value"),
+    ),
+    "WORKDIR": (
+        Guard(_is_not(_PATH), "has a path with special letters: rename it"),
+        Guard(_has(f"^{_HOME}$"), _HOME_IS_HIDDEN),
+    ),
+    "USER": (
+        Guard(
+            _is_not("root|0|root:root|0:0"),
+            "has no meaning, a container's user is who starts it: take it out",
+        ),
+    ),
+    "CMD": _STARTS,
+    "ENTRYPOINT": _STARTS,
+    "SHELL": (Guard(_ANY, "changes the shell of what follows: call it by name in RUN"),),
+    "ONBUILD": (Guard(_ANY, "is for images on top of this one: take it out"),),
+    "HEALTHCHECK": (),
+    "EXPOSE": (),
+    "VOLUME": (),
+    "STOPSIGNAL": (),
+    "MAINTAINER": (),
+}
+
+
+class Remark(NamedTuple):
+    """What an instruction does otherwise than in Docker."""
+
+    words: tuple[str, ...]  # of the instructions
+    fits: Callable[[str], object]  # true or false, of their text
+    text: str
+
+
+_TOOLS = "pip|venv|dev|setuptools|wheel"  # of Debian's packages, which bring no module
+_REMARKS = (
+    Remark(
+        ("RUN",),
+        _has(rf"\bapt(?:-get)? [^;&|]*\binstall\b[^;&|]* python3?-(?!{_TOOLS})\w"),
+        "python is the image's own, which does not see Debian's python3-NAME: use pip",
+    ),
+    Remark(
+        ("RUN",),
+        _has(r"-m venv\b|\bvirtualenv\b|\buv venv\b|\b(?:conda|\w*mamba) (?:env )?create\b"),
+        "an environment of its own does not see the image's JAX",
+    ),
+    Remark(
+        ("RUN", "ENV", "CMD", "ENTRYPOINT"),
+        _has(r"(?:^|[\s\"'=:,])/root\b"),
+        "/root is hidden by the user's own home when the image runs",
+    ),
+)
+
+
+def find_reason(word: str, text: str) -> str:
+    """Return why an instruction is refused; '' where it is not."""
+    rules = _RULES.get(word, (Guard(_ANY, "is no instruction of a Dockerfile"),))
+    return next((rule.reason for rule in (_EMPTY, *rules, _TEMPLATE) if rule.fits(text)), "")
+
+
+def find_remarks(word: str, text: str) -> Iterator[str]:
+    """Yield what an instruction does otherwise than in Docker."""
+    return (one.text for one in _REMARKS if word in one.words and one.fits(text))

@@ -1,0 +1,102 @@
+"""What is refused of a Dockerfile, line by line, and what is remarked on."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxsif.builds.dockerfile_rules import find_reason, find_remarks
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("RUN --mount=type=cache,target=/x pip install a", "has an option of Docker's builder, such as --mount"),
+        ('RUN ["chmod", "+x", "/a"]', "is a list: write the command as for a shell"),
+        ("RUN apt-get update && rm -rf /tmp/* /var/tmp/*", "empties /tmp, which is the host's"),
+        ("RUN rm -r /tmp", "empties /tmp"),
+        ("RUN rm -rf /tmp; echo", "empties /tmp"),
+        ("RUN (rm -rf /tmp)", "empties /tmp"),
+        ("RUN rm -rf /tmp&& x", "empties /tmp"),
+        ("RUN cd /tmp && rm -rf *", "empties /tmp"),
+        ("RUN cd /tmp; x && rm -rf ./*", "empties /tmp"),
+        ("RUN find /tmp -mindepth 1 -delete", "empties /tmp"),
+        ('RUN rm -rf "/tmp"/*', "empties /tmp"),
+        ("RUN rm -rf '/tmp/'*", "empties /tmp"),
+        ("RUN rm -rf /tmp/.* /var/tmp", "empties /tmp"),
+        ("RUN rm -rf /tmp/{*,.*}", "empties /tmp"),
+        ("RUN pip3 install --user six", "installs for one user"),
+        ("COPY serve.sh /root/", "is in root's home"),
+        ("WORKDIR /root", "is in root's home"),
+        ("RUN echo '{{ x }}'", "has {{, a build argument in definition files"),
+        ("COPY --from=build /a /b", "has an option that definition files lack"),
+        ("COPY --chown=me a b", "has an option that definition files lack"),
+        ('COPY ["a b", "/c"]', "is a list: write the paths with blanks between them"),
+        ("COPY a$(b) /c", "has a path with special letters"),
+        ("COPY src/* /c", "copies hidden files too in Docker: name the folder"),
+        ("COPY <<EOF /c\nx\nEOF", "has a here-document"),
+        ("ADD https://example.org/a /b", "adds an address: download it by RUN"),
+        ("ADD a.tar.gz /b", "unpacks an archive: write COPY"),
+        ("ADD a.txz /b", "unpacks an archive: write COPY"),
+        ("ADD a.tar* /b", "unpacks an archive: write COPY"),
+        ("ENV A one two", "is not NAME=VALUE"),
+        ("ENV A=b\\ c", "is not NAME=VALUE"),
+        ("ENV A=`b`", "is not NAME=VALUE"),
+        ('ENV A="$(b)"', "is not NAME=VALUE"),
+        ("ENV A.B=1", "is not NAME=VALUE"),
+        ("ENV A= B=1", "is not NAME=VALUE"),
+        ("ENV A=x= B=1", "is not NAME=VALUE"),
+        ('ENV A=x"y"', "is not NAME=VALUE"),
+        ("LABEL a=$B", "has a variable: write its value"),
+        ('WORKDIR "/a b"', "has a path with special letters"),
+        ("USER me", "has no meaning, a container's user is who starts it"),
+        ("CMD [python, a]", "is no list of strings"),
+        ("CMD [1]", "is no list of strings"),
+        ('CMD ["a\\n%setup\\n  touch /tmp/x"]', "has a line break or {{ in a word"),
+        ('ENTRYPOINT ["{\\u007bx}}"]', "has a line break or {{ in a word"),
+        ("COPY ../../home/u/.ssh/id_rsa /p", "has .. in a path"),
+        ('SHELL ["/bin/bash", "-c"]', "changes the shell of what follows"),
+        ("ONBUILD RUN a", "is for images on top of this one"),
+        ("FROM --platform=x", "names no image"),
+        ("INSTALL a", "is no instruction of a Dockerfile"),
+    ],
+)
+def test_refused(line: str, reason: str) -> None:
+    word, _, text = line.partition(" ")
+    assert find_reason(word, text).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RUN rm -rf /tmp/build /tmp/pip-* && apt-get clean",
+        "RUN cd /tmp/build && rm -rf *",
+        "RUN find /usr -name '*.pyc' -delete",
+        "COPY a.py poetry.lock* ./",
+        "COPY . /rooted",
+        "ADD data.csv /b",
+        "FROM --platform=linux/amd64 $BASE AS one",
+        "ARG A",
+        "RUN pip install user --upgrade",
+    ],
+)
+def test_not_refused(line: str) -> None:
+    word, _, text = line.partition(" ")
+    assert find_reason(word, text) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "remark"),
+    [
+        ("RUN apt-get install -y git python3-numpy", "python is the image's own, which does not see"),
+        ("RUN apt-get install -y git python3-pip python3-venv", ""),
+        ("RUN python3 -m venv /venv", "an environment of its own"),
+        ("RUN conda env create -f a.yml", "an environment of its own"),
+        ("ENV PATH=/root/.local/bin:$PATH", "/root is hidden"),
+        ("ENV PATH=/opt/root:$PATH", ""),
+    ],
+)
+def test_remarks(line: str, remark: str) -> None:
+    word, _, text = line.partition(" ")
+    found = list(find_remarks(word, text))
+    assert len(found) == bool(remark)
+    assert "".join(found).startswith(remark)
