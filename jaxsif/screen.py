@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from jaxsif.errors import printable
@@ -263,7 +263,8 @@ class Work:
     def _close(self) -> None:
         if self._display:
             sys.stdout, sys.stderr = self._streams
-            self._display.close()
+            with suppress(OSError):  # the terminal is closed, and the work goes on
+                self._display.close()
             self._display = None
 
     def _watch(self) -> None:
@@ -271,15 +272,16 @@ class Work:
         period = _FRAME if self._terminal else _LOG_PERIOD
         while not self._over.wait(period):
             state = self._state._replace(seconds=time.monotonic() - self._begin)
-            if self._terminal:
-                self._draw(state, log)
-            elif state.done is not None:
-                log.draw(state)
+            with suppress(OSError):
+                if self._terminal:
+                    self._draw(state, log)
+                elif state.done is not None:
+                    log.draw(state)
 
     def _draw(self, state: Progress, log: _Log) -> None:
         """Draw on a terminal that has been silent for long."""
         with self._lock:
-            if time.monotonic() < self._heard + _PATIENCE:
+            if time.monotonic() < self._heard + _PATIENCE or _is_in_background(self._streams[1]):
                 return
             if self._display and self._shown_counts != (state.done is not None):
                 self._close()
@@ -298,6 +300,20 @@ class Work:
 
 
 _active: list[Work] = []  # one at most: there is one screen
+
+
+def hide() -> None:
+    """Leave the screen to something that is written beside `sys.stdout` and `sys.stderr`."""
+    for work in _active:
+        work.hide()
+
+
+def _is_in_background(terminal: TextIO) -> bool:
+    """Return whether another job of the shell has the terminal."""
+    try:
+        return os.tcgetpgrp(terminal.fileno()) != os.getpgrp()
+    except OSError:  # nobody's, or none
+        return False
 
 
 @contextmanager

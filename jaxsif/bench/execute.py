@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxsif import screen
 from jaxsif.bench.results import Record
 from jaxsif.errors import HostError
 from jaxsif.job.allocation import Allocation
@@ -68,9 +69,9 @@ def _pass_on(text: str) -> None:
 
 
 def _clear_screen(data: bytes) -> bytes:
-    """Take the line of progress away before something is written beside it; return that."""
-    if data and sys.stderr is not None:
-        sys.stderr.flush()
+    """Return what is to be written, after the line of progress is taken away."""
+    if data:
+        screen.hide()
     return data
 
 

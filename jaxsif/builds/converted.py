@@ -12,12 +12,6 @@ from jaxsif.errors import JaxsifError
 
 FOLDER = "/.jaxsif-copy"  # in the image while it is built: what %files brings
 
-_TMP = r"[\"']?(?:/var)?/tmp[\"']?"
-_ALL = r"(?:/?[\"']?(?:$|[\s;&|)])|/[\"']?[.*?{\[])"  # of a folder, behind its name
-EMPTIES_TMP = re.compile(
-    rf"\brm\b[^;&|]*\s{_TMP}{_ALL}|\bfind\s+{_TMP}{_ALL}.*(?:-delete|\brm\b)"
-    rf"|\bcd\s+{_TMP}/?[\"']?\s*(?:&&|;).*\brm\b[^;&|]*\s[\"']?(?:\./)?\.?[*?{{]"
-)
 TMP_IS_SHARED = "empties /tmp, which is the host's while an image is built: take it out"
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from spython.main.parse.parsers import SingularityParser
 
-from jaxsif.builds.converted import EMPTIES_TMP, TMP_IS_SHARED, Converted, Refusal
+from jaxsif.builds.converted import TMP_IS_SHARED, Converted, Refusal
+from jaxsif.builds.shell_words import empties_tmp
 
 _HEADER = re.compile(r"([A-Za-z]+)\s*:\s*(.*)")
 _SECTION = re.compile(r"\s*%(\w+)\s*(.*)")  # also an indented one, as the engine reads it
@@ -101,7 +102,7 @@ def _check_section(one: Section) -> Iterator[Refusal]:
             yield Refusal(number, line, "begins a stage: write a file with one stage")
         elif one.name == "files" and re.search(r"[\"'\\`$()]", line):
             yield Refusal(number, line.strip(), "has a path with special letters: rename it")
-        elif one.name == "post" and EMPTIES_TMP.search(line):
+        elif one.name == "post" and empties_tmp(line):
             yield Refusal(number, line.strip(), TMP_IS_SHARED)
 
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from spython.main.parse.parsers import DockerParser
 
-from jaxsif.builds.converted import FOLDER, Converted, Refusal, copy_line
-from jaxsif.builds.dockerfile_rules import HEREDOC, VARIABLE, find_reason, find_remarks
+from jaxsif.builds.converted import FOLDER, TMP_IS_SHARED, Converted, Refusal, copy_line
+from jaxsif.builds.dockerfile_rules import HEREDOC, VARIABLE, find_reason, find_remarks, read_list
+from jaxsif.builds.shell_words import empties_tmp
 
 
 class Instruction(NamedTuple):
@@ -158,11 +159,22 @@ class _State:
         found = (entry, None if isinstance(entry, str) else command)
         return [part for part in found if part]
 
-    def _expand(self, one: Instruction) -> Instruction:
-        """Return the instruction with the values of ARG, which are not there at run time."""
+    def _expand(self, text: str) -> str:
+        """Return a text with the values of ARG, which are not there at run time."""
         values = self.args
-        text = VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), one.text)
-        return one._replace(text=text)
+        return VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
+
+    def _expand_path(self, one: Instruction, path: str) -> str:
+        """Return a path with the values of ARG, which are judged as what stands in the file."""
+        expanded = self._expand(path)
+        reason = find_reason("WORKDIR", expanded)
+        if reason:
+            self.refused.append(one.refuse(reason))
+        return expanded
+
+    def _split_pairs(self, pairs: Sequence[str]) -> list[tuple[str, str]]:
+        """Return names and values, with the values of ARG."""
+        return [(name, self._expand(value)) for name, value in map(_split_pair, pairs)]
 
     def _add_from(self, one: Instruction) -> None:
         self.base = next(word for word in one.text.split() if not word.startswith("--"))
@@ -172,6 +184,8 @@ class _State:
         self.post.clear()
 
     def _add_run(self, one: Instruction) -> None:
+        if empties_tmp(one.text, self.workdir or "/"):
+            self.refused.append(one.refuse(TMP_IS_SHARED))
         command = " ".join(parse_alone(one).install)
         self.post.append(f"/bin/sh -c {shlex.quote(command)}")
 
@@ -184,16 +198,21 @@ class _State:
                 self.post.append(f'export {name}="{value}"')
 
     def _find_values(self, one: Instruction) -> list[tuple[str, str]]:
-        """Return names and values of an ARG; one without a value has it from before FROM."""
+        """Return names and values of an ARG; one without a value keeps it, or has that from before
+        FROM.
+        """
         if "=" in one.text:
-            return list(map(_split_pair, parse_alone(self._expand(one)).install))
-        if one.text in self.heads:
-            return [(one.text, self.heads[one.text])]
-        self.note(one, f"ARG {one.text} has no value")
+            return self._split_pairs(parse_alone(one).install)
+        known = {**self.heads, **self.args}
+        if one.text in known:
+            return [(one.text, known[one.text])]
+        if self.base and one.text not in self.set:
+            self.args[one.text] = ""
+            self.note(one, f"ARG {one.text} has no value")
         return []
 
     def _add_env(self, one: Instruction) -> None:
-        pairs = [_split_pair(pair) for pair in parse_alone(self._expand(one)).environ]
+        pairs = self._split_pairs(parse_alone(one).environ)
         for number, (name, value) in enumerate(pairs):
             if _references(value).intersection(before for before, _ in pairs[:number]):
                 self.refused.append(
@@ -209,12 +228,13 @@ class _State:
         self.labels += (f"{name} {value}" for name, value in pairs)
 
     def _add_workdir(self, one: Instruction) -> None:
-        path = parse_alone(self._expand(one)).workdir
+        path = self._expand_path(one, parse_alone(one).workdir)
         self.workdir = path if path[0] in "/$" else f"{self.workdir}/{path}"
         self.post.append(f'mkdir -p "{self.workdir}" && cd "{self.workdir}"')
 
     def _add_copy(self, one: Instruction) -> None:
-        *sources, target = self._expand(one).text.split()
+        *sources, target = one.text.split()
+        target = self._expand_path(one, target)
         place = f"{FOLDER}/{one.line}"
         self.files += ((source.lstrip("/") or ".", f"{place}/") for source in sources)
         self.post.append(copy_line(place, target))
@@ -227,10 +247,10 @@ class _State:
         """Take over nothing: builds run as root."""
 
     def _add_cmd(self, one: Instruction) -> None:
-        self.start["CMD"] = parse_alone(one).cmd
+        self.start["CMD"] = _read_start(one.text)
 
     def _add_entrypoint(self, one: Instruction) -> None:
-        self.start["ENTRYPOINT"] = parse_alone(one).entrypoint
+        self.start["ENTRYPOINT"] = _read_start(one.text)
         text = "ENTRYPOINT runs where no command is given: a command takes its place"
         self.note(one, f"{text}, as jaxsif run needs")
 
@@ -247,6 +267,12 @@ def _split_pair(pair: str) -> tuple[str, str]:
 
 def _references(value: str) -> set[str]:
     return {plain or braced for plain, braced in VARIABLE.findall(value)}
+
+
+def _read_start(text: str) -> str | list[str]:
+    """Return the words of a list, or a text for a shell."""
+    words = read_list(text)
+    return text if words is None else words
 
 
 def _render_command(command: str | list[str]) -> str:

@@ -8,7 +8,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from jaxsif.builds.converted import EMPTIES_TMP, TMP_IS_SHARED
+from jaxsif.builds.shell_words import (
+    installs_for_one_user,
+    installs_modules,
+    makes_environment,
+    uses_home_of_root,
+)
 from jaxsif.foreign import parse_json
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -42,7 +47,7 @@ def _is_not(pattern: str) -> Callable[[str], object]:
     return lambda text: not whole.fullmatch(text)
 
 
-def _read_list(text: str) -> list[str] | None:
+def read_list(text: str) -> list[str] | None:
     """Return the strings of a JSON list; None for another text."""
     try:
         found = parse_json(text)
@@ -54,28 +59,29 @@ def _read_list(text: str) -> list[str] | None:
 
 def _is_bad_list(text: str) -> bool:
     """Return whether a text begins as a list, and is none of strings."""
-    return text.startswith("[") and _read_list(text) is None
+    return text.startswith("[") and read_list(text) is None
 
 
 def _has_section(text: str) -> bool:
     """Return whether a word of a list, decoded, could begin a section or a build argument."""
-    return any(re.search(r"[\r\n]|\{\{", word) for word in _read_list(text) or [])
+    return any(re.search(r"[\r\n]|\{\{", word) for word in read_list(text) or [])
 
 
 _ANY = _has("")
-_HASHEREDOC = Guard(HEREDOC.search, "has a here-document: write the commands with && and \\")
-_EMPTY = Guard(_is_not(r"(?s).+"), "has nothing behind it")
+_UNKNOWN = Guard(_ANY, "is no instruction of a Dockerfile")
+_HAS_HEREDOC = Guard(HEREDOC.search, "has a here-document: write the commands with && and \\")
+_EMPTY = Guard(_is_not(r"(?s).+"), "is empty")
 _HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: take it out")
 _PAIRS_ALONE = Guard(
     _is_not(_PAIRS),
     'is not NAME=VALUE, with blanks and = at its end in "", and no \\, ` or $( in it',
 )
 _TEMPLATE = Guard(_has(r"\{\{"), "has {{, a build argument in definition files: write it otherwise")
-_HOME = r"/root(?:/\S*)?"
+_HOME = r"(?:/root|\$HOME|\$\{HOME\})(?:/\S*)?"
 _HOME_IS_HIDDEN = "is in root's home, which nobody sees in a container: name a folder such as /opt"
 _COPIES = (
     _HAS_OPTION,
-    _HASHEREDOC,
+    _HAS_HEREDOC,
     Guard(_has(r"^\["), "is a list: write the paths with blanks between them"),
     Guard(
         _is_not(rf"{_SOURCE}(?: +{_SOURCE})* +{_PATH}"),
@@ -93,11 +99,10 @@ _RULES: dict[str, tuple[Guard, ...]] = {
     "FROM": (Guard(_is_not(r"(?:--\S+ +)*[^-\s]\S*(?: +(?i:as) +\S+)?"), "names no image"),),
     "RUN": (
         Guard(_has("^--"), "has an option of Docker's builder, such as --mount: take it out"),
-        Guard(_has(r"^\["), "is a list: write the command as for a shell"),
-        _HASHEREDOC,
-        Guard(EMPTIES_TMP.search, TMP_IS_SHARED),
+        Guard(read_list, "is a list: write the command as for a shell"),
+        _HAS_HEREDOC,
         Guard(
-            _has(r"\bpip3?\b[^;&|]*\s--user\b"),
+            installs_for_one_user,
             "installs for one user, and the image's Python is for all: leave --user out",
         ),
     ),
@@ -105,7 +110,7 @@ _RULES: dict[str, tuple[Guard, ...]] = {
     "ADD": (
         Guard(_has(r"://|^git@"), "adds an address: download it by RUN"),
         Guard(
-            _has(r"\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst)(?:[.*?]\S*)? "),
+            _has(r"(?i:\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst))[*?]* "),
             "unpacks an archive: write COPY, and unpack it by RUN",
         ),
         *_COPIES,
@@ -146,21 +151,16 @@ class Remark(NamedTuple):
     text: str
 
 
-_TOOLS = "pip|venv|dev|setuptools|wheel"  # of Debian's packages, which bring no module
 _REMARKS = (
     Remark(
         ("RUN",),
-        _has(rf"\bapt(?:-get)? [^;&|]*\binstall\b[^;&|]* python3?-(?!{_TOOLS})\w"),
+        installs_modules,
         "python is the image's own, which does not see Debian's python3-NAME: use pip",
     ),
-    Remark(
-        ("RUN",),
-        _has(r"-m venv\b|\bvirtualenv\b|\buv venv\b|\b(?:conda|\w*mamba) (?:env )?create\b"),
-        "an environment of its own does not see the image's JAX",
-    ),
+    Remark(("RUN",), makes_environment, "an environment of its own does not see the image's JAX"),
     Remark(
         ("RUN", "ENV", "CMD", "ENTRYPOINT"),
-        _has(r"(?:^|[\s\"'=:,])/root\b"),
+        uses_home_of_root,
         "/root is hidden by the user's own home when the image runs",
     ),
 )
@@ -168,8 +168,8 @@ _REMARKS = (
 
 def find_reason(word: str, text: str) -> str:
     """Return why an instruction is refused; '' where it is not."""
-    rules = _RULES.get(word, (Guard(_ANY, "is no instruction of a Dockerfile"),))
-    return next((rule.reason for rule in (_EMPTY, *rules, _TEMPLATE) if rule.fits(text)), "")
+    rules = (_EMPTY, *_RULES[word]) if word in _RULES else (_UNKNOWN,)
+    return next((rule.reason for rule in (*rules, _TEMPLATE) if rule.fits(text)), "")
 
 
 def find_remarks(word: str, text: str) -> Iterator[str]:

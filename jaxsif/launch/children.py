@@ -41,13 +41,16 @@ def inherit() -> None:
     """As a Reader: every child writes to our own standard output."""
 
 
+def unchanged(data: bytes) -> bytes:
+    """As a Pass: all is shown."""
+    return data
+
+
 class Readers(NamedTuple):
-    """What reads the children's output: makes it for standard output, and is the last for the
-    lines of standard error that are shown.
-    """
+    """What reads the children's output before it is shown."""
 
     stdout: Reader = inherit
-    stderr: Pass = bytes
+    stderr: Pass = unchanged  # after all others
 
 
 SHOWN = Readers()

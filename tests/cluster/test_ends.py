@@ -64,7 +64,7 @@ def test_a_signal_tells_where_tasks_hang(cluster: Cluster, folder: str, name: st
     begin = time.monotonic()
     cluster.check(f"kill -{name} $(cat {folder}/pid)")
     _, err = launcher.communicate(timeout=20)
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 5  # SIGKILL comes then
     assert launcher.returncode == status
     # srun may drop what the last of the tasks says.
     line = rf"jaxsif: tasks were at \S+/fail\.py:{SLEEPS} \(task 2\), \S+/fail\.py:{SUMS} \(tasks? [013,-]+\)"

@@ -17,7 +17,7 @@ FAILURES = {
     "segv": (139, r"was killed by SIGSEGV\n  from: .*/fail\.py:\d+"),
 }
 # Seconds from the failure to the launcher's end.
-BOUND = 8.0
+BOUND = 4.5
 
 
 @pytest.mark.parametrize("culprit", [0, 2])

@@ -10,7 +10,7 @@ TIMES, SECONDS = 3, 20
 
 
 def test_an_observer_writes_to_memory_alone(cluster: Cluster, folder: str) -> None:
-    """For a minute, on two nodes. Slurm itself speaks to a node, at most every 100 s: one of the times is without."""
+    """For a minute, on two nodes. Slurm's own daemons speak every 100 s at most, so one of three times is silent."""
     options = ("--nodes=2", "--ntasks-per-node=1", "--env=JAXSIF_INDEPENDENT=1")
     done = cluster.run(f"cd {folder} && {jaxsif_run(*options, '--', 'python', 'quiet.py', str(TIMES))}", timeout=180)
     assert (done.returncode, done.stderr) == (0, "")

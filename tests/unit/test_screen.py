@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import sys
@@ -10,6 +11,9 @@ import time
 import pytest
 
 from jaxsif import screen
+from jaxsif.bench import execute
+from jaxsif.launch import pipeline
+from jaxsif.launch.children import Readers
 from jaxsif.screen import Progress, align, paint_error, print_json, print_table, working
 
 ROWS = [("jax-0.12.0.1-cuda12.sif", "stale", "/a/very/long/path/" + "x" * 80), ("b\x1b[2J", "ok", "")]
@@ -18,8 +22,15 @@ COLOURS = {"FORCE_COLOR": "1"}
 
 
 class Terminal(io.StringIO):
+    gone = False  # whether somebody has closed it
+
     def isatty(self) -> bool:
         return True
+
+    def write(self, text: str) -> int:
+        if self.gone:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
 
 
 @pytest.fixture(autouse=True)
@@ -211,3 +222,42 @@ def test_a_terminal_without_rich_has_lines(monkeypatch: pytest.MonkeyPatch) -> N
     with working("verify", {}):
         time.sleep(0.5)
     assert set(terminal.getvalue().splitlines()) == {"verify: 0 s"}
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_terminal_that_is_closed_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    with working("bench", {}):
+        time.sleep(0.4)
+        assert "bench" in terminal.getvalue()
+        terminal.gone = True
+        time.sleep(0.1)
+    assert screen._active == []
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_job_in_the_background_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr(screen, "_is_in_background", lambda stream: stream is terminal)
+    with working("bench", {}):
+        time.sleep(0.4)
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.usefixtures("hasty")
+def test_what_is_written_beside_takes_the_progress_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As srun's own lines are, which `jaxsif bench` passes on."""
+    terminal = open_terminal(monkeypatch)
+    passes: list[bytes] = []
+
+    def run(_plan: object, _note: object, readers: Readers) -> int:
+        time.sleep(0.4)
+        assert "bench" in terminal.getvalue()
+        passes.append(readers.stderr(b"srun: a line\n"))
+        return 0
+
+    monkeypatch.setattr(pipeline, "run_plan", run)
+    with working("bench", {}):
+        assert execute.run_program(None, print, print) == 0  # type: ignore[arg-type]
+        assert terminal.getvalue().endswith("\x1b[2K")
+    assert passes == [b"srun: a line\n"]

@@ -54,8 +54,8 @@ def test_here_document_is_skipped() -> None:
     [
         ("RUN a\n", 1, "has no FROM"),
         ("RUN a\nFROM b\n", 1, "stands before FROM"),
-        ("FROM\n", 1, "has nothing behind it"),
-        ("FROM a\nCMD\n", 2, "has nothing behind it"),
+        ("FROM\n", 1, "is empty"),
+        ("FROM a\nCMD\n", 2, "is empty"),
         ("FROM a\nFROM b\n", 2, "begins a second stage"),
         ("FROM a\nENV A=1 B=$A\n", 2, "refers to a variable that it sets"),
         ("# escape=`\nFROM a\n", 1, "changes the letter that joins lines"),
@@ -153,3 +153,35 @@ def test_args_have_the_values_of_docker() -> None:
         'export G="1"',
     ]
     assert found.notes[1:] == ("line 5: ARG D has no value", "line 7: ARG E is left out: ENV has set it")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('ARG A="q;do(id>/tmp/x);done;# z"\nCOPY a /x$A\n', 3),
+        ('ARG A="../../secret /b"\nCOPY a $A\n', 3),
+        ('ARG A="b c"\nCOPY a /x/$A/\n', 3),
+        ("ARG D=/root\nCOPY a $D/\n", 3),
+        ("ARG D=/root\nWORKDIR $D\n", 3),
+        ("WORKDIR /tmp\nRUN rm -rf *\n", 3),
+    ],
+)
+def test_what_becomes_of_a_line_is_judged(text: str, line: int) -> None:
+    assert [number for number, _ in refuse(f"FROM a\n{text}")] == [line]
+
+
+@pytest.mark.parametrize(
+    ("text", "exports"),
+    [
+        ('ARG A="b c"\nENV B=$A\n', ['A="b c"', 'B="b c"']),
+        ("ARG A=1\nARG A\nENV B=$A\n", ['A="1"', 'A="1"', 'B="1"']),
+        ("ARG A\nENV B=$A\n", ['B=""']),
+    ],
+)
+def test_values_of_args(text: str, exports: list[str]) -> None:
+    assert [line.strip() for line in convert(f"FROM a\n{text}").post] == [f"export {one}" for one in exports]
+
+
+@pytest.mark.parametrize("text", ["true", "1", "{}", "null"])
+def test_commands_that_are_json_too(text: str) -> None:
+    assert convert(f"FROM a\nCMD {text}\n").runscript == (f"    exec /bin/sh -c {shlex.quote(text)}",)

@@ -1,0 +1,89 @@
+"""What the commands of somebody else's shell script do, as far as their words tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from itertools import chain, takewhile
+
+_DEBIAN_TOOLS = "pip|venv|dev|setuptools|wheel|is-python3"  # packages without a module for programs
+_MODULES = re.compile(rf"(?:python3?-(?!{_DEBIAN_TOOLS})\w)")
+_ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
+    ({"^virtualenv"},),
+    ({"-m", "uv"}, {"venv"}),
+    ({"conda", "mamba", "micromamba"}, {"create"}),
+)
+_HOME_OF_ROOT = re.compile(r"(?:^|[=:,\[])/root(?![\w.-])")
+_TMP = ("/tmp", "/var/tmp")
+# Names of all that a folder has, or of itself.
+_ALL = re.compile(r"|\.|\.?\*|\.\[.*|\{.*\*.*")
+_VARIABLES = {"${TMPDIR:-/tmp}": "/tmp", "$TMPDIR": "/tmp", "${TMPDIR}": "/tmp"}
+
+
+def split_commands(script: str) -> Iterator[list[str]]:
+    """Yield the words of each command, without quotes and comments."""
+    for command in re.split(r"[;&|()\n]+", script):
+        words = re.sub(r"[\"'\\]", "", command).split()
+        said = list(takewhile(lambda word: not word.startswith("#"), words))
+        if said:
+            yield said
+
+
+def empties_tmp(script: str, folder: str = "/") -> bool:
+    """Return whether a script that begins in `folder` removes all that is in /tmp or /var/tmp."""
+    for words in split_commands(script):
+        if words[0] == "cd" and len(words) > 1:
+            folder = _resolve(words[1], folder)
+        elif any(_is_all_of_tmp(_resolve(word, folder)) for word in _find_removed(words)):
+            return True
+    return False
+
+
+def _find_removed(words: Sequence[str]) -> Sequence[str]:
+    """Return what a command removes, with its options."""
+    names = [word.rpartition("/")[2] for word in words]
+    if {"rm", "-delete"}.isdisjoint(names):
+        return ()
+    first = "find" if "find" in names else "rm"
+    return words[names.index(first) + 1 :] if first in names else ()
+
+
+def _resolve(word: str, folder: str) -> str:
+    """Return a path from the root; with the values of the variables that are known."""
+    for name, value in {**_VARIABLES, "$PWD": folder, "${PWD}": folder}.items():
+        word = word.replace(name, value)
+    path = word if word.startswith("/") else f"{folder}/{word}"
+    return re.sub(r"/+(?:\./+)*", "/", path)
+
+
+def _is_all_of_tmp(path: str) -> bool:
+    above, _, name = path.rpartition("/")
+    return path in _TMP or (above in _TMP and bool(_ALL.fullmatch(name)))
+
+
+def _says(script: str, *groups: Set[str]) -> bool:
+    """Return whether a command has a word of each group; its first word also counts with ^."""
+    commands = ({*words, f"^{words[0]}"} for words in split_commands(script))
+    return any(all(map(words.intersection, groups)) for words in commands)
+
+
+def installs_for_one_user(script: str) -> bool:
+    """Return whether a script installs Python packages into a home folder."""
+    return _says(script, {"pip", "pip3"}, {"--user"})
+
+
+def installs_modules(script: str) -> bool:
+    """Return whether a script installs Debian's packages of Python modules."""
+    modules = set(filter(_MODULES.match, script.split()))
+    return _says(script, {"apt", "apt-get"}, {"install"}, modules)
+
+
+def makes_environment(script: str) -> bool:
+    """Return whether a script makes a Python environment of its own."""
+    return any(_says(script, *groups) for groups in _ENVIRONMENTS)
+
+
+def uses_home_of_root(script: str) -> bool:
+    """Return whether a script, a list or a value names /root, but to remove something there."""
+    used = (words for words in split_commands(script) if "rm" not in words)
+    return any(map(_HOME_OF_ROOT.search, chain.from_iterable(used)))
