@@ -40,10 +40,11 @@ def test_what_a_program_passes_off_as_reports(cluster: Cluster, folder: str) -> 
 
 def test_on_a_terminal_nothing_is_reported(cluster: Cluster) -> None:
     """srun makes one stream of both, which nobody reads."""
-    run = 'jaxsif run --nodes=1 --srun-args=--pty -- sh -c "echo here; exit 3"'
+    run = 'jaxsif run --nodes=1 --srun-args=--pty -- sh -c "echo here; exit 3"; status=$?; touch over; exit $status'
     # The end of its input would end the terminal before the program.
-    script = f"script --quiet --return --flush --command '{run}' /dev/null < <(exec sleep 30 2>/dev/null)"
-    done = cluster.run(f"module load jax/sif; {script}")
+    wait = "until [ -e over ]; do sleep 0.1; done"
+    terminal = f"script --quiet --return --flush --command '{run}' /dev/null"
+    done = cluster.run(f"module load jax/sif; cd $(mktemp -d); {wait} | {terminal}")
     assert done.returncode == 3
     assert "here" in done.stdout
     assert "\x1e" not in done.stdout
