@@ -16,8 +16,8 @@ SECONDS = 65
 ENDED = 124  # by `timeout`
 AT_ONCE = 3  # runs; with more, the tests' machine is what is slow
 WATCHED = " ".join([*SHAPE, f"--hang-timeout={PATIENCE}", "--layer=ml"])
-RUN = f"exec timeout {SECONDS} jaxsif run {WATCHED} -- python"
-BENCH = f"exec timeout {SECONDS} jaxsif bench"
+RUN = f"exec timeout --foreground {SECONDS} jaxsif run {WATCHED} -- python"
+BENCH = f"exec timeout --foreground {SECONDS} jaxsif bench"
 SMALL = "--width=32 --depth=1 --batch=32 --steps=100000000"
 DATA = "jaxsif run --nodes=1 -- python make_data.py rows --rows=60000 >made"
 # Name -> folder of slurm/, and the script that is run there.
@@ -57,4 +57,5 @@ def test_nobody_speaks_of_a_hang(done: dict[str, subprocess.CompletedProcess[str
     assert one.returncode == ENDED, one.stdout + one.stderr
     told = Told("", {}, tuple(Line(0.0, line) for line in one.stderr.splitlines()))
     assert told.find(HANG) == [], told.text
+    assert told.find(r"^jaxsif: tasks were at \S+/(slurm|jaxsif)/\S+:\d+ \(task"), told.text  # so they ran
     assert len(told.find(SAID)) - len(told.find(OVER)) in (0, 1), told.text
