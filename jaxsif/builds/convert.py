@@ -12,7 +12,7 @@ from typing import NamedTuple
 from spython.logger import bot
 from spython.logger.message import QUIET
 
-from jaxsif.builds.converted import FOLDER, Converted, Refusal, render_definition
+from jaxsif.builds.converted import Converted, Refusal, is_for_copy, render_definition
 from jaxsif.builds.definition import check_sections, convert_definition, split_sections
 from jaxsif.builds.dockerfile import check_instructions, convert_dockerfile, split_instructions
 from jaxsif.errors import JaxsifError, count_of
@@ -45,24 +45,6 @@ def convert_file(path: str, image: str) -> Conversion:
     return Conversion(converted, definition, ())
 
 
-def _check_files(folder: str, converted: Converted) -> Converted:
-    """Leave out a Dockerfile's patterns that match no file, as Docker does; note that, and what is
-    not there.
-    """
-    files, notes = [], []
-    for source, target in converted.files:
-        is_there = glob.glob(os.path.join(glob.escape(folder), source))
-        may_lack = glob.has_magic(source) and target.startswith(FOLDER)
-        if is_there or not may_lack:
-            files.append((source, target))
-        if not is_there:
-            rest = "is left out: no file has such a name" if may_lack else "is not there yet"
-            notes.append(f"{source} {rest}")
-    if os.path.exists(f"{folder}/.dockerignore"):
-        notes.append(".dockerignore is not obeyed: COPY takes all that is there")
-    return converted._replace(files=tuple(files), notes=(*converted.notes, *notes))
-
-
 def _check_folder(folder: str, converted: Converted) -> None:
     """Raise JaxsifError for a folder that %files cannot name: the runtime reads its lines as a
     shell does.
@@ -73,6 +55,24 @@ def _check_folder(folder: str, converted: Converted) -> None:
             "FILE",
             "rename the folder",
         )
+
+
+def _check_files(folder: str, converted: Converted) -> Converted:
+    """Leave out a Dockerfile's patterns that match no file, as Docker does; note that, and what is
+    not there.
+    """
+    files, notes = [], []
+    for source, target in converted.files:
+        is_there = glob.glob(os.path.join(glob.escape(folder), source))
+        may_lack = glob.has_magic(source) and is_for_copy(target)
+        if is_there or not may_lack:
+            files.append((source, target))
+        if not is_there:
+            rest = "is left out: no file has such a name" if may_lack else "is not there yet"
+            notes.append(f"{source} {rest}")
+    if os.path.exists(f"{folder}/.dockerignore"):
+        notes.append(".dockerignore is not obeyed: COPY takes all that is there")
+    return converted._replace(files=tuple(files), notes=(*converted.notes, *notes))
 
 
 def _convert(text: str) -> tuple[Converted, Sequence[Refusal]]:

@@ -66,6 +66,11 @@ def copy_line(place: str, target: str) -> str:
     return f'copy {place} "{target}"'
 
 
+def is_for_copy(target: str) -> bool:
+    """Return whether %files brings something for a COPY of a Dockerfile, and not to its place."""
+    return target.startswith(FOLDER)
+
+
 def render_definition(converted: Converted, name: str, folder: str, image: str) -> str:
     """Return a definition file on top of `image`; `folder` is that of the recipe `name`."""
     head = f"# {name} (FROM {converted.base}) by jaxsif image convert, on top of an image with JAX."
@@ -97,7 +102,7 @@ def _check_body(text: str) -> None:
 
 def _render_file(folder: str, source: str, target: str) -> str:
     """Return a line of %files; the content of the recipe's folder itself is a folder there."""
-    if target.startswith(FOLDER) and os.path.basename(source.rstrip("/")) in ("", "."):
+    if is_for_copy(target) and os.path.basename(source.rstrip("/")) in ("", "."):
         return f"    {os.path.normpath(os.path.join(folder, source))}/. {target}all"
     return f"    {os.path.join(folder, source)} {target}"
 

@@ -26,6 +26,17 @@ def read_bounded(read: Callable[[], object]) -> JaxsifError | None:
     return found
 
 
+def least_seconds(work: Callable[[], object]) -> float:
+    """Return the fewest seconds of processor time of several tries."""
+    return min(map(_time, [work] * (1 + _MORE_TRIES)))
+
+
+def _time(work: Callable[[], object]) -> float:
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
 def _measure(read: Callable[[], object]) -> tuple[JaxsifError | None, float, int]:
     """Return the error of `read`, its seconds of processor time, and its memory in kB."""
     Path("/proc/self/clear_refs").write_text("5")  # proc(5): the peak begins anew

@@ -126,7 +126,7 @@ def test_options_are_described_once(command: tuple[str, ...]) -> None:
 
 
 def _commands(text: str) -> list[list[str]]:
-    """The words behind each `jaxsif` that begins a line of a script, up to what is the shell's own."""
+    """The words after each `jaxsif` that begins a line of a script, up to what is the shell's own."""
     lines = re.findall(r"^ *(?:\$ )?(?:\w+=\S+ )*(?:exec )?jaxsif ([a-z-].*)", text.replace("\\\n", " "), re.MULTILINE)
     split = (shlex.split(line, comments=True) for line in lines)
     own = [takewhile(lambda word: not re.match(r"[|;&<>]", word), words) for words in split]

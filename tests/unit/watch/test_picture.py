@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
+from bounds import least_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 from sights import BOX, MAIN, line, sight
@@ -131,15 +131,16 @@ def test_a_text_is_short_for_any_step(fields: list[dict[str, Any]], silent: list
 def test_a_thousand_tasks_take_little_time() -> None:
     frames = [[f"/opt/venv/lib/python3.13/site-packages/jax/_src/a{number}.py", number, "f"] for number in range(20)]
     lines = [line(task=task, node=f"n{task}", frames=[*frames, *DATA]) for task in range(1000)]
-    took = []
-    for _ in range(3):
-        begin = time.process_time()
+
+    def draw() -> Picture:
         picture = make_picture([found for found in map(parse_line, lines) if isinstance(found, Sight)])
         render_text(picture, "step 1.0")
-        took.append(time.process_time() - begin)
-    assert min(took) < 0.5  # 0.1 s where nothing else runs
+        return picture
+
+    picture = draw()
     assert isinstance(picture, Picture)
     assert picture.tasks == 1000
+    assert least_seconds(draw) < 0.5  # 0.1 s where nothing else runs
 
 
 def test_a_count_that_is_old_is_a_least_one() -> None:
