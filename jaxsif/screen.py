@@ -302,10 +302,14 @@ class Work:
 _active: list[Work] = []  # one at most: there is one screen
 
 
-def hide() -> None:
-    """Leave the screen to something that is written beside `sys.stdout` and `sys.stderr`."""
-    for work in _active:
-        work.hide()
+def make_way(data: bytes) -> bytes:
+    """Return what is to be written beside `sys.stdout` and `sys.stderr`, after the line of progress
+    is taken away.
+    """
+    if data:
+        for work in _active:
+            work.hide()
+    return data
 
 
 def _is_in_background(terminal: TextIO) -> bool:

@@ -60,19 +60,12 @@ def prepare_program(
 
 def run_program(plan: Plan, take: Callable[[Record], None], note: Callable[[str], None]) -> int:
     """Run the plan to its end as `jaxsif run` does; `take` gets the records, as they come."""
-    readers = Readers(lambda: read_records(take, _pass_on), _clear_screen)
+    readers = Readers(lambda: read_records(take, _pass_on), screen.make_way)
     return pipeline.run_plan(plan, note, readers=readers)
 
 
 def _pass_on(text: str) -> None:
     sys.stderr.write(text)
-
-
-def _clear_screen(data: bytes) -> bytes:
-    """Return what is to be written, after the line of progress is taken away."""
-    if data:
-        screen.hide()
-    return data
 
 
 def find_binds() -> tuple[str, ...]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import socket
 from collections.abc import Mapping
+from contextlib import ExitStack
 
+from jaxsif import screen
 from jaxsif.commands import run
 from jaxsif.commands.shell import LEFT_OUT, OF_TASKS, ONE_TASK, choose_launcher
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch import kernels, pipeline
+from jaxsif.launch.children import Readers
 from jaxsif.plan.kernel import render_kernel
 from jaxsif.plan.launcher import SRUN
+from jaxsif.plan.plan import Plan
 from jaxsif.process import find_executable
 from jaxsif.runtime import TASK_FOLDER, require_runtime
 from jaxsif.settings.options import add_arguments
@@ -76,5 +80,18 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if by_slurm and allocation and not allocation.in_step:
         others = prepared.settings.asked.srun_args
         prepared = prepared.ask(srun_args=("--overlap", *others))  # with the job's other steps
-    # The server tells itself where it is, and Ctrl-C is its usual end.
-    return pipeline.run_plan(pipeline.make_plan(prepared), show=lambda _line: None)
+    return _serve(pipeline.make_plan(prepared), environ)
+
+
+def _serve(plan: Plan, environ: Mapping[str, str]) -> int:
+    """Run the server to its end; until it tells where it is, show that it starts."""
+    with ExitStack() as start:
+        start.enter_context(screen.working("jaxsif: waiting for Jupyter", environ))
+
+        def end_start(data: bytes) -> bytes:
+            start.close()
+            return data
+
+        readers = Readers(lambda: end_start, screen.make_way)
+        # Ctrl-C is its usual end, of which there is nothing to tell.
+        return pipeline.run_plan(plan, show=lambda _line: None, readers=readers)
