@@ -3,7 +3,8 @@
     module load jax/sif && python3 tests/bench/watch.py [PAIRS]
 
 `make bench-watch` runs it in the cluster in a box, by `jaxsif run` with one task. Each figure is processor time of the
-task itself (getrusage), or its memory; of each pair, the difference counts, and of all pairs, the median.
+task itself (getrusage), or its memory; of each pair, the difference counts, and of all pairs, the median. A start and a
+compile are the median of 20 in the task; the starts are those of further Pythons, which are watched alike.
 
 exit status: 0 all bounds hold, 1 one does not, 2 something failed
 """
@@ -23,13 +24,18 @@ WATCHED = ("--hang-timeout=60", "--check-programs=warn")
 UNWATCHED = ("--hang-timeout=off", "--check-programs=off")
 
 PROGRAM = """
-import json, resource, statistics, sys, time
+import json, resource, statistics, subprocess, sys, time
 
-def spent():
-    used = resource.getrusage(resource.RUSAGE_SELF)
+def spent(whose=resource.RUSAGE_SELF):
+    used = resource.getrusage(whose)
     return used.ru_utime + used.ru_stime
 
-start = spent()
+def start_one():
+    begin = spent(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    return spent(resource.RUSAGE_CHILDREN) - begin
+
+start = statistics.median(start_one() for _ in range(20))
 import jax, jax.numpy as jnp
 
 def compile_one():
