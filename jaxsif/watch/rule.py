@@ -21,6 +21,9 @@ from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, INPUT, SHUTDOWN
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
 _NEARLY = 0.5  # units; a look so much before is good enough
+# Units from a look at which not all tasks have told where they are to another one; less than
+# _NEARLY, so that it is not taken for the next look.
+_ONCE_MORE = 0.4
 # From when on it is a wait, and from when on a hang: of tasks that wait for another one, and of
 # tasks that all wait at the same place.
 _FOR_OTHERS, _ALIKE = (-inf, 5), (2, 10)
@@ -87,6 +90,7 @@ class Waits:
         self._learned: dict[str, float] = {}  # the longest wait that ended, by place
         self._told: list[_Told] = []  # of the waits that go on
         self._looked = now  # the last time
+        self._once_more = inf  # when to look although no wait is due
         self._transferred: dict[int, int] = {}  # bytes by task, then
 
     def wait(self, task: int, seconds: float, place: str, now: float) -> None:
@@ -117,7 +121,11 @@ class Waits:
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time to look at all tasks."""
-        return any(self._measure(one, now) >= _find_look(one.looks) for one in self._waits.values())
+        if not self._waits:
+            return False
+        waits = self._waits.values()
+        is_time = any(self._measure(one, now) >= _find_look(one.looks) for one in waits)
+        return is_time or now >= self._once_more
 
     def _measure(self, wait: _Wait, now: float) -> float:
         """Return how long a wait has lasted, in units of the patience at its place."""
@@ -141,9 +149,18 @@ class Waits:
         level = self._weigh(picture, begin, now) if self._waits else Level.NOTHING
         self._waits = {task: self._count_looks(one, now) for task, one in self._waits.items()}
         self._looked = now
+        self._once_more = self._plan_again(picture, now)
         self._transferred = {one.task: _transferred(one) for one in list_sights(picture.groups)}
         found = _Told(level, begin, _list_tasks(picture.odd), waiting)
         return Verdict(self._tell(found), now - begin)
+
+    def _plan_again(self, picture: Picture, now: float) -> float:
+        """Return when to look although no wait is due: soon after a look at which not all is known,
+        but not twice in a row.
+        """
+        is_known = all(group.is_known for group in picture.groups)
+        is_done = is_known or self._once_more < inf
+        return inf if is_done else now + _ONCE_MORE * self._patience
 
     def _tell(self, found: _Told) -> Level:
         """Note that a wait is told, and return its level; NOTHING where that was told already."""

@@ -297,3 +297,16 @@ def test_a_task_that_has_not_told_where_it_waits_is_blamed_for_nothing() -> None
     picture = make_picture([*_see(tasks=3), late])
     assert picture.odd == ()
     assert rule.judge(picture, 5.0).level == Level.NOTHING
+    assert not rule.is_due(6.9)
+    assert _look(rule, _see(3, tasks=4), 7.0) == WAIT
+
+
+def test_a_task_that_never_tells_where_it_waits_is_asked_twice_as_often_at_most() -> None:
+    rule, looks = Waits(5.0, 0.0), []
+    picture = make_picture([*_see(tasks=3), sight(task=3, frames=[], answered=False)])
+    rule.wait(0, 5.0, SUM, 5.0)
+    for tenth in range(50, 510):
+        if rule.is_due(tenth / 10):
+            looks.append(tenth / 10)
+            rule.judge(picture, tenth / 10)
+    assert looks == [5.0, 7.0, 10.0, 12.0, 25.0, 27.0, 50.0]
