@@ -96,6 +96,17 @@ def test_each_way_to_load_it(modules: Modules, first: str, name: str) -> None:
     assert f"jax/{first}" in loaded.split()
 
 
+def test_a_link_to_dl_shows_the_others(modules: Modules) -> None:
+    """As docs/modules.md says it to sites; the link is in all that the user's modules are found in."""
+    link = f"ln -s /sw/modulefiles/dl{'.lua' if modules.lmod else ''}"
+    script = f"folder=$(mktemp -d) && {link} $folder && module unuse /sw/modulefiles && module use $folder"
+    for names in ("dl jax/sif", "dl; module load jax/sif", "dl; module load dl; module load jax"):
+        image = modules.check(f"{script} && module load {names} && echo $JAX_IMAGE; rm -r $folder")
+        assert image.startswith("/sw/jaxsif/images/"), names
+    left = modules.check(f"{script} && module load dl && module unload dl; rm -r $folder; echo $MODULEPATH")
+    assert "/sw/modulefiles" not in left
+
+
 def test_unload_leaves_nothing(modules: Modules) -> None:
     """Only what the module systems keep for themselves may differ."""
     script = "env | grep -vE '^(_|LMOD|MODULES_|LOADEDMODULES)' | sort"

@@ -20,7 +20,7 @@ floating-point operations per second, and memory, and compare the losses. The
 image needs flax and optax.
 
 examples:
-  jaxsif layer create ml flax optax matplotlib
+  jaxsif layer create ml flax optax orbax-checkpoint
         once
   jaxsif bench train --layer ml --scaling
         in a job: all modes on all its GPUs, and sharded on 1, 2, 4, ... processes, with the same \

@@ -29,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "image", nargs="?", metavar="IMAGE", help="the image (JAX_IMAGE, else ./jax.sif)"
     )
+    parser.add_argument("--json", action="store_true", help="print JSON, as without it")
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
