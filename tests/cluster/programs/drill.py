@@ -143,7 +143,7 @@ def compile_long():
 
     @jax.jit
     def big(value):
-        for number in range(int(os.environ.get("DRILL_LINES", "250"))):
+        for number in range(int(os.environ.get("DRILL_LINES", "500"))):
             value = jnp.sin(value @ value + number)
         return value
 

@@ -282,6 +282,16 @@ def test_tasks_that_come_to_stand_still_one_after_the_other_take_one_look() -> N
     assert looks == [5.0, 10.0, 25.0]
 
 
+def test_tasks_that_come_a_moment_after_the_odd_one_wait_no_longer_for_the_word_hang() -> None:
+    """The look is due by the first of all tasks; what the others wait for began a second later."""
+    rule = Waits(5.0, 0.0)
+    rule.wait(5, 5.0, ODD, 5.0)
+    assert _look(rule, _see(5), 5.0) == WAIT
+    rule.wait(0, 5.0, SUM, 6.0)
+    assert _look(rule, _see(5), 10.0) == Level.NOTHING
+    assert _look(rule, _see(5), 25.0) == HANG
+
+
 def test_what_goes_on_while_it_is_looked_at_is_no_wait() -> None:
     rule = Waits(60.0, 0.0)
     rule.wait(0, 60.0, SUM, 100.0)
