@@ -134,8 +134,9 @@ class WaitWatcher(Watcher):
         for line in render_text(picture, describe_verdict(verdict)):
             self._show(line)
         self._keep(verdict, picture)
-        # Tasks that all wait at one place may wait for a long step of their devices.
-        must_stop = verdict.level >= (Level.WAIT if picture.odd else Level.HANG)
+        # Tasks that all wait, at one place or at two, may wait for a long step of their devices.
+        is_held_up = picture.odd and not all(group.waits for group in picture.odd)
+        must_stop = verdict.level >= (Level.WAIT if is_held_up else Level.HANG)
         if self._plan.asked.on_hang == STOP and must_stop:
             self.must_end, self.failure = True, _describe_stop(verdict, picture)
 

@@ -22,6 +22,7 @@ _TRIES = 3  # to read a box while it is being written
 
 # What faulthandler writes: a line, and the frames of the main thread, innermost first.
 _BEGIN = b"Stack (most recent call first):\n"
+_LAST = re.compile(rb", line [\d?]+ in (<module>|_run_module_as_main)\n\Z|\n  \.\.\.\n\Z")
 _FRAME = re.compile(rb'(?m)^  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)$')
 
 Frames = list[list[object]]  # [file, line, function]
@@ -91,8 +92,8 @@ def read_dump(box: BoxFile | None) -> bytes:
 
 
 def is_whole(dump: bytes) -> bool:
-    """Return whether a dump has all that faulthandler writes, as far as that can be seen."""
-    return _BEGIN in dump and dump.endswith(b"\n")
+    """Return whether a dump ends as the stack of a main thread does, as far as that can be seen."""
+    return _BEGIN in dump and bool(_LAST.search(dump))
 
 
 def parse_dump(dump: bytes) -> Frames:

@@ -45,6 +45,7 @@ _LIMIT = 9  # seconds that this process may live
 _PATIENCE = 0.5  # seconds to wait for what threads are at
 _INTERVAL = 0.2  # seconds between two looks at clocks
 _PAUSE = 0.01  # seconds between looks at what has come
+_SETTLED = 0.3  # seconds without more, after which a stack with another end is whole, too
 _NO_TASK = -1
 _OURS = os.path.dirname(os.path.realpath(__file__)).encode()
 
@@ -158,28 +159,37 @@ def ask(task: int, chosen: TaskProcess) -> Asked:
 
 
 def await_answers(programs: Sequence[Asked]) -> dict[int, bytes]:
-    """Return what each process has written, for as long as none is missing or half a second is
-    over; at least for the time between two looks at clocks.
+    """Return the stacks that processes have written whole, within half a second; it takes at least
+    the time between two looks at clocks.
+
+    Half of a stack would tell another state.
     """
-    begin = time.monotonic()
+    begin = now = time.monotonic()
     waiting = [one for one in programs if one.asked]
-    dumps: dict[int, bytes] = {}
-    while waiting and time.monotonic() < begin + _PATIENCE:
+    answers = {one.pid: _Answer(b"", begin) for one in waiting}
+    while waiting and now < begin + _PATIENCE:
         time.sleep(_PAUSE)
-        before = dict(dumps)
-        dumps.update(map(_read_answer, waiting))
-        # A frame may still come after what looks whole.
-        waiting = [one for one in waiting if not _is_same(one.pid, before, dumps)]
+        now = time.monotonic()
+        for one in waiting:
+            dump = read_dump(one.box)
+            if dump != answers[one.pid].dump:
+                answers[one.pid] = _Answer(dump, now)
+        waiting = [one for one in waiting if not answers[one.pid].is_settled(now)]
     time.sleep(max(0.0, begin + _INTERVAL - time.monotonic()))
-    return dumps
+    missing = {one.pid for one in waiting}
+    return {pid: answer.dump for pid, answer in answers.items() if pid not in missing}
 
 
-def _is_same(pid: int, before: Mapping[int, bytes], dumps: Mapping[int, bytes]) -> bool:
-    return is_whole(dumps[pid]) and before.get(pid) == dumps[pid]
+class _Answer(NamedTuple):
+    """What a process has written so far."""
 
+    dump: bytes
+    since: float  # by the monotonic clock
 
-def _read_answer(program: Asked) -> tuple[int, bytes]:
-    return program.pid, read_dump(program.box)
+    def is_settled(self, now: float) -> bool:
+        """Return whether no frame is missing: one may still come after what looks whole."""
+        pause = _PAUSE if is_whole(self.dump) else _SETTLED
+        return bool(parse_dump(self.dump)) and now >= self.since + pause
 
 
 def trace(programs: Sequence[Asked], dumps: Mapping[int, bytes]) -> dict[int, native.Native]:

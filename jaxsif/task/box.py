@@ -100,6 +100,15 @@ class Box:
         """Return the bytes of the file, which grows when stacks are asked for; 0 without a file."""
         return os.fstat(self._descriptor).st_size if self.is_there() else 0
 
+    def listen(self) -> None:
+        """Answer SIGWINCH again where the program has ended that without knowing: Python cannot see
+        faulthandler's handler, so who saves and restores handlers, as progress bars do, removes it.
+        """
+        is_free = signal.getsignal(signal.SIGWINCH) in (signal.SIG_DFL, None)
+        if is_free and self.is_there() and not _is_caught(signal.SIGWINCH):
+            faulthandler.unregister(signal.SIGWINCH)
+            _answer(self._descriptor)
+
     def write(self, state: Mapping[str, object]) -> None:
         """Write what the task is doing in place of what it did."""
         self._trail.write(state)
@@ -127,12 +136,35 @@ def _identify(descriptor: int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _is_caught(number: int) -> bool:
+    """Return whether this process has a handler of a signal; True where nobody tells."""
+    with suppress(OSError), open("/proc/self/status", "rb") as file:
+        caught = next((line for line in file if line.startswith(b"SigCgt:")), b": -1")
+        return bool(int(caught.split()[1], 16) & 1 << number - 1)
+    return True
+
+
+def _answer(descriptor: int) -> None:
+    """Have SIGWINCH write the stack of the main thread.
+
+    Not with chain: without it, a system call that the signal interrupts goes on. Not of all
+    threads: others may run while theirs is walked, and end the process by SIGSEGV.
+    """
+    faulthandler.register(signal.SIGWINCH, descriptor, all_threads=False, chain=False)
+
+
+def _make_file(name: str) -> int:
+    """As os.memfd_create, of a Python that was built without it."""
+    path = f"/dev/shm/{name}.{os.getpid()}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.unlink(path)
+    return descriptor
+
+
 def open_box(pipe: int = -1) -> Box:
     """Make the box of this process, and have SIGWINCH fill it; `pipe` is that of start.sh."""
     trail = Trail(pipe)
-    make = getattr(os, "memfd_create", None)
-    if make is None:  # a C library older than memfd_create(2)
-        return Box(trail=trail)
+    make = getattr(os, "memfd_create", _make_file)
     try:
         low = make(NAME)
         descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
@@ -141,9 +173,7 @@ def open_box(pipe: int = -1) -> Box:
         return Box(trail=trail)
     os.ftruncate(descriptor, HEAD)
     os.lseek(descriptor, HEAD, os.SEEK_SET)
-    # Not with chain: without it, a system call that the signal interrupts goes on. Not of all
-    # threads: others may run while theirs is walked, and end the process by SIGSEGV.
-    faulthandler.register(signal.SIGWINCH, descriptor, all_threads=False, chain=False)
+    _answer(descriptor)
     box = Box(descriptor, trail)
 
     def forget() -> None:

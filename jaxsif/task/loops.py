@@ -1,4 +1,5 @@
-"""How often the program's own loops have turned, counted from outside: the program changes nothing.
+"""How often the main thread's own loops have turned, counted from outside: the program changes
+nothing.
 
 A loop is a jump backwards in the code of the user's own files. sys.monitoring (Python 3.12 and
 later) tells of each; before, no loop is known.
@@ -7,6 +8,7 @@ later) tells of each; before, no loop is known.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -57,7 +59,9 @@ class Loops:
     """The loops that have turned."""
 
     def __init__(self) -> None:
+        self._main = threading.main_thread().ident
         self._loops: dict[tuple[int, int], Loop] = {}
+        self._elsewhere: dict[tuple[int, int], Loop] = {}  # those of other threads
         self._last: Loop | None = None
 
     def count_in(self, codes: Iterator[CodeType]) -> None:
@@ -72,6 +76,8 @@ class Loops:
     def _jump(self, code: CodeType, offset: int, destination: int) -> Any:
         if destination > offset:
             return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        if threading.get_ident() != self._main:
+            return self._count_elsewhere(code, destination)
         loop = self._last
         # Most often it is the same as before: 1,000 times a second, the way through a dict is felt.
         if loop is None or loop.begin != destination or loop.code is not code:
@@ -80,10 +86,22 @@ class Loops:
         if offset > loop.end:
             loop.end = offset
         if loop.turns % _LOOK == 0 and loop.is_hot():
-            self._loops.pop((id(code), destination), None)
-            self._last = loop.before  # its own count stands still from now on
-            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+            return self._leave_alone(code, destination)
         return None
+
+    def _count_elsewhere(self, code: CodeType, begin: int) -> Any:
+        """See how often a loop turns in another thread: no more is to be known of that."""
+        loop = self._elsewhere.setdefault((id(code), begin), Loop(code, begin))
+        loop.turns += 1
+        is_hot = loop.turns % _LOOK == 0 and loop.is_hot()
+        return self._leave_alone(code, begin) if is_hot else None
+
+    def _leave_alone(self, code: CodeType, begin: int) -> Any:
+        """Count a loop no longer, in no thread."""
+        loop = self._loops.pop((id(code), begin), None)
+        if loop and loop is self._last:
+            self._last = loop.before  # its own count stands still from now on
+        return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
     def _enter(self, code: CodeType, begin: int) -> Loop:
         """Return the loop that begins there, which turns now and did not turn last."""
@@ -93,15 +111,21 @@ class Loops:
         loop.before, self._last = self._last, loop
         return loop
 
+    def mark(self) -> object:
+        """Return what equals an earlier mark as long as no loop has turned since."""
+        last = self._last
+        return last and (last, last.turns)
+
     def describe(self, frames: list[FrameType]) -> dict[str, object]:
-        """Return the place and the turns of the innermost loop that these frames are in; of the
-        loop that has turned last where they are in none. `frames` has the innermost first.
+        """Return the place and the turns of the innermost loop that these frames are inside of; of
+        the loop that has turned last where there is none. `frames` has the innermost first.
         """
         loops = list(self._loops.values())
         for frame in frames:
             around = [loop for loop in loops if loop.contains(frame)]
             if around:
-                return max(around, key=lambda loop: loop.begin).describe()
+                innermost = max(around, key=lambda loop: loop.begin)
+                return {**innermost.describe(), "inside": True}
         return self.describe_last()
 
     def describe_last(self) -> dict[str, object]:

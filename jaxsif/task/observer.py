@@ -1,8 +1,8 @@
 """A thread that sees when the program stands still, and says that to `jaxsif run`, once.
 
 It begins when the program first uses JAX's devices or jax.distributed. Once a second it compares
-the clock of the main thread's processor time. While that advances, it does nothing else, and
-nothing is sent or written to a disk.
+the clock of the main thread's processor time, and the count of its loops. While one of them
+advances, nothing is sent or written to a disk.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .loops import Loops, own_codes
 _PERIOD = 1.0  # seconds between two looks
 _MOVES = 0.002  # of a processor; a main thread that uses less stands still
 _QUIET = 1.5  # seconds without, from which on the box has what the program calls
+_STOPPED = 3.0  # seconds without a look, after which the whole process was stopped meanwhile
 _COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
 # The fields of the box, of a program of which nothing is known.
 _UNKNOWN: Mapping[str, object] = {
@@ -31,6 +32,7 @@ _UNKNOWN: Mapping[str, object] = {
     "turns": 0,
     "since": 0,
     "deadlock": False,
+    "inside": False,
 }
 
 
@@ -46,7 +48,8 @@ class Observer:
         self._compiling: list[tuple[str, float]] = []  # names, and when each began
         self._begun = False
         self._used = 0.0  # seconds of processor time of the main thread
-        self._moved = time.monotonic()  # when it last used some
+        self._computed = self._moved = time.monotonic()  # when it last used some; or a loop turned
+        self._mark: object = None  # of the loops, at the last look
         self._size = box.size()  # of the file, at the last look
         self._told = False
 
@@ -79,9 +82,19 @@ class Observer:
 
     def _run(self) -> None:
         clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)
+        now = time.monotonic()
         while True:
-            self.look(time.clock_gettime(clock), time.monotonic())
+            before, now = now, time.monotonic()
+            if now - before > _STOPPED:  # as when Slurm suspends the job
+                self.skip(now - before)
+            with suppress(Exception):  # the program's output is no place to tell of it
+                self.look(time.clock_gettime(clock), now)
             time.sleep(_PERIOD)
+
+    def skip(self, seconds: float) -> None:
+        """Take this time for none in which the program stood still."""
+        self._computed += seconds
+        self._moved += seconds
 
     def look(self, used: float, now: float) -> None:
         """See what the main thread did since the last look; it has used so many seconds in all.
@@ -89,27 +102,34 @@ class Observer:
         Where somebody asked for stacks meanwhile, it has written them, which is no work of its own.
         """
         before, self._size = self._size, self._box.size()
-        if used - self._used > _MOVES * _PERIOD and self._size <= before:
+        turned, self._mark = self._mark, self._loops.mark()
+        has_computed = used - self._used > _MOVES * _PERIOD and self._size <= before
+        self._used = used
+        if has_computed:
+            self._computed = now
+        if has_computed or self._mark != turned:
             if self._told:
                 self._emit({"event": "moved", "seconds": round(now - self._moved, 1)})
             self._moved, self._told = now, False
-        self._used = used
         quiet = now - self._moved
-        state = self._describe(quiet)
+        state = self._describe(quiet, now - self._computed)
         self._box.write(state)
         if quiet >= self._patience and not self._told:
             self._told = True
             told = {"event": "wait", "seconds": round(quiet, 1), "where": state["where"]}
             self._emit(told)
 
-    def _describe(self, quiet: float) -> dict[str, object]:
-        """Return what the box has to say; little of a program that computes."""
+    def _describe(self, quiet: float, idle: float) -> dict[str, object]:
+        """Return what the box has to say; little of a program that computes. `idle` is how long it
+        has not, `quiet` how long no loop has turned either; both are seconds.
+        """
         state = {**_UNKNOWN, "pid": os.getpid(), "time": time.time(), "quiet": round(quiet, 1)}
         with suppress(IndexError):  # it compiles nothing
             name, since = self._compiling[-1]
             state.update(compiling=name, since=round(time.monotonic() - since, 1))
-        if quiet < _QUIET:
+        if idle < _QUIET:
             return {**state, **self._loops.describe_last()}
+        self._box.listen()
         frames = main_frames()
         state.update(self._loops.describe(frames))
         # Here: it takes milliseconds, and this program stands still.

@@ -153,17 +153,19 @@ def _rank(group: TaskGroup) -> tuple[int, bool, int]:
 def _split(group: TaskGroup) -> list[TaskGroup]:
     """Return groups by the number of iterations, where nothing else tells waiting tasks apart.
 
-    While tasks move, their observers have counted at different times.
+    While tasks move, their observers have counted at different times. A loop that is over may have
+    had another number of iterations in each task.
     """
-    if not group.waits or not all(map(_stands, group.sights)):
+    loops = {sight.box.loop for sight in group.sights}
+    if not group.waits or len(loops) != 1 or not all(map(_stands, group.sights)):
         return [group]
     by_turns = groupby(sorted(group.sights, key=_turns_of), _turns_of)
     return [group._replace(sights=tuple(sights)) for _, sights in by_turns]
 
 
 def _stands(sight: Sight) -> bool:
-    """Return whether the count of a task's loop stands still."""
-    return bool(sight.box.loop) and sight.box.quiet >= _QUIET
+    """Return whether a task is in a turn of its loop, and its count stands still."""
+    return sight.box.inside and sight.box.quiet >= _QUIET
 
 
 def render_text(picture: Picture, title: str) -> list[str]:

@@ -20,15 +20,17 @@ from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, INPUT, SHUTDOWN
 
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
-_NEARLY = 0.5  # units; a look so much before is good enough
-# Units from a look at which not all tasks have told where they are to another one; less than
-# _NEARLY, so that it is not taken for the next look.
+_NEARLY = 0.5  # units; a look so much before is good enough for a wait that was not known then
+# Seconds; for one that was known. Observers look once a second, so waits for the same begin at
+# times that differ by less than two.
+_LAG = 1.9
+# Units from a look at which not all tasks have told where they are to another one.
 _ONCE_MORE = 0.4
 # From when on it is a wait, and from when on a hang: of tasks that wait for another one, and of
 # tasks that all wait at the same place.
 _FOR_OTHERS, _ALIKE = (-inf, 5), (2, 10)
 # A wait is told where it is so many times longer than those that ended at the same line.
-_LEARNED = 5
+_LEARNED = 2
 _MOST_PLACES = 1000  # to remember
 
 _WORKS = 0.05  # of a processor; a task that uses more is at work
@@ -86,6 +88,7 @@ class Waits:
 
     def __init__(self, patience: float, now: float) -> None:
         self._patience = patience
+        self._lag = min(_LAG, _NEARLY * patience)
         self._waits: dict[int, _Wait] = {}  # by task
         self._learned: dict[str, float] = {}  # the longest wait that ended, by place
         self._told: list[_Told] = []  # of the waits that go on
@@ -97,7 +100,8 @@ class Waits:
         """Note that a task has stood still for so many seconds."""
         if not self._waits:
             self._transferred = {}
-        self._waits[task] = self._count_looks(_Wait(now - seconds, place), self._looked)
+        looked = self._looked + _NEARLY * self._patience
+        self._waits[task] = self._count_looks(_Wait(now - seconds, place), looked)
 
     def go_on(self, task: int, seconds: float, now: float) -> float | None:
         """Note that a task goes on after so many seconds, or has ended.
@@ -107,12 +111,19 @@ class Waits:
         wait = self._waits.pop(task, None)
         if wait is None:
             return None
-        if wait.place in self._learned or len(self._learned) < _MOST_PLACES:
-            self._learned[wait.place] = max(seconds, self._learned.get(wait.place, 0))
+        self._learn(task, wait.place, seconds)
         over = [told for told in self._told if self._is_over(told, task)]
         self._told = [told for told in self._told if told not in over]
         is_last = over and not self._told
         return now - min(told.since for told in over) if is_last else None
+
+    def _learn(self, task: int, place: str, seconds: float) -> None:
+        """Note how long a wait was, unless it was one for tasks that were at work."""
+        of_task = (one for one in self._told if task in one.odd | one.waiting)
+        was_busy = any(one.level == Level.BUSY for one in of_task)
+        is_known = place in self._learned or len(self._learned) < _MOST_PLACES
+        if is_known and not was_busy:
+            self._learned[place] = max(seconds, self._learned.get(place, 0))
 
     def _is_over(self, told: _Told, task: int) -> bool:
         """Return whether a wait is over when this task goes on."""
@@ -133,10 +144,8 @@ class Waits:
         return (now - wait.since) / max(self._patience, learned)
 
     def _count_looks(self, wait: _Wait, looked: float) -> _Wait:
-        """Return the wait with the looks that one at this time was, or nearly: tasks that wait for
-        the same come to stand still one after the other.
-        """
-        units = self._measure(wait, looked) + _NEARLY
+        """Return the wait with the looks that one at this time was."""
+        units = self._measure(wait, looked)
         looks = wait.looks
         while _find_look(looks) <= units:
             looks += 1
@@ -147,7 +156,8 @@ class Waits:
         waiting = _list_tasks(picture.waiting)
         begin = self._find_begin(waiting, now)
         level = self._weigh(picture, begin, now) if self._waits else Level.NOTHING
-        self._waits = {task: self._count_looks(one, now) for task, one in self._waits.items()}
+        looked = now + self._lag
+        self._waits = {task: self._count_looks(one, looked) for task, one in self._waits.items()}
         self._looked = now
         self._once_more = self._plan_again(picture, now)
         self._transferred = {one.task: _transferred(one) for one in list_sights(picture.groups)}
@@ -187,8 +197,7 @@ class Waits:
         return max((self._measure(one, now) for one in cut), default=0)
 
     def _weigh(self, picture: Picture, begin: float, now: float) -> Level:
-        # A look that is good enough for its time, see _NEARLY, weighs as much as one at that time.
-        units = self._find_units(begin, now) + _NEARLY
+        units = self._find_units(begin, now + self._lag)
         odd = _list_kinds(picture.odd)
         if self._is_progress(picture):
             return Level.NOTHING

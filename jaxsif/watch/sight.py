@@ -32,10 +32,11 @@ class BoxState(NamedTuple):
     since: float  # seconds that it has compiled
     call: str  # what the innermost frame of the user executes: "lock.acquire()"; "" where unknown
     deadlock: bool  # it waits for a lock that no other thread of its Python can release
+    inside: bool  # the main thread is inside of that loop, and not behind it
 
 
 # Of a task that has none.
-NO_BOX = BoxState(0, 0.0, float("inf"), "", 0, "", 0.0, "", deadlock=False)
+NO_BOX = BoxState(0, 0.0, float("inf"), "", 0, "", 0.0, "", deadlock=False, inside=False)
 
 
 class Frame(NamedTuple):
@@ -103,6 +104,7 @@ _OF_A_BOX: Mapping[str, Check] = {
     "since": _SECONDS,
     "call": check_text(LONGEST_NAME),
     "deadlock": _is_flag,
+    "inside": _is_flag,
 }
 _OF_A_SIGHT: Mapping[str, Check] = {
     "task": check_number(MOST_TASKS_OF_A_STEP - 1, int),

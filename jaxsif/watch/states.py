@@ -87,7 +87,7 @@ def _wait(call: str, file: str, kind: str, words: str) -> _Wait:
     return _Wait(re.compile(call), re.compile(file), kind, words)
 
 
-# In this order: a checkpoint can compile or read, and not the other way round.
+# In this order: a checkpoint can wait for the others, compile or read, and not the other way round.
 _PLACES = (
     _place(DEBUGGER, "is in a debugger", r"/(pdb|bdb)\.py$|/debugpy/|/pydevd|/jax/_src/debugger/"),
     _place(
@@ -102,6 +102,11 @@ _PLACES = (
         r"/jax/_src/(distributed|api|xla_bridge)\.py$",
         "(shutdown|clean_up)$",
     ),
+    _place(
+        COLLECTIVE,
+        "waits in a collective",
+        r"/jax/experimental/multihost_utils\.py$|/jax/_src/multihost",
+    ),
     _place(CHECKPOINT, "is in a checkpoint", r"/orbax/|/tensorstore/|/flax/training/checkpoints"),
     _place(COMPILING, "compiles", r"/jax/_src/compiler\.py$", "(backend_compile|compile_or_get)"),
     _place(
@@ -109,18 +114,15 @@ _PLACES = (
         "waits for input",
         r"/grain/|/tensorflow/python/data/|/torch/utils/data/|/tensorflow_datasets/|/datasets/iter",
     ),
-    _place(
-        COLLECTIVE,
-        "waits in a collective",
-        r"/jax/experimental/multihost_utils\.py$|/jax/_src/multihost",
-    ),
 )
 # Of Python's own library, which the user's line has called.
 _LOCKS = _place(
     LOCK, "waits for a lock", r"/(threading|queue|_base|futures)\.py$|/multiprocessing/"
 )
 # What an innermost line of the user calls, when it waits for a lock.
-_CALLS_OF_LOCKS = re.compile(r"^with |\.(acquire|wait|wait_for|join|get|put|result|map|shutdown)\(")
+_CALLS_OF_LOCKS = re.compile(
+    r"^with |\.(acquire|wait|wait_for|join|get|put|result|map|shutdown)\([^()]*\)?$"
+)
 _FUTEX = re.compile("futex")
 _READ = "^(p?readv?(64)?|pipe_read|anon_pipe_read|n_tty_read|wait_woken)"
 _WRITE = "^(p?writev?(64)?|pipe_write|anon_pipe_write|sendfile|splice|copy_file_range)"
@@ -245,8 +247,11 @@ def _is_deadlocked(sight: Sight) -> bool:
 
 def _needs_lock(sight: Sight) -> bool:
     """Return whether the main thread waits for a lock of Python's."""
-    calls = _CALLS_OF_LOCKS.search(sight.box.call)
-    return _blocks(sight) and bool(calls or _LOCKS.holds(sight.frames[0]))
+    if not _blocks(sight):
+        return False
+    if own_frames(sight.frames[:1]):  # it waits in a function of C, which has no frame
+        return bool(_CALLS_OF_LOCKS.search(sight.box.call))
+    return _LOCKS.holds(sight.frames[0])
 
 
 def _blocks(sight: Sight) -> bool:
@@ -266,10 +271,10 @@ def _devices(sight: Sight) -> State | None:
 
 
 def _is_silent(sight: Sight) -> bool:
-    """Return whether the task has not said in time where it is, as on a busy node: it may wait for
-    other tasks, or for a lock.
+    """Return whether the task has not said where it is, as on a busy node, or where its program has
+    taken the signal away: it may wait for other tasks, or for a lock.
     """
-    return sight.answered is False and _waits_for_a_thread(sight)
+    return not sight.frames and _waits_for_a_thread(sight)
 
 
 def _reads_input(sight: Sight) -> bool:

@@ -19,6 +19,7 @@ BOX: dict[str, Any] = {
     "since": 0.0,
     "call": "",
     "deadlock": False,
+    "inside": True,
 }
 FIELDS: dict[str, Any] = {
     "task": 0,

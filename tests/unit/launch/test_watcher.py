@@ -171,6 +171,17 @@ def test_tasks_that_wait_alike_are_ended_only_when_they_hang(monkeypatch: pytest
     assert watched.look(Look(alike), Look(alike))
 
 
+def test_tasks_that_wait_at_two_lines_are_ended_only_when_they_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process may read the result of a long step before it logs it."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    apart = [*SIGHTS[:3], sight(task=3, frames=[["/home/ada/train.py", 44, "log"], MAIN])]
+    assert not watched.look(Look(apart))
+    assert watched.kept == [Level.WAIT]
+    watched.now += 5 * PATIENCE
+    assert watched.look(Look(apart))
+
+
 def test_a_task_that_has_ended_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch)
     watched.wait(PATIENCE)

@@ -67,8 +67,9 @@ def test_system_calls() -> None:
 
 
 MAIN = b'Stack (most recent call first):\n  File "/a", line 9.py", line 41 in step\n'
-MAIN += b'  File "/a.py", line ??? in f\n'
-FRAMES = [['/a", line 9.py', 41, "step"], ["/a.py", 0, "f"]]
+MAIN += b'  File "/a.py", line ??? in <module>\n'
+FRAMES = [['/a", line 9.py', 41, "step"], ["/a.py", 0, "<module>"]]
+DEEP = MAIN.replace(b"in <module>", b"in f") + b"  ...\n"
 
 
 @pytest.mark.parametrize(
@@ -76,11 +77,13 @@ FRAMES = [['/a", line 9.py', 41, "step"], ["/a.py", 0, "f"]]
     [
         (b"", False, []),
         (MAIN, True, FRAMES),
-        (MAIN[:-3], False, FRAMES[:1]),
+        (MAIN[:-12], False, FRAMES[:1]),
         (MAIN[:20], False, []),
-        (MAIN[:-3] + MAIN, True, FRAMES),
+        (MAIN[: MAIN.index(b"step") + 5], False, FRAMES[:1]),
+        (MAIN[:-12] + MAIN, True, FRAMES),
+        (DEEP, True, [FRAMES[0], ["/a.py", 0, "f"]]),
     ],
-    ids=["nothing", "whole", "half", "less", "asked twice"],
+    ids=["nothing", "whole", "half", "less", "half, by lines", "asked twice", "deep"],
 )
 def test_dumps(dump: bytes, whole: bool, frames: list[list[object]]) -> None:
     assert is_whole(dump) == whole

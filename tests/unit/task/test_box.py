@@ -61,6 +61,38 @@ def test_the_size_tells_that_stacks_were_asked_for(opened: tuple[box.Box, int]) 
     assert box.Box().size() == 0
 
 
+def test_who_restores_the_handler_that_python_knows_does_not_end_the_answers(opened: tuple[box.Box, int]) -> None:
+    """As progress bars do."""
+    made, _ = opened
+    signal.signal(signal.SIGWINCH, signal.signal(signal.SIGWINCH, lambda *_: None))
+    os.kill(os.getpid(), signal.SIGWINCH)
+    assert made.size() == box.HEAD
+    made.listen()
+    os.kill(os.getpid(), signal.SIGWINCH)
+    assert made.size() > box.HEAD
+
+
+def test_a_handler_of_the_program_stays(opened: tuple[box.Box, int]) -> None:
+    made, _ = opened
+    heard: list[int] = []
+    before = signal.signal(signal.SIGWINCH, lambda number, _frame: heard.append(number))
+    made.listen()
+    os.kill(os.getpid(), signal.SIGWINCH)
+    signal.signal(signal.SIGWINCH, before)
+    assert (heard, made.size()) == ([signal.SIGWINCH], box.HEAD)
+
+
+def test_a_python_without_files_in_memory_has_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    made = box.open_box()
+    made.write({"turns": 7})
+    found = [name for name in os.listdir("/proc/self/fd") if _link(name).startswith("/dev/shm/jaxsif-box")]
+    assert json.loads(os.pread(int(found[0]), box.HEAD, 0)) == {"turns": 7}
+    assert _link(found[0]).endswith(" (deleted)")
+    faulthandler.unregister(signal.SIGWINCH)
+    os.close(int(found[0]))
+
+
 def test_the_file_does_not_grow_for_ever(opened: tuple[box.Box, int]) -> None:
     made, descriptor = opened
     os.lseek(descriptor, 2 << 20, os.SEEK_SET)

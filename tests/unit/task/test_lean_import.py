@@ -52,6 +52,7 @@ def collections():
     return sum(generation["collections"] for generation in gc.get_stats())
 """
 TELL = """
+gc.collect()  # else one may be due now
 before = collections(), gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()
 import jax
 after = collections(), gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()

@@ -31,6 +31,12 @@ class Box:
         self.lock = held
         self.data = queue.Queue()
 
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self, *_):
+        pass
+
 held = threading.Lock()
 held.acquire()
 box = Box()
@@ -58,6 +64,7 @@ OTHER = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
         ("start(); threading.Event().wait(9)", False),
         ("signal.setitimer(signal.ITIMER_REAL, 9); start(); held.acquire()", False),
         ("signal.signal(signal.SIGUSR1, lambda *_: held.release()); start(); held.acquire()", False),
+        ("signal.signal(signal.SIGUSR1, Unhashable()); start(); held.acquire()", False),
         ("start(); time.sleep(9)", False),
         ("import multiprocessing; held = multiprocessing.Lock(); held.acquire(); start(); held.acquire()", False),
         ("start(); os.read(os.pipe()[0], 1)", False),

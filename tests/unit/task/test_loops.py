@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -68,6 +69,31 @@ def test_a_loop_that_was_left_is_the_last_one() -> None:
     loops._jump(frame.f_code, 0, 0)
     found = loops.describe([])
     assert found["turns"] == 1
+
+
+def test_a_loop_around_the_frames_is_one_that_they_are_inside_of() -> None:
+    loops, frame = Loops(), sys._getframe()
+    loops._jump(frame.f_code, 0, 0)
+    assert "inside" not in loops.describe([frame])
+    loops._jump(frame.f_code, 1 << 20, 0)
+    assert loops.describe([frame])["inside"]
+
+
+def test_loops_of_other_threads_are_none_of_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "monitoring", SimpleNamespace(DISABLE="no more"), raising=False)
+    loops, frame = Loops(), sys._getframe()
+    loops._jump(frame.f_code, 2, 2)
+    before = loops.mark()
+    told: list[object] = []
+    turns = range(1024)
+    thread = threading.Thread(target=lambda: told.extend(loops._jump(frame.f_code, 0, 0) for _ in turns))
+    thread.start()
+    thread.join()
+    assert told[-1] == "no more"  # it turns too often to be counted
+    assert set(told[:-1]) == {None}
+    assert loops.mark() == before
+    loops._jump(frame.f_code, 2, 2)
+    assert loops.mark() != before
 
 
 def test_a_loop_that_is_left_alone_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping
 from types import FrameType
@@ -64,17 +65,39 @@ def test_a_short_stop_is_nothing(told: Told) -> None:
 def test_what_is_compiled_is_known(told: Told) -> None:
     observer = told.observer
     observer._on_begin("/jax/core/compile/backend_compile_duration", 0, fun_name="step")
-    assert observer._describe(9)["compiling"] == "step"
-    assert observer._describe(0)["compiling"] == "step"  # the main thread computes meanwhile
+    assert observer._describe(9, 9)["compiling"] == "step"
+    assert observer._describe(0, 0)["compiling"] == "step"  # the main thread computes meanwhile
     observer._on_end("/jax/core/compile/backend_compile_duration", 3.0, fun_name="step")
-    assert observer._describe(9)["compiling"] == ""
+    assert observer._describe(9, 9)["compiling"] == ""
 
 
 def test_other_events_of_jax_mean_nothing(told: Told) -> None:
     observer = told.observer
     observer._on_end("/jax/core/compile/jaxpr_trace_duration", 1.0)
     observer._on_begin("/jax/checkpoint/write", 0)
-    assert observer._describe(9)["compiling"] == ""
+    assert observer._describe(9, 9)["compiling"] == ""
+
+
+def test_a_loop_that_turns_goes_on(told: Told) -> None:
+    """Though the main thread has nearly nothing to compute in a turn."""
+    frame = sys._getframe()
+    for second in range(1, 60):
+        if second % 4 == 0:
+            told.observer._loops._jump(frame.f_code, 0, 0)
+        assert told.look((1, float(second))) == []
+
+
+def test_what_a_loop_calls_is_known_while_it_turns(told: Told) -> None:
+    """One that asks for a lock again and again waits for it."""
+    assert told.observer._describe(0.0, 9.0)["where"]
+    assert not told.observer._describe(0.0, 0.0)["where"]
+
+
+def test_the_time_in_which_the_process_was_stopped_is_no_wait(told: Told) -> None:
+    told.look((1, 1), (1, 3))
+    told.observer.skip(600.0)
+    assert told.look((1, 603), (1, 605)) == []
+    assert told.look((1, 607)) == ["wait"]
 
 
 def test_frames_of_the_main_thread_from_another_one() -> None:

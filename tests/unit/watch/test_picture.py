@@ -49,8 +49,12 @@ def test_of_two_tasks_the_one_behind_is_odd() -> None:
     assert [one.first.task for one in picture.odd] == [1]
 
 
-@pytest.mark.parametrize("box", [{"turns": 12043, "quiet": 0.0}, {"turns": 12043, "loop": ""}])
-def test_iterations_do_not_count_while_tasks_move(box: dict[str, Any]) -> None:
+OTHER_LOOP = {"turns": 3, "loop": "/home/ada/train.py:7"}
+LEFT = {"turns": 12043, "inside": False}  # a loop over the task's own files
+
+
+@pytest.mark.parametrize("box", [{"turns": 12043, "quiet": 0.0}, LEFT, OTHER_LOOP])
+def test_iterations_count_in_one_loop_that_stands_still(box: dict[str, Any]) -> None:
     picture = make_picture(many(4, t1={"box": box}))
     assert len(picture.groups) == 1
     assert picture.odd == ()

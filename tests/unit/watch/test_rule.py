@@ -145,13 +145,14 @@ def expected(run: Run, phases: list[Phase]) -> Iterator[Said]:
     for number, phase in enumerate(phases):
         way = WAYS.get(phase.way, Way({}, ALIKE.get(phase.way, ())))
         places = [] if phase.way == "moves" else [SUM, *([ODD] if way.tells else [])]
-        patience = min((max(run.patience, 5 * learned[place]) for place in places), default=math.inf)
+        patience = min((max(run.patience, 2 * learned[place]) for place in places), default=math.inf)
         length = phase.length * run.patience / 4
         said = [Said(number, level, units * patience) for level, units in way.said if units * patience <= length]
         yield from said
         if said:
             yield Said(number, None, length)
-        if length >= run.patience:
+        was_busy = bool(said) and said[-1].level == BUSY
+        if length >= run.patience and not was_busy:
             learned.update({place: max(length, learned[place]) for place in places})
 
 
@@ -290,6 +291,16 @@ def test_tasks_that_come_a_moment_after_the_odd_one_wait_no_longer_for_the_word_
     rule.wait(0, 5.0, SUM, 6.0)
     assert _look(rule, _see(5), 10.0) == Level.NOTHING
     assert _look(rule, _see(5), 25.0) == HANG
+
+
+def test_a_wait_for_tasks_at_work_is_not_learned() -> None:
+    """A first compile takes minutes, at the line where all later waits are."""
+    rule, busy = Waits(60.0, 0.0), {"main_cpu": 1.0, "cpu": 1.0, "box": {"compiling": "f"}}
+    rule.wait(0, 60.0, SUM, 100.0)
+    assert _look(rule, [*_see(tasks=3), sight(task=3, **busy)], 100.0) == BUSY
+    rule.go_on(0, 1200.0, 1240.0)
+    rule.wait(0, 60.0, SUM, 2000.0)
+    assert _look(rule, _see(3, tasks=4), 2000.0) == WAIT
 
 
 def test_what_goes_on_while_it_is_looked_at_is_no_wait() -> None:

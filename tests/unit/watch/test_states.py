@@ -46,10 +46,19 @@ def library(file: str, function: str) -> dict[str, Any]:
         ({"native": "gloo::allreduce(int)", "cpu": 1.0}, State("collective", "waits in an all-reduce")),
         ({"native": "ncclDevKernel_AllGather_RING_LL"}, State("collective", "waits in an all-gather")),
         ({"native": "ncclGroupEnd"}, State("collective", "waits in a collective")),
-        ({"frames": [], "answered": None}, State("lock", "waits for a lock")),
+        ({"frames": [], "answered": None}, State("unknown", "waits, and has not told where")),
+        ({"box": {"call": 'float(found.get("loss"))'}}, State("collective", "waits in a collective")),
+        ({"box": {"call": 'found.get("loss").block_until_ready()'}}, State("collective", "waits in a collective")),
+        (
+            {"frames": [[f"{SITE}/jax/_src/array.py", 7, "_value"], USER], "box": {"call": "jax.tree.map(f, found)"}},
+            State("collective", "waits in a collective"),
+        ),
         ({"frames": [], "answered": False}, State("unknown", "waits, and has not told where")),
         ({"frames": [], "answered": False, "call": "clock_nanosleep"}, State("sleep", "sleeps")),
-        ({"frames": [], "call": "futex_do_wait", "answered": None, "box": None}, State("lock", "waits for a lock")),
+        (
+            {"frames": [], "call": "futex_do_wait", "answered": None, "box": None},
+            State("unknown", "waits, and has not told where"),
+        ),
         (
             library("jax/_src/distributed.py", "initialize"),
             State("initialize", "waits in jax.distributed.initialize"),
