@@ -57,6 +57,14 @@ def render_span(first: int, last: int) -> str:
     return f"{first}-{last}" if first != last else f"{first}"
 
 
+def align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table, each printable."""
+    texts = [list(map(printable, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts)]
+    for row in texts:
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()
+
+
 class JaxsifError(Exception):
     """A failure with its origin and its remedy; caught once, in `cli.main`."""
 

@@ -2,8 +2,7 @@
 program reads, JSON.
 
 On a terminal it is drawn by rich, which takes 60 ms to import: for a table, and for work that has
-been silent for two seconds. A log gets plain text, and so does a terminal where rich is not
-installed.
+been silent for two seconds. A log gets plain text.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from jaxsif.errors import printable
+from jaxsif.errors import align, printable
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -67,45 +66,27 @@ def paint_error(text: str, environ: Mapping[str, str]) -> str:
     return f"{_ERROR}{head}{colon}{_PLAIN}{rest}"
 
 
-def find_width() -> int:
-    """Return the columns of standard output; 0 where it is no terminal."""
-    try:
-        return os.get_terminal_size(1).columns
-    except OSError:
-        return 0
-
-
 def print_table(
     rows: Sequence[Sequence[str]], environ: Mapping[str, str], heading: Sequence[str] = ()
 ) -> None:
     """Print a table. On a terminal it is as wide as that at most: long cells have several lines."""
     if not (rows or heading):
         return
-    forced = bool(environ.get("FORCE_COLOR"))
-    if (forced or _is_terminal(sys.stdout, environ)) and _print_rich(rows, heading, environ):
+    if environ.get("FORCE_COLOR") or _is_terminal(sys.stdout, environ):
+        _print_rich(rows, heading, environ)
         return
     for line in align([heading, *rows] if heading else rows):
         print(line)
 
 
-def align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table, each printable."""
-    texts = [list(map(printable, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts)]
-    for row in texts:
-        yield "  ".join(map(str.ljust, row, widths)).rstrip()
-
-
 def _print_rich(
     rows: Sequence[Sequence[str]], heading: Sequence[str], environ: Mapping[str, str]
-) -> bool:
-    """Print a table by rich; return False where that is not installed."""
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return False
+) -> None:
+    """Print a table by rich."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, show_header=bool(heading), pad_edge=False, padding=(0, 2, 0, 0))
     for title in heading or rows[0]:
         table.add_column(Text(title if heading else ""), overflow="fold")
@@ -114,55 +95,25 @@ def _print_rich(
     # What is no terminal has no width to keep to.
     width = None if _is_terminal(sys.stdout, environ) else _WIDEST
     Console(highlight=False, width=width).print(table)
-    return True
 
 
 class Progress(NamedTuple):
     """How far a piece of work is."""
 
     what: str
-    seconds: float  # since it began
     done: int | None = None  # bytes, where it counts them
     total: int | None = None  # of them
     speed: float = 0.0  # bytes per second
 
     def render(self) -> str:
-        """Return '42 %, 1176 of 2799 MB, 85.0 MB/s, 19 s left', or the seconds alone."""
-        if self.done is None:
-            return f"{self.seconds:.0f} s"
+        """Return '42 %, 1176 of 2799 MB, 85.0 MB/s, 19 s left'."""
+        assert self.done is not None
         rate = f"{self.speed / _MEGABYTE:.1f} MB/s"
         if not self.total:
             return f"{self.done / _MEGABYTE:.0f} MB, {rate}"
         left = f", {(self.total - self.done) / self.speed:.0f} s left" if self.speed > 0 else ""
         size = f"{self.done / _MEGABYTE:.0f} of {self.total / _MEGABYTE:.0f} MB"
         return f"{100 * self.done // self.total} %, {size}, {rate}{left}"
-
-
-class _Display(Protocol):
-    """Where a state is drawn."""
-
-    def draw(self, state: Progress) -> None:
-        """Show it in place of the last one."""
-
-    def close(self) -> None:
-        """Leave the screen as it was."""
-
-
-class _Log:
-    """A line each few seconds."""
-
-    def __init__(self, stream: TextIO, period: float) -> None:
-        self._stream, self._period = stream, period
-        self._last = -period  # seconds
-
-    def draw(self, state: Progress) -> None:
-        if state.seconds >= self._last + self._period:
-            self._last = state.seconds
-            line = printable(f"{state.what}: {state.render()}")
-            print(line, file=self._stream, flush=True)
-
-    def close(self) -> None:
-        pass
 
 
 class _Bar:
@@ -224,10 +175,10 @@ class Work:
         self._what = what
         self._streams = sys.stdout, sys.stderr
         self._terminal = _is_terminal(sys.stderr, environ)
-        self._begin = self._heard = time.monotonic()
-        self._state = Progress(what, 0.0)
+        self._heard = time.monotonic()
+        self._state = Progress(what)
         self._first: tuple[float, int] | None = None  # when the count began, and where
-        self._display: _Display | None = None
+        self._display: _Bar | None = None
         self._shown_counts = False  # whether that shows bytes
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -238,11 +189,11 @@ class Work:
         now = time.monotonic()
         begin, start = self._first = self._first or (now, done)
         speed = (done - start) / (now - begin) if now > begin else 0.0
-        self._state = Progress(self._what, now - self._begin, done, total, speed)
+        self._state = Progress(self._what, done, total, speed)
 
     def forget(self) -> None:
         """No longer show bytes: their part of the work is done."""
-        self._state, self._first = Progress(self._what, 0.0), None
+        self._state, self._first = Progress(self._what), None
 
     def start(self) -> None:
         """Begin to tell."""
@@ -268,17 +219,17 @@ class Work:
             self._display = None
 
     def _watch(self) -> None:
-        log = _Log(self._streams[1], _PATIENCE if self._terminal else _LOG_PERIOD)
         period = _FRAME if self._terminal else _LOG_PERIOD
         while not self._over.wait(period):
-            state = self._state._replace(seconds=time.monotonic() - self._begin)
+            state = self._state
             with suppress(OSError):
                 if self._terminal:
-                    self._draw(state, log)
+                    self._draw(state)
                 elif state.done is not None:
-                    log.draw(state)
+                    line = printable(f"{state.what}: {state.render()}")
+                    print(line, file=self._streams[1], flush=True)
 
-    def _draw(self, state: Progress, log: _Log) -> None:
+    def _draw(self, state: Progress) -> None:
         """Draw on a terminal that has been silent for long."""
         with self._lock:
             if time.monotonic() < self._heard + _PATIENCE or _is_in_background(self._streams[1]):
@@ -287,16 +238,10 @@ class Work:
                 self._close()
             if not self._display:
                 self._shown_counts = state.done is not None
-                self._display = self._open(state) or log
+                self._display = _Bar(self._streams[1], self._shown_counts)
                 out, err = self._streams
                 sys.stdout, sys.stderr = _Curtain(out, self.hide), _Curtain(err, self.hide)
             self._display.draw(state)
-
-    def _open(self, state: Progress) -> _Display | None:
-        try:
-            return _Bar(self._streams[1], state.done is not None)
-        except ImportError:
-            return None
 
 
 _active: list[Work] = []  # one at most: there is one screen

@@ -127,12 +127,7 @@ def scale(most: Processes) -> list[Processes]:
 
 def _double(last: int) -> list[int]:
     """Return 1, 2, 4, … below a number, and that number."""
-    numbers = []
-    number = 1
-    while number < last:
-        numbers.append(number)
-        number *= 2
-    return [*numbers, last]
+    return [*(1 << power for power in range((last - 1).bit_length())), last]
 
 
 def read_report(report: Record) -> Record:

@@ -4,7 +4,6 @@ lie over them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
@@ -96,16 +95,11 @@ def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mappin
     content = key
     if not is_fingerprint(key):
         key = os.path.join(folder, key)
-        content = _digest_key(key)
+        with told_as(HostError(f"cannot read the key {key}")):
+            content = checksum(key)
     return remembered(
         image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ)
     )
-
-
-def _digest_key(path: str) -> str:
-    unreadable = HostError(f"cannot read the key {path}")
-    with told_as(unreadable), open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
 
 
 # The folders of an image's own system. The others of an image are for data: /home, /mnt, /scratch,

@@ -1,4 +1,4 @@
-"""The messages that jaxsif knows: one row each, with what it means and what to do about it.
+"""The messages that jaxsif knows: one row each, with what to do about it.
 
 A pattern matches from the beginning of a line of standard error, or of an exception's text. It is
 compiled where it is first used: to do it here would take a run's start milliseconds.
@@ -11,17 +11,11 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-CAUSE = "the root cause"
-CONSEQUENCE = "the consequence of another task"
-END = "the end of a task, for its own reason or because of another task"
-HARMLESS = "nothing is wrong"
-
 
 class Symptom(NamedTuple):
     """A message that jaxsif knows; the groups of its pattern fill in `what` and `remedy`."""
 
     pattern: str  # regular expression; a group that takes no part stands for a node without a name
-    means: str  # one of the four above
     what: str = ""  # the error in jaxsif's words; empty where those take more than the message
     remedy: str = ""  # the hint of the error
     page: str = ""  # anchor in docs/troubleshooting.md
@@ -40,7 +34,7 @@ class Found(NamedTuple):
     remedy: str
 
 
-NOT_FOUND = Found(Symptom("(?!)", HARMLESS), {}, "", "")
+NOT_FOUND = Found(Symptom("(?!)"), {}, "", "")
 
 
 def find_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) -> Iterator[Found]:
@@ -70,21 +64,18 @@ _FATAL = r"(?=FATAL: |Error for command )[^:]*:?\s*"
 _ON_ALL_NODES = "put it on a disk that all nodes see"
 NO_IMAGE = Symptom(
     _FATAL + r".*?could not open image (?P<image>.+?): .*no such file or directory",
-    CAUSE,
     "the image is not on {node}: {image}",
     _ON_ALL_NODES,
     "the-image-is-not-on-node-path",
 )
 NO_BIND = Symptom(
     _FATAL + r".*?mount source (?P<bind>.+?) doesn't exist",
-    CAUSE,
     "{node} has no {bind}, which --bind asks for",
     _ON_ALL_NODES + ", or leave out --bind",
     "node-has-no-path-which---bind-asks-for",
 )
 NO_CONTAINER = Symptom(
     _FATAL + r"(?P<reason>.*)",
-    CAUSE,
     "the container did not start: {reason}",
     "run it there by hand",
     "the-container-did-not-start-reason",
@@ -92,7 +83,6 @@ NO_CONTAINER = Symptom(
 CONTAINER = (NO_IMAGE, NO_BIND, NO_CONTAINER)
 IMAGE_READ = Symptom(  # what Python raises when files of the image have other bytes than before
     r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b",
-    CAUSE,
     remedy="copy a new image beside the old one and rename it: programs that run keep the old one",
     page="image-which-was-written-to-during-the-run",
 )
@@ -102,25 +92,20 @@ IMAGE_READ = Symptom(  # what Python raises when files of the image have other b
 NO_FOLDER = Symptom(
     r"slurmstepd(?:-(?P<node>\S+))?: error: couldn't chdir to `(?P<folder>.+?)'"
     r": No such file or directory",
-    CAUSE,
     remedy="work in a folder that all nodes see: {folder} is not on {node}",
     page="couldnt-chdir-to-folder-no-such-file-or-directory-going-to-tmp-instead",
 )
 TASK_EXITED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})[-,\d]*"
     r": Exited with exit code (?P<status>\d{1,3})$",
-    END,
 )
 TASK_KILLED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
-    END,
     page="task-n-on-node-was-killed-by-sigkill",
 )
-TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd", END)
+TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd")
 # Of a step that is cancelled, and not of one whose task has failed.
-STEP_ABORTED = Symptom(
-    r"srun: Job step aborted: ", CAUSE, page="the-run-was-cancelled-step-jobstep"
-)
+STEP_ABORTED = Symptom(r"srun: Job step aborted: ", page="the-run-was-cancelled-step-jobstep")
 # As slurmstepd says it of a step or a job: its number, and from Slurm 25.05 on always a reason:
 # SIGNAL Terminated, say.
 _CANCELLED = (
@@ -133,29 +118,26 @@ _REASONS_PAGE = (
 _AGAIN = "run it again, or let Slurm do it: `jaxsif submit --requeue`"
 TIME_LIMIT = Symptom(
     _DUE_TO + r"TIME LIMIT.* \*\*\*",
-    CAUSE,
     "job {job} reached its time limit",
     "pass a longer --time, or go on from a checkpoint: see slurm/checkpoint",
     _REASONS_PAGE,
 )
 PREEMPTION = Symptom(
-    _DUE_TO + r"PREEMPTION.* \*\*\*", CAUSE, "job {job} was preempted", _AGAIN, _REASONS_PAGE
+    _DUE_TO + r"PREEMPTION.* \*\*\*", "job {job} was preempted", _AGAIN, _REASONS_PAGE
 )
 NODE_FAILURE = Symptom(
-    _DUE_TO + r"NODE FAILURE.* \*\*\*", CAUSE, "job {job} lost a node", _AGAIN, _REASONS_PAGE
+    _DUE_TO + r"NODE FAILURE.* \*\*\*", "job {job} lost a node", _AGAIN, _REASONS_PAGE
 )
 REQUEUE = Symptom(
     _DUE_TO + r"JOB REQUEUE.* \*\*\*",
-    CAUSE,
     "job {job} was requeued",
     "Slurm starts it again",
     _REASONS_PAGE,
 )
 # How Slurm from 25.05 on calls --kill-on-bad-exit: no error of its own, so it has no words.
-TASK_FAILURE = Symptom(_DUE_TO + r"TASK FAILURE.* \*\*\*", CONSEQUENCE)
+TASK_FAILURE = Symptom(_DUE_TO + r"TASK FAILURE.* \*\*\*")
 CANCELLED = Symptom(
     _CANCELLED + r"(?: DUE [Tt][Oo] .+?)? \*\*\*",
-    CAUSE,
     "the run was cancelled: step {job}{part}",
     "sacct --jobs={job} tells by whom",
     "the-run-was-cancelled-step-jobstep",
@@ -165,7 +147,6 @@ CANCELLATIONS = (TIME_LIMIT, PREEMPTION, NODE_FAILURE, REQUEUE, TASK_FAILURE, CA
 SRUN_GAVE_UP = Symptom(
     r"srun: error: (?P<reason>.*(?:io error with|Cannot communicate with node|Timed out waiting).*"
     r"|Aborting, .*)",
-    CAUSE,
     "srun ended the step: {reason}",
     "sinfo --list-reasons tells of lost nodes",
     "srun-ended-the-step-reason",
@@ -176,27 +157,24 @@ SRUN_GAVE_UP = Symptom(
 SSH = Symptom(
     r"(?m)^(ssh: .+|.+: Permission denied \(.+|Host key verification failed\."
     r"|.*prted: .*not found)$",
-    CAUSE,
     page="mpirun-refused-the-request-reason",
 )
 MPIRUN_ERROR = Symptom(  # stands between two lines of dashes
-    r"(?ms)^-{60,}\n(.+?)\n\s*\n", CAUSE, page="mpirun-refused-the-request-reason"
+    r"(?ms)^-{60,}\n(.+?)\n\s*\n", page="mpirun-refused-the-request-reason"
 )
 # What mpirun 5 says when it gave a child its own process group after that had done so itself.
-MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n", HARMLESS)
+MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 
 # --- JAX and XLA
 
 UNKNOWN_FLAGS = Symptom(
     r"F.*Unknown flags? in (?P<variable>XLA_\w+): (?P<flags>.*)",
-    CAUSE,
     "XLA does not know {flags}",
     "correct it or take it out: flags come and go with versions of JAX, see jaxsif image inspect",
     "xla-does-not-know-flags",
 )
 NO_GPU = Symptom(
     r".*(JAX_PLATFORMS=cuda|Unable to initialize backend 'cuda')",
-    CAUSE,
     remedy="the task was given GPUs, but JAX cannot use them: see nvidia-smi on the node, or set"
     " --env JAX_PLATFORMS=cpu to run on the CPU",
     page="unable-to-initialize-backend-cuda-or-assertionerror-in-xla_bridgepy",
@@ -204,17 +182,14 @@ NO_GPU = Symptom(
 # Of itself, when another process did not come to jax.distributed.initialize.
 GAVE_UP = Symptom(
     r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED",
-    CONSEQUENCE,
     page="jaxdistributedinitialize-hangs-or-ends-after-300-s-with-deadline_exceeded",
 )
 TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
     r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)",
-    CONSEQUENCE,
     page="task-never-came-and-task-timed-out-waiting-at-fileline",
 )
 BARRIER = Symptom(  # in three lines or more
     r".*\bBarrier timed out\. Id: (?P<id>\S*)\. ",
-    CONSEQUENCE,
     remedy="all processes must compute the same, equally often: see slurm/mistakes",
     page="task-did-not-come-to-place-and-n-of-n-did-task-came-to-place-and-n-of-n-did-not",
 )
@@ -224,21 +199,18 @@ BARRIER = Symptom(  # in three lines or more
 SIGNALS: Mapping[int, Symptom] = {
     signal.SIGKILL: Symptom(
         "SIGKILL",
-        END,
         remedy="if nobody killed it, the node ran out of memory: see the kernel's log there, and"
         " --mem of the job",
         page="task-n-on-node-was-killed-by-sigkill",
     ),
     signal.SIGABRT: Symptom(
         "SIGABRT",
-        END,
         remedy="JAX ended it, and says why above; DEADLINE_EXCEEDED: a process did not come, or"
         " cannot reach task 0",
         page="task-n-on-node-was-killed-by-sigabrt",
     ),
     signal.SIGBUS: Symptom(
         "SIGBUS",
-        CAUSE,
         remedy="SIGUSR1 or SIGUSR2 to the step ends what serves the image's files (SIGURG does"
         " not); otherwise a full /dev/shm or a file cut short",
         page="task-n-on-node-was-killed-by-sigbus",

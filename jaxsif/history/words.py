@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from jaxsif.errors import name_tasks, printable
+from jaxsif.errors import align, name_tasks, printable
 from jaxsif.history.run import Alarm, RunRecord, TaskEnd
-from jaxsif.screen import align
 
 WIDTH = 80  # columns of the table
 _HEAD = ("RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND")

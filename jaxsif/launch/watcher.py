@@ -40,6 +40,7 @@ class Watcher:
 
     must_end = False  # the run
     failure: JaxsifError | None = None  # why, where nothing else tells
+    _inspection: Inspection | None = None  # that is under way
 
     def hear(self, report: Report) -> None:
         """Take what a task says."""
@@ -48,7 +49,9 @@ class Watcher:
         """Do what is due, without waiting."""
 
     def close(self) -> None:
-        """Do what is left at the end of the run."""
+        """Do what is left at the end of the run: end what is still under way."""
+        if self._inspection:
+            self._inspection.stop()
 
 
 class ProgramWatcher(Watcher):
@@ -86,7 +89,6 @@ class WaitWatcher(Watcher):
         self._show = show
         self._keep = keep
         self._waits = Waits(plan.asked.patience, time.monotonic())
-        self._inspection: Inspection | None = None
         self._not_before = 0.0  # seconds of the monotonic clock
         self._blind_since = math.inf  # nobody answers, and that was told
 
@@ -145,11 +147,6 @@ class WaitWatcher(Watcher):
             self._blind_since = now
             self._show(f"tasks wait, and nobody can look at them: {why}; trying again")
 
-    def close(self) -> None:
-        """End what is still under way."""
-        if self._inspection:
-            self._inspection.stop()
-
 
 def _find_target(plan: Plan, seen: ReportFilter) -> Target | None:
     """Return the step to look into; None until its first task has started."""
@@ -173,7 +170,6 @@ class EndWatcher(Watcher):
         self._show = show
         self._failed = Report(-1, "", "exit")  # the first task that did
         self._due = math.inf  # when to look, by the monotonic clock
-        self._inspection: Inspection | None = None
 
     def hear(self, report: Report) -> None:
         """Take how a task has ended."""
@@ -208,11 +204,6 @@ class EndWatcher(Watcher):
         leave_out = f"; --exclude={names} leaves out what is lost" if "..." not in names else ""
         hint = f"sinfo lists lost nodes{leave_out}"
         self.failure = RunError(what, failed.where, hint, failed.status)
-
-    def close(self) -> None:
-        """End what is still under way."""
-        if self._inspection:
-            self._inspection.stop()
 
 
 def _name_nodes(nodes: Sequence[str]) -> str:

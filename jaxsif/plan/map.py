@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from jaxsif.errors import align
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.layout.topology import Near
 from jaxsif.plan.plan import Plan
@@ -35,14 +36,8 @@ def render_map(plan: Plan, near: Sequence[Near] | None) -> str:
     rows = [_HEAD, *_rows(plan, near or ())]
     if near is None:
         rows = [row[:-1] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = [_render_row(row, widths) for row in rows]
     title = f"{_known(layout.ntasks)} process(es) on {_known(layout.nodes)} node(s)"
-    return "\n".join([title, "", *lines, "", *_reasons(plan, near)])
-
-
-def _render_row(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(map(str.ljust, row, widths)).rstrip()
+    return "\n".join([title, "", *align(rows), "", *_reasons(plan, near)])
 
 
 def _known(value: int | None) -> str:

@@ -33,16 +33,16 @@ class Trail:
     def __init__(self, pipe: int = -1) -> None:
         """Without a pipe, nothing is left."""
         self._pipe = pipe
-        self._identity = _identify(pipe) if _is_fifo(pipe) else None
+        self._identity = _identify(pipe) if is_fifo(pipe) else None
         self._length = 0  # bytes of the line
-        self._waiting = _count_waiting(pipe) if self._identity else 0  # bytes in the pipe
+        self._waiting = count_waiting(pipe) if self._identity else 0  # bytes in the pipe
 
     def write(self, state: Mapping[str, object]) -> None:
         """Write what the task is doing after what it did, and take that out."""
         if not self._identity or _identify(self._pipe) != self._identity:
             return
         line = render_trail(state)
-        if _count_waiting(self._pipe) != self._waiting:
+        if count_waiting(self._pipe) != self._waiting:
             self._identity = None  # a signal's stacks are in it, too: what is there, must stay
             return
         with suppress(OSError):  # it is full of what faulthandler has written, or there is no /proc
@@ -54,10 +54,10 @@ class Trail:
             finally:
                 os.close(reader)
             self._length = len(line)
-            self._waiting = _count_waiting(self._pipe)
+            self._waiting = count_waiting(self._pipe)
 
 
-def _count_waiting(pipe: int) -> int:
+def count_waiting(pipe: int) -> int:
     """Return the bytes in a pipe; -1 where that cannot be told."""
     number = array("i", [-1])
     with suppress(OSError):
@@ -77,7 +77,7 @@ def _shorten(place: str) -> str:
     return "".join(known)[-_LONGEST_PLACE:]
 
 
-def _is_fifo(descriptor: int) -> bool:
+def is_fifo(descriptor: int) -> bool:
     try:
         return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
     except OSError:

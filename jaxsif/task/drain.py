@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import stat
 from collections.abc import MutableMapping
-from contextlib import suppress
 from time import monotonic, sleep  # as they are now: a program may replace them
 
+from .box import count_waiting, is_fifo
 from .contract import DRAINS
 
 _LIMIT = 1.0  # seconds: who does not read now, does not read
@@ -42,12 +41,4 @@ def wait_for_readers() -> None:
 
 def _count_unread(descriptor: int) -> int:
     """Return the bytes in a pipe that nobody has read yet; 0 for what is no pipe, or closed."""
-    # Here: at the end of a program, nobody waits for an import.
-    import fcntl
-    import termios
-
-    with suppress(OSError):
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            unread = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
-            return int.from_bytes(unread, "little")
-    return 0
+    return max(0, count_waiting(descriptor)) if is_fifo(descriptor) else 0

@@ -14,7 +14,7 @@ from jaxsif import screen
 from jaxsif.bench import execute
 from jaxsif.launch import pipeline
 from jaxsif.launch.children import Readers
-from jaxsif.screen import Progress, align, paint_error, print_json, print_table, working
+from jaxsif.screen import Progress, paint_error, print_json, print_table, working
 
 ROWS = [("jax-0.12.0.1-cuda12.sif", "stale", "/a/very/long/path/" + "x" * 80), ("b\x1b[2J", "ok", "")]
 HEADING = ("NAME", "STATUS", "IMAGE")
@@ -95,13 +95,6 @@ def test_no_colour_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert paint_error("jaxsif: error: x", {"NO_COLOR": "1"}) == "jaxsif: error: x"
 
 
-def test_without_rich_a_terminal_has_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    print_table(ROWS, {}, HEADING)
-    assert terminal.getvalue().splitlines() == list(align([HEADING, *ROWS]))
-
-
 @pytest.mark.parametrize(
     ("environ", "painted"),
     [({}, True), ({"TERM": "dumb"}, False), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": "1", **COLOURS}, False)],
@@ -131,11 +124,10 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         ((1_176_000_000, 2_799_000_000, 85e6), "42 %, 1176 of 2799 MB, 85.0 MB/s, 19 s left"),
         ((0, 2_799_000_000, 0.0), "0 %, 0 of 2799 MB, 0.0 MB/s"),
         ((5_000_000, None, 1e6), "5 MB, 1.0 MB/s"),
-        ((None, None, 0.0), "7 s"),
     ],
 )
 def test_state(numbers: tuple[int, int | None, float], text: str) -> None:
-    assert Progress("pull", 7.2, *numbers).render() == text
+    assert Progress("pull", *numbers).render() == text
 
 
 @pytest.fixture
@@ -213,15 +205,6 @@ def test_a_log_has_lines_of_what_counts(capsys: pytest.CaptureFixture[str]) -> N
         update(1_000_000, 10_000_000)
         time.sleep(0.5)
     assert set(capsys.readouterr().err.splitlines()) == {"pull: 10 %, 1 of 10 MB, 0.0 MB/s"}
-
-
-@pytest.mark.usefixtures("hasty")
-def test_a_terminal_without_rich_has_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    monkeypatch.setitem(sys.modules, "rich", None)
-    with working("verify", {}):
-        time.sleep(0.5)
-    assert set(terminal.getvalue().splitlines()) == {"verify: 0 s"}
 
 
 @pytest.mark.usefixtures("hasty")
