@@ -17,6 +17,7 @@ from jaxsif.builds.build import find_uv
 from jaxsif.builds.host_settings import host_variables
 from jaxsif.builds.recipe import check_flavour, lock_path, parse_arguments, read_flavours
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.files import write_files
 from jaxsif.images.diff import Difference, find_differences
 
 PLATFORMS = ("x86_64", "aarch64")
@@ -103,15 +104,7 @@ def _compile_options(flavour: str, platform: str, options: LockOptions) -> list[
 
 def write_locks(locks: Sequence[Lock]) -> None:
     """Write the changed ones beside their places, then rename them."""
-    partial = {lock.path.with_suffix(".txt.new"): lock for lock in locks if lock.new != lock.old}
-    try:
-        for path, lock in partial.items():
-            path.write_text(lock.new)
-        for path, lock in partial.items():
-            path.replace(lock.path)
-    finally:
-        for path in partial:
-            path.unlink(missing_ok=True)
+    write_files({str(one.path): one.new.encode() for one in locks if one.new != one.old})
 
 
 def read_pins(text: str) -> list[tuple[str, str]]:

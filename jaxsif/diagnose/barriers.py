@@ -71,7 +71,4 @@ class BarrierReader:
 
 def _parse_name(id_: str) -> str:
     """Return the name in a barrier's id, NAME::NUMBER::NUMBER."""
-    parts = id_.split("::")
-    while len(parts) > 1 and parts[-1].isdecimal():
-        parts.pop()
-    return "::".join(parts)[:_LONGEST_NAME]
+    return re.sub(r"(::\d+)+$", "", id_)[:_LONGEST_NAME]

@@ -132,11 +132,10 @@ class Waits:
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time to look at all tasks."""
-        if not self._waits:
-            return False
-        waits = self._waits.values()
-        is_time = any(self._measure(one, now) >= _find_look(one.looks) for one in waits)
-        return is_time or now >= self._once_more
+        return any(
+            self._measure(one, now) >= _find_look(one.looks) or now >= self._once_more
+            for one in self._waits.values()
+        )
 
     def _measure(self, wait: _Wait, now: float) -> float:
         """Return how long a wait has lasted, in units of the patience at its place."""
