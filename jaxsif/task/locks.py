@@ -12,8 +12,6 @@ from itertools import islice
 from types import FrameType
 
 _LONGEST_CALL = 60  # characters
-# Handlers of signals that do nothing of the program's.
-_WITHOUT_CODE = [signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN, None]
 _LOCKS = (_thread.LockType, _thread.RLock)
 # What a frame calls that takes a lock and waits for ever: no argument, and so no timeout.
 _TAKES = re.compile(r"(?:with )?([A-Za-z_][\w.]*?)(?:\.(?:acquire|__enter__)\(\))?")
@@ -67,8 +65,8 @@ def _find(name: str, frame: FrameType) -> object:
 def _is_alone() -> bool:
     """Return whether no other thread runs Python, and no signal will call a handler."""
     ours = {threading.main_thread().ident, threading.get_ident()}
-    # By a list: an object of the user that is a handler may be one that no set takes.
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    has_handler = any(callable(one) and one not in _WITHOUT_CODE for one in handlers)
+    handlers = map(signal.getsignal, signal.valid_signals())
+    # By identity: a handler of the program's may be any object.
+    has_handler = any(callable(one) and one is not signal.default_int_handler for one in handlers)
     has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # which ends the process
     return not (has_handler or has_timer) and sys._current_frames().keys() <= ours
