@@ -20,11 +20,11 @@ from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, INPUT, SHUTDOWN
 
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
-_NEARLY = 0.5  # units; a look so much before is good enough for a wait that was not known then
-# Seconds; for one that was known. Observers look once a second, so waits for the same begin at
-# times that differ by less than two.
+_NEARLY = 0.5  # units; a look so much before is good enough
+# Seconds by which waits for the same seem to begin at other times: observers look once a second.
 _LAG = 1.9
-# Units from a look at which not all tasks have told where they are to another one.
+# Units from a look at which not all tasks have told where they are to another one; less than
+# _NEARLY, so that it is not taken for the next look.
 _ONCE_MORE = 0.4
 # From when on it is a wait, and from when on a hang: of tasks that wait for another one, and of
 # tasks that all wait at the same place.
@@ -100,8 +100,7 @@ class Waits:
         """Note that a task has stood still for so many seconds."""
         if not self._waits:
             self._transferred = {}
-        looked = self._looked + _NEARLY * self._patience
-        self._waits[task] = self._count_looks(_Wait(now - seconds, place), looked)
+        self._waits[task] = self._count_looks(_Wait(now - seconds, place), self._looked)
 
     def go_on(self, task: int, seconds: float, now: float) -> float | None:
         """Note that a task goes on after so many seconds, or has ended.
@@ -143,8 +142,10 @@ class Waits:
         return (now - wait.since) / max(self._patience, learned)
 
     def _count_looks(self, wait: _Wait, looked: float) -> _Wait:
-        """Return the wait with the looks that one at this time was."""
-        units = self._measure(wait, looked)
+        """Return the wait with the looks that one at this time was, or nearly: tasks that wait for
+        the same come to stand still one after the other.
+        """
+        units = self._measure(wait, looked) + _NEARLY
         looks = wait.looks
         while _find_look(looks) <= units:
             looks += 1
@@ -155,8 +156,7 @@ class Waits:
         waiting = _list_tasks(picture.waiting)
         begin = self._find_begin(waiting, now)
         level = self._weigh(picture, begin, now) if self._waits else Level.NOTHING
-        looked = now + self._lag
-        self._waits = {task: self._count_looks(one, looked) for task, one in self._waits.items()}
+        self._waits = {task: self._count_looks(one, now) for task, one in self._waits.items()}
         self._looked = now
         self._once_more = self._plan_again(picture, now)
         self._transferred = {one.task: _transferred(one) for one in list_sights(picture.groups)}
