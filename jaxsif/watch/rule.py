@@ -21,8 +21,9 @@ from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, INPUT, SHUTDOWN
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
 _NEARLY = 0.5  # units; a look so much before is good enough
-# Seconds by which waits for the same seem to begin at other times: observers look once a second.
-_LAG = 1.9
+# By which waits for the same seem to begin at other times, as observers look once a second: at most
+# so many seconds, and units.
+_LAG, _LAG_UNITS = 1.9, 0.25
 # Units from a look at which not all tasks have told where they are to another one; less than
 # _NEARLY, so that it is not taken for the next look.
 _ONCE_MORE = 0.4
@@ -88,7 +89,7 @@ class Waits:
 
     def __init__(self, patience: float, now: float) -> None:
         self._patience = patience
-        self._lag = min(_LAG, _NEARLY * patience)
+        self._lag = min(_LAG, _LAG_UNITS * patience)
         self._waits: dict[int, _Wait] = {}  # by task
         self._learned: dict[str, float] = {}  # the longest wait that ended, by place
         self._told: list[_Told] = []  # of the waits that go on
