@@ -20,10 +20,10 @@ from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, INPUT, SHUTDOWN
 
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
-_NEARLY = 0.5  # units; a look so much before is good enough
+_NEARLY = 0.5  # units; a look so much before the first one is good enough
 # By which waits for the same seem to begin at other times, as observers look once a second: at most
 # so many seconds, and units.
-_LAG, _LAG_UNITS = 1.9, 0.25
+_LAG, _LAG_UNITS = 1.9, 0.4
 # Units from a look at which not all tasks have told where they are to another one; less than
 # _NEARLY, so that it is not taken for the next look.
 _ONCE_MORE = 0.4
@@ -144,10 +144,12 @@ class Waits:
 
     def _count_looks(self, wait: _Wait, looked: float) -> _Wait:
         """Return the wait with the looks that one at this time was, or nearly: tasks that wait for
-        the same come to stand still one after the other.
+        the same come to stand still one after the other. A look that counts as a later one must be
+        so near to it that it weighs as much.
         """
-        units = self._measure(wait, looked) + _NEARLY
-        looks = wait.looks
+        units = self._measure(wait, looked + self._lag)
+        is_first = wait.looks == 0 and self._measure(wait, looked) + _NEARLY >= _find_look(0)
+        looks = int(is_first) or wait.looks
         while _find_look(looks) <= units:
             looks += 1
         return wait._replace(looks=looks)

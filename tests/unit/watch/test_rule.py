@@ -167,11 +167,11 @@ def test_each_level_is_said_once_in_its_time_and_so_is_the_end(drawn: tuple[Run,
 
 @given(runs())
 def test_looks_are_few(drawn: tuple[Run, list[Phase]]) -> None:
-    """Their number grows with the logarithm of the time; those of two places fall together, but for two or so."""
+    """Their number grows with the logarithm of the time; each of the two places has its own."""
     run, phases = drawn
     list(run.play(phases))
     for phase, looks in zip(phases, run.looks_of):
-        assert looks <= len(LOOKS) + 3 + max(0.0, math.log2(phase.length / 40))
+        assert looks <= 2 * (len(LOOKS) + max(0.0, math.log2(phase.length / 40))) + 1
 
 
 def test_a_day_without_a_wait_takes_no_look() -> None:
