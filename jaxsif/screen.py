@@ -66,6 +66,14 @@ def paint_error(text: str, environ: Mapping[str, str]) -> str:
     return f"{_ERROR}{head}{colon}{_PLAIN}{rest}"
 
 
+def find_width() -> int:
+    """Return the columns of standard output; 0 where it is no terminal."""
+    try:
+        return os.get_terminal_size(1).columns
+    except OSError:
+        return 0
+
+
 def print_table(
     rows: Sequence[Sequence[str]], environ: Mapping[str, str], heading: Sequence[str] = ()
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
@@ -21,6 +20,7 @@ from jaxsif.bench.units import render_heading, render_row
 from jaxsif.errors import HostError
 from jaxsif.images.file import remembered_digest
 from jaxsif.plan.container import Container
+from jaxsif.screen import find_width
 from jaxsif.settings.options import add_arguments
 from jaxsif.settings.passed import add_srun_options
 
@@ -134,7 +134,7 @@ class Bench:
         name = record["record"]
         if name in NOT_PRINTED:
             return
-        kind, width = KINDS[self.header["bench"]][name], shutil.get_terminal_size((0, 0)).columns
+        kind, width = KINDS[self.header["bench"]][name], find_width()
         if name != self._printed:
             print(("\n" if self._printed else "") + render_heading(kind, width))
             self._printed = name
