@@ -91,7 +91,9 @@ class Loops:
 
     def _count_elsewhere(self, code: CodeType, begin: int) -> Any:
         """See how often a loop turns in another thread: no more is to be known of that."""
-        loop = self._elsewhere.setdefault((id(code), begin), Loop(code, begin))
+        loop = self._elsewhere.get((id(code), begin))
+        if loop is None:  # and not by setdefault, which would make a Loop at each turn
+            loop = self._elsewhere[id(code), begin] = Loop(code, begin)
         loop.turns += 1
         is_hot = loop.turns % _LOOK == 0 and loop.is_hot()
         return self._leave_alone(code, begin) if is_hot else None
