@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness import MINICLUSTER, Cluster, jaxsif_run
+from test_client import FIND
 from wheels import put_wheel, serve_index
 
 TASKS = ("--nodes=2", "--gpus-per-node=4")
@@ -105,6 +106,24 @@ def test_settings_in_a_file(shelf: Shelf) -> None:
     assert done.returncode == 2
     assert "jaxsif: error: no layer nothing\n  from: run.layers in" in done.stderr
     assert "\n  try:  one of greeting\n" in done.stderr
+
+
+def test_client_with_layers(shelf: Shelf) -> None:
+    """`jaxsif.client()` mounts them, in instances too, and refuses those that are not there."""
+    shelf.make("greeting", "hello")
+    program = f"""{FIND}
+client = jaxsif.client(layers=["greeting"])
+print(client.execute(["hello"]).strip())
+print(client.execute(client.instance(name="server"), ["hello"]).strip())
+client.instances("server").stop()
+try:
+    jaxsif.client(layers=["nothing"])
+except jaxsif.errors.JaxsifError as error:
+    print(error.render().splitlines()[0])
+"""
+    shelf.cluster.write(f"{shelf.folder}/program.py", program)
+    lines = shelf.cluster.check(shelf.script("exec python3 program.py"), node="node1").splitlines()
+    assert lines == ["hello", "hello", "jaxsif: error: no layer nothing"]
 
 
 def test_what_cannot_be_made(shelf: Shelf) -> None:
