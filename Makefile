@@ -104,7 +104,7 @@ test-rest: $(VENV_READY) cluster-install cluster
 drills: $(VENV_READY) cluster-install cluster ## faults with many seeds, the tests of hangs, and the rule's long ones; writes docs/faults.md
 	@$(VENV)/bin/python tests/bench/drills.py $(or $(SEEDS),5)
 	$(VENV)/bin/pytest tests/cluster/test_hangs.py
-	$(VENV)/bin/pytest --numprocesses=auto --timeout=0 tests/unit/watch/test_rule.py --hypothesis-profile=long
+	$(VENV)/bin/pytest --numprocesses=auto --dist=worksteal --timeout=0 tests/unit/watch/test_rule.py --hypothesis-profile=long
 
 golden: $(VENV_READY) ## rewrite the expected texts of tests/golden, and the list in docs/troubleshooting.md
 	$(VENV)/bin/pytest -q tests/golden tests/unit/test_documentation.py --rewrite-golden

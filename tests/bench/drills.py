@@ -8,17 +8,16 @@ exit status is 1 where a fault was not named, or a habit was called a hang; the 
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests/cluster")]
 
-from drills import FAULTS, HABITS, HANG, OVER, SAID, SHAPE, Drill, Told, check_blame  # noqa: E402
+from drills import ENDED, FAULTS, HABITS, HANG, LARGE, OVER, SAID, Case, Told, check_blame, drill  # noqa: E402
 from harness import Cluster  # noqa: E402
 
 AT_ONCE = 3  # runs
@@ -29,14 +28,16 @@ TITLE = """\
 `make drills` writes this page. A program with 4 tasks on 2 nodes sums in a loop. One task has a fault, in an iteration;
 both are drawn at random. The task records what it does, and the drill compares that with the report of
 `jaxsif run --hang-timeout 5`: the task, its node, its line, its loop and iteration, and what it does there. The seconds
-are from the fault to the report, the least and the most of {seeds} runs; *named* counts the runs in which the whole
-report was right. The default of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang*
-after 5 minutes. [hangs.md](hangs.md) has the rule.
+are from the fault to the report, the least and the most of {seeds} runs. *Ended* is one more run, of 16 tasks on 4
+nodes, with `--on-hang=stop`. *Named* counts the runs in which the whole report was right.
+
+The default of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang* after 5 minutes.
+[hangs.md](hangs.md) has the rule.
 
 ## Faults
 
-| one task | report | named | told after | called a hang after |
-|---|---|---|---|---|
+| one task | report | named | told after | called a hang after | 16 tasks: ended after |
+|---|---|---|---|---|---|
 """
 HARMLESS = """
 ## Habits that are no fault
@@ -67,31 +68,11 @@ WORDS = {
 }
 
 
-class Run(NamedTuple):
-    """One run of the injector."""
-
-    kind: str
-    seed: int
-
-
-def drill(run: Run) -> Told:
-    """Return what was told of a run, to its end, or until the word hang."""
-    one = Drill(Cluster(), run.kind, run.seed, *SHAPE)
-    until = HANG if run.kind in FAULTS else "^$"
+def is_named(told: Told, *titles: str) -> bool:
+    """Return whether all that is said of the task under these titles is what its record says."""
     try:
-        one.wait_until(lambda told: told.find(until), 150)
-    except TimeoutError as error:
-        print(error, file=sys.stderr)
-    finally:
-        told = one.end()
-    return told
-
-
-def is_named(told: Told) -> bool:
-    """Return whether all that is said of the task is what its record says."""
-    try:
-        check_blame(told, SAID)
-        check_blame(told, HANG)
+        for title in titles:
+            check_blame(told, title)
     except (AssertionError, StopIteration) as error:
         print(error, file=sys.stderr)
         return False
@@ -107,12 +88,13 @@ def seconds(all_told: Iterable[Told], pattern: str) -> str:
     return most if f"{min(found):.0f} s" == most else f"{min(found):.0f} to {most}"
 
 
-def render_fault(kind: str, all_told: Sequence[Told]) -> tuple[str, bool]:
+def render_fault(kind: str, all_told: Sequence[Told], large: Told) -> tuple[str, bool]:
     """Return a row, and whether all is well."""
-    named = sum(map(is_named, all_told))
+    named = [*(is_named(told, SAID, HANG) for told in all_told), is_named(large, SAID)]
     words = FAULTS[kind].format(folder="FOLDER")
-    row = f"| {WORDS[kind]} | {words} | {named} of {len(all_told)} "
-    return row + f"| {seconds(all_told, SAID)} | {seconds(all_told, HANG)} |", named == len(all_told)
+    row = f"| {WORDS[kind]} | {words} | {sum(named)} of {len(named)} "
+    row += f"| {seconds(all_told, SAID)} | {seconds(all_told, HANG)} | {seconds([large], ENDED)} |"
+    return row, all(named) and large.status == 124
 
 
 def render_habit(kind: str, all_told: Sequence[Told]) -> tuple[str, bool]:
@@ -126,15 +108,16 @@ def render_habit(kind: str, all_told: Sequence[Told]) -> tuple[str, bool]:
 
 
 def main() -> int:
-    seeds = int(sys.argv[1])
-    runs = [Run(kind, random.Random(f"{kind} {seed}").randrange(1 << 30)) for kind in WORDS for seed in range(seeds)]
+    seeds, run = int(sys.argv[1]), partial(drill, Cluster())
+    cases = [Case(kind, until=HANG if kind in FAULTS else "^$", number=seed) for kind in WORDS for seed in range(seeds)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        told = dict(zip(runs, pool.map(drill, runs)))
+        told = dict(zip(cases, pool.map(run, cases)))
+    large = {kind: run(Case(kind, (*LARGE, "--on-hang=stop"))) for kind in FAULTS}
 
     def of_kind(kind: str) -> list[Told]:
-        return [one for run, one in told.items() if run.kind == kind]
+        return [one for case, one in told.items() if case.kind == kind]
 
-    faults = [render_fault(kind, of_kind(kind)) for kind in WORDS if kind in FAULTS]
+    faults = [render_fault(kind, of_kind(kind), large[kind]) for kind in WORDS if kind in FAULTS]
     habits = [render_habit(kind, of_kind(kind)) for kind in WORDS if kind in HABITS]
     tables = ["\n".join(row for row, _ in rows) + "\n" for rows in (faults, habits)]
     PAGE.write_text(TITLE.format(seeds=seeds) + tables[0] + HARMLESS + tables[1])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -82,6 +84,7 @@ class Told(NamedTuple):
 
 WAIT, HANG = r"^jaxsif: tasks wait ", r"^jaxsif: the program hangs: "
 SAID = f"{WAIT}|{HANG}"
+ENDED = r"^jaxsif: error: .+; the run was ended$"
 BUSY, OVER = r"^jaxsif: tasks wait for others that compile, load or save, ", r"^jaxsif: the wait is over"
 
 
@@ -150,6 +153,32 @@ class Drill:
             told = self.wait(30)
         self._cluster.run(["rm", "-rf", self.folder])
         return told
+
+
+class Case(NamedTuple):
+    """A run of the injector, and until when it is watched."""
+
+    kind: str
+    options: tuple[str, ...] = SHAPE
+    until: str = "^$"  # the first line of that form ends it
+    node: str = "login"
+    number: int = 0  # of the cases that are alike else
+
+    @property
+    def seed(self) -> int:
+        """Another one for each case, and the same each time."""
+        return random.Random(f"{self.kind} {self.options} {self.number}").randrange(1 << 30)
+
+
+def drill(cluster: Cluster, case: Case) -> Told:
+    """What a case has told, at its end; one that takes too long is ended, and has not told all."""
+    one = Drill(cluster, case.kind, case.seed, *case.options, node=case.node)
+    try:
+        with suppress(TimeoutError):
+            one.wait_until(lambda told: told.find(case.until), 150)
+    finally:
+        told = one.end()
+    return told
 
 
 def check_blame(told: Told, title: str) -> None:

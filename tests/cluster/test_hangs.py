@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
 
 import pytest
 from drills import (
@@ -21,9 +19,11 @@ from drills import (
     PATIENCE,
     SAID,
     SHAPE,
+    Case,
     Drill,
     Told,
     check_blame,
+    drill,
 )
 from harness import Cluster
 
@@ -33,27 +33,13 @@ HANG_WITHIN = 10 * PATIENCE + 5.0
 AT_ONCE = 3  # runs; with more, the tests' machine is what is slow
 
 
-class Case(NamedTuple):
-    """A run of the injector, and until when it is watched."""
-
-    kind: str
-    options: tuple[str, ...]
-    until: str = "^$"  # the first line of that form ends it
-    node: str = "login"
-
-
 CORE_STOPS = ("leave", "sleep", "stop", "hold")
 STOPS = [Case(kind, (*SHAPE, "--on-hang=stop")) for kind in FAULTS]
 REPORTS = [Case(kind, SHAPE, HANG) for kind in FAULTS]
-# Sixteen tasks do not start within 5 s of each other where few cores are.
+# Three times sixteen tasks, side by side, do not start within 5 s of each other where few cores are.
 LARGES = [Case(kind, (*LARGE, "--on-hang=stop", f"--hang-timeout={3 * PATIENCE}")) for kind in ("skip", "pipe", "spin")]
 LOCALS = [Case(kind, (*LOCAL, "--on-hang=stop"), node="node1") for kind in ("leave", "sleep", "hold")]
 HARMLESS = [Case(kind, SHAPE) for kind in HABITS]
-
-
-def seed_of(case: Case) -> int:
-    """A seed that is the same in each run of the tests, and another one for each case."""
-    return random.Random(f"{case.kind} {case.options}").randrange(1 << 30)
 
 
 def marked(cases: list[Case], core: tuple[str, ...]) -> list[object]:
@@ -63,16 +49,6 @@ def marked(cases: list[Case], core: tuple[str, ...]) -> list[object]:
         )
         for one in cases
     ]
-
-
-def drill(cluster: Cluster, case: Case) -> Told:
-    """Run a case to its end."""
-    one = Drill(cluster, case.kind, seed_of(case), *case.options, node=case.node)
-    try:
-        one.wait_until(lambda told: told.find(case.until), 150)
-    finally:
-        told = one.end()
-    return told
 
 
 Get = Callable[[Case], Told]
