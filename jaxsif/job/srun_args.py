@@ -26,7 +26,7 @@ _GPU = "gpu"
 
 
 def lift(
-    words: Sequence[str], given: Mapping[str, Any], source: str = "--srun-args"
+    words: Sequence[str], given: Mapping[str, Any], source: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the attributes that `words` set, and the words that are left for srun.
 
@@ -46,6 +46,7 @@ def lift(
             raise JaxsifError(
                 f"--{flag}={given[name]} and {option.flag}={option.value} contradict each other",
                 source,
+                "leave out one of them",
             )
     return found, tuple(left)
 

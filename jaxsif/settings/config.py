@@ -42,7 +42,7 @@ _TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")
 # The ways to say how many GPUs there are.
 _GPUS = ("gpus", "gpus-per-node")
 # An option -> those that settle the same: of a stronger source, one of them overrules it.
-_RIVALS = {
+RIVALS = {
     **dict.fromkeys(_TASKS, _TASKS),
     "gpus-per-task": ("per-gpu",),
     **dict.fromkeys(_GPUS, _GPUS),
@@ -197,7 +197,7 @@ def _is_overruled(option: Option, said: Mapping[str, Any], environ: Mapping[str,
     that the command line does not set.
     """
     own = _strength(option, said, environ)
-    rivals = [TABLES["run"][key] for key in _RIVALS.get(option.key, ())]
+    rivals = [TABLES["run"][key] for key in RIVALS.get(option.key, ())]
     return any(_strength(rival, said, environ) > own for rival in rivals)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jaxsif.job.srun_args import lift
 from jaxsif.job.srun_options import flag_of, split_options
-from jaxsif.settings.config import NOTHING, Config, Setting, read_config, resolve
+from jaxsif.settings.config import NOTHING, RIVALS, Config, Setting, read_config, resolve
 from jaxsif.settings.options import split_words
 from jaxsif.settings.passed import FIELD
 from jaxsif.settings.request import RunOptions
@@ -57,7 +57,7 @@ def _attributes(
 ) -> dict[str, Any]:
     """Return the attributes of RunOptions that are set; what has none becomes the container.
 
-    `passed` are srun's own options, which replace the same ones of --srun-args.
+    `passed` are srun's own options.
     """
     said = {key.replace("-", "_"): setting.value for key, setting in values.items()}
     found = {field: said[field] for field in RunOptions._fields if field in said}
@@ -68,13 +68,29 @@ def _attributes(
     found["env"] = parse_env(found.get("env", ()), environ, sources.get("env", ""))
     source = sources.get("srun-args", "")
     words = [word for text in found.get("srun_args", ()) for word in split_words(text, source)]
-    flags = set(map(flag_of, passed))
-    kept = [option.words for option in split_options(words) if option.flag not in flags]
-    lifted, found["srun_args"] = lift([*chain.from_iterable(kept)], found)
+    overruled = {*map(flag_of, passed), *_find_stronger(values)}
+    kept = [option.words for option in split_options(words) if option.flag not in overruled]
+    lifted, found["srun_args"] = lift([*chain.from_iterable(kept)], found, source)
     found["passed"] = tuple(passed)
     found.update(_split_values(found))
     sources.update({field.replace("_", "-"): source for field in lifted})
     return {**found, **lifted, "sources": sources}
+
+
+def _find_stronger(values: Mapping[str, Setting]) -> list[str]:
+    """Return the options that a stronger source sets than that of --srun-args, and what settles the
+    same: those of the command line, and those of variables where a file has --srun-args.
+    """
+    own = _rank(values.get("srun-args", NOTHING).source)
+    stronger = [key for key, one in values.items() if one.value and _rank(one.source) > own]
+    return [f"--{name}" for key in stronger for name in (key, *RIVALS.get(key, ()))]
+
+
+def _rank(source: str) -> tuple[bool, bool]:
+    """Return whether a source is the command line, and whether it is a variable: more is
+    stronger.
+    """
+    return source.startswith("--"), source.endswith(" (environment)")
 
 
 def _split_values(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -360,12 +360,12 @@ def test_each_gpu_is_one_tasks(tasks: int, gpus: int) -> None:
     ],
 )
 def test_what_srun_args_say(words: list[str], found: dict[str, object], left: tuple[str, ...]) -> None:
-    assert lift(words, {}) == (found, left)
+    assert lift(words, {}, "--srun-args") == (found, left)
 
 
 def test_srun_args_that_contradict_an_option() -> None:
     with pytest.raises(JaxsifError, match="--ntasks=2 and --ntasks=4 contradict each other"):
-        lift(["-n4"], {"ntasks": 2})
+        lift(["-n4"], {"ntasks": 2}, "--srun-args")
 
 
 def test_ten_thousand_nodes_are_planned_in_no_time() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxsif.errors import JaxsifError
 from jaxsif.settings.options import DEFAULTS
 from jaxsif.settings.read import read_settings
 from jaxsif.settings.request import RunOptions
@@ -38,6 +39,37 @@ def test_a_list_of_hosts_asks_for_mpirun_where_it_is_stronger(
 def test_a_list_of_hosts_asks_for_mpirun_where_nothing_else_is_said(tmp_path: Path) -> None:
     (tmp_path / "jaxsif.toml").unlink()
     assert read_settings({}, ["true"], {"JAXSIF_HOSTS": "a"}, in_job=False).asked.launcher == "mpirun"
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ({"partition": "debug"}, ("-t60", "--gpus=8", "--mem=0")),
+        ({"time": "5", "gpus": 4}, ("--partition=a", "--mem=0")),
+        ({"gpus_per_node": "2"}, ("--partition=a", "-t60", "--mem=0")),
+        ({"passed": {"--mem": "--mem=1G"}}, ("--partition=a", "-t60", "--gpus=8")),
+        ({"srun_args": ["--nice=1"]}, ("--nice=1",)),
+    ],
+)
+def test_the_command_line_replaces_the_same_option_of_a_variable(
+    said: dict[str, object], left: tuple[str, ...]
+) -> None:
+    variables = {"JAXSIF_SRUN_ARGS": "--partition=a -t60 --gpus=8 --mem=0 -c 8"}
+    asked = read_settings({"cpus_per_task": 4, **said}, ["true"], variables, in_job=False).asked
+    assert (asked.srun_args, asked.cpus_per_task) == (left, 4)
+
+
+def test_a_variable_replaces_the_same_option_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "jaxsif.toml").write_text("[run]\nsrun-args = ['--partition=a -t60']\ntime = '5'\n")
+    asked = read_settings({}, ["true"], {"JAXSIF_PARTITION": "debug"}, in_job=False).asked
+    assert asked.srun_args == ("-t60",)
+
+
+def test_words_of_a_variable_that_contradict_another_one() -> None:
+    variables = {"JAXSIF_SRUN_ARGS": "--cpus-per-task=8", "JAXSIF_CPUS_PER_TASK": "4"}
+    with pytest.raises(JaxsifError) as error:
+        read_settings({}, ["true"], variables, in_job=False)
+    assert "from: JAXSIF_SRUN_ARGS (environment)\n" in error.value.render()
 
 
 def test_defaults_are_those_of_a_run(tmp_path: Path) -> None:
