@@ -115,7 +115,7 @@ TEXT = Kind("a string", _is_text, _read_text)
 PATH = Kind("a path", _is_text, _read_text)  # in jaxsif.toml: as from the folder of the file
 PATIENCE = _count_or(OFF, "a number of seconds, or off")
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
-GPUS = _count_or(r"\w+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one behind a type, as in a100:1")
+GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one behind a type, as in a100:1")
 LIST = Kind("a list of strings", _are_texts, split_words, {"action": "append"})
 SWITCH = Kind("true or false", _is_switch, _read_switch, {"action": argparse.BooleanOptionalAction})
 

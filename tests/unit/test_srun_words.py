@@ -63,6 +63,24 @@ def test_option_is_refused(option: SrunOption, capsys: pytest.CaptureFixture[str
             assert capsys.readouterr().err == f"{error}  try:  {option.instead}\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("submit --export=NONE", "jaxsif run --env NAME=VALUE, or --cleanenv"),
+        ("submit --bcast", "jaxsif run --stage"),
+        ("submit --parsable", "leave it out: jaxsif submit does so always"),
+        ("submit --container=a", "--image PATH"),
+        ("shell --pty", "leave it out: jaxsif shell does so always"),
+        ("shell --tres-bind=a", "jaxsif run --gpu-bind=TYPE"),
+        ("shell -N 1", "jaxsif run --nodes"),
+        ("jupyter -o a", ">FILE in the shell, or jaxsif submit --output"),
+    ],
+)
+def test_what_to_use_is_an_option_of_the_command(line: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err.endswith(f"  try:  {hint}\n")
+
+
 def test_own_options_are_those_of_run() -> None:
     flags = {option.flag for option in OPTIONS} | {"--help", "--verbose"}
     assert {option.flag for option in TABLE if option.handled == OWN} <= flags
@@ -76,6 +94,10 @@ def test_own_options_are_those_of_run() -> None:
         ("-t 5 -p a -A b -C c", {"time": "5", "partition": "a", "account": "b", "constraint": "c"}),
         ("-N 2-4 -G a100:8", {"node_range": (2, 4), "nodes": None, "gpus": "a100:8"}),
         ("--gpus-per-task=a100:2", {"gpus_per_task": 2, "gpu_type": "a100"}),
+        (
+            "-G a100-sxm4:8 --gpus-per-task=3g.20gb:2",
+            {"gpus": "a100-sxm4:8", "gpus_per_task": 2, "gpu_type": "3g.20gb"},
+        ),
         ("--gres=gpu:a100:4,nvme:1 -l", {"gpus_per_node": "a100:4", "passed": ("--gres=nvme:1",), "label": True}),
         ("--ntasks-per-gpu=1 --tasks-per-node 2", {"per_gpu": True, "ntasks_per_node": 2, "passed": ()}),
         ("--qos=a -q b --qos c", {"passed": ("--qos=c",)}),
