@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -49,9 +50,11 @@ class PassedOptions(argparse.Action):
     ) -> None:
         """Take the option that was said, with its value if it has one."""
         words = [option_string or "", *([values] if isinstance(values, str) else [])]
-        self._take(parser.prog, namespace, words)
+        self._take(parser, namespace, words)
 
-    def _take(self, _prog: str, namespace: argparse.Namespace, words: Sequence[str]) -> None:
+    def _take(
+        self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, words: Sequence[str]
+    ) -> None:
         """Keep the word for srun, in the place of an earlier one for the same option."""
         for given in split_options(words):
             word = given.flag if given.value is None else f"{given.flag}={given.value}"
@@ -67,11 +70,22 @@ class _RefusedOptions(PassedOptions):
         """Return nothing: none of them is offered."""
         return []
 
-    def _take(self, prog: str, _namespace: argparse.Namespace, words: Sequence[str]) -> NoReturn:
+    def _take(
+        self, parser: argparse.ArgumentParser, _namespace: argparse.Namespace, words: Sequence[str]
+    ) -> NoReturn:
         """Raise JaxsifError with what to use."""
         option = BY_FLAG[flag_of(words[0])]
-        hint = option.instead or f"jaxsif run {option.flag}"
-        raise JaxsifError(f"{option.flag} is not for {prog}", option.flag, hint)
+        hint = _find_hint(parser, option.instead or option.flag)
+        raise JaxsifError(f"{option.flag} is not for {parser.prog}", option.flag, hint)
+
+
+def _find_hint(parser: argparse.ArgumentParser, instead: str) -> str:
+    """Return what to use in this command; `instead` is what `jaxsif run` would."""
+    if instead == parser.prog:
+        return f"leave it out: {instead} does so always"
+    actions = map(parser._option_string_actions.get, re.findall("--[a-z-]+", instead))
+    is_here = all(action and not isinstance(action, _RefusedOptions) for action in actions)
+    return instead if is_here or not instead.startswith("--") else f"jaxsif run {instead}"
 
 
 def add_srun_options(parser: argparse.ArgumentParser) -> None:
