@@ -151,6 +151,8 @@ class _Bar:
         )
         self._task = self._progress.add_task("", total=None)
         self._progress.start()
+        # rich hides it, and nobody would show it again after Ctrl-Z or SIGKILL.
+        self._progress.console.show_cursor(True)
 
     def draw(self, state: Progress) -> None:
         self._progress.update(
