@@ -7,35 +7,37 @@ from collections.abc import Iterable
 
 _NAME = re.compile(
     r"TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
-    r"|(API|ACCESS|PRIVATE|AUTH|SIGNING)_?KEY",
+    r"|(API|ACCESS|PRIVATE|AUTH|SIGNING)[_-]?KEY",
     re.IGNORECASE,
 )
+_MAY_BE_A_NUMBER = re.compile("PASSWORD|PASSWD|PASSPHRASE", re.IGNORECASE)
 # How the tokens of well-known services begin: Hugging Face, GitHub, GitLab, OpenAI and Anthropic,
 # AWS, Slack, Google.
 _VALUE = re.compile(
     r"(hf_|gh[opsu]_|github_pat_|glpat-|sk-|AKIA|ASIA|xox[abprs]-|AIza)[\w-]{12,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
-# What a variable with such a name holds beside a secret: a path, a number, a switch, a special
-# token of a text model.
-_HARMLESS = re.compile(r"[/~.<\[].*|\d*|true|false|yes|no|on|off", re.IGNORECASE | re.DOTALL)
+# What a variable with such a name holds beside a secret: nothing, a path, a switch, a special token
+# of a text model; and a number.
+_HARMLESS = re.compile(r"|[/~.<\[].*|true|false|yes|no|on|off", re.IGNORECASE | re.DOTALL)
 
 
 # A name and a password in an address.
 _LOGIN = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
-_PAIR = re.compile(r"([\w.-]+)=([^\s'\";|&]+)")
+# NAME=VALUE and --NAME VALUE, as in a script.
+_PAIR = re.compile(r"""([\w.-]+=|--[\w-]+[ ]+(?!-))('[^']*'|"[^"]*"|[^\s'";|&]+)""")
 HIDDEN = "…"  # in place of a secret
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text with HIDDEN for each token, login and value of NAME=VALUE in it."""
+    """Return a text with HIDDEN for each token, login and secret value of a name in it."""
     known = _LOGIN.sub(HIDDEN, _VALUE.sub(HIDDEN, text))
     return _PAIR.sub(_hide_value, known)
 
 
 def _hide_value(found: re.Match[str]) -> str:
     name, value = found.groups()
-    return f"{name}={HIDDEN}" if _is_secret(name, value) else found[0]
+    return f"{name}{HIDDEN}" if _is_secret(name, value.strip("'\"")) else found[0]
 
 
 def find_secrets(pairs: Iterable[str]) -> list[str]:
@@ -45,4 +47,6 @@ def find_secrets(pairs: Iterable[str]) -> list[str]:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    return bool(_VALUE.match(value) or (_NAME.search(name) and not _HARMLESS.fullmatch(value)))
+    is_number = value.isdecimal() and not _MAY_BE_A_NUMBER.search(name)
+    is_harmless = is_number or _HARMLESS.fullmatch(value)
+    return bool(_VALUE.match(value) or (_NAME.search(name) and not is_harmless))

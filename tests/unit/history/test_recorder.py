@@ -150,6 +150,11 @@ def test_a_folder_that_goes_meanwhile_is_told_once(tmp_path: Path) -> None:
         ("python a.py hf_abcdefghijklmnop", "python a.py …"),
         ("python a.py --token-file /home/ada/token", "python a.py --token-file /home/ada/token"),
         ("python a.py --password= word", "python a.py --password= word"),
+        (
+            "python a.py --api-key 0123abcd --wandb-api-key=0123 --access-key=X1",
+            "python a.py --api-key … --wandb-api-key=0123 --access-key=…",
+        ),
+        ("python a.py --password 12345678 --max-tokens 8", "python a.py --password … --max-tokens 8"),
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(command: str, expected: str) -> None:
@@ -159,4 +164,9 @@ def test_what_looks_like_a_secret_is_hidden(command: str, expected: str) -> None
 def test_secrets_within_a_word_are_hidden() -> None:
     script = "LR=1 HF_TOKEN=s3cret wget https://ada:word@example.org/x --header='Bearer hf_abcdefghijklmnop'"
     hidden = "LR=1 HF_TOKEN=… wget https://…@example.org/x --header='Bearer …'"
+    assert hide_in_command(["bash", "-c", script]) == ("bash", "-c", hidden)
+    script = (
+        "export API_KEY='0a b' SECRET=\"0a b\"; python a.py --token abc --verbose --password --lr 3 --use-token true"
+    )
+    hidden = "export API_KEY=… SECRET=…; python a.py --token … --verbose --password --lr 3 --use-token true"
     assert hide_in_command(["bash", "-c", script]) == ("bash", "-c", hidden)
