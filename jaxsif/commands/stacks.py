@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Mapping
 
-from jaxsif.errors import HostError, printable
+from jaxsif.errors import HostError, JaxsifError, printable
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.inspector import LIMIT, Inspection, Target
 from jaxsif.launch.steps import find_target
@@ -65,7 +65,9 @@ def _title(target: Target) -> str:
 
 
 def look(target: Target, environ: Mapping[str, str]) -> Picture:
-    """Return the picture of a step; raise HostError where no node has answered."""
+    """Return the picture of a step; raise JaxsifError where it has no task here, and HostError where
+    no node has answered.
+    """
     inspection = Inspection.start(target, environ)
     try:
         while not inspection.poll():
@@ -75,4 +77,7 @@ def look(target: Target, environ: Mapping[str, str]) -> Picture:
     if not inspection.sights and inspection.silent:
         why = inspection.complaint or f"no node has answered in {LIMIT:.0f} s"
         raise HostError(f"cannot look into {_title(target)}: {why}", "srun", "try it again")
+    if not (inspection.sights or target.parts):
+        hint = "name the process id of a jaxsif run that goes on"
+        raise JaxsifError(f"{target.name} has no tasks on this host", "jaxsif stacks", hint)
     return make_picture(inspection.sights, inspection.silent)

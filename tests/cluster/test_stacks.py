@@ -141,5 +141,8 @@ def test_a_run_on_one_machine(cluster: Cluster, folder: str) -> None:
     wait = "for i in $(seq 100); do [ $(grep -c ready log) = 2 ] && break; sleep 0.2; done"
     # Without Slurm on the PATH.
     ask = "J=$(command -v jaxsif) && PATH= $J stacks $run"
-    done = cluster.run(f"cd {folder}; module load jax/sif; {run}; {wait}; {ask}; kill $run; wait $run || true")
+    end = "kill $run; wait $run || true"
+    done = cluster.run(f"cd {folder}; module load jax/sif; {run}; {wait}; {ask}; {end}; PATH= $J stacks $run")
     assert re.match(r"process \d+: 2 tasks on 1 node\n  2 tasks sleep  boxed.py:", done.stdout), done.stderr
+    assert done.returncode == 2
+    assert re.match(r"jaxsif: error: process \d+ has no tasks on this host\n", done.stderr), done.stderr
