@@ -117,10 +117,10 @@ bench-beside: $(VENV_READY) cluster-install cluster ## the working tree beside t
 bench-launch: cluster-install cluster ## the launcher's own cost beside a bare srun
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && cd "$$(mktemp -d)" && exec python3 - --bound-ratio 1.45' <tests/bench/launch.py
 
-# 7 MB of lines on each stream, of each of 4 tasks.
+# 33 MB of lines on each stream, of each of 4 tasks: the start hardly counts.
 bench-output: cluster-install cluster ## what tasks print, by jaxsif and by a bare srun
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && cd "$$(mktemp -d)" && exec python3 - --nodes 2 --ntasks-per-node 2 --pairs 5 --bound-ratio 1.1 -- \
-	    python3 -c "import os; [os.write(1 + turn % 2, b\"step 12 took 0.123 s: loss 0.4567\n\" * 1000) for turn in range(400)]"' <tests/bench/launch.py
+	    python3 -c "import os; [os.write(1 + turn % 2, b\"step 12 took 0.123 s: loss 0.4567\n\" * 1000) for turn in range(2000)]"' <tests/bench/launch.py
 
 bench-nodes: cluster-install cluster ## node lists of 10,000 names, beside scontrol
 	@$(MINICLUSTER) exec -- bash -lc 'module load jax/sif && exec python3 - 15' <tests/bench/nodelist.py
