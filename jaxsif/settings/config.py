@@ -220,7 +220,7 @@ def resolve_image(
     options; None where nothing names it.
     """
     if said is not None:
-        return Setting(said, named_by)
+        return Setting(os.path.expanduser(said), named_by)
     config = read_config(environ, os.getcwd())
     for line in config.notes:
         show(printable(line))
@@ -271,8 +271,9 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
             f"no setting {title}.{shorten(key)} in {path}", path, nearest(key, options)
         )
     checked = check_value(options[key], value, f"{title}.{key}", path)
-    is_path = options[key].kind == PATH
-    return os.path.join(os.path.dirname(path), checked) if is_path else checked
+    if options[key].kind != PATH:
+        return checked
+    return os.path.join(os.path.dirname(path), os.path.expanduser(checked))
 
 
 # Of the tables whose keys are not values.

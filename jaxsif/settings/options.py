@@ -5,6 +5,7 @@ help.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
@@ -66,6 +67,10 @@ def _read_text(text: str, _where: str) -> str:
     return text
 
 
+def _read_path(text: str, _where: str) -> str:
+    return os.path.expanduser(text)
+
+
 def _read_switch(text: str, _where: str) -> bool | None:
     return _SWITCHES.get(text.lower())
 
@@ -112,7 +117,8 @@ def _count_or(pattern: str, words: str) -> Kind:
 
 COUNT = Kind(f"a number from 1 to {MOST_COUNT}", _is_count, _read_count, {"type": count})
 TEXT = Kind("a string", _is_text, _read_text)
-PATH = Kind("a path", _is_text, _read_text)  # in jaxsif.toml: as from the folder of the file
+# In jaxsif.toml: as from the folder of the file. A shell leaves the ~ of --image=~/jax.sif alone.
+PATH = Kind("a path", _is_text, _read_path, {"type": os.path.expanduser})
 PATIENCE = _count_or(OFF, "a number of seconds, or off")
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
 GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one behind a type, as in a100:1")

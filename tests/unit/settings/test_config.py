@@ -9,8 +9,9 @@ from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxsif.cli import build_parser
 from jaxsif.errors import JaxsifError
-from jaxsif.settings.config import Config, Setting, read_config, read_profiles, resolve
+from jaxsif.settings.config import Config, Setting, read_config, read_profiles, resolve, resolve_image
 from jaxsif.settings.options import OPTIONS, Option, read_variable
 
 
@@ -37,6 +38,18 @@ def test_the_project_wins_over_the_user(tmp_path: Path, environ: dict[str, str])
         "run.stage": Setting(True, f"run.stage in {user}"),
         "run.layers": Setting(["c"], f"run.layers in {project}"),
     }
+
+
+def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell expands it in `--image ~/jax.sif` alone, and nothing does in a file."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    write(tmp_path / "jaxsif.toml", "[run]\ncompile-cache-folder = '~/cache'\nimage = 'a~/b.sif'\n")
+    config = read_config({}, str(tmp_path))
+    assert config.settings["run.compile-cache-folder"].value == "/home/ada/cache"
+    assert config.settings["run.image"].value == f"{tmp_path}/a~/b.sif"
+    assert read_variable(next(one for one in OPTIONS if one.key == "image"), "~/b.sif") == "/home/ada/b.sif"
+    assert build_parser(("run",)).parse_args(["run", "--hostfile=~/hosts"]).hostfile == "/home/ada/hosts"
+    assert resolve_image("~/b.sif", {}, print) == Setting("/home/ada/b.sif", "--image")
 
 
 def test_policies_of_all_files_are_kept(tmp_path: Path, environ: dict[str, str]) -> None:
