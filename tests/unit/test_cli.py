@@ -181,6 +181,22 @@ def test_words_of_the_program_are_its_own(jaxsif: Jaxsif, arguments: list[str], 
     assert out.endswith(f" /bin/sh /opt/jaxsif/task/start.sh {program}\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "stray"),
+    [
+        ("--image a.sif b.sif -N2 -- true", "b.sif"),
+        ("--env A=1 B=2 -- true", "B=2"),
+        ("--nodes 2 4 -- true", "4"),
+        ("--nice 100 --time=5 -- true", "100"),
+    ],
+)
+def test_a_word_too_many_before_the_program(jaxsif: Jaxsif, words: str, stray: str) -> None:
+    """Options behind it would be lost to the program."""
+    code, out, err = jaxsif("run", "--dry-run", *words.split())
+    assert (code, out) == (2, "")
+    assert err.startswith(f"jaxsif: error: '{stray}' stands before -- and belongs to no option\n"), err
+
+
 @pytest.mark.starts_processes
 def test_dry_run_keeps_bytes_that_are_no_text(host: Path) -> None:
     command = [sys.executable, "-m", "jaxsif", "run", "--dry-run", "--env", b"A=\xff", "x"]
