@@ -5,6 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Sequence
 from difflib import get_close_matches
 
+# What others call it: torchrun, mpirun, PBS, LSF.
+_ELSEWHERE = {
+    "--nproc_per_node": "--ntasks-per-node",
+    "--nproc-per-node": "--ntasks-per-node",
+    "--nnodes": "--nodes",
+    "--np": "--ntasks",
+    "--tasks": "--ntasks",
+    "--cores": "--cpus-per-task",
+    "--cpu": "--cpus-per-task",
+    "--queue": "--partition",
+    "--project": "--account",
+    "--walltime": "--time",
+}
+
 
 def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterable[str]) -> str:
     """Return what to try in the place of options, such as '--nodes?'; '' where none is near.
@@ -22,16 +36,22 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
 
 
 def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
-    """Return the options that a flag abbreviates, if these are few, or else the one nearest to
-    it; '' without.
+    """Return the option that a flag is called here, those that it abbreviates, if these are few, or
+    else the one nearest to it; '' without.
     """
     if flag in of_run:
         return f"jaxsif run {flag}"
+    if _ELSEWHERE.get(flag) in known:
+        return _ELSEWHERE[flag]
     longer = [name for name in known if name.startswith(flag) and flag.startswith("--")]
     if len(longer) in (1, 2):
         return " or ".join(longer)
-    long_names = [name for name in known if name.startswith("--")]
-    return "".join(get_close_matches(flag, long_names, 1)) if flag.startswith("-") else ""
+    if not flag.startswith("-"):
+        return ""
+    near = [name for name in known if name.startswith("--")]
+    if not flag.startswith("--no"):  # what turns a switch off is the opposite of what was meant
+        near = [name for name in near if not name.startswith("--no-")]
+    return "".join(get_close_matches(flag, near, 1))
 
 
 def suggest_command(word: str, names: Sequence[str], commands: Iterable[Sequence[str]]) -> str:
