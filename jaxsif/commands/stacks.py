@@ -65,8 +65,8 @@ def _title(target: Target) -> str:
 
 
 def look(target: Target, environ: Mapping[str, str]) -> Picture:
-    """Return the picture of a step; raise JaxsifError where it has no task here, and HostError where
-    no node has answered.
+    """Return the picture of a step; raise JaxsifError where a process has no tasks here, HostError
+    where no node has answered.
     """
     inspection = Inspection.start(target, environ)
     try:
