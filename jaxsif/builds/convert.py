@@ -12,10 +12,16 @@ from typing import NamedTuple
 from spython.logger import bot
 from spython.logger.message import QUIET
 
-from jaxsif.builds.converted import Converted, Refusal, is_for_copy, render_definition
+from jaxsif.builds.converted import (
+    Converted,
+    Refusal,
+    find_invisible,
+    is_for_copy,
+    render_definition,
+)
 from jaxsif.builds.definition import check_sections, convert_definition, split_sections
 from jaxsif.builds.dockerfile import check_instructions, convert_dockerfile, split_instructions
-from jaxsif.errors import JaxsifError, count_of
+from jaxsif.errors import JaxsifError, count_of, printable
 from jaxsif.foreign import read_text
 
 _IS_DEFINITION = re.compile(r"^bootstrap\s*:", re.IGNORECASE | re.MULTILINE)
@@ -39,10 +45,20 @@ def convert_file(path: str, image: str) -> Conversion:
     if refused:
         return Conversion(None, None, tuple(sorted(refused)))
     folder = os.path.dirname(os.path.abspath(path))
+    name = os.path.basename(path)
+    _check_name(name, "FILE")
+    _check_name(image, "--image")
     _check_folder(folder, converted)
     converted = _check_files(folder, converted)
-    definition = render_definition(converted, os.path.basename(path), folder, image)
+    definition = render_definition(converted, name, folder, image)
     return Conversion(converted, definition, ())
+
+
+def _check_name(name: str, source: str) -> None:
+    """Raise JaxsifError for a name that would not stand on one line of the definition's head."""
+    reason = find_invisible(name)
+    if reason:
+        raise JaxsifError(f"{name!r} {reason}", source, "rename it")
 
 
 def _check_folder(folder: str, converted: Converted) -> None:
@@ -79,7 +95,7 @@ def _convert(text: str) -> tuple[Converted, Sequence[Refusal]]:
     nothing = Converted("")
     if _IS_DEFINITION.search(text):
         sections = split_sections(text)
-        refused = check_sections(sections)
+        refused = check_sections(sections, text)
         return (nothing, refused) if refused else (convert_definition(sections), ())
     instructions = list(split_instructions(text))
     refused = check_instructions(instructions, text)
@@ -103,5 +119,5 @@ def refuse(path: str, refused: Sequence[Refusal]) -> JaxsifError:
         f"cannot convert {count_of(len(refused), 'line')} of {path}",
         "FILE",
         "change what is named, and convert again",
-        "\n".join(lines),
+        "\n".join(map(printable, lines)),
     )

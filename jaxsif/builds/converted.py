@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -37,6 +36,37 @@ class Converted(NamedTuple):
     test: tuple[str, ...] = ()
     help: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what is left out or differs
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a recipe, as Docker splits it: no other character breaks a line."""
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _is_visible(letter: str) -> bool:
+    """Return whether a character is printable, or a tab, and was read from bytes that are text."""
+    return letter == "\t" or (letter.isprintable() and letter != "\ufffd")
+
+
+def find_invisible(text: str) -> str:
+    """Return what is wrong with the first character that is neither printable nor a tab, or stands
+    for bytes that are no text; '' where none is so.
+    """
+    hidden = (letter for letter in text if not _is_visible(letter))
+    return next((f"has an invisible character (U+{ord(one):04X})" for one in hidden), "")
+
+
+def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal]) -> list[Refusal]:
+    """Return what is refused, and of the other numbered lines those with an invisible character: to
+    some reader it ends the line, or parts words.
+    """
+    others = {one.line for one in refused}
+    hidden = [
+        Refusal(number, line.strip(" \t"), f"{reason}: take it out")
+        for number, line in lines
+        if number not in others and (reason := find_invisible(line))
+    ]
+    return sorted([*refused, *hidden])
 
 
 # As Docker copies: a folder's content, and into a folder that is there.
@@ -84,20 +114,21 @@ def render_definition(converted: Converted, name: str, folder: str, image: str) 
         "help": converted.help,
     }
     lines = [head, "Bootstrap: localimage", f"From: {image}"]
+    _check_body(lines)
     for section, found in sections.items():
         if found:
-            _check_body("\n".join(found))
+            _check_body(found)
             lines += ["", f"%{section}", *found]
     return "\n".join(lines) + "\n"
 
 
-def _check_body(text: str) -> None:
-    """Raise JaxsifError for a line that the engine would take for a section: it can run on the
+def _check_body(parts: Sequence[str]) -> None:
+    """Raise JaxsifError for a line that a reader could take for a section: it can run on the
     host.
     """
-    found = re.search(r"(?m)^\s*%.*", text)
-    if found:
-        raise JaxsifError(f"cannot convert a line that begins with %: {found[0].strip()}")
+    for line in "\n".join(parts).splitlines():
+        if line.lstrip().startswith("%"):
+            raise JaxsifError(f"cannot convert a line that begins with %: {line.strip()}")
 
 
 def _render_file(folder: str, source: str, target: str) -> str:

@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 from spython.main.parse.parsers import SingularityParser
 
-from jaxsif.builds.converted import TMP_IS_SHARED, Converted, Refusal
+from jaxsif.builds.converted import (
+    TMP_IS_SHARED,
+    Converted,
+    Refusal,
+    refuse_invisible,
+    split_lines,
+)
 from jaxsif.builds.shell_words import empties_tmp
 
 _HEADER = re.compile(r"([A-Za-z]+)\s*:\s*(.*)")
@@ -54,7 +60,7 @@ class _Parser(SingularityParser):  # type: ignore[misc]
 def split_sections(text: str) -> list[Section]:
     """Return the head and the sections of a definition file."""
     sections = [Section(1, "", "", ())]
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(split_lines(text), 1):
         found = _SECTION.match(line)
         if found:
             sections.append(
@@ -66,12 +72,12 @@ def split_sections(text: str) -> list[Section]:
     return sections
 
 
-def check_sections(sections: list[Section]) -> list[Refusal]:
+def check_sections(sections: list[Section], text: str) -> list[Refusal]:
     """Return what would be wrong on top of our image, in the order of the lines."""
     refused = [*_check_head(sections[0])]
     for one in sections[1:]:
         refused += _check_section(one)
-    return refused
+    return refuse_invisible(enumerate(split_lines(text), 1), refused)
 
 
 def _check_head(head: Section) -> Iterator[Refusal]:

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 from spython.main.parse.parsers import DockerParser
 
-from jaxsif.builds.converted import FOLDER, TMP_IS_SHARED, Converted, Refusal, copy_line
+from jaxsif.builds.converted import (
+    FOLDER,
+    TMP_IS_SHARED,
+    Converted,
+    Refusal,
+    copy_line,
+    refuse_invisible,
+    split_lines,
+)
 from jaxsif.builds.dockerfile_rules import HEREDOC, VARIABLE, find_reason, find_remarks, read_list
 from jaxsif.builds.shell_words import empties_tmp
 
@@ -43,7 +51,7 @@ def split_instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions, each joined to one line; comments are dropped, and what a
     here-document holds.
     """
-    numbered = iter(enumerate(text.splitlines(), 1))
+    numbered = iter(enumerate(split_lines(text), 1))
     for number, line in numbered:
         joined = line
         while joined.rstrip().endswith("\\") or _is_comment(joined):
@@ -61,7 +69,7 @@ def split_instructions(text: str) -> Iterator[Instruction]:
 
 
 def _is_comment(line: str) -> bool:
-    return line.lstrip().startswith("#")
+    return line.lstrip(" \t").startswith("#")
 
 
 def _is_blank(line: str) -> bool:
@@ -88,7 +96,10 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
             reason = "stands before FROM"
         if reason:
             refused.append(one.refuse(reason))
-    return refused if stages else [*refused, Refusal(1, "", "has no FROM")]
+    if not stages:
+        refused.append(Refusal(1, "", "has no FROM"))
+    numbered = enumerate(split_lines(text), 1)
+    return refuse_invisible((one for one in numbered if not _is_comment(one[1])), refused)
 
 
 def convert_dockerfile(instructions: Sequence[Instruction]) -> tuple[Converted, list[Refusal]]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from jaxsif.builds.converted import find_invisible
 from jaxsif.builds.shell_words import (
     installs_for_one_user,
     installs_modules,
@@ -62,9 +63,9 @@ def _is_bad_list(text: str) -> bool:
     return text.startswith("[") and read_list(text) is None
 
 
-def _has_section(text: str) -> bool:
-    """Return whether a word of a list, decoded, could begin a section or a build argument."""
-    return any(re.search(r"[\r\n]|\{\{", word) for word in read_list(text) or [])
+def _has_unfit_word(text: str) -> bool:
+    """Return whether a word of a list, decoded, could break a line or begin a build argument."""
+    return any(find_invisible(word) or "{{" in word for word in read_list(text) or [])
 
 
 _ANY = _has("")
@@ -93,7 +94,9 @@ _COPIES = (
 )
 _STARTS = (
     Guard(_is_bad_list, "is no list of strings: write it as JSON"),
-    Guard(_has_section, "has a line break or {{ in a word: start a script"),
+    Guard(
+        _has_unfit_word, "has a line break, an invisible character or {{ in a word: start a script"
+    ),
 )
 _RULES: dict[str, tuple[Guard, ...]] = {
     "FROM": (Guard(_is_not(r"(?:--\S+ +)*[^-\s]\S*(?: +(?i:as) +\S+)?"), "names no image"),),

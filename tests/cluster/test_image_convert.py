@@ -90,6 +90,40 @@ def test_definition_file(cluster: Cluster, folder: str) -> None:
     assert cluster.check(f"{begin}apptainer -q run lab sh -c 'echo $MINE'") == "1\n"
 
 
+# Each decodes to what ends a line for some reader.
+ENDS = [r"\u2028", r"\u2029", r"\u0085", r"\u000b", r"\f", r"\u001c", r"\u001d", r"\u001e", r"\r", r"\n"]
+
+
+@pytest.mark.core
+def test_nothing_begins_a_section(cluster: Cluster, folder: str) -> None:
+    """A section such as %pre would run on the host."""
+    words = [f'CMD ["x{end}%pre{end}touch /tmp/pwned{end}%help{end}"]' for end in ENDS]
+    cluster.write(f"{folder}/Dockerfile", "\n".join(["FROM a", *words, ""]))
+    done = cluster.run(f"module load jax/sif && cd {folder} && jaxsif image convert Dockerfile")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"jaxsif: error: cannot convert {len(ENDS)} lines of Dockerfile\n")
+    assert done.stderr.count("has a line break, an invisible character or {{ in a word") == len(ENDS)
+
+
+@pytest.mark.core
+def test_printed_as_rendered(cluster: Cluster, folder: str) -> None:
+    """What cannot be seen is refused by line; all else is printed as it is, as in JSON."""
+    begin = f"module load jax/sif && cd {folder} && jaxsif image convert"
+    cluster.write(f"{folder}/Dockerfile", "# a\xa0b\nFROM a\nRUN echo é\t'日本' \\\n && b\n")
+    found = json.loads(cluster.check(f"{begin} --json Dockerfile"))
+    assert cluster.check(f"{begin} Dockerfile") == found["definition"]
+    assert "echo é\t'\"'\"'日本'\"'\"'  && b" in found["definition"]
+    cluster.write(f"{folder}/Dockerfile", "FROM a\nRUN echo c \\\n && d\xa0e\u2028f\n")
+    done = cluster.run(f"{begin} Dockerfile")
+    assert (done.returncode, done.stdout) == (2, "")
+    reason = "has an invisible character (U+00A0): take it out"
+    assert f"    Dockerfile:3: && d\\xa0e\\u2028f: {reason}\n" in done.stderr
+    cluster.write(f"{folder}/a\u2028b", "FROM a\n")
+    done = cluster.run(f"{begin} 'a\u2028b'")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'a\\u2028b' has an invisible character (U+2028)" in done.stderr
+
+
 @pytest.mark.core
 def test_refused(cluster: Cluster, folder: str) -> None:
     text = DOCKERFILE.replace("COPY src lib", "COPY --from=base /src \x1b[2J\nRUN <<EOF\nFROM b\nEOF")

@@ -50,8 +50,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     elif found.converted and found.definition:
         for line in found.converted.notes:
             print(printable(f"jaxsif: {line}"), file=sys.stderr)
-        for line in found.definition.splitlines():
-            print("\t".join(map(printable, line.split("\t"))))
+        print(found.definition, end="")
     if found.refused:
         error = refuse(arguments.file, found.refused)
         if not arguments.json:

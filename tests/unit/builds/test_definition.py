@@ -6,6 +6,7 @@ import pytest
 
 from jaxsif.builds.converted import Converted, render_definition
 from jaxsif.builds.definition import check_sections, convert_definition, split_sections
+from jaxsif.errors import JaxsifError
 
 WHOLE = """\
 # a lab's
@@ -44,7 +45,7 @@ python /opt/x "$@"
 
 def test_whole() -> None:
     sections = split_sections(WHOLE)
-    assert check_sections(sections) == []
+    assert check_sections(sections, WHOLE) == []
     assert (
         render_definition(convert_definition(sections), "lab.def", "/home/me", "/sw/jax.sif")
         == """\
@@ -102,10 +103,15 @@ python /opt/x "$@"
         ("Bootstrap: docker\nFrom: a\n%post\n  echo {{ A }}\n", 4, "has a build argument"),
         ("Bootstrap: docker\nFrom: a\n%files\n  $(x) /y\n", 4, "has a path with special letters"),
         ("Bootstrap: docker\nFrom: a\n%post\n  rm -rf /tmp/*\n", 4, "empties /tmp"),
+        ("Bootstrap: docker\nFrom: a\xa0\n", 2, "has an invisible character (U+00A0): take it out"),
+        ("Bootstrap: docker\n# \u200d\nFrom: a\n", 2, "has an invisible character (U+200D)"),
+        ("Bootstrap: docker\nFrom: a\n%post\u3000\n  x\n", 3, "has an invisible character (U+3000)"),
+        ("Bootstrap: docker\nFrom: a\n%help\n  x\n  y\u2028%post\n", 5, "has an invisible character (U+2028)"),
+        ("Bootstrap: docker\nFrom: a\n%post\n  x\r  y\n", 4, "has an invisible character (U+000D)"),
     ],
 )
 def test_refused(text: str, line: int, reason: str) -> None:
-    found = check_sections(split_sections(text))
+    found = check_sections(split_sections(text), text)
     assert [one.line for one in found] == [line]
     assert found[0].reason.startswith(reason)
 
@@ -117,3 +123,24 @@ def test_copies_and_pip_bring_what_they_need() -> None:
     assert "    copy() {\n" in text
     assert "python3-pip" in text
     assert text.rstrip().endswith("    rm -rf /.jaxsif-copy")
+
+
+def test_line_ends_of_other_systems() -> None:
+    sections = split_sections(WHOLE.replace("\n", "\r\n"))
+    assert check_sections(sections, WHOLE.replace("\n", "\r\n")) == []
+    assert convert_definition(sections) == convert_definition(split_sections(WHOLE))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize("part", ["post", "environment", "labels", "runscript", "test", "help"])
+def test_no_part_begins_a_section(part: str, end: str) -> None:
+    """The last guard, whatever came through."""
+    converted = Converted("a")._replace(**{part: (f"    x{end} %pre{end}touch /tmp/y",)})
+    with pytest.raises(JaxsifError, match="cannot convert a line that begins with %: %pre"):
+        render_definition(converted, "lab.def", "/c", "/i")
+
+
+@pytest.mark.parametrize(("name", "image"), [("a\n%pre", "/i"), ("a", "/i\x85%pre")])
+def test_no_name_begins_a_section(name: str, image: str) -> None:
+    with pytest.raises(JaxsifError, match="cannot convert a line that begins with %: %pre"):
+        render_definition(Converted("a"), name, "/c", image)

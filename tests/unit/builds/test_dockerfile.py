@@ -59,11 +59,31 @@ def test_here_document_is_skipped() -> None:
         ("FROM a\nFROM b\n", 2, "begins a second stage"),
         ("FROM a\nENV A=1 B=$A\n", 2, "refers to a variable that it sets"),
         ("# escape=`\nFROM a\n", 1, "changes the letter that joins lines"),
+        ("FROM a\nRUN echo b\xa0c\n", 2, "has an invisible character (U+00A0): take it out"),
+        ("FROM a\nRUN b && \\\n  echo \u3000\n", 3, "has an invisible character (U+3000)"),
+        ("FROM a\nRUN echo b\ufffdc\n", 2, "has an invisible character (U+FFFD)"),
+        ("FROM a\nRUN echo b\u2028ENV C=1\n", 2, "has an invisible character (U+2028)"),
+        ("FROM a\nRUN\x1cb\n", 2, "has an invisible character (U+001C)"),
+        ("FROM a\nRUN b \\\x0b\n c\n", 2, "has an invisible character (U+000B)"),
+        ("FROM a\nRUN b \\\n\x1c# c\n", 3, "has an invisible character (U+001C)"),
+        ("FROM a\nRUN b\rENV C=1\n", 2, "has an invisible character (U+000D)"),
+        ("FROM a\nENV B='\u200d'\n", 2, "has an invisible character (U+200D)"),
     ],
 )
 def test_refused_heads(text: str, line: int, reason: str) -> None:
     assert refuse(text)[0][0] == line
     assert refuse(text)[0][1].startswith(reason)
+
+
+def test_comments_have_any_characters() -> None:
+    found = convert("# a\xa0b\u2028RUN c\nFROM a\nRUN b && \\\n  # \u200d\x85\n  c\td\n")
+    assert found.post == ("    /bin/sh -c " + shlex.quote("b &&   c\td"),)
+
+
+def test_line_ends_of_other_systems() -> None:
+    text = "FROM a\nRUN b && \\\n  c\nCMD d\n"
+    assert convert(text.replace("\n", "\r\n")) == convert(text)
+    assert convert(text.replace("\n", "\r\n")[:-1]) == convert(text)
 
 
 def test_order_and_quotes() -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from jaxsif.builds.dockerfile_rules import find_reason, find_remarks
 
+UNFIT = "has a line break, an invisible character or {{ in a word"
+
 
 @pytest.mark.parametrize(
     ("line", "reason"),
@@ -43,8 +45,15 @@ from jaxsif.builds.dockerfile_rules import find_reason, find_remarks
         ("USER me", "has no meaning, a container's user is who starts it"),
         ("CMD [python, a]", "is no list of strings"),
         ("CMD [1]", "is no list of strings"),
-        ('CMD ["a\\n%setup\\n  touch /tmp/x"]', "has a line break or {{ in a word"),
-        ('ENTRYPOINT ["{\\u007bx}}"]', "has a line break or {{ in a word"),
+        ('CMD ["a\\n%setup\\n  touch /tmp/x"]', UNFIT),
+        ('CMD ["a\\u2028%pre\\u2028touch /tmp/x\\u2028%help\\u2028"]', UNFIT),
+        ('ENTRYPOINT ["a", "\\u0085%pre"]', UNFIT),
+        ('CMD ["a\\u000b"]', UNFIT),
+        ('CMD ["a\\f"]', UNFIT),
+        ('CMD ["a\\u001cb"]', UNFIT),
+        ('CMD ["a\\u00a0b"]', UNFIT),
+        ('CMD ["a\\ud800b"]', UNFIT),
+        ('ENTRYPOINT ["{\\u007bx}}"]', UNFIT),
         ("COPY ../../home/u/.ssh/id_rsa /p", "has .. in a path"),
         ('SHELL ["/bin/bash", "-c"]', "changes the shell of what follows"),
         ("ONBUILD RUN a", "is for images on top of this one"),
@@ -68,6 +77,7 @@ def test_refused(line: str, reason: str) -> None:
         "ADD data.csv /b",
         "FROM --platform=linux/amd64 $BASE AS one",
         "ARG A",
+        'CMD ["a\\tb", "\u00e9"]',
         "RUN pip install user --upgrade",
     ],
 )
