@@ -14,6 +14,7 @@ _TEMPLATE = """\
 _jaxsif_layers() {
     local file
     for file in "${XDG_DATA_HOME:-$HOME/.local/share}"/jaxsif/layers/*.json; do
+        [ -f "$file" ] || continue
         file=${file##*/}
         echo "${file%.json}"
     done

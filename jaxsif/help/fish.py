@@ -35,7 +35,8 @@ end
 
 function __jaxsif_layers
     set -l data $XDG_DATA_HOME ~/.local/share
-    string replace --regex '.*/(.*)\\.json$' '$1' $data[1]/jaxsif/layers/*.json
+    set -l files $data[1]/jaxsif/layers/*.json
+    set -q files[1]; and string replace --regex '.*/(.*)\\.json$' '$1' $files
 end
 
 complete --command jaxsif --no-files

@@ -133,6 +133,15 @@ def test_what_is_offered(shell: str, folder: Path) -> None:
 
 
 @pytest.mark.starts_processes
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_nothing_is_offered_without_layers(shell: str, folder: Path) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"no {shell} on this machine")
+    (folder / "data/jaxsif/layers/my-layer.json").unlink()
+    assert ASK[shell](["jaxsif layer show "], folder) == [set()]
+
+
+@pytest.mark.starts_processes
 def test_shellcheck_finds_nothing(folder: Path) -> None:
     shellcheck = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([shellcheck, "--shell=bash", folder / "completion.bash"], capture_output=True, text=True)
