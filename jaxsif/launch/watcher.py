@@ -68,14 +68,14 @@ class ProgramWatcher(Watcher):
 
     def look(self) -> None:
         """Tell what has become certain."""
-        self._tell(time.monotonic())
+        self._tell(ended=False)
 
     def close(self) -> None:
-        """Tell the rest: what has not come will not come any more."""
-        self._tell(math.inf)
+        """Tell the rest: the run may have ended sooner than it is told."""
+        self._tell(ended=True)
 
-    def _tell(self, now: float) -> None:
-        for text in self._census.check(now):
+    def _tell(self, ended: bool) -> None:
+        for text in self._census.check(time.monotonic(), ended):
             self._show(f"warning: {text}")
 
 

@@ -10,6 +10,7 @@ JAX is changed when the program imports it, and only where it is as JAX 0.10 to 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -37,7 +38,18 @@ _ADDRESSED = (
     "xla_python_cpu_callback",
     "xla_python_gpu_callback",
 )
-_ADDRESS = "backend_config"  # the attribute
+# Custom calls of Pallas, Triton and Mosaic. They hold a serialized kernel, in which the places in
+# source code are out of reach.
+_KERNELS = (
+    "__gpu$xla.gpu.triton",
+    "mosaic_gpu",
+    "mosaic_gpu_v2",
+    "tpu_custom_call",
+    "triton_kernel_call",
+    "triton_kernel_call_ffi",
+)
+_OPAQUE = (*_ADDRESSED, *_KERNELS)
+_PAYLOADS = ("backend_config", "mhlo.backend_config")  # the attributes
 
 
 class CompiledProgram(NamedTuple):
@@ -60,8 +72,9 @@ def take_over(
     """Have `emit` told of each program that jax._src.compiler compiles; `check` is WARN or STOP,
     `patience` how many seconds another task may take, 0 for the default.
     """
-    comparison = _Comparison(environ, emit, patience or _TIMEOUT) if check == STOP else None
-    census = _Census(emit, comparison)
+    voice = _Voice(environ, emit)
+    comparison = _Comparison(environ, voice, patience or _TIMEOUT) if check == STOP else None
+    census = _Census(voice, comparison)
     original = importing.find(module, "compile_or_get_cached", *_PARAMETERS)
     # The frame below is none of the user's: JAX leaves it out of tracebacks.
     module.traceback_util.register_exclusion(__file__)
@@ -73,8 +86,8 @@ def take_over(
         try:
             census.take(computation, devices)
         # Whatever another JAX does otherwise, the program must not learn of it.
-        except Exception:
-            census.close()
+        except Exception as error:
+            census.close(error)
         return original(backend, computation, devices, *arguments, **more)
 
     module.compile_or_get_cached = compile_or_get_cached
@@ -83,8 +96,8 @@ def take_over(
 class _Census:
     """Reports programs in the order in which this process compiles them."""
 
-    def __init__(self, emit: failure.Emit, comparison: _Comparison | None) -> None:
-        self._emit = emit
+    def __init__(self, voice: _Voice, comparison: _Comparison | None) -> None:
+        self._voice = voice
         self._comparison = comparison
         self._orders: Counter[str] = Counter()
         self._lock = threading.Lock()  # programs may be compiled by several threads
@@ -101,13 +114,39 @@ class _Census:
             if threading.current_thread() is threading.main_thread():
                 self._orders[program.group] += 1
                 program = program._replace(order=self._orders[program.group])
-            self._emit({"event": "program", **program._asdict()})
+            self._voice.emit({"event": "program", **program._asdict()})
         if self._comparison and program.order:
-            self._comparison.compare(program, sorted(processes))
+            self._comparison.try_compare(program, sorted(processes))
 
-    def close(self) -> None:
+    def close(self, error: Exception) -> None:
         """Report nothing more: without this program, those that follow would seem to differ."""
         self._open = False
+        self._voice.warn(f"programs are checked no longer: {failure.describe(error)}")
+
+
+class _Voice:
+    """Tells the launcher; the user, where none listens."""
+
+    def __init__(self, environ: Mapping[str, str], emit: failure.Emit) -> None:
+        self.emit = emit
+        self._listened = bool(environ.get(REPORT))
+
+    def warn(self, text: str) -> None:
+        """Tell what the user should know."""
+        self._say("warning", text)
+        self.emit({"event": "warning", "text": text})
+
+    def end(self, text: str, where: str) -> None:
+        """Tell what is wrong at FILE:LINE, and end this process with status 1."""
+        self._say("error", f"{text}\n  from: {where}")
+        fields = {"text": text, "where": where, "consequence": False, "hint": ""}
+        self.emit({"event": "exception", **fields})
+        failure.leave(1)
+
+    def _say(self, kind: str, text: str) -> None:
+        if not self._listened:  # jaxsif run would say it
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or gone
+                sys.stderr.write(f"jaxsif: {kind}: {text}\n")
 
 
 class _Comparison:
@@ -118,13 +157,25 @@ class _Comparison:
     Each process reads one value for each program, and removes it from the store.
     """
 
-    def __init__(self, environ: Mapping[str, str], emit: failure.Emit, seconds: int) -> None:
+    def __init__(self, environ: Mapping[str, str], voice: _Voice, seconds: int) -> None:
         self._task = int(environ["SLURM_PROCID"])
-        self._listened = bool(environ.get(REPORT))
-        self._emit = emit
+        self._voice = voice
         self._seconds = seconds
+        self._late: set[int] = set()  # processes not to wait for
+        self._works = True
 
-    def compare(self, program: CompiledProgram, ring: Sequence[int]) -> None:
+    def try_compare(self, program: CompiledProgram, ring: Sequence[int]) -> None:
+        """Compare the program; after an error, tell it once and compare no more."""
+        if not self._works:
+            return
+        try:
+            self._compare(program, ring)
+        # As where programs are reported: this one must not learn of it.
+        except Exception as error:
+            self._works = False
+            self._voice.warn(f"programs are compared no longer: {failure.describe(error)}")
+
+    def _compare(self, program: CompiledProgram, ring: Sequence[int]) -> None:
         """End this process, with status 1, if the process before it in the ring has another
         program; warn if that process has none in time.
         """
@@ -133,35 +184,27 @@ class _Comparison:
         folder = f"{_FOLDER}/{program.group}/{program.order}"
         own = {**program._asdict(), "task": self._task}
         state.client.key_value_set(f"{folder}/{state.process_id}", json.dumps(own))
+        if before in self._late:
+            return
         theirs = f"{folder}/{before}"
         try:
             other = json.loads(state.client.blocking_key_value_get(theirs, self._seconds * 1000))
         except RuntimeError as error:
             if _LATE not in str(error):
                 raise
-            self._warn(program, before)
+            self._late.add(before)
+            self._voice.warn(self._describe_wait(program, before))
             return
         state.client.key_value_delete(theirs)
         if other["digest"] != program.digest:
-            self._end(describe_mismatch(program, other), program.where)
+            self._voice.end(describe_mismatch(program, other), program.where)
 
-    def _warn(self, program: CompiledProgram, before: int) -> None:
-        text = (
+    def _describe_wait(self, program: CompiledProgram, before: int) -> str:
+        return (
             f"process {before} has compiled no {program.name} within {self._seconds} s, as"
-            f" {program.where} has: the program is not compared, and may wait for process {before}"
+            f" {program.where} has: programs are not compared with its any more, and this one may"
+            f" wait for process {before}"
         )
-        self._say("warning", text)
-        self._emit({"event": "warning", "text": text})
-
-    def _end(self, text: str, where: str) -> None:
-        self._say("error", f"{text}\n  from: {where}")
-        fields = {"text": text, "where": where, "consequence": False, "hint": ""}
-        self._emit({"event": "exception", **fields})
-        failure.leave(1)
-
-    def _say(self, kind: str, text: str) -> None:
-        if not self._listened:  # jaxsif run would say it
-            sys.stderr.write(f"jaxsif: {kind}: {text}\n")
 
 
 def describe_mismatch(program: CompiledProgram, other: Mapping[str, Any]) -> str:
@@ -196,7 +239,7 @@ def describe_program(computation: Any, devices: Sequence[int], processes: int) -
 
 def canonicalize(module: Any) -> bytes:
     """Return an MLIR module as bytes, without what may differ between processes that run the same
-    program: places in source code and addresses of Python objects.
+    program: places in source code, addresses of Python objects and kernels, which hold such places.
     """
     passes = sys.modules["jaxlib.mlir.passmanager"].PassManager
     with module.context:
@@ -205,17 +248,19 @@ def canonicalize(module: Any) -> bytes:
         strip.enable_verifier(False)  # it would take longer than all the rest
         strip.run(copy)
         written = _write(copy)
-        if any(name.encode() in written for name in _ADDRESSED):
-            copy.walk(_remove_addresses)
+        if any(name.encode() in written for name in _OPAQUE):
+            copy.walk(_remove_payload)
             written = _write(copy)
     return written
 
 
-def _remove_addresses(operation: Any) -> Any:
+def _remove_payload(operation: Any) -> Any:
     if operation.name == "stablehlo.custom_call":  # the name first: attributes take longer
         attributes = operation.attributes
-        if attributes["call_target_name"].value in _ADDRESSED and _ADDRESS in attributes:
-            del attributes[_ADDRESS]
+        is_opaque = attributes["call_target_name"].value in _OPAQUE
+        for payload in _PAYLOADS:
+            if is_opaque and payload in attributes:
+                del attributes[payload]
     return sys.modules["jaxlib.mlir.ir"].WalkResult.ADVANCE
 
 

@@ -6,25 +6,27 @@ Where one of them runs another program, the numbers are wrong, and often nothing
 The main thread runs its programs in the order in which it compiles them, so a program's number is a
 part of it. Other threads may compile in another order in each task, and their programs have no
 number: the programs of two tasks are compared as multisets, and a difference counts only once it
-has lasted for a while. The tasks of a group, which have the same devices, stand at states: a state
-is the multiset of the programs that a task has compiled so far.
+has lasted for a while. So the programs with numbers are followed apart from those without. The
+tasks of a group, which have the same devices, stand at states: a state is the multiset of the
+programs that a task has compiled so far.
 As long as all is well, a group has few states: where all its tasks have arrived at one, all others
 are forgotten.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import Report
 from jaxsif.errors import count_of, enclose
 
-# Seconds in which a program that is missing may still come: one of the main thread; and one of
-# another thread, which may have to compile others first.
+# Seconds from a difference until it is told: of programs of the main thread, for more tasks to say
+# what they have; and of other threads', which may have to compile others first.
 _PATIENCE, _LONG_PATIENCE = 1.0, 60.0
-_MOST_TEXTS = 10  # of a run
+_MOST_PAIRS = 10  # of programs to tell of in a run, each at most twice
 _MOST_FOLLOWED = 400_000  # tasks, each counted in each of its groups
 _MOST_STATES = 1000  # of a group: some tasks are that many programs ahead
 _MOST_SHOWN = 80  # letters of the types in a text
@@ -57,7 +59,8 @@ class _Mismatch(NamedTuple):
     one: Report
     one_tasks: Set[int]  # that compiled it
     other: Report
-    other_tasks: int  # at least as many
+    other_tasks: int  # that compiled the other
+    is_sure: bool  # the other is right, whatever the tasks compile that have not said it yet
 
     @property
     def digests(self) -> frozenset[str]:
@@ -65,11 +68,9 @@ class _Mismatch(NamedTuple):
         return frozenset((self.one.digest, self.other.digest))
 
     def render(self) -> str:
-        """Return a sentence; where as many tasks have the one as the other, it blames
-        neither.
-        """
+        """Return a sentence; where it is not sure who is right, it blames neither."""
         one, other = self.one, self.other
-        if self.other_tasks > len(self.one_tasks):
+        if self.is_sure:
             others = count_of(self.other_tasks, "other")
         else:
             others = f"and {_name({other.task}, self.other_tasks)}"
@@ -85,22 +86,29 @@ class _Mismatch(NamedTuple):
 
 
 class _Group:
-    """The tasks that have the same devices."""
+    """The tasks that have the same devices, with their numbered programs or with the others."""
 
     def __init__(self, now: float) -> None:
         self.torn = False  # some tasks may have compiled what others have not
         self._root = _State((0, 0), None, Report(-1, "", "program"), now)
         self._states = {self._root.key: self._root}
         self._members: dict[int, _State] = {}
-        self._blamed = 0  # members that are followed no longer
+        self._processes = 0  # that have the devices
+        self._left = 0  # members that are followed no longer
 
     def __contains__(self, task: int) -> bool:
         return task in self._members
 
     def add(self, report: Report, now: float) -> None:
-        """Move a task to its next state."""
+        """Move a task to its next state; follow it no longer where a report of it is lost."""
         before = self._members.get(report.task, self._root)
-        if not self._states or before is _BLAMED:
+        if not self._states or before is _LEFT:
+            return
+        self._processes = report.processes
+        # Another Python of the same task begins with 1 again.
+        if report.order not in (0, 1, before.report.order + 1):
+            before.tasks.discard(report.task)
+            self._leave({report.task})
             return
         count, total = before.key
         key = count + 1, total + hash(_identify(report))
@@ -113,7 +121,7 @@ class _Group:
         state.tasks.add(report.task)
         state.last = now
         self._members[report.task] = state
-        if len(state.tasks) + self._blamed >= report.processes:  # all are here
+        if len(state.tasks) + self._left >= report.processes:  # all are here
             state.parent = None
             self._root = state
             self._states = {state.key: state}
@@ -124,40 +132,50 @@ class _Group:
 
     def find_mismatches(self, now: float) -> Iterator[_Mismatch]:
         """Yield what tasks have compiled that the most tasks have not, or the other way round, as
-        far as it is certain by the time `now`; and follow these tasks no longer.
+        far as it is certain by the time `now`.
+
+        These tasks are followed no longer, unless others may still change who is right.
         """
         taken = [state for state in self._states.values() if state.tasks]
         paths = {state.key: state.find_path() for state in taken}
-        # Of as many tasks, those with the lowest number.
-        reference = max(taken, key=lambda one: (_count_tasks(paths[one.key]), -min(one.tasks)))
-        usual = paths[reference.key]
-        for state in taken:
-            own = paths[state.key]
-            place = _find_difference(own, usual, now)
-            if place is not None:
-                one = own[place].report
-                yield _Mismatch(
-                    one, frozenset(state.tasks), usual[place].report, _count_tasks(usual[place:])
-                )
-                self._blame(state)
+        votes, decided = _count_votes(paths.values())
+        # Where the ways part, that of the most tasks; of as many, that of the lowest number.
+        reference = max(
+            taken,
+            key=lambda one: ([votes[passed.key] for passed in paths[one.key]], -min(one.tasks)),
+            default=self._root,
+        )
+        usual = reference.find_path()
+        followed = self._processes - self._left
+        for (place, key), states in _find_branches(paths.values(), usual, now).items():
+            tasks = frozenset(task for state in states for task in state.tasks)
+            other = usual[place]
+            open_votes = followed - decided[place]
+            is_sure = votes[other.key] > len(tasks) + open_votes
+            one = self._states[key].report
+            yield _Mismatch(one, tasks, other.report, votes[other.key], is_sure)
+            if is_sure or not open_votes:
+                self._leave(tasks)
+                for state in states:
+                    state.tasks.clear()
 
-    def _blame(self, state: _State) -> None:
-        self._members.update(dict.fromkeys(state.tasks, _BLAMED))
-        self._blamed += len(state.tasks)
-        state.tasks.clear()
+    def _leave(self, tasks: Set[int]) -> None:
+        self._members.update(dict.fromkeys(tasks, _LEFT))
+        self._left += len(tasks)
 
 
-_BLAMED = _State((0, 0), None, Report(-1, "", "program"), 0.0)
+_LEFT = _State((0, 0), None, Report(-1, "", "program"), 0.0)
 
 
 class ProgramCensus:
     """Compares the programs of all tasks of a run."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, _Group] = {}
-        self._torn: dict[str, _Group] = {}  # those of the groups to look at
+        # By the devices, and whether the programs have numbers.
+        self._groups: dict[tuple[str, bool], _Group] = {}
+        self._torn: dict[tuple[str, bool], _Group] = {}  # those of the groups to look at
         self._followed = 0
-        self._said: set[tuple[str, frozenset[str]]] = set()
+        self._said: dict[tuple[str, frozenset[str]], bool] = {}  # whether it was sure
 
     def add(self, report: Report, now: float) -> None:
         """Take the report of a program, which came at the time `now`, in seconds.
@@ -165,31 +183,71 @@ class ProgramCensus:
         A report without what is compared is ignored, and so is a task beyond _MOST_FOLLOWED.
         """
         is_program = report.group and report.digest and report.processes > 1
-        group = self._groups.get(report.group) or _Group(now)
+        key = report.group, report.order > 0
+        group = self._groups.get(key) or _Group(now)
         is_new = report.task not in group
         if not is_program or (is_new and self._followed >= _MOST_FOLLOWED):
             return
         self._followed += is_new
-        self._groups[report.group] = group
+        self._groups[key] = group
         group.add(report, now)
         if group.torn:
-            self._torn[report.group] = group
+            self._torn[key] = group
         else:
-            self._torn.pop(report.group, None)
+            self._torn.pop(key, None)
 
-    def check(self, now: float) -> list[str]:
-        """Return a sentence for each mismatch that has become certain by the time `now`, each once.
+    def check(self, now: float, ended: bool = False) -> list[str]:
+        """Return a sentence for each mismatch that has become certain by the time `now`: each once,
+        and once more when it is sure who is right.
 
-        At the end of a run, with infinity for the time, nothing that is missing can come any more.
+        When the run has ended, numbered programs are compared at once. Those of other threads are
+        not: the end may have come before what is missing.
         """
         texts = []
-        for name, group in self._torn.items():
-            for mismatch in group.find_mismatches(now):
-                key = name, mismatch.digests
-                if key not in self._said and len(self._said) < _MOST_TEXTS:
-                    self._said.add(key)
+        for (name, has_numbers), group in self._torn.items():
+            for mismatch in group.find_mismatches(math.inf if ended and has_numbers else now):
+                if self._is_news((name, mismatch.digests), mismatch.is_sure):
                     texts.append(mismatch.render())
         return texts
+
+    def _is_news(self, key: tuple[str, frozenset[str]], is_sure: bool) -> bool:
+        """Note that a mismatch was found; return whether it is to be told."""
+        if key in self._said:
+            is_news = is_sure and not self._said[key]
+        else:
+            is_news = len(self._said) < _MOST_PAIRS
+        if is_news:
+            self._said[key] = is_sure
+        return is_news
+
+
+def _count_votes(
+    paths: Iterable[Sequence[_State]],
+) -> tuple[Counter[tuple[int, int]], Counter[int]]:
+    """Return how many tasks have come by each state, by its key; and how many have come by each
+    place of a path, at any state.
+    """
+    votes: Counter[tuple[int, int]] = Counter()
+    decided: Counter[int] = Counter()
+    for path in paths:
+        for place, state in enumerate(path):
+            votes[state.key] += len(path[-1].tasks)
+            decided[place] += len(path[-1].tasks)
+    return votes, decided
+
+
+def _find_branches(
+    paths: Iterable[Sequence[_State]], usual: Sequence[_State], now: float
+) -> dict[tuple[int, tuple[int, int]], list[_State]]:
+    """Return the ends of the paths that differ from the usual one, by the place and the key of
+    their first state that does.
+    """
+    branches: dict[tuple[int, tuple[int, int]], list[_State]] = {}
+    for own in paths:
+        place = _find_difference(own, usual, now)
+        if place is not None:
+            branches.setdefault((place, own[place].key), []).append(own[-1])
+    return branches
 
 
 def _find_difference(own: Sequence[_State], usual: Sequence[_State], now: float) -> int | None:
@@ -204,9 +262,14 @@ def _find_difference(own: Sequence[_State], usual: Sequence[_State], now: float)
 
 
 def _find_end(one: _State, other: _State) -> float:
-    """Return the time until which the report of one state may still come to the other."""
-    in_order = one.report.order and other.report.order
-    return max(one.last, other.first) + (_PATIENCE if in_order else _LONG_PATIENCE)
+    """Return the time until which two states are not told to differ; none ends that of states with
+    different numbers, one of which is of a later Python.
+    """
+    if one.report.order != other.report.order:
+        return math.nan
+    if one.report.order:
+        return max(one.first, other.first) + _PATIENCE
+    return max(one.last, other.first) + _LONG_PATIENCE
 
 
 def _find_excess(some: Sequence[_State], path: Sequence[_State]) -> Iterator[int]:
@@ -225,10 +288,6 @@ def _identify(report: Report) -> str:
     It is a text, because the hashes of tuples are so regular that their sums coincide.
     """
     return f"{report.digest} {report.order}"
-
-
-def _count_tasks(path: Sequence[_State]) -> int:
-    return sum(len(state.tasks) for state in path)
 
 
 def _name(tasks: Set[int], count: int) -> str:

@@ -209,6 +209,21 @@ def test_addresses_make_no_difference(jax: Path, target: str) -> None:
     )
 
 
+KERNELS = ("mosaic_gpu", "mosaic_gpu_v2", "tpu_custom_call", "triton_kernel_call", "triton_kernel_call_ffi")
+
+
+@pytest.mark.parametrize("target", ["__gpu$xla.gpu.triton", *KERNELS])
+@pytest.mark.parametrize("payload", ["backend_config", "mhlo.backend_config"])
+def test_places_in_kernels_make_no_difference(jax: Path, target: str, payload: str) -> None:
+    def kernel(place: str, name: str = target, **more: str) -> Any:
+        own = {"call_target_name": name, "backend_config": "", payload: f"add at {place}"}
+        return module(Operation((), "", "stablehlo.custom_call", **own, **more))
+
+    assert digest(kernel("a.py:1")) == digest(kernel("a.py:2"))
+    assert digest(kernel("a.py:1", api_version="1")) != digest(kernel("a.py:1", api_version="4"))
+    assert digest(kernel("a.py:1", "cudnn")) != digest(kernel("a.py:2", "cudnn"))
+
+
 def test_what_makes_a_difference(jax: Path) -> None:
     assert digest(module(place="a.py:1")) == digest(module(place="b.py:2"))
     assert digest(module()) != digest(module(types=("tensor<6xf32>",)))
@@ -255,7 +270,20 @@ def test_a_program_that_cannot_be_described_is_compiled(jax: Path) -> None:
     compiler = start(told)
     for computation in (object(), module()):
         assert compiler.compile_or_get_cached(1, computation, devices(0, 2), 2) == (1, 2, ())
-    assert told == []
+    text = "programs are checked no longer: AttributeError: 'object' object has no attribute 'context'"
+    assert told == [{"event": "warning", "text": text}]
+
+
+def test_who_starts_a_task_alone_reads_why_nothing_is_checked(jax: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compiler = start([], "stop", JAXSIF_REPORT="")
+    compiler.compile_or_get_cached(1, object(), devices(0, 2), 2)
+    assert capsys.readouterr().err.startswith("jaxsif: warning: programs are checked no longer: AttributeError: ")
+
+
+def test_a_closed_standard_error_is_no_error_of_the_program(jax: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = start([], "stop", JAXSIF_REPORT="")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert compiler.compile_or_get_cached(1, object(), devices(0, 2), 2) == (1, 2, ())
 
 
 @pytest.mark.parametrize(
@@ -337,13 +365,26 @@ def test_who_does_not_come_in_time_is_named(jax: Path, monkeypatch: pytest.Monke
     assert warning["text"].startswith("process 2 has compiled no jit_loss within 60 s, as ")
 
 
+def test_who_did_not_come_in_time_is_not_waited_for_again(jax: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    compiler = start(told, "stop")
+    client = share(0, {}, monkeypatch)
+    for _ in range(3):
+        compiler.compile_or_get_cached(1, module(), devices(0, 2, 4), 2)
+    compiler.compile_or_get_cached(1, module(), devices(0, 2), 2)
+    assert [one["event"] for one in told] == ["program", "warning", *["program"] * 3, "warning"]
+    assert client.waited == [60_000, 60_000]  # for process 2, and for process 1
+    assert len(client.values) == 4  # the others compare theirs with each
+
+
 def test_a_store_that_fails_is_not_used_again(jax: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     compiler = start(told, "stop")
     share(7, {}, monkeypatch)  # a process that has none of these devices
     for _ in range(2):
         assert compiler.compile_or_get_cached(1, module(), devices(0, 2), 2) == (1, 2, ())
-    assert [one["event"] for one in told] == ["program"]
+    assert [one["event"] for one in told] == ["program", "warning", "program"]
+    assert told[1]["text"] == "programs are compared no longer: ValueError: 7 is not in list"
 
 
 def test_another_thread_compares_nothing(jax: Path, monkeypatch: pytest.MonkeyPatch) -> None:

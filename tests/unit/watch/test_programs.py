@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.diagnose.reports import Report
+from jaxsif.launch.watcher import ProgramWatcher
 from jaxsif.watch import programs
 from jaxsif.watch.programs import ProgramCensus
 
@@ -164,6 +165,118 @@ def test_the_main_thread_has_an_order() -> None:
         "task 1 compiled jit_b for (tensor<8xf32>) at train.py:12,"
         " 2 others jit_a for (tensor<8xf32>) at train.py:12: their results would be wrong"
     )
+
+
+def numbered(starts: Sequence[float], names: Sequence[str], step: float = 0.1) -> list[tuple[float, Report]]:
+    """Each task compiles programs of these letters, from its start on: capital ones in the main thread."""
+    events = []
+    for task, (start, text) in enumerate(zip(starts, names)):
+        order = 0
+        for place, name in enumerate(text):
+            order += name.isupper()
+            report = compiled(task, f"jit_{name}", len(names))._replace(order=order * name.isupper())
+            events.append((start + place * step, report))
+    return events
+
+
+def rounded(said: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Each time, and the tasks and programs of the text."""
+    return [
+        (round(now, 1), text.partition(": ")[0].replace(" for (tensor<8xf32>) at train.py:12", ""))
+        for now, text in said
+    ]
+
+
+TWO_EARLY = numbered([0, 0, 0.2, 3, 3, 3, 3, 3], "XXYYYYYY")
+ONE_EARLY = numbered([0, 0.2, 3, 3, 3, 3, 3, 3], "XYYYYYYY")
+CLOCK = [(now / 10, compiled(0, "jit_x", 1)) for now in range(100)]  # which are ignored
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (
+            TWO_EARLY,
+            [
+                (1.2, "task 2 compiled jit_Y, and task 0 and 1 other jit_X"),
+                (3.0, "task 0 and 1 other compiled jit_X, 5 others jit_Y"),
+            ],
+        ),
+        (
+            ONE_EARLY,
+            [
+                (1.2, "task 1 compiled jit_Y, and task 0 jit_X"),
+                (3.0, "task 0 compiled jit_X, 5 others jit_Y"),
+            ],
+        ),
+        (TWO_EARLY[:3], [(1.2, "task 2 compiled jit_Y, and task 0 and 1 other jit_X")]),
+        (
+            numbered([0, 0.2, 3, 3], "XYYX"),
+            [(1.2, "task 1 compiled jit_Y, and task 0 jit_X")],
+        ),
+        (
+            numbered([0, 0.2, 0.2, 0.2, 9], "XYYYY"),
+            [(1.2, "task 0 compiled jit_X, 3 others jit_Y")],
+        ),
+    ],
+    ids=["two wrong and early", "one wrong and early", "the others never come", "halves", "early enough"],
+)
+def test_nobody_is_blamed_before_it_is_sure(events: list[tuple[float, Report]], said: list[tuple[float, str]]) -> None:
+    """Within a second both programs are told; who is right, when the missing tasks cannot change it."""
+    assert rounded(tell(events + CLOCK)) == said
+
+
+def test_programs_of_threads_do_not_shift_those_of_the_main_thread() -> None:
+    assert tell(numbered([0, 0, 0, 0], ["tA", "tA", "tA", "ABt"], 0.01) + CLOCK, end=10) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["At", "AB"], 0),  # nobody knows what the tasks would have compiled
+        (["at", "ab"], 0),
+        (["AC", "AB"], 1),
+    ],
+)
+def test_the_end_of_a_run(names: list[str], said: int) -> None:
+    texts: list[str] = []
+    watcher = ProgramWatcher(texts.append)
+    for _, report in numbered([0, 0], names):
+        watcher.hear(report)
+    watcher.look()
+    assert texts == []
+    watcher.close()
+    assert len(texts) == said
+
+
+@pytest.mark.parametrize(
+    "names", [["AZC", "ABC", "ABC"], ["ZBC", "ABC", "ABC"], ["AZCD", "AB", "AB"]], ids=["second", "first", "ahead"]
+)
+def test_a_task_of_which_a_report_is_lost_is_followed_no_longer(names: list[str]) -> None:
+    events = [(now, report) for now, report in numbered([0, 0, 0], names) if report.name != "jit_Z"]
+    assert tell(events + CLOCK) == []
+    other = (20.0, compiled(1, "jit_E", 3)._replace(order=len(names[1]) + 1))
+    another = (20.0, compiled(2, "jit_F", 3)._replace(order=len(names[1]) + 1))
+    assert len(tell([*events, other, another])) == 1  # the others are
+
+
+def test_a_second_python_of_a_task_begins_with_one_again() -> None:
+    def run(task: int, names: Sequence[str]) -> list[tuple[float, Report]]:
+        orders = [(name, order) for text in names for order, name in enumerate(text, 1)]
+        return [
+            (place / 10, compiled(task, f"jit_{name}", 2)._replace(order=order))
+            for place, (name, order) in enumerate(orders)
+        ]
+
+    assert tell(run(0, ("ab", "cd")) + run(1, ("ab", "cd"))) == []
+    assert len(tell(run(0, ("ab", "cd")) + run(1, ("ab", "ce")))) == 1
+    assert tell(run(0, ("ab", "cd")) + run(1, ("a", "cd"))) == []  # the last report may be lost
+
+
+def test_nobody_is_left_to_follow() -> None:
+    events = numbered([0, 0], "AB")
+    lost = [(3.0, compiled(task, "jit_C", 2)._replace(order=5)) for task in range(2)]
+    assert len(tell(events + lost + CLOCK)) == 1
 
 
 def test_any_two_programs_of_the_main_thread() -> None:
