@@ -36,8 +36,11 @@ def hide_secrets(text: str) -> str:
 
 
 def _hide_value(found: re.Match[str]) -> str:
+    """Return a name with HIDDEN for its value, or with what is hidden in the value."""
     name, value = found.groups()
-    return f"{name}{HIDDEN}" if _is_secret(name, value.strip("'\"")) else found[0]
+    if _is_secret(name, value.strip("'\"")):
+        return f"{name}{HIDDEN}"
+    return name + _PAIR.sub(_hide_value, value)
 
 
 def find_secrets(pairs: Iterable[str]) -> list[str]:

@@ -170,3 +170,11 @@ def test_secrets_within_a_word_are_hidden() -> None:
     )
     hidden = "export API_KEY=… SECRET=…; python a.py --token … --verbose --password --lr 3 --use-token true"
     assert hide_in_command(["bash", "-c", script]) == ("bash", "-c", hidden)
+
+
+@pytest.mark.parametrize(
+    "words", ["--env K_API_KEY={}", "--wrap 'HF_TOKEN={} a.py'", "--set a.api_key={}", "A='B_TOKEN={}'"]
+)
+def test_secrets_within_a_value_are_hidden(words: str) -> None:
+    (hidden,) = hide_in_command([f"run {words.format('abc123')} x"])
+    assert hidden == f"run {words.format('…')} x"
