@@ -245,20 +245,19 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         raise error.explain(argv[:end] if end < len(argv) else ()) from None
     if hasattr(arguments, "command"):
         if arguments.command and end < len(argv):
-            _check_stray(arguments.command, find_parser(command or ()))
+            _check_program(arguments.command[0], command or ())
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
     return arguments
 
 
-def _check_stray(words: Sequence[str], parser: argparse.ArgumentParser) -> None:
-    """Raise JaxsifError for words before '--' that are no program of their own with a '--', but
-    options behind a word too many.
+def _check_program(word: str, command: Sequence[str]) -> None:
+    """Raise JaxsifError for a word before '--' that can be no program: it is one too many behind an
+    option, and the options that follow would be lost to the program.
     """
-    options = [word for word in words if flag_of(word) in parser._option_string_actions]
-    if options or re.match(r"\w+=|\d+$", words[0]):
-        what = f"{shorten(words[0])!r} stands before -- and belongs to no option"
+    if re.match(r"\w+=|\d+$", word) or os.path.isdir(word):
+        what = f"{shorten(word)!r} stands before -- and belongs to no option"
         hint = "repeat the option for each of its values, or put -- before the program"
-        raise JaxsifError(what, parser.prog, hint)
+        raise JaxsifError(what, " ".join(("jaxsif", *command)), hint)
 
 
 def _check_command(words: Sequence[str]) -> None:

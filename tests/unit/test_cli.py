@@ -169,6 +169,7 @@ def test_options_of_srun(jaxsif: Jaxsif, arguments: list[str], variables: dict[s
         (["x", "--nodes=2", "-v", "--help"], "x --nodes=2 -v --help"),
         (["--", "x", "--", "y"], "x -- y"),
         (["x", "--", "y", "--", "z"], "x -- y -- z"),
+        (["x", "-m", "pkg", "--nodes=2", "--", "y"], "x -m pkg --nodes=2 -- y"),
         (["--label", "--", "-x", "--", "--", "y"], "-x -- -- y"),
         (["--", "--"], "--"),
         (["x", "-c", "--dry-run", ""], "x -c --dry-run ''"),
@@ -184,7 +185,7 @@ def test_words_of_the_program_are_its_own(jaxsif: Jaxsif, arguments: list[str], 
 @pytest.mark.parametrize(
     ("words", "stray"),
     [
-        ("--image a.sif b.sif -N2 -- true", "b.sif"),
+        ("--bind /dev /tmp --time=5 -- true", "/tmp"),
         ("--env A=1 B=2 -- true", "B=2"),
         ("--nodes 2 4 -- true", "4"),
         ("--nice 100 --time=5 -- true", "100"),
