@@ -95,6 +95,7 @@ class _Group:
         self._members: dict[int, _State] = {}
         self._processes = 0  # that have the devices
         self._left = 0  # members that are followed no longer
+        self.due = math.inf  # when to look what differs
 
     def __contains__(self, task: int) -> bool:
         return task in self._members
@@ -121,6 +122,7 @@ class _Group:
         state.tasks.add(report.task)
         state.last = now
         self._members[report.task] = state
+        self.due = now
         if len(state.tasks) + self._left >= report.processes:  # all are here
             state.parent = None
             self._root = state
@@ -147,14 +149,15 @@ class _Group:
         )
         usual = reference.find_path()
         followed = self._processes - self._left
-        for (place, key), states in _find_branches(paths.values(), usual, now).items():
+        branches, self.due = _find_branches(paths.values(), usual, now)
+        for (place, key), states in branches.items():
             tasks = frozenset(task for state in states for task in state.tasks)
             other = usual[place]
-            open_votes = followed - decided[place]
-            is_sure = votes[other.key] > len(tasks) + open_votes
+            is_sure = 2 * votes[other.key] > followed
             one = self._states[key].report
             yield _Mismatch(one, tasks, other.report, votes[other.key], is_sure)
-            if is_sure or not open_votes:
+            if is_sure or decided[place] == followed:
+                self.due = now  # fewer tasks may decide the rest
                 self._leave(tasks)
                 for state in states:
                     state.tasks.clear()
@@ -205,7 +208,8 @@ class ProgramCensus:
         """
         texts = []
         for (name, has_numbers), group in self._torn.items():
-            for mismatch in group.find_mismatches(math.inf if ended and has_numbers else now):
+            until = math.inf if ended and has_numbers else now
+            for mismatch in group.find_mismatches(until) if group.due <= until else ():
                 if self._is_news((name, mismatch.digests), mismatch.is_sure):
                     texts.append(mismatch.render())
         return texts
@@ -238,27 +242,29 @@ def _count_votes(
 
 def _find_branches(
     paths: Iterable[Sequence[_State]], usual: Sequence[_State], now: float
-) -> dict[tuple[int, tuple[int, int]], list[_State]]:
+) -> tuple[dict[tuple[int, tuple[int, int]], list[_State]], float]:
     """Return the ends of the paths that differ from the usual one, by the place and the key of
-    their first state that does.
+    their first state that certainly does; and when the next one will.
     """
     branches: dict[tuple[int, tuple[int, int]], list[_State]] = {}
+    due = math.inf
     for own in paths:
-        place = _find_difference(own, usual, now)
-        if place is not None:
+        ends = _find_differences(own, usual)
+        certain = [place for place, end in ends.items() if end <= now]
+        due = min([due, *(end for end in ends.values() if end > now)])
+        if certain:
+            place = min(certain)
             branches.setdefault((place, own[place].key), []).append(own[-1])
-    return branches
+    return branches, due
 
 
-def _find_difference(own: Sequence[_State], usual: Sequence[_State], now: float) -> int | None:
-    """Return the first place at which there is a program on one path that the other has nowhere.
-
-    None, too, where what is missing there may still come.
+def _find_differences(own: Sequence[_State], usual: Sequence[_State]) -> dict[int, float]:
+    """Return the places at which there is a program on one path that the other has nowhere, and
+    the time until which what is missing there may still come.
     """
     reached = min(len(own), len(usual))
     differing = {*_find_excess(own[:reached], usual), *_find_excess(usual[:reached], own)}
-    certain = (place for place in differing if _find_end(own[place], usual[place]) <= now)
-    return min(certain, default=None)
+    return {place: _find_end(own[place], usual[place]) for place in differing}
 
 
 def _find_end(one: _State, other: _State) -> float:

@@ -301,6 +301,26 @@ def test_programs_of_other_threads_come_between_those_of_the_main_thread() -> No
     assert tell(events) == []
 
 
+def test_a_minority_is_not_right() -> None:
+    """Two tasks are alike, and the six others differ from these and from each other."""
+    said = texts({0: "a", 1: "a", **{task: f"{task}" for task in range(2, 8)}})
+    assert len(said) == 6
+    assert all("task 0 and 1 other compiled another" in text or "and task 0 and 1 other" in text for text in said), said
+
+
+def test_nothing_is_compared_again_before_it_can_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One task says nothing; the others all differ."""
+    looks = []
+    original = programs._find_branches
+    monkeypatch.setattr(programs, "_find_branches", lambda *given: looks.append(given[2]) or original(*given))
+    census = ProgramCensus()
+    for task in range(7):
+        census.add(compiled(task, f"jit_{task}", 8), 0.0)
+    for tenth in range(1000):
+        census.check(tenth / 10)
+    assert len(looks) == 2, looks
+
+
 def test_a_mismatch_is_said_once() -> None:
     """Of a task that differs, what it compiles afterwards is not looked at."""
     assert len(texts({0: "abcdef", 1: "xbydef", 2: "abcdef"})) == 1
