@@ -105,8 +105,10 @@ class _Census:
 
     def take(self, computation: Any, devices: Any) -> None:
         """Report a program of several processes; compare it, where that is asked for."""
+        if not self._open:
+            return
         processes = {device.process_index for device in devices.flat}
-        if len(processes) < 2 or not self._open:
+        if len(processes) < 2:
             return
         numbers = [device.id for device in devices.flat]
         program = describe_program(computation, numbers, len(processes))
@@ -257,9 +259,8 @@ def canonicalize(module: Any) -> bytes:
 def _remove_payload(operation: Any) -> Any:
     if operation.name == "stablehlo.custom_call":  # the name first: attributes take longer
         attributes = operation.attributes
-        is_opaque = attributes["call_target_name"].value in _OPAQUE
-        for payload in _PAYLOADS:
-            if is_opaque and payload in attributes:
+        if attributes["call_target_name"].value in _OPAQUE:
+            for payload in filter(attributes.__contains__, _PAYLOADS):
                 del attributes[payload]
     return sys.modules["jaxlib.mlir.ir"].WalkResult.ADVANCE
 

@@ -274,6 +274,14 @@ def test_a_program_that_cannot_be_described_is_compiled(jax: Path) -> None:
     assert told == [{"event": "warning", "text": text}]
 
 
+def test_devices_of_another_jax_are_told_of_once(jax: Path) -> None:
+    told: list[Any] = []
+    compiler = start(told)
+    for _ in range(3):
+        assert compiler.compile_or_get_cached(1, module(), object(), 2) == (1, 2, ())
+    assert [event["event"] for event in told] == ["warning"]
+
+
 def test_who_starts_a_task_alone_reads_why_nothing_is_checked(jax: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compiler = start([], "stop", JAXSIF_REPORT="")
     compiler.compile_or_get_cached(1, object(), devices(0, 2), 2)
