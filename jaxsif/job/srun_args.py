@@ -4,7 +4,7 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxsif.errors import JaxsifError
@@ -26,9 +26,13 @@ _GPU = "gpu"
 
 
 def lift(
-    words: Sequence[str], given: Mapping[str, Any], source: str
+    words: Sequence[str],
+    given: Mapping[str, Any],
+    source: str,
+    overruled: Container[str] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the attributes that `words` set, and the words that are left for srun.
+    """Return the attributes that `words` set, and the words that are left for srun; without what
+    says something of `overruled` attributes, or options of srun that are spelled like these.
 
     A value that is no plain number, such as --nodes=2-4, is left to srun too. Raises JaxsifError
     where an option of `jaxsif run` in `given` says something else.
@@ -37,8 +41,10 @@ def lift(
     left: list[str] = []
     for option in split_options(words):
         name, said, remaining = _read(option)
+        if option.flag[2:].replace("-", "_") in overruled:
+            continue
         left += remaining
-        if said is None:
+        if said is None or name in overruled:
             continue
         found[name] = said
         if given.get(name) not in (None, said):

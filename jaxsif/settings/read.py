@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Mapping, Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 from jaxsif.job.srun_args import lift
-from jaxsif.job.srun_options import flag_of, split_options
+from jaxsif.job.srun_options import flag_of
 from jaxsif.settings.config import NOTHING, RIVALS, Config, Setting, read_config, resolve
 from jaxsif.settings.options import split_words
 from jaxsif.settings.passed import FIELD
@@ -68,22 +67,24 @@ def _attributes(
     found["env"] = parse_env(found.get("env", ()), environ, sources.get("env", ""))
     source = sources.get("srun-args", "")
     words = [word for text in found.get("srun_args", ()) for word in split_words(text, source)]
-    overruled = {*map(flag_of, passed), *_find_stronger(values)}
-    kept = [option.words for option in split_options(words) if option.flag not in overruled]
-    lifted, found["srun_args"] = lift([*chain.from_iterable(kept)], found, source)
+    overruled = _find_overruled(values, passed)
+    lifted, found["srun_args"] = lift(words, found, source, overruled)
     found["passed"] = tuple(passed)
     found.update(_split_values(found))
     sources.update({field.replace("_", "-"): source for field in lifted})
     return {**found, **lifted, "sources": sources}
 
 
-def _find_stronger(values: Mapping[str, Setting]) -> list[str]:
-    """Return the options that a stronger source sets than that of --srun-args, and what settles the
-    same: those of the command line, and those of variables where a file has --srun-args.
+def _find_overruled(values: Mapping[str, Setting], passed: Sequence[str]) -> set[str]:
+    """Return the attributes of which --srun-args say nothing: what a stronger source sets, what
+    settles the same as that, and srun's own options of the command line.
     """
     own = _rank(values.get("srun-args", NOTHING).source)
-    stronger = [key for key, one in values.items() if one.value and _rank(one.source) > own]
-    return [f"--{name}" for key in stronger for name in (key, *RIVALS.get(key, ()))]
+    stronger = {key for key, one in values.items() if _rank(one.source) > own}
+    asked = {key for key in stronger if values[key].value}
+    settled = {key for key, rivals in RIVALS.items() if not asked.isdisjoint(rivals)}
+    flags = {flag_of(word)[2:] for word in passed}
+    return {key.replace("-", "_") for key in stronger | settled | flags}
 
 
 def _rank(source: str) -> tuple[bool, bool]:

@@ -59,6 +59,29 @@ def test_the_command_line_replaces_the_same_option_of_a_variable(
     assert (asked.srun_args, asked.cpus_per_task) == (left, 4)
 
 
+@pytest.mark.parametrize(
+    ("said", "words", "field", "value"),
+    [
+        ({"ntasks_per_node": 2}, "--tasks-per-node=4", "ntasks_per_node", 2),
+        ({"ntasks_per_node": 4}, "--ntasks-per-gpu=1", "per_gpu", False),
+        ({"gpus_per_node": "2"}, "--gres=gpu:4", "gpus_per_node", "2"),
+        ({"per_gpu": True}, "--gpus-per-task=2", "gpus_per_task", None),
+        ({"ntasks": 2}, "-n4", "ntasks", 2),
+        ({"label": False}, "--label", "label", False),
+    ],
+)
+def test_what_means_the_same_is_replaced_too(said: dict[str, object], words: str, field: str, value: object) -> None:
+    variables = {"JAXSIF_SRUN_ARGS": f"{words} --mem=0"}
+    asked = read_settings(said, ["true"], variables, in_job=False).asked
+    assert (getattr(asked, field), asked.srun_args) == (value, ("--mem=0",))
+
+
+def test_other_resources_stay_beside_gpus_that_are_replaced() -> None:
+    variables = {"JAXSIF_SRUN_ARGS": "--gres=gpu:4,nvme:1"}
+    asked = read_settings({"gpus_per_node": "2"}, ["true"], variables, in_job=False).asked
+    assert (asked.gpus_per_node, asked.srun_args) == ("2", ("--gres=nvme:1",))
+
+
 def test_a_variable_replaces_the_same_option_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "jaxsif.toml").write_text("[run]\nsrun-args = ['--partition=a -t60']\ntime = '5'\n")
     asked = read_settings({}, ["true"], {"JAXSIF_PARTITION": "debug"}, in_job=False).asked
