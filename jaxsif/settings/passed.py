@@ -83,9 +83,15 @@ def _find_hint(parser: argparse.ArgumentParser, instead: str) -> str:
     """Return what to use in this command; `instead` is what `jaxsif run` would."""
     if instead == parser.prog:
         return f"leave it out: {instead} does so always"
-    actions = map(parser._option_string_actions.get, re.findall("--[a-z-]+", instead))
-    is_here = all(action and not isinstance(action, _RefusedOptions) for action in actions)
-    return instead if is_here or not instead.startswith("--") else f"jaxsif run {instead}"
+    if not instead.startswith("--"):
+        return instead
+    known = {
+        name
+        for name, action in parser._option_string_actions.items()
+        if not isinstance(action, _RefusedOptions)
+    }
+    ways = [way for way in instead.split(", or ") if re.split("[ =]", way)[0] in known]
+    return ", or ".join(ways) or f"jaxsif run {instead}"
 
 
 def add_srun_options(parser: argparse.ArgumentParser) -> None:

@@ -66,7 +66,7 @@ def test_option_is_refused(option: SrunOption, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("submit --export=NONE", "jaxsif run --env NAME=VALUE, or --cleanenv"),
+        ("submit --export=NONE", "--env NAME=VALUE"),
         ("submit --bcast", "jaxsif run --stage"),
         ("submit --parsable", "leave it out: jaxsif submit does so always"),
         ("submit --container=a", "--image PATH"),
