@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
@@ -38,22 +38,21 @@ class Converted(NamedTuple):
     notes: tuple[str, ...] = ()  # what is left out or differs
 
 
-def split_lines(text: str) -> list[str]:
-    """Return the lines of a recipe, as Docker splits it: no other character breaks a line."""
-    return [line.removesuffix("\r") for line in text.split("\n")]
-
-
-def _is_visible(letter: str) -> bool:
-    """Return whether a character is printable, or a tab, and was read from bytes that are text."""
-    return letter == "\t" or (letter.isprintable() and letter != "\ufffd")
+def number_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Return the lines of a recipe with their numbers, as Docker splits it: no other character
+    breaks a line.
+    """
+    return enumerate((line.removesuffix("\r") for line in text.split("\n")), 1)
 
 
 def find_invisible(text: str) -> str:
     """Return what is wrong with the first character that is neither printable nor a tab, or stands
     for bytes that are no text; '' where none is so.
     """
-    hidden = (letter for letter in text if not _is_visible(letter))
-    return next((f"has an invisible character (U+{ord(one):04X})" for one in hidden), "")
+    for letter in text:
+        if letter == "\ufffd" or not (letter == "\t" or letter.isprintable()):
+            return f"has an invisible character (U+{ord(letter):04X})"
+    return ""
 
 
 def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal]) -> list[Refusal]:

@@ -15,8 +15,8 @@ from jaxsif.builds.converted import (
     TMP_IS_SHARED,
     Converted,
     Refusal,
+    number_lines,
     refuse_invisible,
-    split_lines,
 )
 from jaxsif.builds.shell_words import empties_tmp
 
@@ -60,7 +60,7 @@ class _Parser(SingularityParser):  # type: ignore[misc]
 def split_sections(text: str) -> list[Section]:
     """Return the head and the sections of a definition file."""
     sections = [Section(1, "", "", ())]
-    for number, line in enumerate(split_lines(text), 1):
+    for number, line in number_lines(text):
         found = _SECTION.match(line)
         if found:
             sections.append(
@@ -77,7 +77,7 @@ def check_sections(sections: list[Section], text: str) -> list[Refusal]:
     refused = [*_check_head(sections[0])]
     for one in sections[1:]:
         refused += _check_section(one)
-    return refuse_invisible(enumerate(split_lines(text), 1), refused)
+    return refuse_invisible(number_lines(text), refused)
 
 
 def _check_head(head: Section) -> Iterator[Refusal]:

@@ -19,8 +19,8 @@ from jaxsif.builds.converted import (
     Converted,
     Refusal,
     copy_line,
+    number_lines,
     refuse_invisible,
-    split_lines,
 )
 from jaxsif.builds.dockerfile_rules import HEREDOC, VARIABLE, find_reason, find_remarks, read_list
 from jaxsif.builds.shell_words import empties_tmp
@@ -51,7 +51,7 @@ def split_instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions, each joined to one line; comments are dropped, and what a
     here-document holds.
     """
-    numbered = iter(enumerate(split_lines(text), 1))
+    numbered = number_lines(text)
     for number, line in numbered:
         joined = line
         while joined.rstrip().endswith("\\") or _is_comment(joined):
@@ -98,8 +98,8 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
             refused.append(one.refuse(reason))
     if not stages:
         refused.append(Refusal(1, "", "has no FROM"))
-    numbered = enumerate(split_lines(text), 1)
-    return refuse_invisible((one for one in numbered if not _is_comment(one[1])), refused)
+    lines = (one for one in number_lines(text) if not _is_comment(one[1]))
+    return refuse_invisible(lines, refused)
 
 
 def convert_dockerfile(instructions: Sequence[Instruction]) -> tuple[Converted, list[Refusal]]:
