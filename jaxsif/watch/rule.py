@@ -170,9 +170,14 @@ class Waits:
         """Return when to look although no wait is due: soon after a look at which not all is known,
         but not twice in a row.
         """
-        is_known = all(group.is_known for group in picture.groups)
+        is_known = all(map(self._is_known, picture.groups))
         is_done = is_known or self._once_more < inf
         return inf if is_done else now + _ONCE_MORE * self._patience
+
+    def _is_known(self, group: TaskGroup) -> bool:
+        """Return whether a group has told where it is; of input, that takes two looks."""
+        is_first = self._transferred.keys().isdisjoint(_list_tasks([group]))
+        return group.is_known and not (group.state.kind == INPUT and is_first)
 
     def _tell(self, found: _Told) -> Level:
         """Note that a wait is told, and return its level; NOTHING where that was told already."""

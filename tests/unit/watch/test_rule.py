@@ -211,7 +211,17 @@ def test_bytes_of_the_observer_itself_are_no_work() -> None:
         return sight(task=3, call="read", descriptor=0, file="pipe", frames=ODD_FRAMES, written=written)
 
     assert _look(rule, [*waiting, reads(0)], 5.0) == BUSY  # it may
-    assert _look(rule, [*waiting, reads(5 * 4096 + 9000)], 10.0) == WAIT
+    assert not rule.is_due(6.9)
+    assert _look(rule, [*waiting, reads(2 * 4096 + 9000)], 7.0) == WAIT
+
+
+def test_input_that_comes_is_no_wait() -> None:
+    rule, waiting = Waits(5.0, 0.0), [sight(task=task) for task in range(3)]
+    rule.wait(0, 5.0, SUM, 5.0)
+    reads = sight(task=3, call="read", descriptor=0, file="pipe", frames=ODD_FRAMES)
+    for now in (5.0, 7.0, 10.0, 25.0, 50.0):
+        level = _look(rule, [*waiting, reads._replace(read=int(now * SPEED))], now)
+        assert level == (BUSY if now == 5.0 else Level.NOTHING)
 
 
 def test_what_is_learned_is_bounded() -> None:
