@@ -128,7 +128,7 @@ class WaitWatcher(Watcher):
         if not inspection.sights:
             self._tell_blind(inspection.complaint or _find_reason(inspection), now)
             return
-        self._blind_since = math.inf
+        self._blind_since, self._not_before = math.inf, now
         picture = make_picture(inspection.sights, inspection.silent)
         verdict = self._waits.judge(picture, now)
         if verdict.level == Level.NOTHING:

@@ -125,6 +125,19 @@ def test_who_works_alone_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -
     assert watched.shown[0].startswith("tasks wait for others that compile, load or save, for 5 s: ")
 
 
+def test_it_is_looked_soon_again_whether_input_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    reads = sight(task=3, call="read", descriptor=0, file="pipe", frames=SLEEPS["frames"])
+    for _ in range(2):
+        watched.looks.append(Look([*SIGHTS[:3], reads]))
+        watched.watcher.look()
+        watched.watcher.look()
+        watched.now += 0.41 * PATIENCE
+    assert (watched.looks, watched.kept) == ([], [Level.BUSY, Level.WAIT])
+    assert watched.watcher.failure is not None
+
+
 def test_that_nobody_can_look_is_said_once_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch)
     watched.wait(PATIENCE)
