@@ -19,6 +19,8 @@ from jaxsif.process import Running, start_process, start_silent
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 _HEARD_UNDER_NOHUP = tuple(number for number in _FORWARDED if number != signal.SIGHUP)
+# Of much output, srun brings small pieces: to wait for more of them takes half the work.
+_MUCH, _GATHER = 1024, 0.001  # bytes; seconds
 _POLL = 0.1  # seconds between looks at processes whose output is silent
 _POLL_CLOSED = 0.01  # and whose output is closed
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
@@ -254,12 +256,16 @@ class _Run:
     def _relay(self, timeout: float) -> bool:
         """Pass on what is there to read; False when nothing was."""
         ready = self._selector.select(timeout)
+        most = 0
         for key, _ in ready:
             to, show = key.data
             data = os.read(key.fd, 65536)
             _write(to, show(data))
+            most = max(most, len(data))
             if not data:
                 self._selector.unregister(key.fileobj)
+        if most > _MUCH:
+            time.sleep(_GATHER)
         return bool(ready)
 
     def _reap(self) -> None:
