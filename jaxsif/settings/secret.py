@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+_PASSWORD = re.compile("PASSWORD|PASSWD|PASSPHRASE", re.IGNORECASE)  # which may be a number
 _NAME = re.compile(
-    r"TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
+    rf"{_PASSWORD.pattern}|TOKEN(?![A-Z])|SECRET|CREDENTIAL"
     r"|(API|ACCESS|PRIVATE|AUTH|SIGNING)[_-]?KEY",
     re.IGNORECASE,
 )
-_MAY_BE_A_NUMBER = re.compile("PASSWORD|PASSWD|PASSPHRASE", re.IGNORECASE)
 # How the tokens of well-known services begin: Hugging Face, GitHub, GitLab, OpenAI and Anthropic,
 # AWS, Slack, Google.
 _VALUE = re.compile(
@@ -50,6 +50,6 @@ def find_secrets(pairs: Iterable[str]) -> list[str]:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    is_number = value.isdecimal() and not _MAY_BE_A_NUMBER.search(name)
+    is_number = value.isdecimal() and not _PASSWORD.search(name)
     is_harmless = is_number or _HARMLESS.fullmatch(value)
     return bool(_VALUE.match(value) or (_NAME.search(name) and not is_harmless))
