@@ -39,6 +39,8 @@ def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
     """Return the option that a flag is called here, those that it abbreviates, if these are few, or
     else the one nearest to it; '' without.
     """
+    if not flag.startswith("-"):
+        return ""
     if flag in of_run:
         return f"jaxsif run {flag}"
     if _ELSEWHERE.get(flag) in known:
@@ -46,8 +48,6 @@ def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
     longer = [name for name in known if name.startswith(flag) and flag.startswith("--")]
     if len(longer) in (1, 2):
         return " or ".join(longer)
-    if not flag.startswith("-"):
-        return ""
     near = [name for name in known if name.startswith("--")]
     if not flag.startswith("--no"):  # what turns a switch off is the opposite of what was meant
         near = [name for name in near if not name.startswith("--no-")]
