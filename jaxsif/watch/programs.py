@@ -95,7 +95,7 @@ class _Group:
         self._members: dict[int, _State] = {}
         self._processes = 0  # that have the devices
         self._left = 0  # members that are followed no longer
-        self.due = math.inf  # when to look what differs
+        self._due = math.inf  # when to look what differs
 
     def __contains__(self, task: int) -> bool:
         return task in self._members
@@ -122,7 +122,7 @@ class _Group:
         state.tasks.add(report.task)
         state.last = now
         self._members[report.task] = state
-        self.due = now
+        self._due = now
         if len(state.tasks) + self._left >= report.processes:  # all are here
             state.parent = None
             self._root = state
@@ -138,6 +138,8 @@ class _Group:
 
         These tasks are followed no longer, unless others may still change who is right.
         """
+        if now < self._due:
+            return
         taken = [state for state in self._states.values() if state.tasks]
         paths = {state.key: state.find_path() for state in taken}
         votes, decided = _count_votes(paths.values())
@@ -149,7 +151,7 @@ class _Group:
         )
         usual = reference.find_path()
         followed = self._processes - self._left
-        branches, self.due = _find_branches(paths.values(), usual, now)
+        branches, self._due = _find_branches(paths.values(), usual, now)
         for (place, key), states in branches.items():
             tasks = frozenset(task for state in states for task in state.tasks)
             other = usual[place]
@@ -157,7 +159,7 @@ class _Group:
             one = self._states[key].report
             yield _Mismatch(one, tasks, other.report, votes[other.key], is_sure)
             if is_sure or decided[place] == followed:
-                self.due = now  # fewer tasks may decide the rest
+                self._due = now  # fewer tasks may decide the rest
                 self._leave(tasks)
                 for state in states:
                     state.tasks.clear()
@@ -209,7 +211,7 @@ class ProgramCensus:
         texts = []
         for (name, has_numbers), group in self._torn.items():
             until = math.inf if ended and has_numbers else now
-            for mismatch in group.find_mismatches(until) if group.due <= until else ():
+            for mismatch in group.find_mismatches(until):
                 if self._is_news((name, mismatch.digests), mismatch.is_sure):
                     texts.append(mismatch.render())
         return texts
