@@ -10,7 +10,8 @@ from harness import Cluster, jaxsif_run
 pytestmark = pytest.mark.core
 ONE = ("--nodes=1", "--ntasks-per-node=1", "--srun-args=--nodelist=node1")
 # What is written, and how the program ends; 125 is the status of a task that refuses to start its program.
-RUNS = [("attacks", status) for status in (0, 3, 125)] + [(f"seed-{seed}", (0, 3)[seed % 2]) for seed in range(10)]
+RUNS = [("live", 3), *(("attacks", status) for status in (0, 3, 125))]
+RUNS += [(f"seed-{seed}", (0, 3)[seed % 2]) for seed in range(10)]
 
 
 def run_all(cluster: Cluster, folder: str) -> list[tuple[int, str, str]]:
