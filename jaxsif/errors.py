@@ -10,8 +10,10 @@ JaxsifError            2    a bad request: options, layout
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+Show = Callable[[str], None]  # tells the user a line
 
 _LONGEST_LIST = 60  # letters of a list of tasks
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxsif import screen
 from jaxsif.bench.results import Record
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, Show
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch import pipeline
 from jaxsif.launch.children import Pass, Readers
@@ -33,7 +33,7 @@ def prepare_program(
     said: Mapping[str, Any],
     program: Sequence[str],
     environ: Mapping[str, str],
-    note: Callable[[str], None],
+    note: Show,
     modules: Path | None = None,
 ) -> Plan:
     """Return the plan of a file of the folder, with its arguments; raises JaxsifError.
@@ -58,7 +58,7 @@ def prepare_program(
     return plan
 
 
-def run_program(plan: Plan, take: Callable[[Record], None], note: Callable[[str], None]) -> int:
+def run_program(plan: Plan, take: Callable[[Record], None], note: Show) -> int:
     """Run the plan to its end as `jaxsif run` does; `take` gets the records, as they come."""
     readers = Readers(lambda: read_records(take, _pass_on), screen.make_way)
     return pipeline.run_plan(plan, note, readers=readers)

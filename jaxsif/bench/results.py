@@ -10,13 +10,13 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxsif.bench.kinds import HIGHER, KINDS, LOWER, Field, Kind
-from jaxsif.errors import JaxsifError, told_as
+from jaxsif.errors import JaxsifError, Show, told_as
 from jaxsif.foreign import parse_json
 
 LINES, TABLE = "results.jsonl", "results.csv"
@@ -92,7 +92,7 @@ def _fits(value: object, field: Field) -> bool:
 
 
 @contextmanager
-def recording(folder: Path, header: Record, note: Callable[[str], None]) -> Iterator[Results]:
+def recording(folder: Path, header: Record, note: Show) -> Iterator[Results]:
     """Yield empty results for the body of the `with` to fill; then they are written, also when it
     raises.
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from jaxsif import process
 from jaxsif.builds.host_settings import apt_mirror, apt_settings
-from jaxsif.builds.messages import Show, end_of
-from jaxsif.errors import HostError
+from jaxsif.builds.messages import end_of
+from jaxsif.errors import HostError, Show
 from jaxsif.images.squashfs import SQFSTAR
 
 _SUITE = "trixie"

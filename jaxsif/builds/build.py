@@ -19,10 +19,10 @@ from jaxsif.builds.assemble import add_base, add_parts, pack_parts, read_system,
 from jaxsif.builds.base import base_path, make_base
 from jaxsif.builds.cache import prune
 from jaxsif.builds.host_settings import BUILD_FOLDER, CACHE_FOLDER, host_variables, write_settings
-from jaxsif.builds.messages import Show, end_of, timed, when_full
+from jaxsif.builds.messages import end_of, timed, when_full
 from jaxsif.builds.recipe import Recipe
 from jaxsif.builds.revision import Revision, find_revision
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, Show
 from jaxsif.files import fast_folder
 from jaxsif.images.file import open_image
 from jaxsif.images.squashfs import MKSQUASHFS

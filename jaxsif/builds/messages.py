@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jaxsif.errors import HostError
-
-Show = Callable[[str], None]  # prints a line of progress
+from jaxsif.errors import HostError, Show
 
 
 def timed(show: Show) -> Show:

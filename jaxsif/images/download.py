@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import urljoin
 
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, Show
 from jaxsif.files import check_space
 from jaxsif.images.partial import Partial, is_version, open_own
 from jaxsif.images.sif import HEADER_SIZE, parse_header
@@ -50,7 +50,7 @@ class Watch(NamedTuple):
     """How long to wait for a server, and whom to tell what comes."""
 
     timeout: float  # seconds for a connection, or for the next bytes
-    show: Callable[[str], None]  # prints a note
+    show: Show  # prints a note
     progress: Callable[
         [int, int | None], None
     ]  # bytes that are there, and in all, if that is known

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from jaxsif.container.environment import CACHE, find_rule
-from jaxsif.errors import HostError, printable
+from jaxsif.errors import HostError, Show, printable
 from jaxsif.images.find import find_image
 from jaxsif.plan.container import Container
 from jaxsif.plan.host import Host
@@ -15,7 +14,6 @@ from jaxsif.settings.config import Setting
 from jaxsif.settings.read import Settings
 from jaxsif.settings.request import TASK
 
-Show = Callable[[str], None]  # tells the user something
 _DEFAULT_FOLDER = Setting(None, "--compile-cache (the default)")  # of the compile cache
 
 

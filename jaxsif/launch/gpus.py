@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, Show
 from jaxsif.plan.plan import Plan, given_variables
 
 _OPTIONS = ("--gpus", "--gres", "--tres-per-task", "-G")  # of srun and sbatch
@@ -14,7 +14,7 @@ _VARIABLES = (
 )
 
 
-def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], show: Callable[[str], None]) -> None:
+def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], show: Show) -> None:
     """Say that a new job has no GPUs, where the image is for CUDA and nothing asks for any."""
     if _asks_for_gpus(plan, sbatch_args) or plan.container is None:
         return

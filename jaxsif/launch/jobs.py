@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxsif import process
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError, JaxsifError, Show
 from jaxsif.files import create_file
 from jaxsif.foreign import open_file
 from jaxsif.job.allocation import outside_of_job
@@ -104,7 +104,7 @@ def check_slurm(program: str, environ: Mapping[str, str]) -> None:
         )
 
 
-def submit(path: str, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
+def submit(path: str, environ: Mapping[str, str], say: Show) -> str:
     """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take
     it.
     """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from jaxsif.errors import FolderTakenError, HostError, JaxsifError, printable
+from jaxsif.errors import FolderTakenError, HostError, JaxsifError, Show, printable
 from jaxsif.images.file import known, remember, remembered_digest, staged_path
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Pass, run
@@ -33,7 +33,6 @@ _ONE_EACH = (
 )
 
 Nodes = list[dict[str, Any]]
-Show = Callable[[str], None]  # tells the user something
 
 
 class Staging(NamedTuple):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif import process
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, Show
 from jaxsif.images.find import find_image
 from jaxsif.images.labels import describe_image
 from jaxsif.installation import PACKAGE
@@ -21,7 +21,7 @@ from jaxsif.settings.config import resolve_image
 _NONE = "none"
 
 
-def find_versions(environ: Mapping[str, str], show: Callable[[str], None]) -> dict[str, str]:
+def find_versions(environ: Mapping[str, str], show: Show) -> dict[str, str]:
     """Return name -> version and place; 'none' or the error for what is not here.
 
     `show` is told of files of settings that do not count.
@@ -53,7 +53,7 @@ def _find_runtime(environ: Mapping[str, str]) -> str:
     return f"{_ask((runtime.command, '--version'), environ)}, {runtime.command}"
 
 
-def _find_image(environ: Mapping[str, str], show: Callable[[str], None]) -> str:
+def _find_image(environ: Mapping[str, str], show: Show) -> str:
     """Return what the image is, its path, and what names it."""
     image = find_image(resolve_image(None, environ, show))
     return f"{describe_image(image.path)}, {image.path} (from {image.source})"

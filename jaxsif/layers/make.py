@@ -15,8 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxsif.builds.messages import Show, timed, when_full
-from jaxsif.errors import JaxsifError
+from jaxsif.builds.messages import timed, when_full
+from jaxsif.errors import JaxsifError, Show
 from jaxsif.layers.pack import find_mksquashfs, pack
 from jaxsif.layers.requirements import write_requirements
 from jaxsif.layers.resolve import Resolution, resolve, uv_install

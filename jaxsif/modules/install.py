@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.errors import HostError, JaxsifError, told_as
+from jaxsif.errors import HostError, JaxsifError, Show, told_as
 from jaxsif.files import write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
@@ -102,9 +102,7 @@ def _default_file(prefix: Path, modules: Collection[Module], default: Module) ->
     return {modules_folder(prefix) / _MODULERC: render_default(modules, default)}
 
 
-def add_module(
-    prefix: Path, image: str, name: str | None, default: bool, show: Callable[[str], None]
-) -> Module:
+def add_module(prefix: Path, image: str, name: str | None, default: bool, show: Show) -> Module:
     """Write the modulefiles of an image, named after its labels unless `name` is given; the first
     is the default. Raise JaxsifError.
     """

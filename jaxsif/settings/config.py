@@ -5,12 +5,12 @@ its source.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxsif import installation, trust
-from jaxsif.errors import JaxsifError, printable
+from jaxsif.errors import JaxsifError, Show, printable
 from jaxsif.files import user_folder
 from jaxsif.limits import shorten
 from jaxsif.settings.options import (
@@ -213,7 +213,7 @@ def _strength(
 def resolve_image(
     said: str | None,
     environ: Mapping[str, str],
-    show: Callable[[str], None],
+    show: Show,
     named_by: str = "--image",
 ) -> Setting | None:
     """Return the image's path as for `jaxsif run`, for the commands that have no other of its
