@@ -102,7 +102,7 @@ test-rest: $(VENV_READY) cluster-install cluster
 
 # SEEDS of each fault.
 drills: $(VENV_READY) cluster-install cluster ## faults with many seeds, the tests of hangs, and the rule's long ones; writes docs/faults.md
-	@$(VENV)/bin/python tests/bench/drills.py $(or $(SEEDS),5)
+	@$(VENV)/bin/python tests/bench/faults.py $(or $(SEEDS),5)
 	$(VENV)/bin/pytest tests/cluster/test_hangs.py
 	$(VENV)/bin/pytest --numprocesses=auto --dist=worksteal --timeout=0 tests/unit/watch/test_rule.py --hypothesis-profile=long
 

@@ -239,7 +239,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     try:
         arguments = parser.parse_args(argv[:end])
         if not hasattr(arguments, "command") and end < len(argv):
-            # There is no program here: let it refuse what stands behind the '--'.
+            # There is no program here: let it refuse what stands after the '--'.
             parser.parse_args(argv)
     except _UnknownError as error:
         raise error.explain(argv[:end] if end < len(argv) else ()) from None
@@ -251,7 +251,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _check_program(word: str, command: Sequence[str]) -> None:
-    """Raise JaxsifError for a word before '--' that can be no program: it is one too many behind an
+    """Raise JaxsifError for a word before '--' that can be no program: it is one too many after an
     option, and the options that follow would be lost to the program.
     """
     if re.match(r"\w+=|\d+$", word) or os.path.isdir(word):

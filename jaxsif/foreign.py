@@ -30,6 +30,11 @@ def check_number(most: float, *types: type, least: float = 0) -> Check:
     return lambda value: type(value) in types and least <= value <= most  # type: ignore[operator]
 
 
+def is_flag(value: object) -> bool:
+    """Return whether a value is true or false; as a Check."""
+    return type(value) is bool
+
+
 def check_text(longest: int) -> Check:
     """Return the check of a text with at most so many letters."""
     return lambda value: type(value) is str and len(value) <= longest

@@ -51,7 +51,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the picture of the step."""
     allocation = Allocation.from_environ(environ)
     target = find_target(arguments.step, allocation and allocation.job_id, environ)
-    picture = look(target, environ)
+    picture = take_picture(target, environ)
     if arguments.json:
         print_json(render_json(picture, target.name))
         return 0
@@ -64,7 +64,7 @@ def _title(target: Target) -> str:
     return f"step {target.name}" if target.parts else target.name
 
 
-def look(target: Target, environ: Mapping[str, str]) -> Picture:
+def take_picture(target: Target, environ: Mapping[str, str]) -> Picture:
     """Return the picture of a step; raise JaxsifError where a process has no tasks here, HostError
     where no node has answered.
     """
@@ -80,4 +80,4 @@ def look(target: Target, environ: Mapping[str, str]) -> Picture:
     if not (inspection.sights or target.parts):
         hint = "name the process id of a jaxsif run that goes on"
         raise JaxsifError(f"{target.name} has no tasks on this host", "jaxsif stacks", hint)
-    return make_picture(inspection.sights, inspection.silent)
+    return make_picture(inspection.sights, inspection.silent, inspection.unseen)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from jaxsif.diagnose.barriers import Barrier
 from jaxsif.diagnose.places import until_outside
-from jaxsif.diagnose.reports import REFUSALS, Report, by_task, find_step, of_event
+from jaxsif.diagnose.reports import REFUSALS, Report, by_task, find_start, of_event
 from jaxsif.diagnose.symptoms import (
     BARRIER,
     CANCELLATIONS,
@@ -163,7 +163,7 @@ class Facts(_Told):
         """What slurmstepd told first of this job; what a program prints of another counts for
         nothing.
         """
-        job = find_step(self.reports).partition(".")[0]
+        job = find_start(self.reports).step.partition(".")[0]
         told = find_symptoms(CANCELLATIONS, self.errors)
         return next((one for one in told if job in ("", one.words["job"])), NOT_FOUND)
 

@@ -369,15 +369,10 @@ def by_task(reports: Sequence[Report], event: str) -> dict[int, Report]:
 
 def find_start(reports: Sequence[Report]) -> Report:
     """Return the first task's start, with Slurm's number of the step, such as '12.0', and all of
-    its nodes; an empty report until then. Without Slurm, the number ends with the point.
+    its nodes; an empty report until then. Without Slurm, the number is ''.
     """
     starts = (report for report in reports if re.fullmatch(r"\d+\.\d*", report.step))
     found = next(starts, Report(-1, "", "started"))
+    step = "" if found.step.endswith(".") else found.step  # a job alone has no step
     pieces = (*of_event(reports, "nodes"), found)
-    return found._replace(nodes="".join(report.nodes for report in pieces))
-
-
-def find_step(reports: Sequence[Report]) -> str:
-    """Return Slurm's number of the step, such as '12.0'; '' until its first task has started."""
-    step = find_start(reports).step
-    return "" if step.endswith(".") else step
+    return found._replace(step=step, nodes="".join(report.nodes for report in pieces))

@@ -92,7 +92,7 @@ class Ended(NamedTuple):
 
 
 def _nothing() -> None:
-    """For who need not be told."""
+    """Tell nobody."""
 
 
 class Beside(NamedTuple):
@@ -151,7 +151,7 @@ class _Run:
     def __init__(self, beside: Beside) -> None:
         self._beside = beside
         self._look = beside.look
-        self._look_at = 0.0  # when to look next, by the monotonic clock
+        self._next_look = 0.0  # when to look next, by the monotonic clock
         self.status = 0
         self.killed = False
         self.signalled: int | None = None
@@ -222,9 +222,9 @@ class _Run:
     def _look_beside(self) -> None:
         """Call what looks, ten times a second at most; end all if it returns true."""
         now = time.monotonic()
-        if now < self._look_at:
+        if now < self._next_look:
             return
-        self._look_at = now + _POLL
+        self._next_look = now + _POLL
         if self._look():
             self._stop()
 

@@ -9,8 +9,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, filterfalse
-from operator import attrgetter
 from typing import IO, NamedTuple
 
 from jaxsif.errors import printable
@@ -21,6 +19,7 @@ from jaxsif.process import Running, start_heard
 from jaxsif.watch.sight import LONGEST_LINE, Answer, Sight, parse_line
 
 LIMIT = 10.0  # seconds for all nodes
+_HERE = ("this machine",)  # in place of nodes
 STEP_NAME = "jaxsif-stacks"
 _AT_ONCE = 16  # sruns
 # Of one srun, which speaks to that many nodes itself: a dead node then hides no other one.
@@ -28,7 +27,6 @@ _NODES = 16
 _PIECE = re.compile(rb"(\d{1,8}) ([+.])(.*)", re.DOTALL)  # of a line, see inspect_step.py
 _LONGEST_JOINED = LONGEST_LINE + 1  # bytes; longer lines are refused
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL
-_GOES_ON = attrgetter("goes_on")
 _LARGEST = 65_536  # bytes to read at once
 _LONGEST_COMPLAINT = 300  # letters
 # Beside a step that has all CPUs, memory and GPUs of its nodes; and without the job's variables.
@@ -61,21 +59,29 @@ class Target(NamedTuple):
     parts: tuple[Part, ...]  # () for this machine
 
 
-def list_commands(target: Target) -> list[tuple[str, ...]]:
+class _Command(NamedTuple):
+    """What looks into a step on some of its nodes."""
+
+    argv: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+def list_commands(target: Target) -> list[_Command]:
     """Return the commands that look into a step: one for this machine, or one for few nodes."""
     script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *target.words)
     if not target.parts:
-        return [script]
+        return [_Command(script, _HERE)]
     return [
-        ("srun", *part.options, *_name_nodes(part.nodes[first : first + _NODES]), *script)
+        _make_command(part, part.nodes[first : first + _NODES], script)
         for part in target.parts
         for first in range(0, len(part.nodes), _NODES)
     ]
 
 
-def _name_nodes(nodes: Sequence[str]) -> tuple[str, ...]:
+def _make_command(part: Part, nodes: tuple[str, ...], script: Sequence[str]) -> _Command:
     count = len(nodes)
-    return (*_BESIDE, f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(nodes)}")
+    where = (f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(nodes)}")
+    return _Command(("srun", *part.options, *_BESIDE, *where, *script), nodes)
 
 
 class _Stream:
@@ -85,7 +91,7 @@ class _Stream:
         assert file is not None
         os.set_blocking(file.fileno(), False)
         self._file = file
-        self._lines = Lines(LONGEST_LINE + 1)
+        self._lines = Lines(_LONGEST_JOINED)
         self.open = True
 
     def read(self) -> list[bytes]:
@@ -111,6 +117,7 @@ class _Look(NamedTuple):
     """A process that looks, and what it says."""
 
     process: Running
+    nodes: tuple[str, ...]
     output: _Stream
     errors: _Stream
 
@@ -127,10 +134,9 @@ class Inspection:
         self._environ = environ
         self._commands = list_commands(target)[::-1]  # that are not started yet, the last one first
         self._looks: list[_Look] = []
-        self._nodes = list(chain.from_iterable(map(attrgetter("nodes"), target.parts)))
         self._deadline = time.monotonic() + LIMIT
         self._is_ending = False
-        self._answered: set[str] = set()
+        self._answered: dict[str, int] = {}  # nodes, with the tasks that they have looked at
         self._pieces: dict[tuple[int, bytes], bytes] = {}  # of lines, by process and node
         self.sights: list[Sight] = []  # in the order in which they came
         self.complaint = ""  # the last line of srun; printable
@@ -148,22 +154,24 @@ class Inspection:
 
     def _start_some(self) -> None:
         """Start commands, as many as may run at once."""
-        while self._commands and sum(map(_GOES_ON, self._looks)) < _AT_ONCE:
-            process = start_heard(self._commands.pop(), self._environ)
-            self._looks.append(_Look(process, _Stream(process.stdout), _Stream(process.stderr)))
+        while self._commands and sum(look.goes_on for look in self._looks) < _AT_ONCE:
+            argv, nodes = self._commands.pop()
+            process = start_heard(argv, self._environ)
+            streams = _Stream(process.stdout), _Stream(process.stderr)
+            self._looks.append(_Look(process, nodes, *streams))
 
     def poll(self) -> bool:
         """Read what has come, without waiting; return whether it is all, or the time is up."""
         for number, look in enumerate(self._looks):
             for line in look.output.read():
-                self._take(self._join(number, line))
+                self._take(look, self._join(number, line))
             for line in look.errors.read():
                 self.complaint = _shorten(line) or self.complaint
         self._start_some()
         now = time.monotonic()
         if now > self._deadline:
             self._terminate()
-        is_over = now > self._deadline + _GRACE or not any(map(_GOES_ON, self._looks))
+        is_over = now > self._deadline + _GRACE or not any(look.goes_on for look in self._looks)
         if is_over:
             self._kill()
         return is_over
@@ -196,11 +204,12 @@ class Inspection:
         self._pieces[stream, node] = whole[:_LONGEST_JOINED]
         return None
 
-    def _take(self, found: Sight | Answer | None) -> None:
+    def _take(self, look: _Look, found: Sight | Answer | None) -> None:
         if isinstance(found, Sight):
             self.sights.append(found)
         elif found:
-            self._answered.add(found.node)
+            node = _HERE[0] if look.nodes == _HERE else found.node
+            self._answered[node] = found.tasks
 
     @property
     def has_answer(self) -> bool:
@@ -209,10 +218,14 @@ class Inspection:
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """Return the nodes of which not all has come; for this machine, ('this machine',)."""
-        if not self._nodes:
-            return () if self._answered else ("this machine",)
-        return tuple(filterfalse(self._answered.__contains__, self._nodes))
+        """Return the nodes that were asked and of which not all has come."""
+        asked = (node for look in self._looks for node in look.nodes)
+        return tuple(node for node in asked if node not in self._answered)
+
+    @property
+    def unseen(self) -> int:
+        """Return the number of tasks whose lines have not come, or were refused."""
+        return max(0, sum(self._answered.values()) - len(self.sights))
 
     def stop(self) -> None:
         """End what still runs; it takes a second at most."""

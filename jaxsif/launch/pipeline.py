@@ -9,11 +9,11 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxsif.diagnose.reports import LIVE, Report, ReportFilter
-from jaxsif.errors import JaxsifError, PortTakenError, printable
+from jaxsif.errors import JaxsifError, PortTakenError, Show, printable
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import SHOWN, Beside, Child, Ended, Pass, Readers, run
 from jaxsif.launch.container import find_container
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from jaxsif.watch.picture import Picture
     from jaxsif.watch.rule import Verdict
 
-_SHORT = 1.0  # seconds; who computes with JAX needs longer
-Show = Callable[[str], None]  # tells the user something
+_SHORT = 1.0  # seconds; a program that uses JAX takes longer
 
 
 class Prepared(NamedTuple):
@@ -203,15 +202,17 @@ def _run_on_free_port(plan: Plan, history: _History, verbose: bool, readers: Rea
         try:
             return diagnose(plan, run_step(plan, readers, history), history.show, verbose)
         except PortTakenError as error:
-            following = next(others, None) if _input_is_no_file() else None
+            following = next(others, None) if _can_start_again() else None
             if following is None:
                 raise
             history.show(f"{error.what} ({error.where}): starting again with another")
             plan = following
 
 
-def _input_is_no_file() -> bool:
-    """Whether standard input is a terminal or /dev/null, which a first start has not read empty."""
+def _can_start_again() -> bool:
+    """Return whether standard input is a terminal or /dev/null: a first start may have read all of
+    anything else.
+    """
     try:
         return stat.S_ISCHR(os.fstat(0).st_mode)
     except OSError:

@@ -1,5 +1,5 @@
-"""What is said while the tasks of a run go on: who keeps the others waiting, whose program is
-another one, and which node is lost.
+"""What is said while the tasks of a run go on: which task keeps the others waiting, which compiles
+another program, and which node is lost.
 
 The tasks themselves tell when they stand still (jaxsif/task/observer.py), and what they compile
 (jaxsif/task/census.py). While all goes well, nothing is asked of them, of Slurm or of the nodes.
@@ -12,26 +12,24 @@ import time
 from collections.abc import Callable, Sequence
 
 from jaxsif.diagnose.places import OUTSIDE
-from jaxsif.diagnose.reports import Report, ReportFilter, find_start, find_step, of_event
-from jaxsif.errors import HostError, JaxsifError, RunError
+from jaxsif.diagnose.reports import Report, ReportFilter, find_start, of_event
+from jaxsif.errors import HostError, JaxsifError, RunError, Show
 from jaxsif.launch.inspector import Inspection, Part, Target
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.request import OFF
 from jaxsif.task.contract import STOP
-from jaxsif.watch.picture import Picture, make_picture, render_text
+from jaxsif.watch.picture import MOST_NODES, Picture, list_nodes, make_picture, render_text
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
-from jaxsif.watch.sight import NO_TRACER
-from jaxsif.watch.words import describe_end, describe_odd, describe_verdict
+from jaxsif.watch.sight import NO_TRACER, make_sight
+from jaxsif.watch.words import describe_odd, describe_verdict, describe_wait_over
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure, or the nodes are looked at
-_MOST_NODES = 4  # to name
 _STOPPED = 124  # exit status, as timeout(1) has it
-# Seconds between two attempts to look, where none could be made; and as a part of the time in which
-# none could.
-_AGAIN, _AGAIN_PART = 5.0, 0.2
+# Seconds between two attempts to look, where none could be made: they grow by this part of the time
+# in which none could.
+_AGAIN, _AGAIN_PART, _MOST_AGAIN = 5.0, 0.2, 12.0
 
-Show = Callable[[str], None]  # tells the user something
 Keep = Callable[[Verdict, Picture], None]
 
 
@@ -40,7 +38,6 @@ class Watcher:
 
     must_end = False  # the run
     failure: JaxsifError | None = None  # why, where nothing else tells
-    _inspection: Inspection | None = None  # that is under way
 
     def hear(self, report: Report) -> None:
         """Take what a task says."""
@@ -49,17 +46,46 @@ class Watcher:
         """Do what is due, without waiting."""
 
     def close(self) -> None:
-        """Do what is left at the end of the run: end what is still under way."""
+        """Do what is left at the end of the run."""
+
+
+class _Inspector(Watcher):
+    """A watcher that looks at the nodes."""
+
+    _inspection: Inspection | None = None  # that is under way
+
+    def look(self) -> None:
+        """Begin to look when it is due; take what was seen."""
+        now = time.monotonic()
+        if self._inspection is None:
+            if self._is_due(now):
+                self._inspection = self._begin(now)
+        elif self._inspection.poll():
+            over, self._inspection = self._inspection, None
+            self._take(over, now)
+
+    def close(self) -> None:
+        """End what is still under way."""
         if self._inspection:
             self._inspection.stop()
+
+    def _is_due(self, now: float) -> bool:
+        raise NotImplementedError
+
+    def _begin(self, now: float) -> Inspection | None:
+        """Return a look that has begun; None where there is nothing to look at."""
+        raise NotImplementedError
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        raise NotImplementedError
 
 
 class ProgramWatcher(Watcher):
     """Tells when tasks compile different programs for the same devices."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: Show, census: ProgramCensus) -> None:
         self._show = show
-        self._census = ProgramCensus()
+        self._census = census
 
     def hear(self, report: Report) -> None:
         """Take what a task has compiled."""
@@ -79,68 +105,86 @@ class ProgramWatcher(Watcher):
             self._show(f"warning: {text}")
 
 
-class WaitWatcher(Watcher):
+class WaitWatcher(_Inspector):
     """Tells when tasks wait too long, and for which."""
 
-    def __init__(self, plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> None:
-        """`show` tells the user a line, `keep` is told each verdict that was shown."""
+    def __init__(
+        self, plan: Plan, seen: ReportFilter, show: Show, keep: Keep, census: ProgramCensus
+    ) -> None:
+        """`keep` is told each verdict that was shown."""
         self._plan = plan
         self._seen = seen
         self._show = show
         self._keep = keep
+        self._census = census
         self._waits = Waits(plan.asked.patience, time.monotonic())
         self._not_before = 0.0  # seconds of the monotonic clock
         self._blind_since = math.inf  # nobody answers, and that was told
+        self._waiting: dict[int, Report] = {}  # tasks, and what they have said of their waits
+        self._ended: set[int] = set()  # tasks
 
     def hear(self, report: Report) -> None:
-        """Take what a task says of its waits; one that has ended goes on nowhere."""
+        """Take what a task says of its waits; the end of a task ends its wait."""
         now = time.monotonic()
         if report.event == "wait":
+            self._waiting[report.task] = report
             self._waits.wait(report.task, report.seconds, report.where, now)
         elif report.event == "moved":
+            self._waiting.pop(report.task, None)
             seconds = self._waits.go_on(report.task, report.seconds, now)
             if seconds is not None:
-                self._show(describe_end(seconds))
+                self._show(describe_wait_over(seconds))
         elif report.event == "exit":
+            self._ended.add(report.task)
+            self._waiting.pop(report.task, None)
             self._waits.go_on(report.task, 0, now)
 
-    def look(self) -> None:
-        """Look at the tasks when it is due, and tell what was seen."""
-        now = time.monotonic()
-        if self._inspection is None:
-            if now >= self._not_before and self._waits.is_due(now):
-                self._begin(now)
-        elif self._inspection.poll():
-            inspection, self._inspection = self._inspection, None
-            self._take(inspection, now)
+    def _is_due(self, now: float) -> bool:
+        return now >= self._not_before and self._waits.is_due(now)
 
-    def _begin(self, now: float) -> None:
-        self._not_before = now + max(_AGAIN, _AGAIN_PART * (now - self._blind_since))
+    def _begin(self, now: float) -> Inspection | None:
+        pause = max(_AGAIN, _AGAIN_PART * (now - self._blind_since))
+        self._not_before = now + min(pause, _MOST_AGAIN)
         target = _find_target(self._plan, self._seen)
         if target is None:
-            return
+            return None
         try:
-            self._inspection = Inspection.start(target, self._plan.host.environ)
+            return Inspection.start(target, self._plan.host.environ)
         except HostError as error:
             self._tell_blind(error.what, now)
+            return None
 
     def _take(self, inspection: Inspection, now: float) -> None:
-        if not inspection.sights:
+        picture = self._make_picture(inspection)
+        if not picture.groups:
             self._tell_blind(inspection.complaint or _find_reason(inspection), now)
             return
         self._blind_since, self._not_before = math.inf, now
-        picture = make_picture(inspection.sights, inspection.silent)
         verdict = self._waits.judge(picture, now)
         if verdict.level == Level.NOTHING:
             return
         for line in render_text(picture, describe_verdict(verdict)):
             self._show(line)
+        behind = self._census.describe_behind()
+        if behind:
+            self._show(f"  {behind}")
         self._keep(verdict, picture)
         # Tasks that all wait, at one place or at two, may wait for a long step of their devices.
-        is_held_up = picture.odd and not all(group.waits for group in picture.odd)
+        is_held_up = picture.silent or not all(group.waits for group in picture.odd)
         must_stop = verdict.level >= (Level.WAIT if is_held_up else Level.HANG)
         if self._plan.asked.on_hang == STOP and must_stop:
             self.must_end, self.failure = True, _describe_stop(verdict, picture)
+
+    def _make_picture(self, inspection: Inspection) -> Picture:
+        """Return what was seen of all tasks. Of one that nobody has seen, as on another host of
+        mpirun, there is what it has said itself.
+        """
+        if inspection.silent:
+            return make_picture(inspection.sights, inspection.silent)
+        said = (make_sight(one.task, one.node, one.where) for one in self._waiting.values())
+        picture = make_picture([*said, *inspection.sights])
+        tasks = self._plan.layout.ntasks or 0
+        return picture._replace(unseen=max(0, tasks - picture.size - len(self._ended)))
 
     def _tell_blind(self, why: str, now: float) -> None:
         if self._blind_since == math.inf:
@@ -154,12 +198,12 @@ def _find_target(plan: Plan, seen: ReportFilter) -> Target | None:
     if started.task < 0:
         return None
     parts = [Part(job, nodes) for job, nodes in plan.launcher.nodes(plan, started)]
-    steps = {plan.coordinator.step, find_step(seen.reports)} - {""}
+    steps = {plan.coordinator.step, started.step} - {""}
     words = (NO_TRACER, *steps)  # a tracer stops the tasks, and may leave one stopped
     return Target(started.step, words, tuple(parts))
 
 
-class EndWatcher(Watcher):
+class EndWatcher(_Inspector):
     """Ends a run that has failed and waits for the tasks of a node that is lost: Slurm waits for
     such a node for minutes.
     """
@@ -176,38 +220,36 @@ class EndWatcher(Watcher):
         if report.event == "exit" and report.status and self._failed.task < 0:
             self._failed, self._due = report, time.monotonic() + _ENDS_WITHIN
 
-    def look(self) -> None:
-        """Look at the nodes, once, a while after a task has failed."""
-        now = time.monotonic()
-        if self._inspection is None and now > self._due:
-            self._due = math.inf
-            target = _find_target(self._plan, self._seen)
-            if target and target.parts and not of_event(self._seen.reports, *OUTSIDE):
-                self._inspection = Inspection.start(target, self._plan.host.environ)
-        elif self._inspection and self._inspection.poll():
-            silent, answered = self._inspection.silent, self._inspection.has_answer
-            self._inspection = None
-            # Where no node answers, Slurm may have refused to look: the job is ending.
-            if silent and answered:
-                self._end(silent)
+    def _is_due(self, now: float) -> bool:
+        return now > self._due
+
+    def _begin(self, now: float) -> Inspection | None:
+        """Look at the nodes, once."""
+        self._due = math.inf
+        target = _find_target(self._plan, self._seen)
+        if target is None or not target.parts or of_event(self._seen.reports, *OUTSIDE):
+            return None
+        return Inspection.start(target, self._plan.host.environ)
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        # Where no node answers, Slurm may have refused to look: the job is ending.
+        if inspection.silent and inspection.has_answer:
+            self._end(inspection.silent)
 
     def _end(self, nodes: Sequence[str]) -> None:
         """End the run; Slurm takes half a minute for that."""
         self.must_end = True
-        names = _name_nodes(nodes)
+        names = list_nodes(nodes)
         self._show(f"no answer from {names}: ending the run")
         failed = self._failed
         raised = of_event(self._seen.reports, "exception")
         if any(not report.consequence for report in raised):
             return  # the program's own failure tells more
         what = f"no answer from {names}, after {failed.place} has failed; the run was ended"
-        leave_out = f"; --exclude={names} leaves out what is lost" if "..." not in names else ""
-        hint = f"sinfo lists lost nodes{leave_out}"
+        hint = "sinfo lists lost nodes"
+        if len(nodes) <= MOST_NODES:
+            hint += f"; --exclude={','.join(nodes)} leaves out what is lost"
         self.failure = RunError(what, failed.where, hint, failed.status)
-
-
-def _name_nodes(nodes: Sequence[str]) -> str:
-    return ",".join(nodes[:_MOST_NODES]) + (",..." if len(nodes) > _MOST_NODES else "")
 
 
 def _find_reason(inspection: Inspection) -> str:
@@ -218,8 +260,9 @@ def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watche
     """Return what watches a run: nothing, where its tasks do not report."""
     if not plan.nonces:
         return []
-    waits = [WaitWatcher(plan, seen, show, keep)] if plan.asked.patience else []
-    programs = [ProgramWatcher(show)] if plan.asked.check_programs != OFF else []
+    census = ProgramCensus()  # which is told nothing where programs are not compared
+    waits = [WaitWatcher(plan, seen, show, keep, census)] if plan.asked.patience else []
+    programs = [ProgramWatcher(show, census)] if plan.asked.check_programs != OFF else []
     return [*waits, EndWatcher(plan, seen, show), *programs]
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jaxsif.foreign import parse_json
-from jaxsif.watch.sight import NO_BOX, BoxState, parse_box
+from jaxsif.foreign import find, parse_json
+from jaxsif.task.contract import BOX_BYTES, BOX_NAME
+from jaxsif.watch.sight import NO_BOX, STALE, BoxState, are_frames, parse_box
 
-NAME = "jaxsif-box"
-_HEAD = 4096  # bytes of the box; after them, what faulthandler appends
 _LARGEST = 1 << 20  # bytes of stacks that a task keeps, see jaxsif/task/box.py
 _TRIES = 3  # to read a box while it is being written
 
@@ -37,7 +37,7 @@ class BoxFile(NamedTuple):
 
 def find_box(pid: int, descriptors: Mapping[int, str]) -> BoxFile | None:
     """Return the box of a process; None where it has none."""
-    paths = (f"/proc/{pid}/fd/{number}" for number, link in descriptors.items() if NAME in link)
+    paths = (f"/proc/{pid}/fd/{number}" for number, link in descriptors.items() if BOX_NAME in link)
     return next(filter(None, map(_open, paths)), None)
 
 
@@ -57,15 +57,28 @@ def measure(path: str) -> int | None:
 
 def read_box(box: BoxFile | None) -> BoxState:
     """Return what a box says; NO_BOX where it says nothing that can be understood."""
-    if box is None:
-        return NO_BOX
-    tries = (_try_box(box) for _ in range(_TRIES))
-    return next(filter(None, tries), NO_BOX)
+    return parse_box(_read_state(box)) or NO_BOX
 
 
-def _try_box(box: BoxFile) -> BoxState | None:
+def read_frames(box: BoxFile | None) -> Frames:
+    """Return the frames that the observer has written; [] where it has written none lately, as
+    while the main thread computes.
+    """
+    state = _read_state(box)
+    frames, written = find(state, "frames"), find(state, "time")
+    is_fresh = isinstance(written, (int, float)) and time.time() - written <= STALE
+    return frames if is_fresh and are_frames(frames) else []
+
+
+def _read_state(box: BoxFile | None) -> object:
+    """Return what a box has, parsed; None without one, or where it is none."""
+    tries = (_try_state(box.path) for _ in range(_TRIES) if box)
+    return next(filter(None, tries), None)
+
+
+def _try_state(path: str) -> object:
     try:
-        return parse_box(parse_json(_read_part(box.path, 0, _HEAD).rstrip(b" \0").decode()))
+        return parse_json(_read_part(path, 0, BOX_BYTES).rstrip(b" \0").decode())
     except ValueError:  # half written
         return None
 
@@ -87,7 +100,7 @@ def read_dump(box: BoxFile | None) -> bytes:
     if box is None:
         return b""
     size = measure(box.path) or 0
-    begin = max(box.size if size >= box.size else 0, _HEAD)
+    begin = max(box.size if size >= box.size else 0, BOX_BYTES)
     return _read_part(box.path, begin, _LARGEST) if size > begin else b""
 
 

@@ -29,7 +29,15 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.limits import MOST_TASKS_OF_A_STEP
 from jaxsif.node import native, processes
-from jaxsif.node.boxes import BoxFile, find_box, is_whole, parse_dump, read_box, read_dump
+from jaxsif.node.boxes import (
+    BoxFile,
+    find_box,
+    is_whole,
+    parse_dump,
+    read_box,
+    read_dump,
+    read_frames,
+)
 from jaxsif.watch.sight import (
     LONGEST_FILE,
     LONGEST_LINE,
@@ -213,6 +221,7 @@ def describe(
     seconds = time.monotonic() - program.begun
     read, written = processes.read_io(pid) or (-1, -1)
     box = read_box(program.box)
+    frames = parse_dump(dump) or traced.frames or read_frames(program.box)
     return {
         "task": program.task,
         "node": node,
@@ -222,7 +231,7 @@ def describe(
         "call": program.call.name[:LONGEST_NAME],
         "descriptor": program.call.descriptor,
         "file": program.call.file[-LONGEST_FILE:],
-        "frames": list(starmap(_shorten, parse_dump(dump) or traced.frames)),
+        "frames": list(starmap(_shorten, frames)),
         "threads": processes.count_threads(pid),
         "main_cpu": _rate(processes.read_main_cpu(pid) - program.main_cpu, seconds),
         "cpu": _rate(stat.cpu - program.stat.cpu, seconds),

@@ -5,6 +5,7 @@ and the compiled function that names a collective.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -36,16 +37,18 @@ def trace(pids: Sequence[int]) -> dict[int, Native]:
     """Return what py-spy tells of these processes, in at most five seconds; of none, where it is
     not installed or may not look.
     """
-    program = shutil.which("py-spy")
-    if program is None or not pids:
+    path = shutil.which("py-spy")
+    if path is None or not pids:
         return {}
-    argv = (program, "dump", "--json", "--native", "--pid")
     with ExitStack() as open_files:
+        program = os.open(path, os.O_PATH)
+        open_files.callback(os.close, program)
         started: dict[int, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
         for pid in pids:
             said = open_files.enter_context(tempfile.TemporaryFile())
             process = subprocess.Popen(
-                (*argv, str(pid)),
+                make_command(program, pid),
+                pass_fds=[program],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.DEVNULL,
@@ -54,6 +57,28 @@ def trace(pids: Sequence[int]) -> dict[int, Native]:
         _await([process for process, _ in started.values()])
         found = {pid: _parse(pid, _read(said)) for pid, (_, said) in started.items()}
     return {pid: told for pid, told in found.items() if told}
+
+
+def make_command(program: int, pid: int) -> tuple[str, ...]:
+    """Return the command that has py-spy, which is open as `program`, look at a process.
+
+    Names of compiled functions stand in files, which py-spy opens by the paths that the process
+    sees. So it enters the mounts of a container whose user namespace is this user's own, unless
+    the process has another number there.
+    """
+    dump = (f"/proc/self/fd/{program}", "dump", "--json", "--native", "--pid", str(pid))
+    may_enter = not _shares(pid, "user") and _shares(pid, "pid") and shutil.which("nsenter")
+    enter = ("nsenter", "--user", "--mount", "--preserve-credentials", f"--target={pid}", "--")
+    return (*enter, *dump) if may_enter else dump
+
+
+def _shares(pid: int, namespace: str) -> bool:
+    """Return whether a process is in the namespace of this one; one that has ended is."""
+    try:
+        here, there = (os.readlink(f"/proc/{of}/ns/{namespace}") for of in ("self", pid))
+    except OSError:
+        return True
+    return here == there
 
 
 def _await(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,10 +1,10 @@
-"""The box: a file in memory that says what this task is doing, for who looks from outside.
+"""The box: a file in memory that says what this task is doing, for those who look from outside.
 
 `jaxsif/node/` has the script that looks, by /proc/PID/fd. The first 4096 bytes are one JSON
 object, which the observer writes; faulthandler appends the stack of the main thread when somebody
 sends SIGWINCH. It needs no interpreter for that, so a program that holds it in C answers, too.
 SIGWINCH does nothing in a program that has no handler for it, and such a handler of the program's
-own takes this one's place.
+own takes this one's place: then the frames count that the observer has written.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from array import array
 from collections.abc import Mapping
 from contextlib import suppress
 
-NAME = "jaxsif-box"
-HEAD = 4096  # bytes
-_LARGEST = 1 << 20  # bytes; then the stacks begin again at HEAD
+from .contract import BOX_BYTES, BOX_NAME
+
+_LARGEST = 1 << 20  # bytes; then the stacks begin again after the JSON object
 # A program that closes what it does not know gets the lowest free number for its next file.
 _LOWEST = 200
 _LONGEST_PLACE = 100  # letters of a place in a trail; start.sh reports 240 of both
@@ -100,9 +100,10 @@ class Box:
         """Return the bytes of the file, which grows when stacks are asked for; 0 without a file."""
         return os.fstat(self._descriptor).st_size if self.is_there() else 0
 
-    def listen(self) -> None:
+    def answer_again(self) -> None:
         """Answer SIGWINCH again where the program has ended that without knowing: Python cannot see
-        faulthandler's handler, so who saves and restores handlers, as progress bars do, removes it.
+        faulthandler's handler, so code that saves and restores handlers, as progress bars do,
+        removes it.
         """
         is_free = signal.getsignal(signal.SIGWINCH) in (signal.SIG_DFL, None)
         if is_free and self.is_there() and not _is_caught(signal.SIGWINCH):
@@ -120,12 +121,15 @@ class Box:
             return
         import json  # here: a program that never uses JAX has no use for it
 
-        text = json.dumps(state).encode(errors="backslashreplace")
-        if len(text) < HEAD:
-            os.pwrite(self._descriptor, text.ljust(HEAD - 1) + b"\n", 0)
+        # All of it, or without frames, which can be too long.
+        for given in (state, {**state, "frames": []}):
+            text = json.dumps(given).encode(errors="backslashreplace")
+            if len(text) < BOX_BYTES:
+                os.pwrite(self._descriptor, text.ljust(BOX_BYTES - 1) + b"\n", 0)
+                break
         if os.lseek(self._descriptor, 0, os.SEEK_CUR) > _LARGEST:
-            os.lseek(self._descriptor, HEAD, os.SEEK_SET)
-            os.ftruncate(self._descriptor, HEAD)
+            os.lseek(self._descriptor, BOX_BYTES, os.SEEK_SET)
+            os.ftruncate(self._descriptor, BOX_BYTES)
 
 
 def _identify(descriptor: int) -> tuple[int, int] | None:
@@ -166,13 +170,13 @@ def open_box(pipe: int = -1) -> Box:
     trail = Trail(pipe)
     make = getattr(os, "memfd_create", _make_file)
     try:
-        low = make(NAME)
+        low = make(BOX_NAME)
         descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
         os.close(low)
     except OSError:  # no descriptor is free, or the kernel has no such files
         return Box(trail=trail)
-    os.ftruncate(descriptor, HEAD)
-    os.lseek(descriptor, HEAD, os.SEEK_SET)
+    os.ftruncate(descriptor, BOX_BYTES)
+    os.lseek(descriptor, BOX_BYTES, os.SEEK_SET)
     _answer(descriptor)
     box = Box(descriptor, trail)
 

@@ -43,6 +43,9 @@ FLAVOUR = "JAXSIF_FLAVOUR"
 # start.sh sets it: the descriptor into which Python writes what its threads were at in a crash.
 CRASH = "JAXSIF_CRASH"
 
+# The memory file of a task: its name, and the bytes of the JSON object at its begin.
+BOX_NAME, BOX_BYTES = "jaxsif-box", 4096
+
 # A report is the rest of a line after a marker: a JSON object with the task, the node, the event
 # and the fields of the event.
 SEPARATOR = b"\x1e"

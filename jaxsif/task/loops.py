@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import lru_cache
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -20,6 +22,38 @@ from .monitoring import TOOL, claim
 _MOST_TURNS = 2048  # a second
 _LOOK = 1024  # turns between looks at the clock
 _MOST_CODES = 10_000  # of the user's own functions
+_MOST_WRAPPERS = 16  # of decorators around a function, each in the next one
+
+# What is told of the error that ends a guard's hooks.
+Close = Callable[[Exception], object]
+
+
+class HookGuard:
+    """Keeps errors of jaxsif's own hooks out of the program that calls them.
+
+    After the first error, `close` is told of it, and the hooks do nothing any more.
+    """
+
+    def __init__(self, close: Close) -> None:
+        self._close = close
+        self._open = True
+
+    def around(self, hook: Callable[..., Any], then: object = None) -> Callable[..., Any]:
+        """Return a hook that never raises; it returns `then` once a hook has failed."""
+
+        def guarded(*arguments: Any, **more: Any) -> Any:
+            if not self._open:
+                return then
+            try:
+                return hook(*arguments, **more)
+            # Whatever goes wrong, the program must not learn of it.
+            except Exception as error:
+                self._open = False
+                with suppress(Exception):
+                    self._close(error)
+                return then
+
+        return guarded
 
 
 class Loop:
@@ -62,14 +96,21 @@ class Loops:
         self._main = threading.main_thread().ident
         self._loops: dict[tuple[int, int], Loop] = {}
         self._elsewhere: dict[tuple[int, int], Loop] = {}  # those of other threads
+        # Those that are left alone. A loop may jump back from several places, as with `continue`,
+        # and Python disables only one place. From the others, each task would count again from 0,
+        # beginning at another iteration.
+        self._fast: set[tuple[int, int]] = set()
         self._last: Loop | None = None
 
-    def count_in(self, codes: Iterator[CodeType]) -> None:
-        """Count the loops in these codes, and in the functions that are made in them."""
+    def count_in(self, codes: Iterator[CodeType], close: Close = lambda _error: None) -> None:
+        """Count the loops in these codes, and in the functions that are made in them; `close` is
+        told of an error, after which nothing is counted.
+        """
         monitoring = claim()
         if monitoring is None:
             return
-        monitoring.register_callback(TOOL, monitoring.events.JUMP, self._jump)
+        jump = HookGuard(close).around(self._jump, monitoring.DISABLE)
+        monitoring.register_callback(TOOL, monitoring.events.JUMP, jump)
         for code, _ in zip(codes, range(_MOST_CODES)):
             monitoring.set_local_events(TOOL, code, monitoring.events.JUMP)
 
@@ -82,6 +123,8 @@ class Loops:
         # Most often it is the same as before: 1,000 times a second, the way through a dict is felt.
         if loop is None or loop.begin != destination or loop.code is not code:
             loop = self._enter(code, destination)
+            if loop is None:
+                return sys.monitoring.DISABLE  # type: ignore[attr-defined]
         loop.turns += 1
         if offset > loop.end:
             loop.end = offset
@@ -91,26 +134,40 @@ class Loops:
 
     def _count_elsewhere(self, code: CodeType, begin: int) -> Any:
         """See how often a loop turns in another thread: no more is to be known of that."""
-        loop = self._elsewhere.get((id(code), begin))
-        if loop is None:  # and not by setdefault, which would make a Loop at each turn
-            loop = self._elsewhere[id(code), begin] = Loop(code, begin)
+        loop = self._find(self._elsewhere, code, begin)
+        if loop is None:
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
         loop.turns += 1
         is_hot = loop.turns % _LOOK == 0 and loop.is_hot()
         return self._leave_alone(code, begin) if is_hot else None
 
     def _leave_alone(self, code: CodeType, begin: int) -> Any:
-        """Count a loop no longer, in no thread."""
-        loop = self._loops.pop((id(code), begin), None)
+        """Count a loop no longer, in no thread, wherever it jumps back from."""
+        key = (id(code), begin)
+        self._fast.add(key)
+        self._elsewhere.pop(key, None)
+        loop = self._loops.pop(key, None)
         if loop and loop is self._last:
-            self._last = loop.before  # its own count stands still from now on
+            # Its own count stands still from now on, and that of one left alone earlier does, too.
+            self._last = loop.before if loop.before in self._loops.values() else None
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
-    def _enter(self, code: CodeType, begin: int) -> Loop:
-        """Return the loop that begins there, which turns now and did not turn last."""
-        loop = self._loops.get((id(code), begin))
-        if loop is None:
-            loop = self._loops[id(code), begin] = Loop(code, begin)
-        loop.before, self._last = self._last, loop
+    def _enter(self, code: CodeType, begin: int) -> Loop | None:
+        """Return the loop that begins there, which turns now and did not turn last; None if it is
+        left alone.
+        """
+        loop = self._find(self._loops, code, begin)
+        if loop:
+            loop.before, self._last = self._last, loop
+        return loop
+
+    def _find(self, loops: dict[tuple[int, int], Loop], code: CodeType, begin: int) -> Loop | None:
+        """Return the one of these loops that begins there; None if it is left alone."""
+        key = (id(code), begin)
+        loop = loops.get(key)
+        # Not by setdefault, which would make a Loop at each turn.
+        if loop is None and key not in self._fast:
+            loop = loops[key] = Loop(code, begin)
         return loop
 
     def mark(self) -> object:
@@ -153,17 +210,32 @@ def _is_module_of(module: object, is_own: Callable[[str], bool]) -> bool:
 
 
 def _codes_of(names: Any) -> Iterator[CodeType]:
-    """Yield the codes of functions, also of methods, in the names of a module.
+    """Yield the codes of functions, also of methods and of what decorators wrap, in the names of a
+    module.
 
     By their types: any other object may do something when it is asked for an attribute.
     """
     for value in list(names.values()):
         found = [value, *vars(value).values()] if issubclass(type(value), type) else [value]
-        inner = (one.__func__ if type(one) in _METHODS else one for one in found)
+        inner = (wrapped for one in found for wrapped in _unwrap(one))
         yield from (one.__code__ for one in inner if type(one) is FunctionType)
 
 
+def _unwrap(value: Any) -> Iterator[Any]:
+    """Yield a value, and the functions that its decorators wrap, the outermost first.
+
+    Only so many: what functools.wraps leaves in __wrapped__ may lead back to the value.
+    """
+    for _ in range(_MOST_WRAPPERS):
+        value = value.__func__ if type(value) in _METHODS else value
+        yield value
+        if type(value) not in _WRAPPERS:
+            return
+        value = vars(value).get("__wrapped__")
+
+
 _METHODS = (staticmethod, classmethod)
+_WRAPPERS = (FunctionType, type(lru_cache(len)))  # they have no attributes but those set on them
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

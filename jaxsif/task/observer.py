@@ -18,12 +18,13 @@ from typing import Any
 
 from . import importing
 from .box import Box
-from .failure import Emit, is_installed
-from .loops import Loops, own_codes
+from .failure import Emit, describe, is_installed
+from .loops import HookGuard, Loops, own_codes
 
 _PERIOD = 1.0  # seconds between two looks
 _MOVES = 0.002  # of a processor; a main thread that uses less stands still
 _QUIET = 1.5  # seconds without, from which on the box has what the program calls
+_MOST_FRAMES, _LONGEST_FILE, _LONGEST_NAME = 20, 100, 40  # in the box; letters
 _STOPPED = 3.0  # seconds without a look, after which the whole process was stopped meanwhile
 _COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
 # The fields of the box, of a program of which nothing is known.
@@ -45,6 +46,7 @@ class Observer:
         self._patience = patience
         self._emit = emit
         self._loops = Loops()
+        self._main = threading.main_thread().ident
         self._compiling: list[tuple[str, float]] = []  # names, and when each began
         self._begun = False
         self._used = 0.0  # seconds of processor time of the main thread
@@ -53,32 +55,51 @@ class Observer:
         self._size = box.size()  # of the file, at the last look
         self._told = False
 
-    def listen(self, module: Any) -> None:
+    def follow_compiles(self, module: Any) -> None:
         """Learn from JAX what it compiles; `module` is jax._src.monitoring."""
         begin = importing.find(module, "register_scalar_listener")
         end = importing.find(module, "register_event_duration_secs_listener")
-        begin(self._on_begin)
-        end(self._on_end)
+        guard = HookGuard(self._forget_compiles)
+        begin(guard.around(self._on_begin))
+        end(guard.around(self._on_end))
 
     def _on_begin(self, event: str, _value: object, **more: object) -> None:
-        if event.startswith(_COMPILES):
+        if self._is_compile(event):
             self._compiling.append((str(more.get("fun_name")), time.monotonic()))
 
     def _on_end(self, event: str, _seconds: float, **_more: object) -> None:
-        if event.startswith(_COMPILES) and self._compiling:
+        if self._is_compile(event) and self._compiling:
             self._compiling.pop()
+
+    def _is_compile(self, event: str) -> bool:
+        """Return whether the main thread begins or ends to compile: other threads may at the same
+        time, and their events come in between.
+        """
+        return event.startswith(_COMPILES) and threading.get_ident() == self._main
+
+    def _forget_compiles(self, error: Exception) -> None:
+        self._compiling = []  # nobody would be told when it ends
+        self._warn("compilations are followed", error)
+
+    def _forget_loops(self, error: Exception) -> None:
+        self._loops = Loops()  # the counts of other tasks go on
+        self._warn("iterations are counted", error)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        self._emit({"event": "warning", "text": f"{what} no longer: {describe(error)}"})
 
     def begin(self) -> None:
         """Start the thread, once; count the loops of what is imported now, at the same moment of
         the program in each task.
+
+        This runs within the program's own call: the caller keeps errors from that.
         """
         if self._begun:
             return
         self._begun = True
-        # This runs within the program's own call: whatever goes wrong here, it goes on.
-        with suppress(Exception):
-            self._loops.count_in(own_codes(lambda file: not is_installed(file), main_frames()))
-            threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
+        codes = own_codes(lambda file: not is_installed(file), main_frames())
+        self._loops.count_in(codes, self._forget_loops)
+        threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
 
     def _run(self) -> None:
         clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)
@@ -92,7 +113,7 @@ class Observer:
             time.sleep(_PERIOD)
 
     def skip(self, seconds: float) -> None:
-        """Take this time for none in which the program stood still."""
+        """Leave this time out of the waits."""
         self._computed += seconds
         self._moved += seconds
 
@@ -129,18 +150,24 @@ class Observer:
             state.update(compiling=name, since=round(time.monotonic() - since, 1))
         if idle < _QUIET:
             return {**state, **self._loops.describe_last()}
-        self._box.listen()
+        self._box.answer_again()
         frames = main_frames()
         state.update(self._loops.describe(frames))
         # Here: it takes milliseconds, and this program stands still.
         from .locks import find_call, is_deadlock
 
+        state["frames"] = list(map(_describe_frame, frames[:_MOST_FRAMES]))
         state["deadlock"] = any(map(is_deadlock, frames[:1]))
         own = next((frame for frame in frames if not is_installed(frame.f_code.co_filename)), None)
         if own:
             place = f"{own.f_code.co_filename}:{own.f_lineno}"
             state.update(where=place, call=find_call(own))
         return state
+
+
+def _describe_frame(frame: FrameType) -> tuple[str, int, str]:
+    code = frame.f_code
+    return code.co_filename[-_LONGEST_FILE:], frame.f_lineno or 0, code.co_name[:_LONGEST_NAME]
 
 
 def main_frames() -> list[FrameType]:

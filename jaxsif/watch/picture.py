@@ -6,6 +6,7 @@ has at most 25 lines for any number of tasks: the largest group comes first, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -15,9 +16,10 @@ from jaxsif.watch.sight import NO_BOX, STALE, BoxState, Frame, Sight
 from jaxsif.watch.states import COLLECTIVE, UNKNOWN, WAITING, State, describe_state, own_frames
 
 _MOST_GROUPS = 20  # in a text
-_MOST_NODES = 4  # of a group, by name
+MOST_NODES = 4  # by name
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
 _QUIET = 2.0  # seconds without computing after which the count of a loop stands still
+_VERBS = re.compile(r"(^|, and )(\w+)")  # of words such as 'has ended, and waits for the others'
 _PLURALS = {"is": "are", "has": "have"}
 
 
@@ -81,9 +83,10 @@ class Picture(NamedTuple):
 
     groups: tuple[TaskGroup, ...]  # the largest first
     silent: tuple[str, ...] = ()  # nodes that did not answer
+    unseen: int = 0  # tasks of which nothing is known, beside those of silent nodes
 
     @property
-    def tasks(self) -> int:
+    def size(self) -> int:
         """Return the number of tasks that were seen."""
         return _count_tasks(self.groups)
 
@@ -98,16 +101,30 @@ class Picture(NamedTuple):
 
         Tasks that wait for others are kept waiting by those that do not. Where all wait, it is the
         smaller half that is somewhere else, and of two halves the one that does not wait in a
-        collective, or is behind. A state that is not known tells nothing.
+        collective, or is behind. A state that is not known tells nothing, and where a task was
+        not seen, it may be that one.
         """
         others = self._list_others()
         is_clear = len(others) < len(self.groups) and all(group.is_known for group in others)
-        return others if is_clear and 2 * _count_tasks(others) <= self.tasks else ()
+        is_few = 2 * _count_tasks(others) <= self.size
+        return others if is_clear and is_few and not self.unseen else ()
 
     def _list_others(self) -> tuple[TaskGroup, ...]:
-        """Return the groups that do not wait; where all wait, all but the one waited in."""
+        """Return the groups that do not wait. Where all wait, return all but the one waited in; ()
+        where that may be any of several.
+        """
         others = tuple(group for group in self.groups if not group.waits)
-        return others or tuple(sorted(self.groups, key=_rank_odd)[:-1])
+        if others:
+            return others
+        ranks = sorted(map(self._rank_odd, self.groups))
+        is_clear = ranks[-1:] != ranks[-2:-1]
+        return tuple(sorted(self.groups, key=self._rank_odd)[:-1]) if is_clear else ()
+
+    def _rank_odd(self, group: TaskGroup) -> tuple[int, bool, int]:
+        """Return what sorts the group to the end that others wait in."""
+        loops = {sight.box.loop for sight in list_sights(self.groups)}
+        behind = min(map(_turns_of, group.sights)) if len(loops) == 1 else 0
+        return group.size, group.state.kind == COLLECTIVE, behind
 
 
 def list_sights(groups: Iterable[TaskGroup]) -> Iterator[Sight]:
@@ -123,13 +140,7 @@ def _turns_of(sight: Sight) -> int:
     return sight.box.turns
 
 
-def _rank_odd(group: TaskGroup) -> tuple[int, bool, int]:
-    """Return what sorts the group to the end that others wait in."""
-    behind = min(map(_turns_of, group.sights))
-    return group.size, group.state.kind == COLLECTIVE, behind
-
-
-def make_picture(sights: Iterable[Sight], silent: Iterable[str] = ()) -> Picture:
+def make_picture(sights: Iterable[Sight], silent: Iterable[str] = (), unseen: int = 0) -> Picture:
     """Return the picture of a step; of several sights of a task, the last counts."""
     by_task = {sight.task: sight for sight in sights}
     found: dict[tuple[str, tuple[Frame, ...]], tuple[State, list[Sight]]] = {}
@@ -143,7 +154,7 @@ def make_picture(sights: Iterable[Sight], silent: Iterable[str] = ()) -> Picture
     ]
     if len(groups) == 1:
         groups = _split(groups[0])
-    return Picture(tuple(sorted(groups, key=_rank)), tuple(sorted(set(silent))))
+    return Picture(tuple(sorted(groups, key=_rank)), tuple(sorted(set(silent))), unseen)
 
 
 def _rank(group: TaskGroup) -> tuple[int, bool, int]:
@@ -176,9 +187,12 @@ def render_text(picture: Picture, title: str) -> list[str]:
     lines = [_render_title(picture, title), *(_align(row, widths) for row in rows)]
     left = picture.groups[_MOST_GROUPS:]
     if left:
-        lines.append(f"  {count_of(len(left), 'other group')}, the largest of {_tasks(left[0])}")
+        largest = count_of(left[0].size, "task")
+        lines.append(f"  {count_of(len(left), 'other group')}, the largest of {largest}")
     if picture.silent:
-        lines.append(f"  no answer from {_list_nodes(picture.silent)}")
+        lines.append(f"  no answer from {list_nodes(picture.silent)}")
+    if picture.unseen:
+        lines.append(f"  nothing is known of {count_of(picture.unseen, 'other task')}")
     odd = sorted(sight.task for sight in list_sights(picture.odd))
     if odd:
         keeps = conjugate("keeps", len(odd))
@@ -188,7 +202,7 @@ def render_text(picture: Picture, title: str) -> list[str]:
 
 def _render_title(picture: Picture, title: str) -> str:
     nodes = {sight.node for sight in list_sights(picture.groups)}
-    there = f"{count_of(picture.tasks, 'task')} on {count_of(len(nodes), 'node')}"
+    there = f"{count_of(picture.size, 'task')} on {count_of(len(nodes), 'node')}"
     return f"{title}: {there}" if picture.groups else f"{title}: no task was found"
 
 
@@ -196,7 +210,7 @@ def _render_row(group: TaskGroup) -> tuple[str, ...]:
     count = group.size
     words = conjugate(group.state.words, count)[:_LONGEST_WORDS]
     number, noun = count_of(count, "task").split()
-    nodes = f" on {', '.join(group.nodes)}" if len(group.nodes) <= _MOST_NODES else ""
+    nodes = f" on {', '.join(group.nodes)}" if len(group.nodes) <= MOST_NODES else ""
     place = group.place[-_LONGEST_PLACE:]
     return number, noun, words, place, _render_turns(group), f"{name_tasks(group.tasks)}{nodes}"
 
@@ -223,22 +237,22 @@ def _render_turns(group: TaskGroup) -> str:
     return f"iteration {number}{later}{at}"[:_LONGEST_PLACE]
 
 
-def _list_nodes(nodes: Sequence[str]) -> str:
-    left = len(nodes) - _MOST_NODES
+def list_nodes(nodes: Sequence[str]) -> str:
+    """Return the names of the first few nodes, and how many others there are."""
+    left = len(nodes) - MOST_NODES
     others = f" and {count_of(left, 'other node')}" if left > 0 else ""
-    return f"{', '.join(nodes[:_MOST_NODES])}{others}"
-
-
-def _tasks(group: TaskGroup) -> str:
-    return count_of(group.size, "task")
+    return f"{', '.join(nodes[:MOST_NODES])}{others}"
 
 
 def conjugate(words: str, count: int) -> str:
     """Return words such as 'waits in a collective' as they are said of this many tasks."""
-    verb, blank, rest = words.partition(" ")
     if count == 1:
         return words
-    return _PLURALS.get(verb, verb.removesuffix("s")) + blank + rest
+    return _VERBS.sub(lambda found: found[1] + _pluralize(found[2]), words)
+
+
+def _pluralize(verb: str) -> str:
+    return _PLURALS.get(verb, verb.removesuffix("s"))
 
 
 def render_json(picture: Picture, step: str) -> dict[str, Any]:
@@ -247,6 +261,7 @@ def render_json(picture: Picture, step: str) -> dict[str, Any]:
     step     the step, as it was asked for
     tasks    the number of tasks that were seen
     silent   the names of nodes that did not answer
+    unseen   the number of tasks of which nothing is known, beside those of silent nodes
     groups   the largest first, each with
       count, tasks     how many, and which: '0-8,10'
       nodes            their names
@@ -262,8 +277,9 @@ def render_json(picture: Picture, step: str) -> dict[str, Any]:
     odd = set(map(id, picture.odd))
     return {
         "step": step,
-        "tasks": picture.tasks,
+        "tasks": picture.size,
         "silent": list(picture.silent),
+        "unseen": picture.unseen,
         "groups": [{**_describe_group(group), "odd": id(group) in odd} for group in picture.groups],
     }
 

@@ -21,11 +21,11 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import Report
-from jaxsif.errors import count_of, enclose
+from jaxsif.errors import count_of, enclose, name_tasks
 
 # Seconds from a difference until it is told: of programs of the main thread, for more tasks to say
 # what they have; and of other threads', which may have to compile others first.
-_PATIENCE, _LONG_PATIENCE = 1.0, 60.0
+_PATIENCE, _LONG_PATIENCE = 0.7, 60.0
 _MOST_PAIRS = 10  # of programs to tell of in a run, each at most twice
 _MOST_FOLLOWED = 400_000  # tasks, each counted in each of its groups
 _MOST_STATES = 1000  # of a group: some tasks are that many programs ahead
@@ -59,7 +59,7 @@ class _Mismatch(NamedTuple):
     one: Report
     one_tasks: Set[int]  # that compiled it
     other: Report
-    other_tasks: int  # that compiled the other
+    other_count: int  # of the tasks that compiled the other
     is_sure: bool  # the other is right, whatever the tasks compile that have not said it yet
 
     @property
@@ -71,9 +71,9 @@ class _Mismatch(NamedTuple):
         """Return a sentence; where it is not sure who is right, it blames neither."""
         one, other = self.one, self.other
         if self.is_sure:
-            others = count_of(self.other_tasks, "other")
+            others = count_of(self.other_count, "other")
         else:
-            others = f"and {_name({other.task}, self.other_tasks)}"
+            others = f"and {_name({other.task}, self.other_count)}"
         name = "" if one.name == other.name else f" {other.name}"
         types = f"for ({_focus(other.types, one.types)})"
         if (one.name, one.types) == (other.name, other.types):
@@ -133,8 +133,7 @@ class _Group:
             self.torn = False
 
     def find_mismatches(self, now: float) -> Iterator[_Mismatch]:
-        """Yield what tasks have compiled that the most tasks have not, or the other way round, as
-        far as it is certain by the time `now`.
+        """Yield each difference from the programs of the majority that is certain at `now`.
 
         These tasks are followed no longer, unless others may still change who is right.
         """
@@ -163,6 +162,22 @@ class _Group:
                 self._leave(tasks)
                 for state in states:
                     state.tasks.clear()
+
+    def describe_behind(self) -> str:
+        """Return which tasks have not compiled what others have; '' where there are none."""
+        taken = (state for state in self._states.values() if state.tasks)
+        farthest = max(taken, key=lambda state: state.key[0], default=self._root)
+        path = farthest.find_path()
+        absent = self._processes - len(self._members)  # they have compiled nothing for the devices
+        pairs = zip([self._root, *path], path)
+        behind = ((one.tasks, following) for one, following in pairs if one.tasks or absent)
+        for tasks, following in behind:
+            count = len(tasks) + absent
+            names = f": {name_tasks(sorted(tasks))}" if len(tasks) == count else ""
+            program = f"{following.report.name}{_render_place(following.report)}"
+            of_all = f"{count} of {count_of(self._processes, 'task')}"
+            return f"{of_all} {'has' if count == 1 else 'have'} not compiled {program}{names}"
+        return ""
 
     def _leave(self, tasks: Set[int]) -> None:
         self._members.update(dict.fromkeys(tasks, _LEFT))
@@ -216,6 +231,13 @@ class ProgramCensus:
                     texts.append(mismatch.render())
         return texts
 
+    def describe_behind(self) -> str:
+        """Return which tasks have not compiled a program of their main thread that others have; ''
+        where there are none.
+        """
+        groups = (group for (_, has_numbers), group in self._groups.items() if has_numbers)
+        return next(filter(None, (group.describe_behind() for group in groups)), "")
+
     def _is_news(self, key: tuple[str, frozenset[str]], is_sure: bool) -> bool:
         """Note that a mismatch was found; return whether it is to be told."""
         if key in self._said:
@@ -266,15 +288,13 @@ def _find_differences(own: Sequence[_State], usual: Sequence[_State]) -> dict[in
     """
     reached = min(len(own), len(usual))
     differing = {*_find_excess(own[:reached], usual), *_find_excess(usual[:reached], own)}
-    return {place: _find_end(own[place], usual[place]) for place in differing}
+    # With another number at the same place, one is of a later Python of its task.
+    alike = (place for place in differing if own[place].report.order == usual[place].report.order)
+    return {place: _find_end(own[place], usual[place]) for place in alike}
 
 
 def _find_end(one: _State, other: _State) -> float:
-    """Return the time until which two states are not told to differ; none ends that of states with
-    different numbers, one of which is of a later Python.
-    """
-    if one.report.order != other.report.order:
-        return math.nan
+    """Return the time until which two states are not told to differ."""
     if one.report.order:
         return max(one.first, other.first) + _PATIENCE
     return max(one.last, other.first) + _LONG_PATIENCE

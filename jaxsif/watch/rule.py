@@ -2,8 +2,8 @@
 
 A task tells when its main thread has stood still for the patience of the run, and when it goes on.
 From the first such word on, `Waits.is_due` says when to look at all tasks, and `Waits.judge` how
-bad it is what was seen. What waits may go on: a hang is what cannot, or has not for long. Where a
-task that seems to wait for others moves, as in any loop, nothing is told.
+bad what was seen is. A hang is a wait that cannot end, or that has lasted long. Where a task that
+seems to wait for others moves, as in any loop, nothing is told.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from jaxsif.watch.picture import Picture, TaskGroup, list_sights
 from jaxsif.watch.sight import STALE, Sight
-from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, INPUT, SHUTDOWN, STOPPED
+from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, IDLE, INPUT, SHUTDOWN, STOPPED
 
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
@@ -30,20 +30,21 @@ _ONCE_MORE = 0.4
 # From when on it is a wait, and from when on a hang: of tasks that wait for another one, and of
 # tasks that all wait at the same place.
 _FOR_OTHERS, _ALIKE = (-inf, 5), (2, 10)
+_NOT_TOLD = (2, inf)  # of tasks that may wait for anything
 # A wait is told where it is so many times longer than those that ended at the same line.
 _LEARNED = 2
 _MOST_PLACES = 1000  # to remember
 
-_WORKS = 0.05  # of a processor; a task that uses more is at work
-# Bytes a second, read and written; one that moves more is, too. Its observer writes a box of 4 KiB
-# each second, and each look has stacks written.
+# Bytes a second, read and written; a task that moves more is at work. Its observer writes a box of
+# 4 KiB each second, and each look has stacks written.
 _WORKS_BYTES = 16_384
 _MOST_BYTES = 1 << 80  # more than any task moves
 # What others may have to wait for, as long as the task is at work.
-_BUSY = (COMPILING, CHECKPOINT, INPUT)
+_WORK = (COMPILING, CHECKPOINT, INPUT)
 # No program comes back from there: it has ended and cannot do what the others wait for, or somebody
 # has stopped it, or its only thread waits for a lock.
 _ENDLESS = (SHUTDOWN, STOPPED, DEADLOCK)
+_STUCK = {STOPPED, DEADLOCK}  # whether others wait for it or not
 
 
 class Level(IntEnum):
@@ -132,10 +133,9 @@ class Waits:
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time to look at all tasks."""
-        return any(
-            self._measure(one, now) >= _find_look(one.looks) or now >= self._once_more
-            for one in self._waits.values()
-        )
+        waits = self._waits.values()
+        is_again = bool(waits) and now >= self._once_more
+        return is_again or any(self._measure(one, now) >= _find_look(one.looks) for one in waits)
 
     def _measure(self, wait: _Wait, now: float) -> float:
         """Return how long a wait has lasted, in units of the patience at its place."""
@@ -155,7 +155,7 @@ class Waits:
         return wait._replace(looks=looks)
 
     def judge(self, picture: Picture, now: float) -> Verdict:
-        """Return how bad it is what was seen; NOTHING also where that was told already."""
+        """Return how bad what was seen is; NOTHING also where that was told already."""
         waiting = _list_tasks(picture.waiting)
         begin = self._find_begin(waiting, now)
         level = self._weigh(picture, begin, now) if self._waits else Level.NOTHING
@@ -208,13 +208,13 @@ class Waits:
         odd = _list_kinds(picture.odd)
         if self._is_progress(picture):
             return Level.NOTHING
-        if STOPPED in _list_kinds(picture.groups):
+        if not _STUCK.isdisjoint(_list_kinds(picture.groups)):
             return Level.HANG
         if not odd:
             return _weigh_without_odd(picture, units)
         if odd.issubset(_ENDLESS):
             return Level.HANG
-        if odd.issubset(_BUSY) and self._is_at_work(picture, now):
+        if odd.issubset(_WORK) and self._is_at_work(picture, now):
             return Level.BUSY
         return _grade(units, _FOR_OTHERS)
 
@@ -229,19 +229,22 @@ class Waits:
         """Return whether the odd tasks compute, read or write; at the first look, they may."""
         least = _WORKS_BYTES * (now - self._looked)
         return all(
-            sight.cpu > _WORKS
+            sight.cpu > IDLE
             or _transferred(sight) - self._transferred.get(sight.task, -_MOST_BYTES) > least
             for sight in list_sights(picture.odd)
         )
 
 
 def _weigh_without_odd(picture: Picture, units: float) -> Level:
-    """Return how bad it is where nobody is odd: a node is silent, all wait at one place, or nobody
-    waits for another.
+    """Return how bad it is where nobody is odd: a node is silent, all wait at one place, a task has
+    not told where it is, or nobody waits for another.
     """
     if picture.silent:
         return _grade(units, _FOR_OTHERS)
-    return _grade(units, _ALIKE) if picture.waiting else Level.NOTHING
+    if picture.waiting and not picture.unseen:
+        return _grade(units, _ALIKE)
+    is_known = all(group.is_known for group in picture.groups)
+    return _grade(units, _NOT_TOLD) if picture.waiting or not is_known else Level.NOTHING
 
 
 def _grade(units: float, begins: tuple[float, float]) -> Level:

@@ -6,17 +6,29 @@ each field has a type and a range, and a line with anything else is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxsif.errors import printable
-from jaxsif.foreign import Check, check_list, check_number, check_text, is_node, or_none, parse_json
+from jaxsif.foreign import (
+    Check,
+    check_list,
+    check_number,
+    check_object,
+    check_text,
+    is_flag,
+    is_node,
+    or_none,
+    parse_json,
+)
 from jaxsif.limits import MOST_COUNT, MOST_TASKS_OF_A_STEP
 
 LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
 LONGEST_FILE, LONGEST_NAME = 240, 120  # letters
 STALE = 3.0  # seconds since an observer, which writes each second, has written
+_LINE = re.compile(r"[0-9]{1,9}")  # of a place
 NO_TRACER = "--no-tracer"  # as an argument of the inspector: have no tracer stop the tasks
 
 
@@ -32,7 +44,7 @@ class BoxState(NamedTuple):
     since: float  # seconds that it has compiled
     call: str  # what the innermost frame of the user executes: "lock.acquire()"; "" where unknown
     deadlock: bool  # it waits for a lock that no other thread of its Python can release
-    inside: bool  # the main thread is inside of that loop, and not behind it
+    inside: bool  # the main thread is inside of that loop, and not after it
 
 
 # Of a task that has none.
@@ -48,9 +60,9 @@ class Frame(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Return 'train.py:41 step'."""
+        """Return 'train.py:41 step', or 'train.py:41' where the function is not known."""
         file = self.file.rpartition("/")[2]
-        return f"{file}:{self.line} {self.function}"
+        return f"{file}:{self.line} {self.function}".rstrip()
 
 
 class Sight(NamedTuple):
@@ -77,8 +89,31 @@ class Sight(NamedTuple):
     box: BoxState  # NO_BOX without one
 
 
-def _is_flag(value: object) -> bool:
-    return type(value) is bool
+def make_sight(task: int, node: str, place: str) -> Sight:
+    """Return what is known of a task that nobody has seen: it waits at FILE:LINE, or ''."""
+    file, _, line = place.rpartition(":")
+    frames = (Frame(file, int(line), ""),) if _LINE.fullmatch(line) else ()
+    return Sight(
+        task=task,
+        node=node,
+        pid=0,
+        command="",
+        state="S",
+        call="",
+        descriptor=-1,
+        file="",
+        frames=frames,
+        threads=0,
+        main_cpu=0.0,
+        cpu=0.0,
+        read=-1,
+        written=-1,
+        gpu=False,
+        native="",
+        answered=None,
+        age=0.0,
+        box=NO_BOX,
+    )
 
 
 _OF_A_FRAME = (check_text(LONGEST_FILE), check_number(MOST_COUNT, int), check_text(LONGEST_NAME))
@@ -91,6 +126,8 @@ def _is_frame(value: object) -> bool:
     return all(check(part) for check, part in zip(_OF_A_FRAME, value))
 
 
+# Of a main thread, innermost first.
+are_frames = check_list(MOST_FRAMES, _is_frame)
 _SECONDS = check_number(1e10, int, float)
 _BYTES = check_number(1 << 63, int, least=-1)
 _CORES = check_number(1e6, int, float)
@@ -103,9 +140,10 @@ _OF_A_BOX: Mapping[str, Check] = {
     "compiling": check_text(LONGEST_NAME),
     "since": _SECONDS,
     "call": check_text(LONGEST_NAME),
-    "deadlock": _is_flag,
-    "inside": _is_flag,
+    "deadlock": is_flag,
+    "inside": is_flag,
 }
+_is_box = check_object(_OF_A_BOX)
 _OF_A_SIGHT: Mapping[str, Check] = {
     "task": check_number(MOST_TASKS_OF_A_STEP - 1, int),
     "node": is_node,
@@ -120,13 +158,15 @@ _OF_A_SIGHT: Mapping[str, Check] = {
     "cpu": _CORES,
     "read": _BYTES,
     "written": _BYTES,
-    "gpu": _is_flag,
+    "gpu": is_flag,
     "native": check_text(LONGEST_NAME),
-    "answered": or_none(_is_flag),
+    "answered": or_none(is_flag),
     "age": _SECONDS,
-    "frames": check_list(MOST_FRAMES, _is_frame),
-    "box": lambda value: value is None or type(value) is dict,
+    "frames": are_frames,
+    "box": or_none(check_object({})),
 }
+_is_sight = check_object(_OF_A_SIGHT)
+_is_answer = check_object({"node": is_node, "tasks": _OF_A_SIGHT["task"]})
 
 
 class Answer(NamedTuple):
@@ -141,15 +181,11 @@ def parse_box(found: object) -> BoxState | None:
 
     Fields that are not known here come from a later version, and are left out.
     """
-    if type(found) is not dict or not found.keys() >= _OF_A_BOX.keys():
+    if type(found) is not dict:
         return None
-    known = {name: _clean(found[name]) for name in _OF_A_BOX}
-    return BoxState(**known) if _fits(known, _OF_A_BOX) else None
-
-
-def _fits(found: Mapping[str, Any], checks: Mapping[str, Check]) -> bool:
-    """Return whether each field has what its check wants."""
-    return all(check(found[name]) for name, check in checks.items())
+    # What is not printable gets longer, and must still fit into a line.
+    known = {name: _clean(value) for name, value in found.items() if name in _OF_A_BOX}
+    return BoxState(**known) if _is_box(known) else None
 
 
 def parse_line(line: bytes) -> Sight | Answer | None:
@@ -160,18 +196,9 @@ def parse_line(line: bytes) -> Sight | Answer | None:
         found = parse_json(line.decode())
     except ValueError:  # no text, or no JSON
         return None
-    if type(found) is not dict:
-        return None
-    if found.keys() == {"node", "tasks"}:
-        return _parse_answer(found)
-    if found.keys() != _OF_A_SIGHT.keys():
-        return None
-    return _parse_sight(found) if _fits(found, _OF_A_SIGHT) else None
-
-
-def _parse_answer(found: Mapping[str, Any]) -> Answer | None:
-    valid = is_node(found["node"]) and _OF_A_SIGHT["task"](found["tasks"])
-    return Answer(**found) if valid else None
+    if _is_answer(found) and len(found) == len(Answer._fields):
+        return Answer(**found)
+    return _parse_sight(found) if _is_sight(found) and len(found) == len(_OF_A_SIGHT) else None
 
 
 def _parse_sight(found: dict[str, Any]) -> Sight | None:

@@ -34,8 +34,10 @@ UNKNOWN = "unknown"
 WAITING = frozenset((COLLECTIVE, INITIALIZE, SHUTDOWN))
 
 _BUSY = 0.5  # of a CPU: less is what an idle runtime needs
-_IDLE = 0.05  # of a CPU: a process that uses less computes nothing that it could wait for
+IDLE = 0.05  # of a CPU: a process that uses less computes nothing that it could wait for
 _MOST_STACKS = 1000  # to remember: most tasks have the same
+# What a package's files begin with: the user may have a folder of the same name.
+_PACKAGES = "/(site|dist)-packages/"
 # Files that are not the user's.
 _LIBRARIES = re.compile(
     r"/(site|dist)-packages/|/lib(64)?/python3|/lib/pypy3|^<(frozen|__array_function__)"
@@ -89,7 +91,11 @@ def _wait(call: str, file: str, kind: str, words: str) -> _Wait:
 
 # In this order: a checkpoint can wait for the others, compile or read, and not the other way round.
 _PLACES = (
-    _place(DEBUGGER, "is in a debugger", r"/(pdb|bdb)\.py$|/debugpy/|/pydevd|/jax/_src/debugger/"),
+    _place(
+        DEBUGGER,
+        "is in a debugger",
+        r"/lib(64)?/python3[^/]*/(pdb|bdb)\.py$|/debugpy/|/pydevd|/jax/_src/debugger/",
+    ),
     _place(
         INITIALIZE,
         "waits in jax.distributed.initialize",
@@ -107,17 +113,24 @@ _PLACES = (
         "waits in a collective",
         r"/jax/experimental/multihost_utils\.py$|/jax/_src/multihost",
     ),
-    _place(CHECKPOINT, "is in a checkpoint", r"/orbax/|/tensorstore/|/flax/training/checkpoints"),
+    _place(
+        CHECKPOINT,
+        "is in a checkpoint",
+        f"{_PACKAGES}(orbax/|tensorstore/|flax/training/checkpoints)",
+    ),
     _place(COMPILING, "compiles", r"/jax/_src/compiler\.py$", "(backend_compile|compile_or_get)"),
     _place(
         INPUT,
         "waits for input",
-        r"/grain/|/tensorflow/python/data/|/torch/utils/data/|/tensorflow_datasets/|/datasets/iter",
+        f"{_PACKAGES}(grain/|tensorflow/python/data/|torch/utils/data/|tensorflow_datasets/"
+        "|datasets/iter)",
     ),
 )
 # Of Python's own library, which the user's line has called.
 _LOCKS = _place(
-    LOCK, "waits for a lock", r"/(threading|queue|_base|futures)\.py$|/multiprocessing/"
+    LOCK,
+    "waits for a lock",
+    r"/lib(64)?/python3[^/]*/((.*/)?(threading|queue|_base|futures)\.py$|multiprocessing/)",
 )
 # What an innermost line of the user calls, when it waits for a lock.
 _CALLS_OF_LOCKS = re.compile(
@@ -242,7 +255,7 @@ def _waits_for_a_thread(sight: Sight) -> bool:
 
 def _is_deadlocked(sight: Sight) -> bool:
     """Return whether no thread can release the lock, nor one of C that computes meanwhile."""
-    return sight.box.deadlock and sight.cpu < _IDLE and _waits_for_a_thread(sight)
+    return sight.box.deadlock and sight.cpu < IDLE and _waits_for_a_thread(sight)
 
 
 def _needs_lock(sight: Sight) -> bool:
@@ -295,7 +308,7 @@ _DESCRIPTIONS: Sequence[_Describe] = (
     _process,
     _compiling,
     _in_a_library,
-    _when(_holds_python, HELD, "computes in C and holds the interpreter"),
+    _when(_holds_python, HELD, "computes in C, and holds the interpreter"),
     _native,
     _when(_runs, COMPUTING, "computes"),
     _when(_is_deadlocked, DEADLOCK, "waits for a lock that no other thread can release"),

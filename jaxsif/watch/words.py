@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxsif.errors import enclose, name_tasks
-from jaxsif.watch.picture import Picture, TaskGroup, conjugate
+from jaxsif.watch.picture import Picture, TaskGroup, conjugate, list_nodes
 from jaxsif.watch.rule import Level, Verdict
 
 _TITLES = {
@@ -18,14 +18,14 @@ def describe_verdict(verdict: Verdict) -> str:
     return _TITLES[verdict.level].format(seconds=verdict.seconds)
 
 
-def describe_end(seconds: float) -> str:
+def describe_wait_over(seconds: float) -> str:
     """Return what is said when all tasks go on."""
     return f"the wait is over, after {seconds:.0f} s: the tasks go on"
 
 
 def describe_odd(picture: Picture, seconds: float) -> tuple[str, str]:
-    """Return who has kept the others waiting, and where that is; of one that is in no line of the
-    program any more, which loop it has left, and where the others are.
+    """Return who kept the others waiting, and where. For a task that has left the program: its last
+    loop, and where the others are.
     """
     if picture.odd:
         first = picture.odd[0]
@@ -33,10 +33,16 @@ def describe_odd(picture: Picture, seconds: float) -> tuple[str, str]:
         who = f"{_name(first)} kept the others waiting for {seconds:.0f} s"
         return f"{who}: {it} {conjugate(words, first.size)}", _describe_place(first, picture)
     if picture.silent:
-        nodes = ", ".join(picture.silent[:3])
+        nodes = list_nodes(picture.silent)
         return f"tasks have waited for {seconds:.0f} s, and no answer comes from {nodes}", ""
-    first = picture.groups[0]
+    first, *others = picture.groups
+    if others or picture.unseen:
+        return f"tasks have waited for {seconds:.0f} s: {_describe_group(first)}", first.place
     return f"all tasks have waited for {seconds:.0f} s: each {first.state.words}", first.place
+
+
+def _describe_group(group: TaskGroup) -> str:
+    return f"{_name(group)} {conjugate(group.state.words, group.size)}"
 
 
 def _describe_place(group: TaskGroup, picture: Picture) -> str:

@@ -32,7 +32,7 @@ FAULTS: Mapping[str, str] = {
     "fifo": "waits for a file",
     "file-lock": "waits for {folder}/lock",
     "spin": "computes",
-    "hold": "computes in C and holds the interpreter",
+    "hold": "computes in C, and holds the interpreter",
     "stop": "is stopped (SIGSTOP)",
     "stdin": "reads standard input",
 }
@@ -77,11 +77,12 @@ class Told(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All of it, with its seconds, for whom an assertion fails."""
+        """All of it, with its seconds, for the message of a failed assertion."""
         begin = self.lines[0].time if self.lines else 0.0
         return "\n".join([str(dict(self.record)), *(f"{time - begin:6.1f} {text}" for time, text in self.lines)])
 
 
+NEVER = "(?!)"  # no line matches
 WAIT, HANG = r"^jaxsif: tasks wait ", r"^jaxsif: the program hangs: "
 SAID = f"{WAIT}|{HANG}"
 ENDED = r"^jaxsif: error: .+; the run was ended$"
@@ -160,7 +161,7 @@ class Case(NamedTuple):
 
     kind: str
     options: tuple[str, ...] = SHAPE
-    until: str = "^$"  # the first line of that form ends it
+    until: str = NEVER  # the first line of that form ends it
     node: str = "login"
     number: int = 0  # of the cases that are alike else
 

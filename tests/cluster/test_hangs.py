@@ -38,7 +38,8 @@ STOPS = [Case(kind, (*SHAPE, "--on-hang=stop")) for kind in FAULTS]
 REPORTS = [Case(kind, SHAPE, HANG) for kind in FAULTS]
 # Three times sixteen tasks, side by side, do not start within 5 s of each other where few cores are.
 LARGES = [Case(kind, (*LARGE, "--on-hang=stop", f"--hang-timeout={3 * PATIENCE}")) for kind in ("skip", "pipe", "spin")]
-LOCALS = [Case(kind, (*LOCAL, "--on-hang=stop"), node="node1") for kind in ("leave", "sleep", "hold")]
+# All but the first task have an empty input there.
+LOCALS = [Case(kind, (*LOCAL, "--on-hang=stop"), node="node1") for kind in FAULTS if kind != "stdin"]
 HARMLESS = [Case(kind, SHAPE) for kind in HABITS]
 
 
@@ -163,10 +164,48 @@ def test_a_node_that_is_cut_off_is_named(cluster: Cluster, started: Callable[...
     assert found[0].time - begin < 30, told.text
 
 
+END = "pkill {0} -x {1}; while pgrep -x {1}; do sleep 0.1; done"
+START = "setsid {0} >>/var/log/minicluster/{1}.log 2>&1 </dev/null &"
+
+
+def end_slurmctld(cluster: Cluster) -> None:
+    """As `systemctl stop` does."""
+    cluster.check(END.format("-TERM", "slurmctld"), user="root")
+
+
+def start_slurmctld(cluster: Cluster) -> None:
+    cluster.check(START.format("slurmctld -D", "slurmctld"), user="root")
+
+
+def test_the_controller_may_start_again_during_a_run(cluster: Cluster, started: Callable[..., Drill]) -> None:
+    run = started("pipe", *SHAPE)
+    run.wait_alive()
+    end_slurmctld(cluster)
+    start_slurmctld(cluster)
+    told = run.wait_until(lambda told: told.find(SAID), 60)
+    assert told.status is None, told.text
+    check_blame(told, SAID)
+
+
+def test_a_run_outlives_the_daemon_of_a_node(cluster: Cluster, started: Callable[..., Drill]) -> None:
+    """Nobody needs it until the tasks are looked at."""
+    run = started("pipe", *SHAPE, NODES)
+    run.wait_alive()
+    cluster.check(END.format("-KILL", "slurmd"), node="node2", user="root")
+    try:
+        told = run.wait_until(lambda told: told.find("no answer from node2$"), 60)
+        assert (told.status, len(told.find(SAID))) == (None, 1), told.text
+    finally:
+        cluster.check(START.format("slurmd -D -N node2", "slurmd"), node="node2", user="root")
+    told = run.wait_until(lambda told: told.find(HANG), 60)
+    assert told.status is None, told.text
+    check_blame(told, HANG)
+
+
 def test_the_controller_may_be_away_when_it_is_asked(cluster: Cluster, started: Callable[..., Drill]) -> None:
     run = started("sleep", *SHAPE)
     run.wait_alive()  # seconds before the fault
-    cluster.check("pkill -x slurmctld; while pgrep -x slurmctld; do sleep 0.1; done", user="root")
+    end_slurmctld(cluster)
     try:
         blind = "^jaxsif: tasks wait, and nobody can look at them: "
         run.wait_until(lambda told: told.find(blind), 40)
@@ -175,7 +214,7 @@ def test_the_controller_may_be_away_when_it_is_asked(cluster: Cluster, started: 
         assert len(told.find(blind)) == 1, told.text
         assert (told.status, told.find(SAID)) == (None, []), told.text
     finally:
-        cluster.check("setsid slurmctld -D >>/var/log/minicluster/slurmctld.log 2>&1 </dev/null &", user="root")
+        start_slurmctld(cluster)
         back = time.time()
     told = run.wait_until(lambda told: told.find(SAID), 40)
     assert told.status is None, told.text
@@ -185,8 +224,13 @@ def test_the_controller_may_be_away_when_it_is_asked(cluster: Cluster, started: 
 
 @pytest.mark.usefixtures("ssh")
 def test_with_mpirun_nobody_looks(started: Callable[..., Drill]) -> None:
-    """Where the tasks are not Slurm's, the nodes cannot be asked; that is said once."""
+    """Where the tasks are not Slurm's, other hosts cannot be asked: what the tasks say themselves is shown."""
     run = started("sleep", "--hosts=node1:2,node2:2")
-    told = run.wait_until(lambda told: told.find("nobody can look at them"), 60)
-    assert told.find("nobody can look at them: .+; trying again$"), told.text
+    told = run.wait_until(lambda told: told.find(SAID), 60)
     assert told.status is None, told.text
+    rows = told.rows_of(SAID)
+    assert len(rows) == 2, told.text
+    assert re.fullmatch(r"  3 tasks wait +drill\.py:\d+ +tasks .+ on node1, node2", rows[0]), told.text
+    assert re.fullmatch(rf"   ?1 task +waits +{told.record['place']} +task {told.record['task']} on .+", rows[1]), (
+        told.text
+    )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import Cluster
+from harness import MINICLUSTER, Cluster
 
 BOXED = Path(__file__).parents[1] / "unit/boxed.py"
 Submit = Callable[[str, str, int], str]
@@ -84,6 +86,59 @@ def test_steps_of_every_kind(cluster: Cluster, submit: Submit, tasks_per_node: i
     lines, _ = stacks(cluster, f"{job}.0")
     assert lines[0] == f"step {job}.0: {tasks} tasks on 2 nodes"
     assert re.fullmatch(rf"  {tasks} tasks sleep  {place} tasks 0-{tasks - 1} on node1, node2", lines[1])
+
+
+@pytest.fixture
+def tracer(work: Path) -> Iterator[str]:
+    """The folder of a py-spy that all nodes have."""
+    pip = (sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--only-binary=:all:", f"--dest={work}")
+    subprocess.run([*pip, "py-spy"], check=True)
+    place = "/sw/py-spy"
+    unpack = f"mkdir {place} && cd {work} && python3 -m zipfile -e *.whl . && install */scripts/py-spy {place}"
+    subprocess.run([MINICLUSTER, "sandbox", "--", "sh", "-c", unpack], check=True)
+    yield place
+    subprocess.run([MINICLUSTER, "sandbox", "--", "rm", "-r", place], check=True)
+
+
+def test_py_spy_sees_python_without_its_help(cluster: Cluster, submit: Submit, tracer: str) -> None:
+    job = submit("--nodes=2 --ntasks-per-node=2", f"srun python3 -c '{PROGRAM}'", 4)
+    asked = f"module load jax/sif && PATH=$PATH:{tracer} jaxsif stacks {job}"
+    assert "  4 tasks sleep  <string>:1 <module>    tasks 0-3 on node1, node2" in cluster.check(asked)
+
+
+SUM = """\
+import time
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+jax.distributed.initialize()
+mesh = jax.make_mesh((jax.device_count(),), ("a",))
+whole, parts = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("a"))
+values = jax.make_array_from_callback((jax.device_count(),), parts, lambda _: np.ones(1, np.float32))
+total = jax.jit(lambda values: values.sum(), out_shardings=whole)
+total(values).block_until_ready()
+print("ready", flush=True)
+if jax.process_index() == 1:
+    time.sleep(100)
+total(values).block_until_ready()
+"""
+
+
+def test_py_spy_names_the_collective_of_a_container(cluster: Cluster, submit: Submit, folder: str, tracer: str) -> None:
+    cluster.write(f"{folder}/sum.py", SUM)
+    command = "module load jax/sif; srun apptainer -q exec $JAX_IMAGE python sum.py"
+    job = submit("--nodes=2 --ntasks-per-node=2", command, 4)
+    asked = f"module load jax/sif && PATH=$PATH:{tracer} jaxsif stacks {job}"
+    wanted = r"  3 tasks wait in an all-reduce  sum\.py:15 <module>    tasks 0,2-3 "
+    said = ""
+    # The tasks are ready a moment before they sum again.
+    for _ in range(10):
+        said = cluster.check(asked)
+        if re.search(wanted, said):
+            break
+    assert re.search(wanted, said), said
+    assert said.endswith("  likely: task 1 keeps the others waiting\n")
 
 
 def test_both_components_of_a_heterogeneous_job(cluster: Cluster, submit: Submit) -> None:

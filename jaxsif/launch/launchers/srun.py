@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
-from jaxsif.diagnose.reports import Report, ReportFilter, find_step
+from jaxsif.diagnose.reports import Report, ReportFilter, find_start
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation
 from jaxsif.job.nodelist import expand
@@ -103,11 +103,11 @@ class _Step(NamedTuple):
     has_job: bool  # the job is not srun's own
 
     def end(self) -> tuple[str, ...]:
-        number = find_step(self.seen.reports)
+        number = find_start(self.seen.reports).step
         return ("scancel", "--signal=TERM", number) if number else ()
 
     def clear(self) -> tuple[str, ...]:
-        number = find_step(self.seen.reports)
+        number = find_start(self.seen.reports).step
         job = () if self.has_job else (number.partition(".")[0],)
         return ("scancel", number, *job) if number else ()
 

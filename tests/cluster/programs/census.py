@@ -49,14 +49,23 @@ def like(x):
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
+def execute(function, x):
+    jax.block_until_ready(jax.jit(function)(x))
+    print("executed", flush=True)
+
+
 def dtype():
-    jax.jit(loss)(make(dtype=np.int32 if odd else np.float32))
+    execute(loss, make(dtype=np.int32 if odd else np.float32))
+
+
+def shape():
+    execute(loss, make(each=5 if odd else 4))
 
 
 def order():
     x = make()
     for function in (other, loss) if odd else (loss, other):
-        jax.jit(function)(x)
+        execute(function, x)
 
 
 def only():

@@ -28,7 +28,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 PERIOD = 0.02  # seconds of an iteration
-LONG = 17.0  # seconds that a habit takes
+LONG = 20.0  # seconds that a habit takes
 REST = 200  # iterations after the drawn one
 
 
@@ -153,12 +153,13 @@ def compile_long():
 
 def checkpoint():
     """Write slowly, as Orbax does onto a busy disk; a module of that name stands in for it."""
-    os.makedirs("orbax", exist_ok=True)
-    with open("orbax/stand_in.py", "w") as file:
+    packages = os.path.abspath("site-packages")
+    os.makedirs(f"{packages}/orbax", exist_ok=True)
+    with open(f"{packages}/orbax/stand_in.py", "w") as file:
         file.write("import time\n\n\ndef save(seconds):\n    begin = time.monotonic()\n    while ")
         file.write("time.monotonic() < begin + seconds:\n        with open('saved', 'ab') as file:\n")
         file.write("            file.write(bytes(1 << 16))\n        time.sleep(0.5)\n")
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, packages)
     from orbax.stand_in import save
 
     note()

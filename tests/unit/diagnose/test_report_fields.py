@@ -17,7 +17,7 @@ from jaxsif.diagnose.culprit import find_failure
 from jaxsif.diagnose.facts import End
 from jaxsif.diagnose.places import describe_places
 from jaxsif.diagnose.remarks import describe_alone, describe_cache
-from jaxsif.diagnose.reports import Report, ReportFilter, find_step
+from jaxsif.diagnose.reports import Report, ReportFilter, find_start
 from jaxsif.task.contract import PROGRAM_EVENTS, START_EVENTS
 
 
@@ -172,7 +172,7 @@ def test_whatever_a_program_reports_the_end_is_told_as_it_was(
             assert line in lines or line[:-1].decode().isprintable()
         for text in (describe_places(one.reports), describe_cache(one.reports), describe_alone(one.reports)):
             assert text.isprintable()
-        assert re.fullmatch(r"(\d+\.\d+)?", find_step(one.reports))
+        assert re.fullmatch(r"(\d+\.\d+)?", find_start(one.reports).step)
         assert find_failure(End(0, SRUN), one.reports, one.errors, one.barriers) is None
         for end in (End(status, SRUN, 6), End(143, SRUN, 6, interrupted=15), End(137, SRUN, killed=True)):
             failure = find_failure(end, one.reports, one.errors, one.barriers)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reporting import EXIT, EXIT_REPORT, NONCES, PROGRAM, START, STARTED, STARTED_REPORT, feed_all, marked, report_line
 
-from jaxsif.diagnose.reports import Report, ReportFilter
+from jaxsif.diagnose.reports import Report, ReportFilter, find_start
 
 
 @pytest.mark.parametrize(
@@ -186,3 +186,19 @@ SHOWN_WARNING = b"jaxsif: warning: /dev/shm is small (task 0 on node1)\n"
 )
 def test_a_warning_of_a_task_is_shown_once(data: bytes, label: bool, shown: bytes) -> None:
     assert feed_all([data], label)[0] == shown
+
+
+@pytest.mark.parametrize(
+    ("step", "found"),
+    [
+        ("12.0", (0, "12.0", "node[1-2]")),
+        ("12.", (0, "", "node[1-2]")),
+        (".", (-1, "", "")),
+        ("12.batch", (-1, "", "")),
+    ],
+    ids=["in a step", "in a job alone", "in neither", "no number"],
+)
+def test_the_first_start_is_found_with_its_step(step: str, found: tuple[int, str, str]) -> None:
+    reports = feed_all([STARTED, report_line(event="started", step=step, nodes="node[1-2]")])[1]
+    start = find_start(reports)
+    assert (start.task, start.step, start.nodes) == found

@@ -18,7 +18,8 @@ HERE = Target("process 1", ("1.",), ())
 
 def test_one_srun_for_few_nodes() -> None:
     nodes = tuple(f"n{number}" for number in range(20))
-    commands = list_commands(Target("12.0", ("12.0",), (Part("12", nodes), Part("12", ("m",), "1"))))
+    target = Target("12.0", ("12.0",), (Part("12", nodes), Part("12", ("m",), "1")))
+    commands = [command.argv for command in list_commands(target)]
     assert [[word for word in command if "node" in word and "/" not in word] for command in commands] == [
         ["--ntasks-per-node=1", "--nodes=16", f"--nodelist={','.join(nodes[:16])}"],
         ["--ntasks-per-node=1", "--nodes=4", f"--nodelist={','.join(nodes[16:])}"],
@@ -94,6 +95,24 @@ def test_few_commands_run_at_once(tmp_path: Path) -> None:
     counts = [int(word) for word in (tmp_path / "counts").read_text().split()]
     assert len(counts) == len(found.silent) == 40
     assert 2 <= max(counts) <= 16
+
+
+@pytest.mark.starts_processes
+def test_nodes_that_were_not_asked_are_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the first ones take all the time."""
+    monkeypatch.setattr(inspector, "LIMIT", 1.0)
+    nodes = tuple(f"n{number}" for number in range(40))
+    target = Target("12.0", ("12.0",), tuple(Part("12", (node,)) for node in nodes))
+    found = inspect(target, fake_srun(tmp_path, "trap : TERM; while :; do sleep 1; done"))
+    assert found.silent == nodes[:16]
+
+
+@pytest.mark.starts_processes
+def test_lines_that_have_not_come_are_counted(tmp_path: Path) -> None:
+    environ = fake_srun(tmp_path, "cat $node")
+    (tmp_path / "n1").write_bytes(line(node="n1") + b'\n{"task": 1}\n{"node": "n1", "tasks": 2}\n')
+    found = inspect(Target("12.0", ("12.0",), (Part("12", ("n1",)),)), environ)
+    assert (found.silent, found.unseen) == ((), 1)
 
 
 @pytest.mark.starts_processes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from jaxsif.launch import watcher as module
 from jaxsif.launch.inspector import Target
 from jaxsif.launch.watcher import EndWatcher, WaitWatcher
 from jaxsif.watch.picture import Picture
+from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict
 from jaxsif.watch.sight import Sight
 
@@ -52,13 +54,15 @@ class Watched:
             asked=SimpleNamespace(patience=PATIENCE, on_hang=on_hang),
             launcher=SimpleNamespace(nodes=lambda _plan, _started: (("12", ("n0",)),)),
             coordinator=SimpleNamespace(step="random"),
+            layout=SimpleNamespace(ntasks=4),
             host=SimpleNamespace(environ={}),
         )
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "Inspection", SimpleNamespace(start=self._start))
         seen: Any = SimpleNamespace(reports=[start])
         self.seen = seen
-        self.watcher = WaitWatcher(plan, seen, self.shown.append, self._keep)
+        self.census = ProgramCensus()
+        self.watcher = WaitWatcher(plan, seen, self.shown.append, self._keep, self.census)
         self.ends = EndWatcher(plan, seen, self.shown.append)
 
     def _keep(self, verdict: Verdict, _picture: Picture) -> None:
@@ -71,10 +75,11 @@ class Watched:
             raise look
         return look
 
-    def wait(self, seconds: float) -> None:
-        """Task 0 stands still for so long."""
+    def wait(self, seconds: float, *others: int) -> None:
+        """Task 0 stands still for so long, and so do these."""
         self.now += seconds
-        self.watcher.hear(Report(0, "n0", "wait", seconds=seconds, where="train.py:41"))
+        for task in (0, *others):
+            self.watcher.hear(Report(task, "n0", "wait", seconds=seconds, where="/home/ada/train.py:41"))
 
     def look(self, *looks: Look | HostError) -> bool:
         """Whether the run must end, after these looks with 6 s between them."""
@@ -102,6 +107,20 @@ def test_a_wait_is_shown_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> N
     assert watched.kept == [Level.WAIT]
     watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
     assert watched.shown[-1] == "the wait is over, after 11 s: the tasks go on"
+
+
+def test_who_has_not_compiled_what_the_others_wait_in_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    for task in range(3):
+        where = "train.py:41"
+        told = Report(task, "n0", "program", where=where, order=1, group="a", processes=4, name="jit_f", digest="b")
+        watched.census.add(told, watched.now)
+    watched.wait(PATIENCE)
+    watched.look(Look(SIGHTS))
+    assert watched.shown[-2:] == [
+        "  likely: task 3 keeps the others waiting",
+        "  1 of 4 tasks has not compiled jit_f at train.py:41",
+    ]
 
 
 def test_stop_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +167,64 @@ def test_that_nobody_can_look_is_said_once_and_tried_again(monkeypatch: pytest.M
     ]
     watched.look(Look(SIGHTS))
     assert watched.shown[1].startswith("tasks wait for 23 s: ")
+
+
+def test_slurm_is_asked_soon_after_it_has_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it was away."""
+    watched = Watched(monkeypatch)
+    watched.wait(PATIENCE)
+    times = []
+    for _ in range(1000):
+        watched.looks.append(Look([], ["n0"]))
+        watched.watcher.look()
+        watched.watcher.look()
+        times += [watched.now] if not watched.looks else []
+        watched.looks.clear()
+        watched.now += 1
+    assert max(later - one for one, later in zip(times, times[1:])) < 15
+
+
+def test_what_nobody_has_seen_may_be_what_others_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on other hosts of mpirun, where nobody can look: no task is blamed, and none called a hang."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    assert not watched.look(Look(SIGHTS[2:]))
+    assert watched.shown == []
+    watched.now += 20 * PATIENCE
+    assert not watched.look(Look(SIGHTS[2:]))
+    assert watched.kept == [Level.WAIT]
+    assert watched.shown[0].endswith(": 3 tasks on 2 nodes")
+    assert any(re.fullmatch(r"  1 task waits  +train.py:41  .+ task 0 on n0", row) for row in watched.shown)
+    assert watched.shown[-1] == "  nothing is known of 1 other task"
+
+
+def test_what_tasks_say_themselves_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all have said that they wait, that is a hang, in its time."""
+    watched = Watched(monkeypatch)
+    watched.wait(PATIENCE, 1, 2)
+    watched.watcher.hear(Report(3, "n0", "exit"))
+    watched.now += 2 * PATIENCE
+    watched.look(Look([]), Look([]))
+    assert watched.shown[1:] == ["  3 tasks wait  train.py:41    tasks 0-2 on n0"]
+    watched.watcher.hear(Report(0, "n0", "moved", seconds=20))
+    assert watched.shown[2:] == []
+
+
+def test_stop_ends_a_run_that_waits_for_a_silent_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    assert watched.look(Look(SIGHTS[:3], ["n1"]))
+    failure = watched.watcher.failure
+    assert failure is not None
+    assert failure.what == "tasks have waited for 5 s, and no answer comes from n1; the run was ended"
+
+
+def test_a_lock_that_nobody_releases_is_a_hang_of_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "stop")
+    watched.watcher._plan.layout.ntasks = 1  # type: ignore[misc]
+    watched.wait(PATIENCE)
+    assert watched.look(Look([sight(box={"deadlock": True, "call": "lock.acquire()"})]))
+    assert watched.kept == [Level.HANG]
 
 
 def test_nodes_that_do_not_answer_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

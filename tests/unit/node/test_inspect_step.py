@@ -90,7 +90,7 @@ def settle(process: subprocess.Popen[str], state: str) -> None:
     [
         ("sleep", {}, "sleep", "sleeps", "sleep"),
         ("spin", {}, "computing", "computes", "spin"),
-        ("hold", STALE, "held", "computes in C and holds the interpreter", "match"),
+        ("hold", STALE, "held", "computes in C, and holds the interpreter", "match"),
         ("lock", {"call": "lock.acquire()"}, "lock", "waits for a lock", "lock"),
         ("lock", {}, "collective", "waits in a collective", "lock"),
         ("pipe", {}, "pipe", "reads from a pipe", "pipe"),
@@ -151,9 +151,20 @@ def test_a_child_with_the_same_box_is_not_the_program(start: Start, job: str) ->
 
 @pytest.mark.starts_processes
 def test_a_program_without_a_handler_is_left_alone(start: Start, job: str) -> None:
-    start(0, sys.executable, boxed.__file__, "bare")
+    start(0, sys.executable, boxed.__file__, "bare", json.dumps({"frames": "strange"}))
     ((sight,), _) = inspect(f"{job}.0")
-    assert (sight.answered, sight.call) == (None, "clock_nanosleep")
+    assert (sight.answered, sight.call, sight.frames) == (None, "clock_nanosleep", ())
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(("age", "known"), [(0, True), (100, False)], ids=["fresh", "old"])
+def test_where_a_program_has_a_handler_of_its_own_its_observer_tells(
+    start: Start, job: str, age: float, known: bool
+) -> None:
+    frames = [["/home/ada/train.py", 7, "step"]]
+    start(0, sys.executable, boxed.__file__, "bare", json.dumps({"frames": frames, "time": time.time() - age}))
+    ((sight,), _) = inspect(f"{job}.0")
+    assert [list(frame) for frame in sight.frames] == (frames if known else [])
 
 
 @pytest.mark.starts_processes

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import jaxsif
-from jaxsif.task import box
+from jaxsif.task import box, contract
 
 pytestmark = pytest.mark.starts_processes
 
@@ -40,24 +40,32 @@ def test_the_last_state_is_in_the_head(opened: tuple[box.Box, int]) -> None:
     made, descriptor = opened
     made.write({"where": "train.py:7" * 20, "turns": 1})
     made.write({"turns": 2})
-    assert json.loads(os.pread(descriptor, box.HEAD, 0)) == {"turns": 2}
-    assert os.fstat(descriptor).st_size == box.HEAD
+    assert json.loads(os.pread(descriptor, contract.BOX_BYTES, 0)) == {"turns": 2}
+    assert os.fstat(descriptor).st_size == contract.BOX_BYTES
+
+
+def test_frames_that_are_too_long_are_left_out(opened: tuple[box.Box, int]) -> None:
+    made, descriptor = opened
+    made.write({"turns": 1, "frames": [["/a/train.py", 7, "step"]]})
+    assert json.loads(os.pread(descriptor, contract.BOX_BYTES, 0))["frames"] == [["/a/train.py", 7, "step"]]
+    made.write({"turns": 2, "frames": [["/a/" + "\u8bad" * 1000, 7, "step"]]})
+    assert json.loads(os.pread(descriptor, contract.BOX_BYTES, 0)) == {"turns": 2, "frames": []}
 
 
 def test_a_signal_appends_the_stacks(opened: tuple[box.Box, int]) -> None:
     made, descriptor = opened
     os.kill(os.getpid(), signal.SIGWINCH)
     made.write({"turns": 3})
-    stacks = os.pread(descriptor, 1 << 20, box.HEAD).decode()
+    stacks = os.pread(descriptor, 1 << 20, contract.BOX_BYTES).decode()
     assert "test_a_signal_appends_the_stacks" in stacks
-    assert json.loads(os.pread(descriptor, box.HEAD, 0)) == {"turns": 3}
+    assert json.loads(os.pread(descriptor, contract.BOX_BYTES, 0)) == {"turns": 3}
 
 
 def test_the_size_tells_that_stacks_were_asked_for(opened: tuple[box.Box, int]) -> None:
     made, _ = opened
-    assert made.size() == box.HEAD
+    assert made.size() == contract.BOX_BYTES
     os.kill(os.getpid(), signal.SIGWINCH)
-    assert made.size() > box.HEAD
+    assert made.size() > contract.BOX_BYTES
     assert box.Box().size() == 0
 
 
@@ -66,20 +74,20 @@ def test_who_restores_the_handler_that_python_knows_does_not_end_the_answers(ope
     made, _ = opened
     signal.signal(signal.SIGWINCH, signal.signal(signal.SIGWINCH, lambda *_: None))
     os.kill(os.getpid(), signal.SIGWINCH)
-    assert made.size() == box.HEAD
-    made.listen()
+    assert made.size() == contract.BOX_BYTES
+    made.answer_again()
     os.kill(os.getpid(), signal.SIGWINCH)
-    assert made.size() > box.HEAD
+    assert made.size() > contract.BOX_BYTES
 
 
 def test_a_handler_of_the_program_stays(opened: tuple[box.Box, int]) -> None:
     made, _ = opened
     heard: list[int] = []
     before = signal.signal(signal.SIGWINCH, lambda number, _frame: heard.append(number))
-    made.listen()
+    made.answer_again()
     os.kill(os.getpid(), signal.SIGWINCH)
     signal.signal(signal.SIGWINCH, before)
-    assert (heard, made.size()) == ([signal.SIGWINCH], box.HEAD)
+    assert (heard, made.size()) == ([signal.SIGWINCH], contract.BOX_BYTES)
 
 
 def test_a_python_without_files_in_memory_has_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +95,7 @@ def test_a_python_without_files_in_memory_has_one_too(monkeypatch: pytest.Monkey
     made = box.open_box()
     made.write({"turns": 7})
     found = [name for name in os.listdir("/proc/self/fd") if _link(name).startswith("/dev/shm/jaxsif-box")]
-    assert json.loads(os.pread(int(found[0]), box.HEAD, 0)) == {"turns": 7}
+    assert json.loads(os.pread(int(found[0]), contract.BOX_BYTES, 0)) == {"turns": 7}
     assert _link(found[0]).endswith(" (deleted)")
     faulthandler.unregister(signal.SIGWINCH)
     os.close(int(found[0]))
@@ -98,7 +106,7 @@ def test_the_file_does_not_grow_for_ever(opened: tuple[box.Box, int]) -> None:
     os.lseek(descriptor, 2 << 20, os.SEEK_SET)
     made.write({"turns": 4})
     os.kill(os.getpid(), signal.SIGWINCH)
-    assert box.HEAD < os.fstat(descriptor).st_size < 1 << 20
+    assert contract.BOX_BYTES < os.fstat(descriptor).st_size < 1 << 20
 
 
 def test_another_file_with_its_number_stays_as_it_is(tmp_path: Path) -> None:
@@ -117,7 +125,7 @@ def test_another_file_with_its_number_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_a_fork_has_no_box() -> None:
     code = (
-        "import os, signal, sys; sys.path.insert(0, sys.argv[1]); import jaxsif_task.box as box\n"
+        "import os, signal, sys; sys.path.insert(0, sys.argv[1]); import jaxsif.task.box as box\n"
         "made = box.open_box()\n"
         "if os.fork() == 0:\n"
         "    os.kill(os.getpid(), signal.SIGWINCH)\n"
@@ -125,16 +133,33 @@ def test_a_fork_has_no_box() -> None:
         "    os._exit(any('jaxsif-box' in link for link in links))\n"
         "print(os.waitstatus_to_exitcode(os.wait()[1]), os.fstat(200).st_size)"
     )
-    folder = Path(jaxsif.__file__).parent / "task"
+    folder = Path(jaxsif.__file__).parents[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir("/")
         ended = subprocess.run(
-            [sys.executable, "-c", code.replace("jaxsif_task.box", "box"), str(folder)],
+            [sys.executable, "-c", code, str(folder)],
             capture_output=True,
             text=True,
             check=True,
         )
-    assert ended.stdout.split() == ["0", str(box.HEAD)]
+    assert ended.stdout.split() == ["0", str(contract.BOX_BYTES)]
+
+
+def test_a_resized_terminal_and_pythons_own_fault_handler() -> None:
+    """The first sends SIGWINCH, and nothing is to be seen of that; PYTHONFAULTHANDLER tells of a crash as ever."""
+    code = (
+        "import os, signal, sys; sys.path.insert(0, sys.argv[1]); import jaxsif.task.box as box\n"
+        "made = box.open_box()\n"
+        "os.kill(os.getpid(), signal.SIGWINCH)\n"
+        "print('goes on', file=sys.stderr, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGSEGV)"
+    )
+    argv = [sys.executable, "-c", code, str(Path(jaxsif.__file__).parents[1])]
+    environ = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    ended = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGSEGV
+    assert ended.stderr.startswith("goes on\nFatal Python error: Segmentation fault\n")
+    assert ended.stderr.count("most recent call first") == 1
 
 
 def test_without_a_free_descriptor_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import ModuleType, SimpleNamespace
+from collections.abc import Callable
+from types import CodeType, ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from jaxsif.task.loops import Loop, Loops, own_codes
+from jaxsif.task.loops import HookGuard, Loop, Loops, own_codes
 
 SOURCE = """
 def train():
@@ -35,6 +37,71 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_codes_of_functions_methods_and_what_they_make(module: ModuleType) -> None:
     names = {code.co_name for code in own_codes(lambda file: file == module.__file__, [])}
     assert {"train", "inner", "fit"} <= names
+
+
+DECORATED = """
+import functools
+from theirs import logged
+
+@logged
+@logged
+def train():
+    for step in range(3):
+        pass
+
+@functools.lru_cache
+@logged
+def read():
+    for line in range(3):
+        pass
+
+class Model:
+    @staticmethod
+    @logged
+    def fit():
+        for step in range(3):
+            pass
+"""
+LIBRARY = """
+import functools
+
+def logged(function):
+    @functools.wraps(function)
+    def wrapper(*arguments):
+        return function(*arguments)
+    return wrapper
+"""
+
+
+def test_codes_behind_decorators_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, source in (("theirs", LIBRARY), ("decorated", DECORATED)):
+        made = ModuleType(name)
+        made.__file__ = f"/home/u/{name}.py"
+        monkeypatch.setitem(sys.modules, name, made)
+        exec(compile(source, made.__file__, "exec"), vars(made))
+    codes = own_codes(lambda file: file == "/home/u/decorated.py", [])
+    assert sorted(code.co_name for code in codes) == ["fit", "read", "train"]
+
+
+def test_decorators_that_wrap_one_another_have_an_end(module: ModuleType) -> None:
+    def other() -> None: ...
+
+    module.train.__wrapped__, other.__wrapped__ = other, module.train  # type: ignore[attr-defined]
+    assert module.train.__code__ in own_codes(lambda file: file == module.__file__, [])
+
+
+class Silent:
+    """An object that nobody may ask for an attribute."""
+
+    def __getattribute__(self, name: str) -> object:
+        pytest.fail(f"asked for {name}")
+
+
+@pytest.mark.parametrize("make", [Silent, dict, lambda: None, lambda: len], ids=["silent", "dict", "None", "builtin"])
+def test_what_is_no_function_wraps_none(module: ModuleType, make: Callable[[], object]) -> None:
+    module.value = make()  # type: ignore[attr-defined]
+    module.train.__wrapped__ = module.value
+    assert module.train.__code__ in own_codes(lambda file: file == module.__file__, [])
 
 
 def test_codes_of_what_runs() -> None:
@@ -104,3 +171,98 @@ def test_a_loop_that_is_left_alone_is_not_the_last_one(monkeypatch: pytest.Monke
     for _ in range(1024):
         loops._jump(frame.f_code, 2, 2)
     assert loops.describe([])["turns"] == 1
+
+
+# Where a loop such as `for step in steps: if step < start: continue` jumps back from, and where to.
+CONTINUE, END, HEAD = 6, 20, 2
+
+
+def skip(loops: Loops, code: CodeType, iterations: int) -> list[Any]:
+    """Turn the loop by its `continue`; return what Python is told."""
+    return [loops._jump(code, CONTINUE, HEAD) for _ in range(iterations)]
+
+
+def test_all_jumps_back_to_one_place_are_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Loop, "is_hot", lambda _loop: False)  # its disk is slow
+    loops, code = Loops(), sys._getframe().f_code
+    skip(loops, code, 1500)
+    assert [loops._jump(code, END, HEAD) for _ in range(60)] == [None] * 60
+    assert loops.describe([])["turns"] == 1560
+
+
+def test_a_loop_that_was_too_fast_is_counted_from_none_of_its_jumps(monitoring: Any) -> None:
+    """A count that began anew would differ between tasks, by the time that each takes to skip."""
+    loops, code = Loops(), sys._getframe().f_code
+    told = skip(loops, code, 1024)
+    assert told == [*[None] * 1023, monitoring.DISABLE]
+    assert {loops._jump(code, END, HEAD) for _ in range(60)} == {monitoring.DISABLE}
+    assert loops.describe([sys._getframe()]) == {}
+    assert loops.mark() is None
+
+
+def test_nor_if_it_was_too_fast_in_another_thread(monitoring: Any) -> None:
+    loops, code = Loops(), sys._getframe().f_code
+    loops._jump(code, END, HEAD)
+    again: list[Any] = []
+
+    def turn() -> None:
+        skip(loops, code, 1024)
+        again.append(loops._jump(code, END, HEAD))
+
+    thread = threading.Thread(target=turn)
+    thread.start()
+    thread.join()
+    assert again == [monitoring.DISABLE]
+    assert loops._jump(code, END, HEAD) == monitoring.DISABLE
+    assert loops.describe([]) == {}
+
+
+def test_a_loop_that_was_too_fast_is_never_the_last_one_again(monitoring: Any) -> None:
+    """The loop around it turned before it and after it, and is too fast, too."""
+    loops, code = Loops(), sys._getframe().f_code
+    for offset, destination in ((END, HEAD), (12, 10), (END, HEAD)):
+        loops._jump(code, offset, destination)
+    for _ in range(1023):
+        loops._jump(code, 12, 10)
+    assert loops.describe([])["turns"] == 2
+    for _ in range(1022):
+        loops._jump(code, END, HEAD)
+    assert loops.describe([]) == {}
+
+
+def test_an_error_while_a_loop_is_counted_ends_the_count(monitoring: Any) -> None:
+    """The program goes on, and this is told once."""
+    loops, code = Loops(), sys._getframe().f_code
+    errors: list[Exception] = []
+    loops.count_in(iter([code]), errors.append)
+    assert monitoring.codes == {code: monitoring.events.JUMP}
+    assert monitoring.jump(code, END, HEAD) is None
+    loops._loops = loops._last = None  # type: ignore[assignment]
+    assert [monitoring.jump(code, END, HEAD) for _ in range(3)] == [monitoring.DISABLE] * 3
+    assert [type(error) for error in errors] == [AttributeError]
+
+
+def fail(*_arguments: object, **_more: object) -> None:
+    raise ValueError("boom")
+
+
+def test_a_guard_ends_all_its_hooks_with_the_first_error() -> None:
+    errors: list[Exception] = []
+    guard = HookGuard(errors.append)
+    works, fails = guard.around(dict, "closed"), guard.around(fail, "closed")
+    assert works(a=1) == {"a": 1}
+    assert fails(1, a=1) == "closed"
+    assert works(a=1) == fails() == "closed"
+    assert list(map(str, errors)) == ["boom"]
+
+
+def test_a_guard_outlives_who_is_told() -> None:
+    assert HookGuard(fail).around(fail)() is None
+
+
+def test_a_guard_lets_the_user_interrupt_the_program() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        HookGuard(fail).around(interrupt)()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
-from types import FrameType
+from collections.abc import Callable, Mapping
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,6 +76,79 @@ def test_other_events_of_jax_mean_nothing(told: Told) -> None:
     observer._on_end("/jax/core/compile/jaxpr_trace_duration", 1.0)
     observer._on_begin("/jax/checkpoint/write", 0)
     assert observer._describe(9, 9)["compiling"] == ""
+
+
+COMPILE = "/jax/core/compile/backend_compile_duration"
+
+
+def run_elsewhere(call: Callable[[], None]) -> None:
+    """Run a function in another thread."""
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+def test_what_another_thread_compiles_is_not_what_the_main_thread_does(told: Told) -> None:
+    observer = told.observer
+    run_elsewhere(lambda: observer._on_begin(COMPILE, 0, fun_name="next_step"))
+    assert observer._describe(9, 9)["compiling"] == ""
+    observer._on_begin(COMPILE, 0, fun_name="step")
+    run_elsewhere(lambda: observer._on_end(COMPILE, 1.0, fun_name="next_step"))
+    assert observer._describe(9, 9)["compiling"] == "step"
+
+
+class Listeners:
+    """Those that jax._src.monitoring calls."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._begins: list[Callable[..., None]] = []
+        self._ends: list[Callable[..., None]] = []
+        observer.follow_compiles(
+            SimpleNamespace(
+                __name__="jax._src.monitoring",
+                register_scalar_listener=self._begins.append,
+                register_event_duration_secs_listener=self._ends.append,
+            )
+        )
+
+    def begin(self, event: Any) -> None:
+        self._begins[0](event, 0, fun_name="step")
+
+    def end(self, event: Any) -> None:
+        self._ends[0](event, 1.0, fun_name="step")
+
+
+def test_jax_tells_what_it_compiles(told: Told) -> None:
+    listeners = Listeners(told.observer)
+    listeners.begin(COMPILE)
+    assert told.observer._describe(9, 9)["compiling"] == "step"
+    listeners.end(COMPILE)
+    assert told.observer._describe(9, 9)["compiling"] == ""
+
+
+@pytest.mark.parametrize("fails", [Listeners.begin, Listeners.end], ids=["begin", "end"])
+def test_an_event_that_is_not_understood_is_no_error_of_jax(told: Told, fails: Callable[..., None]) -> None:
+    """Nothing is said of compiles any more: what has begun would never end."""
+    listeners = Listeners(told.observer)
+    listeners.begin(COMPILE)
+    fails(listeners, None)  # another JAX
+    listeners.begin(COMPILE)
+    fails(listeners, None)
+    assert told.observer._describe(9, 9)["compiling"] == ""
+    text = "compilations are followed no longer: AttributeError: 'NoneType' object has no attribute 'startswith'"
+    assert told == [{"event": "warning", "text": text}]
+
+
+def test_an_error_while_loops_are_counted_is_told(told: Told, monitoring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count that this task had is forgotten: those of the others go on."""
+    observer, code = told.observer, sys._getframe().f_code
+    monkeypatch.setattr(threading.Thread, "start", lambda _thread: None)
+    observer.begin()
+    monitoring.jump(code, 0, 0)
+    assert observer._describe(0.0, 0.0)["turns"] == 1
+    monitoring.jump(code, None, 0)
+    assert observer._describe(0.0, 0.0)["turns"] == 0
+    assert [one["text"].partition(":")[0] for one in told] == ["iterations are counted no longer"]
 
 
 def test_a_loop_that_turns_goes_on(told: Told) -> None:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from jaxsif.task import importing, watching
+from jaxsif.task.observer import Observer
 
 SITE = Path(__file__).parents[3] / "jaxsif/task/site"
 WATCHERS = {f"jaxsif_task.{name}" for name in ("observer", "loops", "census")}
@@ -38,3 +44,57 @@ def test_what_a_program_imports(tmp_path: Path, program: str, imported: set[str]
         check=True,
     )
     assert WATCHERS.intersection(done.stdout.split()) == imported
+
+
+def backends() -> None:
+    """Stand for a function of JAX that a program uses first."""
+
+
+def initialize() -> None:
+    """Stand for the other one."""
+
+
+class Jax:
+    """Modules of JAX of which jaxsif is told that they are imported."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._steps: dict[str, Callable[[Any], None]] = {}
+        monkeypatch.setattr(importing, "after", self._steps.__setitem__)
+        monkeypatch.setattr(watching, "_calls", {})
+        self.told: list[Mapping[str, Any]] = []
+        watching.install({}, self.told.append, pipe=-1, patience=60, check="")
+
+    def be_imported(self) -> None:
+        state = SimpleNamespace(initialize=initialize)
+        for name, module in (("xla_bridge", {"backends": backends}), ("distributed", {"State": state})):
+            self._steps[f"jax._src.{name}"](SimpleNamespace(__name__=name, **module))
+
+
+@pytest.fixture
+def jax(monkeypatch: pytest.MonkeyPatch) -> Jax:
+    return Jax(monkeypatch)
+
+
+def test_the_first_use_of_jax_begins_it(jax: Jax, monitoring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Observer] = []
+    monkeypatch.setattr(Observer, "begin", lambda observer: begun.append(observer))
+    jax.be_imported()
+    assert begun == []
+    assert [monitoring.start(backends.__code__) for _ in range(2)] == [monitoring.DISABLE] * 2
+    assert len(begun) == 1
+
+
+def test_an_error_at_the_first_use_is_none_of_the_program(
+    jax: Jax, monitoring: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told once, and the other function of JAX begins nothing."""
+
+    def begin(_observer: Observer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Observer, "begin", begin)
+    jax.be_imported()
+    for function in (backends, initialize):
+        assert monitoring.start(function.__code__) == monitoring.DISABLE
+    text = "hangs are looked for no longer: RuntimeError: can't start new thread"
+    assert jax.told == [{"event": "warning", "text": text}]

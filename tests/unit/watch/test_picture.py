@@ -49,6 +49,22 @@ def test_of_two_tasks_the_one_behind_is_odd() -> None:
     assert [one.first.task for one in picture.odd] == [1]
 
 
+def test_of_two_halves_that_do_the_same_nobody_is_odd() -> None:
+    """Neither is behind; where each counts another loop, or one counts none, that cannot be told."""
+    there = {"frames": [["/home/ada/train.py", 99, "step"], MAIN]}
+    assert make_picture(many(2, t1=there)).odd == ()
+    assert make_picture(many(2, t1={**there, "box": {"turns": 0, "loop": ""}})).odd == ()
+    assert [one.first.task for one in make_picture(many(2, t1={**there, "box": {"turns": 7}})).odd] == [1]
+
+
+def test_nobody_is_odd_where_a_task_was_not_seen() -> None:
+    """It may be that one."""
+    read = {"call": "read", "descriptor": 5, "file": "pipe", "frames": DATA}
+    picture = make_picture(many(4, t1=read), unseen=2)
+    assert picture.odd == ()
+    assert render_text(picture, "step 12.0")[-1] == "  nothing is known of 2 other tasks"
+
+
 OTHER_LOOP = {"turns": 3, "loop": "/home/ada/train.py:7"}
 LEFT = {"turns": 12043, "inside": False}  # a loop over the task's own files
 
@@ -96,7 +112,7 @@ def test_silent_nodes() -> None:
 
 
 def test_a_task_that_two_nodes_tell_of_is_one() -> None:
-    assert make_picture([sight(), sight(node="node2")]).tasks == 1
+    assert make_picture([sight(), sight(node="node2")]).size == 1
 
 
 def test_json() -> None:
@@ -128,7 +144,7 @@ def test_a_text_is_short_for_any_step(fields: list[dict[str, Any]], silent: list
     lines = render_text(picture, "step 1.0")
     assert len(lines) <= 25
     assert all(text.isprintable() for text in lines)
-    assert picture.tasks == len(fields)
+    assert picture.size == len(fields)
     json.dumps(render_json(picture, "1.0"))
 
 
@@ -143,7 +159,7 @@ def test_a_thousand_tasks_take_little_time() -> None:
 
     picture = draw()
     assert isinstance(picture, Picture)
-    assert picture.tasks == 1000
+    assert picture.size == 1000
     assert least_seconds(draw) < 0.5  # 0.1 s where nothing else runs
 
 

@@ -75,6 +75,10 @@ def library(file: str, function: str) -> dict[str, Any]:
         ),
         (library("orbax/checkpoint/handler.py", "save"), State("checkpoint", "is in a checkpoint")),
         (library("grain/_src/python/loader.py", "__next__"), State("input", "waits for input")),
+        ({"frames": [["/home/ada/grain/train.py", 7, "step"]]}, State("collective", "waits in a collective")),
+        ({"frames": [["/home/ada/orbax/train.py", 7, "step"]]}, State("collective", "waits in a collective")),
+        ({"frames": [["/home/ada/fold/pdb.py", 7, "fold"]]}, State("collective", "waits in a collective")),
+        ({"frames": [["/home/ada/queue.py", 7, "step"]]}, State("collective", "waits in a collective")),
         (library("torch/utils/data/dataloader.py", "_next"), State("input", "waits for input")),
         (
             library("jax/experimental/multihost_utils.py", "sync"),
@@ -107,7 +111,7 @@ def library(file: str, function: str) -> dict[str, Any]:
         ({"state": "Z"}, State("ended", "has ended")),
         (
             {"state": "R", "call": "", "main_cpu": 1.0, "age": 9.0},
-            State("held", "computes in C and holds the interpreter"),
+            State("held", "computes in C, and holds the interpreter"),
         ),
         ({"state": "R", "call": "", "box": None, "age": 0}, State("computing", "computes")),
         ({"state": "D", "call": ""}, State("file", "waits for a disk or a file system")),

@@ -9,7 +9,7 @@ from sights import MAIN, sight
 
 from jaxsif.watch.picture import Picture, make_picture
 from jaxsif.watch.rule import Level, Verdict
-from jaxsif.watch.words import describe_end, describe_odd, describe_verdict
+from jaxsif.watch.words import describe_odd, describe_verdict, describe_wait_over
 
 READS = {"call": "read", "descriptor": 5, "file": "pipe", "frames": [["/home/ada/data.py", 57, "next_batch"], MAIN]}
 ENDED = {"frames": [["/opt/jax/lib/python3.13/site-packages/jax/_src/distributed.py", 238, "shutdown"]]}
@@ -36,7 +36,7 @@ def test_titles(level: Level, title: str) -> None:
 
 
 def test_the_end() -> None:
-    assert describe_end(61.2) == "the wait is over, after 61 s: the tasks go on"
+    assert describe_wait_over(61.2) == "the wait is over, after 61 s: the tasks go on"
 
 
 KEPT = "kept the others waiting for 61 s"
@@ -51,7 +51,13 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
         (picture(t5=ENDED), f"task 5 on n2 {KEPT}: it has ended, and waits for the others", OTHERS),
         (picture(t5=STOPPED), f"task 5 on n2 {KEPT}: it is stopped (SIGSTOP)", OTHERS),
         (picture("n8", "n9"), "tasks have waited for 61 s, and no answer comes from n8, n9", ""),
+        (
+            picture(**{f"t{task}": READS for task in range(6)}),
+            "tasks have waited for 61 s: tasks 0-5 read from a pipe",
+            "data.py:57 next_batch",
+        ),
         (picture(), "all tasks have waited for 61 s: each waits in a collective", "train.py:41 step"),
+        (picture(t4=ENDED, t5=ENDED), f"tasks 4-5 {KEPT}: they have ended, and wait for the others", OTHERS),
     ],
 )
 def test_who_keeps_the_others_waiting(found: Picture, who: str, place: str) -> None:
