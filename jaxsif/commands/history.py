@@ -83,19 +83,21 @@ def _list_names(folder: str) -> list[str]:
 
 def _read_runs(folder: str, names: list[str]) -> Iterator[Listed]:
     """Yield the runs that can be read: one that another start removes meanwhile cannot."""
-    host = os.uname().nodename
     for name in names:
         with suppress(HostError):
-            run = read_run(folder, name)
-            yield Listed(run, is_running(run, host))
+            yield _read(folder, name)
+
+
+def _read(folder: str, name: str) -> Listed:
+    run = read_run(folder, name)
+    return Listed(run, is_running(run, os.uname().nodename))
 
 
 def _show(folder: str, name: str, as_json: bool) -> None:
-    run = read_run(folder, name)
-    one = Listed(run, is_running(run, os.uname().nodename))
+    one = _read(folder, name)
     path = os.path.join(folder, name)
     if as_json:
-        print_json({**describe_run(run), "state": one.state, "folder": path})
+        print_json({**describe_run(one.run), "state": one.state, "folder": path})
         return
     for line in render_run(one, path, sorted(os.listdir(path))):
         print(line)

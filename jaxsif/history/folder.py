@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.files import make_private, user_folder, write_files
 from jaxsif.foreign import read_text
-from jaxsif.history.run import NAME, RunRecord, parse_run
+from jaxsif.history.run import MOST_BYTES, NAME, RunRecord, parse_run
 from jaxsif.limits import shorten
 
 RUN, STDERR = "run.json", "stderr"
@@ -22,15 +22,7 @@ _TICK = 1 / 65536  # seconds
 _MOST_RUNS = 200
 _OLDEST = 30 * 86400.0  # seconds
 _MOST_REMOVED = 50  # by one start of a run
-_MOST_BYTES = 16 << 20  # of run.json
 _HINT = "jaxsif history lists the runs"
-
-
-class Process(NamedTuple):
-    """A process that can be told from every other one, on its host."""
-
-    pid: int
-    started: int  # clock ticks after the boot
 
 
 def find_folder(environ: Mapping[str, str]) -> str:
@@ -56,7 +48,9 @@ def make_run(folder: str, now: float) -> str:
 
 
 def name_run(begin: float) -> str:
-    """Return the name of a run: names sort as the runs begin, and their ends look drawn."""
+    """Return the name of a run: names sort as the runs begin, and the last four digits are the
+    fraction of the second.
+    """
     fraction = int(begin % 1 / _TICK)
     return f"{time.strftime(_TIME, time.localtime(begin))}-{fraction:04x}"
 
@@ -95,8 +89,8 @@ def prune(folder: str, now: float) -> None:
     """
     names = list_runs(folder)
     limit = time.strftime(_TIME, time.localtime(now - _OLDEST))
-    old = [name for name in names[-_MOST_RUNS:] if name < limit]
-    doomed = [*names[:-_MOST_RUNS], *old][:_MOST_REMOVED]
+    old = max(len(names) - _MOST_RUNS, bisect_left(names, limit))
+    doomed = names[: min(old, _MOST_REMOVED)]
     if not doomed:
         return
     descriptor = _open_folder(folder)
@@ -148,7 +142,7 @@ def read_run(folder: str, name: str) -> RunRecord:
     """Return what is kept of a run; raise HostError where that cannot be read or understood."""
     path = os.path.join(folder, name, RUN)
     try:
-        found = parse_run(read_text(path, "history of a run", most=_MOST_BYTES))
+        found = parse_run(read_text(path, "history of a run", most=MOST_BYTES))
     except OSError as error:
         why = error.strerror or "it cannot be read"
         raise HostError(f"cannot read the run {name}: {why}", path, _HINT) from error
@@ -157,15 +151,17 @@ def read_run(folder: str, name: str) -> RunRecord:
     return found
 
 
-def find_process(pid: int) -> Process:
-    """Return a process of this host; raise OSError where there is none."""
+def read_start(pid: int) -> int:
+    """Return when a process of this host started, in clock ticks after the boot; raise OSError
+    where there is none. A later process may get the same number, but not the same start.
+    """
     with open(f"/proc/{pid}/stat", "rb") as file:
-        return Process(pid, int(file.read().rpartition(b")")[2].split()[19]))
+        return int(file.read().rpartition(b")")[2].split()[19])
 
 
 def is_running(run: RunRecord, host: str) -> bool:
-    """Return whether the launcher of a run is at work on this host, which has that name."""
+    """Return whether the launcher of a run is at work on this host, `host`."""
     try:
-        return run.host == host and find_process(run.pid) == (run.pid, run.started)
+        return run.host == host and read_start(run.pid) == run.started
     except OSError:
         return False

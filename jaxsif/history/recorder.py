@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jaxsif import __version__, process
 from jaxsif.diagnose.places import describe_box
 from jaxsif.diagnose.reports import Report, ReportFilter, by_task, find_start
-from jaxsif.errors import JaxsifError, enclose, printable
-from jaxsif.history.folder import RUN, STDERR, find_folder, find_process, make_run, prune, write
-from jaxsif.history.run import MOST_ALARMS, Alarm, Complaint, RunRecord, TaskEnd, render_run
+from jaxsif.errors import JaxsifError, Show, enclose, printable
+from jaxsif.history.folder import RUN, STDERR, find_folder, make_run, prune, read_start, write
+from jaxsif.history.run import (
+    MOST_ALARMS,
+    Alarm,
+    Complaint,
+    RunRecord,
+    TaskEnd,
+    cut_picture,
+    render_record,
+)
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.secret import HIDDEN, find_secrets, hide_secrets
@@ -24,7 +32,6 @@ if TYPE_CHECKING:
     from jaxsif.watch.rule import Verdict
 
 _MOST_SAID = 1 << 20  # bytes of standard error that are kept
-_MOST_MEMBERS = 1000  # tasks of a picture that are kept one by one
 _SHORT = 1.0  # seconds
 _LONGEST_VALUE = 256  # letters of a variable
 # What they hold is no secret; what others hold may be.
@@ -32,8 +39,6 @@ _HARMLESS = (
     *("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
     *("SLURM_JOB_PARTITION", "JAX_PLATFORMS"),
 )
-
-Show = Callable[[str], None]  # tells the user something
 
 
 class Recorder:
@@ -49,7 +54,7 @@ class Recorder:
         try:
             self._path = make_run(find_folder(plan.host.environ), self._run.begin)
             self._run = self._run._replace(name=os.path.basename(self._path))
-            write(self._path, RUN, render_run(self._run))
+            write(self._path, RUN, render_record(self._run))
             prune(os.path.dirname(self._path), self._run.begin)  # while the tasks start
         except OSError as error:
             self._give_up(error)
@@ -87,7 +92,7 @@ class Recorder:
     def _find_slurm(self) -> str:
         """Return Slurm's version; '' of a short run, for which that would take long."""
         is_short = time.time() - self._run.begin < _SHORT
-        return "" if is_short or self._run.launcher != SRUN else read_version(self._environ)
+        return "" if is_short or self._run.launcher != SRUN else read_slurm_version(self._environ)
 
     def _write(self, files: Mapping[str, bytes]) -> None:
         """Write these files, and all that is known now: while tasks run, nothing long."""
@@ -100,7 +105,7 @@ class Recorder:
             step=started.step, nodes=started.nodes, ended=len(exits), exits=exits
         )
         try:
-            for name, content in {**files, RUN: render_run(kept)}.items():
+            for name, content in {**files, RUN: render_record(kept)}.items():
                 write(self._path, name, content)
         except OSError as error:
             self._give_up(error)
@@ -115,7 +120,6 @@ def make_record(plan: Plan, now: float) -> RunRecord:
     """Return what is known of a run when it begins; raise OSError where this is no Linux."""
     container = plan.container
     known = container and (container.staged or container.allowed)
-    own = find_process(os.getpid())
     environ = plan.host.environ
     return RunRecord(
         name="",
@@ -135,8 +139,8 @@ def make_record(plan: Plan, now: float) -> RunRecord:
         python=sys.version.partition(" ")[0],
         slurm="",
         host=os.uname().nodename,
-        pid=own.pid,
-        started=own.started,
+        pid=os.getpid(),
+        started=read_start(os.getpid()),
         variables=_harmless(environ),
         ended=0,
         exits=(),
@@ -144,7 +148,7 @@ def make_record(plan: Plan, now: float) -> RunRecord:
     )
 
 
-def read_version(environ: Mapping[str, str]) -> str:
+def read_slurm_version(environ: Mapping[str, str]) -> str:
     """Return Slurm's version, such as '24.11.5'; '' where srun does not tell it."""
     with suppress(OSError):
         said = process.captured((SRUN, "--version"), environ).stdout
@@ -172,24 +176,22 @@ def list_exits(reports: Sequence[Report]) -> tuple[TaskEnd, ...]:
     """Return how each task ended that has told it, those that failed first."""
     raised = by_task(reports, "exception")
     found = by_task(reports, "exit")
-    ends = (_describe_end(end, raised.get(task, end)) for task, end in found.items())
+    ends = (_make_task_end(end, raised.get(task, end)) for task, end in found.items())
     return tuple(sorted(ends, key=lambda end: (end.status == 0, end.task)))
 
 
-def _describe_end(end: Report, last: Report) -> TaskEnd:
+def _make_task_end(end: Report, last: Report) -> TaskEnd:
     where = end.where or last.where
     return TaskEnd(end.task, end.node, end.status, where, last.text, describe_box(end))
 
 
 def make_alarm(verdict: Verdict, picture: Picture, now: float) -> Alarm:
-    """Return what is kept of a verdict; of a large step, no single task."""
+    """Return what is kept of a verdict, with its picture cut to a bound."""
     # Here, since most runs have none: the states of tasks are many patterns to compile.
     from jaxsif.watch.picture import render_json, render_text
     from jaxsif.watch.words import describe_verdict
 
     lines = tuple(map(printable, render_text(picture, describe_verdict(verdict))))
-    found = render_json(picture, "")
-    if picture.tasks > _MOST_MEMBERS:
-        found["groups"] = [{**group, "members": []} for group in found["groups"]]
+    found = cut_picture(render_json(picture, ""))
     level = verdict.level.name.lower()
     return Alarm(now, level, round(verdict.seconds, 1), lines, found)

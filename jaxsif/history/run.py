@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from jaxsif.foreign import (
     Check,
@@ -24,12 +24,16 @@ from jaxsif.foreign import (
 from jaxsif.limits import MOST_COUNT, MOST_NODES
 
 _SCHEMA = 1
+MOST_BYTES = 16 << 20  # of run.json; the bounds below add up to less
+# Bytes of JSON: of a command, of the ends of tasks, of an alarm's picture, of its lists of nodes.
+_MOST_COMMAND, _MOST_ENDS, _MOST_PICTURE, _MOST_NAMES = 2 << 20, 4 << 20, 256 << 10, 16 << 10
 MOST_EXITS = 1000  # tasks whose ends are kept, those that failed first
 MOST_ALARMS = 20
 _MOST_LINES, _LONGEST_LINE = 25, 400  # of an alarm
 _MOST_WORDS, _LONGEST_WORD = 10_000, 1 << 17  # of a command
 _LONGEST = 4096  # letters of any other text
 NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-[0-9a-f]{4}")
+_Value = TypeVar("_Value")
 
 
 class Complaint(NamedTuple):
@@ -58,7 +62,7 @@ class Alarm(NamedTuple):
     level: str  # busy, wait or hang
     seconds: float  # how long the longest wait had lasted
     lines: tuple[str, ...]  # as they were shown
-    picture: Mapping[str, Any]  # as `jaxsif stacks --json` prints it
+    picture: Mapping[str, Any]  # as `jaxsif stacks --json` prints it, see cut_picture
 
 
 class RunRecord(NamedTuple):
@@ -152,12 +156,15 @@ def describe_run(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def render_run(run: RunRecord) -> bytes:
+def render_record(run: RunRecord) -> bytes:
     """Return the content of run.json: what `parse_run` reads, with long texts cut."""
-    command = tuple(word[:_LONGEST_WORD] for word in run.command[:_MOST_WORDS])
-    exits = tuple(end._replace(text=end.text[:_LONGEST]) for end in run.exits[:MOST_EXITS])
-    alarms = tuple(_cut_lines(alarm) for alarm in run.alarms[-MOST_ALARMS:])
-    kept = run._replace(command=command, exits=exits, alarms=alarms)
+    words = (word[:_LONGEST_WORD] for word in run.command[:_MOST_WORDS])
+    ends = (end._replace(text=end.text[:_LONGEST]) for end in run.exits[:MOST_EXITS])
+    kept = run._replace(
+        command=tuple(_take_bytes(words, _MOST_COMMAND)),
+        exits=tuple(_take_bytes(ends, _MOST_ENDS)),
+        alarms=tuple(map(_cut_lines, run.alarms[-MOST_ALARMS:])),
+    )
     if run.error:
         kept = kept._replace(error=Complaint(*(text[:_LONGEST] for text in run.error)))
     return json.dumps(describe_run(kept)).encode() + b"\n"
@@ -166,6 +173,32 @@ def render_run(run: RunRecord) -> bytes:
 def _cut_lines(alarm: Alarm) -> Alarm:
     lines = (line[:_LONGEST_LINE] for line in alarm.lines[:_MOST_LINES])
     return alarm._replace(lines=tuple(lines))
+
+
+def cut_picture(picture: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a picture of at most _MOST_PICTURE bytes as it is; a longer one without single tasks,
+    and as many of its largest groups as fit.
+    """
+    if len(json.dumps(picture)) <= _MOST_PICTURE:
+        return picture
+    silent = _take_bytes(picture["silent"], _MOST_NAMES)
+    groups = _take_bytes(map(_cut_group, picture["groups"]), _MOST_PICTURE)
+    return {**picture, "silent": silent, "groups": groups}
+
+
+def _cut_group(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**group, "nodes": _take_bytes(group["nodes"], _MOST_NAMES), "members": []}
+
+
+def _take_bytes(values: Iterable[_Value], most: int) -> list[_Value]:
+    """Return the first of these values, as many as `most` bytes of JSON hold."""
+    taken = []
+    for value in values:
+        most -= len(json.dumps(value)) + len(", ")
+        if most < 0:
+            break
+        taken.append(value)
+    return taken
 
 
 def parse_run(text: str) -> RunRecord | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from jaxsif.errors import align, name_tasks, printable
+from jaxsif.errors import align, count_of, name_tasks, printable
 from jaxsif.history.run import Alarm, RunRecord, TaskEnd
 
 WIDTH = 80  # columns of the table
@@ -88,6 +88,7 @@ def _render_run(one: Listed, path: str, files: Sequence[str]) -> Iterator[str]:
     yield f"run {run.name}: {describe_end(one)}"
     yield from (_row(name, text) for name, text in _facts(run) if text)
     yield from _render_ends(run)
+    yield from _render_silent(run)
     for alarm in run.alarms:
         yield from _render_alarm(alarm, run.begin)
     yield _row("folder", path)
@@ -136,6 +137,16 @@ def _render_ends(run: RunRecord) -> Iterator[str]:
     left = run.ended - sum(len(ends) for _, ends in shown)
     if left > 0:
         yield _row("ended", f"and {left} other tasks")
+
+
+def _render_silent(run: RunRecord) -> Iterator[str]:
+    """Yield a line where tasks have not told how they ended, of a run that is over."""
+    if run.tasks is None or run.status is None or not run.nodes:
+        return
+    silent = run.tasks - run.ended
+    if silent > 0:
+        who = f"{silent} of {count_of(run.tasks, 'task')}"
+        yield _row("ended", f"no report from {who}: a lost node or a killed step sends none")
 
 
 def _name(ends: Iterable[TaskEnd]) -> str:

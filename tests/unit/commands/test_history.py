@@ -12,7 +12,7 @@ from jaxsif.cli import build_parser
 from jaxsif.commands import history
 from jaxsif.errors import JaxsifError
 from jaxsif.history.folder import RUN, write
-from jaxsif.history.run import render_run
+from jaxsif.history.run import render_record
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     runs.mkdir(parents=True)
     for begin in (BEGIN, BEGIN + 60, BEGIN + 61):
         run = a_run(begin=begin)
-        write(str(runs / run.name), RUN, render_run(run))
+        write(str(runs / run.name), RUN, render_record(run))
     (runs / "2020-01-01T00-00-00-0000").mkdir()
     return {"XDG_STATE_HOME": str(tmp_path)}
 

@@ -11,7 +11,7 @@ from runs import BEGIN, a_run
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.history import folder
-from jaxsif.history.run import render_run
+from jaxsif.history.run import render_record
 
 DAY = 86400.0
 
@@ -98,6 +98,15 @@ def test_of_many_runs_the_newest_stay(tmp_path: Path) -> None:
     assert folder.list_runs(runs) == names[60:]
 
 
+def test_of_many_runs_the_old_go_too(tmp_path: Path) -> None:
+    """The newest 200 stay, but for those that are older than 30 days."""
+    runs = str(tmp_path / "runs")
+    ages = [*range(40, 30, -1), *(number / 100 for number in range(195, 0, -1))]  # days
+    names = [os.path.basename(folder.make_run(runs, BEGIN - age * DAY)) for age in ages]
+    folder.prune(runs, BEGIN)
+    assert folder.list_runs(runs) == names[10:]
+
+
 def test_nothing_is_removed_through_links_and_no_file_but_those_of_runs(tmp_path: Path) -> None:
     runs, other = tmp_path / "runs", tmp_path / "other"
     other.mkdir()
@@ -148,7 +157,7 @@ def test_no_single_run_is_found(names: list[str], word: str, what: str) -> None:
 
 def test_a_run_is_read(tmp_path: Path) -> None:
     run = a_run()
-    folder.write(str(tmp_path / run.name), folder.RUN, render_run(run))
+    folder.write(str(tmp_path / run.name), folder.RUN, render_record(run))
     assert folder.read_run(str(tmp_path), run.name) == run
 
 
@@ -168,8 +177,7 @@ def test_a_run_that_cannot_be_read_is_told(tmp_path: Path, kind: str) -> None:
 
 
 def test_whether_a_run_goes_on() -> None:
-    mine = folder.find_process(os.getpid())
-    run = a_run(pid=mine.pid, started=mine.started, host=os.uname().nodename)
+    run = a_run(pid=os.getpid(), started=folder.read_start(os.getpid()), host=os.uname().nodename)
     assert folder.is_running(run, os.uname().nodename)
     assert not folder.is_running(run, "elsewhere")
     assert not folder.is_running(run._replace(started=1), os.uname().nodename)

@@ -12,9 +12,9 @@ from sights import sight
 from jaxsif.container.allowed import Allowed
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.errors import RunError
-from jaxsif.history.folder import STDERR, list_runs, read_run
-from jaxsif.history.recorder import Recorder, hide_in_command, read_version
-from jaxsif.history.run import Complaint, RunRecord, TaskEnd
+from jaxsif.history.folder import RUN, STDERR, list_runs, read_run
+from jaxsif.history.recorder import Recorder, hide_in_command, read_slurm_version
+from jaxsif.history.run import MOST_ALARMS, MOST_BYTES, Complaint, RunRecord, TaskEnd
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.request import RunOptions
 from jaxsif.watch.picture import make_picture
@@ -82,6 +82,23 @@ def test_of_a_large_step_no_task_is_kept_by_itself(tmp_path: Path) -> None:
     assert (group["count"], group["members"]) == (1001, [])
 
 
+def test_alarms_of_tasks_that_all_differ_can_be_read_again(tmp_path: Path) -> None:
+    """Without a bound, they would have 80 MB, more than `read_run` takes."""
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    frames = [["/home/ada/experiments/models/transformer.py", number, "forward_block"] for number in range(20)]
+    picture = make_picture(sight(task=task, frames=[["/home/ada/a.py", task, "step"], *frames]) for task in range(1000))
+    for _ in range(MOST_ALARMS):
+        recorder.alarm(Verdict(Level.HANG, 60), picture)
+    alarms = kept(tmp_path).alarms
+    assert len(alarms) == MOST_ALARMS
+    (path,) = (tmp_path / "jaxsif/runs").glob(f"*/{RUN}")
+    assert path.stat().st_size < MOST_BYTES / 2
+    for alarm in alarms:
+        first, *others = alarm.picture["groups"]
+        assert (alarm.picture["tasks"], first["count"], first["tasks"]) == (1000, 1, "0")
+        assert 20 < len(others) < 999
+
+
 def test_the_end_of_a_long_output_is_kept(tmp_path: Path) -> None:
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
     for number in range(100):
@@ -108,9 +125,9 @@ def test_slurms_version(tmp_path: Path) -> None:
     srun.write_text("#!/bin/sh\necho slurm-wlm 24.11.5\n")
     srun.chmod(0o755)
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    assert read_version(environ) == "24.11.5"
+    assert read_slurm_version(environ) == "24.11.5"
     srun.unlink()
-    assert read_version({"PATH": str(tmp_path)}) == ""
+    assert read_slurm_version({"PATH": str(tmp_path)}) == ""
 
 
 def test_a_second_start_tells_of_its_own_tasks(tmp_path: Path) -> None:
@@ -119,6 +136,16 @@ def test_a_second_start_tells_of_its_own_tasks(tmp_path: Path) -> None:
     second.feed(STARTED.replace(b"2c3d", NONCES[0].encode()) + report_line(NONCES[0], event="exit", status=0))
     recorder.end(0)
     assert kept(tmp_path).ended == 1
+
+
+@pytest.mark.parametrize(("told", "step"), [("12.0", "12.0"), ("12.", ""), (".", "")])
+def test_only_slurms_number_of_a_step_is_kept(tmp_path: Path, told: str, step: str) -> None:
+    """Within a job, --launcher=local starts tasks that are in no step."""
+    seen = ReportFilter(NONCES)
+    recorder = Recorder(plan_in(tmp_path), seen, pytest.fail)
+    seen.feed(report_line(NONCES[0], event="started", step=told, nodes="node1"))
+    recorder.end(0)
+    assert kept(tmp_path).step == step
 
 
 def test_a_folder_that_cannot_be_made_is_told_once(tmp_path: Path) -> None:

@@ -8,9 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import a_run
+from runs import a_run, picture
 
-from jaxsif.history.run import MOST_ALARMS, MOST_EXITS, Complaint, TaskEnd, describe_run, parse_run, render_run
+from jaxsif.history.run import (
+    MOST_ALARMS,
+    MOST_BYTES,
+    MOST_EXITS,
+    Complaint,
+    TaskEnd,
+    cut_picture,
+    describe_run,
+    parse_run,
+    render_record,
+)
+from jaxsif.limits import MOST_NODES
 
 WHOLE = describe_run(a_run())
 
@@ -25,7 +36,7 @@ WHOLE = describe_run(a_run())
     ids=["ended", "begun", "any text"],
 )
 def test_what_is_written_is_read(run: Any) -> None:
-    assert parse_run(render_run(run).decode()) == run
+    assert parse_run(render_record(run).decode()) == run
 
 
 def test_what_is_written_is_never_too_long_to_be_read() -> None:
@@ -33,9 +44,72 @@ def test_what_is_written_is_never_too_long_to_be_read() -> None:
     alarm = a_run().alarms[0]._replace(lines=("x" * 1000,) * 100)
     error = Complaint("x" * 10_000, "x" * 10_000, "")
     run = a_run(exits=ends, alarms=(alarm,) * 100, error=error, command=("x" * (1 << 20),) * 10)
-    found = parse_run(render_run(run).decode())
+    found = parse_run(render_record(run).decode())
     assert found
     assert (len(found.exits), len(found.alarms)) == (MOST_EXITS, MOST_ALARMS)
+
+
+# Twelve bytes each in JSON, and printable.
+WIDE = "\U0001f600"
+NAMES = [f"node{number:05}" for number in range(MOST_NODES)]
+
+
+def a_picture(groups: int, nodes: list[str], members: int) -> dict[str, Any]:
+    whole = picture()
+    (group,) = whole["groups"]
+    longer = {
+        **group,
+        "nodes": nodes,
+        "stack": [[WIDE * 240, 1, WIDE * 120]] * 40,
+        "members": group["members"] * members,
+    }
+    return {**whole, "silent": nodes, "groups": [longer] * groups}
+
+
+def test_the_longest_run_is_not_too_long_to_be_read() -> None:
+    wide = WIDE * 4096
+    ends = (TaskEnd(2**31 - 1, wide, 137, wide, wide, wide),) * MOST_EXITS
+    alarm = a_run().alarms[0]._replace(lines=(WIDE * 400,) * 25, picture=cut_picture(a_picture(100, NAMES, 9)))
+    texts = ("step", "launcher", "layout", "image", "digest", "jaxsif", "python", "slurm", "host")
+    run = a_run(
+        **dict.fromkeys(texts, wide),
+        nodes="n" * 16 * MOST_NODES,
+        command=(wide,) * 10_000,
+        error=Complaint(wide, wide, wide),
+        variables={str(number): WIDE * 256 for number in range(6)},
+        exits=ends,
+        alarms=(alarm,) * MOST_ALARMS,
+    )
+    content = render_record(run)
+    assert len(content) <= MOST_BYTES
+    found = parse_run(content.decode())
+    assert found
+    assert found.command[0] == wide
+    assert found.exits[0] == ends[0]
+    assert len(found.alarms) == MOST_ALARMS
+
+
+def test_a_short_picture_is_kept_whole() -> None:
+    assert cut_picture(picture()) == picture()
+
+
+@pytest.mark.parametrize(
+    ("long", "groups"),
+    [
+        (a_picture(1, ["node1"], 1000), 1),
+        (a_picture(1, NAMES, 1), 1),
+        (a_picture(100, ["node1"], 1), 1),
+    ],
+    ids=["members", "nodes", "groups"],
+)
+def test_of_a_long_picture_the_largest_groups_are_kept(long: dict[str, Any], groups: int) -> None:
+    found = cut_picture(long)
+    assert len(json.dumps(found)) < 300_000
+    assert len(found["groups"]) == groups
+    first = found["groups"][0]
+    assert first == {**long["groups"][0], "members": [], "nodes": long["groups"][0]["nodes"][: len(first["nodes"])]}
+    assert found["silent"] == long["silent"][: len(found["silent"])]
+    assert found["silent"]
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,24 @@ def test_all_of_a_run() -> None:
         assert line in lines
 
 
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"tasks": 16, "ended": 13}, "no report from 3 of 16 tasks: a lost node or a killed step sends none"),
+        ({"tasks": 1, "ended": 0}, "no report from 1 of 1 task: a lost node or a killed step sends none"),
+        ({"tasks": 4, "ended": 4}, ""),
+        ({"tasks": 16, "ended": 13, "status": None}, ""),
+        ({"tasks": 16, "ended": 0, "nodes": ""}, ""),
+        ({"tasks": None, "ended": 3}, ""),
+    ],
+    ids=["some", "the only one", "none", "the run goes on", "no task has started", "nobody knows how many"],
+)
+def test_tasks_that_have_not_told_how_they_ended(fields: dict[str, Any], line: str) -> None:
+    lines = render_run(Listed(a_run(**{"exits": (), **fields}), False), "/runs/x", [])
+    found = [text for text in lines if "no report" in text]
+    assert found == ([f"  ended     {line}"] if line else [])
+
+
 def test_what_others_wrote_moves_no_cursor() -> None:
     wild = "\x1b[2J\n\udc80"
     end = a_run().exits[0]._replace(where=wild, text=wild, node=wild)
