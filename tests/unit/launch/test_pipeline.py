@@ -51,10 +51,19 @@ def run_here(folder: Path, script: str) -> tuple[int, RunRecord, str]:
     return status, read_run(runs, name), Path(runs, name, STDERR).read_text()
 
 
+# Task 1 fails while task 0 is in its program.
+FAILS = """
+cd "$XDG_STATE_HOME"
+[ $SLURM_PROCID = 1 ] || { : >begun; sleep 5; }
+until [ -e begun ]; do sleep 0.01; done
+echo words >&2; exit 3
+"""
+
+
 @pytest.mark.starts_processes
 @pytest.mark.parametrize(
     ("script", "status", "what"),
-    [("echo words >&2", 0, ""), ("[ $SLURM_PROCID = 1 ] || sleep 5; echo words >&2; exit 3", 3, "task 1 on")],
+    [("echo words >&2", 0, ""), (FAILS, 3, "task 1 on")],
     ids=["success", "failure"],
 )
 def test_the_history_has_what_happened(
