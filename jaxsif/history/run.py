@@ -177,7 +177,7 @@ def _cut_lines(alarm: Alarm) -> Alarm:
 
 def cut_picture(picture: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a picture of at most _MOST_PICTURE bytes as it is; a longer one without single tasks,
-    and as many of its largest groups as fit.
+    with as many of its largest groups as fit, and with long texts cut.
     """
     if len(json.dumps(picture)) <= _MOST_PICTURE:
         return picture
@@ -187,7 +187,8 @@ def cut_picture(picture: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _cut_group(group: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**group, "nodes": _take_bytes(group["nodes"], _MOST_NAMES), "members": []}
+    nodes = _take_bytes(group["nodes"], _MOST_NAMES)
+    return {**group, "tasks": group["tasks"][:_MOST_NAMES], "nodes": nodes, "members": []}
 
 
 def _take_bytes(values: Iterable[_Value], most: int) -> list[_Value]:

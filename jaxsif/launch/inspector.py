@@ -7,8 +7,9 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import IO, NamedTuple
 
 from jaxsif.errors import printable
@@ -132,7 +133,8 @@ class Inspection:
 
     def __init__(self, target: Target, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._commands = list_commands(target)[::-1]  # that are not started yet, the last one first
+        self._all = list_commands(target)
+        self._commands = self._all[::-1]  # that are not started yet, the last one first
         self._looks: list[_Look] = []
         self._deadline = time.monotonic() + LIMIT
         self._is_ending = False
@@ -217,10 +219,18 @@ class Inspection:
         return bool(self._answered)
 
     @property
-    def silent(self) -> tuple[str, ...]:
+    def lost(self) -> tuple[str, ...]:
         """Return the nodes that were asked and of which not all has come."""
-        asked = (node for look in self._looks for node in look.nodes)
-        return tuple(node for node in asked if node not in self._answered)
+        return self._find_missing(look.nodes for look in self._looks)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Return all nodes of which not all has come: the time may have been too short to ask."""
+        return self._find_missing(command.nodes for command in self._all)
+
+    def _find_missing(self, parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+        nodes = chain.from_iterable(parts)
+        return tuple(node for node in nodes if node not in self._answered)
 
     @property
     def unseen(self) -> int:

@@ -163,14 +163,12 @@ class WaitWatcher(_Inspector):
         verdict = self._waits.judge(picture, now)
         if verdict.level == Level.NOTHING:
             return
+        picture = picture._replace(note=self._census.describe_behind())
         for line in render_text(picture, describe_verdict(verdict)):
             self._show(line)
-        behind = self._census.describe_behind()
-        if behind:
-            self._show(f"  {behind}")
         self._keep(verdict, picture)
         # Tasks that all wait, at one place or at two, may wait for a long step of their devices.
-        is_held_up = picture.silent or not all(group.waits for group in picture.odd)
+        is_held_up = not all(group.waits for group in picture.odd)
         must_stop = verdict.level >= (Level.WAIT if is_held_up else Level.HANG)
         if self._plan.asked.on_hang == STOP and must_stop:
             self.must_end, self.failure = True, _describe_stop(verdict, picture)
@@ -183,8 +181,8 @@ class WaitWatcher(_Inspector):
             return make_picture(inspection.sights, inspection.silent)
         said = (make_sight(one.task, one.node, one.where) for one in self._waiting.values())
         picture = make_picture([*said, *inspection.sights])
-        tasks = self._plan.layout.ntasks or 0
-        return picture._replace(unseen=max(0, tasks - picture.size - len(self._ended)))
+        missing = (self._plan.layout.ntasks or 0) - picture.size - len(self._ended)
+        return picture._replace(unseen=max(inspection.unseen, missing))
 
     def _tell_blind(self, why: str, now: float) -> None:
         if self._blind_since == math.inf:
@@ -233,8 +231,8 @@ class EndWatcher(_Inspector):
 
     def _take(self, inspection: Inspection, now: float) -> None:
         # Where no node answers, Slurm may have refused to look: the job is ending.
-        if inspection.silent and inspection.has_answer:
-            self._end(inspection.silent)
+        if inspection.lost and inspection.has_answer:
+            self._end(inspection.lost)
 
     def _end(self, nodes: Sequence[str]) -> None:
         """End the run; Slurm takes half a minute for that."""

@@ -66,7 +66,7 @@ def read_frames(box: BoxFile | None) -> Frames:
     """
     state = _read_state(box)
     frames, written = find(state, "frames"), find(state, "time")
-    is_fresh = isinstance(written, (int, float)) and time.time() - written <= STALE
+    is_fresh = isinstance(written, (int, float)) and abs(time.time() - written) <= STALE
     return frames if is_fresh and are_frames(frames) else []
 
 

@@ -221,7 +221,9 @@ def describe(
     seconds = time.monotonic() - program.begun
     read, written = processes.read_io(pid) or (-1, -1)
     box = read_box(program.box)
-    frames = parse_dump(dump) or traced.frames or read_frames(program.box)
+    # A main thread that computes may be elsewhere by now.
+    said = read_frames(program.box) if program.stat.state != "R" else []
+    frames = parse_dump(dump) or traced.frames or said
     return {
         "task": program.task,
         "node": node,

@@ -38,38 +38,54 @@ def trace(pids: Sequence[int]) -> dict[int, Native]:
     not installed or may not look.
     """
     path = shutil.which("py-spy")
-    if path is None or not pids:
+    if path is None:
         return {}
+    deadline = time.monotonic() + _LIMIT
+    program = os.open(path, os.O_PATH)
+    try:
+        inside = {pid: _enter(pid, f"/proc/self/fd/{program}") for pid in pids if _may_enter(pid)}
+        found = _dump(inside, deadline, program)
+    finally:
+        os.close(program)
+    # Also what cannot be looked at from the inside, as by a py-spy whose libraries are not there.
+    outside = {pid: (path,) for pid in pids if pid not in found}
+    return {**found, **_dump(outside, deadline)}
+
+
+def _may_enter(pid: int) -> bool:
+    """Return whether a process sees other files, and whoever has made that may, too: it is in a
+    user namespace of this user's own. It must have the same number there.
+    """
+    return not _shares(pid, "user") and _shares(pid, "pid") and bool(shutil.which("nsenter"))
+
+
+def _enter(pid: int, program: str) -> tuple[str, ...]:
+    """Return the command that executes a program among the files which a process sees: there are
+    the names of compiled functions, which py-spy looks up.
+    """
+    words = ("nsenter", "--user", "--mount", "--preserve-credentials", f"--target={pid}", "--")
+    return (*words, program)
+
+
+def _dump(
+    programs: Mapping[int, tuple[str, ...]], deadline: float, *descriptors: int
+) -> dict[int, Native]:
+    """Return what py-spy tells of processes, by the command that executes it for each of them."""
     with ExitStack() as open_files:
-        program = os.open(path, os.O_PATH)
-        open_files.callback(os.close, program)
         started: dict[int, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
-        for pid in pids:
+        for pid, program in programs.items():
             said = open_files.enter_context(tempfile.TemporaryFile())
             process = subprocess.Popen(
-                make_command(program, pid),
-                pass_fds=[program],
+                (*program, "dump", "--json", "--native", "--pid", str(pid)),
+                pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.DEVNULL,
             )
             started[pid] = (process, said)
-        _await([process for process, _ in started.values()])
+        _await([process for process, _ in started.values()], deadline)
         found = {pid: _parse(pid, _read(said)) for pid, (_, said) in started.items()}
     return {pid: told for pid, told in found.items() if told}
-
-
-def make_command(program: int, pid: int) -> tuple[str, ...]:
-    """Return the command that has py-spy, which is open as `program`, look at a process.
-
-    Names of compiled functions stand in files, which py-spy opens by the paths that the process
-    sees. So it enters the mounts of a container whose user namespace is this user's own, unless
-    the process has another number there.
-    """
-    dump = (f"/proc/self/fd/{program}", "dump", "--json", "--native", "--pid", str(pid))
-    may_enter = not _shares(pid, "user") and _shares(pid, "pid") and shutil.which("nsenter")
-    enter = ("nsenter", "--user", "--mount", "--preserve-credentials", f"--target={pid}", "--")
-    return (*enter, *dump) if may_enter else dump
 
 
 def _shares(pid: int, namespace: str) -> bool:
@@ -81,9 +97,8 @@ def _shares(pid: int, namespace: str) -> bool:
     return here == there
 
 
-def _await(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _await(processes: Sequence[subprocess.Popen[bytes]], deadline: float) -> None:
     """Wait for the ends of processes; end those that take too long."""
-    deadline = time.monotonic() + _LIMIT
     for process in processes:
         try:
             process.wait(max(0.0, deadline - time.monotonic()))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from .failure import is_installed
 from .monitoring import TOOL, claim
 
 # A loop that turns more often is left alone: at 0.6 us a turn, counting it would be felt.
@@ -46,14 +48,24 @@ class HookGuard:
                 return then
             try:
                 return hook(*arguments, **more)
-            # Whatever goes wrong, the program must not learn of it.
+            # Whatever goes wrong here, the program must not learn of it.
             except Exception as error:
+                if _is_of_the_program(error):
+                    raise
                 self._open = False
                 with suppress(Exception):
                     self._close(error)
                 return then
 
         return guarded
+
+
+def _is_of_the_program(error: Exception) -> bool:
+    """Return whether the program's own code has raised an error, as its handler of a signal may in
+    the middle of a hook.
+    """
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return not is_installed(frame.f_code.co_filename)
 
 
 class Loop:

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import chain
+from operator import itemgetter
 from types import FrameType
 from typing import Any
 
@@ -32,6 +34,7 @@ _UNKNOWN: Mapping[str, object] = {
     **dict.fromkeys(("loop", "where", "compiling", "call"), ""),
     "turns": 0,
     "since": 0,
+    "aside": False,
     "deadlock": False,
     "inside": False,
 }
@@ -47,7 +50,8 @@ class Observer:
         self._emit = emit
         self._loops = Loops()
         self._main = threading.main_thread().ident
-        self._compiling: list[tuple[str, float]] = []  # names, and when each began
+        # Names, and when each began, by thread.
+        self._compiling: dict[int | None, list[tuple[str, float]]] = {}
         self._begun = False
         self._used = 0.0  # seconds of processor time of the main thread
         self._computed = self._moved = time.monotonic()  # when it last used some; or a loop turned
@@ -64,21 +68,17 @@ class Observer:
         end(guard.around(self._on_end))
 
     def _on_begin(self, event: str, _value: object, **more: object) -> None:
-        if self._is_compile(event):
-            self._compiling.append((str(more.get("fun_name")), time.monotonic()))
+        if event.startswith(_COMPILES):
+            begun = self._compiling.setdefault(threading.get_ident(), [])
+            begun.append((str(more.get("fun_name")), time.monotonic()))
 
     def _on_end(self, event: str, _seconds: float, **_more: object) -> None:
-        if self._is_compile(event) and self._compiling:
-            self._compiling.pop()
-
-    def _is_compile(self, event: str) -> bool:
-        """Return whether the main thread begins or ends to compile: other threads may at the same
-        time, and their events come in between.
-        """
-        return event.startswith(_COMPILES) and threading.get_ident() == self._main
+        begun = self._compiling.get(threading.get_ident())
+        if event.startswith(_COMPILES) and begun:
+            begun.pop()
 
     def _forget_compiles(self, error: Exception) -> None:
-        self._compiling = []  # nobody would be told when it ends
+        self._compiling = {}  # nobody would be told when it ends
         self._warn("compilations are followed", error)
 
     def _forget_loops(self, error: Exception) -> None:
@@ -145,9 +145,7 @@ class Observer:
         has not, `quiet` how long no loop has turned either; both are seconds.
         """
         state = {**_UNKNOWN, "pid": os.getpid(), "time": time.time(), "quiet": round(quiet, 1)}
-        with suppress(IndexError):  # it compiles nothing
-            name, since = self._compiling[-1]
-            state.update(compiling=name, since=round(time.monotonic() - since, 1))
+        state.update(self._describe_compile())
         if idle < _QUIET:
             return {**state, **self._loops.describe_last()}
         self._box.answer_again()
@@ -163,6 +161,19 @@ class Observer:
             place = f"{own.f_code.co_filename}:{own.f_lineno}"
             state.update(where=place, call=find_call(own))
         return state
+
+    def _describe_compile(self) -> dict[str, object]:
+        """Return what the main thread compiles; while it compiles nothing, what another thread has
+        compiled for the longest time: the main thread may wait for that.
+        """
+        main = self._compiling.get(self._main)
+        stacks = [main] if main else list(self._compiling.values())
+        begun = [stack[-1:] for stack in stacks]  # another thread may end in between
+        name, since = min(chain.from_iterable(begun), key=itemgetter(1), default=("", 0.0))
+        if not name:
+            return {}
+        seconds = round(time.monotonic() - since, 1)
+        return {"compiling": name, "since": seconds, "aside": not main}
 
 
 def _describe_frame(frame: FrameType) -> tuple[str, int, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ _MOST_GROUPS = 20  # in a text
 MOST_NODES = 4  # by name
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
 _QUIET = 2.0  # seconds without computing after which the count of a loop stands still
-_VERBS = re.compile(r"(^|, and )(\w+)")  # of words such as 'has ended, and waits for the others'
+# Of words such as 'has ended, and waits for the others'.
+_VERBS = re.compile(r"(^|, and (?=waits|holds|has))(\w+)")
 _PLURALS = {"is": "are", "has": "have"}
 
 
@@ -84,6 +86,7 @@ class Picture(NamedTuple):
     groups: tuple[TaskGroup, ...]  # the largest first
     silent: tuple[str, ...] = ()  # nodes that did not answer
     unseen: int = 0  # tasks of which nothing is known, beside those of silent nodes
+    note: str = ""  # what else is known
 
     @property
     def size(self) -> int:
@@ -107,7 +110,12 @@ class Picture(NamedTuple):
         others = self._list_others()
         is_clear = len(others) < len(self.groups) and all(group.is_known for group in others)
         is_few = 2 * _count_tasks(others) <= self.size
-        return others if is_clear and is_few and not self.unseen else ()
+        return others if is_clear and is_few and not self.is_partial else ()
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether tasks are missing."""
+        return bool(self.silent or self.unseen)
 
     def _list_others(self) -> tuple[TaskGroup, ...]:
         """Return the groups that do not wait. Where all wait, return all but the one waited in; ()
@@ -116,15 +124,11 @@ class Picture(NamedTuple):
         others = tuple(group for group in self.groups if not group.waits)
         if others:
             return others
-        ranks = sorted(map(self._rank_odd, self.groups))
-        is_clear = ranks[-1:] != ranks[-2:-1]
-        return tuple(sorted(self.groups, key=self._rank_odd)[:-1]) if is_clear else ()
-
-    def _rank_odd(self, group: TaskGroup) -> tuple[int, bool, int]:
-        """Return what sorts the group to the end that others wait in."""
         loops = {sight.box.loop for sight in list_sights(self.groups)}
-        behind = min(map(_turns_of, group.sights)) if len(loops) == 1 else 0
-        return group.size, group.state.kind == COLLECTIVE, behind
+        rank = partial(_rank_odd, counts_alike=len(loops) == 1)
+        ranks = sorted(map(rank, self.groups))
+        is_clear = ranks[-1:] != ranks[-2:-1]
+        return tuple(sorted(self.groups, key=rank)[:-1]) if is_clear else ()
 
 
 def list_sights(groups: Iterable[TaskGroup]) -> Iterator[Sight]:
@@ -138,6 +142,14 @@ def _count_tasks(groups: Iterable[TaskGroup]) -> int:
 
 def _turns_of(sight: Sight) -> int:
     return sight.box.turns
+
+
+def _rank_odd(group: TaskGroup, counts_alike: bool) -> tuple[int, bool, int]:
+    """Return what sorts the group to the end that others wait in; iterations tell that where all
+    tasks count those of the same loop.
+    """
+    behind = min(map(_turns_of, group.sights)) if counts_alike else 0
+    return group.size, group.state.kind == COLLECTIVE, behind
 
 
 def make_picture(sights: Iterable[Sight], silent: Iterable[str] = (), unseen: int = 0) -> Picture:
@@ -197,6 +209,8 @@ def render_text(picture: Picture, title: str) -> list[str]:
     if odd:
         keeps = conjugate("keeps", len(odd))
         lines.append(f"  likely: {name_tasks(odd)} {keeps} the others waiting")
+    if picture.note:
+        lines.append(f"  {picture.note}")
     return lines
 
 

@@ -168,16 +168,15 @@ class _Group:
         taken = (state for state in self._states.values() if state.tasks)
         farthest = max(taken, key=lambda state: state.key[0], default=self._root)
         path = farthest.find_path()
-        absent = self._processes - len(self._members)  # they have compiled nothing for the devices
         pairs = zip([self._root, *path], path)
-        behind = ((one.tasks, following) for one, following in pairs if one.tasks or absent)
-        for tasks, following in behind:
-            count = len(tasks) + absent
-            names = f": {name_tasks(sorted(tasks))}" if len(tasks) == count else ""
-            program = f"{following.report.name}{_render_place(following.report)}"
-            of_all = f"{count} of {count_of(self._processes, 'task')}"
-            return f"{of_all} {'has' if count == 1 else 'have'} not compiled {program}{names}"
-        return ""
+        behind = ((one.tasks, following.report) for one, following in pairs if one.tasks)
+        tasks, missing = next(behind, (set(), self._root.report))
+        others = len(self._members) - self._left - len(tasks)
+        if not 0 < len(tasks) < others:
+            return ""  # who has compiled more may be the odd one
+        verb = "has" if len(tasks) == 1 else "have"
+        program = f"{missing.name}{_render_place(missing)} in the main thread"
+        return f"{name_tasks(sorted(tasks))} {verb} not compiled {program}, {others} others have"
 
     def _leave(self, tasks: Set[int]) -> None:
         self._members.update(dict.fromkeys(tasks, _LEFT))

@@ -44,7 +44,6 @@ _WORK = (COMPILING, CHECKPOINT, INPUT)
 # No program comes back from there: it has ended and cannot do what the others wait for, or somebody
 # has stopped it, or its only thread waits for a lock.
 _ENDLESS = (SHUTDOWN, STOPPED, DEADLOCK)
-_STUCK = {STOPPED, DEADLOCK}  # whether others wait for it or not
 
 
 class Level(IntEnum):
@@ -170,7 +169,7 @@ class Waits:
         """Return when to look although no wait is due: soon after a look at which not all is known,
         but not twice in a row.
         """
-        is_known = all(map(self._is_known, picture.groups))
+        is_known = not picture.is_partial and all(map(self._is_known, picture.groups))
         is_done = is_known or self._once_more < inf
         return inf if is_done else now + _ONCE_MORE * self._patience
 
@@ -208,7 +207,7 @@ class Waits:
         odd = _list_kinds(picture.odd)
         if self._is_progress(picture):
             return Level.NOTHING
-        if not _STUCK.isdisjoint(_list_kinds(picture.groups)):
+        if STOPPED in _list_kinds(picture.groups):
             return Level.HANG
         if not odd:
             return _weigh_without_odd(picture, units)
@@ -239,12 +238,12 @@ def _weigh_without_odd(picture: Picture, units: float) -> Level:
     """Return how bad it is where nobody is odd: a node is silent, all wait at one place, a task has
     not told where it is, or nobody waits for another.
     """
-    if picture.silent:
-        return _grade(units, _FOR_OTHERS)
-    if picture.waiting and not picture.unseen:
-        return _grade(units, _ALIKE)
     is_known = all(group.is_known for group in picture.groups)
-    return _grade(units, _NOT_TOLD) if picture.waiting or not is_known else Level.NOTHING
+    if picture.silent or _list_kinds(picture.groups) == {DEADLOCK}:
+        return _grade(units, _FOR_OTHERS)
+    if not (picture.waiting or not is_known):
+        return Level.NOTHING
+    return _grade(units, _NOT_TOLD if picture.unseen or not is_known else _ALIKE)
 
 
 def _grade(units: float, begins: tuple[float, float]) -> Level:

@@ -42,13 +42,26 @@ class BoxState(NamedTuple):
     turns: int  # its iterations
     compiling: str  # the program that JAX compiles; '' while it compiles none
     since: float  # seconds that it has compiled
+    aside: bool  # another thread than the main one compiles it
     call: str  # what the innermost frame of the user executes: "lock.acquire()"; "" where unknown
     deadlock: bool  # it waits for a lock that no other thread of its Python can release
     inside: bool  # the main thread is inside of that loop, and not after it
 
 
 # Of a task that has none.
-NO_BOX = BoxState(0, 0.0, float("inf"), "", 0, "", 0.0, "", deadlock=False, inside=False)
+NO_BOX = BoxState(
+    pid=0,
+    time=0.0,
+    quiet=float("inf"),
+    loop="",
+    turns=0,
+    compiling="",
+    since=0.0,
+    aside=False,
+    call="",
+    deadlock=False,
+    inside=False,
+)
 
 
 class Frame(NamedTuple):
@@ -139,6 +152,7 @@ _OF_A_BOX: Mapping[str, Check] = {
     "turns": check_number(1 << 63, int),
     "compiling": check_text(LONGEST_NAME),
     "since": _SECONDS,
+    "aside": is_flag,
     "call": check_text(LONGEST_NAME),
     "deadlock": is_flag,
     "inside": is_flag,

@@ -36,8 +36,6 @@ WAITING = frozenset((COLLECTIVE, INITIALIZE, SHUTDOWN))
 _BUSY = 0.5  # of a CPU: less is what an idle runtime needs
 IDLE = 0.05  # of a CPU: a process that uses less computes nothing that it could wait for
 _MOST_STACKS = 1000  # to remember: most tasks have the same
-# What a package's files begin with: the user may have a folder of the same name.
-_PACKAGES = "/(site|dist)-packages/"
 # Files that are not the user's.
 _LIBRARIES = re.compile(
     r"/(site|dist)-packages/|/lib(64)?/python3|/lib/pypy3|^<(frozen|__array_function__)"
@@ -89,7 +87,8 @@ def _wait(call: str, file: str, kind: str, words: str) -> _Wait:
     return _Wait(re.compile(call), re.compile(file), kind, words)
 
 
-# In this order: a checkpoint can wait for the others, compile or read, and not the other way round.
+# By folders of packages, since the user may have a folder of the same name as a package. In this
+# order: a checkpoint can wait for the others, compile or read, and not the other way round.
 _PLACES = (
     _place(
         DEBUGGER,
@@ -116,14 +115,14 @@ _PLACES = (
     _place(
         CHECKPOINT,
         "is in a checkpoint",
-        f"{_PACKAGES}(orbax/|tensorstore/|flax/training/checkpoints)",
+        r"/orbax/(checkpoint|export|experimental)/|/tensorstore/__init__|/flax/training/checkpoints",
     ),
     _place(COMPILING, "compiles", r"/jax/_src/compiler\.py$", "(backend_compile|compile_or_get)"),
     _place(
         INPUT,
         "waits for input",
-        f"{_PACKAGES}(grain/|tensorflow/python/data/|torch/utils/data/|tensorflow_datasets/"
-        "|datasets/iter)",
+        r"/grain/(_src|python|experimental)/|/tensorflow/python/data/|/torch/utils/data/"
+        "|/(site|dist)-packages/(tensorflow_datasets/|datasets/iter)",
     ),
 )
 # Of Python's own library, which the user's line has called.
@@ -217,9 +216,11 @@ def _process(sight: Sight) -> State | None:
 
 
 def _compiling(sight: Sight) -> State | None:
+    """Return what is compiled, by the main thread or while it waits for another one."""
     box = sight.box
     words = f"compiles {box.compiling} since {box.since + sight.age:.0f} s"
-    return State(COMPILING, words) if box.compiling else None
+    is_its = not box.aside or _needs_lock(sight)
+    return State(COMPILING, words) if box.compiling and is_its else None
 
 
 def _in_a_library(sight: Sight) -> State | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxsif.errors import enclose, name_tasks
 from jaxsif.watch.picture import Picture, TaskGroup, conjugate, list_nodes
 from jaxsif.watch.rule import Level, Verdict
+from jaxsif.watch.states import DEADLOCK, STOPPED
 
 _TITLES = {
     Level.BUSY: "tasks wait for others that compile, load or save, for {seconds:.0f} s",
@@ -35,10 +36,14 @@ def describe_odd(picture: Picture, seconds: float) -> tuple[str, str]:
     if picture.silent:
         nodes = list_nodes(picture.silent)
         return f"tasks have waited for {seconds:.0f} s, and no answer comes from {nodes}", ""
-    first, *others = picture.groups
-    if others or picture.unseen:
+    first = next(filter(_is_stuck, picture.groups), picture.groups[0])
+    if len(picture.groups) > 1 or picture.unseen:
         return f"tasks have waited for {seconds:.0f} s: {_describe_group(first)}", first.place
     return f"all tasks have waited for {seconds:.0f} s: each {first.state.words}", first.place
+
+
+def _is_stuck(group: TaskGroup) -> bool:
+    return group.state.kind in (STOPPED, DEADLOCK)
 
 
 def _describe_group(group: TaskGroup) -> str:

@@ -17,6 +17,7 @@ BOX: dict[str, Any] = {
     "turns": 12044,
     "compiling": "",
     "since": 0.0,
+    "aside": False,
     "call": "",
     "deadlock": False,
     "inside": True,

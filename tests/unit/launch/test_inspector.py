@@ -98,13 +98,13 @@ def test_few_commands_run_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.starts_processes
-def test_nodes_that_were_not_asked_are_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_were_not_asked_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the first ones take all the time."""
     monkeypatch.setattr(inspector, "LIMIT", 1.0)
     nodes = tuple(f"n{number}" for number in range(40))
     target = Target("12.0", ("12.0",), tuple(Part("12", (node,)) for node in nodes))
     found = inspect(target, fake_srun(tmp_path, "trap : TERM; while :; do sleep 1; done"))
-    assert found.silent == nodes[:16]
+    assert (found.lost, found.silent) == (nodes[:16], nodes)
 
 
 @pytest.mark.starts_processes

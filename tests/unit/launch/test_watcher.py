@@ -31,6 +31,7 @@ class Look:
 
     def __init__(self, sights: Sequence[Sight], silent: Sequence[str] = (), complaint: str = "") -> None:
         self.sights, self.silent, self.complaint = sights, silent, complaint
+        self.lost, self.unseen = silent, 0
         self.has_answer = bool(sights)
         self.stopped = False
 
@@ -111,15 +112,16 @@ def test_a_wait_is_shown_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_who_has_not_compiled_what_the_others_wait_in_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch)
+    told = Report(0, "n0", "program", where="train.py:41", order=1, group="a", processes=4, name="jit_f", digest="b")
+    for task in range(4):
+        watched.census.add(told._replace(task=task), watched.now)
     for task in range(3):
-        where = "train.py:41"
-        told = Report(task, "n0", "program", where=where, order=1, group="a", processes=4, name="jit_f", digest="b")
-        watched.census.add(told, watched.now)
+        watched.census.add(told._replace(task=task, order=2, name="jit_g"), watched.now)
     watched.wait(PATIENCE)
     watched.look(Look(SIGHTS))
     assert watched.shown[-2:] == [
         "  likely: task 3 keeps the others waiting",
-        "  1 of 4 tasks has not compiled jit_f at train.py:41",
+        "  task 3 has not compiled jit_g at train.py:41 in the main thread, 3 others have",
     ]
 
 
@@ -210,21 +212,51 @@ def test_what_tasks_say_themselves_is_shown(monkeypatch: pytest.MonkeyPatch) -> 
     assert watched.shown[2:] == []
 
 
-def test_stop_ends_a_run_that_waits_for_a_silent_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_node_ends_the_run_only_when_it_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be slow to answer, or its daemon may be away, and all tasks in a long step of their devices."""
     watched = Watched(monkeypatch, "stop")
     watched.wait(PATIENCE)
-    assert watched.look(Look(SIGHTS[:3], ["n1"]))
+    assert not watched.look(Look(SIGHTS, ["n1"]))
+    assert watched.shown[-1] == "  no answer from n1"  # and nobody is blamed, who may wait for that node
+    watched.now += 5 * PATIENCE
+    assert watched.look(Look(SIGHTS, ["n1"]))
     failure = watched.watcher.failure
     assert failure is not None
-    assert failure.what == "tasks have waited for 5 s, and no answer comes from n1; the run was ended"
+    assert failure.what == "tasks have waited for 36 s, and no answer comes from n1; the run was ended"
 
 
 def test_a_lock_that_nobody_releases_is_a_hang_of_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, "stop")
     watched.watcher._plan.layout.ntasks = 1  # type: ignore[misc]
     watched.wait(PATIENCE)
-    assert watched.look(Look([sight(box={"deadlock": True, "call": "lock.acquire()"})]))
-    assert watched.kept == [Level.HANG]
+    locked = Look([sight(box={"deadlock": True, "call": "lock.acquire()"})])
+    assert not watched.look(locked)
+    watched.now += 5 * PATIENCE
+    assert watched.look(locked)
+    assert watched.kept == [Level.WAIT, Level.HANG]
+
+
+def test_a_lock_that_nobody_waits_for_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of C may do all the work, as those of a server."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    computes = [sight(task=task, main_cpu=1.0, cpu=1.0) for task in range(3)]
+    locked = sight(task=3, box={"deadlock": True, "call": "lock.acquire()"})
+    watched.look(Look([*computes, locked]))
+    watched.now += 20 * PATIENCE
+    watched.look(Look([*computes, locked]))
+    assert watched.kept == []
+
+
+def test_the_error_names_the_task_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the others do not wait in collectives."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    locks = [sight(task=task, box={"call": "queue.get()"}) for task in range(3)]
+    assert watched.look(Look([*locks, sight(task=3, node="n7", state="T", frames=[])]))
+    failure = watched.watcher.failure
+    assert failure is not None
+    assert failure.what == "tasks have waited for 5 s: task 3 on n7 is stopped (SIGSTOP); the run was ended"
 
 
 def test_nodes_that_do_not_answer_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -81,20 +83,24 @@ def test_other_events_of_jax_mean_nothing(told: Told) -> None:
 COMPILE = "/jax/core/compile/backend_compile_duration"
 
 
-def run_elsewhere(call: Callable[[], None]) -> None:
-    """Run a function in another thread."""
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-
-
 def test_what_another_thread_compiles_is_not_what_the_main_thread_does(told: Told) -> None:
     observer = told.observer
-    run_elsewhere(lambda: observer._on_begin(COMPILE, 0, fun_name="next_step"))
-    assert observer._describe(9, 9)["compiling"] == ""
-    observer._on_begin(COMPILE, 0, fun_name="step")
-    run_elsewhere(lambda: observer._on_end(COMPILE, 1.0, fun_name="next_step"))
-    assert observer._describe(9, 9)["compiling"] == "step"
+    begin = partial(observer._on_begin, COMPILE, 0)
+    worker = ThreadPoolExecutor(1)
+    worker.submit(begin, fun_name="next_step").result()
+    assert compiled(observer) == ("next_step", True)
+    begin(fun_name="step")
+    assert compiled(observer) == ("step", False)
+    worker.submit(observer._on_end, COMPILE, 1.0, fun_name="next_step").result()
+    assert compiled(observer) == ("step", False)
+    observer._on_end(COMPILE, 1.0, fun_name="step")
+    assert compiled(observer) == ("", False)
+
+
+def compiled(observer: Observer) -> tuple[object, object]:
+    """What the box has of compiling, and whether another thread than the main one does it."""
+    state = observer._describe(9, 9)
+    return state["compiling"], state["aside"]
 
 
 class Listeners:

@@ -226,20 +226,24 @@ def test_nobody_is_blamed_before_it_is_sure(events: list[tuple[float, Report]], 
     assert rounded(tell(events + CLOCK)) == said
 
 
+PLACE = "jit_Y at train.py:12 in the main thread"
+
+
 @pytest.mark.parametrize(
     ("names", "text"),
     [
         (["XY", "XY", "XY", "XY"], ""),
-        (["XY", "X", "XY", "XY"], "1 of 4 tasks has not compiled jit_Y at train.py:12: task 1"),
-        (["XYZ", "X", "XYZ", "XY"], "1 of 4 tasks has not compiled jit_Y at train.py:12: task 1"),
-        (["XY", "X", "X", "X"], "3 of 4 tasks have not compiled jit_Y at train.py:12: tasks 1-3"),
-        (["XY", "XY", "XY", ""], "1 of 4 tasks has not compiled jit_X at train.py:12"),
+        (["XY", "X", "XY", "XY"], f"task 1 has not compiled {PLACE}, 3 others have"),
+        (["XYZ", "X", "XYZ", "XY"], f"task 1 has not compiled {PLACE}, 3 others have"),
+        (["XY", "X", "X", "XY", "XY"], f"tasks 1-2 have not compiled {PLACE}, 3 others have"),
+        (["XY", "X", "X", "X"], ""),  # task 0 may be the odd one
+        (["XY", "XY", "XY", ""], ""),  # it may not report
         (["Xt", "X", "X", "X"], ""),
     ],
 )
 def test_who_has_not_compiled_what_others_have(names: list[str], text: str) -> None:
     census = ProgramCensus()
-    for now, report in numbered([0] * 4, names):
+    for now, report in numbered([0] * len(names), names):
         census.add(report, now)
     assert census.describe_behind() == text
 

@@ -73,6 +73,11 @@ def library(file: str, function: str) -> dict[str, Any]:
             {"box": {"compiling": "jit_step", "since": 213.7}},
             State("compiling", "compiles jit_step since 214 s"),
         ),
+        (
+            {"box": {"compiling": "jit_step", "since": 9.0, "aside": True, "call": "pool.submit(f).result()"}},
+            State("compiling", "compiles jit_step since 10 s"),
+        ),
+        ({"box": {"compiling": "jit_step", "aside": True}}, State("collective", "waits in a collective")),
         (library("orbax/checkpoint/handler.py", "save"), State("checkpoint", "is in a checkpoint")),
         (library("grain/_src/python/loader.py", "__next__"), State("input", "waits for input")),
         ({"frames": [["/home/ada/grain/train.py", 7, "step"]]}, State("collective", "waits in a collective")),
