@@ -209,13 +209,11 @@ class Waits:
             return Level.NOTHING
         if STOPPED in _list_kinds(picture.groups):
             return Level.HANG
+        if self._is_at_work(picture, now):
+            return Level.BUSY
         if not odd:
             return _weigh_without_odd(picture, units)
-        if odd.issubset(_ENDLESS):
-            return Level.HANG
-        if odd.issubset(_WORK) and self._is_at_work(picture, now):
-            return Level.BUSY
-        return _grade(units, _FOR_OTHERS)
+        return Level.HANG if odd.issubset(_ENDLESS) else _grade(units, _FOR_OTHERS)
 
     def _is_progress(self, picture: Picture) -> bool:
         """Return whether a task that seems to wait for others moves."""
@@ -225,12 +223,19 @@ class Waits:
         )
 
     def _is_at_work(self, picture: Picture, now: float) -> bool:
-        """Return whether the odd tasks compute, read or write; at the first look, they may."""
+        """Return whether others wait for tasks that compile, load or save, and these compute, read
+        or write; at the first look, they may.
+        """
+        kinds = _list_kinds(picture.suspects)
         least = _WORKS_BYTES * (now - self._looked)
-        return all(
-            sight.cpu > IDLE
-            or _transferred(sight) - self._transferred.get(sight.task, -_MOST_BYTES) > least
-            for sight in list_sights(picture.odd)
+        return (
+            bool(kinds)
+            and kinds.issubset(_WORK)
+            and all(
+                sight.cpu > IDLE
+                or _transferred(sight) - self._transferred.get(sight.task, -_MOST_BYTES) > least
+                for sight in list_sights(picture.suspects)
+            )
         )
 
 

@@ -115,7 +115,8 @@ _PLACES = (
     _place(
         CHECKPOINT,
         "is in a checkpoint",
-        r"/orbax/(checkpoint|export|experimental)/|/tensorstore/__init__|/flax/training/checkpoints",
+        r"/orbax/(checkpoint|export|experimental)/|/tensorstore/__init__"
+        "|/flax/training/checkpoints",
     ),
     _place(COMPILING, "compiles", r"/jax/_src/compiler\.py$", "(backend_compile|compile_or_get)"),
     _place(

@@ -138,11 +138,15 @@ def test_stop_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_who_works_alone_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("silent", [[], ["n1"]], ids=["all answer", "a daemon is away"])
+def test_who_works_alone_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch, silent: list[str]) -> None:
     watched = Watched(monkeypatch, "stop")
     watched.wait(PATIENCE)
     compiles = sight(task=3, main_cpu=1.0, cpu=1.0, box={"compiling": "f"})
-    assert not watched.look(Look([*SIGHTS[:3], compiles]))
+    assert not watched.look(Look([*SIGHTS[:3], compiles], silent))
+    watched.now += 10 * PATIENCE
+    assert not watched.look(Look([*SIGHTS[:3], compiles], silent))
+    assert watched.kept == [Level.BUSY]
     assert watched.shown[0].startswith("tasks wait for others that compile, load or save, for 5 s: ")
 
 
