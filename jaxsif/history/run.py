@@ -188,7 +188,10 @@ def cut_picture(picture: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _cut_group(group: Mapping[str, Any]) -> Mapping[str, Any]:
     nodes = _take_bytes(group["nodes"], _MOST_NAMES)
-    return {**group, "tasks": group["tasks"][:_MOST_NAMES], "nodes": nodes, "members": []}
+    tasks = group["tasks"]
+    if len(tasks) > _MOST_NAMES:
+        tasks = tasks[:_MOST_NAMES].rpartition(",")[0]
+    return {**group, "tasks": tasks, "nodes": nodes, "members": []}
 
 
 def _take_bytes(values: Iterable[_Value], most: int) -> list[_Value]:

@@ -12,12 +12,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain
 from operator import itemgetter
 from typing import IO, Any, NamedTuple
 
 _LIMIT = 5.0  # seconds for all processes of a node
+_SOON = 2.0  # seconds; what is over then leaves time to look once more
 _LARGEST = 8 << 20  # bytes that it says of one
 _COLLECTIVE = re.compile(
     r"(?i)(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|collective_?permute|ragged_?all"
@@ -40,16 +41,18 @@ def trace(pids: Sequence[int]) -> dict[int, Native]:
     path = shutil.which("py-spy")
     if path is None:
         return {}
-    deadline = time.monotonic() + _LIMIT
+    begin = time.monotonic()
     program = os.open(path, os.O_PATH)
     try:
         inside = {pid: _enter(pid, f"/proc/self/fd/{program}") for pid in pids if _may_enter(pid)}
-        found = _dump(inside, deadline, program)
+        programs = {**dict.fromkeys(pids, (path,)), **inside}
+        found = _dump(programs, begin + _LIMIT, program)
     finally:
         os.close(program)
-    # Also what cannot be looked at from the inside, as by a py-spy whose libraries are not there.
-    outside = {pid: (path,) for pid in pids if pid not in found}
-    return {**found, **_dump(outside, deadline)}
+    # A py-spy whose libraries are not there cannot look from the inside, and ends soon.
+    again = {pid: (path,) for pid in inside if pid not in found}
+    has_time = time.monotonic() < begin + _SOON
+    return {**found, **(_dump(again, begin + _LIMIT) if has_time else {})}
 
 
 def _may_enter(pid: int) -> bool:
@@ -75,14 +78,15 @@ def _dump(
         started: dict[int, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
         for pid, program in programs.items():
             said = open_files.enter_context(tempfile.TemporaryFile())
-            process = subprocess.Popen(
-                (*program, "dump", "--json", "--native", "--pid", str(pid)),
-                pass_fds=descriptors,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.DEVNULL,
-            )
-            started[pid] = (process, said)
+            with suppress(OSError):  # it is no program of this host
+                process = subprocess.Popen(
+                    (*program, "dump", "--json", "--native", "--pid", str(pid)),
+                    pass_fds=descriptors,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=subprocess.DEVNULL,
+                )
+                started[pid] = (process, said)
         _await([process for process, _ in started.values()], deadline)
         found = {pid: _parse(pid, _read(said)) for pid, (_, said) in started.items()}
     return {pid: told for pid, told in found.items() if told}

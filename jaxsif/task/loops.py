@@ -7,17 +7,16 @@ later) tells of each; before, no loop is known.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from .failure import is_installed
 from .monitoring import TOOL, claim
 
 # A loop that turns more often is left alone: at 0.6 us a turn, counting it would be felt.
@@ -25,13 +24,15 @@ _MOST_TURNS = 2048  # a second
 _LOOK = 1024  # turns between looks at the clock
 _MOST_CODES = 10_000  # of the user's own functions
 _MOST_WRAPPERS = 16  # of decorators around a function, each in the next one
+_OWN = os.path.dirname(__file__) + os.sep  # what the files of this package begin with
 
 # What is told of the error that ends a guard's hooks.
 Close = Callable[[Exception], object]
 
 
 class HookGuard:
-    """Keeps errors of jaxsif's own hooks out of the program that calls them.
+    """Keeps errors of hooks out of the program that calls them: of hooks that call jaxsif's own
+    code alone. Other code in the middle of one is the program's, such as its handler of a signal.
 
     After the first error, `close` is told of it, and the hooks do nothing any more.
     """
@@ -41,31 +42,26 @@ class HookGuard:
         self._open = True
 
     def around(self, hook: Callable[..., Any], then: object = None) -> Callable[..., Any]:
-        """Return a hook that never raises; it returns `then` once a hook has failed."""
+        """Return a hook that raises nothing itself; it returns `then` once a hook has failed."""
 
         def guarded(*arguments: Any, **more: Any) -> Any:
             if not self._open:
                 return then
             try:
                 return hook(*arguments, **more)
-            # Whatever goes wrong here, the program must not learn of it.
+            # Without a call: the program may have reached the limit of recursion.
             except Exception as error:
-                if _is_of_the_program(error):
-                    raise
+                place = error.__traceback__
+                while place:
+                    if not place.tb_frame.f_code.co_filename.startswith(_OWN):
+                        raise
+                    place = place.tb_next
                 self._open = False
                 with suppress(Exception):
                     self._close(error)
                 return then
 
         return guarded
-
-
-def _is_of_the_program(error: Exception) -> bool:
-    """Return whether the program's own code has raised an error, as its handler of a signal may in
-    the middle of a hook.
-    """
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return not is_installed(frame.f_code.co_filename)
 
 
 class Loop:

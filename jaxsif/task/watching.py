@@ -17,7 +17,6 @@ from .monitoring import TOOL, claim
 
 if TYPE_CHECKING:
     from .failure import Emit
-    from .loops import Close
     from .observer import Observer
 
 # What a run of JAX uses first, one or the other: module, and a function of it.
@@ -58,39 +57,39 @@ def install(environ: Mapping[str, str], emit: Emit, pipe: int, patience: int, ch
 
         census.take_over(module, variables, emit, check, patience)
 
-    def warn(error: Exception) -> None:
-        from .failure import describe
+    def begin() -> None:
+        try:
+            make_observer().begin()
+        except Exception as error:  # within the program's own call, which goes on
+            from .failure import describe
 
-        emit({"event": "warning", "text": f"hangs are looked for no longer: {describe(error)}"})
+            emit({"event": "warning", "text": f"hangs are looked for no longer: {describe(error)}"})
 
     if patience:
         importing.after("jax._src.monitoring", lambda it: make_observer().follow_compiles(it))
         for name, function in _FIRST_USES.items():
-            importing.after(name, _begin_at(function, lambda: make_observer().begin(), warn))
+            importing.after(name, _begin_at(function, begin))
     if check:
         importing.after("jax._src.compiler", take_census)
 
 
-def _begin_at(name: str, begin: Callable[[], None], close: Close) -> Callable[[Any], None]:
+def _begin_at(name: str, begin: Callable[[], None]) -> Callable[[Any], None]:
     """Return what has `begin` called at the first call of a function of a module."""
-    return lambda module: _before(importing.find(module, name), begin, close)
+    return lambda module: _before(importing.find(module, name), begin)
 
 
-def _before(function: Any, call: Callable[[], None], close: Close) -> None:
-    """Call `call` when `function` starts the first time, without a frame of jaxsif in tracebacks;
-    `close` is told of an error, after which no such call is made.
+def _before(function: Any, call: Callable[[], None]) -> None:
+    """Call `call`, which raises nothing, when `function` starts the first time, without a frame of
+    jaxsif in tracebacks.
 
-    Before Python 3.12, call it now: the import of a module keeps its errors from the program.
+    Before Python 3.12, call it now.
     """
     monitoring = claim()
     if monitoring is None:
         call()
         return
-    from .loops import HookGuard
-
     _calls[function.__code__] = call
-    started = HookGuard(close).around(_started, monitoring.DISABLE)
-    monitoring.register_callback(TOOL, monitoring.events.PY_START, started)
+    monitoring.register_callback(TOOL, monitoring.events.PY_START, _started)
     monitoring.set_local_events(TOOL, function.__code__, monitoring.events.PY_START)
 
 

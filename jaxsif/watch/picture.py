@@ -100,28 +100,23 @@ class Picture(NamedTuple):
 
     @property
     def odd(self) -> tuple[TaskGroup, ...]:
-        """Return the groups that keep the others waiting; () where that cannot be told, or where a
-        task was not seen, which may be the one.
-        """
-        return () if self.is_partial else self.suspects
-
-    @property
-    def suspects(self) -> tuple[TaskGroup, ...]:
-        """Return the groups that keep the others waiting, among those that were seen.
+        """Return the groups that keep the others waiting; () where that cannot be told.
 
         Tasks that wait for others are kept waiting by those that do not. Where all wait, it is the
         smaller half that is somewhere else, and of two halves the one that does not wait in a
-        collective, or is behind. A state that is not known tells nothing.
+        collective, or is behind. A state that is not known tells nothing, and a task that was not
+        seen may be the odd one.
         """
         others = self._list_others()
         is_clear = len(others) < len(self.groups) and all(group.is_known for group in others)
         is_few = 2 * _count_tasks(others) <= self.size
-        return others if is_clear and is_few else ()
+        return others if is_clear and is_few and not self.is_partial else ()
 
     @property
     def is_partial(self) -> bool:
-        """Return whether tasks are missing."""
-        return bool(self.silent or self.unseen)
+        """Return whether there are tasks that nobody has seen, but for what they say themselves."""
+        has_said = any(sight.pid == 0 for sight in list_sights(self.groups))
+        return bool(self.silent or self.unseen or has_said)
 
     def _list_others(self) -> tuple[TaskGroup, ...]:
         """Return the groups that do not wait. Where all wait, return all but the one waited in; ()

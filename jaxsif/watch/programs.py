@@ -164,11 +164,11 @@ class _Group:
                     state.tasks.clear()
 
     def describe_behind(self) -> str:
-        """Return which tasks have not compiled what others have; '' where there are none."""
-        taken = (state for state in self._states.values() if state.tasks)
-        farthest = max(taken, key=lambda state: state.key[0], default=self._root)
-        path = farthest.find_path()
-        pairs = zip([self._root, *path], path)
+        """Return which tasks have not compiled what others have; '' where there are none, or where
+        these have compiled different programs, which is told anyway.
+        """
+        path = [] if self.torn else list(self._states.values())  # one after the other
+        pairs = zip(path, path[1:])
         behind = ((one.tasks, following.report) for one, following in pairs if one.tasks)
         tasks, missing = next(behind, (set(), self._root.report))
         others = len(self._members) - self._left - len(tasks)

@@ -16,7 +16,17 @@ from typing import NamedTuple
 
 from jaxsif.watch.picture import Picture, TaskGroup, list_sights
 from jaxsif.watch.sight import STALE, Sight
-from jaxsif.watch.states import CHECKPOINT, COMPILING, DEADLOCK, IDLE, INPUT, SHUTDOWN, STOPPED
+from jaxsif.watch.states import (
+    CHECKPOINT,
+    COMPILING,
+    DEADLOCK,
+    IDLE,
+    INPUT,
+    LOCK,
+    SHUTDOWN,
+    STOPPED,
+    WAITING,
+)
 
 # When to look, in units of the patience; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
@@ -44,6 +54,8 @@ _WORK = (COMPILING, CHECKPOINT, INPUT)
 # No program comes back from there: it has ended and cannot do what the others wait for, or somebody
 # has stopped it, or its only thread waits for a lock.
 _ENDLESS = (SHUTDOWN, STOPPED, DEADLOCK)
+# Where one of all tasks is in DEADLOCK, and the others in these, none can go on.
+_LOCKED = {DEADLOCK, LOCK, *WAITING}
 
 
 class Level(IntEnum):
@@ -210,7 +222,7 @@ class Waits:
         if STOPPED in _list_kinds(picture.groups):
             return Level.HANG
         if self._is_at_work(picture, now):
-            return Level.BUSY
+            return Level.BUSY if picture.waiting else Level.NOTHING
         if not odd:
             return _weigh_without_odd(picture, units)
         return Level.HANG if odd.issubset(_ENDLESS) else _grade(units, _FOR_OTHERS)
@@ -223,10 +235,11 @@ class Waits:
         )
 
     def _is_at_work(self, picture: Picture, now: float) -> bool:
-        """Return whether others wait for tasks that compile, load or save, and these compute, read
-        or write; at the first look, they may.
+        """Return whether the tasks that wait for nobody compile, load or save, and compute, read or
+        write meanwhile; at the first look, they may.
         """
-        kinds = _list_kinds(picture.suspects)
+        others = [group for group in picture.groups if not group.waits]
+        kinds = _list_kinds(others)
         least = _WORKS_BYTES * (now - self._looked)
         return (
             bool(kinds)
@@ -234,21 +247,23 @@ class Waits:
             and all(
                 sight.cpu > IDLE
                 or _transferred(sight) - self._transferred.get(sight.task, -_MOST_BYTES) > least
-                for sight in list_sights(picture.suspects)
+                for sight in list_sights(others)
             )
         )
 
 
 def _weigh_without_odd(picture: Picture, units: float) -> Level:
-    """Return how bad it is where nobody is odd: a node is silent, all wait at one place, a task has
-    not told where it is, or nobody waits for another.
+    """Return how bad it is where nobody is odd: a node is silent, no task can go on, all wait at
+    one place, a task has not told where it is, or nobody waits for another.
     """
-    is_known = all(group.is_known for group in picture.groups)
-    if picture.silent or _list_kinds(picture.groups) == {DEADLOCK}:
+    kinds = _list_kinds(picture.groups)
+    is_locked = DEADLOCK in kinds and kinds <= _LOCKED
+    if picture.silent or is_locked:
         return _grade(units, _FOR_OTHERS)
-    if not (picture.waiting or not is_known):
-        return Level.NOTHING
-    return _grade(units, _NOT_TOLD if picture.unseen or not is_known else _ALIKE)
+    if picture.waiting and not picture.is_partial:
+        return _grade(units, _ALIKE)
+    is_known = all(group.is_known for group in picture.groups)
+    return _grade(units, _NOT_TOLD) if picture.waiting or not is_known else Level.NOTHING
 
 
 def _grade(units: float, begins: tuple[float, float]) -> Level:

@@ -252,6 +252,32 @@ def test_a_lock_that_nobody_waits_for_is_no_hang(monkeypatch: pytest.MonkeyPatch
     assert watched.kept == []
 
 
+LOCKED = {"box": {"deadlock": True, "call": "lock.acquire()"}}
+COMPILES = {"main_cpu": 1.0, "cpu": 1.0, "box": {"compiling": "f"}}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "silent", "said"),
+    [
+        ([LOCKED, LOCKED, LOCKED, {"box": {"call": "queue.get()"}}], [], [Level.WAIT, Level.HANG]),
+        ([LOCKED, LOCKED, LOCKED, {}], [], [Level.WAIT, Level.HANG]),
+        ([COMPILES, COMPILES, COMPILES, {}], [], [Level.BUSY]),
+        ([COMPILES] * 4, ["n9"], []),  # a task there may have told that it waits
+    ],
+    ids=["a lock of its own in most", "and one waits", "most compile", "all that were seen compile"],
+)
+def test_where_nobody_is_odd(
+    monkeypatch: pytest.MonkeyPatch, tasks: list[dict[str, Any]], silent: list[str], said: list[Level]
+) -> None:
+    watched = Watched(monkeypatch)
+    watched.wait(PATIENCE)
+    seen = Look([sight(task=task, **fields) for task, fields in enumerate(tasks)], silent)
+    watched.look(seen)
+    watched.now += 5 * PATIENCE
+    watched.look(seen)
+    assert watched.kept == said
+
+
 def test_the_error_names_the_task_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the others do not wait in collectives."""
     watched = Watched(monkeypatch, "stop")

@@ -87,10 +87,10 @@ def test_the_first_use_of_jax_begins_it(jax: Jax, monitoring: Any, monkeypatch: 
 def test_an_error_at_the_first_use_is_none_of_the_program(
     jax: Jax, monitoring: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told once, and the other function of JAX begins nothing."""
+    """It is told of each, which the launcher shows once."""
     monkeypatch.setattr(Observer, "begin", None)
     jax.be_imported()
     for function in (backends, initialize):
         assert monitoring.start(function.__code__) == monitoring.DISABLE
     text = "hangs are looked for no longer: TypeError: 'NoneType' object is not callable"
-    assert jax.told == [{"event": "warning", "text": text}]
+    assert jax.told == [{"event": "warning", "text": text}] * 2

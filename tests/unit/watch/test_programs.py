@@ -238,6 +238,7 @@ PLACE = "jit_Y at train.py:12 in the main thread"
         (["XY", "X", "X", "XY", "XY"], f"tasks 1-2 have not compiled {PLACE}, 3 others have"),
         (["XY", "X", "X", "X"], ""),  # task 0 may be the odd one
         (["XY", "XY", "XY", ""], ""),  # it may not report
+        (["XA", "XB", "XB", "XB", "X"], ""),
         (["Xt", "X", "X", "X"], ""),
     ],
 )
