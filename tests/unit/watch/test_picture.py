@@ -119,7 +119,7 @@ def test_a_task_that_two_nodes_tell_of_is_one() -> None:
 def test_json() -> None:
     picture = make_picture(many(3, t1={"state": "T"}))
     found = json.loads(json.dumps(render_json(picture, "12.0")))
-    assert (found["step"], found["tasks"], found["silent"]) == ("12.0", 3, [])
+    assert (found["step"], found["tasks"], found["silent"], found["unseen"]) == ("12.0", 3, [], 0)
     assert [(one["tasks"], one["kind"], one["odd"]) for one in found["groups"]] == [
         ("0,2", "collective", False),
         ("1", "stopped", True),
@@ -127,6 +127,12 @@ def test_json() -> None:
     group = found["groups"][0]
     assert (group["loop"], group["turns"]) == ("/home/ada/train.py:38", [12044, 12044])
     assert group["members"][0]["box"] == BOX
+
+
+def test_json_of_what_is_missing() -> None:
+    found = json.loads(json.dumps(render_json(make_picture(many(3, t1={"state": "T"}), ["n9"], 2), "12.0")))
+    assert (found["tasks"], found["silent"], found["unseen"]) == (3, ["n9"], 2)
+    assert [(one["kind"], one["odd"]) for one in found["groups"]] == [("collective", False), ("stopped", False)]
 
 
 _STATES = st.fixed_dictionaries(
