@@ -88,6 +88,12 @@ class Cluster:
         return time.monotonic() - begin
 
 
+def sandbox(script: str) -> None:
+    """Execute a bash script in the cluster's own system, on the host's network; /sw can be written there."""
+    done = subprocess.run([MINICLUSTER, "sandbox", "--", "bash", "-ec", script], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def jaxsif_run(*argv: str) -> str:
     """The bash script that loads the module and executes `jaxsif run` with exactly these arguments."""
     return f"module load jax/sif && exec jaxsif run {shlex.join(argv)}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import MINICLUSTER, Cluster, jaxsif_run
+from harness import Cluster, jaxsif_run, sandbox
+from wheels import download
 
 TWO = ("--nodes=2", "--gpus-per-node=1", "--verbose", "--hang-timeout=5")
 PLACE = "/sw/jax-versions"  # on all nodes
@@ -23,11 +22,6 @@ sed -i -E '/^def get_executable_and_time/,/^def [^g]/s/\bcache_key\b/key/g' _src
 Install = Callable[[str], str]
 
 
-def sandbox(script: str) -> None:
-    done = subprocess.run([MINICLUSTER, "sandbox", "--", "bash", "-ec", script], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture
 def install(cluster: Cluster, work: Path) -> Iterator[Install]:
     """Puts JAX into a folder that a program can have on its path, and returns that; NumPy stays the image's."""
@@ -35,9 +29,7 @@ def install(cluster: Cluster, work: Path) -> Iterator[Install]:
 
     def install(version: str) -> str:
         packages = [f"{name}{version}" for name in ("jax", "jaxlib")]
-        where = ("--no-deps", "--only-binary=:all:", f"--python-version={python}", f"--dest={work}")
-        pip = (sys.executable, "-m", "pip", "download", "-qq", *where)
-        done = subprocess.run([*pip, *packages], capture_output=True, text=True, check=False)
+        done = download(work, f"--python-version={python}", *packages)
         if done.returncode:
             pytest.skip(f"no such packages: {done.stderr.strip().rpartition(chr(10))[2]}")
         sandbox(f"for wheel in {work}/*.whl; do python3 -m zipfile -e $wheel {PLACE}; done")

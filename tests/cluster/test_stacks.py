@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import MINICLUSTER, Cluster
+from harness import Cluster, sandbox
+from wheels import download
 
 BOXED = Path(__file__).parents[1] / "unit/boxed.py"
 Submit = Callable[[str, str, int], str]
@@ -91,13 +90,12 @@ def test_steps_of_every_kind(cluster: Cluster, submit: Submit, tasks_per_node: i
 @pytest.fixture
 def tracer(work: Path) -> Iterator[str]:
     """The folder of a py-spy that all nodes have."""
-    pip = (sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--only-binary=:all:", f"--dest={work}")
-    subprocess.run([*pip, "py-spy"], check=True)
+    done = download(work, "py-spy")
+    assert done.returncode == 0, done.stderr
     place = "/sw/py-spy"
-    unpack = f"mkdir {place} && cd {work} && python3 -m zipfile -e *.whl . && install */scripts/py-spy {place}"
-    subprocess.run([MINICLUSTER, "sandbox", "--", "sh", "-c", unpack], check=True)
+    sandbox(f"mkdir {place} && cd {work} && python3 -m zipfile -e *.whl . && install */scripts/py-spy {place}")
     yield place
-    subprocess.run([MINICLUSTER, "sandbox", "--", "rm", "-r", place], check=True)
+    sandbox(f"rm -r {place}")
 
 
 def test_py_spy_sees_python_without_its_help(cluster: Cluster, submit: Submit, tracer: str) -> None:

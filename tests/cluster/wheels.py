@@ -1,14 +1,24 @@
-"""Small wheels for tests, and an index that serves them in the cluster."""
+"""Wheels for tests: small ones, an index that serves them in the cluster, and those of the host's index."""
 
 from __future__ import annotations
 
 import base64
 import io
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from harness import Cluster
+
+
+def download(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Have pip fetch the wheels of packages, without what they need, into a folder."""
+    where = ("--no-deps", "--only-binary=:all:", f"--dest={folder}")
+    pip = (sys.executable, "-m", "pip", "download", "-qq", *where, *words)
+    return subprocess.run(pip, capture_output=True, text=True, check=False)
 
 
 def make_wheel(
