@@ -29,13 +29,22 @@ from typing import NamedTuple
 WATCHED = ("--hang-timeout=60", "--check-programs=warn")
 UNWATCHED = ("--hang-timeout=off", "--check-programs=off")
 
-ALONE = """
+COMMON = """
 import json, os, resource, statistics, subprocess, sys, time
 
 def spent(whose=resource.RUSAGE_SELF):
     used = resource.getrusage(whose)
     return used.ru_utime + used.ru_stime
 
+def read_memory():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+
+def use_cache():
+    jax.config.update("jax_compilation_cache_dir", os.path.dirname(__file__) + "/cache")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+"""
+ALONE = """
 def start_one():
     begin = spent(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", ""], check=True)
@@ -44,8 +53,7 @@ def start_one():
 start = statistics.median(start_one() for _ in range(20))
 import jax, jax.numpy as jnp
 
-jax.config.update("jax_compilation_cache_dir", os.path.dirname(__file__) + "/cache")
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+use_cache()
 
 def compile_one():
     begin = spent()
@@ -60,22 +68,11 @@ for _ in range(steps):
     while time.thread_time() < end:
         pass
 step = (spent() - begin) / steps
-with open("/proc/self/status") as file:
-    memory = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
-print(json.dumps({"start": start, "compile": compiled, "step": step, "memory": memory / 1024}))
+print(json.dumps({"start": start, "compile": compiled, "step": step, "memory": read_memory()}))
 """
 
 SPANNING = """
-import json, os, resource, statistics
 import jax, jax.numpy as jnp
-
-def spent():
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-def read_memory():
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
 
 def lower(terms):
     def program(x):
@@ -89,8 +86,7 @@ def compile_one(lowered):
     lowered.compile()
     return spent() - begin
 
-jax.config.update("jax_compilation_cache_dir", os.path.dirname(__file__) + "/cache")
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+use_cache()
 jax.distributed.initialize()
 assert jax.process_count() == 2
 mesh = jax.make_mesh((jax.device_count(),), ("x",))
@@ -102,7 +98,7 @@ for name, terms in (("short", 2), ("long", 284)):
     first.compile()
     figures[name] = statistics.median(compile_one(lower(terms)) for _ in range(10))
     figures[f"{name} lines"] = len(first.as_text().splitlines())
-figures["memory of two"] = read_memory() / 1024
+figures["memory of two"] = read_memory()
 if jax.process_index() == 0:
     print(json.dumps(figures))
 """
@@ -134,7 +130,7 @@ def main(pairs: int) -> int:
     """Measure, print a line for each figure, and return the exit status."""
     with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as folder:
         for tasks, program in PROGRAMS.items():
-            Path(folder, f"{tasks}.py").write_text(program)
+            Path(folder, f"{tasks}.py").write_text(COMMON + program)
         _measure(folder, UNWATCHED)  # fills the compile cache
         turns = [_take_turn(folder, number) for number in range(pairs)]
     return max([_judge(name, bound, turns) for name, bound in BOUNDS.items()])
