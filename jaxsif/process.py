@@ -204,6 +204,14 @@ def run_logged(
         return process.wait()
 
 
+def read_stat(pid: int | str) -> list[str]:
+    """Return the fields of a process after its name, see proc_pid_stat(5); raise OSError where
+    there is none.
+    """
+    with open(f"/proc/{pid}/stat", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
 def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
     """Return the path of a program as a shell finds it; None where there is none.
 

@@ -13,6 +13,7 @@ from jaxsif.files import make_private, user_folder, write_files
 from jaxsif.foreign import read_text
 from jaxsif.history.run import MOST_BYTES, NAME, RunRecord, parse_run
 from jaxsif.limits import shorten
+from jaxsif.process import read_stat
 
 RUN, STDERR = "run.json", "stderr"
 LAST = "last"  # stands for the newest run
@@ -155,8 +156,7 @@ def read_start(pid: int) -> int:
     """Return when a process of this host started, in clock ticks after the boot; raise OSError
     where there is none. A later process may get the same number, but not the same start.
     """
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])
+    return int(read_stat(pid)[19])
 
 
 def is_running(run: RunRecord, host: str) -> bool:

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import IO, NamedTuple, Optional
 
 from jaxsif.errors import HostError
-from jaxsif.process import Running, start_process, start_silent
+from jaxsif.process import Running, read_stat, start_process, start_silent
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
@@ -331,9 +331,7 @@ def _kill_session(leader: int) -> None:
     """
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended while we looked
-            with open(f"/proc/{name}/stat") as file:
-                session = int(file.read().rpartition(")")[2].split()[3])
-            if session == leader:
+            if int(read_stat(name)[3]) == leader:
                 os.kill(int(name), signal.SIGKILL)
 
 
