@@ -64,6 +64,7 @@ LEFT_OUT = {
     "hosts",
     "hostfile",
     "on-hang",
+    "busy-timeout",
     "history",
     *OF_TASKS,
     *(key.replace("_", "-") for key in ONE_TASK),

@@ -62,6 +62,7 @@ _LEFT_OUT = {
     "hosts",
     "hostfile",
     "on-hang",
+    "busy-timeout",
     "history",
     *(key.replace("_", "-") for key in _FIXED),
 }

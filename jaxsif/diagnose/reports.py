@@ -98,6 +98,7 @@ class Report(NamedTuple):
     name: str = ""  # such as jit_loss
     types: str = ""  # of its arguments
     digest: str = ""  # of what it computes
+    at: str = ""  # the loops around its first call, see render_position() of the contract
 
     @property
     def place(self) -> str:
@@ -149,6 +150,7 @@ _CHECKS: Mapping[str, Check] = {  # by field; and of a task, see ReportFilter
     **dict.fromkeys(("event", "text", "where", "hint", "name", "types"), check_pattern("(?s).*")),
     **dict.fromkeys(("group", "digest"), check_pattern("[0-9a-f]{1,16}")),
     "order": check_number(1 << 40, int),
+    "at": check_pattern(r"([0-9a-f]{1,8}:-?\d{1,18}(,(?=.)|$)){0,4}"),
     "processes": check_number(MOST_TASKS_OF_A_STEP, int),
     "consequence": lambda value: isinstance(value, bool),
     **dict.fromkeys(CACHE_COUNTS, check_number(1 << 40, int)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.places import OUTSIDE
 from jaxsif.diagnose.reports import Report, ReportFilter, find_start, of_event
@@ -21,10 +21,14 @@ from jaxsif.task.contract import STOP
 from jaxsif.watch.picture import MOST_NODES, Picture, list_nodes, make_picture, render_text
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
-from jaxsif.watch.sight import NO_TRACER, make_sight
+from jaxsif.watch.sight import NO_TRACER, Sight, make_sight
 from jaxsif.watch.words import describe_odd, describe_verdict, describe_wait_over
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure, or the nodes are looked at
+# Seconds from a program that only some tasks have compiled to a look at all tasks, and from one
+# look to the next: at least so many, a part of the time since then, at most so many.
+_LEAD_PAUSE, _LEAD_PART, _MOST_LEAD_PAUSE = 1.0, 0.125, 60.0
+_BLOCKED = 2.0  # seconds between two turns of the launcher, of which it makes ten a second
 _STOPPED = 124  # exit status, as timeout(1) has it
 # Seconds between two attempts to look, where none could be made: they grow by this part of the time
 # in which none could.
@@ -80,29 +84,73 @@ class _Inspector(Watcher):
         raise NotImplementedError
 
 
-class ProgramWatcher(Watcher):
-    """Tells when tasks compile different programs for the same devices."""
+class ProgramWatcher(_Inspector):
+    """Tells when tasks run different programs for the same devices."""
 
-    def __init__(self, show: Show, census: ProgramCensus) -> None:
+    def __init__(self, plan: Plan, seen: ReportFilter, show: Show, census: ProgramCensus) -> None:
+        self._plan = plan
+        self._seen = seen
         self._show = show
         self._census = census
+        self._ended: set[int] = set()  # tasks, without an error
+        self._leads = 0  # that were there at the last turn
+        self._since = math.inf  # when their number grew last, by the monotonic clock
+        self._due = math.inf  # when to look at the tasks
+        self._before: Mapping[int, Sight] = {}  # tasks, at the last look
 
     def hear(self, report: Report) -> None:
-        """Take what a task has compiled."""
+        """Take what a task has compiled, and that it has ended."""
         if report.event == "program":
             self._census.add(report, time.monotonic())
+        elif report.event == "end" or (report.event == "exit" and not report.status):
+            self._ended.add(report.task)
 
     def look(self) -> None:
         """Tell what has become certain."""
         self._tell(ended=False)
+        super().look()
 
     def close(self) -> None:
         """Tell the rest: the run may have ended sooner than it is told."""
+        super().close()
         self._tell(ended=True)
 
     def _tell(self, ended: bool) -> None:
         for text in self._census.check(time.monotonic(), ended):
             self._show(f"warning: {text}")
+        self._judge({})
+
+    def _judge(self, sights: Mapping[int, Sight]) -> None:
+        """Tell of programs that only some tasks have compiled; end the run where that is asked."""
+        for lead, text in self._census.judge_leads(self._ended, sights, self._before):
+            if self._plan.asked.check_programs != STOP:
+                self._show(f"warning: {text}")
+            elif self.failure is None:
+                hint = "let all tasks compute with the same shapes and types, in the same order"
+                self.failure = RunError(f"{text}; the run was ended", lead.report.where, hint, 1)
+                self.must_end = True
+
+    def _is_due(self, now: float) -> bool:
+        """Return whether to look: seldomer the longer some tasks are behind, as in a compile."""
+        leads = len(self._census.find_leads())
+        if leads > self._leads:
+            self._since, self._due, self._before = now, now + _LEAD_PAUSE, {}
+        self._leads = leads
+        return leads > 0 and now >= self._due
+
+    def _begin(self, now: float) -> Inspection | None:
+        pause = max(_LEAD_PAUSE, _LEAD_PART * (now - self._since))
+        self._due = now + min(pause, _MOST_LEAD_PAUSE)
+        target = _find_target(self._plan, self._seen)
+        try:
+            return Inspection.start(target, self._plan.host.environ) if target else None
+        except HostError:  # Slurm's controller may be away for now; the next look is due anyway
+            return None
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        sights = {sight.task: sight for sight in inspection.sights}
+        self._judge(sights)
+        self._before = sights
 
 
 class WaitWatcher(_Inspector):
@@ -117,7 +165,8 @@ class WaitWatcher(_Inspector):
         self._show = show
         self._keep = keep
         self._census = census
-        self._waits = Waits(plan.asked.patience, time.monotonic())
+        self._waits = Waits(plan.asked.patience, time.monotonic(), plan.asked.busy_patience)
+        self._turn = time.monotonic()  # of the launcher, the last one
         self._not_before = 0.0  # seconds of the monotonic clock
         self._blind_since = math.inf  # nobody answers, and that was told
         self._waiting: dict[int, Report] = {}  # tasks, and what they have said of their waits
@@ -128,7 +177,9 @@ class WaitWatcher(_Inspector):
         now = time.monotonic()
         if report.event == "wait":
             self._waiting[report.task] = report
-            self._waits.wait(report.task, report.seconds, report.where, now)
+            # A report that could not come in time may be of a wait that is over.
+            stood = 0.0 if self._was_blocked(now) else report.seconds
+            self._waits.wait(report.task, stood, report.where, now)
         elif report.event == "moved":
             self._waiting.pop(report.task, None)
             seconds = self._waits.go_on(report.task, report.seconds, now)
@@ -138,6 +189,18 @@ class WaitWatcher(_Inspector):
             self._ended.add(report.task)
             self._waiting.pop(report.task, None)
             self._waits.go_on(report.task, 0, now)
+
+    def look(self) -> None:
+        """Do as any inspector; begin all waits again after a time in which nothing was heard."""
+        now = time.monotonic()
+        if self._was_blocked(now):
+            self._waits.restart(now)
+        self._turn = now
+        super().look()
+
+    def _was_blocked(self, now: float) -> bool:
+        """Return whether the launcher could not go on, as while nobody reads its output."""
+        return now - self._turn > _BLOCKED
 
     def _is_due(self, now: float) -> bool:
         return now >= self._not_before and self._waits.is_due(now)
@@ -163,14 +226,12 @@ class WaitWatcher(_Inspector):
         verdict = self._waits.judge(picture, now)
         if verdict.level == Level.NOTHING:
             return
-        picture = picture._replace(note=self._census.describe_behind())
+        notes = (lead.describe() for lead in self._census.find_leads())
+        picture = picture._replace(note=next(filter(None, notes), ""))
         for line in render_text(picture, describe_verdict(verdict)):
             self._show(line)
         self._keep(verdict, picture)
-        # Tasks that all wait, at one place or at two, may wait for a long step of their devices.
-        is_held_up = not all(group.waits for group in picture.odd)
-        must_stop = verdict.level >= (Level.WAIT if is_held_up else Level.HANG)
-        if self._plan.asked.on_hang == STOP and must_stop:
+        if self._plan.asked.on_hang == STOP and verdict.level == Level.HANG:
             self.must_end, self.failure = True, _describe_stop(verdict, picture)
 
     def _make_picture(self, inspection: Inspection) -> Picture:
@@ -258,10 +319,13 @@ def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watche
     """Return what watches a run: nothing, where its tasks do not report."""
     if not plan.nonces:
         return []
-    census = ProgramCensus()  # which is told nothing where programs are not compared
+    census = ProgramCensus(
+        plan.layout.ntasks or 0
+    )  # which is told nothing where programs are not compared
     waits = [WaitWatcher(plan, seen, show, keep, census)] if plan.asked.patience else []
-    programs = [ProgramWatcher(show, census)] if plan.asked.check_programs != OFF else []
-    return [*waits, EndWatcher(plan, seen, show), *programs]
+    programs = [ProgramWatcher(plan, seen, show, census)]
+    is_checked = plan.asked.check_programs != OFF
+    return [*waits, EndWatcher(plan, seen, show), *(programs if is_checked else [])]
 
 
 def _describe_stop(verdict: Verdict, picture: Picture) -> RunError:

@@ -72,6 +72,7 @@ class Asked(NamedTuple):
 
     task: int
     pid: int
+    pids: Sequence[int]  # of all processes of the task
     call: processes.Call
     gpu: bool
     box: BoxFile | None
@@ -152,10 +153,10 @@ def _is_python(candidate: TaskProcess) -> bool:
 def find_program(task: int, pids: Sequence[int]) -> Asked | None:
     """Return the program of a task, which is asked; None where all has ended meanwhile."""
     candidates = list(filter(None, map(look_at, pids)))
-    return ask(task, choose(candidates)) if candidates else None
+    return ask(task, pids, choose(candidates)) if candidates else None
 
 
-def ask(task: int, chosen: TaskProcess) -> Asked:
+def ask(task: int, pids: Sequence[int], chosen: TaskProcess) -> Asked:
     """Ask a program where its threads are; before, look in which call it is, which that may end."""
     pid = chosen.pid
     call = processes.read_call(pid, chosen.descriptors)
@@ -163,7 +164,7 @@ def ask(task: int, chosen: TaskProcess) -> Asked:
     main_cpu, begun = processes.read_main_cpu(pid), time.monotonic()
     asked = bool(chosen.box) and processes.ask(pid)
     gpu = processes.uses_gpu(chosen.descriptors)
-    return Asked(task, pid, call, gpu, chosen.box, asked, stat, main_cpu, begun)
+    return Asked(task, pid, pids, call, gpu, chosen.box, asked, stat, main_cpu, begun)
 
 
 def await_answers(programs: Sequence[Asked]) -> dict[int, bytes]:
@@ -219,7 +220,7 @@ def describe(
     if stat is None:
         return None
     seconds = time.monotonic() - program.begun
-    read, written = processes.read_io(pid) or (-1, -1)
+    read, written = processes.sum_io(program.pids) or (-1, -1)
     box = read_box(program.box)
     # A main thread that computes may be elsewhere by now.
     said = read_frames(program.box) if program.stat.state != "R" else []
@@ -237,6 +238,8 @@ def describe(
         "threads": processes.count_threads(pid),
         "main_cpu": _rate(processes.read_main_cpu(pid) - program.main_cpu, seconds),
         "cpu": _rate(stat.cpu - program.stat.cpu, seconds),
+        "spent": round(processes.sum_cpu(program.pids), 2),
+        "runs": processes.count_runs(pid),
         "read": read,
         "written": written,
         "gpu": program.gpu,

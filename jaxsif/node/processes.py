@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif.node.syscalls import OF_A_DESCRIPTOR, OF_A_LIST, RESTARTED, name_call
@@ -36,6 +36,7 @@ class Stat(NamedTuple):
     state: str  # a letter: R runs, S sleeps, D waits for a device, T is stopped, Z has ended, ...
     parent: int
     cpu: float  # seconds that it has computed, with all its threads
+    waited: float  # seconds that its children had computed that it has waited for
     begun: int  # clock ticks between the start of the machine and that of the process
 
 
@@ -90,8 +91,8 @@ def parse_stat(text: bytes) -> Stat | None:
     fields = text.rpartition(b")")[2].split()
     if len(fields) < 20:
         return None
-    ticks = int(fields[11]) + int(fields[12])
-    return Stat(fields[0].decode(), int(fields[1]), ticks / _TICKS, int(fields[19]))
+    own, children = (sum(map(int, fields[at : at + 2])) / _TICKS for at in (11, 13))
+    return Stat(fields[0].decode(), int(fields[1]), own, children, int(fields[19]))
 
 
 def read_stat(pid: int) -> Stat | None:
@@ -104,6 +105,27 @@ def read_main_cpu(pid: int) -> float:
     spent = read(f"/proc/{pid}/task/{pid}/schedstat").split()  # in nanoseconds
     stat = parse_stat(read(f"/proc/{pid}/task/{pid}/stat"))
     return int(spent[0]) / 1e9 if spent else stat.cpu if stat else 0.0
+
+
+def sum_cpu(pids: Sequence[int]) -> float:
+    """Return the seconds that these processes have computed, and children that have ended."""
+    return sum(stat.cpu + stat.waited for stat in map(read_stat, pids) if stat)
+
+
+def count_runs(pid: int) -> int:
+    """Return how often the kernel has let the main thread of a process run; -1 where it does not
+    tell.
+    """
+    spent = read(f"/proc/{pid}/task/{pid}/schedstat").split()
+    return int(spent[2]) if len(spent) == 3 else -1
+
+
+def sum_io(pids: Sequence[int]) -> tuple[int, int] | None:
+    """Return the bytes that these processes have read and written; None where the kernel tells of
+    none.
+    """
+    known = list(filter(None, map(read_io, pids)))
+    return (sum(read for read, _ in known), sum(written for _, written in known)) if known else None
 
 
 def read_io(pid: int) -> tuple[int, int] | None:

@@ -277,9 +277,16 @@ OPTIONS = (
         "--on-hang",
         TEXT,
         HANGS,
-        "report a hang, or stop the run; to stop, set --hang-timeout above the longest time"
-        " in which one task works alone",
+        "report a hang, or stop the run; a task that computes, reads or writes does not hang",
         choices=(REPORT, STOP),
+    ),
+    Option(
+        "--busy-timeout",
+        PATIENCE,
+        HANGS,
+        "how long the other tasks may wait for one that computes, reads or writes; then it hangs,"
+        " too; off by default",
+        "SECONDS|off",
     ),
     Option(
         "--check-programs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -50,6 +51,7 @@ class RunOptions(NamedTuple):
     shutdown_timeout: int | None = None
     hang_timeout: int | str = 60  # seconds that tasks may wait before that is told, or OFF
     on_hang: str = REPORT  # what is done then; STOP ends the run
+    busy_timeout: int | str = OFF  # seconds that others may wait for a task at work
     check_programs: str = WARN  # what is done when tasks compile different programs; STOP, or OFF
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
     hosts: str | None = None  # NAME:SLOTS,... for mpirun
@@ -63,6 +65,11 @@ class RunOptions(NamedTuple):
     def patience(self) -> int:
         """Return the seconds that tasks may wait before that is told; 0 where nobody asks."""
         return 0 if self.hang_timeout == OFF else int(self.hang_timeout)
+
+    @property
+    def busy_patience(self) -> float:
+        """Return the seconds that others may wait for a task at work."""
+        return math.inf if self.busy_timeout == OFF else int(self.busy_timeout)
 
     def source(self, key: str) -> str:
         """Return what set an option, such as 'run.ntasks-per-node in /sw/jaxsif/jaxsif.toml'."""

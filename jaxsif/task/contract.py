@@ -73,7 +73,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "cache": (*CACHE_COUNTS, "saved"),
     "wait": ("seconds", "where"),
     "moved": ("seconds",),
-    "program": ("order", "group", "processes", "name", "types", "digest", "where"),
+    "program": ("order", "group", "processes", "name", "types", "digest", "where", "at"),
 }
 # What the neighbours of a dead process raise.
 CONSEQUENCES = (
@@ -86,6 +86,15 @@ CONSEQUENCES = (
     "distributed service detected fatal errors",
     "remote process exited",
 )
+
+
+def render_position(around: Sequence[tuple[str, int]]) -> str:
+    """Return the loops around a call, outermost first, such as '1f3a77c0:3,99e0a4b1:17': a checksum
+    of each loop's FILE:LINE, and its iteration.
+    """
+    from zlib import crc32
+
+    return ",".join(f"{crc32(place.encode()):x}:{turns}" for place, turns in around)
 
 
 def render_marker(nonce: str) -> bytes:

@@ -195,6 +195,19 @@ class Loops:
                 return {**innermost.describe(), "inside": True}
         return self.describe_last()
 
+    def list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
+        """Return the place and the turns of the loops that these frames are inside of, the
+        outermost first; `frames` has the innermost first.
+        """
+        loops = list(self._loops.values())
+        found = [
+            loop
+            for frame in frames
+            for loop in sorted(loops, key=lambda loop: -loop.begin)
+            if loop.contains(frame)
+        ]
+        return [(loop._place(), loop.turns) for loop in reversed(found)]
+
     def describe_last(self) -> dict[str, object]:
         """Return the place and the turns of the loop that has turned last; nothing without one."""
         return self._last.describe() if self._last else {}

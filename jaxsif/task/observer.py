@@ -20,6 +20,7 @@ from typing import Any
 
 from . import importing
 from .box import Box
+from .contract import render_position
 from .failure import Emit, describe, is_installed
 from .loops import HookGuard, Loops, own_codes
 
@@ -27,6 +28,7 @@ _PERIOD = 1.0  # seconds between two looks
 _MOVES = 0.002  # of a processor; a main thread that uses less stands still
 _QUIET = 1.5  # seconds without, from which on the box has what the program calls
 _MOST_FRAMES, _LONGEST_FILE, _LONGEST_NAME = 20, 100, 40  # in the box; letters
+_MOST_LOOPS = 4  # around the main thread, in the box
 _STOPPED = 3.0  # seconds without a look, after which the whole process was stopped meanwhile
 _COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
 # The fields of the box, of a program of which nothing is known.
@@ -37,6 +39,7 @@ _UNKNOWN: Mapping[str, object] = {
     "aside": False,
     "deadlock": False,
     "inside": False,
+    "around": (),
 }
 
 
@@ -87,6 +90,14 @@ class Observer:
 
     def _warn(self, what: str, error: Exception) -> None:
         self._emit({"event": "warning", "text": f"{what} no longer: {describe(error)}"})
+
+    def locate(self) -> str:
+        """Return the loops around the main thread, as `program` reports have them."""
+        return render_position(self._list_around(main_frames()))
+
+    def _list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
+        around = self._loops.list_around(frames)[:_MOST_LOOPS]
+        return [(place[-_LONGEST_FILE:], turns) for place, turns in around]
 
     def begin(self) -> None:
         """Start the thread, once; count the loops of what is imported now, at the same moment of
@@ -146,10 +157,11 @@ class Observer:
         """
         state = {**_UNKNOWN, "pid": os.getpid(), "time": time.time(), "quiet": round(quiet, 1)}
         state.update(self._describe_compile())
+        frames = main_frames()
+        state["around"] = self._list_around(frames)
         if idle < _QUIET:
             return {**state, **self._loops.describe_last()}
         self._box.answer_again()
-        frames = main_frames()
         state.update(self._loops.describe(frames))
         # Here: it takes milliseconds, and this program stands still.
         from .locks import find_call, is_deadlock

@@ -55,7 +55,10 @@ def install(environ: Mapping[str, str], emit: Emit, pipe: int, patience: int, ch
     def take_census(module: Any) -> None:
         from . import census
 
-        census.take_over(module, variables, emit, check, patience)
+        def locate() -> str:
+            return make_observer().locate() if patience else ""
+
+        census.take_over(module, variables, emit, check, locate)
 
     def begin() -> None:
         try:

@@ -7,22 +7,21 @@ has at most 25 lines for any number of tasks: the largest group comes first, and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import count_of, list_tasks, name_tasks, render_span
-from jaxsif.watch.sight import NO_BOX, STALE, BoxState, Frame, Sight
-from jaxsif.watch.states import COLLECTIVE, UNKNOWN, WAITING, State, describe_state, own_frames
+from jaxsif.watch.sight import MOST_LOOPS, NO_BOX, STALE, BoxState, Frame, Sight
+from jaxsif.watch.states import SHUTDOWN, UNKNOWN, WAITING, State, describe_state, own_frames
 
 _MOST_GROUPS = 20  # in a text
 MOST_NODES = 4  # by name
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
-_QUIET = 2.0  # seconds without computing after which the count of a loop stands still
+_UNCOUNTED = -1  # iterations of a loop that turns too often to count
+QUIET = 2.0  # seconds without computing after which the count of a loop stands still
 # Of words such as 'has ended, and waits for the others'.
 _VERBS = re.compile(r"(^|, and (?=waits|holds|has))(\w+)")
-_PLURALS = {"is": "are", "has": "have"}
+_PLURALS = {"is": "are", "has": "have", "goes": "go"}
 
 
 class TaskGroup(NamedTuple):
@@ -85,6 +84,7 @@ class Picture(NamedTuple):
 
     groups: tuple[TaskGroup, ...]  # the largest first
     silent: tuple[str, ...] = ()  # nodes that did not answer
+    apart: frozenset[int] = frozenset()  # where all wait, the tasks that wait elsewhere
     unseen: int = 0  # tasks of which nothing is known, beside those of silent nodes
     note: str = ""  # what else is known
 
@@ -100,17 +100,31 @@ class Picture(NamedTuple):
 
     @property
     def odd(self) -> tuple[TaskGroup, ...]:
-        """Return the groups that keep the others waiting; () where that cannot be told.
+        """Return the groups that keep the others waiting; () where that is not known.
 
-        Tasks that wait for others are kept waiting by those that do not. Where all wait, it is the
-        smaller half that is somewhere else, and of two halves the one that does not wait in a
-        collective, or is behind. A state that is not known tells nothing, and a task that was not
-        seen may be the odd one.
+        A task that has ended is one, while a task that has not ended waits for others; else a task
+        that waits for no other; else, where all wait, the minority by line and iteration. A state
+        that is not known proves nothing, and a task that was not seen may be the odd one.
         """
         others = self._list_others()
         is_clear = len(others) < len(self.groups) and all(group.is_known for group in others)
         is_few = 2 * _count_tasks(others) <= self.size
         return others if is_clear and is_few and not self.is_partial else ()
+
+    @property
+    def is_left(self) -> bool:
+        """Return whether some tasks have ended, and all that have not ended wait for others."""
+        return bool(self._ended) and all(group.waits for group in self.groups)
+
+    @property
+    def _ended(self) -> tuple[TaskGroup, ...]:
+        """Return the groups of tasks that have ended, while others wait; the rest where these are
+        fewer.
+        """
+        ended, others = partition(self.groups, lambda group: group.state.kind == SHUTDOWN)
+        if not any(group.waits for group in others):
+            return ()
+        return min(ended, others, key=_count_tasks) if ended else ()
 
     @property
     def is_partial(self) -> bool:
@@ -119,17 +133,19 @@ class Picture(NamedTuple):
         return bool(self.silent or self.unseen or has_said)
 
     def _list_others(self) -> tuple[TaskGroup, ...]:
-        """Return the groups that do not wait. Where all wait, return all but the one waited in; ()
-        where that may be any of several.
-        """
-        others = tuple(group for group in self.groups if not group.waits)
-        if others:
-            return others
-        loops = {sight.box.loop for sight in list_sights(self.groups)}
-        rank = partial(_rank_odd, counts_alike=len(loops) == 1)
-        ranks = sorted(map(rank, self.groups))
-        is_clear = ranks[-1:] != ranks[-2:-1]
-        return tuple(sorted(self.groups, key=rank)[:-1]) if is_clear else ()
+        """Return the groups to which `odd` comes down, in its order."""
+        busy = tuple(group for group in self.groups if not group.waits)
+        apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
+        return self._ended or busy or apart
+
+
+def partition(
+    groups: Iterable[TaskGroup], test: Callable[[TaskGroup], bool]
+) -> tuple[tuple[TaskGroup, ...], tuple[TaskGroup, ...]]:
+    """Return the groups that pass a test, and those that do not."""
+    known = [(group, test(group)) for group in groups]
+    yes, no = ([one for one, passes in known if passes is wanted] for wanted in (True, False))
+    return tuple(yes), tuple(no)
 
 
 def list_sights(groups: Iterable[TaskGroup]) -> Iterator[Sight]:
@@ -139,18 +155,6 @@ def list_sights(groups: Iterable[TaskGroup]) -> Iterator[Sight]:
 
 def _count_tasks(groups: Iterable[TaskGroup]) -> int:
     return sum(group.size for group in groups)
-
-
-def _turns_of(sight: Sight) -> int:
-    return sight.box.turns
-
-
-def _rank_odd(group: TaskGroup, counts_alike: bool) -> tuple[int, bool, int]:
-    """Return what sorts the group to the end that others wait in; iterations tell that where all
-    tasks count those of the same loop.
-    """
-    behind = min(map(_turns_of, group.sights)) if counts_alike else 0
-    return group.size, group.state.kind == COLLECTIVE, behind
 
 
 def make_picture(sights: Iterable[Sight], silent: Iterable[str] = (), unseen: int = 0) -> Picture:
@@ -165,31 +169,78 @@ def make_picture(sights: Iterable[Sight], silent: Iterable[str] = (), unseen: in
         TaskGroup(state, own_frames(frames), tuple(alike))
         for (_, frames), (state, alike) in found.items()
     ]
-    if len(groups) == 1:
-        groups = _split(groups[0])
-    return Picture(tuple(sorted(groups, key=_rank)), tuple(sorted(set(silent))), unseen)
+    apart = _find_minority(groups) if all(group.waits for group in groups) else frozenset()
+    parts = [part for group in groups for part in _split(group, apart)]
+    return Picture(
+        tuple(sorted(parts, key=_rank)), tuple(sorted(set(silent))), apart, unseen=unseen
+    )
 
 
 def _rank(group: TaskGroup) -> tuple[int, bool, int]:
     return -group.size, not group.waits, group.first.task
 
 
-def _split(group: TaskGroup) -> list[TaskGroup]:
-    """Return groups by the number of iterations, where nothing else tells waiting tasks apart.
+def _split(group: TaskGroup, apart: frozenset[int]) -> Iterator[TaskGroup]:
+    """Yield the part of a group that waits elsewhere, and the rest."""
+    for is_apart in (False, True):
+        sights = tuple(one for one in group.sights if (one.task in apart) is is_apart)
+        if sights:
+            yield group._replace(sights=sights)
 
-    While tasks move, their observers have counted at different times. A loop that is over may have
-    had another number of iterations in each task.
+
+def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
+    """Return the tasks, less than half, that are not where the others wait; none where nothing
+    tells the two apart.
+
+    Tasks that run the same program stop in the same iteration of the same loops, the outermost
+    first. A task may be in another loop within an iteration, as process 0 is while it saves.
     """
-    loops = {sight.box.loop for sight in group.sights}
-    if not group.waits or len(loops) != 1 or not all(map(_stands, group.sights)):
-        return [group]
-    by_turns = groupby(sorted(group.sights, key=_turns_of), _turns_of)
-    return [group._replace(sights=tuple(sights)) for _, sights in by_turns]
+    sights = list(list_sights(groups))
+    # Of several other lines, each may be a consequence of one of them.
+    lines = [number for number, group in enumerate(groups) for _ in group.sights]
+    by_line = _find_majority(lines, lines) if len(groups) == 2 else []
+    majority = _compare_loops(sights) or by_line
+    return frozenset(one.task for one, is_usual in zip(sights, majority) if not is_usual)
+
+
+def _compare_loops(sights: Sequence[Sight]) -> Sequence[bool]:
+    """Return which tasks are in the loops and iterations where most are; [] where all are in the
+    same, or nothing tells.
+    """
+    for depth in range(MOST_LOOPS if all(map(_stands, sights)) else 0):
+        loops = [(*sight.box.around[depth : depth + 1], ("", _UNCOUNTED))[0] for sight in sights]
+        places, turns = [place for place, _ in loops], [turns for _, turns in loops]
+        if len(set(places)) > 1:
+            return [] if depth else _find_majority(places, places)
+        if _UNCOUNTED in turns:
+            return []
+        if len(set(turns)) > 1:
+            return _find_most_turns(turns)
+    return []
+
+
+def _find_most_turns(turns: Sequence[int]) -> Sequence[bool]:
+    """Return which tasks are where most are. Where tasks run ahead of their devices, an iteration
+    more or less proves nothing, unless no task differs by more.
+    """
+    middle = sorted(turns)[len(turns) // 2]
+    near = [abs(count - middle) <= 1 for count in turns]
+    return _find_majority(turns, turns) if all(near) else _find_majority(near, [True])
+
+
+def _find_majority(values: Sequence[object], wanted: Iterable[object]) -> Sequence[bool]:
+    """Return which values are the one of `wanted` that more than half have; all where none is."""
+    for value in set(wanted):
+        if 2 * values.count(value) > len(values):
+            return [one == value for one in values]
+    return [True] * len(values)
 
 
 def _stands(sight: Sight) -> bool:
-    """Return whether a task is in a turn of its loop, and its count stands still."""
-    return sight.box.inside and sight.box.quiet >= _QUIET
+    """Return whether the counts of a task are known, and stand still: while tasks move, their
+    observers have counted at different times.
+    """
+    return sight.box != NO_BOX and sight.box.quiet >= QUIET and sight.age <= STALE
 
 
 def render_text(picture: Picture, title: str) -> list[str]:
@@ -319,4 +370,5 @@ def _describe_member(sight: Sight) -> Mapping[str, Any]:
     fields = sight._asdict()
     for common in ("frames", "native", "gpu"):
         del fields[common]
-    return {**fields, "box": None if sight.box == NO_BOX else sight.box._asdict()}
+    box = {**sight.box._asdict(), "around": list(map(list, sight.box.around))}
+    return {**fields, "box": None if sight.box == NO_BOX else box}

@@ -17,11 +17,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import Report
 from jaxsif.errors import count_of, enclose, name_tasks
+from jaxsif.task.contract import render_position
+from jaxsif.watch.picture import QUIET, conjugate
+from jaxsif.watch.sight import STALE, Sight
+from jaxsif.watch.states import IDLE, WAITING, describe_state
 
 # Seconds from a difference until it is told: of programs of the main thread, for more tasks to say
 # what they have; and of other threads', which may have to compile others first.
@@ -29,6 +33,8 @@ _PATIENCE, _LONG_PATIENCE = 0.7, 60.0
 _MOST_PAIRS = 10  # of programs to tell of in a run, each at most twice
 _MOST_FOLLOWED = 400_000  # tasks, each counted in each of its groups
 _MOST_STATES = 1000  # of a group: some tasks are that many programs ahead
+# Bytes between two looks: an observer writes 4 KiB a second.
+_MOST_MOVED = 100_000
 _MOST_SHOWN = 80  # letters of the types in a text
 
 
@@ -83,6 +89,90 @@ class _Mismatch(NamedTuple):
             f" for ({_focus(one.types, other.types)}){_render_place(one)},"
             f" {others}{name} {types}{_render_place(other)}: their results would be wrong"
         )
+
+
+class Lead(NamedTuple):
+    """A program that some tasks have compiled, and others have not."""
+
+    report: Report  # of the first task that has
+    ahead: frozenset[int]  # tasks that have
+    behind: frozenset[int]  # those that have not
+    first: float  # when the first report came
+
+    def render(self, how: str) -> str:
+        """Return a sentence: `how` is what the tasks behind do, such as 'goes on'.
+
+        The majority is right; of two halves, none is blamed.
+        """
+        report = self.report
+        program = f"{report.name} for ({_focus(report.types, '')}){_render_place(report)}"
+        ahead, behind = (_name(one, len(one)) for one in (self.ahead, self.behind))
+        without = f"{conjugate(how, len(self.behind))} without"
+        difference = len(self.ahead) - len(self.behind)
+        if difference > 0:
+            others = count_of(len(self.ahead), "other")
+            text = f"{behind} {without} {program}, which {others} compiled"
+        elif difference < 0:
+            others = count_of(len(self.behind), "other")
+            text = f"{ahead} alone compiled {program}; {others} {without} it"
+        else:
+            text = f"{ahead} compiled {program}; {behind} {without} it"
+        return f"{text}: the results may be wrong"
+
+    def describe(self) -> str:
+        """Return which of the two, the fewer tasks, differs; '' of two halves."""
+        few, many = sorted((self.ahead, self.behind), key=len)
+        if len(few) == len(many):
+            return ""
+        verb = "has" if len(few) == 1 else "have"
+        others = f"{len(many)} others {'have' if len(many) > 1 else 'has'}"
+        denies = ("", " not") if few is self.ahead else (" not", "")
+        program = f"{self.report.name}{_render_place(self.report)} in the main thread"
+        return (
+            f"{name_tasks(sorted(few))} {verb}{denies[0]} compiled {program}, {others}{denies[1]}"
+        )
+
+
+def judge_lead(
+    lead: Lead, ended: Set[int], sights: Mapping[int, Sight], before: Mapping[int, Sight]
+) -> str:
+    """Return how the tasks that are behind go on without a program, as `render` takes it; '' where
+    they may still compile it.
+
+    Tasks are seen twice, seconds apart. Those that are `ended` have reached the end of the program.
+    """
+    left = lead.behind - ended
+    if not left:
+        return "has ended"
+    past = [task for task in left if task in sights and _is_past(lead.report.at, sights[task])]
+    if 2 * len(past) > len(left):
+        return "goes on"
+    both = (lead.ahead | left) - ended
+    if both <= sights.keys() & before.keys():
+        return "waits" if all(_stands_still(sights[one], before[one]) for one in both) else ""
+    return ""
+
+
+def _is_past(at: str, sight: Sight) -> bool:
+    """Return whether a task is in a later iteration than the call at this position."""
+    parts = render_position(sight.box.around).split(",")
+    for theirs, own in zip(at.split(","), parts):
+        (loop, _, turns), (own_loop, _, own_turns) = theirs.partition(":"), own.partition(":")
+        if loop != own_loop or not turns or "-1" in (turns, own_turns):
+            return False
+        if turns != own_turns:
+            return int(own_turns) > int(turns)
+    return False
+
+
+def _stands_still(sight: Sight, before: Sight) -> bool:
+    """Return whether a task waits for others, and nothing computes or moves. A driver of GPUs hides
+    whether they compute.
+    """
+    is_quiet = sight.box.quiet >= QUIET and sight.age <= STALE and sight.cpu < IDLE
+    moved = sight.read + sight.written - before.read - before.written
+    waits = describe_state(sight).kind in WAITING
+    return is_quiet and waits and not sight.gpu and moved <= _MOST_MOVED
 
 
 class _Group:
@@ -163,20 +253,18 @@ class _Group:
                 for state in states:
                     state.tasks.clear()
 
-    def describe_behind(self) -> str:
-        """Return which tasks have not compiled what others have; '' where there are none, or where
-        these have compiled different programs, which is told anyway.
+    def find_leads(self, ntasks: int) -> Iterator[Lead]:
+        """Yield each program that some tasks have compiled, and others, which have compiled nothing
+        else since, have not.
         """
+        everybody = range(ntasks if self._processes == ntasks else 0)  # known by their reports else
+        missing = frozenset(task for task in everybody if task not in self._members)
         path = [] if self.torn else list(self._states.values())  # one after the other
-        pairs = zip(path, path[1:])
-        behind = ((one.tasks, following.report) for one, following in pairs if one.tasks)
-        tasks, missing = next(behind, (set(), self._root.report))
-        others = len(self._members) - self._left - len(tasks)
-        if not 0 < len(tasks) < others:
-            return ""  # who has compiled more may be the odd one
-        verb = "has" if len(tasks) == 1 else "have"
-        program = f"{missing.name}{_render_place(missing)} in the main thread"
-        return f"{name_tasks(sorted(tasks))} {verb} not compiled {program}, {others} others have"
+        for place, state in enumerate(path[1:], 1):
+            behind = missing.union(*(one.tasks for one in path[:place]))
+            ahead = frozenset[int]().union(*(one.tasks for one in path[place:]))
+            if behind and ahead:
+                yield Lead(state.report, ahead, behind, state.first)
 
     def _leave(self, tasks: Set[int]) -> None:
         self._members.update(dict.fromkeys(tasks, _LEFT))
@@ -189,7 +277,9 @@ _LEFT = _State((0, 0), None, Report(-1, "", "program"), 0.0)
 class ProgramCensus:
     """Compares the programs of all tasks of a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, ntasks: int = 0) -> None:
+        """`ntasks` is the number of tasks of the run, 0 where it is not known."""
+        self._ntasks = ntasks
         # By the devices, and whether the programs have numbers.
         self._groups: dict[tuple[str, bool], _Group] = {}
         self._torn: dict[tuple[str, bool], _Group] = {}  # those of the groups to look at
@@ -230,12 +320,21 @@ class ProgramCensus:
                     texts.append(mismatch.render())
         return texts
 
-    def describe_behind(self) -> str:
-        """Return which tasks have not compiled a program of their main thread that others have; ''
-        where there are none.
-        """
+    def find_leads(self) -> list[Lead]:
+        """Return the programs of main threads that only some tasks have compiled."""
         groups = (group for (_, has_numbers), group in self._groups.items() if has_numbers)
-        return next(filter(None, (group.describe_behind() for group in groups)), "")
+        return [lead for group in groups for lead in group.find_leads(self._ntasks)]
+
+    def judge_leads(
+        self, ended: Set[int], sights: Mapping[int, Sight], before: Mapping[int, Sight]
+    ) -> list[tuple[Lead, str]]:
+        """Return each program without which tasks certainly go on, with a sentence: each once."""
+        judged = ((lead, judge_lead(lead, ended, sights, before)) for lead in self.find_leads())
+        return [
+            (lead, lead.render(how))
+            for lead, how in judged
+            if how and self._is_news((lead.report.group, frozenset([lead.report.digest])), True)
+        ]
 
     def _is_news(self, key: tuple[str, frozenset[str]], is_sure: bool) -> bool:
         """Note that a mismatch was found; return whether it is to be told."""

@@ -2,14 +2,14 @@
 
 A task tells when its main thread has stood still for the patience of the run, and when it goes on.
 From the first such word on, `Waits.is_due` says when to look at all tasks, and `Waits.judge` how
-bad what was seen is. A hang is a wait that cannot end, or that has lasted long. Where a task that
-seems to wait for others moves, as in any loop, nothing is told.
+bad what was seen is. A hang is a wait that cannot end, or a long one in which the tasks at fault
+did nothing. Where a task that seems to wait for others moves, as in any loop, nothing is told.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from enum import IntEnum
 from math import inf
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from jaxsif.watch.states import (
     COMPILING,
     DEADLOCK,
     IDLE,
+    INITIALIZE,
     INPUT,
     LOCK,
     SHUTDOWN,
@@ -49,6 +50,9 @@ _MOST_PLACES = 1000  # to remember
 # 4 KiB each second, and each look has stacks written.
 _WORKS_BYTES = 16_384
 _MOST_BYTES = 1 << 80  # more than any task moves
+# Units from the first look at a task that has done nothing since to a hang; less than the three
+# between the second look and the third.
+_IDLE_UNITS = 2.5
 # What others may have to wait for, as long as the task is at work.
 _WORK = (COMPILING, CHECKPOINT, INPUT)
 # No program comes back from there: it has ended and cannot do what the others wait for, or somebody
@@ -64,7 +68,7 @@ class Level(IntEnum):
     NOTHING = 0
     BUSY = 1  # tasks wait for some that are at work
     WAIT = 2
-    HANG = 3
+    HANG = 3  # no task that keeps others waiting is at work, or one cannot go on
 
 
 _GRADES = (Level.NOTHING, Level.WAIT, Level.HANG)
@@ -83,6 +87,34 @@ class _Wait(NamedTuple):
     looks: int = 0  # how many of its looks have been made
 
 
+class _Sample(NamedTuple):
+    """What a task had done by a time."""
+
+    time: float
+    cpu: float  # seconds, of all its processes
+    moved: int  # bytes
+    runs: int  # of its main thread
+    turns: int  # of its loops
+
+    @classmethod
+    def of(cls, sight: Sight, now: float) -> _Sample:
+        """Return the sample of what was seen now."""
+        turns = sum(turns for _, turns in sight.box.around)
+        return cls(now, sight.spent, _transferred(sight), sight.runs, turns)
+
+    def is_idle_until(self, later: _Sample, patience: float) -> bool:
+        """Return whether a task has done nothing from here to a later sample. What has ended may
+        have taken counts with it.
+        """
+        seconds = later.time - self.time
+        return (
+            later.turns == self.turns
+            and abs(later.cpu - self.cpu) <= IDLE * seconds
+            and abs(later.moved - self.moved) <= _WORKS_BYTES * seconds
+            and abs(later.runs - self.runs) <= 1 + seconds / patience
+        )
+
+
 class _Told(NamedTuple):
     """A wait that was told."""
 
@@ -99,8 +131,12 @@ class _Told(NamedTuple):
 class Waits:
     """All that one run has told of its waits. Times are seconds of one clock."""
 
-    def __init__(self, patience: float, now: float) -> None:
+    def __init__(self, patience: float, now: float, busy_timeout: float = inf) -> None:
+        """`patience` is how long a task may stand still, `busy_timeout` how long others may wait
+        for a task at work.
+        """
         self._patience = patience
+        self._busy_timeout = busy_timeout
         self._lag = min(_LAG, _LAG_UNITS * patience)
         self._waits: dict[int, _Wait] = {}  # by task
         self._learned: dict[str, float] = {}  # the longest wait that ended, by place
@@ -108,12 +144,18 @@ class Waits:
         self._looked = now  # the last time
         self._once_more = inf  # when to look although no wait is due
         self._transferred: dict[int, int] = {}  # bytes by task, then
+        self._idle: dict[int, _Sample] = {}  # by task: from then on it has done nothing
 
     def wait(self, task: int, seconds: float, place: str, now: float) -> None:
         """Note that a task has stood still for so many seconds."""
         if not self._waits:
-            self._transferred = {}
+            self._transferred, self._idle = {}, {}
         self._waits[task] = self._count_looks(_Wait(now - seconds, place), self._looked)
+
+    def restart(self, now: float) -> None:
+        """Let all waits begin now: nobody was there to hear of their ends."""
+        self._waits = {task: _Wait(now, wait.place) for task, wait in self._waits.items()}
+        self._transferred, self._idle = {}, {}
 
     def go_on(self, task: int, seconds: float, now: float) -> float | None:
         """Note that a task goes on after so many seconds, or has ended.
@@ -123,7 +165,7 @@ class Waits:
         wait = self._waits.pop(task, None)
         if wait is None:
             return None
-        self._learn(task, wait.place, seconds)
+        self._learn(task, wait.place, min(seconds, now - wait.since))
         over = [told for told in self._told if self._is_over(told, task)]
         self._told = [told for told in self._told if told not in over]
         is_last = over and not self._told
@@ -146,7 +188,11 @@ class Waits:
         """Return whether it is time to look at all tasks."""
         waits = self._waits.values()
         is_again = bool(waits) and now >= self._once_more
-        return is_again or any(self._measure(one, now) >= _find_look(one.looks) for one in waits)
+        return is_again or any(
+            self._measure(one, now) >= _find_look(one.looks)
+            or self._looked < one.since + self._busy_timeout <= now
+            for one in waits
+        )
 
     def _measure(self, wait: _Wait, now: float) -> float:
         """Return how long a wait has lasted, in units of the patience at its place."""
@@ -169,6 +215,7 @@ class Waits:
         """Return how bad what was seen is; NOTHING also where that was told already."""
         waiting = _list_tasks(picture.waiting)
         begin = self._find_begin(waiting, now)
+        self._idle = dict(self._sample(picture, now))
         level = self._weigh(picture, begin, now) if self._waits else Level.NOTHING
         self._waits = {task: self._count_looks(one, now) for task, one in self._waits.items()}
         self._looked = now
@@ -176,6 +223,14 @@ class Waits:
         self._transferred = {one.task: _transferred(one) for one in list_sights(picture.groups)}
         found = _Told(level, begin, _list_tasks(picture.odd), waiting)
         return Verdict(self._tell(found), now - begin)
+
+    def _sample(self, picture: Picture, now: float) -> Iterator[tuple[int, _Sample]]:
+        """Yield the time from which on each task has done nothing, and what it had done by then."""
+        for sight in list_sights(picture.groups):
+            sample = _Sample.of(sight, now)
+            before = self._idle.get(sight.task, sample)
+            is_idle = before.is_idle_until(sample, self._patience)
+            yield sight.task, before if is_idle else sample
 
     def _plan_again(self, picture: Picture, now: float) -> float:
         """Return when to look although no wait is due: soon after a look at which not all is known,
@@ -215,17 +270,42 @@ class Waits:
         return max((self._measure(one, now) for one in cut), default=0)
 
     def _weigh(self, picture: Picture, begin: float, now: float) -> Level:
-        units = self._find_units(begin, now + self._lag)
-        odd = _list_kinds(picture.odd)
         if self._is_progress(picture):
             return Level.NOTHING
-        if STOPPED in _list_kinds(picture.groups):
+        if self._is_endless(picture):
             return Level.HANG
         if self._is_at_work(picture, now):
             return Level.BUSY if picture.waiting else Level.NOTHING
-        if not odd:
-            return _weigh_without_odd(picture, units)
-        return Level.HANG if odd.issubset(_ENDLESS) else _grade(units, _FOR_OTHERS)
+        units = self._find_units(begin, now + self._lag)
+        level = _grade(units, _FOR_OTHERS) if picture.odd else _weigh_without_odd(picture, units)
+        if picture.odd and now + self._lag - begin >= self._busy_timeout:
+            return Level.HANG
+        return level if self._is_idle(picture, now) else min(level, Level.WAIT)
+
+    def _is_endless(self, picture: Picture) -> bool:
+        """Return whether the others wait for a task that cannot go on."""
+        odd = _list_kinds(picture.odd)
+        is_left = SHUTDOWN not in odd or picture.is_left
+        return STOPPED in _list_kinds(picture.groups) or (
+            bool(odd) and odd.issubset(_ENDLESS) and is_left
+        )
+
+    def _is_idle(self, picture: Picture, now: float) -> bool:
+        """Return whether the tasks that keep the others waiting have long done nothing; all tasks,
+        where none is known to. JAX itself bounds the wait in jax.distributed.initialize.
+
+        A driver of GPUs hides whether they compute.
+        """
+        if picture.silent or picture.unseen:
+            return False
+        groups = picture.odd or picture.groups
+        since = now - _IDLE_UNITS * self._patience
+        is_initializing = _list_kinds(picture.waiting) == {INITIALIZE}
+        return not is_initializing and all(
+            self._idle[sight.task].time <= since and not (group.waits and sight.gpu)
+            for group in groups
+            for sight in group.sights
+        )
 
     def _is_progress(self, picture: Picture) -> bool:
         """Return whether a task that seems to wait for others moves."""

@@ -26,6 +26,7 @@ from jaxsif.limits import MOST_COUNT, MOST_TASKS_OF_A_STEP
 
 LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
+MOST_LOOPS = 4  # around a main thread, in a box
 LONGEST_FILE, LONGEST_NAME = 240, 120  # letters
 STALE = 3.0  # seconds since an observer, which writes each second, has written
 _LINE = re.compile(r"[0-9]{1,9}")  # of a place
@@ -46,6 +47,7 @@ class BoxState(NamedTuple):
     call: str  # what the innermost frame of the user executes: "lock.acquire()"; "" where unknown
     deadlock: bool  # it waits for a lock that no other thread of its Python can release
     inside: bool  # the main thread is inside of that loop, and not after it
+    around: tuple[tuple[str, int], ...]  # loops and iterations (-1: not counted), outermost first
 
 
 # Of a task that has none.
@@ -61,6 +63,7 @@ NO_BOX = BoxState(
     call="",
     deadlock=False,
     inside=False,
+    around=(),
 )
 
 
@@ -93,7 +96,9 @@ class Sight(NamedTuple):
     threads: int  # beside the main one, not only Python's
     main_cpu: float  # of the main thread, in CPU seconds a second
     cpu: float  # of the process
-    read: int  # bytes since its start; -1 where they are not known
+    spent: float  # CPU seconds of all processes of the task since they started
+    runs: int  # how often the kernel has let the main thread run; -1 where it does not tell
+    read: int  # bytes of all processes of the task since they started; -1 where they are not known
     written: int
     gpu: bool  # it has a GPU open
     native: str  # a function of compiled code that names a collective; '' where none is known
@@ -119,6 +124,8 @@ def make_sight(task: int, node: str, place: str) -> Sight:
         threads=0,
         main_cpu=0.0,
         cpu=0.0,
+        spent=0.0,
+        runs=-1,
         read=-1,
         written=-1,
         gpu=False,
@@ -129,18 +136,25 @@ def make_sight(task: int, node: str, place: str) -> Sight:
     )
 
 
-_OF_A_FRAME = (check_text(LONGEST_FILE), check_number(MOST_COUNT, int), check_text(LONGEST_NAME))
+def _check_row(*checks: Check) -> Check:
+    """Return a check of a list with one value for each of these checks."""
+
+    def is_row(value: object) -> bool:
+        if type(value) is not list or len(value) != len(checks):
+            return False
+        return all(check(part) for check, part in zip(checks, value))
+
+    return is_row
 
 
-def _is_frame(value: object) -> bool:
-    """Return whether a value is [file, line, function]."""
-    if type(value) is not list or len(value) != len(_OF_A_FRAME):
-        return False
-    return all(check(part) for check, part in zip(_OF_A_FRAME, value))
-
-
+_is_frame = _check_row(
+    check_text(LONGEST_FILE), check_number(MOST_COUNT, int), check_text(LONGEST_NAME)
+)
 # Of a main thread, innermost first.
 are_frames = check_list(MOST_FRAMES, _is_frame)
+_are_loops = check_list(
+    MOST_LOOPS, _check_row(check_text(LONGEST_FILE), check_number(1 << 63, int, least=-1))
+)
 _SECONDS = check_number(1e10, int, float)
 _BYTES = check_number(1 << 63, int, least=-1)
 _CORES = check_number(1e6, int, float)
@@ -156,6 +170,7 @@ _OF_A_BOX: Mapping[str, Check] = {
     "call": check_text(LONGEST_NAME),
     "deadlock": is_flag,
     "inside": is_flag,
+    "around": _are_loops,
 }
 _is_box = check_object(_OF_A_BOX)
 _OF_A_SIGHT: Mapping[str, Check] = {
@@ -170,6 +185,8 @@ _OF_A_SIGHT: Mapping[str, Check] = {
     "threads": check_number(1 << 22, int),
     "main_cpu": _CORES,
     "cpu": _CORES,
+    "spent": _SECONDS,
+    "runs": _BYTES,
     "read": _BYTES,
     "written": _BYTES,
     "gpu": is_flag,
@@ -199,7 +216,10 @@ def parse_box(found: object) -> BoxState | None:
         return None
     # What is not printable gets longer, and must still fit into a line.
     known = {name: _clean(value) for name, value in found.items() if name in _OF_A_BOX}
-    return BoxState(**known) if _is_box(known) else None
+    if not _is_box(known):
+        return None
+    around = tuple((_clean(place), turns) for place, turns in known["around"])
+    return BoxState(**{**known, "around": around})
 
 
 def parse_line(line: bytes) -> Sight | Answer | None:

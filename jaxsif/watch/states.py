@@ -14,6 +14,7 @@ COMPUTING = "computing"
 COLLECTIVE = "collective"  # waits for the other tasks
 INITIALIZE = "initialize"  # in jax.distributed.initialize
 SHUTDOWN = "shutdown"  # has ended, and waits in JAX for the others
+PROGRAMS = "programs"  # waits for another task to compile its program (--check-programs=stop)
 COMPILING = "compiling"
 CHECKPOINT = "checkpoint"
 INPUT = "input"
@@ -31,7 +32,7 @@ DEBUGGER = "debugger"
 ENDED = "ended"
 UNKNOWN = "unknown"
 # What tasks do that wait for others: those keep them waiting.
-WAITING = frozenset((COLLECTIVE, INITIALIZE, SHUTDOWN))
+WAITING = frozenset((COLLECTIVE, INITIALIZE, PROGRAMS, SHUTDOWN))
 
 _BUSY = 0.5  # of a CPU: less is what an idle runtime needs
 IDLE = 0.05  # of a CPU: a process that uses less computes nothing that it could wait for
@@ -126,6 +127,13 @@ _PLACES = (
         "|/(site|dist)-packages/(tensorflow_datasets/|datasets/iter)",
     ),
 )
+# Of jaxsif, within a compile of JAX.
+_PROGRAMS = _place(
+    PROGRAMS,
+    "waits for another task to compile its program",
+    r"/(jaxsif_)?task/census\.py$",
+    "_compare$",
+)
 # Of Python's own library, which the user's line has called.
 _LOCKS = _place(
     LOCK,
@@ -214,6 +222,11 @@ def own_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 def _process(sight: Sight) -> State | None:
     return _OF_A_PROCESS.get(sight.state)
+
+
+def _compares_programs(sight: Sight) -> bool:
+    """Return whether the task waits for the program of another one."""
+    return any(map(_PROGRAMS.holds, sight.frames))
 
 
 def _compiling(sight: Sight) -> State | None:
@@ -308,6 +321,7 @@ def _waits_for_disk(sight: Sight) -> bool:
 # Of what they find, the first counts.
 _DESCRIPTIONS: Sequence[_Describe] = (
     _process,
+    _when(_compares_programs, *_PROGRAMS.state),
     _compiling,
     _in_a_library,
     _when(_holds_python, HELD, "computes in C, and holds the interpreter"),

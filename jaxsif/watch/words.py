@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxsif.errors import enclose, name_tasks
-from jaxsif.watch.picture import Picture, TaskGroup, conjugate, list_nodes
+from jaxsif.watch.picture import Picture, TaskGroup, conjugate
 from jaxsif.watch.rule import Level, Verdict
 from jaxsif.watch.states import DEADLOCK, STOPPED
 
@@ -33,9 +33,6 @@ def describe_odd(picture: Picture, seconds: float) -> tuple[str, str]:
         it, words = ("it", "they")[first.size > 1], first.state.words
         who = f"{_name(first)} kept the others waiting for {seconds:.0f} s"
         return f"{who}: {it} {conjugate(words, first.size)}", _describe_place(first, picture)
-    if picture.silent:
-        nodes = list_nodes(picture.silent)
-        return f"tasks have waited for {seconds:.0f} s, and no answer comes from {nodes}", ""
     first = next(filter(_is_stuck, picture.groups), picture.groups[0])
     if len(picture.groups) > 1 or picture.unseen:
         return f"tasks have waited for {seconds:.0f} s: {_describe_group(first)}", first.place

@@ -21,6 +21,7 @@ BOX: dict[str, Any] = {
     "call": "",
     "deadlock": False,
     "inside": True,
+    "around": [],
 }
 FIELDS: dict[str, Any] = {
     "task": 0,
@@ -35,6 +36,8 @@ FIELDS: dict[str, Any] = {
     "threads": 9,
     "main_cpu": 0.0,
     "cpu": 0.01,
+    "spent": 3.0,
+    "runs": 500,
     "read": 1,
     "written": 2,
     "gpu": False,
@@ -46,9 +49,14 @@ FIELDS: dict[str, Any] = {
 
 
 def line(**fields: Any) -> bytes:
-    """A line with these fields; those of its box replace some of BOX, but for an empty one."""
+    """A line with these fields; those of its box replace some of BOX, but for an empty one. Unless told otherwise, the
+    task is inside of the box's loop alone.
+    """
     box = fields.pop("box", BOX)
-    return json.dumps({**FIELDS, **fields, "box": {**BOX, **box} if box else box}).encode()
+    if box:
+        box = {**BOX, **box}
+        box = {**box, "around": box["around"] or [[box["loop"], box["turns"]]] * box["inside"]}
+    return json.dumps({**FIELDS, **fields, "box": box}).encode()
 
 
 def sight(**fields: Any) -> Sight:

@@ -15,8 +15,8 @@ from jaxsif.node.syscalls import list_names
 
 def test_stat() -> None:
     ticks = os.sysconf("SC_CLK_TCK")
-    line = f"7 (a) S b) R 5 7 7 0 -1 4194304 1 0 0 0 {ticks} {ticks * 2} 0 0 20 0 1 0 4242 1 1"
-    assert parse_stat(line.encode()) == Stat("R", 5, 3.0, 4242)
+    line = f"7 (a) S b) R 5 7 7 0 -1 4194304 1 0 0 0 {ticks} {ticks * 2} {ticks} {ticks * 3} 20 0 1 0 4242 1 1"
+    assert parse_stat(line.encode()) == Stat("R", 5, 3.0, 4.0, 4242)
     assert parse_stat(b"") is None
     assert parse_stat(b"7 (a) R") is None
 

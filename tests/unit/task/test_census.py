@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -84,20 +84,31 @@ class Context:
     def __exit__(self, *_: object) -> None: ...
 
 
+SPLIT, WHOLE = {"sdy.sharding": '#sdy.sharding<@mesh, [{"d"}]>'}, {"sdy.sharding": "#sdy.sharding<@mesh, [{}]>"}
+OLD_WHOLE = {"mhlo.sharding": '"{replicated}"'}
+
+
 def module(
-    *inside: Operation, name: str = "jit_loss", types: tuple[str, ...] = ("tensor<8xf32>",), place: str = ""
+    *inside: Operation,
+    name: str = "jit_loss",
+    types: tuple[str, ...] = ("tensor<8xf32>",),
+    place: str = "",
+    arguments: Sequence[Mapping[str, str]] = (SPLIT,),
+    results: Sequence[Mapping[str, str]] = ({},),
 ) -> Any:
     """A module of MLIR as JAX hands it to its compiler."""
+    main = Operation(types=repr(types), arg_attrs=repr(arguments), res_attrs=repr(results))
     return SimpleNamespace(
         context=Context(),
-        operation=Operation((*inside, Operation(types=repr(types))), place, sym_name=name),
+        operation=Operation((*inside, main), place, sym_name=name),
         types=types,
     )
 
 
 def symbols(operation: Operation) -> Mapping[str, Any]:
-    types = eval(operation.inside[-1].attributes["types"].value)
-    return {"main": SimpleNamespace(type=SimpleNamespace(inputs=types))}
+    texts = {key: eval(one.value) for key, one in operation.inside[-1].attributes.items()}
+    types = texts.pop("types")
+    return {"main": SimpleNamespace(type=SimpleNamespace(inputs=types), attributes=texts)}
 
 
 def devices(*numbers: int) -> Any:
@@ -179,6 +190,61 @@ def test_a_program_of_several_processes_is_reported(jax: Path) -> None:
     assert sys.modules["jax._src.traceback_util"].excluded == [census.__file__]
 
 
+@pytest.mark.parametrize("whole", [WHOLE, OLD_WHOLE], ids=["sdy", "mhlo"])
+def test_a_program_that_waits_for_nobody_is_not_reported(jax: Path, whole: Mapping[str, str]) -> None:
+    """Process 0 may run it alone, as where it prints a part of the parameters."""
+    two, told = ("tensor<8xf32>", "tensor<i32>"), list[Any]()
+    start(told).compile_or_get_cached(None, module(types=two, arguments=(whole, whole)), devices(0, 2), None)
+    assert told == []
+    others = [
+        module(types=two, arguments=(whole, SPLIT)),
+        module(types=two, arguments=(whole, {})),
+        module(types=two, arguments=(whole, whole), results=(SPLIT,)),
+        module(Operation(name="stablehlo.all_reduce", value="all_reduce"), types=two, arguments=(whole, whole)),
+        module(types=two, arguments=()),
+    ]
+    for computation in others:
+        start(told).compile_or_get_cached(None, computation, devices(0, 2), None)
+    assert len(told) == len(others)
+
+
+def test_a_program_that_is_compiled_again_is_reported_once(jax: Path) -> None:
+    told: list[Any] = []
+    compiler = start(told)
+    for name in ("jit_f", "jit_g", "jit_f"):
+        compiler.compile_or_get_cached(None, module(name=name), devices(0, 2), None)
+    assert [(one["order"], one["name"]) for one in told] == [(1, "jit_f"), (2, "jit_g")]
+
+
+STAGES = "def compile(call, *arguments):\n    return call(*arguments)\n"
+PXLA = """
+class ExecuteReplicated:
+    def __init__(self, executable):
+        self.xla_executable = executable
+
+    def __call__(self, *arguments):
+        return arguments
+"""
+
+
+def test_a_program_that_is_compiled_ahead_of_time_is_reported_when_it_runs(jax: Path) -> None:
+    told: list[Any] = []
+    compiler = start(told)
+    (jax / "stages.py").write_text(STAGES)
+    (jax / "interpreters").mkdir()
+    (jax / "interpreters/pxla.py").write_text(PXLA)
+    stages, pxla = map(importlib.import_module, ("jax._src.stages", "jax._src.interpreters.pxla"))
+    ahead, never = (
+        stages.compile(compiler.compile_or_get_cached, None, module(name=name), devices(0, 2), [])
+        for name in ("jit_ahead", "jit_never")
+    )
+    compiler.compile_or_get_cached(None, module(), devices(0, 2), None)
+    for _ in range(2):
+        assert pxla.ExecuteReplicated(ahead)(3) == (3,)
+    assert [(one["order"], one["name"]) for one in told] == [(1, "jit_loss"), (2, "jit_ahead")]
+    assert never
+
+
 def test_the_launcher_reads_the_report(jax: Path) -> None:
     told: list[Any] = []
     start(told).compile_or_get_cached(None, module(), devices(0, 2), None)
@@ -191,8 +257,14 @@ def test_the_launcher_reads_the_report(jax: Path) -> None:
     assert reports.reports == []
 
 
+def describe(computation: Any, *numbers: int) -> census.CompiledProgram:
+    program = census.describe_program(computation, numbers or (0, 2), (0, 1))
+    assert program is not None
+    return program
+
+
 def digest(computation: Any, *numbers: int) -> str:
-    return census.describe_program(computation, numbers or (0, 2), 2).digest
+    return describe(computation, *numbers).digest
 
 
 def call(target: str, configuration: str) -> Operation:
@@ -239,12 +311,12 @@ def test_the_program_itself_is_not_changed(jax: Path) -> None:
 
 
 def test_long_texts_are_cut(jax: Path) -> None:
-    program = census.describe_program(module(name="f" * 999, types=("i32",) * 5000), (0, 2), 2)
+    program = describe(module(name="f" * 999, types=("i32",) * 5000))
     assert (len(program.name), len(program.types)) == (100, 300)
 
 
 def test_devices_make_the_group(jax: Path) -> None:
-    groups = [census.describe_program(module(), numbers, 2).group for numbers in ((0, 2), (2, 0), (0, 4))]
+    groups = [describe(module(), *numbers).group for numbers in ((0, 2), (2, 0), (0, 4))]
     assert groups[0] == groups[1] != groups[2]
 
 
@@ -309,21 +381,26 @@ def test_values_that_the_launcher_does_not_set(environ: dict[str, str], text: st
 
 
 def stored(computation: Any, task: int, *numbers: int) -> str:
-    return json.dumps({**census.describe_program(computation, numbers, 2)._asdict(), "task": task})
+    return json.dumps({**describe(computation, *numbers)._asdict(), "task": task})
+
+
+NAMES = {1: "jit_f", 2: "jit_g"}
 
 
 def test_tasks_with_the_same_program_go_on(jax: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     compiler = start(told, "stop", JAXSIF_HANG_TIMEOUT="5")
-    group = census.describe_program(module(), (0, 2), 2).group
+    group = describe(module()).group
     client = share(
-        1, {f"jaxsif/programs/{group}/{order}/0": stored(module(), 0, 0, 2) for order in (1, 2)}, monkeypatch
+        1,
+        {f"jaxsif/programs/{group}/{order}/0": stored(module(name=name), 0, 0, 2) for order, name in NAMES.items()},
+        monkeypatch,
     )
-    for _ in range(2):
-        compiler.compile_or_get_cached(None, module(), devices(0, 2), None)
+    for name in NAMES.values():
+        compiler.compile_or_get_cached(None, module(name=name), devices(0, 2), None)
     # What the other one has written is removed; it removes what this one has.
     assert list(client.values) == [f"jaxsif/programs/{group}/{order}/1" for order in (1, 2)]
-    assert client.waited == [5000, 5000]
+    assert client.waited == [60_000, 60_000]
     assert [one["event"] for one in told] == ["program", "program"]
 
 
@@ -341,7 +418,7 @@ def test_a_task_with_another_program_ends(
     monkeypatch.setattr(failure, "leave", leave)
     told: list[Any] = []
     compiler = start(told, "stop", JAXSIF_REPORT=nonce)
-    group = census.describe_program(module(), (0, 2), 2).group
+    group = describe(module()).group
     other = module(types=("tensor<6xf32>",))
     share(1, {f"jaxsif/programs/{group}/1/0": stored(other, 0, 0, 2)}, monkeypatch)
     with pytest.raises(LeftError, match="1"):
@@ -355,7 +432,7 @@ def test_a_task_with_another_program_ends(
 
 
 def test_a_difference_that_the_types_do_not_show() -> None:
-    program = census.CompiledProgram(0, "a1", 2, "jit_f", "i32", "00", "a.py:1")
+    program = census.CompiledProgram(0, "a1", (0, 1), "jit_f", "i32", "00", "a.py:1")
     other = {**program._asdict(), "digest": "01", "task": 3, "where": "a.py:2"}
     assert census.describe_mismatch(program, other) == (
         "jit_f for (i32) is not what task 3 compiled: another jit_f for (i32) at a.py:2; the results would be wrong"
@@ -364,7 +441,7 @@ def test_a_difference_that_the_types_do_not_show() -> None:
 
 def test_who_does_not_come_in_time_is_named(jax: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    compiler = start(told, "stop")
+    compiler = start(told, "stop", JAXSIF_REPORT="")
     client = share(0, {}, monkeypatch)
     assert compiler.compile_or_get_cached(1, module(), devices(0, 2, 4), 2) == (1, 2, ())
     program, warning = told
@@ -375,10 +452,10 @@ def test_who_does_not_come_in_time_is_named(jax: Path, monkeypatch: pytest.Monke
 
 def test_who_did_not_come_in_time_is_not_waited_for_again(jax: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    compiler = start(told, "stop")
+    compiler = start(told, "stop", JAXSIF_REPORT="")
     client = share(0, {}, monkeypatch)
-    for _ in range(3):
-        compiler.compile_or_get_cached(1, module(), devices(0, 2, 4), 2)
+    for number in range(3):
+        compiler.compile_or_get_cached(1, module(name=f"jit_{number}"), devices(0, 2, 4), 2)
     compiler.compile_or_get_cached(1, module(), devices(0, 2), 2)
     assert [one["event"] for one in told] == ["program", "warning", *["program"] * 3, "warning"]
     assert client.waited == [60_000, 60_000]  # for process 2, and for process 1
@@ -389,8 +466,8 @@ def test_a_store_that_fails_is_not_used_again(jax: Path, monkeypatch: pytest.Mon
     told: list[Any] = []
     compiler = start(told, "stop")
     share(7, {}, monkeypatch)  # a process that has none of these devices
-    for _ in range(2):
-        assert compiler.compile_or_get_cached(1, module(), devices(0, 2), 2) == (1, 2, ())
+    for name in NAMES.values():
+        assert compiler.compile_or_get_cached(1, module(name=name), devices(0, 2), 2) == (1, 2, ())
     assert [one["event"] for one in told] == ["program", "warning", "program"]
     assert told[1]["text"] == "programs are compared no longer: ValueError: 7 is not in list"
 

@@ -9,7 +9,7 @@ import pytest
 from bounds import least_seconds
 from hypothesis import given
 from hypothesis import strategies as st
-from sights import BOX, MAIN, line, sight
+from sights import BOX, MAIN, USER, line, sight
 
 from jaxsif.watch.picture import Picture, conjugate, make_picture, render_json, render_text
 from jaxsif.watch.sight import Sight, parse_line
@@ -44,17 +44,67 @@ def test_a_task_behind_by_one_iteration_is_the_odd_one() -> None:
     assert [one.first.task for one in picture.odd] == [5]
 
 
-def test_of_two_tasks_the_one_behind_is_odd() -> None:
-    picture = make_picture(many(2, t1={"box": {"turns": 12043}}))
-    assert [one.first.task for one in picture.odd] == [1]
+def find_odd(*sights: Sight) -> list[int]:
+    """The tasks that keep the others waiting."""
+    picture = make_picture(one._replace(task=task) for task, one in enumerate(sights))
+    return [one.task for group in picture.odd for one in group.sights]
 
 
-def test_of_two_halves_that_do_the_same_nobody_is_odd() -> None:
-    """Neither is behind; where each counts another loop, or one counts none, that cannot be told."""
+STEP, EPOCH, LEAVES = "/home/ada/train.py:38", "/home/ada/train.py:30", "/home/ada/save.py:4"
+SAVE = [["/home/ada/save.py", 5, "save"], MAIN]
+SYNC = [["/opt/lib/python3.13/site-packages/jax/experimental/multihost_utils.py", 9, "sync"], MAIN]
+ENDED = [["/opt/lib/python3.13/site-packages/jax/_src/distributed.py", 1, "shutdown"]]
+
+
+def at(*loops: tuple[str, int], frames: Any = None, **fields: Any) -> Sight:
+    """A task that waits inside of these loops, the outermost first."""
+    around = [list(loop) for loop in loops]
+    return sight(frames=frames or SYNC, box={"around": around, "inside": bool(around)}, **fields)
+
+
+def test_of_two_halves_nobody_is_odd() -> None:
+    """The one ahead may have skipped a sum, or the one behind may be slow."""
     there = {"frames": [["/home/ada/train.py", 99, "step"], MAIN]}
-    assert make_picture(many(2, t1=there)).odd == ()
-    assert make_picture(many(2, t1={**there, "box": {"turns": 0, "loop": ""}})).odd == ()
-    assert [one.first.task for one in make_picture(many(2, t1={**there, "box": {"turns": 7}})).odd] == [1]
+    for two in ({"box": {"turns": 12043}}, there, {**there, "box": {"turns": 7}}):
+        assert make_picture(many(2, t1=two)).odd == ()
+        assert make_picture(many(4, t1=two, t2=two)).odd == ()
+
+
+@pytest.mark.parametrize("turns", [12, 47, 60])
+def test_an_iteration_ahead_or_behind_is_odd_also_where_another_task_saves(turns: int) -> None:
+    """Process 0 waits for its device at a line of its own, in a loop of its own; it is where the others are."""
+    saves = at((STEP, 51), (LEAVES, 3), frames=SAVE)
+    assert find_odd(saves, at((STEP, 51)), at((STEP, turns)), at((STEP, 51))) == [2]
+    assert find_odd(saves, at((STEP, 51)), at((STEP, turns)), at((STEP, 52))) == [2]
+
+
+def test_a_task_in_another_epoch_is_odd() -> None:
+    usual = at((EPOCH, 1), (STEP, 5))
+    assert find_odd(usual, usual, at((EPOCH, 2), (STEP, 0)), usual) == [2]
+    assert find_odd(usual, usual, at((EPOCH, 1), (STEP, 3)), usual) == [2]
+    assert find_odd(usual, usual, at(), usual) == [2]  # it has left all loops
+
+
+def test_another_line_is_odd_where_it_is_the_only_other_one() -> None:
+    usual, saves = at((STEP, 51)), at((STEP, 51), (LEAVES, 3), frames=SAVE)
+    assert find_odd(usual, saves, usual, usual) == [1]
+    assert find_odd(usual, saves, usual, at((STEP, 51), frames=[USER, MAIN])) == []
+
+
+def test_loops_that_are_not_counted_prove_nothing() -> None:
+    usual = at((STEP, 51))
+    assert find_odd(usual, usual, at((STEP, -1)), usual) == []
+    assert find_odd(usual, usual, at((STEP, 12), age=60.0), usual) == []
+    assert find_odd(usual, usual, sight(frames=SYNC, box=None), usual) == []
+
+
+def test_a_task_that_has_ended_is_odd_whatever_the_others_do() -> None:
+    usual, ended = at((STEP, 51)), sight(frames=ENDED)
+    saves = at((STEP, 51), (LEAVES, 3), frames=SAVE)
+    writes = sight(call="write", file="/scratch/checkpoint", frames=SAVE)
+    assert find_odd(saves, usual, ended, usual) == [2]
+    assert find_odd(writes, usual, ended, usual) == [2]
+    assert find_odd(ended, writes, ended, ended) == [1]  # which nobody waits for, but at the end
 
 
 def test_nobody_is_odd_where_a_task_was_not_seen() -> None:
@@ -66,13 +116,8 @@ def test_nobody_is_odd_where_a_task_was_not_seen() -> None:
     assert render_text(picture, "step 12.0")[-1] == "  nothing is known of 2 other tasks"
 
 
-OTHER_LOOP = {"turns": 3, "loop": "/home/ada/train.py:7"}
-LEFT = {"turns": 12043, "inside": False}  # a loop over the task's own files
-
-
-@pytest.mark.parametrize("box", [{"turns": 12043, "quiet": 0.0}, LEFT, OTHER_LOOP])
-def test_iterations_count_in_one_loop_that_stands_still(box: dict[str, Any]) -> None:
-    picture = make_picture(many(4, t1={"box": box}))
+def test_iterations_count_in_loops_that_stand_still() -> None:
+    picture = make_picture(many(4, t1={"box": {"turns": 12043, "quiet": 0.0}}))
     assert len(picture.groups) == 1
     assert picture.odd == ()
 
@@ -126,7 +171,7 @@ def test_json() -> None:
     ]
     group = found["groups"][0]
     assert (group["loop"], group["turns"]) == ("/home/ada/train.py:38", [12044, 12044])
-    assert group["members"][0]["box"] == BOX
+    assert group["members"][0]["box"] == {**BOX, "around": [[BOX["loop"], BOX["turns"]]]}
 
 
 def test_json_of_what_is_missing() -> None:

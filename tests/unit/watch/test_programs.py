@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sights import sight
 
-from jaxsif.diagnose.reports import Report
+from jaxsif.diagnose.reports import Report, ReportFilter
 from jaxsif.launch.watcher import ProgramWatcher
+from jaxsif.task.contract import render_position
 from jaxsif.watch import programs
 from jaxsif.watch.programs import ProgramCensus
+from jaxsif.watch.sight import Sight
 
 JITTER = 59.9  # seconds; less than the census's patience with threads
 
@@ -236,7 +241,8 @@ PLACE = "jit_Y at train.py:12 in the main thread"
         (["XY", "X", "XY", "XY"], f"task 1 has not compiled {PLACE}, 3 others have"),
         (["XYZ", "X", "XYZ", "XY"], f"task 1 has not compiled {PLACE}, 3 others have"),
         (["XY", "X", "X", "XY", "XY"], f"tasks 1-2 have not compiled {PLACE}, 3 others have"),
-        (["XY", "X", "X", "X"], ""),  # task 0 may be the odd one
+        (["XY", "X", "X", "X"], f"task 0 has compiled {PLACE}, 3 others have not"),
+        (["XY", "XY", "X", "X"], ""),
         (["XY", "XY", "XY", ""], ""),  # it may not report
         (["XA", "XB", "XB", "XB", "X"], ""),
         (["Xt", "X", "X", "X"], ""),
@@ -246,7 +252,7 @@ def test_who_has_not_compiled_what_others_have(names: list[str], text: str) -> N
     census = ProgramCensus()
     for now, report in numbered([0] * len(names), names):
         census.add(report, now)
-    assert census.describe_behind() == text
+    assert next(filter(None, (lead.describe() for lead in census.find_leads())), "") == text
 
 
 def test_programs_of_threads_do_not_shift_those_of_the_main_thread() -> None:
@@ -263,7 +269,8 @@ def test_programs_of_threads_do_not_shift_those_of_the_main_thread() -> None:
 )
 def test_the_end_of_a_run(names: list[str], said: int) -> None:
     texts: list[str] = []
-    watcher = ProgramWatcher(texts.append, ProgramCensus())
+    plan: Any = SimpleNamespace(asked=SimpleNamespace(check_programs="warn"))
+    watcher = ProgramWatcher(plan, ReportFilter(), texts.append, ProgramCensus())
     for _, report in numbered([0, 0], names):
         watcher.hear(report)
     watcher.look()
@@ -439,3 +446,77 @@ def test_whoever_differs_is_named_in_time(data: st.DataObject, length: int, task
     ]
     assert found
     assert all(f"task {odd} " in text for text in found) or tasks == 2
+
+
+EPOCH, STEP = "/home/ada/train.py:30", "/home/ada/train.py:38"
+AT = render_position([(EPOCH, 2), (STEP, 20)])
+TASKS = frozenset(range(4))
+
+
+def at(*turns: int, **fields: Any) -> Sight:
+    """A task in these iterations of its epochs and steps."""
+    around = [[place, count] for place, count in zip((EPOCH, STEP), turns)]
+    return sight(box={"around": around, "inside": bool(around), "quiet": 3.0}, **fields)
+
+
+def judge(
+    ahead: set[int], sights: Mapping[int, Sight], ended: Sequence[int] = (), before: Mapping[int, Sight] | None = None
+) -> list[str]:
+    """What is said of a program that only these of four tasks have compiled."""
+    census = ProgramCensus(ntasks=4)
+    for task in ahead:
+        census.add(compiled(task, "jit_step", 4, "tensor<4x5xf32>")._replace(at=AT), 0.0)
+    found = census.judge_leads(set(ended), sights, sights if before is None else before)
+    return [text for _, text in found]
+
+
+GO_ON = "task 2 alone compiled jit_step for (tensor<4x5xf32>) at train.py:12; 3 others go on without it"
+MAY = ": the results may be wrong"
+
+
+@pytest.mark.parametrize(
+    ("turns", "is_past"),
+    [((2, 21), True), ((3, 0), True), ((3,), True), ((2, 20), False), ((2, 4), False), ((1, 90), False), ((), False)],
+)
+def test_a_task_in_a_later_iteration_has_gone_on_without_the_program(turns: tuple[int, ...], is_past: bool) -> None:
+    others = {task: at(*turns, state="R", call="") for task in TASKS - {2}}
+    assert judge({2}, {**others, 2: at(2, 20)}) == [GO_ON + MAY] * is_past
+    assert judge({2}, others) == [GO_ON + MAY] * is_past  # task 2 itself may be anywhere
+
+
+def test_most_of_the_others_decide() -> None:
+    late, past = at(2, 5), at(2, 21)
+    assert judge({2}, {0: past, 1: late, 3: late}) == []
+    assert judge({2}, {0: past, 1: past, 3: late}) == [GO_ON + MAY]
+    assert judge({2}, {0: past}) == []
+
+
+def test_the_fewer_are_named_and_of_two_halves_both() -> None:
+    past = dict.fromkeys(TASKS, at(2, 21))
+    program = "jit_step for (tensor<4x5xf32>) at train.py:12"
+    assert judge({0, 1, 3}, past) == [f"task 2 goes on without {program}, which 3 others compiled{MAY}"]
+    assert judge({0, 1}, past) == [f"task 0 and 1 other compiled {program}; task 2 and 1 other go on without it{MAY}"]
+
+
+def test_tasks_that_have_ended_do_not_compile_any_more() -> None:
+    text = GO_ON.replace("go on", "have ended")
+    assert judge({2}, {}, ended=[0, 1, 3]) == [text + MAY]
+    assert judge({2}, {}, ended=[0, 1]) == []
+    assert judge({2}, {3: at(2, 21)}, ended=[0, 1]) == [GO_ON + MAY]
+
+
+def test_where_all_wait_and_nothing_moves_nobody_compiles_any_more() -> None:
+    stuck = dict.fromkeys(TASKS, at(2, 20))
+    text = GO_ON.replace("go on", "wait") + MAY
+    assert judge({2}, stuck) == [text]
+    assert judge({2}, stuck, before={}) == []  # seen once
+    gloo = dict.fromkeys(TASKS, at(2, 20, read=1 << 30))
+    assert judge({2}, gloo, before=stuck) == []
+    for other in ({"call": "clock_nanosleep"}, {"cpu": 0.7}, {"gpu": True}, {"age": 9.0}):
+        assert judge({2}, {**stuck, 0: at(2, 20, **other)}) == []
+
+
+def test_a_lead_is_told_once() -> None:
+    census, past = ProgramCensus(ntasks=4), dict.fromkeys(TASKS, at(2, 21))
+    census.add(compiled(2, "jit_step", 4)._replace(at=AT), 0.0)
+    assert [len(census.judge_leads(set(), past, {})) for _ in range(3)] == [1, 0, 0]

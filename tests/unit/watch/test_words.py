@@ -50,7 +50,6 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
         (picture(t4=READS, t5=READS), f"tasks 4-5 {KEPT}: they read from a pipe", "data.py:57 next_batch"),
         (picture(t5=ENDED), f"task 5 on n2 {KEPT}: it has ended, and waits for the others", OTHERS),
         (picture(t5=STOPPED), f"task 5 on n2 {KEPT}: it is stopped (SIGSTOP)", OTHERS),
-        (picture("n8", "n9"), "tasks have waited for 61 s, and no answer comes from n8, n9", ""),
         (
             picture(**{f"t{task}": READS for task in range(6)}),
             "tasks have waited for 61 s: tasks 0-5 read from a pipe",
