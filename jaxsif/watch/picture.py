@@ -18,7 +18,7 @@ _MOST_GROUPS = 20  # in a text
 MOST_NODES = 4  # by name
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
 _UNCOUNTED = -1  # iterations of a loop that turns too often to count
-QUIET = 2.0  # seconds without computing after which the count of a loop stands still
+_QUIET = 2.0  # seconds without computing after which the count of a loop stands still
 # Of words such as 'has ended, and waits for the others'.
 _VERBS = re.compile(r"(^|, and (?=waits|holds|has))(\w+)")
 _PLURALS = {"is": "are", "has": "have", "goes": "go"}
@@ -196,11 +196,14 @@ def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
     first. A task may be in another loop within an iteration, as process 0 is while it saves.
     """
     sights = list(list_sights(groups))
-    # Of several other lines, each may be a consequence of one of them.
-    lines = [number for number, group in enumerate(groups) for _ in group.sights]
-    by_line = _find_majority(lines, lines) if len(groups) == 2 else []
-    majority = _compare_loops(sights) or by_line
-    return frozenset(one.task for one, is_usual in zip(sights, majority) if not is_usual)
+    majority = _compare_loops(sights)
+    if majority:
+        return frozenset(one.task for one, is_usual in zip(sights, majority) if not is_usual)
+    # Process 0 saves and logs at lines of its own, and there it waits for its devices, and so for
+    # the others. Of several other lines, each may be a consequence of one of them.
+    least = min(groups, key=lambda group: group.size, default=None)
+    is_odd = least and len(groups) == 2 and 0 not in least.tasks and 2 * least.size < len(sights)
+    return frozenset(least.tasks if least and is_odd else ())
 
 
 def _compare_loops(sights: Sequence[Sight]) -> Sequence[bool]:
@@ -240,7 +243,7 @@ def _stands(sight: Sight) -> bool:
     """Return whether the counts of a task are known, and stand still: while tasks move, their
     observers have counted at different times.
     """
-    return sight.box != NO_BOX and sight.box.quiet >= QUIET and sight.age <= STALE
+    return sight.box != NO_BOX and sight.box.quiet >= _QUIET and sight.age <= STALE
 
 
 def render_text(picture: Picture, title: str) -> list[str]:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from jaxsif.diagnose.reports import Report
 from jaxsif.errors import count_of, enclose, name_tasks
 from jaxsif.task.contract import render_position
-from jaxsif.watch.picture import QUIET, conjugate
+from jaxsif.watch.picture import conjugate
 from jaxsif.watch.sight import STALE, Sight
 from jaxsif.watch.states import IDLE, WAITING, describe_state
 
@@ -35,6 +35,7 @@ _MOST_FOLLOWED = 400_000  # tasks, each counted in each of its groups
 _MOST_STATES = 1000  # of a group: some tasks are that many programs ahead
 # Bytes between two looks: an observer writes 4 KiB a second.
 _MOST_MOVED = 100_000
+_STILL = 1.0  # seconds that a main thread has stood still, at the second look
 _MOST_SHOWN = 80  # letters of the types in a text
 
 
@@ -169,7 +170,7 @@ def _stands_still(sight: Sight, before: Sight) -> bool:
     """Return whether a task waits for others, and nothing computes or moves. A driver of GPUs hides
     whether they compute.
     """
-    is_quiet = sight.box.quiet >= QUIET and sight.age <= STALE and sight.cpu < IDLE
+    is_quiet = sight.box.quiet >= _STILL and sight.age <= STALE and sight.cpu < IDLE
     moved = sight.read + sight.written - before.read - before.written
     waits = describe_state(sight).kind in WAITING
     return is_quiet and waits and not sight.gpu and moved <= _MOST_MOVED

@@ -17,7 +17,23 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests/cluster")]
 
-from drills import BUSY, ENDED, FAULTS, HABITS, HANG, LARGE, NEVER, OVER, SAID, Case, Told, check_blame, drill  # noqa: E402
+from drills import (  # noqa: E402
+    BUSY,
+    ENDED,
+    FAULTS,
+    HABITS,
+    HANG,
+    LARGE,
+    NEVER,
+    OVER,
+    SAID,
+    SHAPE,
+    Case,
+    Told,
+    check_blame,
+    drill,
+    stop,
+)
 from harness import Cluster  # noqa: E402
 
 AT_ONCE = 3  # runs
@@ -31,7 +47,8 @@ both are drawn at random. The task records what it does, and the drill compares 
 are from the fault to the report, the least and the most of {seeds} runs. *Ended* is one more run, of 16 tasks on 4
 nodes, with `--on-hang=stop`. *Named* counts the runs in which the whole report was right.
 
-The default of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang* after 5 minutes.
+The default of `--hang-timeout` is 60 s: then the first line comes 55 s later, and the word *hang* after 5 minutes. A
+task that computes for ever is called a hang, and ended, only with `--busy-timeout`, here 20 s.
 [hangs.md](hangs.md) has the rule.
 
 ## Faults
@@ -111,11 +128,13 @@ def render_habit(kind: str, all_told: Sequence[Told]) -> tuple[str, bool]:
 def main() -> int:
     seeds, run = int(sys.argv[1]), partial(drill, Cluster())
     cases = [
-        Case(kind, until=HANG if kind in FAULTS else NEVER, number=seed) for kind in WORDS for seed in range(seeds)
+        Case(kind, (*SHAPE, *stop(kind)[1:]), HANG if kind in FAULTS else NEVER, number=seed)
+        for kind in WORDS
+        for seed in range(seeds)
     ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         told = dict(zip(cases, pool.map(run, cases)))
-    large = {kind: run(Case(kind, (*LARGE, "--on-hang=stop"))) for kind in FAULTS}
+    large = {kind: run(Case(kind, (*LARGE, *stop(kind)))) for kind in FAULTS}
 
     def of_kind(kind: str) -> list[Told]:
         return [one for case, one in told.items() if case.kind == kind]

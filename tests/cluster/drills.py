@@ -36,11 +36,18 @@ FAULTS: Mapping[str, str] = {
     "stop": "is stopped (SIGSTOP)",
     "stdin": "reads standard input",
 }
+# These compute for ever: they are ended after BUSY_TIMEOUT, where that is given.
+COMPUTES, BUSY_TIMEOUT = ("spin", "hold"), 4 * PATIENCE
 # Nobody comes back from these.
 ENDLESS = ("skip", "leave", "end", "stop", "own-lock")
 # These cannot count their last second.
 MUTE, MUTE_TURNS = ("hold", "stop"), 100
 HABITS = ("evaluate", "compile", "checkpoint", "late-batch", "all-slow")
+
+
+def stop(kind: str) -> tuple[str, ...]:
+    """The options that end a run with this fault."""
+    return ("--on-hang=stop", *([f"--busy-timeout={BUSY_TIMEOUT}"] if kind in COMPUTES else []))
 
 
 class Line(NamedTuple):

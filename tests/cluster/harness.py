@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -86,6 +87,13 @@ class Cluster:
                 raise TimeoutError(f"{self.steps()} run after {timeout} s, not {number} steps")
             time.sleep(0.05)
         return time.monotonic() - begin
+
+
+def names_in(program: str, table: str) -> list[str]:
+    """The names in a table of functions of a program, which cannot be imported here."""
+    tree = ast.parse((PROGRAMS / program).read_text())
+    made = (one for one in tree.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == table)
+    return [one.id for one in ast.walk(next(made).value) if isinstance(one, ast.Name)]
 
 
 def sandbox(script: str) -> None:

@@ -9,6 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from drills import (
+    BUSY_TIMEOUT,
+    COMPUTES,
+    ENDED,
     ENDLESS,
     FAULTS,
     HABITS,
@@ -24,22 +27,25 @@ from drills import (
     Told,
     check_blame,
     drill,
+    stop,
 )
 from harness import Cluster
 
 # Seconds from the fault: the first look may miss a task of a busy node. docs/faults.md has what is usual.
 SAID_WITHIN = 2 * PATIENCE + 5.0
 HANG_WITHIN = 10 * PATIENCE + 5.0
+ENDED_WITHIN = 5 * PATIENCE + 5.0
 AT_ONCE = 3  # runs; with more, the tests' machine is what is slow
 
 
 CORE_STOPS = ("leave", "sleep", "stop", "hold")
-STOPS = [Case(kind, (*SHAPE, "--on-hang=stop")) for kind in FAULTS]
-REPORTS = [Case(kind, SHAPE, HANG) for kind in FAULTS]
+STOPS = [Case(kind, (*SHAPE, *stop(kind))) for kind in FAULTS]
+# Those that compute are called a hang only where that is asked for.
+REPORTS = [Case(kind, (*SHAPE, *stop(kind)[1:]), HANG) for kind in FAULTS]
 # Three times sixteen tasks, side by side, do not start within 5 s of each other where few cores are.
-LARGES = [Case(kind, (*LARGE, "--on-hang=stop", f"--hang-timeout={3 * PATIENCE}")) for kind in ("skip", "pipe", "spin")]
+LARGES = [Case(kind, (*LARGE, *stop(kind), f"--hang-timeout={3 * PATIENCE}")) for kind in ("skip", "pipe", "spin")]
 # All but the first task have an empty input there.
-LOCALS = [Case(kind, (*LOCAL, "--on-hang=stop"), node="node1") for kind in FAULTS if kind != "stdin"]
+LOCALS = [Case(kind, (*LOCAL, *stop(kind)), node="node1") for kind in FAULTS if kind != "stdin"]
 HARMLESS = [Case(kind, SHAPE) for kind in HABITS]
 
 
@@ -69,11 +75,12 @@ def _params(item: pytest.Item) -> dict[str, object]:
     return item.callspec.params if hasattr(item, "callspec") else {}
 
 
-def check_stopped(told: Told, within: float = SAID_WITHIN) -> None:
-    """It was said in time of whom it was, and the last error names the task."""
+def check_stopped(told: Told, times: float = 1) -> None:
+    """It was said in time of whom it was, the run was ended in time, and the last error names the task."""
     record = told.record
     assert told.status == 124, told.text
-    assert told.seconds_to(SAID) < within, told.text
+    assert told.seconds_to(SAID) < times * SAID_WITHIN, told.text
+    assert told.seconds_to(ENDED) < times * ENDED_WITHIN, told.text
     check_blame(told, SAID)
     error, where, hint = [line.text for line in told.lines[-3:]]
     words = FAULTS[record["kind"]].format(folder=told.folder)
@@ -107,7 +114,7 @@ def test_a_run_that_hangs_goes_on(get: Get, case: Case) -> None:
 @pytest.mark.parametrize("case", LARGES, ids=lambda case: case.kind)
 def test_sixteen_tasks_on_four_nodes(get: Get, case: Case) -> None:
     told = get(case)
-    check_stopped(told, 3 * SAID_WITHIN)
+    check_stopped(told, 3)
     assert ": 16 tasks on 4 nodes" in told.find(SAID)[0].text
 
 
@@ -123,6 +130,16 @@ def test_a_habit_is_no_hang(get: Get, case: Case) -> None:
     assert told.find(HANG) == [], told.text
     said = [len(told.find(pattern)) for pattern in (SAID, OVER)]
     assert said == ([0, 0] if case.kind == "all-slow" else [1, 1]), told.text
+
+
+@pytest.mark.parametrize("kind", COMPUTES)
+def test_a_task_that_computes_is_named_and_not_ended(started: Callable[..., Drill], kind: str) -> None:
+    run = started(kind, *SHAPE, "--on-hang=stop")
+    told = run.wait_until(lambda told: told.find(SAID), 60)
+    check_blame(told, SAID)
+    time.sleep(2 * BUSY_TIMEOUT)
+    told = run.look()
+    assert (told.status, told.find(HANG)) == (None, []), told.text
 
 
 @pytest.fixture

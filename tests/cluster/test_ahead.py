@@ -1,0 +1,33 @@
+"""Dispatch runs ahead of the devices: the task that went wrong is named, and not process 0, which saves."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from harness import Cluster, jaxsif_run
+
+
+def run(cluster: Cluster, folder: str, kind: str, saves: str, seed: int) -> tuple[int, str, int]:
+    """The exit status, what was said, and the task that went wrong."""
+    options = ("--nodes=2", "--ntasks-per-node=2", "--hang-timeout=3", "--on-hang=stop", "--check-programs=off")
+    argv = jaxsif_run(*options, "--", "timeout", "120", "python", "ahead.py", kind, saves, str(seed))
+    done = cluster.run(f"cd {folder} && {argv}", timeout=200)
+    return done.returncode, done.stderr, json.loads(cluster.check(["cat", f"{folder}/odd.json"]))["task"]
+
+
+@pytest.mark.parametrize("saves", ["save", "no"])
+@pytest.mark.parametrize("kind", ["sleep", "end", "ahead", "behind"])
+def test_the_odd_task_alone_is_named(cluster: Cluster, folder: str, kind: str, saves: str) -> None:
+    status, said, odd = run(cluster, folder, kind, saves, len(kind + saves))
+    assert status == 124, said
+    assert set(re.findall(r"likely: (.+)", said)) == {f"task {odd} keeps the others waiting"}, said
+    assert re.search(rf"^jaxsif: error: task {odd} on node\d kept the others waiting", said, re.MULTILINE), said
+
+
+@pytest.mark.parametrize("saves", ["save", "no"])
+def test_where_nothing_tells_nobody_is_named(cluster: Cluster, folder: str, saves: str) -> None:
+    """A task has left out a sum, and all wait in the same iteration."""
+    status, said, _ = run(cluster, folder, "skip", saves, 5)
+    assert (status, re.findall("likely", said)) == (124, []), said
