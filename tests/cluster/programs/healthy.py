@@ -158,7 +158,7 @@ def serves_requests():
     server = http.server.HTTPServer(("127.0.0.1", 0), Quiet)
     child = subprocess.Popen([sys.executable, "-c", ASK, str(server.server_port), str(WORK)])
     threading.Thread(target=lambda: child.wait() or server.shutdown(), daemon=True).start()
-    server.serve_forever(poll_interval=1000)
+    server.serve_forever(poll_interval=1)
 
 
 def child_computes():
