@@ -2,7 +2,8 @@
 nothing.
 
 A loop is a jump backwards in the code of the user's own files. sys.monitoring (Python 3.12 and
-later) tells of each; before, no loop is known.
+later) tells of each; before, no loop is known. What is counted begins at 0 when a loop is entered,
+and the turns of all its entries are counted, too.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from .bytecode import CodeLoop, CodeLoops, has_loops
 from .monitoring import TOOL, claim
 
 # A loop that turns more often is left alone: at 0.6 us a turn, counting it would be felt.
 _MOST_TURNS = 2048  # a second
 _LOOK = 1024  # turns between looks at the clock
 _MOST_CODES = 10_000  # of the user's own functions
+_MOST_FRAMES = 10_000  # of which it is known when they began
+_DEPTH = 2  # of the program's frame, seen from what HookGuard.around calls
 _MOST_WRAPPERS = 16  # of decorators around a function, each in the next one
 _OWN = os.path.dirname(__file__) + os.sep  # what the files of this package begin with
 
@@ -64,136 +68,256 @@ class HookGuard:
         return guarded
 
 
-class Loop:
-    """One loop: where it is, and how often it has turned."""
+class _Pace:
+    """How often something has happened, and whether that is too often to be counted."""
 
-    __slots__ = ("before", "begin", "code", "end", "looked", "turns")
+    __slots__ = ("looked", "total")
 
-    def __init__(self, code: CodeType, begin: int) -> None:
-        self.code = code
-        self.begin = begin  # offset of its first instruction
-        self.end = begin  # of its last one
-        self.turns = 0
-        self.before: Loop | None = None  # the other loop that turned before this one
+    def __init__(self) -> None:
+        self.total = 0
         self.looked = time.monotonic()
 
     def is_hot(self) -> bool:
-        """Return whether the last _LOOK turns took less time than they should."""
+        """Return whether the last _LOOK times took less time than they should."""
         before, self.looked = self.looked, time.monotonic()
         return self.looked - before < _LOOK / _MOST_TURNS
 
-    def contains(self, frame: FrameType) -> bool:
-        """Return whether the frame is in a turn of the loop."""
-        return frame.f_code is self.code and self.begin <= frame.f_lasti <= self.end
 
-    def describe(self) -> dict[str, object]:
-        """Return what the box has of it."""
-        return {"loop": self._place(), "turns": self.turns}
+class Loop(_Pace):
+    """One loop: where it is, and how often it has turned, whenever it was entered."""
 
-    def _place(self) -> str:
-        """FILE:LINE of its first line."""
-        lines = self.code.co_lines()
-        line = next((line for begin, end, line in lines if begin <= self.begin < end), None)
-        return f"{self.code.co_filename}:{line or self.code.co_firstlineno}"
+    __slots__ = ("at", "code", "inner", "is_left_alone")
+
+    def __init__(self, code: CodeType, at: CodeLoop) -> None:
+        super().__init__()
+        self.code = code
+        self.at = at
+        self.inner: list[Loop] = []
+        # Wherever it jumps back from: Python disables only one place. From the others, each task
+        # would count again from 0, beginning at another iteration.
+        self.is_left_alone = not at.is_counted
+
+    def describe(self, turns: int) -> dict[str, object]:
+        """Return what the box has of it; `turns` is how often it has turned since it was
+        entered.
+        """
+        place = f"{self.code.co_filename}:{self.at.line}"
+        return {"loop": place, "turns": turns, "total": self.total}
+
+
+class Entry:
+    """What a frame does in a loop, from when it enters that."""
+
+    __slots__ = ("frame", "is_known", "loop", "offset", "turns")
+
+    def __init__(self, loop: Loop, frame: int, is_known: bool) -> None:
+        self.loop = loop
+        self.frame = frame  # its id(); 0 when another frame has it
+        self.is_known = is_known  # the turns are all since then
+        self.offset = -1  # of the last jump
+        self.turns = 0
+
+
+class _Code(_Pace):
+    """The loops of one code; what is counted is how often it has begun to run."""
+
+    __slots__ = ("code", "found", "loops")
+
+    def __init__(self, code: CodeType) -> None:
+        super().__init__()
+        self.code = code
+        self.found = CodeLoops(code)
+        made = {at.begin: Loop(code, at) for at in self.found.loops}
+        for loop in made.values():
+            loop.inner = [made[at.begin] for at in self.found.inside(loop.at)]
+        self.loops = {offset: loop for loop in made.values() for offset in loop.at.jumps}
+
+    def around(self, offset: int) -> list[Loop]:
+        """Return the loops around an instruction, the innermost first."""
+        return [self.loops[min(at.jumps)] for at in self.found.around(offset)]
 
 
 class Loops:
-    """The loops that have turned."""
+    """The loops that have turned, and how often since they were entered.
+
+    Within one turn of the loop around it, or one call of its function, a loop is entered once. So
+    its count begins again when that loop turns, or the function is called.
+    """
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
-        self._loops: dict[tuple[int, int], Loop] = {}
-        self._elsewhere: dict[tuple[int, int], Loop] = {}  # those of other threads
-        # Those that are left alone. A loop may jump back from several places, as with `continue`,
-        # and Python disables only one place. From the others, each task would count again from 0,
-        # beginning at another iteration.
-        self._fast: set[tuple[int, int]] = set()
-        self._last: Loop | None = None
+        self._watched: dict[int, CodeType] = {}  # by id()
+        self._codes: dict[int, _Code] = {}  # those of them that were needed
+        self._elsewhere: dict[Loop, _Pace] = {}  # in other threads
+        # What frames do, by their id(): another frame may have it later, and begins then.
+        self._entries: dict[int, dict[Loop, Entry]] = {}
+        self._unseen: set[int] = set()  # frames that began before they could be seen
+        self._last: Entry | None = None
+        self._recent: dict[Loop, Entry] = {}  # of statements, the last one turned last
 
-    def count_in(self, codes: Iterator[CodeType], close: Close = lambda _error: None) -> None:
+    def count_in(
+        self,
+        codes: Iterator[CodeType],
+        close: Close = lambda _error: None,
+        frames: Sequence[FrameType] = (),
+    ) -> None:
         """Count the loops in these codes, and in the functions that are made in them; `close` is
-        told of an error, after which nothing is counted.
+        told of an error, after which nothing is counted. `frames` are running.
         """
         monitoring = claim()
         if monitoring is None:
             return
-        jump = HookGuard(close).around(self._jump, monitoring.DISABLE)
-        monitoring.register_callback(TOOL, monitoring.events.JUMP, jump)
-        for code, _ in zip(codes, range(_MOST_CODES)):
-            monitoring.set_local_events(TOOL, code, monitoring.events.JUMP)
+        guard, events = HookGuard(close), monitoring.events
+        hooks: Sequence[tuple[int, Callable[..., Any]]] = (
+            (events.JUMP, self._jump),
+            (events.PY_START, self._start),
+        )
+        for event, hook in hooks:
+            monitoring.register_callback(TOOL, event, guard.around(hook, monitoring.DISABLE))
+        for code, _ in zip(filter(has_loops, codes), range(_MOST_CODES)):
+            self._watched[id(code)] = code
+            monitoring.set_local_events(TOOL, code, events.JUMP | events.PY_START)
+        for frame in frames:
+            self._note_running(frame)
+
+    def _note_running(self, frame: FrameType) -> None:
+        """Note the loops that a frame is inside of: how often they have turned is not known."""
+        code = self._find_code(frame.f_code)
+        loops = code.around(frame.f_lasti) if code else []
+        self._entries[id(frame)] = {loop: Entry(loop, id(frame), False) for loop in loops}
+
+    def _find_code(self, code: CodeType) -> _Code | None:
+        """Return what is known of a code; None of one that is not watched."""
+        found = self._codes.get(id(code))
+        if found is None and self._watched.get(id(code)) is code:
+            found = self._codes.setdefault(id(code), _Code(code))
+        return found
+
+    def _start(self, code: CodeType, _offset: int) -> Any:
+        """See that a frame begins."""
+        if threading.get_ident() != self._main:
+            return None
+        frame = id(sys._getframe(_DEPTH))
+        found = self._find_code(code)
+        if found is None:  # another one that jaxsif waited for
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        if self._last and self._last.frame == frame:
+            self._last.frame = 0
+        if len(self._entries) >= _MOST_FRAMES:
+            self._entries.clear()
+        self._entries[frame] = {}
+        self._unseen.discard(frame)
+        found.total += 1
+        if found.total % _LOOK or not found.is_hot():
+            return None
+        for loop in found.loops.values():
+            self._leave_alone(loop)
+        return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
     def _jump(self, code: CodeType, offset: int, destination: int) -> Any:
         if destination > offset:
             return sys.monitoring.DISABLE  # type: ignore[attr-defined]
         if threading.get_ident() != self._main:
-            return self._count_elsewhere(code, destination)
-        loop = self._last
+            return self._count_elsewhere(code, offset)
+        frame = id(sys._getframe(_DEPTH))
+        entry = self._last
         # Most often it is the same as before: 1,000 times a second, the way through a dict is felt.
-        if loop is None or loop.begin != destination or loop.code is not code:
-            loop = self._enter(code, destination)
-            if loop is None:
+        if (
+            entry is None
+            or entry.offset != offset
+            or entry.frame != frame
+            or entry.loop.code is not code
+        ):
+            entry = self._enter(code, offset, frame)
+            if entry is None:
                 return sys.monitoring.DISABLE  # type: ignore[attr-defined]
-        loop.turns += 1
-        if offset > loop.end:
-            loop.end = offset
-        if loop.turns % _LOOK == 0 and loop.is_hot():
-            return self._leave_alone(code, destination)
+        entry.turns += 1
+        loop = entry.loop
+        loop.total += 1
+        if loop.total % _LOOK == 0 and loop.is_hot():
+            return self._leave_alone(loop)
         return None
 
-    def _count_elsewhere(self, code: CodeType, begin: int) -> Any:
+    def _count_elsewhere(self, code: CodeType, offset: int) -> Any:
         """See how often a loop turns in another thread: no more is to be known of that."""
-        loop = self._find(self._elsewhere, code, begin)
+        loop = self._find(code, offset)
         if loop is None:
             return sys.monitoring.DISABLE  # type: ignore[attr-defined]
-        loop.turns += 1
-        is_hot = loop.turns % _LOOK == 0 and loop.is_hot()
-        return self._leave_alone(code, begin) if is_hot else None
+        pace = self._elsewhere.setdefault(loop, _Pace())
+        pace.total += 1
+        is_hot = pace.total % _LOOK == 0 and pace.is_hot()
+        return self._leave_alone(loop) if is_hot else None
 
-    def _leave_alone(self, code: CodeType, begin: int) -> Any:
-        """Count a loop no longer, in no thread, wherever it jumps back from."""
-        key = (id(code), begin)
-        self._fast.add(key)
-        self._elsewhere.pop(key, None)
-        loop = self._loops.pop(key, None)
-        if loop and loop is self._last:
-            # Its own count stands still from now on, and that of one left alone earlier does, too.
-            self._last = loop.before if loop.before in self._loops.values() else None
+    def _leave_alone(self, loop: Loop) -> Any:
+        """Count a loop no longer, in no thread."""
+        loop.is_left_alone = True
+        self._elsewhere.pop(loop, None)
+        self._recent.pop(loop, None)
+        if self._last and self._last.loop is loop:
+            self._last = None
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
-    def _enter(self, code: CodeType, begin: int) -> Loop | None:
-        """Return the loop that begins there, which turns now and did not turn last; None if it is
-        left alone.
-        """
-        loop = self._find(self._loops, code, begin)
-        if loop:
-            loop.before, self._last = self._last, loop
-        return loop
+    def _find(self, code: CodeType, offset: int) -> Loop | None:
+        """Return the loop that jumps back from there; None if it is none, or left alone."""
+        found = self._find_code(code)
+        loop = found.loops.get(offset) if found else None
+        return None if loop is None or loop.is_left_alone else loop
 
-    def _find(self, loops: dict[tuple[int, int], Loop], code: CodeType, begin: int) -> Loop | None:
-        """Return the one of these loops that begins there; None if it is left alone."""
-        key = (id(code), begin)
-        loop = loops.get(key)
-        # Not by setdefault, which would make a Loop at each turn.
-        if loop is None and key not in self._fast:
-            loop = loops[key] = Loop(code, begin)
-        return loop
+    def _enter(self, code: CodeType, offset: int, frame: int) -> Entry | None:
+        """Return what the frame does in the loop that jumps back from there, and did not turn
+        last; None if the loop is left alone. The loops inside of it are over.
+        """
+        loop = self._find(code, offset)
+        if loop is None:
+            return None
+        entries = self._entries.get(frame)
+        if entries is None:
+            entries = self._entries[frame] = {}
+            self._unseen.add(frame)
+        entry = entries.get(loop)
+        if entry is None:
+            entry = entries[loop] = Entry(loop, frame, frame not in self._unseen)
+        for inner in loop.inner:
+            entries[inner] = Entry(inner, frame, True)
+        entry.offset = offset
+        self._last = entry
+        if loop.at.is_statement:
+            self._recent.pop(loop, None)
+            self._recent[loop] = entry
+        return entry
 
     def mark(self) -> object:
         """Return what equals an earlier mark as long as no loop has turned since."""
         last = self._last
-        return last and (last, last.turns)
+        return last and (last.loop, last.loop.total)
 
     def describe(self, frames: list[FrameType]) -> dict[str, object]:
-        """Return the place and the turns of the innermost loop that these frames are inside of; of
-        the loop that has turned last where there is none. `frames` has the innermost first.
+        """Return the place and the turns of the innermost loop around these frames, the innermost
+        of which comes first; of loops around them whose turns are known. Outside of all loops, of
+        the one that has turned last.
         """
-        loops = list(self._loops.values())
+        is_inside = False
         for frame in frames:
-            around = [loop for loop in loops if loop.contains(frame)]
-            if around:
-                innermost = max(around, key=lambda loop: loop.begin)
-                return {**innermost.describe(), "inside": True}
-        return self.describe_last()
+            code = self._find_code(frame.f_code)
+            for loop in code.around(frame.f_lasti) if code else []:
+                is_inside = True
+                turns = None if loop.is_left_alone else self._count(loop, frame)
+                if code and turns is not None:
+                    turns += code.found.asks_again(loop.at, frame.f_lasti)
+                    return {**loop.describe(turns), "inside": True}
+        return {} if is_inside else self.describe_last()
+
+    def _count(self, loop: Loop, frame: FrameType) -> int | None:
+        """Return how often a frame has turned a loop that it is inside of; None if that is not
+        known.
+        """
+        entries = self._entries.get(id(frame))
+        if entries is None:
+            return None
+        entry = entries.get(loop)
+        if entry is None:
+            return None if id(frame) in self._unseen else 0
+        return entry.turns if entry.is_known else None
 
     def list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
         """Return the place and the turns of the loops that these frames are inside of, the
@@ -210,7 +334,8 @@ class Loops:
 
     def describe_last(self) -> dict[str, object]:
         """Return the place and the turns of the loop that has turned last; nothing without one."""
-        return self._last.describe() if self._last else {}
+        last = next(reversed(list(self._recent.values())), None)
+        return last.loop.describe(last.turns) if last and last.is_known else {}
 
 
 def own_codes(is_own: Callable[[str], bool], frames: list[FrameType]) -> Iterator[CodeType]:

@@ -35,6 +35,7 @@ _COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
 _UNKNOWN: Mapping[str, object] = {
     **dict.fromkeys(("loop", "where", "compiling", "call"), ""),
     "turns": 0,
+    "total": 0,
     "since": 0,
     "aside": False,
     "deadlock": False,
@@ -108,8 +109,9 @@ class Observer:
         if self._begun:
             return
         self._begun = True
-        codes = own_codes(lambda file: not is_installed(file), main_frames())
-        self._loops.count_in(codes, self._forget_loops)
+        frames = main_frames()
+        codes = own_codes(lambda file: not is_installed(file), frames)
+        self._loops.count_in(codes, self._forget_loops, frames)
         threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
 
     def _run(self) -> None:

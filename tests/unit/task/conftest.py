@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from jaxsif.task import loops
+from jaxsif.task.bytecode import CodeLoop
+
 
 class Monitoring:
     """What jaxsif uses of sys.monitoring."""
@@ -45,4 +48,34 @@ class Monitoring:
 def monitoring(monkeypatch: pytest.MonkeyPatch) -> Monitoring:
     made = Monitoring()
     monkeypatch.setattr(sys, "monitoring", made, raising=False)
+    return made
+
+
+class Shape:
+    """Two loops, one inside of the other, that any code has."""
+
+    offset = -1  # of the instruction that runs
+
+    def __init__(self) -> None:
+        none: frozenset[int] = frozenset()
+        outer = CodeLoop(2, 2, frozenset({6, 20}), none, none, is_counted=True, is_statement=True)
+        inner = CodeLoop(10, 10, frozenset({12}), none, none, is_counted=True, is_statement=True)
+        self.loops = (inner, outer)
+
+    def around(self, _offset: int) -> list[CodeLoop]:
+        return [one for one in self.loops if one.begin <= self.offset <= max(one.jumps)]
+
+    def inside(self, outer: CodeLoop) -> list[CodeLoop]:
+        return [one for one in self.loops if one.begin > outer.begin]
+
+    def asks_again(self, _loop: CodeLoop, _offset: int) -> bool:
+        return False
+
+
+@pytest.fixture
+def shape(monkeypatch: pytest.MonkeyPatch) -> Shape:
+    """What all codes have, for Pythons whose bytecode nobody can read here."""
+    made = Shape()
+    monkeypatch.setattr(loops, "CodeLoops", lambda _code: made)
+    monkeypatch.setattr(loops, "has_loops", lambda _code: True)
     return made

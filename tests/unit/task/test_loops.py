@@ -1,15 +1,22 @@
-"""Which code is the user's own; tests/cluster/test_hangs.py counts real loops, with a Python that tells of them."""
+"""Which code is the user's own, and in which loop of it a program is."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType, ModuleType, SimpleNamespace
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
 
+import loop_shapes
 import pytest
 
+from jaxsif.task import loops
 from jaxsif.task.loops import HookGuard, Loop, Loops, own_codes
 
 SOURCE = """
@@ -114,132 +121,159 @@ def test_installed_modules_have_none() -> None:
     assert not list(own_codes(lambda _file: False, [sys._getframe()]))
 
 
-def test_a_loop_knows_its_line(module: ModuleType) -> None:
-    code = module.train.__code__
-    begin = next(begin for begin, _, line in code.co_lines() if line == 3)
-    assert Loop(code, begin).describe() == {"loop": "/home/u/mine.py:3", "turns": 0}
-
-
-def test_the_innermost_loop_counts() -> None:
-    loops, frame = Loops(), sys._getframe()
-    outer, inner = Loop(frame.f_code, 0), Loop(frame.f_code, 2)
-    outer.end = inner.end = 1 << 20
-    inner.turns = 7
-    loops._loops = {(1, 0): outer, (1, 2): inner}
-    found = loops.describe([frame])
-    assert found["turns"] == 7
-
-
-def test_a_loop_that_was_left_is_the_last_one() -> None:
-    loops, frame = Loops(), sys._getframe()
-    assert loops.describe([frame]) == {}
-    loops._jump(frame.f_code, 0, 0)
-    found = loops.describe([])
-    assert found["turns"] == 1
-
-
-def test_a_loop_around_the_frames_is_one_that_they_are_inside_of() -> None:
-    loops, frame = Loops(), sys._getframe()
-    loops._jump(frame.f_code, 0, 0)
-    assert "inside" not in loops.describe([frame])
-    loops._jump(frame.f_code, 1 << 20, 0)
-    assert loops.describe([frame])["inside"]
-
-
-def test_loops_of_other_threads_are_none_of_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "monitoring", SimpleNamespace(DISABLE="no more"), raising=False)
-    loops, frame = Loops(), sys._getframe()
-    loops._jump(frame.f_code, 2, 2)
-    before = loops.mark()
-    told: list[object] = []
-    turns = range(1024)
-    thread = threading.Thread(target=lambda: told.extend(loops._jump(frame.f_code, 0, 0) for _ in turns))
-    thread.start()
-    thread.join()
-    assert told[-1] == "no more"  # it turns too often to be counted
-    assert set(told[:-1]) == {None}
-    assert loops.mark() == before
-    loops._jump(frame.f_code, 2, 2)
-    assert loops.mark() != before
-
-
-def test_a_loop_that_is_left_alone_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its count stands still: the one around it says more."""
-    monkeypatch.setattr(sys, "monitoring", SimpleNamespace(DISABLE=None), raising=False)
-    loops, frame = Loops(), sys._getframe()
-    loops._jump(frame.f_code, 0, 0)
-    for _ in range(1024):
-        loops._jump(frame.f_code, 2, 2)
-    assert loops.describe([])["turns"] == 1
-
-
-# Where a loop such as `for step in steps: if step < start: continue` jumps back from, and where to.
+# Where the outer loop of the fixture `shape` jumps back from, and the inner one; and where to.
 CONTINUE, END, HEAD = 6, 20, 2
+INNER_END, INNER_HEAD = 12, 10
 
 
-def skip(loops: Loops, code: CodeType, iterations: int) -> list[Any]:
-    """Turn the loop by its `continue`; return what Python is told."""
-    return [loops._jump(code, CONTINUE, HEAD) for _ in range(iterations)]
+@pytest.fixture
+def counted(shape: Any, monitoring: Any, monkeypatch: pytest.MonkeyPatch) -> Loops:
+    """Loops that are told of jumps by the test itself, in its own frame."""
+    monkeypatch.setattr(loops, "_DEPTH", 1)
+    return Loops()
 
 
-def test_all_jumps_back_to_one_place_are_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Loop, "is_hot", lambda _loop: False)  # its disk is slow
-    loops, code = Loops(), sys._getframe().f_code
-    skip(loops, code, 1500)
-    assert [loops._jump(code, END, HEAD) for _ in range(60)] == [None] * 60
-    assert loops.describe([])["turns"] == 1560
+def watch(counted: Loops) -> FrameType:
+    """Begin to count in the caller's frame; return that."""
+    frame = sys._getframe(1)
+    counted.count_in(iter([frame.f_code]))
+    return frame
 
 
-def test_a_loop_that_was_too_fast_is_counted_from_none_of_its_jumps(monitoring: Any) -> None:
-    """A count that began anew would differ between tasks, by the time that each takes to skip."""
-    loops, code = Loops(), sys._getframe().f_code
-    told = skip(loops, code, 1024)
-    assert told == [*[None] * 1023, monitoring.DISABLE]
-    assert {loops._jump(code, END, HEAD) for _ in range(60)} == {monitoring.DISABLE}
-    assert loops.describe([sys._getframe()]) == {}
-    assert loops.mark() is None
+def test_the_innermost_loop_counts(counted: Loops, shape: Any) -> None:
+    frame = watch(counted)
+    shape.offset = INNER_HEAD
+    assert counted.describe([frame]) == {}  # it began before it could be seen
+    counted._start(frame.f_code, 0)
+    counted._jump(frame.f_code, END, HEAD)
+    counted._jump(frame.f_code, INNER_END, INNER_HEAD)
+    wanted = {"loop": f"{__file__}:10", "turns": 1, "total": 1, "inside": True}
+    assert counted.describe([frame]) == wanted
 
 
-def test_nor_if_it_was_too_fast_in_another_thread(monitoring: Any) -> None:
-    loops, code = Loops(), sys._getframe().f_code
-    loops._jump(code, END, HEAD)
-    again: list[Any] = []
+def test_the_count_of_a_loop_begins_again_when_it_is_entered_again(counted: Loops, shape: Any) -> None:
+    frame = watch(counted)
+    shape.offset = INNER_HEAD
+    for _ in range(2):
+        counted._jump(frame.f_code, END, HEAD)
+        assert counted.describe([frame])["turns"] == 0
+        for _ in range(3):
+            counted._jump(frame.f_code, INNER_END, INNER_HEAD)
+        assert counted.describe([frame])["turns"] == 3
+    assert counted.describe([frame])["total"] == 6
+    counted._start(frame.f_code, 0)
+    assert counted.describe([frame])["turns"] == 0
 
-    def turn() -> None:
-        skip(loops, code, 1024)
-        again.append(loops._jump(code, END, HEAD))
 
-    thread = threading.Thread(target=turn)
+def test_a_loop_that_was_left_is_the_last_one(counted: Loops) -> None:
+    frame = watch(counted)
+    assert counted.describe([frame]) == {}
+    counted._start(frame.f_code, 0)
+    counted._jump(frame.f_code, END, HEAD)
+    assert counted.describe([frame]) == {"loop": f"{__file__}:2", "turns": 1, "total": 1}
+
+
+def test_a_loop_whose_begin_was_not_seen_has_no_count(counted: Loops, shape: Any) -> None:
+    frame, shape.offset = sys._getframe(), HEAD
+    counted.count_in(iter([frame.f_code]), frames=[frame])
+    counted._jump(frame.f_code, END, HEAD)
+    assert counted.describe([frame]) == {}
+    shape.offset = INNER_HEAD
+    assert counted.describe([frame])["turns"] == 0
+
+
+def test_loops_of_other_threads_are_none_of_the_main_one(counted: Loops, monitoring: Any) -> None:
+    code = watch(counted).f_code
+    counted._jump(code, INNER_END, INNER_HEAD)
+    before = counted.mark()
+    told: list[object] = []
+    thread = threading.Thread(target=lambda: told.extend(counted._jump(code, END, HEAD) for _ in range(1024)))
     thread.start()
     thread.join()
-    assert again == [monitoring.DISABLE]
-    assert loops._jump(code, END, HEAD) == monitoring.DISABLE
-    assert loops.describe([]) == {}
+    assert told[-1] == monitoring.DISABLE  # it turns too often to be counted
+    assert set(told[:-1]) == {None}
+    assert counted.mark() == before
+    assert counted._jump(code, END, HEAD) == monitoring.DISABLE
+    counted._jump(code, INNER_END, INNER_HEAD)
+    assert counted.mark() != before
 
 
-def test_a_loop_that_was_too_fast_is_never_the_last_one_again(monitoring: Any) -> None:
-    """The loop around it turned before it and after it, and is too fast, too."""
-    loops, code = Loops(), sys._getframe().f_code
-    for offset, destination in ((END, HEAD), (12, 10), (END, HEAD)):
-        loops._jump(code, offset, destination)
-    for _ in range(1023):
-        loops._jump(code, 12, 10)
-    assert loops.describe([])["turns"] == 2
-    for _ in range(1022):
-        loops._jump(code, END, HEAD)
-    assert loops.describe([]) == {}
+def test_a_loop_that_is_left_alone_is_not_the_last_one(counted: Loops, shape: Any) -> None:
+    """Its count stands still: the one around it says more, from inside of both, too."""
+    frame = watch(counted)
+    counted._start(frame.f_code, 0)
+    counted._jump(frame.f_code, END, HEAD)
+    for _ in range(1024):
+        counted._jump(frame.f_code, INNER_END, INNER_HEAD)
+    wanted = {"loop": f"{__file__}:2", "turns": 1, "total": 1}
+    assert counted.describe([frame]) == wanted
+    shape.offset = INNER_HEAD
+    assert counted.describe([frame]) == {**wanted, "inside": True}
 
 
-def test_an_error_while_a_loop_is_counted_ends_the_count(monitoring: Any) -> None:
+def test_all_jumps_back_to_one_place_are_one_loop(counted: Loops, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Loop, "is_hot", lambda _loop: False)  # its disk is slow
+    frame = watch(counted)
+    counted._start(frame.f_code, 0)
+    for offset in [CONTINUE] * 1500 + [END] * 60:
+        assert counted._jump(frame.f_code, offset, HEAD) is None
+    assert counted.describe_last()["turns"] == 1560
+
+
+def test_a_loop_that_was_too_fast_is_counted_from_none_of_its_jumps(counted: Loops, monitoring: Any) -> None:
+    """A count that began anew would differ between tasks, by the time that each takes to skip."""
+    frame = watch(counted)
+    told = [counted._jump(frame.f_code, CONTINUE, HEAD) for _ in range(1024)]
+    assert told == [*[None] * 1023, monitoring.DISABLE]
+    assert {counted._jump(frame.f_code, END, HEAD) for _ in range(60)} == {monitoring.DISABLE}
+    assert counted.describe([frame]) == {}
+    assert counted.mark() is None
+
+
+def test_a_function_that_is_called_too_often_has_no_loops(counted: Loops, monitoring: Any) -> None:
+    code = watch(counted).f_code
+    told = [counted._start(code, 0) for _ in range(1024)]
+    assert told == [*[None] * 1023, monitoring.DISABLE]
+    assert counted._jump(code, END, HEAD) == monitoring.DISABLE
+
+
+def test_a_jump_back_that_is_no_loop_is_not_counted(counted: Loops, monitoring: Any) -> None:
+    """As that of a handler of exceptions to what follows it."""
+    code = watch(counted).f_code
+    assert counted._jump(code, 18, 8) == monitoring.DISABLE
+
+
+def test_an_error_while_a_loop_is_counted_ends_the_count(counted: Loops, monitoring: Any) -> None:
     """The program goes on, and this is told once."""
-    loops, code = Loops(), sys._getframe().f_code
+    code = sys._getframe().f_code
     errors: list[Exception] = []
-    loops.count_in(iter([code]), errors.append)
-    assert monitoring.codes == {code: monitoring.events.JUMP}
+    counted.count_in(iter([code]), errors.append)
+    assert monitoring.codes == {code: monitoring.events.JUMP | monitoring.events.PY_START}
     assert monitoring.jump(code, END, HEAD) is None
-    loops._loops = loops._last = None  # type: ignore[assignment]
+    counted._entries = counted._last = None  # type: ignore[assignment]
     assert [monitoring.jump(code, END, HEAD) for _ in range(3)] == [monitoring.DISABLE] * 3
     assert [type(error) for error in errors] == [AttributeError]
+
+
+def list_pythons() -> list[str]:
+    """All Pythons of this machine that tell of jumps: this one, those on the PATH, and those of pyenv."""
+    names = [f"python3.{minor}" for minor in range(12, 20)]
+    found = [sys.executable, *filter(None, map(shutil.which, names))]
+    found += [str(path) for name in names for path in Path.home().glob(f".pyenv/versions/*/bin/{name}")]
+    ask = "import sys; sys.exit(sys.version_info < (3, 12))"
+    works = (one for one in found if not subprocess.run([one, "-c", ask], capture_output=True, check=False).returncode)
+    return list({os.path.realpath(one): one for one in works})
+
+
+@pytest.mark.starts_processes
+def test_the_loop_that_a_program_is_in() -> None:
+    """Of programs of 270 shapes, by all Pythons that are there; tests/cluster/test_hangs.py runs that of the image."""
+    pythons = list_pythons()
+    if not pythons:
+        pytest.skip("no Python 3.12 or later")
+    for python in pythons:
+        done = subprocess.run([python, loop_shapes.__file__], capture_output=True, text=True, check=True)
+        loop_shapes.judge(json.loads(done.stdout))
 
 
 def fail(*_arguments: object, **_more: object) -> None:

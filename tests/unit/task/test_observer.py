@@ -145,24 +145,27 @@ def test_an_event_that_is_not_understood_is_no_error_of_jax(told: Told, fails: C
     assert told == [{"event": "warning", "text": text}]
 
 
-def test_an_error_while_loops_are_counted_is_told(told: Told, monitoring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_loops_are_counted_is_told(
+    told: Told, shape: Any, monitoring: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The count that this task had is forgotten: those of the others go on."""
     observer, code = told.observer, sys._getframe().f_code
     monkeypatch.setattr(threading.Thread, "start", lambda _thread: None)
     observer.begin()
-    monitoring.jump(code, 0, 0)
-    assert observer._describe(0.0, 0.0)["turns"] == 1
+    monitoring.jump(code, 20, 2)
+    assert observer._loops.mark()
     monitoring.jump(code, None, 0)
-    assert observer._describe(0.0, 0.0)["turns"] == 0
+    assert not observer._loops.mark()
     assert [one["text"].partition(":")[0] for one in told] == ["iterations are counted no longer"]
 
 
-def test_a_loop_that_turns_goes_on(told: Told) -> None:
+def test_a_loop_that_turns_goes_on(told: Told, shape: Any, monitoring: Any) -> None:
     """Though the main thread has nearly nothing to compute in a turn."""
-    frame = sys._getframe()
+    code = sys._getframe().f_code
+    told.observer._loops.count_in(iter([code]))
     for second in range(1, 60):
         if second % 4 == 0:
-            told.observer._loops._jump(frame.f_code, 0, 0)
+            monitoring.jump(code, 20, 2)
         assert told.look((1, float(second))) == []
 
 
