@@ -7,9 +7,9 @@ of a job. Of several, as of the components of a heterogeneous job, any counts.
 
 It prints one line of JSON for each task (`Sight` in jaxsif/watch/sight.py says what is in it), and
 a last one with the number of tasks, which says that nothing is missing. It reads /proc, and asks
-each task that has a box where its threads are, by a signal that Python answers without the
-interpreter's lock. Where py-spy is installed, it tells more, and stops each task for a moment; not
-with --no-tracer. All needs at most the time that py-spy takes and a second.
+each task whose box does not tell that where its main thread is, by a signal that Python answers
+without the interpreter's lock. Where py-spy is installed, it tells more, and stops each task for a
+moment; not with --no-tracer. All needs at most the time that py-spy takes and a second.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ _INTERVAL = 0.2  # seconds between two looks at clocks
 _PAUSE = 0.01  # seconds between looks at what has come
 _SETTLED = 0.3  # seconds without more, after which a stack with another end is whole, too
 _NO_TASK = -1
+_RUNS = ""  # instead of a system call
+_QUIET = 1.5  # seconds without computing, from which on a task is where its observer saw it
 _OURS = os.path.dirname(os.path.realpath(__file__)).encode()
 
 
@@ -162,9 +164,18 @@ def ask(task: int, pids: Sequence[int], chosen: TaskProcess) -> Asked:
     call = processes.read_call(pid, chosen.descriptors)
     stat = processes.read_stat(pid) or chosen.stat
     main_cpu, begun = processes.read_main_cpu(pid), time.monotonic()
-    asked = bool(chosen.box) and processes.ask(pid)
+    asked = bool(chosen.box) and _must_ask(call, chosen.box) and processes.ask(pid)
     gpu = processes.uses_gpu(chosen.descriptors)
     return Asked(task, pid, pids, call, gpu, chosen.box, asked, stat, main_cpu, begun)
+
+
+def _must_ask(call: processes.Call, box: BoxFile | None) -> bool:
+    """Return whether the observer has not told where the main thread is, as while it cannot run;
+    or that may be elsewhere by now, and no sleep of C code ends early by the signal.
+    """
+    if call.name == _RUNS or not read_frames(box):
+        return True
+    return read_box(box).quiet < _QUIET and call.name.startswith("futex")
 
 
 def await_answers(programs: Sequence[Asked]) -> dict[int, bytes]:

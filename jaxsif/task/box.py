@@ -45,11 +45,13 @@ class Trail:
         if count_waiting(self._pipe) != self._waiting:
             self._identity = None  # a signal's stacks are in it, too: what is there, must stay
             return
-        with suppress(OSError):  # it is full of what faulthandler has written, or there is no /proc
-            os.write(self._pipe, line)
+        # It is full of what faulthandler has written, or no descriptor is free, or there is no
+        # /proc.
+        with suppress(OSError):
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             reader = os.open(f"/proc/self/fd/{self._pipe}", flags)
             try:
+                os.write(self._pipe, line)
                 os.read(reader, self._length)
             finally:
                 os.close(reader)

@@ -7,6 +7,8 @@ advances, nothing is sent or written to a disk.
 
 from __future__ import annotations
 
+# Also what box.py needs: a process without free descriptors imports nothing.
+import json  # noqa: F401
 import os
 import sys
 import threading
@@ -22,11 +24,12 @@ from . import importing
 from .box import Box
 from .contract import render_position
 from .failure import Emit, describe, is_installed
+from .locks import find_call, is_deadlock
 from .loops import HookGuard, Loops, own_codes
 
 _PERIOD = 1.0  # seconds between two looks
 _MOVES = 0.002  # of a processor; a main thread that uses less stands still
-_QUIET = 1.5  # seconds without, from which on the box has what the program calls
+_QUIET = 1.5  # seconds without, from which on the box has what the program's line calls
 _MOST_FRAMES, _LONGEST_FILE, _LONGEST_NAME = 20, 100, 40  # in the box; letters
 _MOST_LOOPS = 4  # around the main thread, in the box
 _STOPPED = 3.0  # seconds without a look, after which the whole process was stopped meanwhile
@@ -61,7 +64,7 @@ class Observer:
         self._computed = self._moved = time.monotonic()  # when it last used some; or a loop turned
         self._mark: object = None  # of the loops, at the last look
         self._size = box.size()  # of the file, at the last look
-        self._told = False
+        self._told = self._failed = False
 
     def follow_compiles(self, module: Any) -> None:
         """Learn from JAX what it compiles; `module` is jax._src.monitoring."""
@@ -146,29 +149,38 @@ class Observer:
                 self._emit({"event": "moved", "seconds": round(now - self._moved, 1)})
             self._moved, self._told = now, False
         quiet = now - self._moved
-        state = self._describe(quiet, now - self._computed)
+        state = self._describe_softly(quiet, now - self._computed)
         self._box.write(state)
         if quiet >= self._patience and not self._told:
             self._told = True
             told = {"event": "wait", "seconds": round(quiet, 1), "where": state["where"]}
             self._emit(told)
 
+    def _describe_softly(self, quiet: float, idle: float) -> dict[str, object]:
+        """As _describe; after an error, which is told once, say that the program stands still."""
+        try:
+            return self._describe(quiet, idle)
+        except Exception as error:  # the wait must be told, whatever else is not known
+            if not self._failed:
+                self._failed = True
+                self._warn("the lines of waits are known", error)
+            return self._describe_time(quiet)
+
+    def _describe_time(self, quiet: float) -> dict[str, object]:
+        return {**_UNKNOWN, "pid": os.getpid(), "time": time.time(), "quiet": round(quiet, 1)}
+
     def _describe(self, quiet: float, idle: float) -> dict[str, object]:
-        """Return what the box has to say; little of a program that computes. `idle` is how long it
+        """Return what the box has to say; less of a program that computes. `idle` is how long it
         has not, `quiet` how long no loop has turned either; both are seconds.
         """
-        state = {**_UNKNOWN, "pid": os.getpid(), "time": time.time(), "quiet": round(quiet, 1)}
-        state.update(self._describe_compile())
+        state = {**self._describe_time(quiet), **self._describe_compile()}
         frames = main_frames()
         state["around"] = self._list_around(frames)
-        if idle < _QUIET:
-            return {**state, **self._loops.describe_last()}
-        self._box.answer_again()
         state.update(self._loops.describe(frames))
-        # Here: it takes milliseconds, and this program stands still.
-        from .locks import find_call, is_deadlock
-
         state["frames"] = list(map(_describe_frame, frames[:_MOST_FRAMES]))
+        if idle < _QUIET:
+            return state
+        self._box.answer_again()
         state["deadlock"] = any(map(is_deadlock, frames[:1]))
         own = next((frame for frame in frames if not is_installed(frame.f_code.co_filename)), None)
         if own:

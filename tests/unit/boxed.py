@@ -30,6 +30,15 @@ def sleep() -> None:
         time.sleep(100)
 
 
+def sleep_in_c(seconds: int = 100) -> None:
+    """A signal ends it."""
+    import ctypes
+
+    while True:
+        if ctypes.CDLL(None).sleep(seconds):
+            os.write(1, b"woken\n")
+
+
 def spin() -> None:
     while True:
         pass

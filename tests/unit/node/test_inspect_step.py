@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -112,6 +113,35 @@ def test_what_a_task_does(
     assert sight.frames[-1].function == "<module>"
     assert sight.box is not None
     assert (sight.box.loop, sight.box.turns) == ("train.py:38", 12)
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(("age", "answered"), [(0, None), (100, True)], ids=["fresh", "stale"])
+def test_a_task_that_has_told_where_it_is_gets_no_signal(
+    start: Start, job: str, age: int, answered: bool | None
+) -> None:
+    """It would end a sleep of C code early."""
+    box = {"time": time.time() - age, "quiet": 9.0, "frames": [["/home/u/train.py", 7, "step"]]}
+    process = start(0, sys.executable, boxed.__file__, "sleep_in_c", json.dumps(box))
+    settle(process, "S")
+    ((sight,), _) = inspect(f"{job}.0")
+    assert sight.answered is answered
+    assert sight.frames[0].function == ("step" if answered is None else "sleep_in_c")
+    assert process.stdout
+    assert bool(select.select([process.stdout], [], [], 1)[0]) is bool(answered)
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("what", "quiet", "answered"), [("lock", 0.0, True), ("lock", 9.0, None), ("sleep", 0.0, None), ("spin", 0.0, True)]
+)
+def test_a_task_that_moves_is_asked_where_no_sleep_ends_early(
+    start: Start, job: str, what: str, quiet: float, answered: bool | None
+) -> None:
+    box = {"quiet": quiet, "frames": [["/home/u/train.py", 7, "step"]]}
+    settle(start(0, sys.executable, boxed.__file__, what, json.dumps(box)), "R" if what == "spin" else "S")
+    ((sight,), _) = inspect(f"{job}.0")
+    assert sight.answered is answered
 
 
 @pytest.mark.starts_processes

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jaxsif.task import observer
 from jaxsif.task.box import Box
 from jaxsif.task.observer import Observer, main_frames
 
@@ -188,3 +189,29 @@ def test_frames_of_the_main_thread_from_another_one() -> None:
     thread.start()
     thread.join()
     assert "test_frames_of_the_main_thread_from_another_one" in [frame.f_code.co_name for frame in found]
+
+
+def test_a_task_that_moves_says_where_it_was(told: Told) -> None:
+    assert told.observer._describe(0.0, 0.0)["frames"]
+
+
+def test_a_wait_is_told_whatever_is_not_known_of_it(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without a free descriptor; that is said once."""
+
+    def fail(_frame: object) -> str:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(observer, "find_call", fail)
+    assert told.look((1, 1), *((1, float(second)) for second in range(2, 60))) == ["warning", "wait"]
+    assert told[0]["text"] == "the lines of waits are known no longer: OSError: [Errno 24] Too many open files"
+    assert told[1] == {"event": "wait", "seconds": 5.0, "where": ""}
+
+
+def test_nothing_is_imported_while_it_looks(told: Told) -> None:
+    """A process without free descriptors imports nothing."""
+    import tokenize  # noqa: F401  # JAX has imported it
+
+    before = set(sys.modules)
+    told.observer._describe(9.0, 9.0)
+    told.observer._box.write({})
+    assert set(sys.modules) == before
