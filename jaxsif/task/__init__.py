@@ -50,6 +50,8 @@ def install(environ: MutableMapping[str, str]) -> None:
         wishes = watching.read_wishes(environ)
     except contract.MisfitError as misfit:
         failure.refuse(environ, misfit)
+    # A Python that the program starts may have a standard error that the program reads.
+    environ.pop(contract.STARTER, None)
     lean_import.install(environ)
     arguments.install(environ)
     preemption.install(environ)

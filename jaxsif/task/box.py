@@ -87,12 +87,35 @@ def is_fifo(descriptor: int) -> bool:
 
 
 class Box:
-    """The file; one without a descriptor keeps nothing."""
+    """The file; until it is opened, it keeps nothing."""
 
-    def __init__(self, descriptor: int = -1, trail: Trail | None = None) -> None:
-        self._descriptor = descriptor
+    def __init__(self, trail: Trail | None = None) -> None:
         self._trail = trail or Trail()
-        self._identity = _identify(descriptor)
+        self._descriptor = -1
+        self._identity: tuple[int, int] | None = None
+        self._is_wanted = False
+
+    def open(self) -> None:
+        """Make the file, and have SIGWINCH fill it; where that cannot be, try again later."""
+        self._is_wanted = True
+        make = getattr(os, "memfd_create", _make_file)
+        try:
+            low = make(BOX_NAME)
+            descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
+            os.close(low)
+        except OSError:  # no descriptor is free, or the kernel has no such files
+            return
+        os.ftruncate(descriptor, BOX_BYTES)
+        os.lseek(descriptor, BOX_BYTES, os.SEEK_SET)
+        self._descriptor, self._identity = descriptor, _identify(descriptor)
+        _answer(descriptor)
+
+    def forget(self) -> None:
+        """Close the file in a fork, which is not the task."""
+        if self.is_there():  # the program may have closed it, and have used its number
+            faulthandler.unregister(signal.SIGWINCH)
+            os.close(self._descriptor)
+        self._is_wanted, self._identity = False, None
 
     def is_there(self) -> bool:
         """Return whether the descriptor is still that of the file."""
@@ -115,11 +138,12 @@ class Box:
     def write(self, state: Mapping[str, object]) -> None:
         """Write what the task is doing in place of what it did."""
         self._trail.write(state)
-        if not self._identity:
-            return
-        if not self.is_there():  # the program has closed it
+        if self._is_wanted and not self.is_there():  # the program has closed it, as daemons do
+            if self._identity:
+                faulthandler.unregister(signal.SIGWINCH)
             self._identity = None
-            faulthandler.unregister(signal.SIGWINCH)
+            self.open()
+        if not self._identity:
             return
         import json  # here: a program that never uses JAX has no use for it
 
@@ -168,24 +192,8 @@ def _make_file(name: str) -> int:
 
 
 def open_box(pipe: int = -1) -> Box:
-    """Make the box of this process, and have SIGWINCH fill it; `pipe` is that of start.sh."""
-    trail = Trail(pipe)
-    make = getattr(os, "memfd_create", _make_file)
-    try:
-        low = make(BOX_NAME)
-        descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
-        os.close(low)
-    except OSError:  # no descriptor is free, or the kernel has no such files
-        return Box(trail=trail)
-    os.ftruncate(descriptor, BOX_BYTES)
-    os.lseek(descriptor, BOX_BYTES, os.SEEK_SET)
-    _answer(descriptor)
-    box = Box(descriptor, trail)
-
-    def forget() -> None:
-        if box.is_there():  # the program may have closed it, and have used its number
-            faulthandler.unregister(signal.SIGWINCH)
-            os.close(descriptor)
-
-    os.register_at_fork(after_in_child=forget)  # a fork is not the task
+    """Make the box of this process; `pipe` is that of start.sh."""
+    box = Box(Trail(pipe))
+    box.open()
+    os.register_at_fork(after_in_child=box.forget)
     return box

@@ -42,6 +42,9 @@ INDEPENDENT = "JAXSIF_INDEPENDENT"
 FLAVOUR = "JAXSIF_FLAVOUR"
 # start.sh sets it: the descriptor into which Python writes what its threads were at in a crash.
 CRASH = "JAXSIF_CRASH"
+# start.sh sets it: its process id. Reports go to its standard error, whatever a script does with
+# the program's.
+STARTER = "JAXSIF_STARTER"
 
 # The memory file of a task: its name, and the bytes of the JSON object at its begin.
 BOX_NAME, BOX_BYTES = "jaxsif-box", 4096

@@ -23,8 +23,17 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from types import CodeType
 from typing import Any, NoReturn
 
-from .contract import CONSEQUENCES, CRASH, LONGEST_TEXT, REPORT, MisfitError, render_report
+from .contract import (
+    CONSEQUENCES,
+    CRASH,
+    LONGEST_TEXT,
+    REPORT,
+    STARTER,
+    MisfitError,
+    render_report,
+)
 from .monitoring import TOOL, claim
+from .outlet import Outlet
 
 # What reports an event with its fields.
 Emit = Callable[[Mapping[str, Any]], None]
@@ -264,13 +273,13 @@ def reporter(environ: Mapping[str, str]) -> Emit:
     It keeps what it needs of `environ`: programs remove Slurm's variables to start srun or mpirun.
     """
     origin = {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
-    nonce = environ.get(REPORT)
+    nonce = environ.get(REPORT, "")
+    outlet = Outlet(environ.get(STARTER, ""), nonce)
     pid = os.getpid()
 
     def emit(record: Mapping[str, Any]) -> None:
         if nonce and os.getpid() == pid:  # a fork is not the task
-            with contextlib.suppress(OSError):  # nobody can be told that standard error is closed
-                os.write(2, _render(nonce, {**origin, **record}))
+            outlet.write(_render(nonce, {**origin, **record}))
 
     return emit
 

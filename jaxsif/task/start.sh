@@ -13,7 +13,8 @@ task=${SLURM_PROCID:-0}
 # gets the second.
 nonce=${JAXSIF_REPORT%%:*}
 [ -z "$nonce" ] || JAXSIF_REPORT=${JAXSIF_REPORT#*:}
-unset JAXSIF_DRAINS # of a program that runs jaxsif
+unset JAXSIF_DRAINS JAXSIF_STARTER # of a program that runs jaxsif
+[ -z "$nonce" ] || export JAXSIF_STARTER=$$
 
 # 3 is the program's standard error. The shell's own is closed: it would print 'Terminated' in every
 # task of a step that ends.

@@ -123,6 +123,21 @@ def test_another_file_with_its_number_stays_as_it_is(tmp_path: Path) -> None:
     assert file.read_text() == "the user's own"
 
 
+def test_a_box_that_the_program_closes_is_made_again() -> None:
+    """As by a program that closes all descriptors at its start."""
+    made = box.open_box()
+    found = [int(name) for name in os.listdir("/proc/self/fd") if _link(name).startswith("/memfd:jaxsif-box")]
+    os.close(found[0])
+    made.write({"turns": 8})
+    found = [int(name) for name in os.listdir("/proc/self/fd") if _link(name).startswith("/memfd:jaxsif-box")]
+    assert json.loads(os.pread(found[0], contract.BOX_BYTES, 0)) == {"turns": 8}
+    os.kill(os.getpid(), signal.SIGWINCH)
+    assert made.size() > contract.BOX_BYTES
+    made.forget()
+    made.write({"turns": 9})
+    assert not made.is_there()
+
+
 def test_a_fork_has_no_box() -> None:
     code = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[1]); import jaxsif.task.box as box\n"

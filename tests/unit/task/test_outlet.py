@@ -1,0 +1,104 @@
+"""Reports reach the standard error of start.sh, wherever a script sends that of its Python."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxsif
+from jaxsif.diagnose.reports import ReportFilter
+
+TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
+NONCES = ("2c3d", "4e5f")
+ENVIRON = {
+    "PATH": os.environ["PATH"],
+    "PYTHONPATH": str(TASK_FOLDER / "site"),
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NODELIST": "node[1-2]",
+    "SLURMD_NODENAME": "node2",
+    "JAXSIF_REPORT": ":".join(NONCES),
+}
+RAISES = "raise ValueError('shapes')"
+CLOSES = "import os; os.closerange(0, 100); os.open('/dev/null', 1); " + RAISES
+
+
+def run(script: str, program: str, folder: Path, **variables: str) -> tuple[list[tuple[str, str]], bytes, bytes]:
+    """Events and texts of what a script reports, the rest of standard error, and standard output."""
+    (folder / "train.py").write_text(program)
+    script = script.replace("PYTHON", f"{shlex.quote(sys.executable)} train.py")
+    argv = ["sh", TASK_FOLDER / "start.sh", "sh", "-c", script]
+    environ = {**ENVIRON, **variables}
+    done = subprocess.run(argv, env=environ, cwd=folder, capture_output=True, check=False, timeout=30)
+    seen = ReportFilter(NONCES)
+    rest = seen.feed(done.stderr) + seen.feed(b"")
+    return [(one.event, one.text) for one in seen.reports], rest, done.stdout
+
+
+EXCEPTION = ("exception", "ValueError: shapes")
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("script", "program"),
+    [
+        ("PYTHON", RAISES),
+        ("PYTHON 2>log", RAISES),
+        ("PYTHON 2>&1 | cat", RAISES),
+        ("sh -c 'sh -c \"PYTHON\" 2>log'", RAISES),
+        ("exec 3>&1 9>log; PYTHON 2>&3", RAISES),
+        ("PYTHON 2>&-", RAISES),
+        ("PYTHON", CLOSES),
+    ],
+    ids=["as it is", "file", "pipe", "shells", "other numbers", "closed", "daemon"],
+)
+def test_reports_reach_who_listens(tmp_path: Path, script: str, program: str) -> None:
+    reports, rest, output = run(script, program, tmp_path)
+    assert [one for one in reports if one[0] == "exception"] == [EXCEPTION]
+    assert reports[-1][0] == "exit"
+    log = (tmp_path / "log").read_bytes() if (tmp_path / "log").exists() else b""
+    assert b"\x1e" not in rest + output + log
+    if program == RAISES and script != "PYTHON 2>&-":
+        assert b"ValueError: shapes" in rest + output + log
+
+
+@pytest.mark.starts_processes
+def test_a_python_of_the_program_has_its_own_standard_error(tmp_path: Path) -> None:
+    """What it reports is no failure of the task: the program reads it."""
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {RAISES!r}], stderr=subprocess.PIPE)"
+    reports, rest, _ = run("PYTHON", program, tmp_path)
+    assert (reports, rest) == ([("exit", "")], b"")
+
+
+@pytest.mark.starts_processes
+def test_without_a_listener_nothing_is_written(tmp_path: Path) -> None:
+    reports, rest, output = run("PYTHON 2>&1 | cat", RAISES, tmp_path, JAXSIF_REPORT="")
+    assert (reports, rest) == ([], b"")
+    assert b"ValueError: shapes" in output
+    assert b"\x1e" not in output
+
+
+@pytest.mark.starts_processes
+def test_the_number_of_start_sh_may_be_that_of_another_process(tmp_path: Path) -> None:
+    """As in a namespace of its own: then standard error is all that is known."""
+    reports, rest, _ = run(f"JAXSIF_STARTER={os.getpid()} PYTHON", RAISES, tmp_path)
+    assert EXCEPTION in reports
+    assert b"ValueError: shapes" in rest
+
+
+@pytest.mark.starts_processes
+def test_reports_that_are_lost_are_said_once(tmp_path: Path) -> None:
+    """Where no descriptor is free, they cannot reach anybody."""
+    program = (
+        "import os, resource\n"
+        "os.dup2(os.open('log', os.O_WRONLY | os.O_CREAT), 2)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        f"{RAISES}"
+    )
+    run("PYTHON", program, tmp_path)
+    text = b"jaxsif: warning: reports of this process do not reach `jaxsif run`: Too many open files\n"
+    assert (tmp_path / "log").read_bytes().count(text) == 1
