@@ -109,7 +109,7 @@ class Report(NamedTuple):
 _ORIGIN = {"event", "task", "node"}
 REFUSALS = ("refused", "port-taken")  # the program is not started
 # These are told to who listens, and not kept: they say what a task does while it runs.
-LIVE = ("wait", "moved", "program")
+LIVE = ("watched", "wait", "moved", "program")
 
 
 class _Label(NamedTuple):

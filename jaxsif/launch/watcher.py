@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.places import OUTSIDE
 from jaxsif.diagnose.reports import Report, ReportFilter, find_start, of_event
-from jaxsif.errors import HostError, JaxsifError, RunError, Show
+from jaxsif.errors import HostError, JaxsifError, RunError, Show, name_tasks
 from jaxsif.launch.inspector import Inspection, Part, Target
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.request import OFF
@@ -21,7 +21,7 @@ from jaxsif.task.contract import STOP
 from jaxsif.watch.picture import MOST_NODES, Picture, list_nodes, make_picture, render_text
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
-from jaxsif.watch.sight import NO_TRACER, Sight, make_sight
+from jaxsif.watch.sight import NO_BOX, NO_TRACER, Sight, make_sight
 from jaxsif.watch.words import describe_odd, describe_verdict, describe_wait_over
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure, or the nodes are looked at
@@ -33,6 +33,8 @@ _STOPPED = 124  # exit status, as timeout(1) has it
 # Seconds between two attempts to look, where none could be made: they grow by this part of the time
 # in which none could.
 _AGAIN, _AGAIN_PART, _MOST_AGAIN = 5.0, 0.2, 12.0
+_UNWATCHED = 2  # patiences from the start to a look at tasks that do not say they are watched
+_MOST_COMMANDS = 3  # by name
 
 Keep = Callable[[Verdict, Picture], None]
 
@@ -262,6 +264,49 @@ def _find_target(plan: Plan, seen: ReportFilter) -> Target | None:
     return Target(started.step, words, tuple(parts))
 
 
+class UnwatchedWatcher(_Inspector):
+    """Tells once which tasks cannot tell that they wait: their program is not Python.
+
+    A Python that has not used JAX yet may still do that, and is left out.
+    """
+
+    def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
+        self._plan = plan
+        self._seen = seen
+        self._show = show
+        self._known: set[int] = set()  # tasks that are watched, or have ended
+        self._due = math.inf  # when to look, by the monotonic clock
+
+    def hear(self, report: Report) -> None:
+        """Take the start of the run, and which tasks are watched or have ended."""
+        if report.event == "started":
+            self._due = time.monotonic() + _UNWATCHED * self._plan.asked.patience
+        elif report.event in ("watched", "exit"):
+            self._known.add(report.task)
+
+    def _is_due(self, now: float) -> bool:
+        return now > self._due
+
+    def _begin(self, now: float) -> Inspection | None:
+        """Look at the tasks, once."""
+        self._due = math.inf
+        if len(self._known) >= (self._plan.layout.ntasks or math.inf):
+            return None
+        target = _find_target(self._plan, self._seen)
+        try:
+            return Inspection.start(target, self._plan.host.environ) if target else None
+        except HostError:  # the first wait tells that nobody can look
+            return None
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        others = (one for one in inspection.sights if one.task not in self._known)
+        unwatched = [one for one in others if one.box == NO_BOX and one.answered is None]
+        if unwatched:
+            tasks = name_tasks(sorted({one.task for one in unwatched}))
+            commands = sorted({one.command for one in unwatched})[:_MOST_COMMANDS]
+            self._show(f"cannot watch {tasks} for hangs: {_describe_commands(commands)}")
+
+
 class EndWatcher(_Inspector):
     """Ends a run that has failed and waits for the tasks of a node that is lost: Slurm waits for
     such a node for minutes.
@@ -311,6 +356,12 @@ class EndWatcher(_Inspector):
         self.failure = RunError(what, failed.where, hint, failed.status)
 
 
+def _describe_commands(commands: Sequence[str]) -> str:
+    names = f"{', '.join(commands)} {'is' if len(commands) == 1 else 'are'}"
+    is_python = any(one.startswith("python") for one in commands)
+    return f"{names} without jaxsif's hook" if is_python else f"{names} not Python"
+
+
 def _find_reason(inspection: Inspection) -> str:
     return "no node has answered" if inspection.silent else "no task was found"
 
@@ -319,13 +370,15 @@ def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watche
     """Return what watches a run: nothing, where its tasks do not report."""
     if not plan.nonces:
         return []
-    census = ProgramCensus(
-        plan.layout.ntasks or 0
-    )  # which is told nothing where programs are not compared
-    waits = [WaitWatcher(plan, seen, show, keep, census)] if plan.asked.patience else []
-    programs = [ProgramWatcher(plan, seen, show, census)]
-    is_checked = plan.asked.check_programs != OFF
-    return [*waits, EndWatcher(plan, seen, show), *(programs if is_checked else [])]
+    # It is told nothing where programs are not compared.
+    census = ProgramCensus(plan.layout.ntasks or 0)
+    watchers: list[Watcher] = [EndWatcher(plan, seen, show)]
+    if plan.asked.patience:
+        watchers.append(WaitWatcher(plan, seen, show, keep, census))
+        watchers.append(UnwatchedWatcher(plan, seen, show))
+    if plan.asked.check_programs != OFF:
+        watchers.append(ProgramWatcher(plan, seen, show, census))
+    return watchers
 
 
 def _describe_stop(verdict: Verdict, picture: Picture) -> RunError:

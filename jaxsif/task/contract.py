@@ -74,6 +74,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "end": (),
     "alone": (),
     "cache": (*CACHE_COUNTS, "saved"),
+    "watched": (),
     "wait": ("seconds", "where"),
     "moved": ("seconds",),
     "program": ("order", "group", "processes", "name", "types", "digest", "where", "at"),

@@ -116,6 +116,7 @@ class Observer:
         codes = own_codes(lambda file: not is_installed(file), frames)
         self._loops.count_in(codes, self._forget_loops, frames)
         threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
+        self._emit({"event": "watched"})
 
     def _run(self) -> None:
         clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)

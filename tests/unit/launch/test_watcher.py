@@ -16,7 +16,7 @@ from jaxsif.diagnose.reports import Report
 from jaxsif.errors import HostError
 from jaxsif.launch import watcher as module
 from jaxsif.launch.inspector import Target
-from jaxsif.launch.watcher import EndWatcher, WaitWatcher
+from jaxsif.launch.watcher import EndWatcher, UnwatchedWatcher, WaitWatcher
 from jaxsif.watch.picture import Picture
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict
@@ -66,6 +66,7 @@ class Watched:
         self.census = ProgramCensus()
         self.watcher = WaitWatcher(plan, seen, self.shown.append, self._keep, self.census)
         self.ends = EndWatcher(plan, seen, self.shown.append)
+        self.unwatched = UnwatchedWatcher(plan, seen, self.shown.append)
 
     def _keep(self, verdict: Verdict, _picture: Picture) -> None:
         self.kept.append(verdict.level)
@@ -103,6 +104,61 @@ def test_nothing_is_asked_while_all_goes_on(monkeypatch: pytest.MonkeyPatch) -> 
     watched.pass_time(9 * PATIENCE)
     watched.watcher.look()
     assert (watched.targets, watched.shown) == ([], [])
+
+
+def look_for_unwatched(watched: Watched, look: Look | HostError, *told: int) -> None:
+    """Let a run of 4 tasks go on for long, in which these tell that they are watched."""
+    watched.looks.append(look)
+    watched.unwatched.hear(Report(0, "n0", "started"))
+    for task in told:
+        watched.unwatched.hear(Report(task, "n0", "watched"))
+    for _ in range(9):
+        watched.unwatched.look()
+        watched.now += PATIENCE
+
+
+BARE: dict[str, Any] = {"box": None, "answered": None, "frames": []}
+
+
+@pytest.mark.parametrize(
+    ("commands", "text"),
+    [
+        ({1: "a.out", 3: "a.out"}, "cannot watch tasks 1,3 for hangs: a.out is not Python"),
+        ({1: "a.out", 2: "b.out"}, "cannot watch tasks 1-2 for hangs: a.out, b.out are not Python"),
+        ({2: "python3"}, "cannot watch task 2 for hangs: python3 is without jaxsif's hook"),
+    ],
+)
+def test_tasks_that_cannot_be_watched_are_named_once(
+    monkeypatch: pytest.MonkeyPatch, commands: dict[int, str], text: str
+) -> None:
+    watched = Watched(monkeypatch)
+    sights = [
+        sight(task=task, **({"command": commands[task], **BARE} if task in commands else {})) for task in range(4)
+    ]
+    look_for_unwatched(watched, Look(sights), 0)
+    assert watched.shown == [text]
+    assert len(watched.targets) == 1
+
+
+def test_tasks_that_may_use_jax_later_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have a file in memory, and nothing in it; or have told while somebody looked."""
+    watched = Watched(monkeypatch)
+    late = sight(task=1, box=None, answered=True)
+    look_for_unwatched(watched, Look([late, sight(task=2, **BARE)]), 0, 2)
+    assert watched.shown == []
+    assert len(watched.targets) == 1
+
+
+def test_where_all_tasks_are_watched_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    look_for_unwatched(watched, Look([]), 0, 1, 2, 3)
+    assert watched.targets == []
+
+
+def test_where_nobody_can_look_nothing_is_said_of_unwatched_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    look_for_unwatched(watched, HostError("no srun", "", ""), 0)
+    assert watched.shown == []
 
 
 def test_a_wait_is_shown_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
