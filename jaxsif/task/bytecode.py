@@ -16,6 +16,7 @@ from typing import NamedTuple, Optional
 
 # Instructions times backward jumps; more would take longer than a tenth of a second.
 _MOST_WORK = 100_000
+_MOST_BYTES = 1 << 16  # of a code
 
 _OPS = opcode.opmap
 _JUMPS = frozenset(opcode.hasjrel)
@@ -71,7 +72,8 @@ class CodeLoops:
 
 def has_loops(code: CodeType) -> bool:
     """Return whether a code may have loops that can be counted."""
-    return _BACKWARD in code.co_code[::2]
+    text = code.co_code
+    return len(text) <= _MOST_BYTES and _BACKWARD in text[::2]
 
 
 def _measure(loop: CodeLoop) -> int:
