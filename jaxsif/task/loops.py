@@ -195,24 +195,25 @@ class Loops:
 
     def _start(self, code: CodeType, _offset: int) -> Any:
         """See that a frame begins."""
-        if threading.get_ident() != self._main:
-            return None
-        frame = id(sys._getframe(_DEPTH))
         found = self._find_code(code)
         if found is None:  # another one that jaxsif waited for
             return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        found.total += 1
+        if found.total % _LOOK == 0 and found.is_hot():
+            for loop in found.loops.values():
+                self._leave_alone(loop)
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        frame = id(sys._getframe(_DEPTH))
+        if threading.get_ident() != self._main:
+            self._entries.pop(frame, None)
+            return None
         if self._last and self._last.frame == frame:
             self._last.frame = 0
         if len(self._entries) >= _MOST_FRAMES:
             self._entries.clear()
         self._entries[frame] = {}
         self._unseen.discard(frame)
-        found.total += 1
-        if found.total % _LOOK or not found.is_hot():
-            return None
-        for loop in found.loops.values():
-            self._leave_alone(loop)
-        return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        return None
 
     def _jump(self, code: CodeType, offset: int, destination: int) -> Any:
         if destination > offset:
