@@ -13,7 +13,7 @@ from contextlib import suppress
 
 _THEIRS = 3  # start.sh's number for it
 _OWN = 2
-_LOST = "jaxsif: warning: reports of this process do not reach `jaxsif run`: {}\n"
+_LOST = "jaxsif: warning: reports of this process do not reach 'jaxsif run': {}\n"
 
 
 class Outlet:
