@@ -80,6 +80,8 @@ class Asked(NamedTuple):
     box: BoxFile | None
     asked: bool
     stat: processes.Stat
+    thread: int  # of the kernel's numbers: the main one, or which its observer observes
+    state: str  # of that thread
     main_cpu: float  # seconds that its main thread had computed
     begun: float  # when that was, by the monotonic clock
 
@@ -161,21 +163,28 @@ def find_program(task: int, pids: Sequence[int]) -> Asked | None:
 def ask(task: int, pids: Sequence[int], chosen: TaskProcess) -> Asked:
     """Ask a program where its threads are; before, look in which call it is, which that may end."""
     pid = chosen.pid
-    call = processes.read_call(pid, chosen.descriptors)
+    thread = processes.find_thread(pid, read_box(chosen.box).thread)
+    call = processes.read_call(pid, thread, chosen.descriptors)
     stat = processes.read_stat(pid) or chosen.stat
-    main_cpu, begun = processes.read_main_cpu(pid), time.monotonic()
+    state = processes.read_state(pid, thread) or stat.state
+    main_cpu, begun = processes.read_thread_cpu(pid, thread), time.monotonic()
     asked = bool(chosen.box) and _must_ask(call, chosen.box) and processes.ask(pid)
     gpu = processes.uses_gpu(chosen.descriptors)
-    return Asked(task, pid, pids, call, gpu, chosen.box, asked, stat, main_cpu, begun)
+    return Asked(
+        task, pid, pids, call, gpu, chosen.box, asked, stat, thread, state, main_cpu, begun
+    )
 
 
 def _must_ask(call: processes.Call, box: BoxFile | None) -> bool:
     """Return whether the observer has not told where the main thread is, as while it cannot run;
     or that may be elsewhere by now, and no sleep of C code ends early by the signal.
     """
+    known = read_box(box)
+    if known.thread:  # the signal tells where the main thread is alone
+        return False
     if call.name == _RUNS or not read_frames(box):
         return True
-    return read_box(box).quiet < _QUIET and call.name.startswith("futex")
+    return known.quiet < _QUIET and call.name.startswith("futex")
 
 
 def await_answers(programs: Sequence[Asked]) -> dict[int, bytes]:
@@ -234,23 +243,25 @@ def describe(
     read, written = processes.sum_io(program.pids) or (-1, -1)
     box = read_box(program.box)
     # A main thread that computes may be elsewhere by now.
-    said = read_frames(program.box) if program.stat.state != "R" else []
+    said = read_frames(program.box) if program.state != "R" else []
     frames = parse_dump(dump) or traced.frames or said
     return {
         "task": program.task,
         "node": node,
         "pid": pid,
         "command": processes.read_name(pid),
-        "state": program.stat.state,
+        "state": program.state,
         "call": program.call.name[:LONGEST_NAME],
         "descriptor": program.call.descriptor,
         "file": program.call.file[-LONGEST_FILE:],
         "frames": list(starmap(_shorten, frames)),
         "threads": processes.count_threads(pid),
-        "main_cpu": _rate(processes.read_main_cpu(pid) - program.main_cpu, seconds),
+        "main_cpu": _rate(
+            processes.read_thread_cpu(pid, program.thread) - program.main_cpu, seconds
+        ),
         "cpu": _rate(stat.cpu - program.stat.cpu, seconds),
         "spent": round(processes.sum_cpu(program.pids), 2),
-        "runs": processes.count_runs(pid),
+        "runs": processes.count_runs(pid, program.thread),
         "read": read,
         "written": written,
         "gpu": program.gpu,

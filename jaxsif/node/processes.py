@@ -11,6 +11,7 @@ import re
 import signal
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from jaxsif.node.syscalls import OF_A_DESCRIPTOR, OF_A_LIST, RESTARTED, name_call
@@ -100,24 +101,47 @@ def read_stat(pid: int) -> Stat | None:
     return parse_stat(read(f"/proc/{pid}/stat"))
 
 
-def read_main_cpu(pid: int) -> float:
-    """Return the seconds that the main thread of a process has computed."""
-    spent = read(f"/proc/{pid}/task/{pid}/schedstat").split()  # in nanoseconds
-    stat = parse_stat(read(f"/proc/{pid}/task/{pid}/stat"))
+def find_thread(pid: int, number: int) -> int:
+    """Return the thread that has this number in its container; the main one for 0, or where none
+    has.
+    """
+    found = f"/proc/{pid}/task/{number}/status"
+    if not number or _last_number(found) == number:
+        return number or pid
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/task"):
+            if _last_number(f"/proc/{pid}/task/{name}/status") == number:
+                return int(name)
+    return pid
+
+
+def _last_number(status: str) -> int:
+    found = re.search(rb"(?m)^NSpid:.*?(\d+)$", read(status))
+    return int(found[1]) if found else 0
+
+
+def read_state(pid: int, thread: int) -> str:
+    """Return the letter of the state of a thread; '' where it has ended."""
+    stat = parse_stat(read(f"/proc/{pid}/task/{thread}/stat"))
+    return stat.state if stat else ""
+
+
+def read_thread_cpu(pid: int, thread: int) -> float:
+    """Return the seconds that a thread of a process has computed."""
+    spent = read(f"/proc/{pid}/task/{thread}/schedstat").split()  # in nanoseconds
+    stat = parse_stat(read(f"/proc/{pid}/task/{thread}/stat"))
     return int(spent[0]) / 1e9 if spent else stat.cpu if stat else 0.0
+
+
+def count_runs(pid: int, thread: int) -> int:
+    """Return how often the kernel has let a thread of a process run; -1 where it does not tell."""
+    spent = read(f"/proc/{pid}/task/{thread}/schedstat").split()
+    return int(spent[2]) if len(spent) == 3 else -1
 
 
 def sum_cpu(pids: Sequence[int]) -> float:
     """Return the seconds that these processes have computed, and children that have ended."""
     return sum(stat.cpu + stat.waited for stat in map(read_stat, pids) if stat)
-
-
-def count_runs(pid: int) -> int:
-    """Return how often the kernel has let the main thread of a process run; -1 where it does not
-    tell.
-    """
-    spent = read(f"/proc/{pid}/task/{pid}/schedstat").split()
-    return int(spent[2]) if len(spent) == 3 else -1
 
 
 def sum_io(pids: Sequence[int]) -> tuple[int, int] | None:
@@ -188,17 +212,17 @@ def name_file(link: str) -> str:
     return link if kind is None else _KINDS[kind] or link[len(kind) :].strip("[]")
 
 
-def read_call(pid: int, descriptors: Mapping[int, str]) -> Call:
-    """Return the system call in which the main thread of a process is.
+def read_call(pid: int, thread: int, descriptors: Mapping[int, str]) -> Call:
+    """Return the system call in which a thread of a process is.
 
     The kernel tells its number to who may trace the process; to others, at most the function in
     which the thread waits.
     """
-    words = read(f"/proc/{pid}/task/{pid}/syscall").split()
+    words = read(f"/proc/{pid}/task/{thread}/syscall").split()
     in_call = len(words) == 9 and words[0].isdigit()  # else 'running', '-1 …' or nothing
     name = name_call(int(words[0])) if in_call else RESTARTED
     if name == RESTARTED:
-        waits_in = read(f"/proc/{pid}/task/{pid}/wchan").decode(errors="replace")
+        waits_in = read(f"/proc/{pid}/task/{thread}/wchan").decode(errors="replace")
         return Call("" if waits_in == "0" else waits_in)
     argument = int(words[1], 16)
     descriptor = -1

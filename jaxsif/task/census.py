@@ -182,6 +182,7 @@ class _Census:
     def _report(self, program: CompiledProgram) -> None:
         """Report a program that is about to run; compare it, where that is asked for."""
         is_main = threading.current_thread() is threading.main_thread()
+        at = self._locate()
         with self._lock:  # reports are written in the order of their numbers
             if (program.digest, is_main) in self._reported:
                 return
@@ -189,7 +190,7 @@ class _Census:
             if is_main:
                 self._orders[program.group] += 1
                 order = self._orders[program.group]
-                program = program._replace(order=order, at=self._locate())
+                program = program._replace(order=order, at=at)
             fields = program._asdict()
             fields["processes"] = len(program.processes)
             self._voice.emit({"event": "program", **fields})

@@ -1,4 +1,4 @@
-"""How often the main thread's own loops have turned, counted from outside: the program changes
+"""How often the program's own loops have turned, counted from outside: the program changes
 nothing.
 
 A loop is a jump backwards in the code of the user's own files. sys.monitoring (Python 3.12 and
@@ -101,8 +101,12 @@ class Loop(_Pace):
         """Return what the box has of it; `turns` is how often it has turned since it was
         entered.
         """
-        place = f"{self.code.co_filename}:{self.at.line}"
-        return {"loop": place, "turns": turns, "total": self.total}
+        return {"loop": self.place, "turns": turns}
+
+    @property
+    def place(self) -> str:
+        """FILE:LINE of its first line."""
+        return f"{self.code.co_filename}:{self.at.line}"
 
 
 class Entry:
@@ -145,10 +149,10 @@ class Loops:
     """
 
     def __init__(self) -> None:
-        self._main = threading.main_thread().ident
+        self.thread = threading.main_thread().ident  # whose turns are movement
+        self._turns = 0  # of its loops
         self._watched: dict[int, CodeType] = {}  # by id()
         self._codes: dict[int, _Code] = {}  # those of them that were needed
-        self._elsewhere: dict[Loop, _Pace] = {}  # in other threads
         # What frames do, by their id(): another frame may have it later, and begins then.
         self._entries: dict[int, dict[Loop, Entry]] = {}
         self._unseen: set[int] = set()  # frames that began before they could be seen
@@ -204,9 +208,6 @@ class Loops:
                 self._leave_alone(loop)
             return sys.monitoring.DISABLE  # type: ignore[attr-defined]
         frame = id(sys._getframe(_DEPTH))
-        if threading.get_ident() != self._main:
-            self._entries.pop(frame, None)
-            return None
         if self._last and self._last.frame == frame:
             self._last.frame = 0
         if len(self._entries) >= _MOST_FRAMES:
@@ -218,10 +219,9 @@ class Loops:
     def _jump(self, code: CodeType, offset: int, destination: int) -> Any:
         if destination > offset:
             return sys.monitoring.DISABLE  # type: ignore[attr-defined]
-        if threading.get_ident() != self._main:
-            return self._count_elsewhere(code, offset)
         frame = id(sys._getframe(_DEPTH))
         entry = self._last
+        is_followed = threading.get_ident() == self.thread
         # Most often it is the same as before: 1,000 times a second, the way through a dict is felt.
         if (
             entry is None
@@ -229,30 +229,20 @@ class Loops:
             or entry.frame != frame
             or entry.loop.code is not code
         ):
-            entry = self._enter(code, offset, frame)
+            entry = self._enter(code, offset, frame, is_followed)
             if entry is None:
                 return sys.monitoring.DISABLE  # type: ignore[attr-defined]
         entry.turns += 1
+        self._turns += is_followed
         loop = entry.loop
         loop.total += 1
         if loop.total % _LOOK == 0 and loop.is_hot():
             return self._leave_alone(loop)
         return None
 
-    def _count_elsewhere(self, code: CodeType, offset: int) -> Any:
-        """See how often a loop turns in another thread: no more is to be known of that."""
-        loop = self._find(code, offset)
-        if loop is None:
-            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
-        pace = self._elsewhere.setdefault(loop, _Pace())
-        pace.total += 1
-        is_hot = pace.total % _LOOK == 0 and pace.is_hot()
-        return self._leave_alone(loop) if is_hot else None
-
     def _leave_alone(self, loop: Loop) -> Any:
-        """Count a loop no longer, in no thread."""
+        """Count a loop no longer."""
         loop.is_left_alone = True
-        self._elsewhere.pop(loop, None)
         self._recent.pop(loop, None)
         if self._last and self._last.loop is loop:
             self._last = None
@@ -264,7 +254,7 @@ class Loops:
         loop = found.loops.get(offset) if found else None
         return None if loop is None or loop.is_left_alone else loop
 
-    def _enter(self, code: CodeType, offset: int, frame: int) -> Entry | None:
+    def _enter(self, code: CodeType, offset: int, frame: int, is_followed: bool) -> Entry | None:
         """Return what the frame does in the loop that jumps back from there, and did not turn
         last; None if the loop is left alone. The loops inside of it are over.
         """
@@ -282,31 +272,42 @@ class Loops:
             entries[inner] = Entry(inner, frame, True)
         entry.offset = offset
         self._last = entry
-        if loop.at.is_statement:
+        if loop.at.is_statement and is_followed:
             self._recent.pop(loop, None)
             self._recent[loop] = entry
         return entry
 
     def mark(self) -> object:
-        """Return what equals an earlier mark as long as no loop has turned since."""
-        last = self._last
-        return last and (last.loop, last.loop.total)
+        """Return what equals an earlier mark as long as no loop of the thread has turned since."""
+        return self.thread, self._turns
 
     def describe(self, frames: list[FrameType]) -> dict[str, object]:
         """Return the place and the turns of the innermost loop around these frames, the innermost
         of which comes first; of loops around them whose turns are known. Outside of all loops, of
-        the one that has turned last.
+        the one that has turned last in the thread.
         """
-        is_inside = False
+        around = list(self._find_around(frames))
+        known = ((loop, turns) for loop, turns in around if turns is not None)
+        for loop, turns in known:
+            return {**loop.describe(turns), "inside": True}
+        return {} if around else self.describe_last()
+
+    def list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
+        """Return the place and the turns, -1 where they are not known, of the loops around these
+        frames, the outermost first; `frames` has the innermost first.
+        """
+        around = [*self._find_around(frames)][::-1]
+        return [(loop.place, -1 if turns is None else turns) for loop, turns in around]
+
+    def _find_around(self, frames: list[FrameType]) -> Iterator[tuple[Loop, int | None]]:
+        """Yield the loops around these frames, the innermost first, and the turns where known."""
         for frame in frames:
             code = self._find_code(frame.f_code)
             for loop in code.around(frame.f_lasti) if code else []:
-                is_inside = True
                 turns = None if loop.is_left_alone else self._count(loop, frame)
                 if code and turns is not None:
                     turns += code.found.asks_again(loop.at, frame.f_lasti)
-                    return {**loop.describe(turns), "inside": True}
-        return {} if is_inside else self.describe_last()
+                yield loop, turns
 
     def _count(self, loop: Loop, frame: FrameType) -> int | None:
         """Return how often a frame has turned a loop that it is inside of; None if that is not
@@ -319,19 +320,6 @@ class Loops:
         if entry is None:
             return None if id(frame) in self._unseen else 0
         return entry.turns if entry.is_known else None
-
-    def list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
-        """Return the place and the turns of the loops that these frames are inside of, the
-        outermost first; `frames` has the innermost first.
-        """
-        loops = list(self._loops.values())
-        found = [
-            loop
-            for frame in frames
-            for loop in sorted(loops, key=lambda loop: -loop.begin)
-            if loop.contains(frame)
-        ]
-        return [(loop._place(), loop.turns) for loop in reversed(found)]
 
     def describe_last(self) -> dict[str, object]:
         """Return the place and the turns of the loop that has turned last; nothing without one."""

@@ -1,7 +1,10 @@
 """A thread that sees when the program stands still, and says that to `jaxsif run`, once.
 
+The program is its main thread; or, while that waits for other threads, the one that last ran a
+program of several processes, or else compiled for JAX.
+
 It begins when the program first uses JAX's devices or jax.distributed. Once a second it compares
-the clock of the main thread's processor time, and the count of its loops. While one of them
+the clock of that thread's processor time, and the count of its loops. While one of them
 advances, nothing is sent or written to a disk.
 """
 
@@ -10,6 +13,7 @@ from __future__ import annotations
 # Also what box.py needs: a process without free descriptors imports nothing.
 import json  # noqa: F401
 import os
+import re
 import sys
 import threading
 import time
@@ -33,17 +37,23 @@ _QUIET = 1.5  # seconds without, from which on the box has what the program's li
 _MOST_FRAMES, _LONGEST_FILE, _LONGEST_NAME = 20, 100, 40  # in the box; letters
 _MOST_LOOPS = 4  # around the main thread, in the box
 _STOPPED = 3.0  # seconds without a look, after which the whole process was stopped meanwhile
+# Where a main thread waits that has left the work to others.
+_WAITS = re.compile(
+    r"/lib/python3[^/]*/(threading|queue|selectors)\.py$"
+    r"|/lib/python3[^/]*/(asyncio|concurrent|multiprocessing)/"
+)
 _COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
 # The fields of the box, of a program of which nothing is known.
 _UNKNOWN: Mapping[str, object] = {
     **dict.fromkeys(("loop", "where", "compiling", "call"), ""),
     "turns": 0,
-    "total": 0,
     "since": 0,
     "aside": False,
     "deadlock": False,
     "inside": False,
     "around": (),
+    "thread": 0,
+    "others": 0,
 }
 
 
@@ -56,7 +66,9 @@ class Observer:
         self._patience = patience
         self._emit = emit
         self._loops = Loops()
-        self._main = threading.main_thread().ident
+        self._main = self._thread = threading.main_thread().ident  # and what is observed
+        self._runs_jax: int | None = None  # the thread that last ran a program of several processes
+        self._compiles: int | None = None  # the thread that last compiled
         # Names, and when each began, by thread.
         self._compiling: dict[int | None, list[tuple[str, float]]] = {}
         self._begun = False
@@ -76,7 +88,8 @@ class Observer:
 
     def _on_begin(self, event: str, _value: object, **more: object) -> None:
         if event.startswith(_COMPILES):
-            begun = self._compiling.setdefault(threading.get_ident(), [])
+            self._compiles = threading.get_ident()
+            begun = self._compiling.setdefault(self._compiles, [])
             begun.append((str(more.get("fun_name")), time.monotonic()))
 
     def _on_end(self, event: str, _seconds: float, **_more: object) -> None:
@@ -96,8 +109,9 @@ class Observer:
         self._emit({"event": "warning", "text": f"{what} no longer: {describe(error)}"})
 
     def locate(self) -> str:
-        """Return the loops around the main thread, as `program` reports have them."""
-        return render_position(self._list_around(main_frames()))
+        """Return the loops around the caller's thread, as `program` reports have them."""
+        self._runs_jax = threading.get_ident()
+        return render_position(self._list_around(list_frames(self._runs_jax)))
 
     def _list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
         around = self._loops.list_around(frames)[:_MOST_LOOPS]
@@ -112,22 +126,41 @@ class Observer:
         if self._begun:
             return
         self._begun = True
-        frames = main_frames()
+        frames = list_frames(self._main)
         codes = own_codes(lambda file: not is_installed(file), frames)
         self._loops.count_in(codes, self._forget_loops, frames)
         threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
         self._emit({"event": "watched"})
 
     def _run(self) -> None:
-        clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)
         now = time.monotonic()
         while True:
             before, now = now, time.monotonic()
             if now - before > _STOPPED:  # as when Slurm suspends the job
                 self.skip(now - before)
             with suppress(Exception):  # the program's output is no place to tell of it
-                self.look(time.clock_gettime(clock), now)
+                self._choose_thread()
+                self.look(self._measure_thread(), now)
             time.sleep(_PERIOD)
+
+    def _choose_thread(self) -> None:
+        """Choose the thread to observe."""
+        frames = sys._current_frames()
+        others = (one for one in (self._runs_jax, self._compiles) if one in frames)
+        waits = _WAITS.search(_file_of(frames.get(self._main or 0)))
+        chosen = next(others, self._main) if waits else self._main
+        if chosen != self._thread:
+            self._thread = self._loops.thread = chosen
+            self._used = -1.0  # it has another clock
+
+    def _measure_thread(self) -> float:
+        """Return the seconds of processor time of the observed thread."""
+        if self._thread == self._main:
+            clock = time.pthread_getcpuclockid(self._main or 0)
+            return time.clock_gettime(clock)
+        # A clock of a thread that has just ended must not be asked.
+        spent, _ = _read_schedule(_find_number(self._thread))
+        return spent
 
     def skip(self, seconds: float) -> None:
         """Leave this time out of the waits."""
@@ -141,7 +174,8 @@ class Observer:
         """
         before, self._size = self._size, self._box.size()
         turned, self._mark = self._mark, self._loops.mark()
-        has_computed = used - self._used > _MOVES * _PERIOD and self._size <= before
+        is_new = self._used < 0
+        has_computed = is_new or (used - self._used > _MOVES * _PERIOD and self._size <= before)
         self._used = used
         if has_computed:
             self._computed = now
@@ -175,13 +209,15 @@ class Observer:
         has not, `quiet` how long no loop has turned either; both are seconds.
         """
         state = {**self._describe_time(quiet), **self._describe_compile()}
-        frames = main_frames()
+        frames = list_frames(self._thread)
+        state["thread"] = 0 if self._thread == self._main else _find_number(self._thread)
         state["around"] = self._list_around(frames)
         state.update(self._loops.describe(frames))
         state["frames"] = list(map(_describe_frame, frames[:_MOST_FRAMES]))
         if idle < _QUIET:
             return state
         self._box.answer_again()
+        state["others"] = self._count_runs()
         state["deadlock"] = any(map(is_deadlock, frames[:1]))
         own = next((frame for frame in frames if not is_installed(frame.f_code.co_filename)), None)
         if own:
@@ -189,11 +225,17 @@ class Observer:
             state.update(where=place, call=find_call(own))
         return state
 
+    def _count_runs(self) -> int:
+        """Return how often the kernel has let the program's other threads of Python run."""
+        ours = (self._thread, threading.get_ident())
+        others = [number for number in list(threading._active) if number not in ours]  # type: ignore[attr-defined]
+        return sum(runs for _, runs in map(_read_schedule, map(_find_number, others)))
+
     def _describe_compile(self) -> dict[str, object]:
         """Return what the main thread compiles; while it compiles nothing, what another thread has
         compiled for the longest time: the main thread may wait for that.
         """
-        main = self._compiling.get(self._main)
+        main = self._compiling.get(self._thread)
         stacks = [main] if main else list(self._compiling.values())
         begun = [stack[-1:] for stack in stacks]  # another thread may end in between
         name, since = min(chain.from_iterable(begun), key=itemgetter(1), default=("", 0.0))
@@ -208,11 +250,31 @@ def _describe_frame(frame: FrameType) -> tuple[str, int, str]:
     return code.co_filename[-_LONGEST_FILE:], frame.f_lineno or 0, code.co_name[:_LONGEST_NAME]
 
 
-def main_frames() -> list[FrameType]:
-    """Return the frames of the main thread, the innermost first."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+def list_frames(thread: int | None) -> list[FrameType]:
+    """Return the frames of a thread, the innermost first."""
+    frame = sys._current_frames().get(thread or 0)
     frames = []
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
     return frames
+
+
+def _file_of(frame: FrameType | None) -> str:
+    return frame.f_code.co_filename if frame else ""
+
+
+def _find_number(thread: int | None) -> int:
+    """Return the kernel's number of a thread; 0 of one that has ended, or is not Python's own."""
+    known = threading._active.get(thread)  # type: ignore[attr-defined]
+    return getattr(known, "native_id", None) or 0
+
+
+def _read_schedule(number: int) -> tuple[float, int]:
+    """Return the seconds that a thread of this process has computed, and how often it ran."""
+    try:
+        with open(f"/proc/self/task/{number}/schedstat", "rb") as file:
+            spent, _, runs = file.read(100).split()
+    except (OSError, ValueError):  # it has ended, or the kernel does not tell
+        return 0.0, 0
+    return int(spent) / 1e9, int(runs)

@@ -53,6 +53,7 @@ _MOST_BYTES = 1 << 80  # more than any task moves
 # Units from the first look at a task that has done nothing since to a hang; less than the three
 # between the second look and the third.
 _IDLE_UNITS = 2.5
+_IDLE_RUNS = 0.5  # a second, of threads that only look now and then whether there is work
 # What others may have to wait for, as long as the task is at work.
 _WORK = (COMPILING, CHECKPOINT, INPUT)
 # No program comes back from there: it has ended and cannot do what the others wait for, or somebody
@@ -94,13 +95,15 @@ class _Sample(NamedTuple):
     cpu: float  # seconds, of all its processes
     moved: int  # bytes
     runs: int  # of its main thread
-    turns: int  # of its loops
+    others: int  # runs of its other threads of Python, where the main one waits for these
+    turns: tuple[tuple[str, int], ...]  # of its loops
 
     @classmethod
-    def of(cls, sight: Sight, now: float) -> _Sample:
-        """Return the sample of what was seen now."""
-        turns = sum(turns for _, turns in sight.box.around)
-        return cls(now, sight.spent, _transferred(sight), sight.runs, turns)
+    def of(cls, sight: Sight, kind: str, now: float) -> _Sample:
+        """Return the sample of what was seen now; `kind` is the task's state."""
+        others = sight.box.others if kind == LOCK else 0
+        moved = _transferred(sight)
+        return cls(now, sight.spent, moved, sight.runs, others, sight.box.around)
 
     def is_idle_until(self, later: _Sample, patience: float) -> bool:
         """Return whether a task has done nothing from here to a later sample. What has ended may
@@ -112,6 +115,7 @@ class _Sample(NamedTuple):
             and abs(later.cpu - self.cpu) <= IDLE * seconds
             and abs(later.moved - self.moved) <= _WORKS_BYTES * seconds
             and abs(later.runs - self.runs) <= 1 + seconds / patience
+            and abs(later.others - self.others) <= _IDLE_RUNS * seconds
         )
 
 
@@ -226,11 +230,12 @@ class Waits:
 
     def _sample(self, picture: Picture, now: float) -> Iterator[tuple[int, _Sample]]:
         """Yield the time from which on each task has done nothing, and what it had done by then."""
-        for sight in list_sights(picture.groups):
-            sample = _Sample.of(sight, now)
-            before = self._idle.get(sight.task, sample)
-            is_idle = before.is_idle_until(sample, self._patience)
-            yield sight.task, before if is_idle else sample
+        for group in picture.groups:
+            for sight in group.sights:
+                sample = _Sample.of(sight, group.state.kind, now)
+                before = self._idle.get(sight.task, sample)
+                is_idle = before.is_idle_until(sample, self._patience)
+                yield sight.task, before if is_idle else sample
 
     def _plan_again(self, picture: Picture, now: float) -> float:
         """Return when to look although no wait is due: soon after a look at which not all is known,

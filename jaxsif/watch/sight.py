@@ -48,6 +48,8 @@ class BoxState(NamedTuple):
     deadlock: bool  # it waits for a lock that no other thread of its Python can release
     inside: bool  # the main thread is inside of that loop, and not after it
     around: tuple[tuple[str, int], ...]  # loops and iterations (-1: not counted), outermost first
+    thread: int  # the kernel's number of what is meant by the main thread; 0 of that itself
+    others: int  # how often the kernel has let the other threads of Python run
 
 
 # Of a task that has none.
@@ -64,6 +66,8 @@ NO_BOX = BoxState(
     deadlock=False,
     inside=False,
     around=(),
+    thread=0,
+    others=0,
 )
 
 
@@ -171,6 +175,8 @@ _OF_A_BOX: Mapping[str, Check] = {
     "deadlock": is_flag,
     "inside": is_flag,
     "around": _are_loops,
+    "thread": check_number(MOST_COUNT, int),
+    "others": check_number(1 << 63, int),
 }
 _is_box = check_object(_OF_A_BOX)
 _OF_A_SIGHT: Mapping[str, Check] = {

@@ -22,6 +22,8 @@ BOX: dict[str, Any] = {
     "deadlock": False,
     "inside": True,
     "around": [],
+    "thread": 0,
+    "others": 0,
 }
 FIELDS: dict[str, Any] = {
     "task": 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,7 +15,7 @@ import pytest
 
 from jaxsif.task import observer
 from jaxsif.task.box import Box
-from jaxsif.task.observer import Observer, main_frames
+from jaxsif.task.observer import Observer, list_frames
 
 
 class Told(list[Mapping[str, Any]]):
@@ -154,9 +155,8 @@ def test_an_error_while_loops_are_counted_is_told(
     monkeypatch.setattr(threading.Thread, "start", lambda _thread: None)
     observer.begin()
     monitoring.jump(code, 20, 2)
-    assert observer._loops.mark()
     monitoring.jump(code, None, 0)
-    assert not observer._loops.mark()
+    assert observer._loops.describe_last() == {}
     assert [one["event"] for one in told] == ["watched", "warning"]
     assert told[1]["text"].startswith("iterations are counted no longer: ")
 
@@ -186,7 +186,7 @@ def test_the_time_in_which_the_process_was_stopped_is_no_wait(told: Told) -> Non
 
 def test_frames_of_the_main_thread_from_another_one() -> None:
     found: list[FrameType] = []
-    thread = threading.Thread(target=lambda: found.extend(main_frames()))
+    thread = threading.Thread(target=lambda: found.extend(list_frames(threading.main_thread().ident)))
     thread.start()
     thread.join()
     assert "test_frames_of_the_main_thread_from_another_one" in [frame.f_code.co_name for frame in found]
@@ -216,3 +216,36 @@ def test_nothing_is_imported_while_it_looks(told: Told) -> None:
     told.observer._describe(9.0, 9.0)
     told.observer._box.write({})
     assert set(sys.modules) == before
+
+
+def test_where_the_main_thread_waits_for_threads_the_one_that_used_jax_is_observed() -> None:
+    """It is joined here; the program's own file is that of a thread's target."""
+    observer, ready, done = Observer(Box(), 60, list[object]().append), threading.Event(), threading.Event()
+    numbers = []
+
+    def train() -> None:
+        numbers.append(threading.get_native_id())
+        observer._on_begin("/jax/core/compile/backend_compile_duration", 0, fun_name="step")
+        ready.set()
+        done.wait()
+
+    chosen = []
+
+    def look() -> None:
+        ready.wait()
+        time.sleep(0.1)
+        observer._choose_thread()
+        chosen.append(observer._describe(9.0, 9.0))
+        done.set()
+
+    threads = [threading.Thread(target=one) for one in (train, look)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    [state] = chosen
+    assert state["thread"] == numbers[0]
+    assert str(state["where"]).startswith(f"{__file__}:")
+    assert "done.wait()" in str(state["call"])
+    observer._choose_thread()  # the main thread runs, and the other one has ended
+    assert observer._describe(9.0, 9.0)["thread"] == 0
