@@ -193,6 +193,12 @@ TABLE = (
     SrunOption("--x11", "", MAYBE, STEP),
 )
 BY_FLAG = {name: option for option in TABLE for name in option.names}
+# Those by which srun runs other programs and containers, sets variables outside of the container,
+# such as LD_PRELOAD, or lends the user's display.
+_UNSAFE = (
+    *("--bcast", "--container", "--container-id", "--container-type", "--epilog", "--export"),
+    *("--multi-prog", "--prolog", "--task-epilog", "--task-prolog", "--x11"),
+)
 
 
 def short_of(flag: str) -> tuple[str, ...]:
@@ -228,3 +234,19 @@ def split_options(words: Sequence[str]) -> Iterator[Given]:
 def select(words: Iterable[str], *handled: str) -> tuple[str, ...]:
     """Return those words, each an option in its long form, that are handled so."""
     return tuple(word for word in words if BY_FLAG[flag_of(word)].handled in handled)
+
+
+def find_unsafe(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words that a stranger's file must not pass to srun, with their values: options such
+    as --prolog=FILE, and what is no option, which srun takes for the program.
+
+    Every word counts, also one that is the value of another option. srun knows an option by the
+    beginning of its name too, and plugins such as pyxis have further ones for containers.
+    """
+    for word, following in zip(words, [*words[1:], ""]):
+        name = flag_of(word)
+        is_long = name.startswith("--") and name not in BY_FLAG
+        begins = is_long and any(option.startswith(name) for option in _UNSAFE)
+        if name in _UNSAFE or begins or (is_long and name.startswith("--container")):
+            yield word if "=" in word else f"{word} {following}".strip()
+    yield from (one.flag for one in split_options(words) if not one.flag.startswith("-"))

@@ -6,8 +6,10 @@ import os
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxsif.errors import JaxsifError
 from jaxsif.job.srun_args import lift
-from jaxsif.job.srun_options import flag_of
+from jaxsif.job.srun_options import find_unsafe, flag_of
+from jaxsif.limits import shorten
 from jaxsif.settings.config import NOTHING, RIVALS, Config, Setting, read_config, resolve
 from jaxsif.settings.options import split_words
 from jaxsif.settings.passed import FIELD
@@ -47,16 +49,19 @@ def read_settings(
     words = tuple((said.get(FIELD) or {}).values())
     lifted, passed = lift(words, said, "the command line")
     values = resolve({**said, **lifted}, environ, config, in_job=in_job, fixed=fixed)
-    attributes = _attributes(values, environ, passed)
+    attributes = _attributes(values, environ, passed, config.project)
     return Settings(config, values, RunOptions(tuple(command), **attributes))
 
 
 def _attributes(
-    values: Mapping[str, Setting], environ: Mapping[str, str], passed: Sequence[str]
+    values: Mapping[str, Setting],
+    environ: Mapping[str, str],
+    passed: Sequence[str],
+    project: str,
 ) -> dict[str, Any]:
     """Return the attributes of RunOptions that are set; what has none becomes the container.
 
-    `passed` are srun's own options.
+    `passed` are srun's own options, `project` is the path of the project's file.
     """
     said = {key.replace("-", "_"): setting.value for key, setting in values.items()}
     found = {field: said[field] for field in RunOptions._fields if field in said}
@@ -67,12 +72,27 @@ def _attributes(
     found["env"] = parse_env(found.get("env", ()), environ, sources.get("env", ""))
     source = sources.get("srun-args", "")
     words = [word for text in found.get("srun_args", ()) for word in split_words(text, source)]
+    if source == f"run.srun-args in {project}":
+        _check_project_words(words, source)
     overruled = _find_overruled(values, passed)
     lifted, found["srun_args"] = lift(words, found, source, overruled)
     found["passed"] = tuple(passed)
     found.update(_split_values(found))
     sources.update({field.replace("_", "-"): source for field in lifted})
     return {**found, **lifted, "sources": sources}
+
+
+def _check_project_words(words: Sequence[str], source: str) -> None:
+    """Raise JaxsifError for words by which srun would run a program that the project chose, on this
+    host too.
+    """
+    found = next(find_unsafe(words), None)
+    if found:
+        raise JaxsifError(
+            f"a project's file cannot pass this to srun: {shorten(found)}",
+            source,
+            "set it on the command line, or in your own jaxsif.toml",
+        )
 
 
 def _find_overruled(values: Mapping[str, Setting], passed: Sequence[str]) -> set[str]:

@@ -71,10 +71,16 @@ def test_elsewhere_it_is_refused_until_it_is_allowed_and_again_when_it_changes(c
     status, out, _ = in_folder(cluster, mine, f"config --allow {file}")
     assert (status, out.split()[:2]) == (0, ["run.srun-args", f'["--prolog={shared}/attack.sh"]'])
     assert "ATTACKED" not in out
-    status, out, err = in_folder(cluster, mine, "run --nodes=1 -- echo fine", "config run.stage")
+    prolog = f"--prolog={shared}/attack.sh"
+    passed = f"jaxsif: error: a project's file cannot pass this to srun: {prolog}\n  from: run.srun-args in {file}\n"
+    for command in ("run --nodes=1 -- true", "submit -- true", "shell"):
+        status, out, err = in_folder(cluster, mine, command)
+        assert (status, out, err.startswith(passed)) == (2, "", True), err
+    allowed = f"run --nodes=1 --srun-args={prolog} -- echo fine"
+    status, out, err = in_folder(cluster, mine, allowed, "config run.stage")
     assert (status, out.splitlines()[0]) == (0, "fine")
     assert "ATTACKED" in out  # so it is an attack
-    assert err.splitlines()[0] == f"jaxsif: {file} sets run.srun-args, run.binds"
+    assert err.splitlines()[0] == f"jaxsif: {file} sets run.binds"
 
     cluster.check(f"echo '[policy]' >>{file}", user="other")
     changed = f"jaxsif: error: {file} has changed since you allowed it\n{hint}"

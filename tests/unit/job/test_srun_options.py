@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.job.srun_options import BOTH, JOB, OWN, REFUSED, STEP, TABLE, Given, select, split_options
+from jaxsif.job.srun_options import BOTH, JOB, OWN, REFUSED, STEP, TABLE, Given, find_unsafe, select, split_options
 
 PAGE = (Path(__file__).parents[3] / "docs/srun.md").read_text()
 # What the page says of each.
@@ -60,3 +60,21 @@ def test_select() -> None:
     words = ("--qos=a", "--mem=0", "--mpi=none")
     assert select(words, JOB, BOTH) == ("--qos=a", "--mem=0")
     assert select(words, STEP) == ("--mpi=none",)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("--mem=0 --nodelist a -x b --comment=--prolog=/x --nice", []),
+        ("--prolog=/x --epilog /y", ["--prolog=/x", "--epilog /y"]),
+        ("--task-prolog=/x --bcast", ["--task-prolog=/x", "--bcast"]),
+        ("--prol=/x", ["--prol=/x"]),  # srun takes the beginning of a name
+        ("--comment --prolog=/x", ["--prolog=/x"]),
+        ("--container-image=a", ["--container-image=a"]),  # of pyxis
+        ("--mem=0 sh -O id", ["sh", "id"]),
+        ("-- sh", ["-- sh", "sh"]),
+        ("--export=LD_PRELOAD=/x", ["--export=LD_PRELOAD=/x"]),
+    ],
+)
+def test_words_that_run_programs(words: str, found: list[str]) -> None:
+    assert list(find_unsafe(words.split())) == found

@@ -88,6 +88,28 @@ def test_a_variable_replaces_the_same_option_of_a_file(tmp_path: Path) -> None:
     assert asked.srun_args == ("-t60",)
 
 
+def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own file and variables may."""
+    text = "[run]\nsrun-args = ['--mem=0 --task-prolog=/x.sh']\n"
+    (tmp_path / "jaxsif.toml").write_text(text)
+    with pytest.raises(JaxsifError) as error:
+        read_settings({}, ["true"], {}, in_job=False)
+    assert error.value.render() == (
+        "jaxsif: error: a project's file cannot pass this to srun: --task-prolog=/x.sh\n"
+        f"  from: run.srun-args in {tmp_path}/jaxsif.toml\n"
+        "  try:  set it on the command line, or in your own jaxsif.toml"
+    )
+    words = ("--mem=0", "--task-prolog=/x.sh")
+    assert read_settings({"srun_args": list(words)}, ["true"], {}, in_job=False).asked.srun_args == words
+    variables = {"JAXSIF_SRUN_ARGS": "--mem=0 --task-prolog=/x.sh"}
+    assert read_settings({}, ["true"], variables, in_job=False).asked.srun_args == words
+    (tmp_path / "jaxsif.toml").rename(tmp_path / "of_user")
+    (tmp_path / "jaxsif").mkdir()
+    (tmp_path / "of_user").rename(tmp_path / "jaxsif/jaxsif.toml")
+    own = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert read_settings({}, ["true"], own, in_job=False).asked.srun_args == words
+
+
 def test_words_of_a_variable_that_contradict_another_one() -> None:
     variables = {"JAXSIF_SRUN_ARGS": "--cpus-per-task=8", "JAXSIF_CPUS_PER_TASK": "4"}
     with pytest.raises(JaxsifError) as error:
