@@ -20,6 +20,8 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+# A descriptor that this process has from a shell: the FIFO behind it has a writer.
+_FROM_SHELL = re.compile("/dev/stdin|(/dev|/proc/self)/fd/[0-9]{1,9}")
 
 
 Check = Callable[[object], bool]  # of a value in a JSON text: its type and its range
@@ -101,12 +103,25 @@ def read_text(path: str, what: str, source: str = "", most: int = MOST_TEXT) -> 
     refuses, and OSError.
     """
     with open_file(path, what, source) as file:
-        data = file.read(most + 1)
+        return _read_all(file, path, what, source, most).decode(errors="replace")
+
+
+def read_given(path: str, what: str, source: str, most: int = MOST_TEXT) -> str:
+    """Return the text of a file that the user names, also of a pipe from the user's shell, as in
+    <(COMMAND). Raise as `read_text`, and UnicodeDecodeError.
+    """
+    from_shell = _FROM_SHELL.fullmatch(path) and stat.S_ISFIFO(os.stat(path).st_mode)
+    with open(path, "rb") if from_shell else open_file(path, what, source) as file:
+        return _read_all(file, path, what, source, most).decode()
+
+
+def _read_all(file: BinaryIO, path: str, what: str, source: str, most: int) -> bytes:
+    data = file.read(most + 1)
     if len(data) > most:
         raise HostError(
             f"{what} has more than {most} bytes: {path}", source, "look at it, or remove it"
         )
-    return data.decode(errors="replace")
+    return data
 
 
 def parse_json(text: str) -> Any:

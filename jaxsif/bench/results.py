@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from jaxsif.bench.kinds import HIGHER, KINDS, LOWER, Field, Kind
 from jaxsif.errors import JaxsifError, Show, told_as
-from jaxsif.foreign import parse_json
+from jaxsif.foreign import parse_json, read_given
 
+_MOST_BYTES = 1 << 26  # a record has some hundred, and each task of `bench startup` has one
 LINES, TABLE = "results.jsonl", "results.csv"
 Record = dict[str, Any]
 
@@ -41,7 +42,7 @@ def read_results(path: str, source: str) -> Results:
     file = Path(path, LINES) if os.path.isdir(path) else Path(path)
     hint = "name a folder of jaxsif bench"
     with told_as(JaxsifError(f"cannot read results {file}", source, hint)):
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = read_given(str(file), "file of results", source, _MOST_BYTES).splitlines()
     try:
         header, records = _parse_lines(lines)
     except ValueError as error:

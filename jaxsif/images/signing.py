@@ -16,7 +16,7 @@ from typing import NamedTuple
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError, SignatureError
 from jaxsif.files import check_space
-from jaxsif.foreign import find, parse_json
+from jaxsif.foreign import find, open_file, parse_json
 from jaxsif.images.file import find_root, read_parts
 from jaxsif.runtime import Runtime
 
@@ -45,6 +45,14 @@ class Signature(NamedTuple):
 def is_fingerprint(key: str) -> bool:
     """Return whether `key` is the fingerprint of a PGP key, and not the path of a PEM file."""
     return bool(_FINGERPRINT.fullmatch(key))
+
+
+def check_key(path: str) -> None:
+    """Raise HostError for a key that is no file, such as a FIFO, for which the runtime would wait;
+    of a missing one, the runtime complains.
+    """
+    if os.path.exists(path):
+        open_file(path, "key", "--key").close()
 
 
 def read_signatures(image: str) -> tuple[Signature, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxsif.errors import JaxsifError, told_as
+from jaxsif.foreign import read_given
 
 _IN_FILE = "-r may be given several times; variables such as UV_DEFAULT_INDEX name an index"
 _AS_ARGUMENT = "PACKAGE, such as 'optax>=0.2'"
@@ -34,7 +35,7 @@ def read_requirements(files: Sequence[str], packages: Sequence[str]) -> tuple[st
 def _read_lines(path: Path) -> list[str]:
     """Return the lines of a requirement file, without comments; raises JaxsifError."""
     with told_as(JaxsifError(f"cannot read requirements {path}", "-r", "check its path")):
-        text = path.read_text().replace("\\\n", " ")
+        text = read_given(str(path), "file of requirements", "-r").replace("\\\n", " ")
     lines = (" ".join(f" {line}".partition(" #")[0].split()) for line in text.splitlines())
     return list(filter(None, lines))
 

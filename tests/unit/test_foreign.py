@@ -11,8 +11,12 @@ from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxsif.bench.results import read_results
 from jaxsif.errors import HostError
-from jaxsif.foreign import MOST_TEXT, find, open_file, parse_json, read_text
+from jaxsif.foreign import MOST_TEXT, find, open_file, parse_json, read_given, read_text
+from jaxsif.images.signing import check_key
+from jaxsif.launch.launchers.mpirun import _read_hostfile
+from jaxsif.layers.requirements import read_requirements
 
 WRONG = {"fifo": "a FIFO", "device": "a device", "socket": "a socket", "folder": "a folder"}
 
@@ -39,6 +43,39 @@ def test_what_is_no_file_is_named(wrong: tuple[str, str]) -> None:
     with pytest.raises(HostError) as caught:
         open_file(path, "image", "--image")
     assert (caught.value.what, caught.value.where) == (f"image is {kind}, not a file: {path}", "--image")
+
+
+def test_texts_that_users_name_are_files(wrong: tuple[str, str]) -> None:
+    """Whatever the option, and without waiting."""
+    path, kind = wrong
+    for read, what in (
+        (lambda: read_requirements([path], []), "file of requirements"),
+        (lambda: _read_hostfile(path, "--hostfile"), "list of hosts"),
+        (lambda: read_results(path, "--against"), "file of results"),
+        (lambda: check_key(path), "key"),
+    ):
+        if what == "file of results" and kind == "a folder":
+            continue  # of results
+        with pytest.raises(HostError) as caught:
+            read()
+        assert caught.value.what == f"{what} is {kind}, not a file: {path}"
+        assert caught.value.where in ("-r", "--hostfile", "--against", "--key")
+
+
+@pytest.mark.parametrize("most", [8, 100])
+def test_pipe_of_a_shell_is_read_in_bounds(most: int) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"node1\n" * 10)
+    os.close(writer)
+    path = f"/dev/fd/{reader}"
+    try:
+        if most < 60:
+            with pytest.raises(HostError, match=f"list of hosts has more than 8 bytes: {path}"):
+                read_given(path, "list of hosts", "--hostfile", most)
+        else:
+            assert read_given(path, "list of hosts", "--hostfile", most) == "node1\n" * 10
+    finally:
+        os.close(reader)
 
 
 def test_file_that_is_there(tmp_path: Path) -> None:

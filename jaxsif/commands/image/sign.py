@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from jaxsif.errors import JaxsifError, printable
-from jaxsif.images.signing import sign
+from jaxsif.images.signing import check_key, sign
 from jaxsif.runtime import require_runtime
 
 DESCRIPTION = """\
@@ -42,6 +42,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise JaxsifError("--keyidx without --pgp", "--keyidx", "pass --pgp, or --key FILE alone")
     key_options: list[str] = []  # the runtime then asks for a key of its keyring
     if arguments.key:
+        check_key(arguments.key)
         key_options = ["--key", arguments.key]
     elif arguments.keyidx:
         key_options = ["--keyidx", arguments.keyidx]

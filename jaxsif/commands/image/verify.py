@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from jaxsif.errors import printable
 from jaxsif.images.file import digest
-from jaxsif.images.signing import find_signer, is_fingerprint, verify
+from jaxsif.images.signing import check_key, find_signer, is_fingerprint, verify
 from jaxsif.runtime import require_runtime
 from jaxsif.screen import add_json, print_json, working
 
@@ -53,6 +53,8 @@ def _fingerprint(text: str) -> str:
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Verify the image."""
     runtime, image = require_runtime(environ), arguments.image
+    if arguments.key:
+        check_key(arguments.key)
     keys = [arguments.key] if arguments.key else arguments.pgp
     signer = find_signer(image, keys, lambda key: verify(runtime, image, key, environ))
     with working(f"jaxsif: the digest of {image}", environ) as update:

@@ -10,6 +10,7 @@ from itertools import chain
 from jaxsif.diagnose.mpirun_output import Output
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.errors import HostError, JaxsifError, told_as
+from jaxsif.foreign import read_given
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.children import INSIST_ONCE, Child, Reader
 from jaxsif.launch.look import ask_for_gpus, count_gpus
@@ -23,7 +24,7 @@ from jaxsif.process import find_executable
 from jaxsif.settings.request import RunOptions
 
 _MPIRUN = "mpirun"
-_LONGEST_HOSTFILE = 1 << 22  # characters, for as many hosts as there can be
+_LONGEST_HOSTFILE = 1 << 22  # bytes, for as many hosts as there can be
 # What each node knows better, and what belongs to the start of Open MPI and of Slurm.
 _OWN = (
     r"(OMPI|OPAL|PMIX|PRTE|PMI|SLURM|SLURMD|PBS|LSB|LS)_"
@@ -61,13 +62,8 @@ def _find_hosts(asked: RunOptions, host: Host) -> HostList:
 
 
 def _read_hostfile(path: str, source: str) -> HostList:
-    what = f"cannot read the hosts of {path}"
-    unreadable = JaxsifError(what, source, "correct the path")
-    with told_as(unreadable), open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read(_LONGEST_HOSTFILE + 1)
-    if len(text) > _LONGEST_HOSTFILE:
-        what = f"{what}: more than {_LONGEST_HOSTFILE} characters"
-        raise JaxsifError(what, source, "name fewer hosts, each as NAME:SLOTS")
+    with told_as(JaxsifError(f"cannot read the hosts of {path}", source, "correct the path")):
+        text = read_given(path, "list of hosts", source, _LONGEST_HOSTFILE)
     return parse_hostfile(text, f"{path}, of {source}")._replace(source=source)
 
 
