@@ -247,6 +247,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         if arguments.command and end < len(argv):
             _check_program(arguments.command[0], command or ())
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
+        if arguments.command[:1] == [""]:
+            name = " ".join(("jaxsif", *(command or ())))
+            raise JaxsifError("the program's name is empty", name, f"{name} -- PROGRAM")
     return arguments
 
 
@@ -321,9 +324,9 @@ def _watching(command: tuple[str, ...] | None) -> AbstractContextManager[object]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; each command's help documents its exit status."""
     try:
+        _replace_closed_streams()
         status = _call(sys.argv[1:] if argv is None else argv)
-        if sys.stdout is not None:  # as it is when we are started with standard output closed
-            sys.stdout.flush()  # here, where an error can still be told in our own words
+        sys.stdout.flush()  # here, where an error can still be told in our own words
         return status
     except JaxsifError as error:
         _complain(error)
@@ -334,6 +337,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141  # whoever read our output went away, as SIGPIPE would say
     except OSError as error:  # a full disk, a folder that cannot be written
         _complain(HostError(error.strerror or str(error), error.filename or ""))
+        return HostError.exit_code
+    except MemoryError:
+        _complain_of_memory()
         return HostError.exit_code
     finally:
         _give_up_broken_streams()
@@ -353,6 +359,30 @@ def _complain(error: JaxsifError) -> None:
 
     with suppress(OSError):  # nobody can be told that standard error is closed
         print(paint_error(error.render(), os.environ), file=sys.stderr, flush=True)
+
+
+def _complain_of_memory() -> None:
+    """Print the error without an import: a thread or a library could take memory."""
+    error = HostError("memory is exhausted", "", "raise the limit that ulimit -v shows")
+    with suppress(OSError):
+        os.write(2, f"{error.render()}\n".encode())
+
+
+def _replace_closed_streams() -> None:
+    """Have /dev/null for a stream that is closed: Python has none, and the next file that is opened
+    would take its descriptor, into which programs write.
+    """
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            void = os.open(os.devnull, os.O_WRONLY)  # the lowest free one
+            if void < descriptor:  # standard input is closed, too
+                os.dup2(void, descriptor)
+                os.close(void)
+                void = descriptor
+            os.set_inheritable(void, True)
+            setattr(sys, name, os.fdopen(void, "w", encoding="utf-8"))
+            if name == "stdout":
+                print("jaxsif: warning: standard output is closed", file=sys.stderr)
 
 
 def _give_up_broken_streams() -> None:

@@ -23,7 +23,12 @@ def read_number(text: str) -> int | None:
 
     Python needs quadratic time for long numbers, or raises a ValueError from some version on.
     """
-    return int(text) if len(text) <= _MOST_DIGITS and text.isdecimal() else None
+    return int(text) if len(text) <= _MOST_DIGITS and is_decimal(text) else None
+
+
+def is_decimal(text: str) -> bool:
+    """Return whether a text is all digits from 0 to 9, and not those of another script."""
+    return text.isascii() and text.isdecimal()
 
 
 def shorten(text: str) -> str:

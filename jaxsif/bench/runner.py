@@ -19,6 +19,7 @@ from jaxsif.bench.results import Record, Results, read_results, recording
 from jaxsif.bench.units import render_heading, render_row
 from jaxsif.errors import HostError
 from jaxsif.images.file import remembered_digest
+from jaxsif.limits import shorten
 from jaxsif.plan.container import Container
 from jaxsif.screen import find_width
 from jaxsif.settings.options import add_arguments
@@ -64,11 +65,11 @@ def add_comparison(group: argparse._ActionsContainer) -> None:
 def positive(text: str) -> float:
     """Return a number above 0, for argparse."""
     try:
-        number = float(text)
+        number = float(text) if text.isascii() and "_" not in text else 0.0
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"not a number above 0: {text!r}")
+        raise argparse.ArgumentTypeError(f"not a number above 0: {shorten(text)!r}")
     return number
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from jaxsif.bench.kinds import BYTES, COUNT, FLOPS, NUMBER, RATE, SECONDS, SHARE, TEXT, Field
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import read_number, shorten
 
 Name = TypeVar("Name")
 
@@ -66,10 +67,13 @@ def _justify(text: str, field: Field) -> str:
 
 def parse_bytes(text: str, source: str) -> int:
     """Return the bytes of '4096', '64KiB', '64K', '1GiB'; raise JaxsifError."""
-    found = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip())
-    if not found or not int(found[1]):
-        raise JaxsifError(f"not a size: {text!r}", source, "write it as 4096, 64KiB or 1GiB")
-    return int(found[1]) << (10 * _PREFIXES[found[2]])
+    found = re.fullmatch(r"([0-9]+)([KMG]?)(?:i?B)?", text.strip())
+    number = read_number(found[1]) if found else None
+    if not found or not number:
+        raise JaxsifError(
+            f"not a size: {shorten(text)!r}", source, "write it as 4096, 64KiB or 1GiB"
+        )
+    return number << (10 * _PREFIXES[found[2]])
 
 
 def parse_sizes(text: str, source: str) -> tuple[int, ...]:
@@ -82,7 +86,7 @@ def parse_sizes(text: str, source: str) -> tuple[int, ...]:
     size, end = parse_bytes(first, source), parse_bytes(last, source)
     if size > end:
         raise JaxsifError(
-            f"not a range of sizes: {text!r}",
+            f"not a range of sizes: {shorten(text)!r}",
             source,
             "begin with the smaller one, such as 1KiB-1GiB",
         )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import read_number, shorten
 
 
 class Revision(NamedTuple):
@@ -41,13 +42,14 @@ def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]
     if commit and changes:
         commit += "-dirty"
     wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"
-    if not wanted.isdecimal() or int(wanted) >= 1 << 32:
+    seconds = read_number(wanted)
+    if seconds is None or seconds >= 1 << 32:
         raise JaxsifError(
-            f"not a time: {wanted}",
+            f"not a time: {shorten(wanted)}",
             "SOURCE_DATE_EPOCH",
             "give seconds since 1970, below 4294967296",
         )
-    return Revision(commit or "unknown", int(wanted))
+    return Revision(commit or "unknown", seconds)
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -16,6 +16,7 @@ from jaxsif.container.elf import Needs, read_needs
 from jaxsif.errors import HostError, told_as
 from jaxsif.foreign import MOST_TEXT
 from jaxsif.images.file import remembered
+from jaxsif.limits import is_decimal
 from jaxsif.runtime import Runtime
 from jaxsif.settings.config import Setting
 
@@ -112,7 +113,7 @@ def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
 
     version = read_labels(image).get("io.jaxsif.cuda", "")
     major = version.partition(".")[0]
-    if not major.isdecimal():
+    if not is_decimal(major):
         return
     for name, path in of_cuda.items():
         if name[len(_CUDA) :].split(".")[0] != major:

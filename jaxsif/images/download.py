@@ -20,6 +20,7 @@ from jaxsif.errors import HostError, Show
 from jaxsif.files import check_space
 from jaxsif.images.partial import Partial, is_version, open_own
 from jaxsif.images.sif import HEADER_SIZE, parse_header
+from jaxsif.limits import is_decimal
 
 if TYPE_CHECKING:
     import requests  # in functions: it takes 100 ms, and --help needs none
@@ -351,7 +352,7 @@ def _total(url: str, response: requests.Response) -> int | None:
         size = response.headers.get("Content-Length", "")
     else:
         size = response.headers.get("Content-Range", "").rpartition("/")[2]
-    if not size.isdecimal():
+    if not is_decimal(size):
         return None
     if not _SIZE.fullmatch(size):
         what = f"the server announces a size of {len(size)} digits"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxsif.errors import JaxsifError
 from jaxsif.job import nodelist as hostlist
 from jaxsif.job.counts import Counts, fold, parse_counts, size
-from jaxsif.limits import MOST_NODES, read_number, shorten
+from jaxsif.limits import MOST_NODES, is_decimal, read_number, shorten
 
 _MOST_COMPONENTS = 128  # of a heterogeneous job, Slurm's MAX_HET_JOB_COMPS
 _OF_A_JOB = "SLURMD?_|SRUN_CPUS_PER_TASK$"  # variables
@@ -31,7 +31,7 @@ def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
 def _number(value: str, source: str) -> int | None:
     """Return the number, None for a text; raise JaxsifError for one that no number of Slurm is."""
     number = read_number(value)
-    if number is None and value.isdecimal():
+    if number is None and is_decimal(value):
         name = source.partition(" ")[0]
         raise JaxsifError(f"too long for a number: {shorten(value)!r}", source, f"unset {name}")
     return number
@@ -39,7 +39,7 @@ def _number(value: str, source: str) -> int | None:
 
 def _gpus_of_tres(value: str, source: str) -> int | None:
     """Return 2 of 'cpu=4,gres/gpu:a100=2', as Slurm 24.05 and later write it; None without GPUs."""
-    found = re.search(r"gres/gpu(?::[^=,]+)?[=:](\d+)", value)
+    found = re.search(r"gres/gpu(?::[^=,]+)?[=:]([0-9]+)", value)
     return parse_gpu_count(found[1], source) if found else None
 
 
@@ -254,6 +254,8 @@ def parse_job_gpus(details: str) -> Counts:
     """
     found: list[tuple[int, int]] = []
     for nodelist, gres in re.findall(r"^\s+Nodes=(\S+) .*?GRES=(\S*)", details, re.MULTILINE):
-        gpus = sum(read_number(count) or 0 for count in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", gres))
+        gpus = sum(
+            read_number(count) or 0 for count in re.findall(r"gpu(?::[^:,(]+)?:([0-9]+)", gres)
+        )
         found.append((gpus, hostlist.count(nodelist, "scontrol show job")))
     return fold(found)

@@ -11,7 +11,7 @@ import re
 from math import prod
 
 from jaxsif.errors import JaxsifError
-from jaxsif.limits import MOST_NODES, read_number, shorten
+from jaxsif.limits import MOST_NODES, is_decimal, read_number, shorten
 
 # Compiled when they are used: most runs read no node list.
 _TEXT = r"[^,\[\]]*"
@@ -65,7 +65,7 @@ def _count_entry(entry: str) -> int:
 
 
 def _count_part(part: str) -> int:
-    return 1 if part.isdecimal() else len(_range(part))
+    return 1 if is_decimal(part) else len(_range(part))
 
 
 def _range(part: str) -> range:
@@ -96,7 +96,7 @@ def _ends(group: str, text: str) -> list[str]:
     """
     ends: list[str] = []
     for part in group.split(","):
-        if part.isdecimal():
+        if is_decimal(part):
             ends.append(part + text)
         else:
             width = len(part.partition("-")[0])

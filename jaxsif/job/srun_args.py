@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.srun_options import Given, split_options
-from jaxsif.limits import read_number
+from jaxsif.limits import is_decimal, read_number
 
 # srun's option -> the attribute of RunOptions that means the same, and what reads its value.
 _SAME: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -82,7 +82,7 @@ def _split_resources(resources: Iterable[str]) -> tuple[str, list[str]]:
     gpus, others = [], []
     for resource in resources:
         name, *parts = resource.replace("=", ":").split(":")
-        number = [] if parts and parts[-1].isdecimal() else ["1"]
+        number = [] if parts and is_decimal(parts[-1]) else ["1"]
         if name == _GPU:
             gpus.append(":".join(parts + number))
         else:

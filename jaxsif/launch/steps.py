@@ -18,7 +18,7 @@ _SQUEUE = ("squeue", "--me", "--noheader", "--states=RUNNING")
 _JOBS = (*_SQUEUE, "--sort=-S", "--format=%i|%A")  # the newest first
 _STEPS = (*_SQUEUE[:3], "--steps", "--format=%i|%j|%N")
 # A job, an element of an array, or a component; and a step of it. Or nothing.
-_ASKED = re.compile(r"(?:(\d{1,10}(?:[_+]\d{1,10})?)(?:\.(\d{1,10}))?)?")
+_ASKED = re.compile(r"(?:([0-9]{1,10}(?:[_+][0-9]{1,10})?)(?:\.([0-9]{1,10}))?)?")
 _JOB = re.compile(r"(?m)^([\d_+]{1,32})\|(\d{1,10})[ ]*$")
 _STEP = re.compile(
     r"(?m)^([\d_+]{1,32})\.(\d{1,10})\|(.*)\|([^|\s]+)[ ]*$"

@@ -101,6 +101,8 @@ def _deal(value: str, tasks: int, read: Callable[[str], tuple[int, ...]]) -> Bou
     """Return what `read` makes of each item of '0,1*2', the second one twice; a list that is too
     short for all tasks is gone through again.
     """
+    if not value.isascii():  # int would read the digits of other scripts
+        raise ValueError(value)
     parts = [part.partition("*") for part in value.split(",")]
     runs = [repeat(read(item), _positive(times) if star else 1) for item, star, times in parts]
     return tuple(islice(cycle(chain.from_iterable(runs)), tasks))

@@ -11,7 +11,7 @@ from jaxsif.limits import MOST_NODES, read_number, shorten
 
 # Variables by which resource managers name a file of hosts, one line for each slot: PBS, LSF.
 HOSTFILE_VARIABLES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE")
-_HOST = re.compile(r"\w[\w.-]*(:\d{1,18})?")  # NAME or NAME:SLOTS; read_number reads 18 digits
+_HOST = re.compile(r"\w[\w.-]*(:[0-9]{1,18})?")  # NAME or NAME:SLOTS; read_number reads 18 digits
 
 
 class HostList(NamedTuple):

@@ -15,6 +15,7 @@ from jaxsif.files import user_folder
 from jaxsif.limits import shorten
 from jaxsif.settings.options import (
     DEFAULTS,
+    DIGESTS,
     LIST,
     OPTIONS,
     PATH,
@@ -30,7 +31,10 @@ _PROFILE_LISTS = ("env", "binds", "libraries", "devices", "interfaces")
 # Table -> key -> what it takes. A later file's value replaces an earlier one's, and so does a whole
 # profile; of [policy], all files are obeyed.
 TABLES: dict[str, dict[str, Option]] = {
-    "policy": {key: Option(f"--{key}", LIST, "", "") for key in ("signed-by", "digests")},
+    "policy": {
+        "signed-by": Option("--signed-by", LIST, "", ""),
+        "digests": Option("--digests", DIGESTS, "", ""),
+    },
     "profile": {
         "inherits": Option("--inherits", TEXT, "", ""),
         **{key: Option(f"--{key}", LIST, "", "") for key in _PROFILE_LISTS},

@@ -24,8 +24,8 @@ _ENVIRONMENT = ("", "APPTAINERENV_", "SINGULARITYENV_")
 # Patterns that neither a shell nor the runtime's --bind takes apart, and what each is in words.
 _PATH = (re.compile(r"/[\w./*?\[\]+@~-]+"), "an absolute path")
 _INTERFACE = (re.compile(r"[\w.*?\[\]@-]+"), "the name of an interface")
-_ANYTHING = (re.compile("(?s).*"), "anything")
-_PATTERNS = {"devices": _PATH, "libraries": _PATH, "interfaces": _INTERFACE, "binds": _ANYTHING}
+_BIND = (re.compile(r"(?s)\s*[^:\s].*"), "SRC[:DEST[:OPTS]]")
+_PATTERNS = {"devices": _PATH, "libraries": _PATH, "interfaces": _INTERFACE, "binds": _BIND}
 _NONE = Setting((), "")
 
 

@@ -26,6 +26,9 @@ OUTPUT = "how to run"
 _HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, OUTPUT)  # in the order of --help
 
 
+DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
+
+
 class Kind(NamedTuple):
     """What the value of an option is."""
 
@@ -53,6 +56,15 @@ def _is_text(value: object) -> bool:
 
 def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _are_digests(value: object) -> bool:
+    """Return whether a list has digests as `jaxsif image verify` prints them; no image has
+    another.
+    """
+    return isinstance(value, list) and all(
+        isinstance(one, str) and re.fullmatch(DIGEST_PATTERN, one) for one in value
+    )
 
 
 def _is_switch(value: object) -> bool:
@@ -122,6 +134,9 @@ PATH = Kind("a path", _is_text, _read_path, {"type": os.path.expanduser})
 PATIENCE = _count_or(OFF, "a number of seconds, or off")
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
 GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one behind a type, as in a100:1")
+DIGESTS = Kind(
+    "a list of digests, each sha256: and 64 hexadecimal digits", _are_digests, split_words
+)
 LIST = Kind("a list of strings", _are_texts, split_words, {"action": "append"})
 SWITCH = Kind("true or false", _is_switch, _read_switch, {"action": argparse.BooleanOptionalAction})
 

@@ -69,6 +69,7 @@ def _attributes(
     if _asks_for_mpirun(values):
         found["launcher"] = "mpirun"
     found["binds"] = tuple(found.get("binds", ()))
+    _check_binds(found["binds"], sources.get("binds", ""))
     found["env"] = parse_env(found.get("env", ()), environ, sources.get("env", ""))
     source = sources.get("srun-args", "")
     words = [word for text in found.get("srun_args", ()) for word in split_words(text, source)]
@@ -80,6 +81,13 @@ def _attributes(
     found.update(_split_values(found))
     sources.update({field.replace("_", "-"): source for field in lifted})
     return {**found, **lifted, "sources": sources}
+
+
+def _check_binds(binds: Sequence[str], source: str) -> None:
+    """Raise JaxsifError for a bind without a path of the host, which the runtime would ignore."""
+    for bind in binds:
+        if not bind.partition(":")[0].strip():
+            raise JaxsifError(f"a bind names no path: {bind!r}", source, "SRC[:DEST[:OPTS]]")
 
 
 def _check_project_words(words: Sequence[str], source: str) -> None:

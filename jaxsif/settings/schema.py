@@ -20,6 +20,10 @@ _KINDS: dict[str, dict[str, Any]] = {
         kind.words: {"anyOf": [_COUNT, {"type": "string", "pattern": f"^({kind.pattern})$"}]}
         for kind in (options.PATIENCE, options.NODES, options.GPUS)
     },
+    options.DIGESTS.words: {
+        "type": "array",
+        "items": {"type": "string", "pattern": f"^{options.DIGEST_PATTERN}$"},
+    },
     options.LIST.words: {"type": "array", "items": _STRING},
     options.SWITCH.words: {"type": "boolean"},
 }

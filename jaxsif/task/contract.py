@@ -128,7 +128,7 @@ def parse_number(text: str, variable: str) -> int:
     """Return a number of nodes, tasks, GPUs or seconds, of ten digits at most; raise
     MisfitError.
     """
-    if not text.isdecimal() or len(text) > 10:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 10:
         raise MisfitError(f"{variable} is not a number: {text[:40]!r}", _advise(variable))
     return int(text)
 

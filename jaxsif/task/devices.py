@@ -78,7 +78,7 @@ def has_private_gpus(environ: Mapping[str, str]) -> bool:
     """
     of_step = len(contract.visible_gpus(environ.get("SLURM_STEP_GPUS", "")))
     text = environ.get("SLURM_GPUS_ON_NODE", "")
-    on_node = parse_number(text, "SLURM_GPUS_ON_NODE") if text.isdecimal() else 0
+    on_node = parse_number(text, "SLURM_GPUS_ON_NODE") if text.isascii() and text.isdecimal() else 0
     return 0 < len(find_gpus(environ)) < max(of_step, on_node)
 
 

@@ -195,6 +195,38 @@ def test_image_that_is_no_file(cluster: Cluster, folder: str) -> None:
     ]
 
 
+TAKE_A_FILE = {
+    "run --hostfile {} -- true": "list of hosts",
+    "bench collectives --against {}": "file of results",
+    "bench collectives --hostfile {}": "list of hosts",
+    "bench compare {} results": "file of results",
+    "layer create x -r {}": "file of requirements",
+    "image convert {}": "recipe",
+    "image sign x.sif --key {}": "key",
+    "image verify x.sif --key {}": "key",
+}
+
+
+def test_file_that_is_no_file(cluster: Cluster, folder: str) -> None:
+    """Every command that reads a file of the user's names it, and none waits or reads without an end."""
+    lines = ["mkfifo f && ln -s /dev/zero z && ln -s $JAX_IMAGE x.sif && ulimit -v 4000000"]
+    for words in TAKE_A_FILE:
+        for name in "fz":
+            lines.append(f'timeout 10 jaxsif {words.format(name)} </dev/null >out 2>err; echo "$? $(head -n 1 err)"')
+    done = cluster.run(f"cd {folder} && module load jax/sif\n" + "\n".join(lines))
+    assert done.stdout.splitlines() == [
+        f"125 jaxsif: error: {what} is a {kind}, not a file: {name}"
+        for what in TAKE_A_FILE.values()
+        for name, kind in (("f", "FIFO"), ("z", "device"))
+    ]
+
+
+def test_list_of_hosts_from_a_command(cluster: Cluster) -> None:
+    hosts = "bash -c 'jaxsif run --hostfile <(echo node1) --dry-run -- true'"
+    done = cluster.run(f"module load jax/sif && {hosts}")
+    assert (done.returncode, "node1" in done.stdout) == (0, True), done.stderr
+
+
 def test_image_that_the_runtime_cannot_open(cluster: Cluster, folder: str) -> None:
     """A header that promises the right size over bytes that are no file system: only the runtime can tell."""
     spoil = "cp $JAX_IMAGE bad.sif && chmod u+w bad.sif && dd if=/dev/zero of=bad.sif bs=1M seek=0 count=1 conv=notrunc"
@@ -202,6 +234,40 @@ def test_image_that_the_runtime_cannot_open(cluster: Cluster, folder: str) -> No
     done = cluster.run(f"cd {folder} && module load jax/sif && {spoil} && exec jaxsif run --image bad.sif -- true")
     assert done.returncode == 125
     assert "jaxsif: error: the container did not start: " in done.stderr
+
+
+REFUSED_WORDS = {
+    "run --dry-run -- ''": (2, "the program's name is empty"),
+    "run --dry-run --bind '' -- true": (2, "a bind names no path: ''"),
+    "run --dry-run --bind :/x -- true": (2, "a bind names no path: ':/x'"),
+    "run --dry-run --nodes ٣ -- true": (2, "argument --nodes: '٣' is not a number from 1 to 2147483647, or two"),
+    "run --dry-run --gpus-per-node ٣ -- true": (2, "not a number of GPUs: '٣'"),
+    "bench collectives --seconds ٣": (2, "argument --seconds: not a number above 0: '٣'"),
+    "bench collectives --sizes $(printf '9%.0s' $(seq 5000))": (2, "not a size: '99999"),
+}
+
+
+@pytest.mark.parametrize(("words", "status", "what"), [(key, *value) for key, value in REFUSED_WORDS.items()])
+def test_refused_words(cluster: Cluster, words: str, status: int, what: str) -> None:
+    done = cluster.run(f"module load jax/sif && jaxsif {words}")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(f"jaxsif: error: {what}"), done.stderr
+    assert len(done.stderr.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    "words", ["image sbom", "submit --dry-run --nodes=1 -- true", "image inspect", "completion bash"]
+)
+def test_closed_standard_output(cluster: Cluster, words: str) -> None:
+    done = cluster.run(f"module load jax/sif && jaxsif {words} >&-")
+    assert (done.returncode, done.stderr) == (0, "jaxsif: warning: standard output is closed\n")
+
+
+def test_too_little_memory(cluster: Cluster) -> None:
+    done = cluster.run("module load jax/sif && ulimit -v 50000 && jaxsif image inspect")
+    assert (done.returncode, done.stdout) == (125, "")
+    hint = "raise the limit that ulimit -v shows"
+    assert done.stderr == f"jaxsif: error: memory is exhausted\n  try:  {hint}\n"
 
 
 ON_LOGIN = "mkdir -p /tmp/here && cd /tmp/here && echo 'print(1)' >q.py && module load jax/sif && "

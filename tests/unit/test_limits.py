@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -13,11 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.bench.execute import read_records
+from jaxsif.bench.runner import positive
+from jaxsif.bench.units import parse_bytes
 from jaxsif.diagnose.mpirun_output import Output
 from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.errors import JaxsifError
 from jaxsif.launch.launchers.local import _Labeller
-from jaxsif.limits import LONGEST_LINE, Lines
+from jaxsif.limits import LONGEST_LINE, Lines, read_number
 from jaxsif.process import run_logged
+from jaxsif.task.contract import MisfitError, parse_number
 
 Feed = Callable[[bytes], object]
 
@@ -97,3 +102,15 @@ def test_a_long_line_of_a_command_comes_in_pieces(tmp_path: Path) -> None:
     assert run_logged(argv, {}, str(tmp_path / "log"), str(tmp_path), pieces.append) == 0
     assert pieces == ["x" * LONGEST_LINE, "x" * LONGEST_LINE, "x" * 5, "end"]
     assert (tmp_path / "log").read_text() == "".join(pieces[:3]) + "\nend\n"
+
+
+@pytest.mark.parametrize("text", ["٣", "२", "1٣", "³", "", "-1", "1_0"])
+def test_texts_that_are_no_numbers(text: str) -> None:
+    assert read_number(text) is None
+    if text:
+        with pytest.raises(MisfitError):
+            parse_number(text, "SLURM_NODEID")
+    with pytest.raises(JaxsifError, match="not a size"):
+        parse_bytes(text, "--sizes")
+    with pytest.raises(argparse.ArgumentTypeError):
+        positive(text)

@@ -12,6 +12,7 @@ from jaxsif.bench.runner import Bench, note, positive, run_bench
 from jaxsif.bench.runner import add_options as add_bench_options
 from jaxsif.bench.units import find_others, parse_bytes, parse_sizes
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import shorten
 from jaxsif.settings.options import count
 
 # A node is called slow when it has less than this part of the median bandwidth.
@@ -72,7 +73,9 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Measure; return the exit status."""
     unknown = find_others(arguments.operations.split(","), OPERATIONS)
     if unknown:
-        raise JaxsifError(f"no operation {unknown[0]!r}", "--operations", ", ".join(OPERATIONS))
+        raise JaxsifError(
+            f"no operation {shorten(unknown[0])!r}", "--operations", ", ".join(OPERATIONS)
+        )
     sizes = parse_sizes(arguments.sizes, "--sizes")
     program = (
         "collectives.py",

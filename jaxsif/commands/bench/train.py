@@ -11,6 +11,7 @@ from jaxsif.bench.runner import Bench, run_bench
 from jaxsif.bench.runner import add_options as add_bench_options
 from jaxsif.bench.units import find_others
 from jaxsif.errors import JaxsifError
+from jaxsif.limits import shorten
 from jaxsif.settings.options import count
 
 DESCRIPTION = """\
@@ -78,7 +79,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     names, scaling, batch = said["modes"].split(","), said["scaling"], said["batch"]
     unknown = find_others(names, train.MODES)
     if unknown:
-        raise JaxsifError(f"no mode {unknown[0]!r}", "--modes", ", ".join(train.MODES))
+        raise JaxsifError(f"no mode {shorten(unknown[0])!r}", "--modes", ", ".join(train.MODES))
     if scaling:
         names.append(train.SHARDED)
     modes = [mode for mode in train.MODES if mode in names]

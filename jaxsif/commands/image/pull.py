@@ -75,7 +75,7 @@ def _digest(text: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) == 0:
+    if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", text) or float(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return float(text)
 

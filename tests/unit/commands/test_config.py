@@ -12,6 +12,7 @@ import pytest
 from jaxsif.cli import main
 
 Jaxsif = Callable[..., tuple[int, str, str]]
+DIGEST = "sha256:" + "0" * 64
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def jaxsif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setenv("JAXSIF_NODES", "2")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jaxsif.toml").write_text(
-        '[run]\nstage = true\ntime = "10"\nbinds = ["/a", "/b"]\n[policy]\ndigests = ["sha256:00"]\n'
+        '[run]\nstage = true\ntime = "10"\nbinds = ["/a", "/b"]\n[policy]\ndigests = ["' + DIGEST + '"]\n'
         '[profile.ours]\ninherits = "ib"\nenv = ["NCCL_IB_HCA=mlx5"]\n'
     )
 
@@ -43,7 +44,7 @@ def test_all_settings(jaxsif: Jaxsif, tmp_path: Path) -> None:
     assert " ".join(rows["run.binds"].split()) == f'["/a", "/b"] run.binds in {file}'
     assert " ".join(rows["run.containers"].split()) == '"node" default'
     assert rows["run.account"] == rows["policy.signed-by"] == "not set"
-    assert " ".join(rows["policy.digests"].split()) == f'["sha256:00"] policy.digests in {file}'
+    assert " ".join(rows["policy.digests"].split()) == f'["{DIGEST}"] policy.digests in {file}'
     assert " ".join(rows["profile.ours"].split()) == f"inherits ib, env {file}"
     assert f"jaxsif: read {file}\n" in err
     assert f"jaxsif: not there: {tmp_path}/personal/jaxsif/jaxsif.toml\n" in err
@@ -110,7 +111,7 @@ def test_a_file_of_others_is_shown_as_such_until_it_is_allowed(jaxsif: Jaxsif, t
     file.chmod(0o666)
     remedy = f"chmod go-w {file}, or jaxsif config --allow {file}\n"
     status, out, err = jaxsif()
-    assert (status, "sha256:00" in out) == (0, False)
+    assert (status, "sha256:0000000000000000000000000000000000000000000000000000000000000000" in out) == (0, False)
     (line,) = [line for line in err.splitlines(keepends=True) if "not allowed: " in line]
     assert line.startswith(f"jaxsif: not allowed: others may have written {file} (owner ")
     assert line.endswith(f"; {remedy}")

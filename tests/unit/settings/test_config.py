@@ -14,6 +14,8 @@ from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import Config, Setting, read_config, read_profiles, resolve, resolve_image
 from jaxsif.settings.options import OPTIONS, Option, read_variable
 
+DIGEST = "sha256:" + "0" * 64
+
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
@@ -54,13 +56,13 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pyte
 
 def test_policies_of_all_files_are_kept(tmp_path: Path, environ: dict[str, str]) -> None:
     user = write(tmp_path / "xdg/jaxsif/jaxsif.toml", "[policy]\nsigned-by = ['/keys/site.pem']\n")
-    project = write(tmp_path / "jaxsif.toml", "[policy]\nsigned-by = []\ndigests = ['sha256:00']\n")
+    project = write(tmp_path / "jaxsif.toml", "[policy]\nsigned-by = []\n" + f"digests = ['{DIGEST}']\n")
     config = read_config({"XDG_CONFIG_HOME": str(tmp_path / "xdg")}, str(tmp_path))
     assert config.settings == {}
     assert config.policies == (
         ("policy.signed-by", Setting(["/keys/site.pem"], user)),
         ("policy.signed-by", Setting([], project)),
-        ("policy.digests", Setting(["sha256:00"], project)),
+        ("policy.digests", Setting([DIGEST], project)),
     )
 
 
@@ -98,7 +100,8 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         ("[zzz]", "no table [zzz] in {path}\n  from: {path}\n  try:  one of policy, profile, run"),
         ("[run]\nstage = 1", "run.stage is not true or false\n  from: {path}\n  try:  run.stage = …, true or"),
         ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),
-        ("[policy]\ndigests = [1]", "policy.digests is not a list of strings\n  from: {path}"),
+        ("[policy]\ndigests = [1]", "policy.digests is not a list of digests, each sha256: and 64 hexadecimal"),
+        ("[policy]\ndigests = ['sha256:abc']", "policy.digests is not a list of digests, each sha256: and 64 hex"),
         ("[run]\nnodes = 0", "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}"),
         ("[run]\nnodes = true", "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}"),
         ("[run]\ntime = true", "run.time is not a string\n  from: {path}"),

@@ -110,6 +110,13 @@ def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: py
     assert read_settings({}, ["true"], own, in_job=False).asked.srun_args == words
 
 
+@pytest.mark.parametrize("bind", ["", " ", ":/x"])
+def test_binds_without_a_path(bind: str) -> None:
+    with pytest.raises(JaxsifError) as error:
+        read_settings({"binds": ["/a", bind]}, ["true"], {}, in_job=False)
+    assert (error.value.what, error.value.where) == (f"a bind names no path: {bind!r}", "--bind")
+
+
 def test_words_of_a_variable_that_contradict_another_one() -> None:
     variables = {"JAXSIF_SRUN_ARGS": "--cpus-per-task=8", "JAXSIF_CPUS_PER_TASK": "4"}
     with pytest.raises(JaxsifError) as error:

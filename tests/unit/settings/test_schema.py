@@ -25,7 +25,7 @@ GOOD = (
     '[run]\ngpus-per-node = "a100:4"',
     '[run]\nhang-timeout = "off"\nheartbeat-timeout = 30',
     '[run]\nbinds = ["/scratch"]\nstage = true',
-    '[policy]\ndigests = ["sha256:00"]',
+    '[policy]\ndigests = ["sha256:0000000000000000000000000000000000000000000000000000000000000000"]',
     '[profile.my-ib]\ninherits = "ib"\nenv = ["A=1"]',
 )
 BAD = (
@@ -42,6 +42,7 @@ BAD = (
     '[run]\nhang-timeout = "never"',
     '[run]\nimage = "a\\u0000b"',
     "[policy]\ndigests = 1",
+    '[policy]\ndigests = ["sha256:00"]',
     "[profile.ib]\nnames = []",
     '[profile."1 a"]',
     "[profile]\nib = 1",
