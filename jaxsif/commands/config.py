@@ -30,6 +30,7 @@ from jaxsif.settings.config import (
 from jaxsif.settings.fabric import resolve_fabric
 from jaxsif.settings.options import OPTIONS
 from jaxsif.settings.schema import build_schema
+from jaxsif.settings.variables import check_variables
 
 DESCRIPTION = """\
 Show the settings of `jaxsif run` in this folder: key, value and source.
@@ -91,6 +92,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
     """Print the rows of a key or a table, all without one, and the files that were looked at."""
+    for line in check_variables(environ):
+        note(line)
     files = find_files(environ, os.getcwd())
     config = parse_files(files)
     rows = _choose(key, list(_rows(config, environ)), config)

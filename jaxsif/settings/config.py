@@ -24,6 +24,7 @@ from jaxsif.settings.options import (
     check_value,
     read_variable,
 )
+from jaxsif.settings.variables import check_variables
 from jaxsif.trust import Candidate
 
 NAME = "jaxsif.toml"
@@ -80,7 +81,7 @@ class Config(NamedTuple):
     # Of fabrics, by name: key -> value, and the file.
     profiles: Mapping[str, Setting] = MappingProxyType({})
     project: str = ""  # the path of the project's file
-    notes: tuple[str, ...] = ()  # on files that do not count
+    notes: tuple[str, ...] = ()  # on files and variables that do not count
 
     def of_project(self, settings: Mapping[str, Setting], profiles: Iterable[str]) -> list[str]:
         """Return what the project's file sets, of the options in `settings`, the policies, and
@@ -131,15 +132,17 @@ def find_files(environ: Mapping[str, str], folder: str) -> Files:
 
 
 def read_config(environ: Mapping[str, str], folder: str) -> Config:
-    """Return all settings for a command in `folder`; raise JaxsifError for what is no setting, and
-    for a file that others may have written.
+    """Return all settings for a command in `folder`; raise JaxsifError for what is no setting, also
+    among the variables, and for a file that others may have written.
     """
+    notes = check_variables(environ)
     files = find_files(environ, folder)
     for file in files.above:
         if file.state == trust.REFUSED:
             assert file.error is not None
             raise file.error
-    return parse_files(files)
+    config = parse_files(files)
+    return config._replace(notes=(*notes, *config.notes))
 
 
 def parse_files(files: Files) -> Config:

@@ -1,10 +1,18 @@
-"""The variables that --env names."""
+"""The variables that --env names, and those whose names begin as jaxsif's own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from jaxsif.errors import JaxsifError
+from jaxsif.settings.options import OPTIONS
+from jaxsif.task import contract
+
+_PREFIX = "JAXSIF_"
+# That a user sets and that are no options; modules set the second one, too.
+_OF_USERS = ("JAXSIF_RUNTIME", "JAXSIF_IMAGES", contract.INDEPENDENT)
+_OF_MODULES = ("JAXSIF_HOME",)
+_SIMILAR = 0.75  # of 1, from which on a name is taken for a typing error
 
 
 def parse_env(
@@ -27,3 +35,36 @@ def parse_env(
             )
         parsed.append((name, value if equals else environ[name]))
     return tuple(parsed)
+
+
+def check_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a warning for each variable JAXSIF_… that nothing reads; raise JaxsifError for one
+    that resembles the name of a setting.
+
+    In a task, the run around it has checked them, and perhaps set some of another version.
+    """
+    names = [name for name, value in environ.items() if name.startswith(_PREFIX) and value]
+    if not names or contract.STEP in environ:
+        return ()
+    known = {option.variable for option in OPTIONS}.union(_OF_USERS, _OF_MODULES)
+    known.update(value for value in vars(contract).values() if isinstance(value, str))
+    unknown = sorted(set(names) - known)
+    for name in unknown:
+        near = _find_near(name)
+        if near:
+            what = f"no setting has the variable {name}"
+            raise JaxsifError(what, f"{name} (environment)", f"{near}?")
+    return tuple(f"warning: no setting has the variable {name}" for name in unknown)
+
+
+def _find_near(name: str) -> str:
+    """Return the variable that is meant: of the option with this name, or the nearest one."""
+    from difflib import get_close_matches  # here: 5 ms, and few runs have such a name
+
+    by_flag = {_PREFIX + one.flag[2:].replace("-", "_").upper(): one.variable for one in OPTIONS}
+    if name in by_flag:
+        return by_flag[name]
+    variables = (*by_flag.values(), *_OF_USERS)
+    endings = {one.removeprefix(_PREFIX): one for one in variables}
+    found = get_close_matches(name.removeprefix(_PREFIX), endings, 1, _SIMILAR)
+    return endings[found[0]] if found else ""

@@ -45,6 +45,9 @@ CRASH = "JAXSIF_CRASH"
 # start.sh sets it: its process id. Reports go to its standard error, whatever a script does with
 # the program's.
 STARTER = "JAXSIF_STARTER"
+# A task sets these for its children: it holds the port, and has checked the node.
+PORT_HELD = "JAXSIF_PORT_HELD"
+NODE_CHECKED = "JAXSIF_NODE_CHECKED"
 
 # The memory file of a task: its name, and the bytes of the JSON object at its begin.
 BOX_NAME, BOX_BYTES = "jaxsif-box", 4096

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 
-from .contract import COORDINATOR_PORT, NODE_ADDRESS, STEP, MisfitError, first_host
+from .contract import COORDINATOR_PORT, NODE_ADDRESS, PORT_HELD, STEP, MisfitError, first_host
 
 # JAX's own variables, see jax/_src/distributed.py.
 _ADDRESS = "JAX_COORDINATOR_ADDRESS"
 _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
-
-PORT_HELD = "JAXSIF_PORT_HELD"
 
 
 def prepare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, MutableMapping
 
-from .contract import FLAVOUR, tasks_on_node
+from .contract import FLAVOUR, NODE_CHECKED, tasks_on_node
 from .devices import find_gpus
 
 # NCCL passes data between processes of a node through files there: about 10 MB for each pair of
@@ -14,14 +14,13 @@ from .devices import find_gpus
 _SHM = "/dev/shm"
 _SHM_PER_TASK = 128 << 20  # bytes
 _SHM_ENOUGH = 1 << 30
-_CHECKED = "JAXSIF_NODE_CHECKED"
 
 
 def check(environ: MutableMapping[str, str], emit: Callable[[Mapping[str, object]], None]) -> None:
     """Have the first of several tasks on a node warn, once, of too little room."""
-    if environ.get("SLURM_LOCALID") != "0" or _CHECKED in environ:
+    if environ.get("SLURM_LOCALID") != "0" or NODE_CHECKED in environ:
         return
-    environ[_CHECKED] = "1"  # inherited: what a child sees, its parent may have filled
+    environ[NODE_CHECKED] = "1"  # inherited: what a child sees, its parent may have filled
     without_nccl = environ.get(FLAVOUR) == "cpu" or environ.get("NCCL_SHM_DISABLE") == "1"
     tasks = tasks_on_node(environ)
     if without_nccl or not find_gpus(environ) or tasks == 1:

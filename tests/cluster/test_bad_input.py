@@ -255,6 +255,33 @@ def test_refused_words(cluster: Cluster, words: str, status: int, what: str) -> 
     assert len(done.stderr.splitlines()) <= 3
 
 
+VARIABLES = {
+    "JAXSIF_IMAGE=/nope": "JAX_IMAGE",
+    "JAXSIF_LAYER=x": "JAXSIF_LAYERS",
+    "JAXSIF_NODE=1": "JAXSIF_NODES",
+    "JAXSIF_HANGTIMEOUT=5": "JAXSIF_HANG_TIMEOUT",
+}
+
+
+@pytest.mark.parametrize("words", ["run --nodes=1 -- true", "submit --dry-run -- true", "config", "image inspect"])
+def test_variables_with_typing_errors(cluster: Cluster, words: str) -> None:
+    lines = [f"{pair} jaxsif {words} >out; echo $? $(wc -c <out)" for pair in VARIABLES]
+    done = cluster.run("module load jax/sif && cd $(mktemp -d) && " + "\n".join(lines))
+    assert done.stdout == "2 0\n" * len(VARIABLES)
+    assert done.stderr == "".join(
+        f"jaxsif: error: no setting has the variable {name}\n  from: {name} (environment)\n  try:  {meant}?\n"
+        for name, meant in ((pair.partition("=")[0], meant) for pair, meant in VARIABLES.items())
+    )
+
+
+def test_variables_that_are_not_known(cluster: Cluster) -> None:
+    """One is told; a run in a task takes what the run around it has set, also one of another version."""
+    run = "jaxsif run --nodes=1 -- echo fine"
+    done = cluster.run(f"module load jax/sif && JAXSIF_XYZ=1 {run} && JAXSIF_STEP=a JAXSIF_STEPS=1 {run}")
+    assert (done.returncode, done.stdout) == (0, "fine\nfine\n")
+    assert done.stderr == "jaxsif: warning: no setting has the variable JAXSIF_XYZ\n"
+
+
 @pytest.mark.parametrize(
     "words", ["image sbom", "submit --dry-run --nodes=1 -- true", "image inspect", "completion bash"]
 )
