@@ -59,11 +59,15 @@ def write_file(path: str, content: bytes, mode: int = 0o666) -> None:
 def create_file(path: str, content: bytes, mode: int = 0o666) -> None:
     """Write a file that is whole as soon as it is there, and never over another one.
 
-    Raise FileExistsError where something has this name, also when it came meanwhile; and OSError.
+    Raise FileExistsError where something has this name, also when it came meanwhile; and OSError,
+    which names the file.
     """
-    partial = _write_beside(path, content, mode)
+    partial = ""
     try:
+        partial = _write_beside(path, content, mode)
         os.link(partial, path)  # a rename would replace what somebody else has written there
+    except OSError as error:  # one of a full disk has no name
+        raise OSError(error.errno, error.strerror, path) from error
     finally:
         _remove(partial)
 

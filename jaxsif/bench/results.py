@@ -130,8 +130,10 @@ def _write(results: Results, folder: Path) -> None:
             writer = csv.DictWriter(file, list(columns), lineterminator="\n")
             writer.writeheader()
             writer.writerows(records)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):  # one of a full disk has no name
+            raise OSError(error.errno, error.strerror, str(folder)) from error
         raise
 
 

@@ -255,6 +255,21 @@ def test_refused_words(cluster: Cluster, words: str, status: int, what: str) -> 
     assert len(done.stderr.splitlines()) <= 3
 
 
+def test_job_script_on_a_full_disk(cluster: Cluster) -> None:
+    """The file is named, and nothing of it is left."""
+    small = "mkdir /tmp/small && mount -t tmpfs -o size=40k,mode=1777 tmpfs /tmp/small"
+    cluster.check(f"{small} && head -c 40960 /dev/zero >/tmp/small/full || true", user="root")
+    try:
+        script = "--script /tmp/small/job.sbatch"
+        done = cluster.run(f"module load jax/sif && jaxsif submit {script} --nodes=1 -- true; ls -A /tmp/small")
+        assert (done.stdout, done.stderr.splitlines()[-2:]) == (
+            "full\n",
+            ["jaxsif: error: No space left on device", "  from: /tmp/small/job.sbatch"],
+        )
+    finally:
+        cluster.check("umount /tmp/small && rmdir /tmp/small", user="root")
+
+
 VARIABLES = {
     "JAXSIF_IMAGE=/nope": "JAX_IMAGE",
     "JAXSIF_LAYER=x": "JAXSIF_LAYERS",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,17 @@ def test_a_folder_in_memory(tmp_path: Path) -> None:
 )
 def test_folders_of_the_user(environ: dict[str, str], folder: str) -> None:
     assert user_folder(environ, "XDG_STATE_HOME") == folder
+
+
+@pytest.mark.parametrize("write", [create_file, write_file])
+def test_a_full_disk_is_named_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[str, bytes], None]
+) -> None:
+    def sync(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    path = str(tmp_path / "file")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write(path, b"one")
+    assert (caught.value.filename, os.listdir(tmp_path)) == (path, [])
