@@ -49,6 +49,9 @@ def convert_file(path: str, image: str) -> Conversion:
     _check_name(name, "FILE")
     _check_name(image, "--image")
     _check_folder(folder, converted)
+    outside = tuple(_find_links(folder, converted, text))
+    if outside:
+        return Conversion(None, None, tuple(sorted(outside)))
     converted = _check_files(folder, converted)
     definition = render_definition(converted, name, folder, image)
     return Conversion(converted, definition, ())
@@ -89,6 +92,57 @@ def _check_files(folder: str, converted: Converted) -> Converted:
     if os.path.exists(f"{folder}/.dockerignore"):
         notes.append(".dockerignore is not obeyed: COPY takes all that is there")
     return converted._replace(files=tuple(files), notes=(*converted.notes, *notes))
+
+
+def _find_links(folder: str, converted: Converted, text: str) -> Iterator[Refusal]:
+    """Yield the lines that would copy something from outside of the recipe's folder by a link, such
+    as a stranger's one to ~/.ssh: the runtime copies by cp -L, which follows links in folders too.
+
+    A definition file may name a path outside; whoever reads it sees that.
+    """
+    for source, target in converted.files:
+        path = os.path.normpath(os.path.join(folder, source))
+        if not (is_for_copy(target) or _is_below(path, folder)):
+            continue
+        pattern = os.path.join(glob.escape(folder), source)
+        found = next(filter(None, (find_escape(one, folder) for one in glob.glob(pattern))), "")
+        if found:
+            line = _find_line(text, source, target)
+            reason = (
+                f"{os.path.relpath(found, folder)} leads to {os.path.realpath(found)}, out of the"
+                " folder: put a copy in its place, or take it out"
+            )
+            yield Refusal(line, text.split("\n")[line - 1].strip(), reason)
+
+
+def find_escape(path: str, folder: str) -> str:
+    """Return `path`, or what is below it, if links lead from there out of `folder`; '' where none
+    does. Links within `folder` are followed; raise OSError for a folder that cannot be read.
+    """
+    root = os.path.realpath(folder)
+    waiting, seen = [path], set()
+    while waiting:
+        one = waiting.pop()
+        real = os.path.realpath(one)
+        if not _is_below(real, root):
+            return one
+        if real not in seen and os.path.isdir(real):
+            with os.scandir(one) as entries:
+                waiting += [e.path for e in entries if e.is_symlink() or e.is_dir()]
+        seen.add(real)
+    return ""
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return os.path.commonpath([path, folder]) == folder
+
+
+def _find_line(text: str, source: str, target: str) -> int:
+    """Return the number of the line that copies `source`."""
+    if is_for_copy(target):
+        return int(os.path.basename(target.rstrip("/")))
+    lines = (line for one in split_sections(text) if one.name == "files" for line in one.lines)
+    return next(number for number, line in lines if line.split()[:1] == [source])
 
 
 def _convert(text: str) -> tuple[Converted, Sequence[Refusal]]:

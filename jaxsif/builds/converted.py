@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from glob import has_magic
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
 
 FOLDER = "/.jaxsif-copy"  # in the image while it is built: what %files brings
 
+PARENT_MATCHES = "has a pattern that also finds ..: name the files"
 TMP_IS_SHARED = "empties /tmp, which is the host's while an image is built: take it out"
 
 
@@ -53,6 +56,12 @@ def find_invisible(text: str) -> str:
         if letter == "\ufffd" or not (letter == "\t" or letter.isprintable()):
             return f"has an invisible character (U+{ord(letter):04X})"
     return ""
+
+
+def finds_parent(source: str) -> bool:
+    """Return whether a path has a pattern such as .*, by which a shell finds .. too."""
+    parts = (part for part in source.split("/") if part.startswith(".") and has_magic(part))
+    return any(fnmatchcase("..", part) for part in parts)
 
 
 def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal]) -> list[Refusal]:

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 from spython.main.parse.parsers import SingularityParser
 
 from jaxsif.builds.converted import (
+    PARENT_MATCHES,
     TMP_IS_SHARED,
     Converted,
     Refusal,
+    finds_parent,
     number_lines,
     refuse_invisible,
 )
@@ -106,10 +108,17 @@ def _check_section(one: Section) -> Iterator[Refusal]:
             yield Refusal(number, line.strip(), "has a build argument: write its value")
         elif re.match(r"bootstrap\s*:", line, re.IGNORECASE):
             yield Refusal(number, line, "begins a stage: write a file with one stage")
-        elif one.name == "files" and re.search(r"[\"'\\`$()]", line):
-            yield Refusal(number, line.strip(), "has a path with special letters: rename it")
+        elif one.name == "files" and line.strip():
+            yield from _check_copy(number, line.strip())
         elif one.name == "post" and empties_tmp(line):
             yield Refusal(number, line.strip(), TMP_IS_SHARED)
+
+
+def _check_copy(number: int, line: str) -> Iterator[Refusal]:
+    if re.search(r"[\"'\\`$(){};&|<>]", line):  # the runtime has a shell read the path
+        yield Refusal(number, line, "has a path with special letters: rename it")
+    elif finds_parent(line.split()[0]):
+        yield Refusal(number, line, PARENT_MATCHES)
 
 
 def convert_definition(sections: list[Section]) -> Converted:

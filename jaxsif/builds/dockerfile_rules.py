@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from jaxsif.builds.converted import find_invisible
+from jaxsif.builds.converted import PARENT_MATCHES, find_invisible, finds_parent
 from jaxsif.builds.shell_words import (
     installs_for_one_user,
     installs_modules,
@@ -89,6 +89,7 @@ _COPIES = (
         "has a path with special letters: rename it",
     ),
     Guard(_has(r"(?:^|/)\*+(?:/\S*)? "), "copies hidden files too in Docker: name the folder"),
+    Guard(lambda text: any(map(finds_parent, text.split())), PARENT_MATCHES),
     Guard(_has(r"(?:^|[ /])\.\.(?:[ /]|$)"), "has .. in a path: Docker sees one folder alone"),
     Guard(_has(rf" {_HOME}$"), _HOME_IS_HIDDEN),
 )

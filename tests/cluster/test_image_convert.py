@@ -138,3 +138,23 @@ def test_refused(cluster: Cluster, folder: str) -> None:
     found = json.loads(cluster.run(f"{begin} --json Dockerfile").stdout)
     assert (found["definition"], [one["line"] for one in found["refused"]]) == (None, [10, 11])
     assert cluster.run(f"{begin} missing").returncode == 125
+
+
+def test_links_out_of_the_folder(cluster: Cluster, folder: str) -> None:
+    """The runtime would follow them, also within folders: a stranger's repository would get the user's keys."""
+    begin = f"module load jax/sif && mkdir -p {folder}/home {folder}/repo/src && cd {folder}/repo && "
+    make = "echo KEY >../home/id; ln -s ../home data; ln -s ../../home/id src/id; "
+    make += "printf 'FROM a\\nCOPY data /opt/data\\nCOPY src /opt/src\\n' >Dockerfile; "
+    make += "printf 'Bootstrap: docker\\nFrom: a\\n%%files\\n  src /opt/src\\n' >lab.def; "
+    done = cluster.run(f"{begin}{make}jaxsif image convert Dockerfile; jaxsif image convert lab.def")
+    hint = "out of the folder: put a copy in its place, or take it out"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.replace(folder, "") == (
+        "jaxsif: error: cannot convert 2 lines of Dockerfile\n"
+        f"    Dockerfile:2: COPY data /opt/data: data leads to /home, {hint}\n"
+        f"    Dockerfile:3: COPY src /opt/src: src/id leads to /home/id, {hint}\n"
+        "  from: FILE\n  try:  change what is named, and convert again\n"
+        "jaxsif: error: cannot convert 1 line of lab.def\n"
+        f"    lab.def:4: src /opt/src: src/id leads to /home/id, {hint}\n"
+        "  from: FILE\n  try:  change what is named, and convert again\n"
+    )

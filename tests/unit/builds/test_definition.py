@@ -102,6 +102,8 @@ python /opt/x "$@"
         ("Bootstrap: docker\nFrom: a\n%files from one\n  x\n", 3, "has words behind its name"),
         ("Bootstrap: docker\nFrom: a\n%post\n  echo {{ A }}\n", 4, "has a build argument"),
         ("Bootstrap: docker\nFrom: a\n%files\n  $(x) /y\n", 4, "has a path with special letters"),
+        ("Bootstrap: docker\nFrom: a\n%files\n  a;do>b;done;while>c\n", 4, "has a path with special letters"),
+        ("Bootstrap: docker\nFrom: a\n%files\n  src/.* /y\n", 4, "has a pattern that also finds .."),
         ("Bootstrap: docker\nFrom: a\n%post\n  rm -rf /tmp/*\n", 4, "empties /tmp"),
         ("Bootstrap: docker\nFrom: a\xa0\n", 2, "has an invisible character (U+00A0): take it out"),
         ("Bootstrap: docker\n# \u200d\nFrom: a\n", 2, "has an invisible character (U+200D)"),

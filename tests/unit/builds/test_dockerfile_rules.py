@@ -54,6 +54,8 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
         ('CMD ["a\\u00a0b"]', UNFIT),
         ('CMD ["a\\ud800b"]', UNFIT),
         ('ENTRYPOINT ["{\\u007bx}}"]', UNFIT),
+        ("COPY .* /p", "has a pattern that also finds .."),
+        ("COPY a/..*/b /p", "has a pattern that also finds .."),
         ("COPY ../../home/u/.ssh/id_rsa /p", "has .. in a path"),
         ('SHELL ["/bin/bash", "-c"]', "changes the shell of what follows"),
         ("ONBUILD RUN a", "is for images on top of this one"),

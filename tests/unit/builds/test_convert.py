@@ -1,0 +1,95 @@
+"""What a recipe copies lies in its folder: links out of it are refused, by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxsif.builds.convert import convert_file, find_escape, refuse
+
+LEADS = "out of the folder: put a copy in its place, or take it out"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A folder with links inside of it and out of it."""
+    (tmp_path / "home/.ssh").mkdir(parents=True)
+    (tmp_path / "home/.ssh/id").write_text("KEY")
+    folder = tmp_path / "repository"
+    for name in ("plain/deep", "hidden/deep", "hop"):
+        (folder / name).mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    (folder / "plain/b.txt").symlink_to("../a.txt")
+    (folder / "plain/deep/round").symlink_to("../..")
+    (folder / "hidden/deep/hop").symlink_to("../../hop")
+    for name, target in {
+        "data": "../home/.ssh",
+        "key.txt": "../home/.ssh/id",
+        "hop/out": str(tmp_path / "home"),
+        "gone": "/no/such",
+    }.items():
+        (folder / name).symlink_to(target)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("a.txt", ""),
+        ("hidden/deep/hop/out/.ssh/id", "hidden/deep/hop/out/.ssh/id"),
+        ("data", "data"),
+        ("data/id", "data/id"),
+        ("hop", "hop/out"),
+        ("hidden", "hidden/deep/hop/out"),
+        ("gone", "gone"),
+    ],
+)
+def test_links_out_of_a_folder_are_found(repository: Path, source: str, found: str) -> None:
+    assert find_escape(str(repository / source), str(repository)) == (found and str(repository / found))
+
+
+def test_links_within_a_folder_may_go_round(repository: Path) -> None:
+    for name in ("data", "key.txt", "hop/out", "gone"):
+        (repository / name).unlink()
+    assert find_escape(str(repository), str(repository)) == ""
+    (repository.parent / "link").symlink_to("repository")
+    assert find_escape(str(repository.parent / "link/plain"), str(repository.parent / "link")) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "leads"),
+    [
+        ("FROM a\nCOPY data /opt/data\n", "2: COPY data /opt/data", "data leads to {home}/.ssh"),
+        ("FROM a\nRUN x\nADD *.txt \\\n /opt/\n", "3: ADD *.txt \\", "key.txt leads to {home}/.ssh/id"),
+        ("FROM a\nCOPY a.txt hidden /x/\n", "2: COPY a.txt hidden /x/", "hidden/deep/hop/out leads to {home}"),
+        ("FROM a\nCOPY hop/.. /x/\n", "2: COPY hop/.. /x/", None),
+        ("Bootstrap: docker\nFrom: a\n%files\n  a.txt /a\n  data /x\n", "5: data /x", "data leads to {home}/.ssh"),
+    ],
+)
+def test_recipes_that_copy_from_elsewhere(repository: Path, text: str, line: str, leads: str | None) -> None:
+    file = repository / "Recipe"
+    file.write_text(text)
+    found = convert_file(str(file), "/i.sif")
+    assert (found.converted, found.definition) == (None, None)
+    error = refuse("Recipe", found.refused)
+    if leads:
+        assert error.said == f"Recipe:{line}: {leads.format(home=repository.parent / 'home')}, {LEADS}"
+    else:
+        assert error.said.startswith(f"Recipe:{line}: has .. in a path")
+
+
+def test_recipes_that_copy_what_is_theirs(repository: Path) -> None:
+    """A definition file may name a path outside of its folder: it shows."""
+    file = repository / "Recipe"
+    (repository / "plain/deep/round").unlink()
+    home = repository.parent / "home"
+    for text in (
+        "FROM a\nCOPY a.txt plain* none* /x/\n",
+        f"Bootstrap: docker\nFrom: a\n%files\n  plain\n  ../home /x\n  {home} /y\n",
+    ):
+        file.write_text(text)
+        found = convert_file(str(file), "/i.sif")
+        assert found.refused == ()
+        assert found.definition
+        assert str(repository / "plain") in found.definition
