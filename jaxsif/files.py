@@ -1,15 +1,19 @@
-"""Files and folders of this host: written whole or not at all, private, and where there is room."""
+"""Files and folders of this host: written whole or not at all, private, for a while, and where
+there is room.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from jaxsif.errors import HostError
 
-_MEMORY = "/dev/shm"
+MEMORY = "/dev/shm"
+_LOCK = ".lock"  # what the name of a scratch folder's lock ends with
 # Below the home folder, where the variable of the XDG Base Directory Specification does not tell.
 _USER_FOLDERS = {
     "XDG_CACHE_HOME": ".cache",
@@ -110,6 +114,102 @@ def make_private(folder: str) -> bool:
     return own and not status.st_mode & 0o077
 
 
+@contextmanager
+def scratch_folder(place: str, prefix: str) -> Iterator[str]:
+    """Make a folder for this user alone in `place`, and remove it at the end; remove those with
+    this prefix first that killed processes have left there.
+
+    A lock beside it is held meanwhile. An OSError of a full disk in the body names the folder.
+    """
+    import signal
+    from tempfile import TemporaryDirectory
+
+    remove_abandoned(place, prefix)
+    folder = TemporaryDirectory(prefix=_of_host(prefix), dir=place)
+    lock = -1
+    try:
+        lock = _hold(folder.name + _LOCK)
+        yield folder.name
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            error.filename = error.filename or folder.name
+        raise
+    finally:
+        # A signal that comes now is heard when the folder is gone.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        folder.cleanup()
+        if lock >= 0:
+            os.unlink(folder.name + _LOCK)
+            os.close(lock)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def remove_abandoned(place: str, prefix: str) -> None:
+    """Remove the scratch folders in `place` that this user has made on this host, with this prefix,
+    and whose lock nobody holds: their processes were killed.
+    """
+    prefix, names = _of_host(prefix), []
+    with suppress(OSError):  # no such folder, or one that cannot be listed
+        names = os.listdir(place)
+    for name in names:
+        if name.startswith(prefix) and name.endswith(_LOCK):
+            # One that is held, that has gone meanwhile, or cannot be removed, hinders nobody.
+            with suppress(OSError):
+                _remove_if_abandoned(os.path.join(place, name))
+
+
+def _of_host(prefix: str) -> str:
+    """Return a prefix with this host's name: on some shared disks, a lock is for one host only."""
+    return f"{prefix}{os.uname().nodename}-"
+
+
+def _hold(path: str) -> int:
+    """Return the descriptor of a new lock, which is held until this process ends; -1 on a disk
+    that has no locks, or no room. Raise OSError.
+    """
+    import fcntl
+
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(lock, b"held\n")  # until then, nobody takes it for one that was held
+    except OSError:
+        os.unlink(path)
+        os.close(lock)
+        return -1
+    return lock
+
+
+def _remove_if_abandoned(path: str) -> None:
+    """Remove a lock of this user's and its folder unless it is held; raise OSError."""
+    import fcntl
+    import shutil
+
+    lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        status, folder = os.fstat(lock), path[: -len(_LOCK)]
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_own or not status.st_size:
+            return
+        if os.path.lexists(folder) and os.lstat(folder).st_uid == os.geteuid():
+            _open_up(folder)
+            shutil.rmtree(folder)
+        os.unlink(path)
+    finally:
+        os.close(lock)
+
+
+def _open_up(folder: str) -> None:
+    """Let this user remove what is in a folder; follow no link."""
+    os.chmod(folder, 0o700)
+    for above, names, _ in os.walk(folder):
+        for name in names:
+            path = os.path.join(above, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+
+
 def check_space(folder: str, needed: int) -> None:
     """Raise HostError unless there are `needed` bytes for a file in `folder`."""
     free = _find_room(os.statvfs(folder))
@@ -121,7 +221,7 @@ def check_space(folder: str, needed: int) -> None:
         )
 
 
-def fast_folder(needed: int, disk: str, memory: str = _MEMORY) -> str:
+def fast_folder(needed: int, disk: str, memory: str = MEMORY) -> str:
     """Return `memory`, if programs may run from there, and it and this host have `needed` bytes to
     spare; otherwise `disk`.
     """

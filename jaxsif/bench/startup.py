@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -15,6 +14,7 @@ from jaxsif.bench.results import Record
 from jaxsif.bench.runner import Bench, note
 from jaxsif.bench.units import find_others
 from jaxsif.errors import JaxsifError
+from jaxsif.files import scratch_folder
 
 # Options of `jaxsif run`, whatever a jaxsif.toml says; and what each variant changes of them.
 _NODE = {"containers": "node", "stage": False, "compile_cache": False}
@@ -57,7 +57,7 @@ def _measure_variant(bench: Bench, variant: str, number: int, depth: int) -> int
     if variant != "cache":
         return _start(bench, variant, number, depth, options)
     # All nodes must see it.
-    with tempfile.TemporaryDirectory(prefix=".jaxsif-cache-", dir=os.getcwd()) as cache:
+    with scratch_folder(os.getcwd(), ".jaxsif-cache-") as cache:
         options = {**options, "compile_cache_folder": cache}
         first = _start(bench, "cache, run 1", number, depth, options)
         return first or _start(bench, "cache, run 2", number, depth, options)

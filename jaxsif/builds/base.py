@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from jaxsif import process
 from jaxsif.builds.host_settings import apt_mirror, apt_settings
 from jaxsif.builds.messages import end_of
 from jaxsif.errors import HostError, Show
+from jaxsif.files import scratch_folder
 from jaxsif.images.squashfs import SQFSTAR
 
 _SUITE = "trixie"
@@ -55,7 +55,7 @@ def make_base(
                 f"install {package}, or make image BASE=docker://debian:13",
             )
     show(f"making the base system: Debian {_SUITE} with {packages}")
-    with tempfile.TemporaryDirectory(prefix=".base-", dir=base.parent) as scratch:
+    with scratch_folder(str(base.parent), ".base-") as scratch:
         tarball, partial = Path(scratch) / "base.tar", Path(scratch) / "base.sqfs"
         log = base.parent / "base.log"
         settings = {**environ, **_ENVIRON}

@@ -9,10 +9,9 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from jaxsif import process
 from jaxsif.builds.assemble import add_base, add_parts, pack_parts, read_system, write_image
@@ -23,13 +22,14 @@ from jaxsif.builds.messages import end_of, timed, when_full
 from jaxsif.builds.recipe import Recipe
 from jaxsif.builds.revision import Revision, find_revision
 from jaxsif.errors import HostError, Show
-from jaxsif.files import fast_folder
+from jaxsif.files import MEMORY, fast_folder, remove_abandoned, scratch_folder
 from jaxsif.images.file import open_image
 from jaxsif.images.squashfs import MKSQUASHFS
 from jaxsif.installation import LIBRARY
 from jaxsif.runtime import Runtime
 
 _ROOM = 2 << 30  # bytes: several times what the engine unpacks and packs of an own base system
+_SCRATCH, _SYSTEM = ".build-", ".jaxsif-"  # how the names of folders begin
 _UNCHANGED = "unchanged"  # in BUILD_FOLDER: the base's files that %post left as they were
 # Lines of the engine that tell a person nothing, or worry them without need.
 _UNSAID = (
@@ -85,13 +85,18 @@ def _scratch_folders(recipe: Recipe, options: BuildOptions) -> Iterator[tuple[Pa
     hint = "make room, or --output, --cache"
     with (
         when_full(HostError(f"no space is left to build {recipe.name}", where, hint)),
-        TemporaryDirectory(".build", dir=options.output) as scratch,
-        TemporaryDirectory(".build", dir=options.cache) as stage,
-        TemporaryDirectory(
-            ".jaxsif", dir=scratch if options.base else fast_folder(_ROOM, scratch)
-        ) as system,
+        scratch_folder(str(options.output), _SCRATCH) as scratch,
+        scratch_folder(str(options.cache), _SCRATCH) as stage,
+        _system_folder(scratch, options) as system,
     ):
         yield Path(scratch), Path(stage), system
+
+
+def _system_folder(scratch: str, options: BuildOptions) -> AbstractContextManager[str]:
+    """Return the folder for `system`; first of all, memory has room for what killed builds hold."""
+    remove_abandoned(MEMORY, _SYSTEM)
+    place = scratch if options.base else fast_folder(_ROOM, scratch)
+    return scratch_folder(place, _SYSTEM)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from jaxsif.builds.build import find_uv
 from jaxsif.builds.host_settings import host_variables
 from jaxsif.builds.recipe import check_flavour, lock_path, parse_arguments, read_flavours
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.files import write_files
+from jaxsif.files import scratch_folder, write_files
 from jaxsif.images.diff import Difference, find_differences
 
 PLATFORMS = ("x86_64", "aarch64")
@@ -78,7 +78,7 @@ def _resolve(
     wanted = f"containers/locks/{flavour}.in"
     old = path.read_text() if path.exists() else ""
     lines: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="jaxsif-lock-") as scratch:
+    with scratch_folder(tempfile.gettempdir(), "jaxsif-lock-") as scratch:
         copy, log = Path(scratch, path.name), os.path.join(scratch, "log")
         copy.write_text(old)  # what uv finds here, it keeps
         argv = [*argv, "--output-file", str(copy), wanted]

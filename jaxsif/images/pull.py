@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.files import scratch_folder
 from jaxsif.images.download import Watch, download, not_wanted, without_password
 from jaxsif.images.file import checksum, digest
 from jaxsif.images.partial import Partial, only_one
@@ -116,7 +116,7 @@ def pull_by_runtime(
     fails.
     """
     folder, name = os.path.split(target)
-    with tempfile.TemporaryDirectory(prefix=".pull-", dir=folder) as scratch:
+    with scratch_folder(folder or os.curdir, ".pull-") as scratch:
         partial = os.path.join(scratch, name)
         temporary = {"APPTAINER_TMPDIR": scratch, "SINGULARITY_TMPDIR": scratch}
         argv = runtime.pull_argv(partial, url)

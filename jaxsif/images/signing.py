@@ -9,13 +9,12 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError, SignatureError
-from jaxsif.files import check_space
+from jaxsif.files import check_space, scratch_folder
 from jaxsif.foreign import find, open_file, parse_json
 from jaxsif.images.file import find_root, read_parts
 from jaxsif.runtime import Runtime
@@ -177,7 +176,7 @@ def sign(runtime: Runtime, image: str, key_options: Sequence[str]) -> tuple[str,
     folder, name = os.path.split(target)
     status = os.stat(target)
     check_space(folder, status.st_size)
-    with tempfile.TemporaryDirectory(prefix=".sign-", dir=folder) as scratch:
+    with scratch_folder(folder, ".sign-") as scratch:
         copy = os.path.join(scratch, name)
         shutil.copy2(target, copy)
         os.chmod(copy, status.st_mode | 0o200)  # installed images are often read-only

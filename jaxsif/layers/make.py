@@ -7,8 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -17,14 +15,13 @@ from typing import Any, NamedTuple
 
 from jaxsif.builds.messages import timed, when_full
 from jaxsif.errors import JaxsifError, Show
+from jaxsif.files import scratch_folder
 from jaxsif.layers.pack import find_mksquashfs, pack
 from jaxsif.layers.requirements import write_requirements
 from jaxsif.layers.resolve import Resolution, resolve, uv_install
 from jaxsif.layers.store import Layer, find_image_key, find_image_state, layers_folder, name_file
 from jaxsif.layers.workspace import SEEN_AS, Workspace, no_space
 from jaxsif.runtime import Runtime
-
-_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Wanted(NamedTuple):
@@ -52,7 +49,7 @@ def make_layer(
             "the layer is for whatever is at this path"
         )
     temporary = environ.get("TMPDIR") or "/tmp"
-    with _scratch(temporary, "jaxsif-", "set TMPDIR to a larger folder") as scratch:
+    with _scratch(temporary, "jaxsif-layer-", "set TMPDIR to a larger folder") as scratch:
         container = Workspace(runtime, image, scratch, environ)
         described, plan = _install(container, wanted, image, show_timed)
         show_timed("compiling")
@@ -82,15 +79,8 @@ def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
     """Yield a folder in `place` that is removed at the end, however that comes; raises HostError
     with `hint` for a full disk.
     """
-    with when_full(no_space(Path(place), hint)):
-        folder = tempfile.mkdtemp(prefix=prefix, dir=place)
-        try:
-            yield Path(folder)
-        finally:
-            # A signal that comes now is heard when the folder is gone.
-            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-            shutil.rmtree(folder)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    with when_full(no_space(Path(place), hint)), scratch_folder(place, prefix) as folder:
+        yield Path(folder)
 
 
 def _install(

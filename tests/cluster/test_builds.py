@@ -7,10 +7,13 @@ import http.server
 import os
 import re
 import shlex
+import signal
 import subprocess
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -112,6 +115,47 @@ def index(work: Path) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/simple"
         server.shutdown()
+
+
+def killed_build(work: Path) -> tuple[list[Path], list[str]]:
+    """Kill a build when its engine works; return the folders that it leaves, and its engine's processes."""
+    places = (work / "images", CACHE, Path("/dev/shm"))
+    with build(REPOSITORY, work / "images", "--force") as process:
+        deadline = time.monotonic() + 120
+        while True:
+            locks = [lock for place in places for lock in place.glob(".*.lock") if held_by(lock, process.pid)]
+            engines = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+            if len(locks) == len(places) and engines.stdout:
+                break
+            assert process.poll() is None
+            assert time.monotonic() < deadline, locks
+            time.sleep(0.1)
+        process.kill()
+    return [lock.with_suffix("") for lock in locks], engines.stdout.split()
+
+
+def held_by(lock: Path, pid: int) -> bool:
+    return any(os.path.samefile(one, lock) for one in Path(f"/proc/{pid}/fd").iterdir() if one.exists())
+
+
+def test_what_a_killed_build_leaves_is_removed_by_the_next(cluster: Cluster, work: Path) -> None:
+    left, engines = killed_build(work)
+    try:
+        assert all(folder.is_dir() for folder in left)
+        with build(REPOSITORY, work / "images", "--force") as process:
+            deadline = time.monotonic() + 120
+            while any(folder.exists() for folder in left) and time.monotonic() < deadline:
+                assert process.poll() is None
+                time.sleep(0.1)
+            process.terminate()
+            process.communicate(timeout=60)
+    finally:
+        for engine in engines:
+            with suppress(ProcessLookupError):
+                os.killpg(int(engine), signal.SIGKILL)
+    assert [
+        path for folder in left for path in (folder, folder.with_name(f"{folder.name}.lock")) if path.exists()
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from jaxsif.files import create_file, fast_folder, make_private, user_folder, write_file, write_files
+from jaxsif.files import (
+    create_file,
+    fast_folder,
+    make_private,
+    remove_abandoned,
+    scratch_folder,
+    user_folder,
+    write_file,
+    write_files,
+)
 
 
 def mode(path: Path) -> int:
@@ -106,3 +116,82 @@ def test_a_full_disk_is_named_and_nothing_is_left(
     with pytest.raises(OSError, match="No space left on device") as caught:
         write(path, b"one")
     assert (caught.value.filename, os.listdir(tmp_path)) == (path, [])
+
+
+def leave(place: Path, prefix: str) -> Path:
+    """Leave a scratch folder as a killed process does; return its path."""
+    with scratch_folder(str(place), prefix) as name:
+        folder = Path(name)
+        (folder / "system/closed").mkdir(parents=True)
+        (folder / "system/closed/file").touch()
+        (folder / "system/closed").chmod(0)
+        (folder / "out").symlink_to(place / "precious")
+        folder.rename(place / "kept")
+        Path(f"{name}.lock").rename(place / "kept.lock")
+        Path(f"{name}.lock").touch()
+    (place / "kept").rename(folder)
+    (place / "kept.lock").rename(f"{folder}.lock")
+    return folder
+
+
+def test_a_scratch_folder_and_its_lock_are_removed(tmp_path: Path) -> None:
+    with scratch_folder(str(tmp_path), ".a-") as name:
+        assert mode(Path(name)) == 0o700
+        assert {str(path) for path in tmp_path.iterdir()} == {name, f"{name}.lock"}
+    assert os.listdir(tmp_path) == []
+
+
+def test_scratch_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    """Neither one that is in use, nor one of another prefix or host, nor what a link leads to."""
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/file").touch()
+    killed, other = leave(tmp_path, ".a-"), leave(tmp_path, ".b-")
+    elsewhere = tmp_path / ".a-another.host-x"
+    elsewhere.mkdir()
+    Path(f"{elsewhere}.lock").write_text("held")
+    with scratch_folder(str(tmp_path), ".a-") as first, scratch_folder(str(tmp_path), ".a-") as second:
+        assert os.path.isdir(first)
+        assert os.path.isdir(second)
+        assert not killed.exists()
+        assert not os.path.lexists(f"{killed}.lock")
+        assert other.exists()
+        assert elsewhere.exists()
+    assert (tmp_path / "precious/file").exists()
+
+
+def test_locks_that_nobody_has_held_yet_or_that_are_no_files_stay(tmp_path: Path) -> None:
+    """The process that makes one holds it a moment later; and another user may put anything there."""
+    begin = f".a-{os.uname().nodename}-"
+    for name in ("new", "link", "folder"):
+        (tmp_path / f"{begin}{name}").mkdir()
+    (tmp_path / f"{begin}new.lock").touch()
+    (tmp_path / "target").write_text("held")
+    (tmp_path / f"{begin}link.lock").symlink_to("target")
+    (tmp_path / f"{begin}folder.lock").mkdir()
+    os.mkfifo(tmp_path / f"{begin}fifo.lock")
+    before = sorted(os.listdir(tmp_path))
+    remove_abandoned(str(tmp_path), ".a-")
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_lock_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = leave(tmp_path, ".a-")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    remove_abandoned(str(tmp_path), ".a-")
+    assert killed.exists()
+
+
+def test_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(_file: int, _how: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with scratch_folder(str(tmp_path), ".a-") as name:
+        assert os.listdir(tmp_path) == [os.path.basename(name)]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_of_a_scratch_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space") as caught, scratch_folder(str(tmp_path), ".a-") as name:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert caught.value.filename == name
