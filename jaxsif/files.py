@@ -137,11 +137,13 @@ def scratch_folder(place: str, prefix: str) -> Iterator[str]:
     finally:
         # A signal that comes now is heard when the folder is gone.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-        folder.cleanup()
-        if lock >= 0:
-            os.unlink(folder.name + _LOCK)
-            os.close(lock)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            folder.cleanup()
+            _remove(folder.name + _LOCK)  # else, the next one tries again
+        finally:
+            if lock >= 0:
+                os.close(lock)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def remove_abandoned(place: str, prefix: str) -> None:
@@ -201,11 +203,10 @@ def _remove_if_abandoned(path: str) -> None:
 
 
 def _open_up(folder: str) -> None:
-    """Let this user remove what is in a folder; follow no link."""
+    """Let this user remove the content of a folder; follow no link."""
     os.chmod(folder, 0o700)
     for above, names, _ in os.walk(folder):
-        for name in names:
-            path = os.path.join(above, name)
+        for path in (os.path.join(above, name) for name in names):
             if not os.path.islink(path):
                 os.chmod(path, 0o700)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,7 +130,6 @@ def leave(place: Path, prefix: str) -> Path:
         (folder / "out").symlink_to(place / "precious")
         folder.rename(place / "kept")
         Path(f"{name}.lock").rename(place / "kept.lock")
-        Path(f"{name}.lock").touch()
     (place / "kept").rename(folder)
     (place / "kept.lock").rename(f"{folder}.lock")
     return folder
@@ -188,6 +189,24 @@ def test_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(fcntl, "flock", flock)
     with scratch_folder(str(tmp_path), ".a-") as name:
         assert os.listdir(tmp_path) == [os.path.basename(name)]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_scratch_folder_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock stays for the next one, and signals are heard again."""
+
+    def cleanup(_folder: tempfile.TemporaryDirectory[str]) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile.TemporaryDirectory, "cleanup", cleanup)
+        with pytest.raises(PermissionError), scratch_folder(str(tmp_path), ".a-") as name:
+            pass
+    assert os.path.exists(f"{name}.lock")
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    Path(name).mkdir(exist_ok=True)  # as it would be, were it not for Python's own cleaning
+    remove_abandoned(str(tmp_path), ".a-")
     assert os.listdir(tmp_path) == []
 
 
