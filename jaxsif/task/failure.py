@@ -301,18 +301,28 @@ def _connected() -> bool:
 
 
 def leave(status: int) -> NoReturn:
-    """End without JAX's barrier; other exit handlers get `_GRACE` seconds."""
+    """End without JAX's barrier; other exit handlers get `_GRACE` seconds, and none where no thread
+    can be started that would end them.
+    """
 
     def end() -> None:
         time.sleep(_GRACE)
         os._exit(status)
 
-    threading.Thread(target=end, daemon=True).start()
+    try:
+        threading.Thread(target=end, daemon=True).start()
+    except RuntimeError:  # a limit of processes: a handler might wait for ever
+        _flush()
+        os._exit(status)
     clean_up: Any = getattr(sys.modules.get("jax._src.api"), "clean_up", None)
     atexit.unregister(clean_up)  # None is no handler
     atexit._run_exitfuncs()
+    _flush()
+    os._exit(status)
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Closed or gone: what matters now is to end.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
-    os._exit(status)

@@ -229,6 +229,12 @@ sys.modules["jax._src.api"] = types.SimpleNamespace(clean_up=clean_up)
 atexit.register(clean_up)
 atexit.register(print, "saved")
 """
+# As Python does at a limit of processes.
+NO_THREAD = """\
+import threading
+def start(self): raise RuntimeError("can't start new thread")
+threading.Thread.start = start
+"""
 
 
 @pytest.mark.starts_processes
@@ -239,8 +245,15 @@ atexit.register(print, "saved")
         ("object()", "atexit.register(time.sleep, 60); raise ValueError", 1, b""),
         ("None", "time.sleep = print; raise ValueError", 1, b"saved\nbarrier\n60\n"),
         ("object()", "time.sleep = print", 0, b"saved\nbarrier\n60\n"),
+        ("object()", f"{NO_THREAD}print('unfinished', end=''); raise ValueError", 1, b"unfinished"),
     ],
-    ids=["failed", "failed, with a handler that blocks", "failed without JAX's connection", "succeeded"],
+    ids=[
+        "failed",
+        "failed, with a handler that blocks",
+        "failed without JAX's connection",
+        "succeeded",
+        "failed, and no thread can be started",
+    ],
 )
 def test_only_a_failed_and_connected_process_skips_jaxs_barrier(
     tmp_path: Path, client: str, end: str, status: int, out: bytes
