@@ -25,18 +25,24 @@ Running = subprocess.Popen[bytes]
 
 
 def start_process(
-    argv: Sequence[str], environ: Mapping[str, str], stdin: bool, stdout: bool, alone: bool
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    stdin: bool,
+    stdout: bool,
+    alone: bool,
+    name: str = "",
 ) -> Running:
     """Start a command whose standard error is a pipe; it gets SIGTERM when we are killed. Raise
     HostError if it cannot start.
 
     With `stdin` it inherits ours; with `stdout`, that is a pipe too; `alone`, it is the leader of a
-    session, and the signal is for all its group.
+    session, and the signal is for all its group. It finds `name` in the place of its own.
     """
     with _lifeline() as line:
         started = _popen(
-            argv,
+            (name or argv[0], *argv[1:]),
             environ,
+            executable=argv[0],
             pass_fds=(line,),
             start_new_session=alone,
             stdin=None if stdin else subprocess.DEVNULL,
@@ -86,7 +92,8 @@ def start_heard(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
 
 
 def _popen(argv: Sequence[str], environ: Mapping[str, str], **options: Any) -> Running:
-    with told_as(HostError(f"cannot start {argv[0]}", "PATH")):
+    program = options.get("executable", argv[0])
+    with told_as(HostError(f"cannot start {program}", "PATH")):
         return subprocess.Popen(argv, env=environ, **options)
 
 

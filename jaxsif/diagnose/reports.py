@@ -18,6 +18,10 @@ A task refuses to start its program, or finds the port taken, before the program
 nonce, and no later. In task 0 another one always comes before the first line of a Python program:
 `port-held`. And a task that refused ends with status 125: where start.sh reports another one,
 culprit.py does not believe the refusal.
+
+srun's own lines are told from those that a program prints by the name that srun was started under
+(`ReportFilter.name_srun`). A srun that is a script of the site loses that name: until the first
+line has it, all lines of any srun count.
 """
 
 from __future__ import annotations
@@ -67,6 +71,7 @@ _NOTABLE = (
     b"Barrier timed",
 )
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
+_SRUN = "srun: "  # what begins its lines
 
 
 class Report(NamedTuple):
@@ -200,6 +205,7 @@ class _Intake:
         self._alike: Counter[tuple[int, str]] = Counter()
         self._heard: set[tuple[bytes, int]] = set()  # marker and task of what is kept
         self._warnings: set[str] = set()
+        self._knows_srun = False  # by its name
 
     def take(self, report: Report, channel: _Channel) -> bytes:
         """Keep a report; return what is shown of it: a warning, when the first task says it."""
@@ -226,7 +232,24 @@ class _Intake:
         self.reports.append(report)
         self.listen(report)
 
-    def keep_error(self, line: str) -> None:
+    def keep_line(self, line: str, is_named: bool) -> None:
+        """Learn from a line, which has srun's own name or not."""
+        if is_named and not self._knows_srun:
+            self._forget_srun()
+        if line.startswith(_SRUN) and self._knows_srun and not is_named:
+            return  # the program's
+        if _KEPT_LINES.match(line):
+            self._keep_error(line)
+        if STEP_ABORTED.match(line):  # a report, because what has failed before it counts
+            self.keep(Report(-1, "", "cancelled"))
+
+    def _forget_srun(self) -> None:
+        """Forget the lines before the first one with srun's own name: they were the program's."""
+        self._knows_srun = True
+        self.errors[:] = [line for line in self.errors if not line.startswith(_SRUN)]
+        self.reports[:] = [report for report in self.reports if report.event != "cancelled"]
+
+    def _keep_error(self, line: str) -> None:
         """Add a line to the errors, of which the first half and the last are kept."""
         self.errors.append(line)
         half = _MOST_ERRORS // 2
@@ -259,6 +282,7 @@ class ReportFilter:
         self._barriers = BarrierReader(self.barriers)
         self._label = _LABELS[label]
         self._whole = whole
+        self._srun = b""  # what begins the lines of the run's own srun; b"" where that is not known
         self._pending = b""  # the end of an unfinished line that must wait
         self._begun = b""  # the beginning of a line, as far as it is shown already
 
@@ -298,6 +322,10 @@ class ReportFilter:
     def listen(self, listener: Callable[[Report], None]) -> None:
         """Have `listener` told of each report when it comes."""
         self._intake.listen = listener
+
+    def name_srun(self, name: str) -> None:
+        """Have only the lines of the srun with this name count, as soon as it has said one."""
+        self._srun = f"{name}: ".encode()
 
     def interrupt(self) -> None:
         """Note that a signal to us ends the run: what tasks say from here on is its consequence."""
@@ -339,17 +367,19 @@ class ReportFilter:
         self._begun = (self._begun + text)[:_LONGEST_ERROR]
         if ends or text.endswith(b"\n"):
             self._end_line()
-        return text
+        return text.replace(self._srun, _SRUN.encode()) if self._srun else text
 
     def _end_line(self) -> None:
         """Learn what the line that is now whole tells, without its label."""
         label = next(self._label.whole.finditer(self._begun))[0]  # b"" where there is none
-        text = self._begun[len(label) :].decode(errors="replace").rstrip()
+        line = self._begun[len(label) :]
+        # srun may speak behind an unfinished line of a program.
+        _, name, said = line.partition(self._srun) if self._srun else (b"", b"", b"")
+        if name:
+            line = _SRUN.encode() + said
+        text = line.decode(errors="replace").rstrip()
         self._begun = b""
-        if _KEPT_LINES.match(text):
-            self._intake.keep_error(text)
-        if STEP_ABORTED.match(text):  # a report, because what has failed before it counts
-            self._intake.keep(Report(-1, "", "cancelled"))
+        self._intake.keep_line(text, is_named=bool(name))
         self._barriers.read(label, text)
 
 

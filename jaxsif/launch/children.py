@@ -81,6 +81,7 @@ class Child(NamedTuple):
     stdin: bool = True  # whether it inherits our standard input
     insist: tuple[tuple[float, int], ...] = INSIST
     remote: Remote = NOT_REMOTE
+    name: str = ""  # that it finds in the place of its own, argv[0]
 
 
 class Ended(NamedTuple):
@@ -165,7 +166,9 @@ class _Run:
 
     def start(self, child: Child) -> None:
         has_stdout = child.stdout is not None
-        process = start_process(child.argv, child.environ, child.stdin, has_stdout, child.own_group)
+        process = start_process(
+            child.argv, child.environ, child.stdin, has_stdout, child.own_group, child.name
+        )
         one = _Started(process, child)
         self._started.append(one)
         self._living.append(one)

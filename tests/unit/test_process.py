@@ -74,3 +74,11 @@ def test_find_executable(folder: Path, name: str, path: str, found: str | None) 
     (folder / "folder/tool").mkdir(parents=True)
     environ = {"PATH": path.format(folder)}
     assert find_executable(name.format(folder), environ) == (found and found.format(folder))
+
+
+@pytest.mark.starts_processes
+def test_a_process_finds_a_name_in_the_place_of_its_own() -> None:
+    argv = ["sh", "-c", "echo $0 >&2"]
+    for name, found in (("", b"sh\n"), ("sh-1a2b", b"sh-1a2b\n")):
+        started = process.start_process(argv, os.environ, stdin=False, stdout=False, alone=True, name=name)
+        assert started.communicate()[1] == found

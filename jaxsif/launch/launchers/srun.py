@@ -12,6 +12,7 @@ from jaxsif.job.allocation import Allocation
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.children import INSIST, Child, Reader, Remote
 from jaxsif.launch.look import ask_for_gpus
+from jaxsif.launch.ports import draw_name
 from jaxsif.layout.layout import Layout
 from jaxsif.layout.planner import plan_layout
 from jaxsif.plan.host import Host
@@ -93,7 +94,13 @@ def _children(
     has_job = in_job or any(part.value("--jobid") for part in _options(plan))
     step = _Step(seen, has_job)
     remote = Remote(step.end, step.clear)
-    return [Child(plan.argv, environ, seen.feed, stdout(), insist=INSIST[:1], remote=remote)]
+    # srun begins its messages with the name by which it was called: a program that prints those of
+    # another srun does not know it.
+    name = f"{SRUN}-{draw_name()}"
+    seen.name_srun(name)
+    return [
+        Child(plan.argv, environ, seen.feed, stdout(), insist=INSIST[:1], remote=remote, name=name)
+    ]
 
 
 class _Step(NamedTuple):

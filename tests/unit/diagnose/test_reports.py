@@ -202,3 +202,35 @@ def test_the_first_start_is_found_with_its_step(step: str, found: tuple[int, str
     reports = feed_all([STARTED, report_line(event="started", step=step, nodes="node[1-2]")])[1]
     start = find_start(reports)
     assert (start.task, start.step, start.nodes) == found
+
+
+ABORT = "Job step aborted: Waiting up to 32 seconds for job step to finish."
+FAILED = "error: node2: task 2: Exited with exit code 1"
+
+
+def feed_srun(lines: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """What is shown, the errors, and the events, with a srun that is called srun-1a2b."""
+    one = ReportFilter(NONCES)
+    one.name_srun("srun-1a2b")
+    shown = b"".join([*(one.feed(line.encode()) for line in lines), one.feed(b"")])
+    return shown.decode().splitlines(), one.errors, [report.event for report in one.reports]
+
+
+def test_only_the_lines_of_the_runs_own_srun_count() -> None:
+    """Whether the program prints those of another one before or after."""
+    printed = [f"srun: {ABORT}\n", "srun: error: node9: task 7: Killed\n"]
+    own = f"srun: {FAILED}"
+    for lines in ([*printed, f"srun-1a2b: {FAILED}\n"], [f"srun-1a2b: {FAILED}\n", *printed]):
+        shown, errors, events = feed_srun(lines)
+        assert sorted(shown) == sorted([own, *map(str.strip, printed)])
+        assert (errors, events) == ([own], [])
+    assert feed_srun([f"srun-1a2b: {ABORT}\n"]) == ([f"srun: {ABORT}"], [], ["cancelled"])
+
+
+def test_srun_may_speak_behind_an_unfinished_line() -> None:
+    assert feed_srun(["10 %", f"srun-1a2b: {FAILED}\n"]) == ([f"10 %srun: {FAILED}"], [f"srun: {FAILED}"], [])
+
+
+def test_a_srun_that_does_not_say_its_name_is_believed() -> None:
+    """One that is a script of the site, say."""
+    assert feed_srun([f"srun: {ABORT}\n", f"srun: {FAILED}\n"])[1:] == ([f"srun: {FAILED}"], ["cancelled"])
