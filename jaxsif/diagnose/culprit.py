@@ -82,6 +82,16 @@ def _describe_killed_launcher(facts: Facts) -> RunError:
     )
 
 
+def _is_not_launched(facts: Facts) -> bool:
+    return facts.not_launched is not NOT_FOUND
+
+
+def _describe_not_launched(facts: Facts) -> HostError:
+    """Return the error of a node on which no task could start; the others were ended for that."""
+    found = facts.not_launched
+    return HostError(found.what, facts.end.launcher.name, found.remedy)
+
+
 def _is_early_before_outside(facts: Facts) -> bool:
     """Return whether others did not come to tasks at their end, until something outside ended the
     run.
@@ -308,6 +318,7 @@ _OUTSIDE = (
 CAUSES = (
     Cause(_is_refused, _describe_refusal),
     Cause(_is_launcher_killed, _describe_killed_launcher),
+    Cause(_is_not_launched, _describe_not_launched),
     *_OUTSIDE,
     Cause(_is_flag_unknown, _describe_unknown_flags),
     Cause(_is_early, _describe_early_tasks),

@@ -19,6 +19,8 @@ from jaxsif.diagnose.symptoms import (
     CONTAINER,
     GAVE_UP,
     NOT_FOUND,
+    NOT_LAUNCHED,
+    NOT_REACHED,
     SRUN_GAVE_UP,
     TASK_EXITED,
     TASK_KILLED,
@@ -136,6 +138,11 @@ class Facts(_Told):
         return bool(of_event(self._before, "end"))
 
     @cached_property
+    def not_launched(self) -> Found:
+        """Why srun could start no task on a node."""
+        return find_first([NOT_REACHED, NOT_LAUNCHED], self.errors)
+
+    @cached_property
     def cancelled(self) -> Found:
         """Why Slurm ended the step before any task had failed; without words where it did not, or
         only because a task has failed.
@@ -188,21 +195,27 @@ class Facts(_Told):
     @cached_property
     def _first_follows(self) -> bool:
         """Whether even the first exit is the consequence of another."""
-        return self._first.status in (ABORTED, TERMINATED) or self._first.task in self._followers
+        return self._is_by_others(self._first) or self._first.task in self._followers
 
     @cached_property
     def culprit(self) -> Report:
         """The first exit that is not the consequence of another, as far as it can be told."""
-        return self._killed if self._first_follows else self._first
+        return self._first_told if self._first_follows else self._first
 
     @property
-    def _killed(self) -> Report:
-        """The first task that was killed with the parent that would have reported it, before Slurm
-        itself ended the step; the first exit where none was.
+    def _first_told(self) -> Report:
+        """The first task that failed before Slurm itself ended the step, by srun's words: a report
+        comes late behind much output, or never, as where its parent was killed with it. The first
+        exit where srun names none.
         """
         before = list(takewhile(lambda line: "CANCELLED" not in line, self.errors))
-        killed = read_ends(TASK_KILLED, before)
-        return next((end for end in killed if end.task not in self.exits), self._first)
+        ends = read_ends([TASK_KILLED, TASK_EXITED], before)
+        told = (self.exits.get(end.task, end) for end in ends if end.task not in self._followers)
+        return next((end for end in told if not self._is_by_others(end)), self._first)
+
+    @staticmethod
+    def _is_by_others(end: Report) -> bool:
+        return end.status in (ABORTED, TERMINATED)
 
     @cached_property
     def _raised(self) -> list[str]:
@@ -272,7 +285,7 @@ class Facts(_Told):
         """The first task that failed, by srun's words: all that is known where standard error goes
         to files.
         """
-        ends = read_ends(TASK_EXITED, self.errors)
+        ends = read_ends([TASK_EXITED], self.errors)
         return next((end for end in ends if end.status != TERMINATED), NOBODY)
 
 
@@ -286,10 +299,10 @@ def find_last(end: Report, reports: Sequence[Report]) -> Report:
     return [end, *find_exceptions(end.task, reports)][-1]
 
 
-def read_ends(row: Symptom, errors: Sequence[str]) -> list[Report]:
-    """Return the ends of tasks of which srun tells as in `row`."""
+def read_ends(rows: Sequence[Symptom], errors: Sequence[str]) -> list[Report]:
+    """Return the ends of tasks of which srun tells as in one of `rows`."""
     # What it says of a task that was killed has no status.
-    found = find_symptoms([row], errors, status=str(KILLED))
+    found = find_symptoms(rows, errors, status=str(KILLED))
     return [_read_end(**one.words) for one in found]
 
 

@@ -103,6 +103,21 @@ TASK_KILLED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
     page="task-n-on-node-was-killed-by-sigkill",
 )
+# Of a node on which srun could start no task; StepId= is followed by a number, of a heterogeneous
+# job by two.
+_NOT_LAUNCHED = r"srun: error: Task launch for .+ failed on node (?P<node>\S+): "
+NOT_REACHED = Symptom(
+    _NOT_LAUNCHED + r"(?:Communication .+|Unable to contact .+|Socket timed out .+)",
+    "{node} cannot be reached",
+    "sinfo --list-reasons tells of lost nodes; --exclude={node} leaves it out",
+    "node-cannot-be-reached",
+)
+NOT_LAUNCHED = Symptom(
+    _NOT_LAUNCHED + r"(?P<reason>.+)",
+    "srun could not start the tasks on {node}: {reason}",
+    "the log of slurmd on {node} tells why; --exclude={node} leaves it out",
+    "srun-could-not-start-the-tasks-on-node-reason",
+)
 TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd")
 # Of a step that is cancelled, and not of one whose task has failed.
 STEP_ABORTED = Symptom(r"srun: Job step aborted: ", page="the-run-was-cancelled-step-jobstep")

@@ -81,6 +81,7 @@ def test_a_task_that_left_before_initialize(barriers: tuple[Barrier, ...]) -> No
     assert OTHERS in said
 
 
+TOLD = "srun: error: node2: task 2: Exited with exit code"
 TERMINATED = tuple(exit_of(task, 143) for task in range(4))
 
 
@@ -110,6 +111,28 @@ def test_what_a_cancelled_program_says_of_itself_is_no_cause() -> None:
 def test_slurm_says_cancelled_of_a_failed_step_too() -> None:
     said = find(End(143, SRUN, tasks=4), *TERMINATED, errors=(EXITED, CANCELLED))
     assert said.startswith("jaxsif: error: task 0 on node1 was killed by SIGTERM\n")
+
+
+@pytest.mark.parametrize("reports", [TERMINATED, (*TERMINATED[:2], TERMINATED[3]), ()])
+def test_a_task_that_slurm_ended_with_the_step_is_no_cause(reports: tuple[Report, ...]) -> None:
+    """The report of the one that failed is late or lost behind its output; srun names it."""
+    ended = [report for report in reports if report.task != 2]
+    late = find(End(3, SRUN, tasks=4), *ended, exit_of(2, 3), errors=(f"{TOLD} 3", CANCELLED, EXITED))
+    assert late.startswith("jaxsif: error: task 2 on node2 ended with exit status 3\n  from: train.py:9")
+    errors = (f"{TOLD} 3", CANCELLED, EXITED)
+    said = find(End(3, SRUN, tasks=4), *ended, errors=errors)
+    assert said.startswith("jaxsif: error: task 2 on node2 ended with exit status 3")
+    boom = Report(2, "node2", "exception", text="ValueError: boom")
+    said = find(End(3, SRUN, tasks=4), boom, *ended, errors=errors)
+    assert said == "jaxsif: error: task 2 on node2 failed: ValueError: boom"
+
+
+def test_a_node_without_tasks_ends_the_others() -> None:
+    launch = "srun: error: Task launch for StepId=7.0 failed on node node4: Communication connection failure"
+    failed = "srun: error: Application launch failed: Communication connection failure"
+    error = find_failure(End(233, SRUN, tasks=4), [STARTED, ABORTED, *TERMINATED[:2]], [launch, failed, CANCELLED])
+    assert error is not None
+    assert (error.what, error.where, error.exit_code) == ("node4 cannot be reached", "srun", 125)
 
 
 def test_a_failure_before_the_cancellation_is_the_cause() -> None:
