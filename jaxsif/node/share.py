@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PATIENCE = 20.0  # seconds to wait for the keeper, and of the keeper for tasks that do not come
 _LIVENESS = 9  # descriptor of the socket in the task; start.sh hides it from the program
 _NEWNS, _NEWUSER = 0x20000, 0x10000000  # setns(2)
-_CAPBSET_DROP, _NO_NEW_PRIVS = 24, 38  # prctl(2)
+_CAPBSET_DROP, _SET_CHILD_SUBREAPER, _NO_NEW_PRIVS = 24, 36, 38  # prctl(2)
 
 
 def tasks_here(environ: "Mapping[str, str]") -> int:
@@ -134,10 +134,20 @@ def enter_namespaces(pid: int) -> None:
     libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
+def adopt_orphans() -> None:
+    """Have processes whose parents end become children of this one, also when it is start.sh, which
+    ends them when the program fails.
+    """
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def execute(answer: bytes, keeper: _socket.socket, program: list[str]) -> None:
     """Become the program, in the container."""
     pid, unset, changed = unpack(answer)
     enter_namespaces(pid)
+    adopt_orphans()
     variables = {name: value for name, value in os.environb.items() if name not in unset}
     for variable in changed:
         name, _, value = variable.partition(b"=")

@@ -130,6 +130,43 @@ find_line() {
     where=${crashed:-$where}
 }
 
+# The keeper of jaxsif/node/share.py is a child of the first task.
+children=''
+list_children() { read -r children </proc/$$/task/$$/children; }
+list_children
+keeper=$children
+
+# Sets `left` to the processes of the program whose parents have ended. share.py has made them
+# children of this one; in a container of the task's own, the runtime prevents that.
+list_left() {
+    left=''
+    list_children
+    for pid in $children; do
+        case " $keeper " in *" $pid "*) ;; *) left="$left $pid" ;; esac
+    done
+    [ "${SLURM_TASK_PID-}" = "$PPID" ] || return 0
+    read -r line </proc/$$/stat
+    group=${line##*) ? } group=${group#* } # behind the name, the state and the parent
+    for file in /proc/[0-9]*/stat; do
+        read -r line <"$file" || continue
+        case ${line##*) ? } in
+            "1 ${group%% *} "*) pid=${file%/stat} left="$left ${pid#/proc/}" ;;
+        esac
+    done
+}
+
+# Slurm waits a minute for a process that holds the output of a failed task open. One that ends by
+# itself, as tee does, has its moment.
+end_left() {
+    for signal in 0 TERM KILL KILL; do
+        list_left
+        [ -n "$left" ] || return 0
+        # shellcheck disable=SC2086 # words
+        kill -s "$signal" $left
+        sleep 0.2
+    done
+}
+
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
 (exec "$@" 2>&3 3>&- 8<&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
@@ -143,4 +180,5 @@ where='' box=''
 [ "${#where}" -le 600 ] || where='' # srun --label cuts longer lines
 [ "${#box}" -le 240 ] || box=''
 report '"event": "exit", "status": '"$status"', "where": "'"$where"'", "box": "'"$box"'"'
+[ "$status" = 0 ] || end_left
 exit "$status"

@@ -34,3 +34,23 @@ def test_a_failure_that_something_hides(cluster: Cluster, folder: str, kind: str
     assert seconds < BOUND
     assert cluster.steps() == []
     assert processes_left(cluster, "[s]leep 30[01]") == ""
+
+
+@pytest.mark.parametrize("options", [(), ("--containers=task",)])
+def test_children_are_ended_with_a_failure_only(cluster: Cluster, options: tuple[str, ...]) -> None:
+    """In one container on each node and in one of each task; whoever leaves a child and ends well has his reason."""
+    two = ("--nodes=1", "--ntasks-per-node=2", *options)
+    script = "sleep 302 & [ $SLURM_PROCID = 1 ] || sleep 30; echo $1 fails at $(date +%s.%N); exit 3"
+    done, seconds = run_timed(cluster, ".", *two, "--", "sh", "-c", script)
+    assert (done.returncode, seconds < BOUND) == (3, True)
+    assert processes_left(cluster, "[s]leep 302") == ""
+    done = cluster.run(jaxsif_run(*two, "--", "sh", "-c", "sleep 3 & exit 0"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_of_the_output_ends_by_itself(cluster: Cluster, folder: str) -> None:
+    """It is a child that its parent does not wait for, and has the last lines to write."""
+    script = "exec > >(sleep 0.1; cat >log); echo last; exit 3"
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--ntasks-per-node=2", "--", "bash", "-c", script))
+    assert done.returncode == 3
+    assert cluster.check(["cat", f"{folder}/log"]) == "last\n"
