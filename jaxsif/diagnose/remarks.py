@@ -1,13 +1,13 @@
-"""What a run tells beside a failure: of the compile cache, of what this JAX has not, and of tasks
-that computed alone.
+"""What a run tells beside a failure: of the compile cache, of what this JAX has not, of tasks that
+computed alone, and of failures behind exit status 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxsif.diagnose.reports import Report, by_task, of_event
-from jaxsif.errors import enclose
+from jaxsif.diagnose.reports import MOST_ALIKE, Report, by_task, of_event
+from jaxsif.errors import RunError, count_of, enclose
 from jaxsif.task.contract import INDEPENDENT
 
 
@@ -46,3 +46,38 @@ def describe_alone(reports: Sequence[Report]) -> str:
         f"warning: {len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each"
         f" computed on its own; if that is meant, pass --env {INDEPENDENT}=1"
     )
+
+
+def find_hidden(reports: Sequence[Report]) -> RunError | None:
+    """Return the failure of a Python with JAX that was the last one of its task, where the task
+    ended with status 0 all the same; None where there is none.
+
+    A Python that failed earlier, or without JAX, is the program's own affair: a probe, or an
+    attempt that was repeated.
+    """
+    ends = by_task(reports, "exit")
+    last = {
+        one.task: one for one in of_event(reports, "exception", "end", "success") if _is_of_jax(one)
+    }
+    hidden = [one for one in last.values() if one.event == "exception" and one.task in ends]
+    hidden = [one for one in hidden if not ends[one.task].status and not _is_full(one, reports)]
+    if not hidden:
+        return None
+    first = next((one for one in hidden if not one.consequence), hidden[0])
+    others = enclose("; so did ", count_of(len(hidden) - 1, "other task") if hidden[1:] else "")
+    what = ", ".join(filter(None, (first.text, first.where.rpartition("/")[2])))
+    return RunError(
+        f"{first.place}: python failed ({what}), but its command ended with status 0{others}",
+        first.where,
+        "a pipe or a script hides it: set -o pipefail, set -e",
+        0,
+    )
+
+
+def _is_of_jax(report: Report) -> bool:
+    return report.event != "exception" or report.jax
+
+
+def _is_full(last: Report, reports: Sequence[Report]) -> bool:
+    """Return whether a task has ended so many Pythons that no more of their ends are kept."""
+    return [one.task for one in of_event(reports, "success")].count(last.task) >= MOST_ALIKE

@@ -49,7 +49,7 @@ from jaxsif.task.contract import (
 _LONGEST_REPORT = 8192  # bytes; what goes on for longer after a marker is the program's
 _LONGEST_PLACE = 1000  # letters
 # A run makes a few for each task. A program may make any number: they are not kept.
-_MOST_REPORTS, _MOST_ALIKE = 100_000, 100  # of a run; of one event and task
+_MOST_REPORTS, MOST_ALIKE = 100_000, 100  # of a run; of one event and task
 _MOST_WARNINGS = 100  # to show
 _MOST_ERRORS = 1000  # the first half and the last are kept
 
@@ -86,6 +86,7 @@ class Report(NamedTuple):
     text: str = ""  # of an exception, a refusal or a warning
     where: str = ""  # FILE:LINE of an exception, or of what a signal like SIGABRT has ended
     consequence: bool = False  # the exception says that a neighbour is gone
+    jax: bool = False  # the Python of the exception has imported JAX
     requests: int = 0  # of JAX to its compile cache
     hits: int = 0
     written: int = 0  # entries
@@ -157,7 +158,7 @@ _CHECKS: Mapping[str, Check] = {  # by field; and of a task, see ReportFilter
     "order": check_number(1 << 40, int),
     "at": check_pattern(r"([0-9a-f]{1,8}:-?\d{1,18}(,(?=.)|$)){0,4}"),
     "processes": check_number(MOST_TASKS_OF_A_STEP, int),
-    "consequence": lambda value: isinstance(value, bool),
+    **dict.fromkeys(("consequence", "jax"), lambda value: isinstance(value, bool)),
     **dict.fromkeys(CACHE_COUNTS, check_number(1 << 40, int)),
     **dict.fromkeys(("saved", "seconds"), check_number(1e9, int, float)),
 }
@@ -225,7 +226,7 @@ class _Intake:
     def keep(self, report: Report, channel: _Channel = _LAUNCHER) -> None:
         """Add a report, unless there are many like it, or too many for its channel."""
         is_full = len(self.reports) >= channel.most
-        if is_full or self._alike[report.task, report.event] >= _MOST_ALIKE:
+        if is_full or self._alike[report.task, report.event] >= MOST_ALIKE:
             return
         self._alike[report.task, report.event] += 1
         self._heard.add((channel.marker, report.task))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jaxsif import __version__, process
 from jaxsif.diagnose.places import describe_box
+from jaxsif.diagnose.remarks import find_hidden
 from jaxsif.diagnose.reports import Report, ReportFilter, by_task, find_start
 from jaxsif.errors import JaxsifError, Show, enclose, printable
 from jaxsif.history.folder import RUN, STDERR, find_folder, make_run, prune, read_start, write
@@ -82,9 +83,12 @@ class Recorder:
 
     def end(self, status: int, error: JaxsifError | None = None) -> None:
         """Keep how the run ended: its exit status, and the error that is told."""
+        hidden = find_hidden(self._seen.reports) if status == 0 else None
         if error:
             self.keep(error.render().encode(errors="backslashreplace") + b"\n")
-            complaint = Complaint(error.what, error.where, error.hint)
+        told = error or hidden
+        if told:
+            complaint = Complaint(told.what, told.where, told.hint)
             self._run = self._run._replace(error=complaint)
         self._run = self._run._replace(end=time.time(), status=status, slurm=self._find_slurm())
         self._write({STDERR: bytes(self._said[-_MOST_SAID:])})

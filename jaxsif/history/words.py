@@ -32,9 +32,9 @@ class Listed(NamedTuple):
         """Return one of the words above."""
         if self.run.status is None:
             return RUNNING if self.running else UNKNOWN
-        if self.run.status == 0:
-            return DONE
-        return FAILED if self.run.error else INTERRUPTED
+        if self.run.error:  # also behind exit status 0
+            return FAILED
+        return INTERRUPTED if self.run.status else DONE
 
     @property
     def ended(self) -> str:

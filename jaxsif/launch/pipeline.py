@@ -335,7 +335,12 @@ def diagnose(plan: Plan, outcome: Outcome, note: Show, verbose: bool = False) ->
     from jaxsif.diagnose.culprit import find_failure
     from jaxsif.diagnose.facts import End
     from jaxsif.diagnose.places import describe_places
-    from jaxsif.diagnose.remarks import describe_alone, describe_cache, describe_missing
+    from jaxsif.diagnose.remarks import (
+        describe_alone,
+        describe_cache,
+        describe_missing,
+        find_hidden,
+    )
 
     ended, seen, rewritten, failure = outcome
     status, interrupted, killed = ended
@@ -351,6 +356,8 @@ def diagnose(plan: Plan, outcome: Outcome, note: Show, verbose: bool = False) ->
         _tell(describe_places(seen.reports), note)
         return 128 + interrupted
     _tell(describe_alone(seen.reports), note)
+    hidden = find_hidden(seen.reports)
+    _tell(f"warning: {hidden.what}: {hidden.hint}" if hidden else "", note)
     return 0
 
 

@@ -154,6 +154,8 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
     if not status:
         if _connected():
             emit({"event": "end"})  # from here on, JAX waits for the other processes
+        if _has_jax():
+            emit({"event": "success"})  # of this Python: one before may have failed
         return
     text = describe(exception)
     consequence = any(phrase in text for phrase in CONSEQUENCES)
@@ -164,6 +166,7 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         "where": location(exception),
         "consequence": consequence,
         "hint": _suggest(text),
+        "jax": _has_jax(),
     }
     emit({"event": "exception", **found})
     if _connected():
@@ -292,6 +295,14 @@ def _render(nonce: str, record: dict[str, Any]) -> bytes:
         if len(line) <= _LONGEST_LINE or not record.get(longest):
             return line
         record[longest] = record[longest][5:] if longest == "where" else record[longest][:-5]
+
+
+def _has_jax() -> bool:
+    """Return whether this Python has imported JAX, and is no worker of another one: the failures of
+    helpers and workers are the program's own affair.
+    """
+    parent: Any = getattr(sys.modules.get("multiprocessing.process"), "parent_process", bool)
+    return "jax" in sys.modules and not parent()
 
 
 def _connected() -> bool:

@@ -54,3 +54,44 @@ def test_a_reader_of_the_output_ends_by_itself(cluster: Cluster, folder: str) ->
     done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--ntasks-per-node=2", "--", "bash", "-c", script))
     assert done.returncode == 3
     assert cluster.check(["cat", f"{folder}/log"]) == "last\n"
+
+
+HIDDEN = r"jaxsif: warning: task 0 on node\d: python failed \(ValueError: boom, train\.py:2\), but its command ended"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py | tee log",
+        "python train.py; echo done",
+        'python -c \'import subprocess; subprocess.run(["python", "train.py"])\'',
+    ],
+    ids=["a pipe", "a script", "a parent that does not check"],
+)
+def test_a_failure_behind_exit_status_0(cluster: Cluster, folder: str, command: str) -> None:
+    cluster.write(f"{folder}/train.py", "import jax\nraise ValueError('boom')\n")
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "sh", "-c", command))
+    assert done.returncode == 0
+    assert re.match(HIDDEN, done.stderr.splitlines()[-1]), done.stderr
+    assert " failed 0 " in cluster.check("module load jax/sif && jaxsif history --last 1")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py || python -c 'import jax; jax.devices()'",
+        "python -c 'raise ValueError(1)' || echo fine",
+        "python workers.py",
+    ],
+    ids=["an attempt that is repeated", "a probe without JAX", "a worker"],
+)
+def test_a_failure_that_the_program_handles(cluster: Cluster, folder: str, command: str) -> None:
+    cluster.write(f"{folder}/train.py", "import jax\nraise ValueError('boom')\n")
+    cluster.write(
+        f"{folder}/workers.py",
+        "import multiprocessing\ndef work():\n    import jax, sys\n    sys.exit(1)\n"
+        "if __name__ == '__main__':\n"
+        "    worker = multiprocessing.get_context('spawn').Process(target=work)\n    worker.start(), worker.join()\n",
+    )
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "sh", "-c", command))
+    assert (done.returncode, "jaxsif: " in done.stderr) == (0, False), done.stderr

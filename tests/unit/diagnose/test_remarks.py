@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from reporting import EXIT_REPORT, STARTED_REPORT, ended
+from reporting import EXIT_REPORT, GONE, STARTED_REPORT, ended, raised
 
 from jaxsif.diagnose.places import describe_places
-from jaxsif.diagnose.remarks import describe_alone, describe_cache, describe_missing
+from jaxsif.diagnose.remarks import describe_alone, describe_cache, describe_missing, find_hidden
 from jaxsif.diagnose.reports import Report
 
 
@@ -54,3 +54,35 @@ def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) ->
     warning = describe_alone([Report(task, "node1", event) for task, event in events])
     assert warning.startswith(f"warning: {tasks} tasks ran JAX, and none called ") == bool(tasks)
     assert bool(warning) == bool(tasks)
+
+
+BOOM = raised(0, "ValueError: boom")._replace(jax=True)
+FOLLOWS = raised(1, GONE, consequence=True)._replace(jax=True)
+SUCCESS = Report(0, "node0", "success")
+
+
+def test_a_failure_that_a_pipe_hides() -> None:
+    hidden = find_hidden([SUCCESS, FOLLOWS, BOOM, ended(1, 0), ended(0, 0)])
+    assert hidden is not None
+    what = "task 0 on node0: python failed (ValueError: boom, train.py:00), but its command ended with status 0"
+    assert hidden.what == f"{what}; so did 1 other task"
+    alone = find_hidden([BOOM, ended(0, 0)])
+    assert alone is not None
+    assert alone.what == what
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        [ended(0, 0)],
+        [BOOM, SUCCESS, ended(0, 0)],
+        [BOOM, Report(0, "node0", "end"), ended(0, 0)],
+        [BOOM._replace(jax=False), ended(0, 0)],
+        [BOOM],
+        [BOOM, ended(0, 3)],
+        [*([SUCCESS] * 100), BOOM, ended(0, 0)],
+    ],
+    ids=["none", "repeated", "connected again", "no JAX", "no end", "another status", "too many to know"],
+)
+def test_a_failure_that_is_the_programs_own_affair(reports: list[Report]) -> None:
+    assert find_hidden(reports) is None

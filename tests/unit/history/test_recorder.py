@@ -15,6 +15,7 @@ from jaxsif.errors import RunError
 from jaxsif.history.folder import RUN, STDERR, list_runs, read_run
 from jaxsif.history.recorder import Recorder, hide_in_command, read_slurm_version
 from jaxsif.history.run import MOST_ALARMS, MOST_BYTES, Complaint, RunRecord, TaskEnd
+from jaxsif.history.words import Listed
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.request import RunOptions
 from jaxsif.watch.picture import make_picture
@@ -205,3 +206,14 @@ def test_secrets_within_a_word_are_hidden() -> None:
 def test_secrets_within_a_value_are_hidden(words: str) -> None:
     (hidden,) = hide_in_command([f"run {words.format('abc123')} x"])
     assert hidden == f"run {words.format('…')} x"
+
+
+def test_a_failure_behind_exit_status_0_is_kept(tmp_path: Path) -> None:
+    seen = ReportFilter(NONCES)
+    recorder = Recorder(plan_in(tmp_path), seen, pytest.fail)
+    seen.feed(report_line(NONCES[1], event="exception", text="ValueError: boom", where="a.py:7", jax=True))
+    seen.feed(report_line(NONCES[0], event="exit", status=0))
+    recorder.end(0)
+    run = kept(tmp_path)
+    assert run.error is not None
+    assert (run.status, run.error.where, Listed(run, running=False).ended) == (0, "a.py:7", "failed 0")
