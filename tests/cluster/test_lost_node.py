@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from drills import SHAPE, Drill
-from harness import MINICLUSTER, Cluster
+from harness import MINICLUSTER, Cluster, jaxsif_run
 from test_minicluster import FIRST
 
 
@@ -46,3 +46,15 @@ def test_a_node_that_is_killed_is_named_and_the_run_ends(second: tuple[Cluster, 
         assert told.find(error), told.text
     finally:
         run.end()
+
+
+def test_a_node_that_cannot_be_reached_at_the_start_is_named(second: tuple[Cluster, Path]) -> None:
+    """Slurm has not noticed yet that it is gone."""
+    cluster, home = second
+    first = ["pgrep", "-f", f"^/bin/bash .*node-init.sh {re.escape(str(home))} .* node2 "]
+    found = subprocess.run(first, capture_output=True, text=True, check=True)
+    os.kill(int(found.stdout), signal.SIGKILL)
+    done = cluster.run(jaxsif_run(*SHAPE, "--", "true"))
+    error = r"^jaxsif: error: node2 cannot be reached\n  from: srun\n  try:  sinfo .*--exclude=node2 leaves it out$"
+    assert re.search(error, done.stderr, re.MULTILINE), done.stderr
+    assert done.returncode == 125
