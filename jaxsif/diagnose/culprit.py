@@ -23,6 +23,7 @@ from jaxsif.diagnose.facts import (
 )
 from jaxsif.diagnose.places import MOST_PLACES, describe_box, describe_places, list_few
 from jaxsif.diagnose.reports import Report
+from jaxsif.diagnose.starts import say_unstarted
 from jaxsif.diagnose.symptoms import (
     BARRIER,
     IMAGE_READ,
@@ -123,6 +124,32 @@ def _describe_unknown_flags(facts: Facts) -> RunError:
     found = facts.unknown_flags
     where = f"{found.words['variable']}, in {facts.culprit.place}"
     return RunError(found.what, where, found.remedy, facts.culprit.status)
+
+
+def _is_spawned(facts: Facts) -> bool:
+    return facts.spawned is not NOBODY
+
+
+def _describe_spawned(facts: Facts) -> RunError:
+    """Return the error of a task whose workers ran its script again."""
+    found = facts.spawned
+    end = facts.exits.get(found.task, facts.culprit)
+    return RunError(f"{found.place} failed: {found.text}", found.where, found.hint, end.status)
+
+
+def _is_unstarted(facts: Facts) -> bool:
+    """Return whether tasks waited in jax.distributed.initialize for others that never started."""
+    at_init = facts.waited or facts.barrier.name == INIT_BARRIER
+    return bool(at_init and facts.end.unstarted)
+
+
+def _describe_unstarted(facts: Facts) -> RunError:
+    last = facts.last
+    what = f"{say_unstarted(facts.end.unstarted)}, and {facts.culprit.place} timed out waiting"
+    hint = (
+        "see what keeps the container there, such as the image's disk; --exclude leaves a node out"
+    )
+    return RunError(f"{what}{enclose(' at ', last.where)}", "", hint, facts.culprit.status)
 
 
 def _is_early(facts: Facts) -> bool:
@@ -229,6 +256,18 @@ def _describe_image(facts: Facts) -> RunError:
     return RunError(error.what, where, hint, error.exit_code)
 
 
+def _has_lost_image(facts: Facts) -> bool:
+    return _is_known(facts) and facts.has_lost_image
+
+
+def _describe_lost_image(facts: Facts) -> RunError:
+    """Return the error of the task that failed first, because its image's files were gone."""
+    error, node = _describe_culprit(facts), facts.culprit.node or "its node"
+    lost = f"the image, whose file system on {node} has ended"
+    hint = f"the kernel's log on {node} tells why squashfuse ended: out of memory, or a signal"
+    return RunError(error.what, enclose("", error.where, " and ") + lost, hint, error.exit_code)
+
+
 def _describe_culprit(facts: Facts) -> RunError:
     return _describe_end(facts.culprit, facts.last)
 
@@ -321,9 +360,12 @@ CAUSES = (
     Cause(_is_not_launched, _describe_not_launched),
     *_OUTSIDE,
     Cause(_is_flag_unknown, _describe_unknown_flags),
+    Cause(_is_spawned, _describe_spawned),
+    Cause(_is_unstarted, _describe_unstarted),
     Cause(_is_early, _describe_early_tasks),
     Cause(_is_at_barrier, _describe_barrier),
     Cause(_is_stuck, _describe_stuck),
+    Cause(_has_lost_image, _describe_lost_image),
     Cause(_is_image_changed, _describe_image),
     Cause(_is_known, _describe_culprit),
     Cause(_is_runtime_at_fault, _describe_container),

@@ -33,6 +33,7 @@ from jaxsif.diagnose.symptoms import (
 )
 from jaxsif.errors import HostError
 from jaxsif.plan.launcher import Launcher
+from jaxsif.task.contract import SPAWNED
 
 ABORTED = 128 + signal.SIGABRT
 KILLED = 128 + signal.SIGKILL
@@ -67,6 +68,7 @@ class End(NamedTuple):
     tasks: int | None = None  # in all; None where Slurm alone decides
     interrupted: int | None = None  # the signal to `jaxsif run` that ended the run
     killed: bool = False  # srun itself was ended by a signal
+    unstarted: str = ""  # the tasks that have not started, in words
     changed_image: str = ""  # the image's path, where its file was written to during the run
 
     @property
@@ -218,9 +220,28 @@ class Facts(_Told):
         return end.status in (ABORTED, TERMINATED)
 
     @cached_property
+    def spawned(self) -> Report:
+        """The first exception of a worker that ran the script again, where the task that failed is
+        the same, or where all tasks fail as neighbours do: JAX aborts all of them.
+        """
+        found = (
+            report
+            for report in of_event(self.reports, "exception")
+            if any(phrase in report.text for phrase in SPAWNED)
+        )
+        first = next(found, NOBODY)
+        is_cause = self._first_follows or self.culprit.task == first.task
+        return first if is_cause else NOBODY
+
+    @cached_property
     def _raised(self) -> list[str]:
         """The texts of the culprit's exceptions."""
         return [report.text for report in find_exceptions(self.culprit.task, self.reports)]
+
+    @cached_property
+    def has_lost_image(self) -> bool:
+        """Whether the culprit could not read its image any more."""
+        return self.culprit.task in by_task(self.reports, "unmounted")
 
     @cached_property
     def last(self) -> Report:

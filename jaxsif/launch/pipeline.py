@@ -272,7 +272,8 @@ class _Watch:
     def begin(self) -> None:
         """Import what tells of a failure; note that the tasks start."""
         import jaxsif.diagnose.culprit
-        import jaxsif.diagnose.remarks  # noqa: F401
+        import jaxsif.diagnose.remarks
+        import jaxsif.diagnose.starts  # noqa: F401
 
         self._begun = time.monotonic()
         self._history.begin(self._plan, self._seen)
@@ -341,10 +342,12 @@ def diagnose(plan: Plan, outcome: Outcome, note: Show, verbose: bool = False) ->
         describe_missing,
         find_hidden,
     )
+    from jaxsif.diagnose.starts import name_unstarted
 
     ended, seen, rewritten, failure = outcome
     status, interrupted, killed = ended
-    end = End(status, plan.launcher, plan.layout.ntasks, interrupted, killed, rewritten)
+    unstarted = name_unstarted(plan, seen.reports) if status else ""
+    end = End(status, plan.launcher, plan.layout.ntasks, interrupted, killed, unstarted, rewritten)
     failure = failure or find_failure(end, seen.reports, seen.errors, seen.barriers)
     if verbose:
         _tell(describe_cache(seen.reports), note)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.places import OUTSIDE
 from jaxsif.diagnose.reports import Report, ReportFilter, find_start, of_event
+from jaxsif.diagnose.starts import name_unstarted, say_unstarted
 from jaxsif.errors import HostError, JaxsifError, RunError, Show, name_tasks
 from jaxsif.launch.inspector import Inspection, Part, Target
 from jaxsif.plan.plan import Plan
@@ -29,6 +30,7 @@ _ENDS_WITHIN = 5.0  # seconds from the first failure, or the nodes are looked at
 # look to the next: at least so many, a part of the time since then, at most so many.
 _LEAD_PAUSE, _LEAD_PART, _MOST_LEAD_PAUSE = 1.0, 0.125, 60.0
 _BLOCKED = 2.0  # seconds between two turns of the launcher, of which it makes ten a second
+_START_WITHIN = 15.0  # seconds from the start of the first task
 _STOPPED = 124  # exit status, as timeout(1) has it
 # Seconds between two attempts to look, where none could be made: they grow by this part of the time
 # in which none could.
@@ -356,6 +358,38 @@ class EndWatcher(_Inspector):
         self.failure = RunError(what, failed.where, hint, failed.status)
 
 
+class StartWatcher(Watcher):
+    """Tells which tasks have not started long after the first one; JAX ends the run itself."""
+
+    def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
+        self._plan = plan
+        self._seen = seen
+        self._show = show
+        self._begun = math.inf  # when the first task started, by the monotonic clock
+        self._is_told = False
+
+    def hear(self, report: Report) -> None:
+        """Take the start of a node's first task."""
+        if report.event not in ("started", "ready"):
+            return
+        now = time.monotonic()
+        self._begun = min(self._begun, now)
+        if self._is_told and not name_unstarted(self._plan, self._seen.reports):
+            self._is_told = False
+            self._show(f"all tasks have started, {now - self._begun:.0f} s after the first one")
+
+    def look(self) -> None:
+        """Tell once which tasks are missing."""
+        if time.monotonic() < self._begun + _START_WITHIN or self._is_told:
+            return
+        unstarted = name_unstarted(self._plan, self._seen.reports)
+        if unstarted:
+            self._is_told = True
+            self._show(f"{say_unstarted(unstarted)}, {_START_WITHIN:.0f} s after the first one")
+        else:
+            self._begun = math.inf  # all have
+
+
 def _describe_commands(commands: Sequence[str]) -> str:
     names = f"{', '.join(commands)} {'is' if len(commands) == 1 else 'are'}"
     is_python = any(one.startswith("python") for one in commands)
@@ -372,7 +406,10 @@ def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watche
         return []
     # It is told nothing where programs are not compared.
     census = ProgramCensus(plan.layout.ntasks or 0)
-    watchers: list[Watcher] = [EndWatcher(plan, seen, show)]
+    watchers: list[Watcher] = [
+        EndWatcher(plan, seen, show),
+        StartWatcher(plan, seen, show),
+    ]
     if plan.asked.patience:
         watchers.append(WaitWatcher(plan, seen, show, keep, census))
         watchers.append(UnwatchedWatcher(plan, seen, show))

@@ -39,6 +39,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         lean_import,
         preemption,
         shm,
+        spawned,
         watching,
     )
 
@@ -57,6 +58,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     preemption.install(environ)
     pipe = failure.install(environ, emit)
     alone.install(environ, emit)
+    spawned.install(emit)
     watching.install(environ, emit, pipe, *wishes)
     hooks.install(environ, emit)
     shm.check(environ, emit)

@@ -62,8 +62,10 @@ CACHE_COUNTS = ("requests", "hits", "written")
 START_EVENTS: Mapping[str, tuple[str, ...]] = {
     "nodes": ("nodes",),
     "started": ("step", "nodes"),
+    "ready": (),
     "refused": ("text",),
     "warning": ("text",),
+    "unmounted": (),
     "exit": ("status", "where", "box"),
 }
 # With the second nonce speak the Pythons of the program.
@@ -93,6 +95,11 @@ CONSEQUENCES = (
     "tasks are unhealthy",
     "distributed service detected fatal errors",
     "remote process exited",
+)
+# What a worker of multiprocessing raises that runs the script again: Python's text, and ours.
+SPAWNED = (
+    "An attempt has been made to start a new process before",
+    "a worker of multiprocessing ran the script again",
 )
 
 

@@ -29,6 +29,7 @@ from .contract import (
     LONGEST_TEXT,
     REPORT,
     STARTER,
+    SPAWNED,
     MisfitError,
     render_report,
 )
@@ -42,6 +43,9 @@ _LONGEST_LINE = 1000  # bytes; srun --label makes several lines of one with more
 _GRACE = 1.0  # seconds for the program's own exit handlers
 # Of the neighbours of a dead process, so that the first to be heard is the culprit; in seconds.
 _CONSEQUENCE_DELAY = 0.5
+SPAWNED_HINT = (
+    'put the program under `if __name__ == "__main__":`, because workers import the script'
+)
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 # The outermost frame of a program, and its module: a script or -c, and -m. Other frames without a
@@ -169,6 +173,8 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         "jax": _has_jax(),
     }
     emit({"event": "exception", **found})
+    if found["hint"] == SPAWNED_HINT:  # a pool starts such workers for ever
+        emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
     if _connected():
         leave(status)
 
@@ -197,6 +203,8 @@ def describe(exception: BaseException) -> str:
     if in_callback:
         return f"{in_callback} (in a callback of JAX)"[:LONGEST_TEXT]
     first = (message.strip().splitlines() or [""])[0]
+    if first.startswith(SPAWNED[0]):  # two lines of Python's
+        first = f"{SPAWNED[0]} the current process has finished its bootstrapping phase"
     name = type(exception).__qualname__
     return (f"{name}: {first}" if first else name)[:LONGEST_TEXT]
 
@@ -253,7 +261,9 @@ def _read_callback(message: str) -> tuple[str, str]:
 
 
 def _suggest(text: str) -> str:
-    """Return what to try where a module was not found; '' otherwise."""
+    """Return what to try where a module was not found, or a worker failed; '' otherwise."""
+    if any(phrase in text for phrase in SPAWNED):
+        return SPAWNED_HINT
     if "No module named" not in text:
         return ""
     from . import missing

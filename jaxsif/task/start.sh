@@ -62,6 +62,8 @@ if [ "$task" = 0 ]; then
         report '"event": "nodes", "nodes": "'"$begin"'"'
     done
     report '"event": "started", "step": "'"${SLURM_JOB_ID-}.${SLURM_STEP_ID-}"'", "nodes": "'"$nodes"'"'
+elif [ "${SLURM_LOCALID-}" = 0 ]; then
+    report '"event": "ready"' # of this node: its container works, too
 fi
 
 warn() { # TEXT, without quotes; once on each node, and `jaxsif run` shows it once
@@ -167,6 +169,13 @@ end_left() {
     done
 }
 
+# Whether the image's files can be read no more: what mounts them has ended.
+has_lost_image() {
+    [ -n "${APPTAINER_CONTAINER-}${SINGULARITY_CONTAINER-}" ] || return 1
+    set -- /.singularity.d/*
+    [ "$*" = '/.singularity.d/*' ]
+}
+
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
 (exec "$@" 2>&3 3>&- 8<&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
@@ -179,6 +188,7 @@ where='' box=''
 [ "$status" -gt 128 ] || where='' # no signal has ended it there
 [ "${#where}" -le 600 ] || where='' # srun --label cuts longer lines
 [ "${#box}" -le 240 ] || box=''
+[ "$status" = 0 ] || ! has_lost_image || report '"event": "unmounted"'
 report '"event": "exit", "status": '"$status"', "where": "'"$where"'", "box": "'"$box"'"'
 [ "$status" = 0 ] || end_left
 exit "$status"

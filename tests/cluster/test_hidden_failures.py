@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 
 import pytest
 from harness import Cluster, jaxsif_run, processes_left
@@ -95,3 +96,72 @@ def test_a_failure_that_the_program_handles(cluster: Cluster, folder: str, comma
     )
     done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "sh", "-c", command))
     assert (done.returncode, "jaxsif: " in done.stderr) == (0, False), done.stderr
+
+
+SPAWNING = """\
+import multiprocessing, time, jax
+def work(number):
+    return number
+if multiprocessing.parent_process() is None and not getattr(multiprocessing.current_process(), "_inheriting", False):
+    print(f"starts at {time.time()}", flush=True)
+jax.distributed.initialize()
+with multiprocessing.get_context("spawn").Pool(2) as pool:
+    pool.map(work, [1, 2])
+"""
+
+
+def test_a_worker_that_runs_the_script_again(cluster: Cluster, folder: str) -> None:
+    """It is named, and not the abort of another task; only the worker's import of JAX takes time."""
+    cluster.write(f"{folder}/train.py", SPAWNING)
+    begin = time.monotonic()
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*SHAPE, "--", "python", "train.py"))
+    text = "RuntimeError: a worker of multiprocessing ran the script again, up to jax.distributed.initialize"
+    error = rf"jaxsif: error: task \d on node\d failed: {text}\n  from: {folder}/train.py:6\n  try:  put the program "
+    assert re.search(error, done.stderr), done.stderr
+    assert done.returncode == 134
+    assert time.monotonic() - begin < 30
+    assert cluster.steps() == []
+
+
+LOSES_IMAGE = """\
+for p in /proc/[0-9]*; do read -r name <$p/comm; [ $name != squashfuse_ll ] || kill -KILL ${p#/proc/}; done
+echo fails at $(/usr/bin/env date +%s.%N); exit 1
+"""
+
+
+def test_an_image_whose_file_system_has_ended(cluster: Cluster) -> None:
+    argv = ("--nodes=1", "--ntasks-per-node=2", "--srun-args=--nodelist=node2", "--", "sh", "-c")
+    script = "[ $SLURM_PROCID = 0 ] && sleep 60; " + LOSES_IMAGE
+    done = cluster.run(jaxsif_run(*argv, script))
+    assert done.returncode == 1
+    error = r"task 1 on node2 ended with exit status 1\n  from: the image, whose file system on node2 has ended\n"
+    assert re.search(f"jaxsif: error: {error}", done.stderr), done.stderr
+
+
+STUCK = """\
+mkdir -p {folder}/bin && cat >{folder}/bin/apptainer <<'END' && chmod +x {folder}/bin/apptainer
+#!/bin/sh
+[ "$SLURMD_NODENAME" != node2 ] || sleep $STUCK
+exec /usr/bin/apptainer "$@"
+END
+export PATH={folder}/bin:$PATH STUCK={seconds}
+"""
+INITIALIZE = ("--", "python", "-c", "import jax; jax.distributed.initialize()")
+
+
+def test_tasks_that_do_not_start_are_named(cluster: Cluster, folder: str) -> None:
+    stuck = STUCK.format(folder=folder, seconds=100)
+    done = cluster.run(stuck + jaxsif_run(*SHAPE, "--init-timeout=25", *INITIALIZE))
+    assert "\njaxsif: tasks 2-3 on node2 have not started, 15 s after the first one\n" in f"\n{done.stderr}"
+    error = r"jaxsif: error: tasks 2-3 on node2 have not started, and task [01] on node1 timed out waiting"
+    assert re.search(error, done.stderr), done.stderr
+    assert done.returncode not in (0, 143)
+
+
+def test_tasks_that_start_late_are_well(cluster: Cluster, folder: str) -> None:
+    stuck = STUCK.format(folder=folder, seconds=18)
+    done = cluster.run(stuck + jaxsif_run(*SHAPE, *INITIALIZE))
+    first, second = (line for line in done.stderr.splitlines() if line.startswith("jaxsif: "))
+    assert first == "jaxsif: tasks 2-3 on node2 have not started, 15 s after the first one"
+    assert re.fullmatch(r"jaxsif: all tasks have started, \d\d s after the first one", second)
+    assert done.returncode == 0

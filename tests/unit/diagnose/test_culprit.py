@@ -11,6 +11,7 @@ from jaxsif.diagnose.facts import End
 from jaxsif.diagnose.places import describe_places
 from jaxsif.diagnose.reports import Report
 from jaxsif.errors import JaxsifError
+from jaxsif.task import contract
 
 STARTED = Report(0, "node1", "started", step="7.0")
 CANCELLED = "slurmstepd-node1: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-22T10:39:36 ***"
@@ -217,3 +218,32 @@ def test_an_image_that_was_written_to_leaves_another_error_its_own_hint() -> Non
     failed = Report(0, "node1", "exception", text="ValueError: boom", where="train.py:4", hint="see there")
     said = find(End(1, SRUN, 1, changed_image="/sw/jax.sif"), failed, exit_of(0, 1))
     assert "from: train.py:4 and /sw/jax.sif, which was written to during the run\n  try:  see there" in said
+
+
+SPAWNED = Report(2, "node2", "exception", text=f"RuntimeError: {contract.SPAWNED[1]}", where="a.py:3", hint="guard it")
+
+
+def test_a_worker_that_runs_the_script_again_is_the_cause_of_the_abort() -> None:
+    aborts = [exit_of(0, 134), exit_of(2, 134), exit_of(3, 134)]
+    shown = find(End(134, SRUN, tasks=4), SPAWNED, *aborts)
+    assert shown == f"jaxsif: error: task 2 on node2 failed: {SPAWNED.text}\n  from: a.py:3\n  try:  guard it"
+    pool = Report(2, "node2", "exception", text="BrokenProcessPool: terminated abruptly")
+    assert find(End(1, SRUN, tasks=4), SPAWNED, pool, exit_of(2, 1)) == shown
+    other = find(End(3, SRUN, tasks=4), SPAWNED, exit_of(1, 3, ""))
+    assert other == "jaxsif: error: task 1 on node1 ended with exit status 3"
+
+
+def test_an_image_that_was_lost_is_named_with_the_task_that_lost_it() -> None:
+    lost = Report(2, "node2", "unmounted")
+    said = find(End(139, SRUN, tasks=4), lost, exit_of(2, 139), *TERMINATED[:2])
+    assert "killed by SIGSEGV\n  from: train.py:9 and the image, whose file system on node2 has ended\n" in said
+    ended_later = find(End(139, SRUN, tasks=4), exit_of(2, 139), lost._replace(task=3), *TERMINATED[3:])
+    assert "image" not in ended_later
+
+
+def test_tasks_that_never_started_are_the_cause_of_a_timeout() -> None:
+    end = End(134, SRUN, tasks=4, unstarted="tasks 2-3 on node2")
+    said = find(end, exit_of(0, 134), exit_of(1, 134), errors=(GAVE_UP,))
+    what = "tasks 2-3 on node2 have not started, and task 0 on node1 timed out waiting at train.py:9"
+    assert said.startswith(f"jaxsif: error: {what}\n")
+    assert find(end, exit_of(0, 3, "")) == "jaxsif: error: task 0 on node1 ended with exit status 3"

@@ -1,0 +1,55 @@
+"""Which tasks of a step have not started: the first task of each node reports that it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import accumulate
+
+from jaxsif.diagnose.places import MOST_PLACES, list_few
+from jaxsif.diagnose.reports import Report, find_start, of_event
+from jaxsif.errors import enclose, name_tasks
+from jaxsif.plan.plan import Plan
+
+
+def name_unstarted(plan: Plan, reports: Sequence[Report]) -> str:
+    """Return the tasks of nodes on which none has started: 'tasks 2-3 on node4'; '' where all have,
+    where none at all has, or where that is not known.
+    """
+    parts = plan.launcher.nodes(plan, find_start(reports))
+    nodes = [name for _, names in parts for name in names]
+    if plan.layout.ntasks is None:
+        return find_unstarted(reports, [], nodes)
+    counts = [group.tasks or 0 for group in plan.layout.groups for _ in range(group.nodes or 0)]
+    return find_unstarted(reports, counts, nodes if len(nodes) == len(counts) else [])
+
+
+def say_unstarted(unstarted: str) -> str:
+    """Return the sentence that these tasks have not started."""
+    is_one = re.fullmatch(r"task \d+( on \S+)?", unstarted)
+    return f"{unstarted} {'has' if is_one else 'have'} not started"
+
+
+def find_unstarted(reports: Sequence[Report], counts: Sequence[int], nodes: Sequence[str]) -> str:
+    """As `name_unstarted`: `counts` has the tasks of each node, and `nodes` their names; either is
+    empty where Slurm decides.
+    """
+    begun = {report.task: report.node for report in of_event(reports, "started", "ready")}
+    names = dict(zip(_find_firsts(counts), nodes))
+    if not begun:
+        missing = []
+    elif nodes and any(names.get(task) != node for task, node in begun.items()):
+        # Slurm deals the tasks in an order of its own.
+        missing = [f"the tasks on {name}" for name in nodes if name not in begun.values()]
+    else:
+        missing = [
+            name_tasks(range(first, first + count)) + enclose(" on ", names.get(first, ""))
+            for first, count in zip(_find_firsts(counts), counts)
+            if first not in begun
+        ]
+    return list_few(missing, MOST_PLACES, len(missing), "other nodes")
+
+
+def _find_firsts(counts: Sequence[int]) -> list[int]:
+    """Return the first task of each node, where each has its tasks in a row."""
+    return [0, *accumulate(counts)][: len(counts)]
