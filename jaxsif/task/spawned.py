@@ -21,6 +21,7 @@ _TEXT = f"RuntimeError: {SPAWNED[1]}, up to jax.distributed.initialize"
 
 def install(emit: Emit) -> None:
     """Have `emit` told before a worker connects; nothing changes in other processes."""
+    parent = os.getppid()
 
     def guard(module: Any) -> None:
         process: Any = sys.modules.get("multiprocessing.process")
@@ -32,17 +33,18 @@ def install(emit: Emit) -> None:
                 if arguments or keywords.keys() & {"coordinator_address", "process_id"}:
                     connect(*arguments, **keywords)  # to processes of its own
                 else:
-                    _end_task(emit)
+                    _end_task(emit, parent)
 
             module.initialize = initialize
 
     importing.after("jax._src.distributed", guard)
 
 
-def _end_task(emit: Emit) -> None:
+def _end_task(emit: Emit, parent: int) -> None:
     where = find_place(_list_frames())
     emit({"event": "exception", "text": _TEXT, "where": where, "hint": SPAWNED_HINT})
-    os.kill(os.getppid(), signal.SIGABRT)  # as JAX ends it
+    if os.getppid() == parent:  # another worker may have ended it
+        os.kill(parent, signal.SIGABRT)  # as JAX does
     os._exit(1)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import jaxsif
 from jaxsif.diagnose.reports import Report, ReportFilter
-from jaxsif.task.failure import describe, exit_status, location
+from jaxsif.task.failure import SPAWNED_HINT, _suggest, describe, exit_status, location
 
 TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
 NONCES = START, PROGRAM = "2c3d", "4e5f"
@@ -459,3 +459,12 @@ os.abort()
     )
     assert ended.returncode == 134
     assert b'"event": "exit", "status": 134, "where": ""' in ended.stderr  # the main thread is not among those shown
+
+
+def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
+    """As multiprocessing words it, in lines; a task's hint has the remedy."""
+    text = "\n        An attempt has been made to start a new process before the\n        current process has finished its\n"
+    told = describe(RuntimeError(text))
+    phase = "before the current process has finished its bootstrapping phase"
+    assert told == f"RuntimeError: An attempt has been made to start a new process {phase}"
+    assert _suggest(told) == SPAWNED_HINT
