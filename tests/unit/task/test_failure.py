@@ -463,7 +463,7 @@ os.abort()
 
 def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
     """As multiprocessing words it, in lines; a task's hint has the remedy."""
-    text = "\n        An attempt has been made to start a new process before the\n        current process has finished its\n"
+    text = "\n        An attempt has been made to start a new process before the\n        current process has\n"
     told = describe(RuntimeError(text))
     phase = "before the current process has finished its bootstrapping phase"
     assert told == f"RuntimeError: An attempt has been made to start a new process {phase}"
