@@ -28,8 +28,8 @@ from .contract import (
     CRASH,
     LONGEST_TEXT,
     REPORT,
-    STARTER,
     SPAWNED,
+    STARTER,
     MisfitError,
     render_report,
 )
