@@ -80,15 +80,35 @@ def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
     return _popen(argv, environ, stdin=void, stdout=void, stderr=void, start_new_session=True)
 
 
-def start_heard(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
+def start_heard(argv: Sequence[str], environ: Mapping[str, str], *texts: bytes) -> Running:
     """Start a command in a session of its own that reads nothing, and whose output and errors are
     pipes; raise HostError if it cannot start. It must end soon: nobody ends it when jaxsif is
     killed.
+
+    Each of `texts`, short enough for a pipe, is one more argument: a file that the command reads.
     """
     pipe = subprocess.PIPE
-    return _popen(
-        argv, environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
-    )
+    ends = tuple(map(_fill_pipe, texts))
+    try:
+        return _popen(
+            (*argv, *(f"/dev/fd/{end}" for end in ends)),
+            environ,
+            pass_fds=ends,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,
+        )
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def _fill_pipe(text: bytes) -> int:
+    read, write = os.pipe()
+    os.write(write, text)
+    os.close(write)
+    return read
 
 
 def _popen(argv: Sequence[str], environ: Mapping[str, str], **options: Any) -> Running:

@@ -42,7 +42,7 @@ def prepare_program(
     first argument.
     """
     allocation = Allocation.from_environ(environ)
-    prepared = pipeline.prepare(said, ("python",), allocation, environ, note)
+    prepared = pipeline.prepare(said, ("python",), allocation, environ, note, starts=True)
     container = prepared.container
     name, *arguments = program
     if modules:

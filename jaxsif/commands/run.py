@@ -14,6 +14,7 @@ from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OUTPUT, add_arguments
 from jaxsif.settings.passed import add_srun_options
+from jaxsif.settings.request import AUTO
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the
@@ -81,13 +82,14 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     explain, as_json = said.pop("explain"), said.pop("json")
     _check(command, as_json, explain or dry_run)
     allocation = Allocation.from_environ(environ)
-    prepared = pipeline.prepare(said, command, allocation, environ, note)
+    starts = not (explain or dry_run)
+    prepared = pipeline.prepare(said, command, allocation, environ, note, starts=starts)
     if dry_run or verbose:
         _tell_reasons(prepared.container)
     if not explain:
         prepared = pipeline.stage_image(prepared, note, dry_run)
     plan = pipeline.make_plan(prepared)
-    if explain or dry_run:
+    if not starts:
         _show(plan, explain, dry_run, as_json)
         return 0
     _note(plan, allocation)
@@ -96,6 +98,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
         print(render_summary(plan), file=sys.stderr, flush=True)
         _describe_image(plan.container)
+        if not plan.credentials and plan.asked.coordinator_tls == AUTO:
+            note("no certificate for JAX's coordinator: --coordinator-tls=on says why")
     return pipeline.run_plan(plan, note, verbose)
 
 

@@ -56,6 +56,7 @@ _FIXED = {
     "allow_uneven": False,
     "hang_timeout": OFF,
     "check_programs": OFF,
+    "coordinator_tls": OFF,
 }
 _LEFT_OUT = {
     "stage-folder",

@@ -48,6 +48,12 @@ RULES = (
     Rule(SET, (contract.NODE_ADDRESS,), "`--node-address`, for each task"),
     Rule(
         SET,
+        (contract.CREDENTIALS, contract.COORDINATOR_TLS),
+        "`--coordinator-tls`: the run's certificate and its key, which the program finds in a"
+        " file in memory",
+    ),
+    Rule(
+        SET,
         (contract.INIT_TIMEOUT, contract.HEARTBEAT_TIMEOUT, contract.SHUTDOWN_TIMEOUT),
         "`--init-timeout` and its like, for each task",
     ),

@@ -33,7 +33,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif.diagnose.barriers import Barrier, BarrierReader
-from jaxsif.diagnose.symptoms import GAVE_UP, STEP_ABORTED, UNKNOWN_FLAGS
+from jaxsif.diagnose.symptoms import (
+    GAVE_UP,
+    OTHER_NAME,
+    STEP_ABORTED,
+    UNKNOWN_FLAGS,
+    find_first,
+)
 from jaxsif.errors import printable
 from jaxsif.foreign import Check, check_number, check_pattern, is_node, parse_json
 from jaxsif.limits import MOST_TASKS_OF_A_STEP
@@ -69,6 +75,7 @@ _NOTABLE = (
     b"Unknown flag",
     b"detected fatal",
     b"Barrier timed",
+    b"No match found for server name",
 )
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
 _SRUN = "srun: "  # what begins its lines
@@ -351,7 +358,19 @@ class ReportFilter:
         for channel in self._channels:
             if marked.startswith(channel.marker):
                 return self._take_report(line, before, marked, channel)
-        return self._show(line)
+        return b"" if self._is_of_certificate(line) else self._show(line)
+
+    def _is_of_certificate(self, line: bytes) -> bool:
+        """Return whether gRPC misses the coordinator's name in the certificate of the run, in which
+        no node has one.
+        """
+        if self._begun or b"server name" not in line:
+            return False
+        label = next(self._label.whole.finditer(line))[0]
+        text = line[len(label) :].decode(errors="replace").rstrip()
+        held = of_event(self.reports, "port-held")
+        found = find_first([OTHER_NAME], [text])
+        return any(report.text == found.words.get("name") for report in held)
 
     def _take_report(self, line: bytes, before: bytes, marked: bytes, channel: _Channel) -> bytes:
         """As `_filter_line`, of a line that has the channel's marker after what comes before."""

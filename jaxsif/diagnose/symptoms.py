@@ -199,6 +199,11 @@ GAVE_UP = Symptom(
     r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED",
     page="jaxdistributedinitialize-hangs-or-ends-after-300-s-with-deadline_exceeded",
 )
+# gRPC compares names, although JAX has it look at the certificate's URI alone.
+OTHER_NAME = Symptom(
+    r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"
+    r" No match found for server name: (?P<name>\S+)$",
+)
 TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
     r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)",
     page="task-never-came-and-task-timed-out-waiting-at-fileline",

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from jaxsif.layout.layout import Group
 from jaxsif.plan.launcher import LOCAL
 from jaxsif.plan.plan import Plan
+from jaxsif.settings.secret import HIDDEN
+from jaxsif.task.contract import CREDENTIALS
 
 _GOES_ON, _INDENT = " \\", "    "  # at the end of a line, and before the next one
 
@@ -19,13 +21,21 @@ def render_command(plan: Plan, width: int = 0) -> str:
     """
     import shlex  # here: most runs render nothing
 
-    words = [f"{name}={shlex.quote(value)}" for name, value in plan.variables.items()]
+    words = [f"{name}={shlex.quote(value)}" for name, value in shown_variables(plan).items()]
     if plan.unset:
         words = ["env", *(f"--unset={shlex.quote(name)}" for name in plan.unset), *words]
     line = fold([*words, *map(shlex.quote, plan.argv)], width)
     if plan.launcher.name == LOCAL:  # the launcher adds what tells the processes apart
         line += f"  # one of {plan.layout.ntasks_per_node} process(es)"
     return line
+
+
+def shown_variables(plan: Plan) -> dict[str, str]:
+    """Return the variables that a run sets, with HIDDEN for the coordinator's key."""
+    return {
+        name: HIDDEN if name.endswith(CREDENTIALS) else value
+        for name, value in plan.variables.items()
+    }
 
 
 def fold(words: Sequence[str], width: int) -> str:
@@ -45,7 +55,7 @@ def describe_plan(plan: Plan) -> dict[str, object]:
     return {
         "launcher": plan.launcher.name,
         "command": list(plan.argv),
-        "set": plan.variables,
+        "set": shown_variables(plan),
         "unset": list(plan.unset),
         "image": container.image if container else None,
         "nodes": layout.nodes,

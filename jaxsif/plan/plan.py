@@ -27,6 +27,7 @@ class Plan(NamedTuple):
     environment: Settled  # the variables, but for the runtime's prefix
     # By which the reports of the tasks are known; none where nobody reads them.
     nonces: tuple[str, ...]
+    credentials: str = ""  # for the coordinator, as tasks take them; '' for none
 
     @property
     def around(self) -> Container | OwnPython:
@@ -117,10 +118,14 @@ def build(
     container: Container | None,
     coordinator: Coordinator,
     nonces: tuple[str, ...] = (),
+    credentials: str = "",
 ) -> Plan:
     """Return the plan for what was `asked`; raises JaxsifError for what cannot work."""
     layout = launcher.layout(asked, host)
-    plan = Plan(asked, launcher, layout, host, container, coordinator, Settled({}, (), {}), nonces)
+    unsettled = Settled({}, (), {})
+    plan = Plan(
+        asked, launcher, layout, host, container, coordinator, unsettled, nonces, credentials
+    )
     if plan.redirected or plan.has_own_terminal:
         plan = plan._replace(nonces=())  # from files and a terminal, nobody takes reports out
     plan = plan._replace(environment=_settle(plan))
@@ -143,8 +148,11 @@ def _settle(plan: Plan) -> Settled:
     """Apply the table of variables to this process's own."""
     given = given_variables(plan)
     # Whatever --env says, the reader knows no other nonces.
-    report = {REPORT: ":".join(plan.nonces)}
-    values = {**report, **plan.coordinator.variables, contract.LAYOUT: _expect(plan.layout)}
+    drawn = {REPORT: ":".join(plan.nonces)}
+    if plan.credentials:
+        drawn[contract.CREDENTIALS] = plan.credentials
+        drawn[contract.COORDINATOR_TLS] = plan.asked.coordinator_tls
+    values = {**drawn, **plan.coordinator.variables, contract.LAYOUT: _expect(plan.layout)}
     if plan.nonces:
         values.update(_watch(plan.asked))
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
@@ -156,7 +164,7 @@ def _settle(plan: Plan) -> Settled:
         values.update({CACHE: cache, contract.OWN_CACHE: "1"})
     return settle(
         plan.host.environ,
-        {**given, **report},
+        {**given, **drawn},
         values,
         plan.asked.cleanenv,
         plan.container is not None,

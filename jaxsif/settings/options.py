@@ -15,8 +15,8 @@ from jaxsif.errors import JaxsifError
 from jaxsif.installation import list_launchers
 from jaxsif.job.srun_options import short_of
 from jaxsif.limits import MOST_COUNT, read_number, shorten
-from jaxsif.settings.request import NODE, OFF, REPORT, TASK, RunOptions
-from jaxsif.task.contract import STOP, WARN
+from jaxsif.settings.request import AUTO, NODE, OFF, REPORT, TASK, RunOptions
+from jaxsif.task.contract import ON, STOP, WARN
 
 JOB = "what to ask Slurm for"
 CONTAINER = "the container"
@@ -259,6 +259,14 @@ OPTIONS = (
         PROCESSES,
         "reach a node by this name, such as %%N-ib; %%N is its name in Slurm",
         "PATTERN",
+    ),
+    Option(
+        "--coordinator-tls",
+        TEXT,
+        PROCESSES,
+        "give the processes a certificate for JAX's coordinator, so that nobody else can connect:"
+        " where openssl and JAX can (auto), always, or never",
+        choices=(AUTO, ON, OFF),
     ),
     Option(
         "--init-timeout",

@@ -12,6 +12,7 @@ from jaxsif.task.contract import WARN
 NODE = "node"
 TASK = "task"
 OFF = "off"
+AUTO = "auto"
 REPORT = "report"
 
 
@@ -46,6 +47,7 @@ class RunOptions(NamedTuple):
     history: bool = True  # keep how the run ended
     coordinator_ports: str | None = None  # FIRST-LAST, from which one is taken
     node_address: str | None = None  # how tasks reach a node, %N its name
+    coordinator_tls: str = AUTO  # certificates for the coordinator, where there can be; on, or OFF
     init_timeout: int | None = None  # seconds, of jax.distributed.initialize
     heartbeat_timeout: int | None = None
     shutdown_timeout: int | None = None

@@ -32,6 +32,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         arguments,
         contract,
         coordinator,
+        credentials,
         devices,
         drain,
         failure,
@@ -55,6 +56,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     environ.pop(contract.STARTER, None)
     lean_import.install(environ)
     arguments.install(environ)
+    credentials.install(environ)
     preemption.install(environ)
     pipe = failure.install(environ, emit)
     alone.install(environ, emit)

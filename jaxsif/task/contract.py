@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 REPORT = "JAXSIF_REPORT"  # FIRST:SECOND, the nonces of the run; the program has the second alone
 COORDINATOR_PORT = "JAXSIF_COORDINATOR_PORT"  # absent under a bare srun
 NODE_ADDRESS = "JAXSIF_NODE_ADDRESS"  # of --node-address; %N stands for the node's name
+# The certificate of the run with its key: a random name, and the lines of both. start.sh puts
+# them into memory, and leaves the path; of that one, JAX's variables are made.
+CREDENTIALS = "JAXSIF_CREDENTIALS"
+SEPARATOR_OF_LINES = ","
+IDENTITY_PREFIX = "spiffe://jaxsif/"  # what JAX wants a certificate's URI to begin with
+IDENTITY = IDENTITY_PREFIX + "task"
+COORDINATOR_TLS = "JAXSIF_COORDINATOR_TLS"  # beside CREDENTIALS
+ON = "on"  # its value where a program must not go without
 INIT_TIMEOUT = "JAXSIF_INIT_TIMEOUT"  # seconds, as the next two
 HEARTBEAT_TIMEOUT = "JAXSIF_HEARTBEAT_TIMEOUT"
 SHUTDOWN_TIMEOUT = "JAXSIF_SHUTDOWN_TIMEOUT"
@@ -70,7 +78,7 @@ START_EVENTS: Mapping[str, tuple[str, ...]] = {
 }
 # With the second nonce speak the Pythons of the program.
 PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
-    "port-held": (),
+    "port-held": ("text",),
     "port-taken": ("text", "hint"),
     "refused": ("text", "hint"),
     "warning": ("text",),

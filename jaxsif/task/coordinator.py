@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 
+from . import credentials
 from .contract import COORDINATOR_PORT, NODE_ADDRESS, PORT_HELD, STEP, MisfitError, first_host
 
 # JAX's own variables, see jax/_src/distributed.py.
@@ -20,14 +21,16 @@ def prepare(
     MisfitError when the task must not run.
     """
     port = environ.get(COORDINATOR_PORT)
-    if not port or _ADDRESS in environ:
+    is_own = bool(port) and _ADDRESS not in environ
+    credentials.prepare(environ, is_own)
+    if not port or not is_own:
         return
     first = first_host(nodes_of_step(environ))
     name = node_address(environ, first)
     if environ["SLURM_PROCID"] == "0" and PORT_HELD not in environ:
         _check_placement(environ, first)
         _prepare_first(environ, name, port)
-        emit({"event": "port-held"})
+        emit({"event": "port-held", "text": name or first})
     environ[_ADDRESS] = f"{name or first}:{port}"
 
 

@@ -32,6 +32,28 @@ refuse() { # TEXT
     exit 125
 }
 
+# The run's certificate with its key goes into a file without a name, which is gone with this shell,
+# and out of the environment: programs print theirs. JAX reads the file again from time to time, so
+# the program gets its path, and not the descriptor.
+keep_credentials() { # NAME,LINE,...
+    for path in /dev/shm "${TMPDIR:-/tmp}" /tmp; do
+        path=$path/jaxsif-${1%%,*}-$task
+        # Nothing is in it while it has a name.
+        if (umask 077 && set -C && : >"$path") && command exec 6>"$path" && rm -f "$path"; then
+            path=/proc/$$/fd/6
+            break
+        fi
+    done
+    old=$IFS IFS=,
+    # shellcheck disable=SC2086 # in words, at the commas
+    printf '%s\n' ${1#*,} >&6
+    IFS=$old
+    export JAXSIF_CREDENTIALS="$path" # where there was no room, JAX names it in its error
+}
+credentials=${JAXSIF_CREDENTIALS-}
+unset JAXSIF_CREDENTIALS
+case $credentials in *,*) keep_credentials "$credentials" ;; esac # else of a run around this one
+
 # What the profile of the fabric (jaxsif/settings/fabric.py) wants on each node: patterns, which the
 # shell replaces by paths.
 for path in ${JAXSIF_FABRIC_NEEDS-}; do
@@ -178,7 +200,7 @@ has_lost_image() {
 
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
-(exec "$@" 2>&3 3>&- 8<&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
+(exec "$@" 2>&3 3>&- 6>&- 8<&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
 status=$?
 
 # SIGABRT is how JAX ends a process whose neighbour died: let the neighbour speak first.

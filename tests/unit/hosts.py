@@ -28,6 +28,7 @@ def plan_for(
     host: Host = LOGIN_NODE,
     container: Container = CONTAINER,
     environ: Mapping[str, str] | None = None,
+    credentials: str = "",
 ) -> Plan:
     """The plan on that host, in the job that `environ` tells of, if it is given; the port is 61234."""
     if environ is not None:
@@ -38,7 +39,7 @@ def plan_for(
     if host.runtime:
         binds = (*container.binds, *asked.binds)
         mine = container._replace(runtime=host.runtime, binds=binds, alone=asked.containers == TASK)
-    return build(asked, launcher, host, mine, coordinator, NONCES)
+    return build(asked, launcher, host, mine, coordinator, NONCES, credentials)
 
 
 def launch_words(plan: Plan) -> tuple[str, ...]:

@@ -44,6 +44,20 @@ def test_filter(data: bytes, shown: bytes, reports: list[Report]) -> None:
     assert feed_all([data]) == (shown, reports, [])
 
 
+HELD = report_line(PROGRAM, event="port-held", text="node3")
+OTHER_NAME = b"E1123 19:35:24.904707     451 ssl_transport_security.cc:3050] No match found for server name: %s\n"
+
+
+@pytest.mark.parametrize("label", [False, True])
+def test_what_grpc_misses_in_the_certificate_of_the_run_is_not_shown(label: bool) -> None:
+    """Of the coordinator alone: another name is of a connection that the program makes."""
+    begin = b"12: " if label else b""
+    lines = [begin + OTHER_NAME % name for name in (b"node3", b"node33", b"example.org")]
+    assert feed_all([b"".join(lines)], label)[0] == b"".join(lines)
+    assert feed_all([begin + HELD, *lines], label)[0] == b"".join(lines[1:])
+    assert feed_all([begin + HELD, b"half of " + lines[0]], label)[0] == b"half of " + lines[0]
+
+
 def test_filter_takes_labelled_reports_out() -> None:
     data = b" 0: " + STARTED + b" 0: loss\n12: " + EXIT + b"10: half" + EXIT
     assert feed_all([data], label=True) == (b" 0: loss\n10: half", [STARTED_REPORT, EXIT_REPORT, EXIT_REPORT], [])

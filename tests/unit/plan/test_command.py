@@ -15,7 +15,7 @@ from jaxsif.container.environment import Settled
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.launchers import load_launcher
 from jaxsif.layout.layout import Group, Layout
-from jaxsif.plan.command import render_command, render_summary
+from jaxsif.plan.command import describe_plan, render_command, render_summary
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import LOCAL, Launcher
 from jaxsif.plan.notes import find_notes
@@ -168,3 +168,12 @@ NO_RUNTIME = "warning: no container runtime here: running in this machine's own 
 def test_notes(host: Host, allocation: Allocation | None, options: dict[str, object], notes: tuple[str, ...]) -> None:
     asked = PROGRAM._replace(**options)  # type: ignore[arg-type]
     assert find_notes(plan_for(asked, host._replace(allocation=allocation))) == notes
+
+
+@pytest.mark.parametrize("host", [LOGIN_NODE, WORKSTATION, LAPTOP])
+def test_a_key_is_not_shown(host: Host) -> None:
+    plan = plan_for(PROGRAM, host, credentials="0a1b,-----BEGIN EC PRIVATE KEY-----,MHcC")
+    assert any("MHcC" in value for value in plan.variables.values())
+    for shown in (render_command(plan), render_summary(plan), repr(describe_plan(plan))):
+        assert "JAXSIF_CREDENTIALS" in shown
+        assert "MHcC" not in shown

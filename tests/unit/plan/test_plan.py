@@ -336,3 +336,25 @@ def test_on_a_terminal_one_task_is_live(allocation: Allocation | None, options: 
     size = {name: on_terminal.environment.container.get(name) for name in ("COLUMNS", "LINES")}
     assert size == ({"COLUMNS": "100", "LINES": "30"} if live else {"COLUMNS": None, "LINES": None})
     assert on_terminal.shows_whole_lines is not live
+
+
+CREDENTIALS = "0a1b,-----BEGIN EC PRIVATE KEY-----,MHcC"
+
+
+def test_credentials_are_those_of_the_run_on_each_port() -> None:
+    """Whatever --env and the runtime's own variables say."""
+    asked = PROGRAM._replace(env=(("JAXSIF_CREDENTIALS", "of another run"),))
+    environ = {"APPTAINERENV_JAXSIF_CREDENTIALS": "mine", "JAXSIF_COORDINATOR_TLS": "on"}
+    plan = plan_for(asked, environ=environ, credentials=CREDENTIALS)
+    for one in (plan, move_to_port(plan, plan.coordinator._replace(port=61235))):
+        assert one.variables["APPTAINERENV_JAXSIF_CREDENTIALS"] == CREDENTIALS
+        assert one.variables["APPTAINERENV_JAXSIF_COORDINATOR_TLS"] == "auto"
+
+
+def test_a_run_without_credentials() -> None:
+    assert not [name for name in plan_for(PROGRAM).variables if "CREDENTIALS" in name or "TLS" in name]
+
+
+@pytest.mark.parametrize("host", [LOGIN_NODE, WORKSTATION, LAPTOP])
+def test_credentials_are_on_no_command_line(host: Host) -> None:
+    assert "PRIVATE" not in " ".join(plan_for(PROGRAM, host, credentials=CREDENTIALS).argv)

@@ -269,7 +269,8 @@ def test_the_first_python_of_task_0_says_once_that_it_holds_the_port(tmp_path: P
         port = str(one.getsockname()[1])
     variables = {"SLURM_PROCID": "0", "JAXSIF_COORDINATOR_PORT": port, "JAXSIF_LAYOUT": "-:-"}
     program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)"
-    assert run_task(tmp_path, program, **variables) == (0, b"", [Report(0, "node2", "port-held")], b"")
+    held = Report(0, "node2", "port-held", text="node1")
+    assert run_task(tmp_path, program, **variables) == (0, b"", [held], b"")
 
 
 @pytest.mark.starts_processes

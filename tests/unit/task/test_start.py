@@ -1,4 +1,4 @@
-"""What start.sh tells of the step before the program begins."""
+"""What start.sh does before the program begins: what it tells of the step, and the run's key."""
 
 from __future__ import annotations
 
@@ -32,3 +32,35 @@ def test_all_nodes_of_the_step_are_told(nodes: str) -> None:
 
 def test_such_a_list_is_understood() -> None:
     assert len(expand(LONG)) == sum(range(2, 300))
+
+
+SHOW = "ls -l /proc/self/fd; stat -Lc %a:%h:%s $JAXSIF_CREDENTIALS; cat $JAXSIF_CREDENTIALS $JAXSIF_CREDENTIALS; env"
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_key_goes_into_a_file_without_a_name(tmp_path: Path, taken: bool) -> None:
+    """And out of the environment, also where somebody has put a link in the place of its name."""
+    name = os.urandom(8).hex()
+    link = Path(f"/dev/shm/jaxsif-{name}-3")
+    if taken:
+        link.symlink_to(tmp_path / "seen")
+    environ = {"PATH": os.environ["PATH"], "SLURM_PROCID": "3", "JAXSIF_CREDENTIALS": f"{name},---BEGIN,MHcC,A/+="}
+    try:
+        done = subprocess.run(["sh", START, "sh", "-c", SHOW], env=environ, capture_output=True, check=True, text=True)
+    finally:
+        link.unlink(missing_ok=True)
+    descriptors, *shown = done.stdout.split("600:0:19\n")
+    assert "jaxsif-" not in descriptors
+    assert shown[0].startswith("---BEGIN\nMHcC\nA/+=\n" * 2)
+    assert shown[0].count("MHcC") == 2
+    assert not list(Path("/dev/shm").glob(f"*{name}*"))
+    assert not list(Path("/tmp").glob(f"*{name}*"))
+    assert not (tmp_path / "seen").exists()
+
+
+@pytest.mark.starts_processes
+def test_credentials_of_a_run_around_this_one_are_gone() -> None:
+    environ = {"PATH": os.environ["PATH"], "JAXSIF_CREDENTIALS": "/proc/1/fd/6"}
+    done = subprocess.run(["sh", START, "env"], env=environ, capture_output=True, check=True, text=True)
+    assert "JAXSIF_CREDENTIALS" not in done.stdout

@@ -1,0 +1,183 @@
+"""A certificate for JAX's coordinator and its processes, made for each run by the host's openssl.
+
+One certificate serves all of a run: it signs itself, every process presents it, and trusts no
+other. `openssl req -x509` would write it whole, but cannot date it back before OpenSSL 3.4, and
+`openssl ca` needs a database and a key on a disk. So the fields are written here (RFC 5280), and
+openssl makes the key and the signature, while the launcher does something else.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+
+from jaxsif import process
+from jaxsif.errors import HostError, printable
+from jaxsif.limits import shorten
+from jaxsif.process import Running, find_executable
+from jaxsif.settings.request import AUTO, OFF, RunOptions
+from jaxsif.task.contract import IDENTITY, ON, SEPARATOR_OF_LINES
+
+_OPENSSL = "openssl"
+_PATIENCE = 10.0  # seconds for openssl, which takes milliseconds
+_DAY = 86_400  # seconds
+_BACK, _AHEAD = _DAY, 365 * _DAY  # clocks of nodes differ; jobs wait in queues
+# A public key of P-256, which ends a private one: a bit string, of a point with both coordinates.
+_POINT_BEGIN, _UNCOMPRESSED, _POINT_BYTES = b"\x03\x42\x00", b"\x04", 65
+
+# Tags of DER, see ITU-T X.690.
+_BOOLEAN, _INTEGER, _BITS, _OCTETS, _OID, _UTF8 = 1, 2, 3, 4, 6, 12
+_UTC_TIME, _GENERALIZED_TIME, _SEQUENCE, _SET = 23, 24, 48, 49
+_VERSION, _EXTENSIONS, _URI = 0xA0, 0xA3, 0x86  # of their own contexts
+
+
+class PendingCertificate:
+    """A certificate in the making."""
+
+    def __init__(self, openssl: str, environ: Mapping[str, str], needed: bool) -> None:
+        self._openssl = openssl
+        self._environ = environ
+        self._needed = needed  # a run goes without it where openssl fails, unless it is needed
+        self._failure: HostError | None = None
+        self._key, self._fields = b"", b""
+        argv = (openssl, "ecparam", "-name", "prime256v1", "-genkey", "-noout")
+        self._running = process.start_heard(argv, environ)
+
+    def sign(self) -> None:
+        """Take the key when it is there, and have the certificate signed by it."""
+        try:
+            self._key = _wait(self._running)
+            self._fields = render_fields(find_point(self._key), os.urandom(15), time.time())
+            argv = (self._openssl, "dgst", "-sha256", "-sign")
+            self._running = process.start_heard(argv, self._environ, self._key, self._fields)
+        except HostError as error:
+            self._failure = error
+
+    def finish(self) -> str:
+        """Return the certificate with its key, as tasks take them from their environment; '' where
+        openssl failed. Raise HostError where the certificate is needed.
+        """
+        try:
+            if self._failure:
+                raise self._failure
+            signature = _wait(self._running)
+        except HostError:
+            if self._needed:
+                raise
+            return ""
+        text = self._key.decode() + render_certificate(self._fields, signature)
+        # The first word is the name of a file, until the task removes it.
+        return SEPARATOR_OF_LINES.join([os.urandom(8).hex(), *text.splitlines()])
+
+
+def begin_certificate(asked: RunOptions, environ: Mapping[str, str]) -> PendingCertificate | None:
+    """Start to make a certificate; return None where none is wanted, or there is no openssl.
+
+    Raise HostError where it is asked for and cannot be made.
+    """
+    if asked.coordinator_tls == OFF:
+        return None
+    openssl = find_executable(_OPENSSL, environ)
+    if openssl:
+        return PendingCertificate(openssl, environ, needed=asked.coordinator_tls == ON)
+    if asked.coordinator_tls == AUTO:
+        return None
+    raise HostError(
+        "openssl is not on the PATH",
+        asked.source("coordinator-tls"),
+        "install it here, or pass --coordinator-tls=auto",
+    )
+
+
+def _wait(running: Running) -> bytes:
+    """Return what openssl writes; raise HostError where it fails."""
+    try:
+        written, said = running.communicate(timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        raise _failed(f"not within {_PATIENCE:.0f} s") from None
+    if running.returncode:
+        reason = printable(said.decode(errors="replace").partition("\n")[0])
+        raise _failed(reason or f"exit status {running.returncode}")
+    return written
+
+
+def _failed(reason: str) -> HostError:
+    what = f"openssl made no certificate: {shorten(reason)}"
+    return HostError(what, _OPENSSL, "pass --coordinator-tls=off")
+
+
+def find_point(key: bytes) -> bytes:
+    """Return the public key that a private one in PEM has; raise HostError for another key."""
+    body = b"".join(line for line in key.splitlines() if not line.startswith(b"-"))
+    try:
+        der = binascii.a2b_base64(body)
+    except binascii.Error:
+        raise _failed("its key is no text") from None
+    begin, point = der[:-_POINT_BYTES], der[-_POINT_BYTES:]
+    if not (begin.endswith(_POINT_BEGIN) and point.startswith(_UNCOMPRESSED)):
+        raise _failed("its key is of another kind")
+    return point
+
+
+def render_fields(point: bytes, serial: bytes, now: float) -> bytes:
+    """Return what is signed of a certificate, in DER."""
+    name = _join(_SEQUENCE, _join(_SET, _join(_SEQUENCE, _oid("550403"), _join(_UTF8, b"jaxsif"))))
+    extensions = (
+        # It signs itself.
+        _extension("551d13", _join(_SEQUENCE, _join(_BOOLEAN, b"\xff")), _join(_BOOLEAN, b"\xff")),
+        _extension("551d11", _join(_SEQUENCE, _join(_URI, IDENTITY.encode()))),
+        # For a server and for a client.
+        _extension("551d25", _join(_SEQUENCE, _oid("2b06010505070301"), _oid("2b06010505070302"))),
+    )
+    return _join(
+        _SEQUENCE,
+        _join(_VERSION, _join(_INTEGER, b"\2")),  # version 3
+        _join(_INTEGER, b"\1" + serial),
+        _ECDSA_WITH_SHA256,
+        name,  # of who signs it
+        _join(_SEQUENCE, _time(now - _BACK), _time(now + _AHEAD)),
+        name,
+        _join(_SEQUENCE, _EC_P256, _join(_BITS, b"\0", point)),
+        _join(_EXTENSIONS, _join(_SEQUENCE, *extensions)),
+    )
+
+
+def render_certificate(fields: bytes, signature: bytes) -> str:
+    """Return a certificate in PEM."""
+    der = _join(_SEQUENCE, fields, _ECDSA_WITH_SHA256, _join(_BITS, b"\0", signature))
+    body = binascii.b2a_base64(der, newline=False).decode()
+    lines = (body[begin : begin + 64] for begin in range(0, len(body), 64))
+    return "\n".join(["-----BEGIN CERTIFICATE-----", *lines, "-----END CERTIFICATE-----", ""])
+
+
+def _join(tag: int, *parts: bytes) -> bytes:
+    """Return parts as one value of DER, of fewer than 65536 bytes."""
+    body = b"".join(parts)
+    size = len(body)
+    if size < 0x80:
+        return bytes((tag, size)) + body
+    if size < 0x100:
+        return bytes((tag, 0x81, size)) + body
+    return bytes((tag, 0x82)) + size.to_bytes(2, "big") + body
+
+
+def _oid(digits: str) -> bytes:
+    return _join(_OID, bytes.fromhex(digits))
+
+
+def _extension(oid: str, value: bytes, *critical: bytes) -> bytes:
+    return _join(_SEQUENCE, _oid(oid), *critical, _join(_OCTETS, value))
+
+
+def _time(seconds: float) -> bytes:
+    when = time.gmtime(seconds)
+    tag, form = (_UTC_TIME, "%y") if when.tm_year < 2050 else (_GENERALIZED_TIME, "%Y")
+    return _join(tag, time.strftime(form + "%m%d%H%M%SZ", when).encode())
+
+
+_ECDSA_WITH_SHA256 = _join(_SEQUENCE, _oid("2a8648ce3d040302"))
+_EC_P256 = _join(_SEQUENCE, _oid("2a8648ce3d0201"), _oid("2a8648ce3d030107"))

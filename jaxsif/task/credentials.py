@@ -1,0 +1,78 @@
+"""Mutual TLS between JAX's coordinator and the processes, by the certificate of the run.
+
+All tasks decide alike: they have the same variables from `jaxsif run`, and the same JAX. One that
+knows JAX_MTLS_CERT_FILE uses it in every process, an older one in none. A process whose JAX came
+from elsewhere would fail to connect, and not go on without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from functools import wraps
+from typing import Any
+
+from . import importing
+from .contract import COORDINATOR_TLS, CREDENTIALS, IDENTITY_PREFIX, ON
+
+_FILES = ("JAX_MTLS_CERT_FILE", "JAX_MTLS_KEY_FILE", "JAX_MTLS_CA_FILE")
+_PREFIX = "JAX_MTLS_PEER_URI_PREFIX"
+_PARAMETERS = tuple(name[len("JAX_") :].lower() for name in (*_FILES, _PREFIX))
+
+
+def prepare(environ: MutableMapping[str, str], is_own: bool) -> None:
+    """Set JAX's variables, unless the user has set one. Without `is_own`, the coordinator may serve
+    other runs, too, which have other certificates.
+    """
+    path = environ.pop(CREDENTIALS, "")
+    if not path or any(name in environ for name in (*_FILES, _PREFIX)):
+        return
+    if is_own or is_needed(environ):
+        environ.update(dict.fromkeys(_FILES, path))  # one file has all
+        environ[_PREFIX] = IDENTITY_PREFIX
+
+
+def is_needed(environ: Mapping[str, str]) -> bool:
+    """Return whether no process may go without."""
+    return environ.get(COORDINATOR_TLS) == ON
+
+
+def install(environ: Mapping[str, str]) -> None:
+    """Look at how the program calls jax.distributed.initialize, where it has the certificate: a
+    child process has its parent's.
+    """
+    if environ.get(_PREFIX) == IDENTITY_PREFIX:
+        tasks, needed = environ.get("SLURM_NTASKS", ""), is_needed(environ)
+        ours = dict(zip(_PARAMETERS, (environ.get(name, "") for name in (*_FILES, _PREFIX))))
+        importing.after("jax._src.distributed", lambda module: _guard(module, ours, tasks, needed))
+
+
+def _guard(module: Any, ours: Mapping[str, str], tasks: str, needed: bool) -> None:
+    """Take the certificate back from a program that has its own, or whose processes are not those
+    of this run alone; where it is needed, refuse a JAX that cannot use it.
+    """
+    from inspect import signature  # which JAX has imported
+
+    original = importing.find(module, "State.initialize")
+    parameters = signature(original)
+    if not ours.keys() <= parameters.parameters.keys():
+        if needed:
+            module.State.initialize = _refuse
+        importing.find(module, "State.initialize", *ours)  # what is missing, for --verbose
+    config = module.config.config
+
+    @wraps(original)
+    def initialize(*arguments: Any, **named: Any) -> Any:
+        given = parameters.bind(*arguments, **named).arguments
+        number = given.get("num_processes")
+        is_joined = not needed and number is not None and str(number) != tasks
+        set_otherwise = [name for name in ours if getattr(config, f"jax_{name}") != ours[name]]
+        if is_joined or set_otherwise or any(given.get(name) is not None for name in ours):
+            for name in ours.keys() - set_otherwise:
+                config.update(f"jax_{name}", None)
+        return original(*arguments, **named)
+
+    module.State.initialize = initialize
+
+
+def _refuse(*_arguments: Any, **_named: Any) -> Any:
+    raise RuntimeError("this JAX has no mutual TLS, which --coordinator-tls=on asks for")

@@ -1,0 +1,147 @@
+"""The run's certificate in a task: JAX's variables, and programs that have certificates of their own."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxsif.task import coordinator, credentials, importing
+
+FILE = "/proc/7/fd/6"
+TASK = {"SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "gpu[07-08]", "JAXSIF_COORDINATOR_PORT": "61234"}
+GIVEN = {**TASK, "SLURM_NTASKS": "4", "JAXSIF_CREDENTIALS": FILE, "JAXSIF_COORDINATOR_TLS": "auto"}
+OURS = {
+    "JAX_MTLS_CERT_FILE": FILE,
+    "JAX_MTLS_KEY_FILE": FILE,
+    "JAX_MTLS_CA_FILE": FILE,
+    "JAX_MTLS_PEER_URI_PREFIX": "spiffe://jaxsif/",
+}
+OWN_ADDRESS = {"JAX_COORDINATOR_ADDRESS": "gpu01:1"}
+
+
+def find_variables(**variables: str) -> dict[str, str]:
+    """JAX's variables in a task with these."""
+    environ = {**GIVEN, **variables}
+    coordinator.prepare(environ, lambda _: None)
+    assert "JAXSIF_CREDENTIALS" not in environ
+    return {name: value for name, value in environ.items() if name.startswith("JAX_MTLS")}
+
+
+def test_jax_gets_the_certificate() -> None:
+    assert find_variables() == OURS
+
+
+def test_without_one_there_are_no_variables() -> None:
+    assert find_variables(JAXSIF_CREDENTIALS="") == {}
+
+
+@pytest.mark.parametrize("name", list(OURS))
+def test_the_users_own_variables_stand(name: str) -> None:
+    assert find_variables(**{name: "mine"}) == {name: "mine"}
+
+
+@pytest.mark.parametrize(("mode", "found"), [("auto", {}), ("on", OURS)])
+def test_a_coordinator_of_the_users_own_may_serve_other_runs(mode: str, found: dict[str, str]) -> None:
+    assert find_variables(**OWN_ADDRESS, JAXSIF_COORDINATOR_TLS=mode) == found
+
+
+JAX = """\
+class State:
+    def initialize(self, coordinator_address=None, num_processes=None, process_id=None, mtls_cert_file=None,
+                   mtls_key_file=None, mtls_ca_file=None, mtls_peer_uri_prefix=None):
+        own = (mtls_cert_file, mtls_key_file, mtls_ca_file, mtls_peer_uri_prefix)
+        return tuple(value or getattr(config.config, "jax_" + name) for name, value in zip(config.NAMES, own))
+"""
+OLD_JAX = """\
+class State:
+    def initialize(self, coordinator_address=None, num_processes=None, process_id=None):
+        return "without"
+"""
+CONFIG = f"""\
+NAMES = ("mtls_cert_file", "mtls_key_file", "mtls_ca_file", "mtls_peer_uri_prefix")
+
+class Config:
+    jax_mtls_cert_file = jax_mtls_key_file = jax_mtls_ca_file = {FILE!r}
+    jax_mtls_peer_uri_prefix = "spiffe://jaxsif/"
+
+    def update(self, name, value):
+        setattr(self, name, value)
+
+config = Config()
+"""
+WITH = (FILE, FILE, FILE, "spiffe://jaxsif/")
+WITHOUT = (None,) * 4
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a JAX; what is imported from it is forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(importing, "_listeners", [])
+    finders, modules = list(sys.meta_path), set(sys.modules)
+    (tmp_path / "jax/_src").mkdir(parents=True)
+    (tmp_path / "jax/_src/config.py").write_text(CONFIG)
+    (tmp_path / "jax/_src/distributed.py").write_text(f"from jax._src import config\n{JAX}")
+    yield tmp_path
+    sys.meta_path[:] = finders
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def initialize(*arguments: Any, mode: str = "auto", **named: Any) -> Any:
+    """What a program's call of JAX's own comes to."""
+    credentials.install({**GIVEN, **OURS, "JAXSIF_COORDINATOR_TLS": mode})
+    return importlib.import_module("jax._src.distributed").State().initialize(*arguments, **named)
+
+
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize("mode", ["auto", "on"])
+@pytest.mark.parametrize("arguments", [(), (None, None, 3), ("gpu01:1", 4, 3)])
+def test_the_processes_of_a_run(mode: str, arguments: tuple[Any, ...]) -> None:
+    assert initialize(*arguments, mode=mode) == WITH
+
+
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize(("mode", "found"), [("auto", WITHOUT), ("on", WITH)])
+@pytest.mark.parametrize("number", [2, 8])
+def test_processes_of_other_runs_too_have_other_certificates(mode: str, found: tuple[Any, ...], number: int) -> None:
+    assert initialize("gpu01:1", number, process_id=3, mode=mode) == found
+
+
+@pytest.mark.usefixtures("packages")
+def test_arguments_of_the_program_stand_alone() -> None:
+    """No prefix of ours is asked of its certificates."""
+    own = {"mtls_cert_file": "c", "mtls_key_file": "k", "mtls_ca_file": "a"}
+    assert initialize(mode="on", **own) == ("c", "k", "a", None)
+
+
+@pytest.mark.usefixtures("packages")
+def test_settings_of_the_program_stand_alone() -> None:
+    importlib.import_module("jax._src.config").config.update("jax_mtls_ca_file", "a")
+    assert initialize() == (None, None, "a", None)
+
+
+def test_an_older_jax(packages: Path) -> None:
+    """It goes without in all tasks, or in none."""
+    (packages / "jax/_src/distributed.py").write_text(f"from jax._src import config\n{OLD_JAX}")
+    missing: list[str] = []
+    importing.listen(missing.append)
+    assert initialize() == "without"
+    assert [name.partition("(")[0] for name in missing] == ["jax._src.distributed.State.initialize"]
+
+
+def test_an_older_jax_is_refused_where_the_user_insists(packages: Path) -> None:
+    (packages / "jax/_src/distributed.py").write_text(f"from jax._src import config\n{OLD_JAX}")
+    with pytest.raises(RuntimeError, match=r"this JAX has no mutual TLS, which --coordinator-tls=on asks for"):
+        initialize(mode="on")
+
+
+def test_a_python_without_the_certificate_is_left_alone() -> None:
+    finders = list(sys.meta_path)
+    credentials.install(TASK)
+    assert sys.meta_path == finders
