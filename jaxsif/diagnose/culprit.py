@@ -152,6 +152,17 @@ def _describe_unstarted(facts: Facts) -> RunError:
     return RunError(f"{what}{enclose(' at ', last.where)}", "", hint, facts.culprit.status)
 
 
+def _is_intruded(facts: Facts) -> bool:
+    return facts.intruder is not NOT_FOUND
+
+
+def _describe_intruder(facts: Facts) -> RunError:
+    """Return the error of a process that came as another one's, for which JAX ends all."""
+    told, culprit = facts.intruder, facts.culprit
+    where = _place(culprit) if culprit.where else culprit.place
+    return RunError(told.what, where, told.remedy, culprit.status)
+
+
 def _is_early(facts: Facts) -> bool:
     """Return whether tasks ended without an error while others waited for them."""
     at_own_barrier = facts.barrier.name not in ("", INIT_BARRIER)
@@ -362,6 +373,7 @@ CAUSES = (
     Cause(_is_flag_unknown, _describe_unknown_flags),
     Cause(_is_spawned, _describe_spawned),
     Cause(_is_unstarted, _describe_unstarted),
+    Cause(_is_intruded, _describe_intruder),
     Cause(_is_early, _describe_early_tasks),
     Cause(_is_at_barrier, _describe_barrier),
     Cause(_is_stuck, _describe_stuck),

@@ -18,6 +18,7 @@ from jaxsif.diagnose.symptoms import (
     CANCELLED,
     CONTAINER,
     GAVE_UP,
+    INTRUDED,
     NOT_FOUND,
     NOT_LAUNCHED,
     NOT_REACHED,
@@ -252,6 +253,12 @@ class Facts(_Told):
     def gave_up(self) -> bool:
         """Whether JAX told of a process that did not come to jax.distributed.initialize."""
         return any(map(GAVE_UP.match, self.errors))
+
+    @cached_property
+    def intruder(self) -> Found:
+        """What JAX told of a process that connected as one which is connected already."""
+        found = find_first([INTRUDED], self.errors)
+        return found if self.culprit.status == ABORTED else NOT_FOUND
 
     @cached_property
     def waited(self) -> bool:

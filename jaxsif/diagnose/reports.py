@@ -35,6 +35,7 @@ from typing import NamedTuple
 from jaxsif.diagnose.barriers import Barrier, BarrierReader
 from jaxsif.diagnose.symptoms import (
     GAVE_UP,
+    INTRUDED,
     OTHER_NAME,
     STEP_ABORTED,
     UNKNOWN_FLAGS,
@@ -64,6 +65,7 @@ _LINES = re.compile(rb"[^\n]*\n")  # unlike splitlines, a carriage return ends n
 _KEPT_LINES = re.compile(
     r"srun: (error|fatal): |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
+    rf"|{INTRUDED.pattern}"
 )
 # One of these is in all that _filter_line and _end_line look for.
 _NOTABLE = (

@@ -199,6 +199,15 @@ GAVE_UP = Symptom(
     r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED",
     page="jaxdistributedinitialize-hangs-or-ends-after-300-s-with-deadline_exceeded",
 )
+# To all, when a second process takes itself for one that is connected; its number ends the name.
+INTRUDED = Symptom(
+    r"F.*JAX distributed service detected fatal errors.*"
+    r"ABORTED: \S*?(?P<process>\d{1,9}) unexpectedly tried to connect",
+    "a second process connected to JAX's coordinator as process {process}, and JAX ended the run",
+    "call jax.distributed.initialize() in one process of each task; a program of another user"
+    " cannot connect with --coordinator-tls=on",
+    "a-second-process-connected-to-jaxs-coordinator-as-process-n-and-jax-ended-the-run",
+)
 # gRPC compares names, although JAX has it look at the certificate's URI alone.
 OTHER_NAME = Symptom(
     r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"

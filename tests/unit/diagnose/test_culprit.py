@@ -82,6 +82,25 @@ def test_a_task_that_left_before_initialize(barriers: tuple[Barrier, ...]) -> No
     assert OTHERS in said
 
 
+INTRUDED = (
+    f"{GAVE_UP[: -len('DEADLINE_EXCEEDED')]}absl::Status: ABORTED: {{}} unexpectedly tried to connect with a different"
+)
+
+
+@pytest.mark.parametrize("name", ["2", "/job:jax_worker/replica:0/task:2"], ids=["JAX 0.12", "JAX 0.4"])
+def test_a_process_that_connected_as_another_one(name: str) -> None:
+    aborted = [exit_of(task, 134) for task in (1, 0, 3, 2)]
+    said = find(End(134, SRUN, tasks=4), *aborted, errors=(INTRUDED.format(name),))
+    what = "a second process connected to JAX's coordinator as process 2, and JAX ended the run"
+    assert said.startswith(f"jaxsif: error: {what}\n  from: train.py:9, where task 1 on node")
+    assert "--coordinator-tls=on" in said
+
+
+def test_such_a_process_is_no_cause_of_an_error_of_another_kind() -> None:
+    said = find(End(1, SRUN, tasks=4), exit_of(3, 1), exit_of(0, 134), errors=(INTRUDED.format("2"),))
+    assert said.startswith("jaxsif: error: task 3 on node2 ended with exit status 1")
+
+
 TOLD = "srun: error: node2: task 2: Exited with exit code"
 TERMINATED = tuple(exit_of(task, 143) for task in range(4))
 

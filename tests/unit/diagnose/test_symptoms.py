@@ -39,6 +39,8 @@ LINES = {
     "UNKNOWN_FLAGS": "F1121 10:00:00.000000 7 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_nothing",
     "GAVE_UP": "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors."
     " absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded",
+    "INTRUDED": "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors."
+    " absl::Status: ABORTED: 2 unexpectedly tried to connect with a different incarnation. It has likely restarted.",
     "OTHER_NAME": "E1123 19:35:24.904707     451 ssl_transport_security.cc:3050] No match found for server name: node3",
     "BARRIER": "DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::145846::0. This usually happens because",
 }
