@@ -14,11 +14,12 @@ from jaxsif.bench.results import Record
 from jaxsif.errors import HostError, Show
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch import pipeline
+from jaxsif.launch.certificate import PendingCertificate
 from jaxsif.launch.children import Pass, Readers
 from jaxsif.limits import Lines
 from jaxsif.plan.container import Container
 from jaxsif.plan.notes import find_notes
-from jaxsif.plan.plan import Plan
+from jaxsif.plan.plan import Plan, add_credentials
 
 INSIDE = Path(__file__).with_name("inside")
 FOLDER = "/opt/jaxsif/bench"  # where the container sees it
@@ -42,7 +43,9 @@ def prepare_program(
     first argument.
     """
     allocation = Allocation.from_environ(environ)
-    prepared = pipeline.prepare(said, ("python",), allocation, environ, note, starts=True)
+    certificate = PendingCertificate(environ)
+    prepared = pipeline.prepare(said, ("python",), allocation, environ, note)
+    certificate.sign()
     container = prepared.container
     name, *arguments = program
     if modules:
@@ -55,7 +58,7 @@ def prepare_program(
     plan = pipeline.make_plan(pipeline.stage_image(prepared, note))
     for line in find_notes(plan):
         note(line)
-    return plan
+    return add_credentials(plan, certificate.finish(plan.asked))
 
 
 def run_program(plan: Plan, take: Callable[[Record], None], note: Show) -> int:

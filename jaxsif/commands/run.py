@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from jaxsif.errors import JaxsifError, printable
 from jaxsif.job.allocation import Allocation
+from jaxsif.launch.certificate import PendingCertificate
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import LOCAL, SRUN
-from jaxsif.plan.plan import Plan
+from jaxsif.plan.plan import Plan, add_credentials
 from jaxsif.settings.options import OUTPUT, add_arguments
 from jaxsif.settings.passed import add_srun_options
 from jaxsif.settings.request import AUTO
@@ -75,24 +76,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the program to its end."""
-    from jaxsif.launch import pipeline
-
     said = vars(arguments)
     dry_run, verbose, command = said.pop("dry_run"), said.pop("verbose"), said.pop("command")
     explain, as_json = said.pop("explain"), said.pop("json")
     _check(command, as_json, explain or dry_run)
     allocation = Allocation.from_environ(environ)
-    starts = not (explain or dry_run)
-    prepared = pipeline.prepare(said, command, allocation, environ, note, starts=starts)
+    # openssl works while the rest is imported, and while the plan is made.
+    certificate = None if explain or dry_run else PendingCertificate(environ)
+    from jaxsif.launch import pipeline
+
+    if certificate:
+        certificate.sign()
+    prepared = pipeline.prepare(said, command, allocation, environ, note)
     if dry_run or verbose:
         _tell_reasons(prepared.container)
     if not explain:
         prepared = pipeline.stage_image(prepared, note, dry_run)
     plan = pipeline.make_plan(prepared)
-    if not starts:
+    if certificate is None:
         _show(plan, explain, dry_run, as_json)
         return 0
     _note(plan, allocation)
+    plan = add_credentials(plan, certificate.finish(plan.asked))
     if verbose:
         from jaxsif.plan.command import render_summary
 

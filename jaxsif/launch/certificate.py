@@ -18,7 +18,7 @@ from jaxsif import process
 from jaxsif.errors import HostError, printable
 from jaxsif.limits import shorten
 from jaxsif.process import Running, find_executable
-from jaxsif.settings.request import AUTO, OFF, RunOptions
+from jaxsif.settings.request import OFF, RunOptions
 from jaxsif.task.contract import IDENTITY, ON, SEPARATOR_OF_LINES
 
 _OPENSSL = "openssl"
@@ -35,61 +35,59 @@ _VERSION, _EXTENSIONS, _URI = 0xA0, 0xA3, 0x86  # of their own contexts
 
 
 class PendingCertificate:
-    """A certificate in the making."""
+    """A certificate in the making, from the first moment of a run on: its settings are not known
+    yet. What goes wrong is an error of `finish` alone.
+    """
 
-    def __init__(self, openssl: str, environ: Mapping[str, str], needed: bool) -> None:
-        self._openssl = openssl
+    def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._needed = needed  # a run goes without it where openssl fails, unless it is needed
+        self._openssl = find_executable(_OPENSSL, environ) or ""
+        self._running: Running | None = None
         self._failure: HostError | None = None
         self._key, self._fields = b"", b""
-        argv = (openssl, "ecparam", "-name", "prime256v1", "-genkey", "-noout")
-        self._running = process.start_heard(argv, environ)
+        if self._openssl:
+            self._start("ecparam", "-name", "prime256v1", "-genkey", "-noout")
 
-    def sign(self) -> None:
-        """Take the key when it is there, and have the certificate signed by it."""
+    def _start(self, *words: str, texts: tuple[bytes, ...] = ()) -> None:
         try:
-            self._key = _wait(self._running)
-            self._fields = render_fields(find_point(self._key), os.urandom(15), time.time())
-            argv = (self._openssl, "dgst", "-sha256", "-sign")
-            self._running = process.start_heard(argv, self._environ, self._key, self._fields)
+            self._running = process.start_heard((self._openssl, *words), self._environ, *texts)
         except HostError as error:
             self._failure = error
 
-    def finish(self) -> str:
-        """Return the certificate with its key, as tasks take them from their environment; '' where
-        openssl failed. Raise HostError where the certificate is needed.
-        """
+    def sign(self) -> None:
+        """Take the key when it is there, and have the certificate signed by it."""
+        if self._running is None:
+            return
         try:
-            if self._failure:
-                raise self._failure
-            signature = _wait(self._running)
+            self._key = _wait(self._running)
+            self._fields = render_fields(find_point(self._key), os.urandom(15), time.time())
+        except HostError as error:
+            self._failure = error
+        else:
+            self._start("dgst", "-sha256", "-sign", texts=(self._key, self._fields))
+
+    def finish(self, asked: RunOptions) -> str:
+        """Return the certificate with its key, as tasks take them from their environment; '' where
+        none is wanted, or there can be none and the run goes without. Raise HostError otherwise.
+        """
+        if asked.coordinator_tls == OFF:
+            return ""
+        try:
+            return self._finish(asked.source("coordinator-tls"))
         except HostError:
-            if self._needed:
+            if asked.coordinator_tls == ON:
                 raise
             return ""
-        text = self._key.decode() + render_certificate(self._fields, signature)
+
+    def _finish(self, source: str) -> str:
+        if self._failure:
+            raise self._failure
+        if self._running is None:
+            hint = "install it here, or pass --coordinator-tls=auto"
+            raise HostError("openssl is not on the PATH", source, hint)
+        text = self._key.decode() + render_certificate(self._fields, _wait(self._running))
         # The first word is the name of a file, until the task removes it.
         return SEPARATOR_OF_LINES.join([os.urandom(8).hex(), *text.splitlines()])
-
-
-def begin_certificate(asked: RunOptions, environ: Mapping[str, str]) -> PendingCertificate | None:
-    """Start to make a certificate; return None where none is wanted, or there is no openssl.
-
-    Raise HostError where it is asked for and cannot be made.
-    """
-    if asked.coordinator_tls == OFF:
-        return None
-    openssl = find_executable(_OPENSSL, environ)
-    if openssl:
-        return PendingCertificate(openssl, environ, needed=asked.coordinator_tls == ON)
-    if asked.coordinator_tls == AUTO:
-        return None
-    raise HostError(
-        "openssl is not on the PATH",
-        asked.source("coordinator-tls"),
-        "install it here, or pass --coordinator-tls=auto",
-    )
 
 
 def _wait(running: Running) -> bytes:

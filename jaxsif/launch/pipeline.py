@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jaxsif.diagnose.reports import LIVE, Report, ReportFilter
 from jaxsif.errors import JaxsifError, PortTakenError, Show, printable
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.certificate import PendingCertificate, begin_certificate
 from jaxsif.launch.children import SHOWN, Beside, Child, Ended, Pass, Readers, run
 from jaxsif.launch.container import find_container
 from jaxsif.launch.launchers import load_launcher
@@ -49,7 +48,6 @@ class Prepared(NamedTuple):
     host: Host
     coordinator: Coordinator
     container: Container | None
-    certificate: PendingCertificate | None = None  # for the coordinator of a run
 
     def require_container(self) -> Container:
         """Return the container; raises HostError on a machine without a runtime."""
@@ -74,33 +72,28 @@ def prepare(
     environ: Mapping[str, str],
     show: Show,
     fixed: Collection[str] = (),
-    starts: bool = False,
 ) -> Prepared:
     """Do the first three stages: settings, look, container; raises JaxsifError.
 
     `said` has what the command line says, by attribute. Options whose keys are in `fixed` mean
-    nothing to the command, whatever files and variables say of them. What is made of it `starts`
-    a run; nobody else needs a certificate.
+    nothing to the command, whatever files and variables say of them.
     """
     settings = read_settings(said, command, environ, allocation is not None, fixed)
     for line in settings.config.notes:
         show(printable(line))
     warn_of_secrets(settings.values, show)
-    certificate = begin_certificate(settings.asked, environ) if starts else None
     host = look(allocation, environ)
     launcher = load_launcher(choose_launcher(settings.asked.launcher, host.srun, allocation))
     host = launcher.look(settings.asked, host)
     if launcher.spans_nodes and host.runtime is None:
         raise no_runtime()
     coordinator = draw_coordinator(settings.asked, launcher)
-    if certificate:
-        certificate.sign()
     asked = settle_totals(settings.asked, _count_nodes(launcher, host))
     settings = settings._replace(asked=asked)
     if not any(word.startswith(("--chdir", "-D")) for word in (*asked.passed, *asked.srun_args)):
         check_program(asked.command)
     container = find_container(settings, launcher, host, show)
-    return Prepared(settings, launcher, host, coordinator, container, certificate)
+    return Prepared(settings, launcher, host, coordinator, container)
 
 
 def _count_nodes(launcher: Launcher, host: Host) -> int | None:
@@ -130,10 +123,9 @@ def make_plan(prepared: Prepared, has_reader: bool = True) -> Plan:
 
     The tasks report how they end unless there is nobody to read it.
     """
-    settings, launcher, host, coordinator, container, certificate = prepared
+    settings, launcher, host, coordinator, container = prepared
     nonces = (draw_name(), draw_name()) if has_reader else ()
-    credentials = certificate.finish() if certificate else ""
-    return build(settings.asked, launcher, host, container, coordinator, nonces, credentials)
+    return build(settings.asked, launcher, host, container, coordinator, nonces)
 
 
 def run_plan(plan: Plan, show: Show, verbose: bool = False, readers: Readers = SHOWN) -> int:

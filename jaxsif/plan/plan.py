@@ -118,14 +118,10 @@ def build(
     container: Container | None,
     coordinator: Coordinator,
     nonces: tuple[str, ...] = (),
-    credentials: str = "",
 ) -> Plan:
     """Return the plan for what was `asked`; raises JaxsifError for what cannot work."""
     layout = launcher.layout(asked, host)
-    unsettled = Settled({}, (), {})
-    plan = Plan(
-        asked, launcher, layout, host, container, coordinator, unsettled, nonces, credentials
-    )
+    plan = Plan(asked, launcher, layout, host, container, coordinator, Settled({}, (), {}), nonces)
     if plan.redirected or plan.has_own_terminal:
         plan = plan._replace(nonces=())  # from files and a terminal, nobody takes reports out
     plan = plan._replace(environment=_settle(plan))
@@ -137,6 +133,12 @@ def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
     """Return the same plan with another coordinator."""
     moved = plan._replace(coordinator=coordinator)
     return moved._replace(environment=_settle(moved))
+
+
+def add_credentials(plan: Plan, credentials: str) -> Plan:
+    """Return the same plan with a certificate for its coordinator; '' is none."""
+    certified = plan._replace(credentials=credentials)
+    return certified._replace(environment=_settle(certified)) if credentials else plan
 
 
 def given_variables(plan: Plan) -> dict[str, str]:

@@ -10,7 +10,7 @@ from jaxsif.plan.container import Container
 from jaxsif.plan.coordinator import find_coordinator
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import choose_launcher
-from jaxsif.plan.plan import Plan, build
+from jaxsif.plan.plan import Plan, add_credentials, build
 from jaxsif.runtime import Runtime
 from jaxsif.settings.request import TASK, RunOptions
 
@@ -39,7 +39,7 @@ def plan_for(
     if host.runtime:
         binds = (*container.binds, *asked.binds)
         mine = container._replace(runtime=host.runtime, binds=binds, alone=asked.containers == TASK)
-    return build(asked, launcher, host, mine, coordinator, NONCES, credentials)
+    return add_credentials(build(asked, launcher, host, mine, coordinator, NONCES), credentials)
 
 
 def launch_words(plan: Plan) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxsif.errors import HostError
-from jaxsif.launch.certificate import begin_certificate, find_point, render_certificate, render_fields
+from jaxsif.launch.certificate import PendingCertificate, find_point, render_certificate, render_fields
 from jaxsif.settings.request import RunOptions
 
 KEY = b"""\
@@ -54,15 +54,12 @@ def test_another_key_is_refused(key: bytes) -> None:
 
 
 def test_a_host_without_openssl(tmp_path: Path) -> None:
-    environ = {"PATH": str(tmp_path)}
-    assert begin_certificate(RunOptions(("x",)), environ) is None
+    pending = PendingCertificate({"PATH": str(tmp_path)})
+    pending.sign()
+    assert pending.finish(RunOptions(("x",))) == ""
     with pytest.raises(HostError) as caught:
-        begin_certificate(RunOptions(("x",), coordinator_tls="on", sources={"coordinator-tls": "a.toml"}), environ)
+        pending.finish(RunOptions(("x",), coordinator_tls="on", sources={"coordinator-tls": "a.toml"}))
     assert (caught.value.what, caught.value.where) == ("openssl is not on the PATH", "a.toml")
-
-
-def test_off() -> None:
-    assert begin_certificate(RunOptions(("x",), coordinator_tls="off"), os.environ) is None
 
 
 def write_openssl(folder: Path, script: str) -> dict[str, str]:
@@ -76,10 +73,10 @@ def write_openssl(folder: Path, script: str) -> dict[str, str]:
 @pytest.mark.starts_processes
 def test_openssl_signs_it() -> None:
     """Certificate and key are a pair, and the signature is good: OpenSSL takes both for a server and trusts it."""
-    pending = begin_certificate(RunOptions(("x",)), os.environ)
-    assert pending is not None
+    pending = PendingCertificate(os.environ)
     pending.sign()
-    name, *lines = pending.finish().split(",")
+    assert pending.finish(RunOptions(("x",), coordinator_tls="off")) == ""
+    name, *lines = pending.finish(RunOptions(("x",))).split(",")
     assert len(name) == 16
     assert int(name, 16) >= 0
     assert lines[0] == "-----BEGIN EC PRIVATE KEY-----"
@@ -110,6 +107,18 @@ def check_pair(text: str) -> None:
 
 
 @pytest.mark.starts_processes
+def test_an_openssl_that_cannot_be_executed(tmp_path: Path) -> None:
+    environ = write_openssl(tmp_path, "")
+    (tmp_path / "openssl").write_text("#!/no/shell\n")
+    pending = PendingCertificate(environ)
+    pending.sign()
+    assert pending.finish(RunOptions(("x",))) == ""
+    with pytest.raises(HostError) as caught:
+        pending.finish(RunOptions(("x",), coordinator_tls="on"))
+    assert caught.value.what.startswith(f"cannot start {tmp_path}/openssl: ")
+
+
+@pytest.mark.starts_processes
 @pytest.mark.parametrize(
     ("script", "what"),
     [
@@ -121,13 +130,11 @@ def check_pair(text: str) -> None:
 def test_an_openssl_that_fails(tmp_path: Path, script: str, what: str) -> None:
     """A run goes without a certificate, unless it is asked for."""
     environ = write_openssl(tmp_path, script)
-    for mode in ("auto", "on"):
-        pending = begin_certificate(RunOptions(("x",), coordinator_tls=mode), environ)
-        assert pending is not None
-        pending.sign()
-        if mode == "auto":
-            assert pending.finish() == ""
-            continue
-        with pytest.raises(HostError) as caught:
-            pending.finish()
-        assert caught.value.what == what
+    pending = PendingCertificate(environ)
+    pending.sign()
+    assert pending.finish(RunOptions(("x",))) == ""
+    pending = PendingCertificate(environ)
+    pending.sign()
+    with pytest.raises(HostError) as caught:
+        pending.finish(RunOptions(("x",), coordinator_tls="on"))
+    assert caught.value.what == what
