@@ -86,8 +86,7 @@ class PendingCertificate:
             hint = "install it here, or pass --coordinator-tls=auto"
             raise HostError("openssl is not on the PATH", source, hint)
         text = self._key.decode() + render_certificate(self._fields, _wait(self._running))
-        # The first word is the name of a file, until the task removes it.
-        return SEPARATOR_OF_LINES.join([os.urandom(8).hex(), *text.splitlines()])
+        return SEPARATOR_OF_LINES.join(text.splitlines())
 
 
 def _wait(running: Running) -> bytes:

@@ -98,9 +98,8 @@ class Box:
     def open(self) -> None:
         """Make the file, and have SIGWINCH fill it; where that cannot be, try again later."""
         self._is_wanted = True
-        make = getattr(os, "memfd_create", _make_file)
         try:
-            low = make(BOX_NAME)
+            low = make_file(BOX_NAME)
             descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
             os.close(low)
         except OSError:  # no descriptor is free, or the kernel has no such files
@@ -189,6 +188,11 @@ def _make_file(name: str) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     os.unlink(path)
     return descriptor
+
+
+def make_file(name: str) -> int:
+    """Return a file in memory without a name in any folder; raise OSError."""
+    return int(getattr(os, "memfd_create", _make_file)(name))
 
 
 def open_box(pipe: int = -1) -> Box:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 REPORT = "JAXSIF_REPORT"  # FIRST:SECOND, the nonces of the run; the program has the second alone
 COORDINATOR_PORT = "JAXSIF_COORDINATOR_PORT"  # absent under a bare srun
 NODE_ADDRESS = "JAXSIF_NODE_ADDRESS"  # of --node-address; %N stands for the node's name
-# The certificate of the run with its key: a random name, and the lines of both. start.sh puts
-# them into memory, and leaves the path; of that one, JAX's variables are made.
+# The lines of the run's certificate and of its key; from start.sh on the path of a pipe with them.
 CREDENTIALS = "JAXSIF_CREDENTIALS"
 SEPARATOR_OF_LINES = ","
 IDENTITY_PREFIX = "spiffe://jaxsif/"  # what JAX wants a certificate's URI to begin with

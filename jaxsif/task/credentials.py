@@ -7,28 +7,75 @@ from elsewhere would fail to connect, and not go on without.
 
 from __future__ import annotations
 
+import fcntl
+import os
+import stat
 from collections.abc import Mapping, MutableMapping
 from functools import wraps
 from typing import Any
 
 from . import importing
-from .contract import COORDINATOR_TLS, CREDENTIALS, IDENTITY_PREFIX, ON
+from .box import make_file
+from .contract import (
+    COORDINATOR_TLS,
+    CREDENTIALS,
+    IDENTITY_PREFIX,
+    ON,
+    SEPARATOR_OF_LINES,
+    MisfitError,
+)
 
 _FILES = ("JAX_MTLS_CERT_FILE", "JAX_MTLS_KEY_FILE", "JAX_MTLS_CA_FILE")
 _PREFIX = "JAX_MTLS_PEER_URI_PREFIX"
+_LOWEST = 300  # of its descriptors, above that of the box
 _PARAMETERS = tuple(name[len("JAX_") :].lower() for name in (*_FILES, _PREFIX))
 
 
 def prepare(environ: MutableMapping[str, str], is_own: bool) -> None:
-    """Set JAX's variables, unless the user has set one. Without `is_own`, the coordinator may serve
-    other runs, too, which have other certificates.
+    """Set JAX's variables, unless the user has set one; raise MisfitError where there is no room
+    for the certificate. Without `is_own`, the coordinator may serve other runs, too, which have
+    other certificates.
     """
     path = environ.pop(CREDENTIALS, "")
     if not path or any(name in environ for name in (*_FILES, _PREFIX)):
         return
     if is_own or is_needed(environ):
-        environ.update(dict.fromkeys(_FILES, path))  # one file has all
+        try:
+            environ.update(dict.fromkeys(_FILES, _keep(_read(path))))  # one file has all
+        except OSError as error:
+            what = f"cannot keep the certificate for JAX's coordinator: {error.strerror}"
+            raise MisfitError(what, "pass --coordinator-tls=off") from error
         environ[_PREFIX] = IDENTITY_PREFIX
+
+
+def _read(path: str) -> bytes:
+    """Return the certificate with its key from the pipe of start.sh, and put it back: there may be
+    several Pythons in a task, one beside the other. Some shells make it a file.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        line = os.read(descriptor, 65536)
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+    return line.replace(SEPARATOR_OF_LINES.encode(), b"\n")
+
+
+def _keep(text: bytes) -> str:
+    """Return the path of a file in memory, without a name, which JAX reads again from time to time.
+
+    Child processes can read it by that path, and what this process may become by exec has it.
+    """
+    low = make_file("jaxsif-credentials")
+    try:
+        descriptor = fcntl.fcntl(low, fcntl.F_DUPFD, _LOWEST)
+    finally:
+        os.close(low)
+    os.fchmod(descriptor, 0o600)
+    os.write(descriptor, text)
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 def is_needed(environ: Mapping[str, str]) -> bool:

@@ -32,27 +32,18 @@ refuse() { # TEXT
     exit 125
 }
 
-# The run's certificate with its key goes into a file without a name, which is gone with this shell,
-# and out of the environment: programs print theirs. JAX reads the file again from time to time, so
-# the program gets its path, and not the descriptor.
-keep_credentials() { # NAME,LINE,...
-    for path in /dev/shm "${TMPDIR:-/tmp}" /tmp; do
-        path=$path/jaxsif-${1%%,*}-$task
-        # Nothing is in it while it has a name.
-        if (umask 077 && set -C && : >"$path") && command exec 6>"$path" && rm -f "$path"; then
-            path=/proc/$$/fd/6
-            break
-        fi
-    done
-    old=$IFS IFS=,
-    # shellcheck disable=SC2086 # in words, at the commas
-    printf '%s\n' ${1#*,} >&6
-    IFS=$old
-    export JAXSIF_CREDENTIALS="$path" # where there was no room, JAX names it in its error
-}
+# The run's certificate with its key goes into a pipe without a name, as below, and out of the
+# environment, which programs print. A Python finds it by the path (jaxsif/task/credentials.py).
 credentials=${JAXSIF_CREDENTIALS-}
 unset JAXSIF_CREDENTIALS
-case $credentials in *,*) keep_credentials "$credentials" ;; esac # else of a run around this one
+case $credentials in
+    *,*) # otherwise it is the path of a run around this one
+        exec 6<<END
+$credentials
+END
+        export JAXSIF_CREDENTIALS=/proc/$$/fd/6
+        ;;
+esac
 
 # What the profile of the fabric (jaxsif/settings/fabric.py) wants on each node: patterns, which the
 # shell replaces by paths.

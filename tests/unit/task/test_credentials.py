@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from jaxsif.task import coordinator, credentials, importing
+from jaxsif.task.contract import MisfitError
 
+TEXT = "---BEGIN,MHcC"
 FILE = "/proc/7/fd/6"
 TASK = {"SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "gpu[07-08]", "JAXSIF_COORDINATOR_PORT": "61234"}
-GIVEN = {**TASK, "SLURM_NTASKS": "4", "JAXSIF_CREDENTIALS": FILE, "JAXSIF_COORDINATOR_TLS": "auto"}
+GIVEN = {**TASK, "SLURM_NTASKS": "4", "JAXSIF_CREDENTIALS": "", "JAXSIF_COORDINATOR_TLS": "auto"}
 OURS = {
     "JAX_MTLS_CERT_FILE": FILE,
     "JAX_MTLS_KEY_FILE": FILE,
@@ -24,30 +27,60 @@ OURS = {
 OWN_ADDRESS = {"JAX_COORDINATOR_ADDRESS": "gpu01:1"}
 
 
-def find_variables(**variables: str) -> dict[str, str]:
-    """JAX's variables in a task with these."""
-    environ = {**GIVEN, **variables}
+@pytest.fixture
+def pipe() -> Iterator[str]:
+    """What start.sh leaves: the path of a pipe."""
+    read, write = os.pipe()
+    os.write(write, TEXT.encode())
+    yield f"/proc/self/fd/{read}"
+    os.close(read)
+    os.close(write)
+
+
+def find_variables(path: str, **variables: str) -> dict[str, str]:
+    """JAX's variables in a task with these; the certificate's file is FILE in them."""
+    environ = {**GIVEN, "JAXSIF_CREDENTIALS": path, **variables}
     coordinator.prepare(environ, lambda _: None)
     assert "JAXSIF_CREDENTIALS" not in environ
-    return {name: value for name, value in environ.items() if name.startswith("JAX_MTLS")}
+    found = {name: value for name, value in environ.items() if name.startswith("JAX_MTLS")}
+    files = set(found.values()) - {"spiffe://jaxsif/", "mine"}
+    for file in files:
+        opened = Path(file)
+        for _ in range(2):
+            assert opened.read_text() == "---BEGIN\nMHcC"
+        assert (opened.stat().st_mode & 0o777, opened.stat().st_nlink) == (0o600, 0)
+        os.close(int(opened.name))
+    return {name: FILE if value in files else value for name, value in found.items()}
 
 
-def test_jax_gets_the_certificate() -> None:
-    assert find_variables() == OURS
+def test_each_python_of_a_task_gets_the_certificate(pipe: str) -> None:
+    for _ in range(3):
+        assert find_variables(pipe) == OURS
+
+
+def test_a_shell_that_makes_it_a_file(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text(TEXT)
+    for _ in range(2):
+        assert find_variables(str(tmp_path / "kept")) == OURS
+
+
+def test_a_certificate_that_is_gone() -> None:
+    with pytest.raises(MisfitError, match=r"cannot keep the certificate for JAX's coordinator: No such file"):
+        find_variables("/proc/self/fd/987654")
 
 
 def test_without_one_there_are_no_variables() -> None:
-    assert find_variables(JAXSIF_CREDENTIALS="") == {}
+    assert find_variables("") == {}
 
 
 @pytest.mark.parametrize("name", list(OURS))
-def test_the_users_own_variables_stand(name: str) -> None:
-    assert find_variables(**{name: "mine"}) == {name: "mine"}
+def test_the_users_own_variables_stand(pipe: str, name: str) -> None:
+    assert find_variables(pipe, **{name: "mine"}) == {name: "mine"}
 
 
 @pytest.mark.parametrize(("mode", "found"), [("auto", {}), ("on", OURS)])
-def test_a_coordinator_of_the_users_own_may_serve_other_runs(mode: str, found: dict[str, str]) -> None:
-    assert find_variables(**OWN_ADDRESS, JAXSIF_COORDINATOR_TLS=mode) == found
+def test_a_coordinator_of_the_users_own_may_serve_other_runs(pipe: str, mode: str, found: dict[str, str]) -> None:
+    assert find_variables(pipe, **OWN_ADDRESS, JAXSIF_COORDINATOR_TLS=mode) == found
 
 
 JAX = """\
