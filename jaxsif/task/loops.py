@@ -149,8 +149,8 @@ class Loops:
     """
 
     def __init__(self) -> None:
-        self.thread = threading.main_thread().ident  # whose turns are movement
-        self._turns = 0  # of its loops
+        self.threads = {threading.main_thread().ident}  # those whose turns are movement
+        self._turns = 0  # of their loops
         self._watched: dict[int, CodeType] = {}  # by id()
         self._codes: dict[int, _Code] = {}  # those of them that were needed
         # What frames do, by their id(): another frame may have it later, and begins then.
@@ -221,7 +221,7 @@ class Loops:
             return sys.monitoring.DISABLE  # type: ignore[attr-defined]
         frame = id(sys._getframe(_DEPTH))
         entry = self._last
-        is_followed = threading.get_ident() == self.thread
+        is_followed = threading.get_ident() in self.threads
         # Most often it is the same as before: 1,000 times a second, the way through a dict is felt.
         if (
             entry is None
@@ -278,13 +278,13 @@ class Loops:
         return entry
 
     def mark(self) -> object:
-        """Return what equals an earlier mark as long as no loop of the thread has turned since."""
-        return self.thread, self._turns
+        """Return what equals an earlier mark as long as no loop of the threads has turned since."""
+        return self._turns
 
     def describe(self, frames: list[FrameType]) -> dict[str, object]:
         """Return the place and the turns of the innermost loop around these frames, the innermost
         of which comes first; of loops around them whose turns are known. Outside of all loops, of
-        the one that has turned last in the thread.
+        the one that has turned last in the threads.
         """
         around = list(self._find_around(frames))
         known = ((loop, turns) for loop, turns in around if turns is not None)

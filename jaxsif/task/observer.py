@@ -150,7 +150,8 @@ class Observer:
         waits = _WAITS.search(_file_of(frames.get(self._main or 0)))
         chosen = next(others, self._main) if waits else self._main
         if chosen != self._thread:
-            self._thread = self._loops.thread = chosen
+            self._thread = chosen
+            self._loops.threads = {self._main, chosen}  # the main thread's loop may call the other
             self._used = -1.0  # it has another clock
 
     def _measure_thread(self) -> float:
