@@ -106,6 +106,8 @@ class ProgramWatcher(_Inspector):
         """Take what a task has compiled, and that it has ended."""
         if report.event == "program":
             self._census.add(report, time.monotonic())
+            if report.task in self._ended:  # by another Python: all of them begin again
+                self._ended.clear()
         elif report.event == "end" or (report.event == "exit" and not report.status):
             self._ended.add(report.task)
 

@@ -226,7 +226,8 @@ def trace(programs: Sequence[Asked], dumps: Mapping[int, bytes]) -> dict[int, na
     with the same frames.
     """
     alike = {
-        str(parse_dump(dumps.get(one.pid, b"")) or one.pid): one.pid for one in reversed(programs)
+        str(parse_dump(dumps.get(one.pid, b"")) or read_frames(one.box) or one.pid): one.pid
+        for one in reversed(programs)
     }
     return native.trace(list(alike.values()))
 

@@ -107,7 +107,8 @@ class Box:
         os.ftruncate(descriptor, BOX_BYTES)
         os.lseek(descriptor, BOX_BYTES, os.SEEK_SET)
         self._descriptor, self._identity = descriptor, _identify(descriptor)
-        _answer(descriptor)
+        if _is_free():
+            _answer(descriptor)
 
     def forget(self) -> None:
         """Close the file in a fork, which is not the task."""
@@ -129,8 +130,7 @@ class Box:
         faulthandler's handler, so code that saves and restores handlers, as progress bars do,
         removes it.
         """
-        is_free = signal.getsignal(signal.SIGWINCH) in (signal.SIG_DFL, None)
-        if is_free and self.is_there() and not _is_caught(signal.SIGWINCH):
+        if _is_free() and self.is_there() and not _is_caught(signal.SIGWINCH):
             faulthandler.unregister(signal.SIGWINCH)
             _answer(self._descriptor)
 
@@ -138,7 +138,7 @@ class Box:
         """Write what the task is doing in place of what it did."""
         self._trail.write(state)
         if self._is_wanted and not self.is_there():  # the program has closed it, as daemons do
-            if self._identity:
+            if self._identity and _is_free():
                 faulthandler.unregister(signal.SIGWINCH)
             self._identity = None
             self.open()
@@ -163,6 +163,11 @@ def _identify(descriptor: int) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _is_free() -> bool:
+    """Return whether the program has no handler of its own for SIGWINCH."""
+    return signal.getsignal(signal.SIGWINCH) in (signal.SIG_DFL, None)
 
 
 def _is_caught(number: int) -> bool:

@@ -182,11 +182,11 @@ class _Census:
     def _report(self, program: CompiledProgram) -> None:
         """Report a program that is about to run; compare it, where that is asked for."""
         is_main = threading.current_thread() is threading.main_thread()
-        at = self._locate()
         with self._lock:  # reports are written in the order of their numbers
             if (program.digest, is_main) in self._reported:
                 return
             self._reported.add((program.digest, is_main))
+            at = self._locate()
             if is_main:
                 self._orders[program.group] += 1
                 order = self._orders[program.group]

@@ -276,7 +276,9 @@ def _suggest(text: str) -> str:
 
 def is_installed(name: str) -> bool:
     """Return whether a frame's file is not the user's own code."""
-    not_theirs = (sys.base_prefix + "/lib/", "<frozen", os.path.dirname(__file__) + os.sep)
+    library = os.path.dirname(os.__file__) + os.sep  # which is /usr/lib64/python3.9 on some systems
+    own = os.path.dirname(__file__) + os.sep
+    not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", own)
     return "/site-packages/" in name or "/dist-packages/" in name or name.startswith(not_theirs)
 
 

@@ -2,8 +2,7 @@
 nothing.
 
 A loop is a jump backwards in the code of the user's own files. sys.monitoring (Python 3.12 and
-later) tells of each; before, no loop is known. What is counted begins at 0 when a loop is entered,
-and the turns of all its entries are counted, too.
+later) tells of each; before, no loop is known. What is counted begins at 0 when a loop is entered.
 """
 
 from __future__ import annotations

@@ -39,8 +39,7 @@ _MOST_LOOPS = 4  # around the main thread, in the box
 _STOPPED = 3.0  # seconds without a look, after which the whole process was stopped meanwhile
 # Where a main thread waits that has left the work to others.
 _WAITS = re.compile(
-    r"/lib/python3[^/]*/(threading|queue|selectors)\.py$"
-    r"|/lib/python3[^/]*/(asyncio|concurrent|multiprocessing)/"
+    r"/lib(64)?/python3[^/]*/((threading|queue|selectors)\.py$|(asyncio|concurrent|multiprocessing)/)"
 )
 _COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
 # The fields of the box, of a program of which nothing is known.
@@ -54,6 +53,7 @@ _UNKNOWN: Mapping[str, object] = {
     "around": (),
     "thread": 0,
     "others": 0,
+    "programs": 0,
 }
 
 
@@ -67,6 +67,7 @@ class Observer:
         self._emit = emit
         self._loops = Loops()
         self._main = self._thread = threading.main_thread().ident  # and what is observed
+        self._programs = 0  # that were reported
         self._runs_jax: int | None = None  # the thread that last ran a program of several processes
         self._compiles: int | None = None  # the thread that last compiled
         # Names, and when each began, by thread.
@@ -109,7 +110,10 @@ class Observer:
         self._emit({"event": "warning", "text": f"{what} no longer: {describe(error)}"})
 
     def locate(self) -> str:
-        """Return the loops around the caller's thread, as `program` reports have them."""
+        """Return the loops around the caller's thread, as `program` reports have them; count the
+        report, which is about to be written.
+        """
+        self._programs += 1
         self._runs_jax = threading.get_ident()
         return render_position(self._list_around(list_frames(self._runs_jax)))
 
@@ -213,6 +217,7 @@ class Observer:
         frames = list_frames(self._thread)
         state["thread"] = 0 if self._thread == self._main else _find_number(self._thread)
         state["around"] = self._list_around(frames)
+        state["programs"] = self._programs
         state.update(self._loops.describe(frames))
         state["frames"] = list(map(_describe_frame, frames[:_MOST_FRAMES]))
         if idle < _QUIET:

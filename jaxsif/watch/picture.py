@@ -201,9 +201,11 @@ def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
         return frozenset(one.task for one, is_usual in zip(sights, majority) if not is_usual)
     # Process 0 saves and logs at lines of its own, and there it waits for its devices, and so for
     # the others. Of several other lines, each may be a consequence of one of them.
-    least = min(groups, key=lambda group: group.size, default=None)
-    is_odd = least and len(groups) == 2 and 0 not in least.tasks and 2 * least.size < len(sights)
-    return frozenset(least.tasks if least and is_odd else ())
+    most = max(groups, key=lambda group: group.size, default=None)
+    lines = [set(group.tasks) for group in groups if group is most or 0 not in group.tasks]
+    least = min(lines, key=len, default=set[int]())
+    is_odd = len(lines) == 2 and 2 * len(least) < len(set[int]().union(*lines))
+    return frozenset(least if is_odd else ())
 
 
 def _compare_loops(sights: Sequence[Sight]) -> Sequence[bool]:
@@ -341,7 +343,8 @@ def render_json(picture: Picture, step: str) -> dict[str, Any]:
       loop, turns      FILE:LINE of the user's loop, and [fewest, most] iterations; or null
       native           the compiled function that names a collective, or ''
       members          each task with node, pid, state, call, descriptor, file, threads, main_cpu,
-                       cpu (CPU seconds a second), read, written (bytes, or -1), answered, age, box
+                       cpu (CPU seconds a second), spent (CPU seconds), runs, read, written (bytes),
+                       answered, age, box; runs and bytes are -1 where they are not known
     """
     odd = set(map(id, picture.odd))
     return {

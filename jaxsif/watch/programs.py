@@ -35,6 +35,7 @@ _MOST_FOLLOWED = 400_000  # tasks, each counted in each of its groups
 _MOST_STATES = 1000  # of a group: some tasks are that many programs ahead
 # Bytes between two looks: an observer writes 4 KiB a second.
 _MOST_MOVED = 100_000
+WAITS = "waits"  # how the tasks behind go on, where nothing can
 _STILL = 1.0  # seconds that a main thread has stood still, at the second look
 _MOST_SHOWN = 80  # letters of the types in a text
 
@@ -118,7 +119,9 @@ class Lead(NamedTuple):
             text = f"{ahead} alone compiled {program}; {others} {without} it"
         else:
             text = f"{ahead} compiled {program}; {behind} {without} it"
-        return f"{text}: the results may be wrong"
+        return (
+            f"{text}: {'they wait for each other' if how == WAITS else 'the results may be wrong'}"
+        )
 
     def describe(self) -> str:
         """Return which of the two, the fewer tasks, differs; '' of two halves."""
@@ -135,22 +138,29 @@ class Lead(NamedTuple):
 
 
 def judge_lead(
-    lead: Lead, ended: Set[int], sights: Mapping[int, Sight], before: Mapping[int, Sight]
+    lead: Lead,
+    ended: Set[int],
+    received: Counter[int],
+    sights: Mapping[int, Sight],
+    before: Mapping[int, Sight],
 ) -> str:
     """Return how the tasks that are behind go on without a program, as `render` takes it; '' where
     they may still compile it.
 
-    Tasks are seen twice, seconds apart. Those that are `ended` have reached the end of the program.
+    Tasks are seen twice, seconds apart. Those that are `ended` have reached the end of the program;
+    `received` counts the reports of programs that have come from each.
     """
     left = lead.behind - ended
     if not left:
         return "has ended"
+    # The others' reports may still be on their way; what they have done is seen at once.
+    sights = {task: one for task, one in sights.items() if one.box.programs == received[task]}
     past = [task for task in left if task in sights and _is_past(lead.report.at, sights[task])]
     if 2 * len(past) > len(left):
         return "goes on"
     both = (lead.ahead | left) - ended
     if both <= sights.keys() & before.keys():
-        return "waits" if all(_stands_still(sights[one], before[one]) for one in both) else ""
+        return WAITS if all(_stands_still(sights[one], before[one]) for one in both) else ""
     return ""
 
 
@@ -285,6 +295,7 @@ class ProgramCensus:
         self._groups: dict[tuple[str, bool], _Group] = {}
         self._torn: dict[tuple[str, bool], _Group] = {}  # those of the groups to look at
         self._followed = 0
+        self._received: Counter[int] = Counter()  # reports, by task
         self._said: dict[tuple[str, frozenset[str]], bool] = {}  # whether it was sure
 
     def add(self, report: Report, now: float) -> None:
@@ -292,6 +303,7 @@ class ProgramCensus:
 
         A report without what is compared is ignored, and so is a task beyond _MOST_FOLLOWED.
         """
+        self._received[report.task] += 1
         is_program = report.group and report.digest and report.processes > 1
         key = report.group, report.order > 0
         group = self._groups.get(key) or _Group(now)
@@ -330,7 +342,10 @@ class ProgramCensus:
         self, ended: Set[int], sights: Mapping[int, Sight], before: Mapping[int, Sight]
     ) -> list[tuple[Lead, str]]:
         """Return each program without which tasks certainly go on, with a sentence: each once."""
-        judged = ((lead, judge_lead(lead, ended, sights, before)) for lead in self.find_leads())
+        judged = (
+            (lead, judge_lead(lead, ended, self._received, sights, before))
+            for lead in self.find_leads()
+        )
         return [
             (lead, lead.render(how))
             for lead, how in judged

@@ -50,6 +50,7 @@ class BoxState(NamedTuple):
     around: tuple[tuple[str, int], ...]  # loops and iterations (-1: not counted), outermost first
     thread: int  # the kernel's number of what is meant by the main thread; 0 of that itself
     others: int  # how often the kernel has let the other threads of Python run
+    programs: int  # that this Python has reported
 
 
 # Of a task that has none.
@@ -68,6 +69,7 @@ NO_BOX = BoxState(
     around=(),
     thread=0,
     others=0,
+    programs=0,
 )
 
 
@@ -177,6 +179,7 @@ _OF_A_BOX: Mapping[str, Check] = {
     "around": _are_loops,
     "thread": check_number(MOST_COUNT, int),
     "others": check_number(1 << 63, int),
+    "programs": check_number(1 << 63, int),
 }
 _is_box = check_object(_OF_A_BOX)
 _OF_A_SIGHT: Mapping[str, Check] = {

@@ -24,6 +24,7 @@ BOX: dict[str, Any] = {
     "around": [],
     "thread": 0,
     "others": 0,
+    "programs": 0,
 }
 FIELDS: dict[str, Any] = {
     "task": 0,

@@ -89,7 +89,9 @@ def test_another_line_is_odd_where_it_is_the_only_other_one() -> None:
     usual, saves = at((STEP, 51)), at((STEP, 51), (LEAVES, 3), frames=SAVE)
     assert find_odd(usual, saves, usual, usual) == [1]
     assert find_odd(usual, saves, usual, at((STEP, 51), frames=[USER, MAIN])) == []
-    assert find_odd(saves, usual, usual, usual) == []  # process 0 waits for its devices there
+    # Process 0 waits for its devices at a line of its own.
+    assert find_odd(saves, usual, usual, usual) == []
+    assert find_odd(saves, usual, at((STEP, 51), frames=[USER, MAIN]), usual) == [2]
 
 
 def test_loops_that_are_not_counted_prove_nothing() -> None:

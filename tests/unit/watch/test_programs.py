@@ -466,8 +466,14 @@ def judge(
     census = ProgramCensus(ntasks=4)
     for task in ahead:
         census.add(compiled(task, "jit_step", 4, "tensor<4x5xf32>")._replace(at=AT), 0.0)
-    found = census.judge_leads(set(ended), sights, sights if before is None else before)
+    seen = {task: report_programs(one, task in ahead) for task, one in sights.items()}
+    found = census.judge_leads(set(ended), seen, seen if before is None else before)
     return [text for _, text in found]
+
+
+def report_programs(one: Sight, count: int) -> Sight:
+    """The task when it has reported so many programs."""
+    return one._replace(box=one.box._replace(programs=count))
 
 
 GO_ON = "task 2 alone compiled jit_step for (tensor<4x5xf32>) at train.py:12; 3 others go on without it"
@@ -507,7 +513,7 @@ def test_tasks_that_have_ended_do_not_compile_any_more() -> None:
 
 def test_where_all_wait_and_nothing_moves_nobody_compiles_any_more() -> None:
     stuck = dict.fromkeys(TASKS, at(2, 20))
-    text = GO_ON.replace("go on", "wait") + MAY
+    text = f"{GO_ON.replace('go on', 'wait')}: they wait for each other"
     assert judge({2}, stuck) == [text]
     assert judge({2}, stuck, before={}) == []  # seen once
     gloo = dict.fromkeys(TASKS, at(2, 20, read=1 << 30))
@@ -516,7 +522,32 @@ def test_where_all_wait_and_nothing_moves_nobody_compiles_any_more() -> None:
         assert judge({2}, {**stuck, 0: at(2, 20, **other)}) == []
 
 
+def test_a_task_whose_report_is_on_its_way_has_compiled_more_than_is_known() -> None:
+    """What it has done since is seen at once, and a report comes through srun, behind other output."""
+    census = ProgramCensus(ntasks=4)
+    census.add(compiled(2, "jit_step", 4)._replace(at=AT), 0.0)
+    past = {task: report_programs(at(2, 21), 1) for task in TASKS}
+    assert census.judge_leads(set(), past, past) == []
+    for task in (0, 1, 3):
+        past[task] = report_programs(at(2, 21), 0)
+    assert len(census.judge_leads(set(), past, past)) == 1
+
+
+def test_a_second_python_of_a_task_begins_again() -> None:
+    """All tasks have ended their first one."""
+    texts: list[str] = []
+    plan: Any = SimpleNamespace(asked=SimpleNamespace(check_programs="warn"))
+    watcher = ProgramWatcher(plan, ReportFilter(), texts.append, ProgramCensus(4))
+    for task in range(4):
+        watcher.hear(compiled(task, "jit_prepare", 4))
+        watcher.hear(Report(task, "node1", "end"))
+    watcher.hear(compiled(0, "jit_step", 4))
+    watcher.close()
+    assert texts == []
+
+
 def test_a_lead_is_told_once() -> None:
-    census, past = ProgramCensus(ntasks=4), dict.fromkeys(TASKS, at(2, 21))
+    census = ProgramCensus(ntasks=4)
+    past = {task: report_programs(at(2, 21), task == 2) for task in TASKS}
     census.add(compiled(2, "jit_step", 4)._replace(at=AT), 0.0)
     assert [len(census.judge_leads(set(), past, {})) for _ in range(3)] == [1, 0, 0]
