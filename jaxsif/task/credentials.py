@@ -11,6 +11,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -27,6 +28,7 @@ from .contract import (
 
 _FILES = ("JAX_MTLS_CERT_FILE", "JAX_MTLS_KEY_FILE", "JAX_MTLS_CA_FILE")
 _PREFIX = "JAX_MTLS_PEER_URI_PREFIX"
+_NAME = "jaxsif-credentials"
 _LOWEST = 300  # of its descriptors, above that of the box
 _PARAMETERS = tuple(name[len("JAX_") :].lower() for name in (*_FILES, _PREFIX))
 
@@ -68,9 +70,11 @@ def _keep(text: bytes) -> str:
 
     Child processes can read it by that path, and what this process may become by exec has it.
     """
-    low = make_file("jaxsif-credentials")
+    low = make_file(_NAME)
     try:
-        descriptor = fcntl.fcntl(low, fcntl.F_DUPFD, _LOWEST)
+        limit = os.sysconf("SC_OPEN_MAX")  # may be lower than ours; -1 is none
+        lowest = min(_LOWEST, limit // 2) if limit > 0 else _LOWEST
+        descriptor = fcntl.fcntl(low, fcntl.F_DUPFD, lowest)
     finally:
         os.close(low)
     os.fchmod(descriptor, 0o600)
@@ -78,24 +82,44 @@ def _keep(text: bytes) -> str:
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
+def _read_kept(path: str) -> bytes:
+    """Return the text of such a file; b'' where its process has ended, or has closed it and
+    perhaps opened another one by its number.
+    """
+    try:
+        if _NAME not in os.readlink(path):
+            return b""
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
 def is_needed(environ: Mapping[str, str]) -> bool:
     """Return whether no process may go without."""
     return environ.get(COORDINATOR_TLS) == ON
 
 
-def install(environ: Mapping[str, str]) -> None:
-    """Look at how the program calls jax.distributed.initialize, where it has the certificate: a
-    child process has its parent's.
+def install(environ: MutableMapping[str, str]) -> None:
+    """Look at how the program calls jax.distributed.initialize, where it has the certificate. A
+    child process has its parent's, and copies it, because the parent may end first.
     """
-    if environ.get(_PREFIX) == IDENTITY_PREFIX:
-        tasks, needed = environ.get("SLURM_NTASKS", ""), is_needed(environ)
-        ours = dict(zip(_PARAMETERS, (environ.get(name, "") for name in (*_FILES, _PREFIX))))
-        importing.after("jax._src.distributed", lambda module: _guard(module, ours, tasks, needed))
+    if environ.get(_PREFIX) != IDENTITY_PREFIX:
+        return
+    path = environ.get(_FILES[0], "")
+    text = _read_kept(path)
+    if text and not path.startswith(f"/proc/{os.getpid()}/"):
+        with suppress(OSError):  # no descriptor is free: the parent's serves while the parent lives
+            environ.update(dict.fromkeys(_FILES, _keep(text)))
+    ours = dict(zip(_PARAMETERS, (environ.get(name, "") for name in (*_FILES, _PREFIX))))
+    rest = (ours, text, environ.get("SLURM_NTASKS", ""), is_needed(environ))
+    importing.after("jax._src.distributed", lambda module: _guard(module, *rest))
 
 
-def _guard(module: Any, ours: Mapping[str, str], tasks: str, needed: bool) -> None:
+def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: bool) -> None:
     """Take the certificate back from a program that has its own, or whose processes are not those
-    of this run alone; where it is needed, refuse a JAX that cannot use it.
+    of this run alone, and keep it again where its file is closed; where it is needed, refuse a JAX
+    that cannot use it.
     """
     from inspect import signature  # which JAX has imported
 
@@ -116,9 +140,19 @@ def _guard(module: Any, ours: Mapping[str, str], tasks: str, needed: bool) -> No
         if is_joined or set_otherwise or any(given.get(name) is not None for name in ours):
             for name in ours.keys() - set_otherwise:
                 config.update(f"jax_{name}", None)
+        else:
+            _renew(config, ours, text)
         return original(*arguments, **named)
 
     module.State.initialize = initialize
+
+
+def _renew(config: Any, ours: dict[str, str], text: bytes) -> None:
+    """Give JAX another file of the certificate where that one is not there any more."""
+    if text and not _read_kept(ours[_PARAMETERS[0]]):
+        ours.update(dict.fromkeys(_PARAMETERS[: len(_FILES)], _keep(text)))
+        for name, value in ours.items():
+            config.update(f"jax_{name}", value)
 
 
 def _refuse(*_arguments: Any, **_named: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,6 +158,73 @@ def test_arguments_of_the_program_stand_alone() -> None:
 def test_settings_of_the_program_stand_alone() -> None:
     importlib.import_module("jax._src.config").config.update("jax_mtls_ca_file", "a")
     assert initialize() == (None, None, "a", None)
+
+
+@pytest.fixture
+def kept(packages: Path, pipe: str) -> dict[str, str]:
+    """The variables of a task, whose JAX has read them."""
+    environ = {**GIVEN, "JAXSIF_CREDENTIALS": pipe}
+    coordinator.prepare(environ, lambda _: None)
+    (packages / "jax/_src/config.py").write_text(CONFIG.replace(FILE, environ["JAX_MTLS_CERT_FILE"]))
+    return environ
+
+
+def read_all(found: tuple[str, ...]) -> None:
+    """JAX has one file of the certificate, and the prefix of its URI; close it."""
+    file, *others = found
+    assert others == [file, file, "spiffe://jaxsif/"]
+    assert Path(file).read_text() == "---BEGIN\nMHcC"
+    os.close(int(Path(file).name))
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_program_that_closes_all_descriptors(kept: dict[str, str], is_used: bool, tmp_path: Path) -> None:
+    """Another file may have the number then."""
+    credentials.install(kept)
+    module = importlib.import_module("jax._src.distributed")
+    number = int(Path(kept["JAX_MTLS_CERT_FILE"]).name)
+    os.close(number)
+    (tmp_path / "other").write_text("other")
+    if is_used:
+        other = os.open(tmp_path / "other", os.O_RDONLY)
+        os.dup2(other, number)
+        os.close(other)
+    found = module.State().initialize()
+    assert module.State().initialize() == found
+    read_all(found)
+    if is_used:
+        os.close(number)
+
+
+def test_a_child_outlives_its_parent(kept: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It copies the certificate at its start."""
+    number = int(Path(kept["JAX_MTLS_CERT_FILE"]).name)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 7)
+        credentials.install(kept)
+    os.close(number)
+    copied = {kept[name] for name in list(OURS)[:3]}
+    assert copied == {f"/proc/7/fd/{number + 1}"}
+    assert os.pread(number + 1, 100, 0) == b"---BEGIN\nMHcC"
+    os.close(number + 1)
+
+
+def test_a_parent_that_has_closed_it(kept: dict[str, str]) -> None:
+    """There is nothing to copy: JAX says so."""
+    file = kept["JAX_MTLS_CERT_FILE"]
+    os.close(int(Path(file).name))
+    credentials.install(kept)
+    module = importlib.import_module("jax._src.distributed")
+    assert module.State().initialize() == (file, file, file, "spiffe://jaxsif/")
+
+
+def test_a_low_limit_of_descriptors(pipe: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        assert find_variables(pipe) == OURS
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_an_older_jax(packages: Path) -> None:
