@@ -129,7 +129,7 @@ def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: b
         if needed:
             module.State.initialize = _refuse
         importing.find(module, "State.initialize", *ours)  # what is missing, for --verbose
-    config = module.config.config
+    config = _find_config(module)
 
     @wraps(original)
     def initialize(*arguments: Any, **named: Any) -> Any:
@@ -145,6 +145,13 @@ def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: b
         return original(*arguments, **named)
 
     module.State.initialize = initialize
+
+
+def _find_config(module: Any) -> Any:
+    """Return JAX's configuration; raise MissingError where it does not know the certificate."""
+    for name in ("update", *(f"jax_{name}" for name in _PARAMETERS)):
+        importing.find(module, f"config.config.{name}")
+    return module.config.config
 
 
 def _renew(config: Any, ours: dict[str, str], text: bytes) -> None:

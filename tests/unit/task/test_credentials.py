@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterator
@@ -234,6 +235,21 @@ def test_an_older_jax(packages: Path) -> None:
     importing.listen(missing.append)
     assert initialize() == "without"
     assert [name.partition("(")[0] for name in missing] == ["jax._src.distributed.State.initialize"]
+
+
+@pytest.mark.parametrize("name", ["jax_mtls_ca_file", "update", "config"])
+def test_a_jax_with_other_settings_is_left_alone(packages: Path, name: str) -> None:
+    """Whatever it makes of the variables."""
+    (packages / "jax/_src/config.py").write_text(re.sub(rf"\b{name}\b", "moved", CONFIG))
+    (packages / "jax/_src/distributed.py").write_text(
+        "from jax._src import config\n" + JAX.partition("        own =")[0] + "        return 'its own'\n"
+    )
+    missing: list[str] = []
+    importing.listen(missing.append)
+    assert initialize() == "its own"
+    (found,) = missing
+    assert found.startswith("jax._src.distributed.config.config.")
+    assert name == "config" or found.endswith(f".{name}")
 
 
 def test_an_older_jax_is_refused_where_the_user_insists(packages: Path) -> None:
