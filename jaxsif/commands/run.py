@@ -15,7 +15,7 @@ from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, add_credentials
 from jaxsif.settings.options import OUTPUT, add_arguments
 from jaxsif.settings.passed import add_srun_options
-from jaxsif.settings.request import AUTO
+from jaxsif.settings.request import OFF
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the
@@ -82,7 +82,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     _check(command, as_json, explain or dry_run)
     allocation = Allocation.from_environ(environ)
     # openssl works while the rest is imported, and while the plan is made.
-    certificate = None if explain or dry_run else PendingCertificate(environ)
+    is_wanted = said["coordinator_tls"] != OFF
+    certificate = None if explain or dry_run else PendingCertificate(environ, is_wanted)
     from jaxsif.launch import pipeline
 
     if certificate:
@@ -98,13 +99,13 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return 0
     _note(plan, allocation)
     plan = add_credentials(plan, certificate.finish(plan.asked))
+    if certificate.lack and (verbose or certificate.has_openssl):
+        note(f"JAX's coordinator has no TLS: {certificate.lack}")
     if verbose:
         from jaxsif.plan.command import render_summary
 
         print(render_summary(plan), file=sys.stderr, flush=True)
         _describe_image(plan.container)
-        if not plan.credentials and plan.asked.coordinator_tls == AUTO:
-            note("no certificate for JAX's coordinator: --coordinator-tls=on says why")
     return pipeline.run_plan(plan, note, verbose)
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import binascii
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from jaxsif import process
 from jaxsif.errors import HostError, printable
@@ -22,7 +24,9 @@ from jaxsif.settings.request import OFF, RunOptions
 from jaxsif.task.contract import IDENTITY, ON, SEPARATOR_OF_LINES
 
 _OPENSSL = "openssl"
-_PATIENCE = 10.0  # seconds for openssl, which takes milliseconds
+# Seconds. It takes milliseconds; a module on a hung file system may take all of them.
+_PATIENCE = 2.0  # for openssl, in all
+_MOMENT = 0.2  # for its end by SIGKILL
 _DAY = 86_400  # seconds
 _BACK, _AHEAD = _DAY, 365 * _DAY  # clocks of nodes differ; jobs wait in queues
 # A public key of P-256, which ends a private one: a bit string, of a point with both coordinates.
@@ -39,9 +43,12 @@ class PendingCertificate:
     yet. What goes wrong is an error of `finish` alone.
     """
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], is_wanted: bool = True) -> None:
+        """Start openssl, unless it is known already that none `is_wanted`."""
+        self.lack = ""  # why there is none, where the run goes without
         self._environ = environ
-        self._openssl = find_executable(_OPENSSL, environ) or ""
+        self._openssl = (is_wanted and find_executable(_OPENSSL, environ)) or ""
+        self._patience = _PATIENCE
         self._running: Running | None = None
         self._failure: HostError | None = None
         self._key, self._fields = b"", b""
@@ -59,7 +66,7 @@ class PendingCertificate:
         if self._running is None:
             return
         try:
-            self._key = _wait(self._running)
+            self._key = self._wait(self._running)
             self._fields = render_fields(find_point(self._key), os.urandom(15), time.time())
         except HostError as error:
             self._failure = error
@@ -71,13 +78,21 @@ class PendingCertificate:
         none is wanted, or there can be none and the run goes without. Raise HostError otherwise.
         """
         if asked.coordinator_tls == OFF:
+            if self._running:
+                _end(self._running)
             return ""
         try:
             return self._finish(asked.source("coordinator-tls"))
-        except HostError:
+        except HostError as error:
             if asked.coordinator_tls == ON:
                 raise
+            self.lack = error.what
             return ""
+
+    @property
+    def has_openssl(self) -> bool:
+        """Return whether this host has one, so that a certificate could be expected."""
+        return bool(self._openssl)
 
     def _finish(self, source: str) -> str:
         if self._failure:
@@ -85,21 +100,33 @@ class PendingCertificate:
         if self._running is None:
             hint = "install it here, or pass --coordinator-tls=auto"
             raise HostError("openssl is not on the PATH", source, hint)
-        text = self._key.decode() + render_certificate(self._fields, _wait(self._running))
+        text = self._key.decode() + render_certificate(self._fields, self._wait(self._running))
         return SEPARATOR_OF_LINES.join(text.splitlines())
 
+    def _wait(self, running: Running) -> bytes:
+        """Return what openssl writes; raise HostError where it fails, or is too slow."""
+        begin = time.monotonic()
+        try:
+            written, said = running.communicate(timeout=self._patience)
+        except subprocess.TimeoutExpired:
+            _end(running)
+            raise _failed(f"not within {_PATIENCE:.0f} s") from None
+        self._patience -= time.monotonic() - begin
+        if running.returncode:
+            reason = printable(said.decode(errors="replace").partition("\n")[0])
+            raise _failed(reason or f"exit status {running.returncode}")
+        return written
 
-def _wait(running: Running) -> bytes:
-    """Return what openssl writes; raise HostError where it fails."""
-    try:
-        written, said = running.communicate(timeout=_PATIENCE)
-    except subprocess.TimeoutExpired:
-        running.kill()
-        raise _failed(f"not within {_PATIENCE:.0f} s") from None
-    if running.returncode:
-        reason = printable(said.decode(errors="replace").partition("\n")[0])
-        raise _failed(reason or f"exit status {running.returncode}")
-    return written
+
+def _end(running: Running) -> None:
+    """End openssl with all that it has started, where it still runs."""
+    if running.returncode is None:
+        os.killpg(running.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):  # a hung file system holds it
+            running.wait(_MOMENT)
+    for stream in (running.stdout, running.stderr):
+        if stream:
+            stream.close()
 
 
 def _failed(reason: str) -> HostError:

@@ -134,10 +134,47 @@ def test_a_host_without_openssl(cluster: Cluster, folder: str) -> None:
     assert run(cluster, folder, before=NO_OPENSSL) == ["2 None"] * 2
     again = f"cd {folder} && export PATH=$PWD/bin && "
     done = cluster.run(again + jaxsif_run(*TWO, "--verbose", "--", "true"))
-    assert (done.returncode, "no certificate for JAX's coordinator" in done.stderr) == (0, True), done.stderr
+    assert (done.returncode, "JAX's coordinator has no TLS: openssl is not on" in done.stderr) == (0, True), done.stderr
     done = cluster.run(again + jaxsif_run(*TWO, "--coordinator-tls=on", "--", "true"))
     assert (done.returncode, done.stdout) == (125, "")
     assert "jaxsif: error: openssl is not on the PATH\n  from: --coordinator-tls\n" in done.stderr
+
+
+def test_an_openssl_that_hangs(cluster: Cluster, folder: str) -> None:
+    """The run goes without, and says so."""
+    cluster.check(["mkdir", f"{folder}/bin"])
+    cluster.write(f"{folder}/bin/openssl", "#!/bin/sh\nexec sleep 60\n")
+    cluster.write(f"{folder}/sum.py", SUM.format(""))
+    before = f"cd {folder} && chmod +x bin/openssl && export PATH=$PWD/bin:$PATH && "
+    done = cluster.run(before + jaxsif_run(*TWO, "--", "python", "sum.py"))
+    assert (done.returncode, program_lines(done.stdout)) == (0, ["2 None"] * 2), done.stderr
+    text = "jaxsif: JAX's coordinator has no TLS: openssl made no certificate: not within 2 s\n"
+    assert done.stderr.count(text) == 1
+    done = cluster.run(before + jaxsif_run(*TWO, "--coordinator-tls=off", "--", "true"))
+    assert (done.returncode, "TLS" in done.stderr) == (0, False)
+
+
+CLOSE = "import os; os.closerange(3, 1024)\n"
+# A parent that ends before its child imports JAX; cat outlives both.
+ORPHAN = """\
+import subprocess, sys, time
+if len(sys.argv) == 1:
+    subprocess.Popen([sys.executable, __file__, "child"])
+    sys.exit(time.sleep(2))
+time.sleep(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [("python sum.py", CLOSE), ("ulimit -n 256 && python sum.py", ""), ("python sum.py | cat", ORPHAN)],
+    ids=["closes descriptors", "few descriptors", "orphan"],
+)
+def test_the_file_of_the_certificate(cluster: Cluster, folder: str, command: str, first: str) -> None:
+    cluster.write(f"{folder}/sum.py", first + SUM.format(""))
+    words = ["sh", "-c", command]
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*TWO, "--", *words))
+    assert (done.returncode, program_lines(done.stdout)) == (0, ["2 True"] * 2), done.stderr
 
 
 # A JAX whose parameters have other names, as where it has none.

@@ -57,6 +57,7 @@ def test_a_host_without_openssl(tmp_path: Path) -> None:
     pending = PendingCertificate({"PATH": str(tmp_path)})
     pending.sign()
     assert pending.finish(RunOptions(("x",))) == ""
+    assert (pending.lack, pending.has_openssl) == ("openssl is not on the PATH", False)
     with pytest.raises(HostError) as caught:
         pending.finish(RunOptions(("x",), coordinator_tls="on", sources={"coordinator-tls": "a.toml"}))
     assert (caught.value.what, caught.value.where) == ("openssl is not on the PATH", "a.toml")
@@ -75,7 +76,6 @@ def test_openssl_signs_it() -> None:
     """Certificate and key are a pair, and the signature is good: OpenSSL takes both for a server and trusts it."""
     pending = PendingCertificate(os.environ)
     pending.sign()
-    assert pending.finish(RunOptions(("x",), coordinator_tls="off")) == ""
     lines = pending.finish(RunOptions(("x",))).split(",")
     assert lines[0] == "-----BEGIN EC PRIVATE KEY-----"
     assert lines[-1] == "-----END CERTIFICATE-----"
@@ -131,8 +131,55 @@ def test_an_openssl_that_fails(tmp_path: Path, script: str, what: str) -> None:
     pending = PendingCertificate(environ)
     pending.sign()
     assert pending.finish(RunOptions(("x",))) == ""
+    assert (pending.lack, pending.has_openssl) == (what, True)
     pending = PendingCertificate(environ)
     pending.sign()
     with pytest.raises(HostError) as caught:
         pending.finish(RunOptions(("x",), coordinator_tls="on"))
     assert caught.value.what == what
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exec sleep 60",
+        "sleep 60 & exit 0",  # which has the pipes
+        '[ $1 = ecparam ] || exec sleep 60; sleep 0.1; exec /usr/bin/openssl "$@"',
+    ],
+)
+def test_a_slow_openssl_is_ended(tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run waits for it once, and leaves no zombie."""
+    monkeypatch.setattr("jaxsif.launch.certificate._PATIENCE", 1.0)
+    environ = write_openssl(tmp_path, f"echo $$ >>{tmp_path}/groups\n{script}")
+    begin = time.monotonic()
+    pending = PendingCertificate(environ)
+    pending.sign()
+    assert pending.finish(RunOptions(("x",))) == ""
+    assert 0.9 < time.monotonic() - begin < 5
+    assert (pending.lack, pending.has_openssl) == ("openssl made no certificate: not within 1 s", True)
+    check_ended(tmp_path)
+
+
+@pytest.mark.starts_processes
+def test_without_tls_nothing_waits_for_openssl(tmp_path: Path) -> None:
+    """Where only the settings say it, its key was there before them."""
+    off = RunOptions(("x",), coordinator_tls="off")
+    print_key = f"cat <<END\n{KEY.decode()}END"
+    environ = write_openssl(tmp_path, f"echo $$ >>{tmp_path}/groups\n[ $1 = ecparam ] || exec sleep 60\n{print_key}")
+    unwanted = PendingCertificate(environ, is_wanted=False)
+    unwanted.sign()
+    assert (unwanted.finish(off), unwanted.has_openssl) == ("", False)
+    pending = PendingCertificate(environ)
+    pending.sign()
+    begin = time.monotonic()
+    assert pending.finish(off) == pending.lack == ""
+    assert time.monotonic() - begin < 1
+    check_ended(tmp_path)
+
+
+def check_ended(folder: Path) -> None:
+    """No openssl that has begun is left to wait for."""
+    for group in map(int, (folder / "groups").read_text().split()):
+        with pytest.raises(ChildProcessError):
+            os.waitpid(group, os.WNOHANG)
