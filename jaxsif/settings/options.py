@@ -264,8 +264,8 @@ OPTIONS = (
         "--coordinator-tls",
         TEXT,
         PROCESSES,
-        "give the processes a certificate for JAX's coordinator, so that nobody else can connect:"
-        " where openssl and JAX can (auto), always, or never",
+        "give the processes a certificate for JAX's coordinator, so that no other user can"
+        " connect: where openssl and JAX can (auto), always, or never",
         choices=(AUTO, ON, OFF),
     ),
     Option(
