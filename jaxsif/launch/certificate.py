@@ -2,8 +2,9 @@
 
 One certificate serves all of a run: it signs itself, every process presents it, and trusts no
 other. `openssl req -x509` would write it whole, but cannot date it back before OpenSSL 3.4, and
-`openssl ca` needs a database and a key on a disk. So the fields are written here (RFC 5280), and
-openssl makes the key and the signature, while the launcher does something else.
+`openssl ca` wants a folder for its index and what it signs, which something would have to clear.
+So the fields are written here (RFC 5280), and openssl makes the key and the signature, in two short
+commands that run while the launcher imports its modules.
 """
 
 from __future__ import annotations
