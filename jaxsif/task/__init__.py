@@ -60,7 +60,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     preemption.install(environ)
     pipe = failure.install(environ, emit)
     alone.install(environ, emit)
-    spawned.install(emit)
+    spawned.install(environ, emit)
     watching.install(environ, emit, pipe, *wishes)
     hooks.install(environ, emit)
     shm.check(environ, emit)

@@ -338,7 +338,7 @@ def describe_program(
         name=str(computation.operation.attributes["sym_name"].value)[:_LONGEST_NAME],
         types=_argument_types(main),
         digest=found.hexdigest()[:16],
-        where=_find_user(sys._getframe(1)),
+        where=failure.find_user(sys._getframe(1)),
     )
 
 
@@ -401,12 +401,3 @@ def _argument_types(main: Any) -> str:
     """Return the types of the program's arguments, cut to _LONGEST_TYPES."""
     # The shortest type has three letters, such as i32.
     return ", ".join(map(str, main.type.inputs[: _LONGEST_TYPES // 3]))[:_LONGEST_TYPES]
-
-
-def _find_user(frame: FrameType | None) -> str:
-    """Return 'FILE:LINE' of the innermost frame that is the user's own code."""
-    frames = []
-    while frame is not None:
-        frames.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    return failure.find_place(frames[::-1])

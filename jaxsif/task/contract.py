@@ -55,6 +55,8 @@ STARTER = "JAXSIF_STARTER"
 # A task sets these for its children: it holds the port, and has checked the node.
 PORT_HELD = "JAXSIF_PORT_HELD"
 NODE_CHECKED = "JAXSIF_NODE_CHECKED"
+# As the two above, for a worker that it spawns: as which process its JAX is connected.
+CONNECTED = "JAXSIF_CONNECTED"
 
 # The memory file of a task: its name, and the bytes of the JSON object at its begin.
 BOX_NAME, BOX_BYTES = "jaxsif-box", 4096

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 from .contract import (
@@ -236,6 +236,15 @@ def find_place(frames: Sequence[tuple[str, object]]) -> str:
     own = [frame for frame in frames if not is_installed(frame[0])]
     places = [f"{file}:{line}" for file, line in (*frames[:1], *own)]
     return places[-1] if places else ""
+
+
+def find_user(frame: FrameType | None) -> str:
+    """Return 'FILE:LINE' of the innermost frame that is the user's own code."""
+    frames = []
+    while frame is not None:
+        frames.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return find_place(frames[::-1])
 
 
 def _message(exception: BaseException) -> str:

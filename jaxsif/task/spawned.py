@@ -2,7 +2,10 @@
 script, and so run all of it that is not under `if __name__ == "__main__"`.
 
 Such a worker would call jax.distributed.initialize as the process that its parent is. JAX then
-aborts all processes, after 2 to 60 seconds and hundreds of lines that do not tell why.
+aborts all processes, after 2 to 60 seconds and hundreds of lines that do not give the reason.
+
+Workers may also be the JAX processes themselves, of a parent that never connects. So a worker ends
+the task only where its parent is connected, and as the very process that the worker would be.
 """
 
 from __future__ import annotations
@@ -10,49 +13,85 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping, MutableMapping
+from functools import wraps
 from typing import Any
 
 from . import importing
-from .contract import SPAWNED
-from .failure import SPAWNED_HINT, Emit, find_place
+from .contract import CONNECTED, SPAWNED
+from .failure import SPAWNED_HINT, Emit, find_user
 
 _TEXT = f"RuntimeError: {SPAWNED[1]}, up to jax.distributed.initialize"
+_ADDRESS, _PROCESS = "JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID"
+# From these variables, JAX's initialize() learns which process it is, and of which others.
+_VARIABLES = (_ADDRESS, _PROCESS, "JAX_NUM_PROCESSES", "SLURM_PROCID", "SLURM_NTASKS")
+_ARGUMENTS = {"coordinator_address", "num_processes", "process_id", "cluster_detection_method"}
 
 
-def install(emit: Emit) -> None:
+def install(environ: MutableMapping[str, str], emit: Emit) -> None:
     """Have `emit` told before a worker connects; nothing changes in other processes."""
-    parent = os.getppid()
+    mark = environ.pop(CONNECTED, "")  # of the parent
+    if mark:
+        importing.after("jax._src.distributed", lambda module: _guard(module, mark, environ, emit))
+    importing.after("multiprocessing.popen_spawn_posix", lambda module: _watch(module, environ))
 
-    def guard(module: Any) -> None:
-        process: Any = sys.modules.get("multiprocessing.process")
-        # Set while a worker imports the script.
-        if process and getattr(process.current_process(), "_inheriting", False):
-            connect = module.initialize
 
-            def initialize(*arguments: Any, **keywords: Any) -> None:
-                if arguments or keywords.keys() & {"coordinator_address", "process_id"}:
-                    connect(*arguments, **keywords)  # to processes of its own
-                else:
-                    _end_task(emit, parent)
+def _watch(module: Any, environ: MutableMapping[str, str]) -> None:
+    """Let the workers that this process spawns know whether it is connected. The fork server has
+    none of this: a worker of it is left to JAX.
+    """
+    pid = os.getpid()
+    launch = importing.find(module, "Popen._launch")
 
-            module.initialize = initialize
+    @wraps(launch)
+    def _launch(*arguments: Any) -> Any:
+        # A fork has a copy of the connection, and is not the task.
+        if os.getpid() != pid or not _is_connected(environ):
+            return launch(*arguments)
+        environ[CONNECTED] = _render_mark(pid, environ)
+        try:
+            return launch(*arguments)
+        finally:
+            environ.pop(CONNECTED, None)
 
-    importing.after("jax._src.distributed", guard)
+    module.Popen._launch = _launch
+
+
+def _is_connected(environ: Mapping[str, str]) -> bool:
+    """Return whether JAX here is connected, and as the process of these variables."""
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if getattr(state, "client", None) is None:
+        return False
+    known = (getattr(state, "coordinator_address", None), str(getattr(state, "process_id", None)))
+    return known == (environ.get(_ADDRESS), environ.get(_PROCESS, environ.get("SLURM_PROCID")))
+
+
+def _render_mark(pid: int, environ: Mapping[str, str]) -> str:
+    return " ".join((str(pid), *(environ.get(name, "-") for name in _VARIABLES)))
+
+
+def _guard(module: Any, mark: str, environ: Mapping[str, str], emit: Emit) -> None:
+    connect = importing.find(module, "initialize")
+
+    @wraps(connect)
+    def initialize(*arguments: Any, **keywords: Any) -> Any:
+        is_own = bool(arguments or keywords.keys() & _ARGUMENTS)
+        parent = os.getppid()
+        if not is_own and _imports_script() and mark == _render_mark(parent, environ):
+            _end_task(emit, parent)
+        return connect(*arguments, **keywords)
+
+    module.initialize = initialize
+
+
+def _imports_script() -> bool:
+    process: Any = sys.modules.get("multiprocessing.process")
+    return bool(process and getattr(process.current_process(), "_inheriting", False))
 
 
 def _end_task(emit: Emit, parent: int) -> None:
-    where = find_place(_list_frames())
+    where = find_user(sys._getframe(1))
     emit({"event": "exception", "text": _TEXT, "where": where, "hint": SPAWNED_HINT})
     if os.getppid() == parent:  # another worker may have ended it
         os.kill(parent, signal.SIGABRT)  # as JAX does
     os._exit(1)
-
-
-def _list_frames() -> list[tuple[str, object]]:
-    """Return the files and lines of this thread, from the outermost one."""
-    frames: list[tuple[str, object]] = []
-    frame = sys._getframe(1)
-    while frame:
-        frames.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back  # type: ignore[assignment]
-    return frames[::-1]
