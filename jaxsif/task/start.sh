@@ -151,6 +151,17 @@ list_children() { read -r children </proc/$$/task/$$/children; }
 list_children
 keeper=$children
 
+# Whether process $1 was started in this task: Slurm may give all tasks of a step on a node one
+# process group. No shell reads the zeros between variables.
+is_of_task() {
+    while read -r line || [ -n "$line" ]; do
+        case $line in
+            *"SLURM_TASK_PID=$PPID"[!0-9]* | *"SLURM_TASK_PID=$PPID") return 0 ;;
+        esac
+    done <"/proc/$1/environ"
+    return 1
+}
+
 # Sets `left` to the processes of the program whose parents have ended. share.py has made them
 # children of this one; in a container of the task's own, the runtime prevents that.
 list_left() {
@@ -165,7 +176,10 @@ list_left() {
     for file in /proc/[0-9]*/stat; do
         read -r line <"$file" || continue
         case ${line##*) ? } in
-            "1 ${group%% *} "*) pid=${file%/stat} left="$left ${pid#/proc/}" ;;
+            "1 ${group%% *} "*)
+                pid=${file%/stat} pid=${pid#/proc/}
+                ! is_of_task "$pid" || left="$left $pid"
+                ;;
         esac
     done
 }

@@ -53,3 +53,28 @@ def test_credentials_of_a_run_around_this_one_are_gone() -> None:
     environ = {"PATH": os.environ["PATH"], "JAXSIF_CREDENTIALS": "/proc/1/fd/6"}
     done = subprocess.run(["sh", START, "env"], env=environ, capture_output=True, check=True, text=True)
     assert "JAXSIF_CREDENTIALS" not in done.stdout
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({"SLURM_TASK_PID": "{}"}, True),
+        ({"A": "\n\ntwo\n", "SLURM_TASK_PID": "{}", "Z": "0\n"}, True),
+        ({"SLURM_TASK_PID": "{}0"}, False),
+        ({"SLURM_TASK_PID": "1"}, False),
+        ({}, False),
+    ],
+    ids=["its own", "between lines", "longer", "another task's", "none"],
+)
+def test_only_processes_of_the_task_are_its_own(shell: str, variables: dict[str, str], found: bool) -> None:
+    """As start.sh finds them among those of its process group; here, the task is this process."""
+    own = {name: value.format(os.getpid()) for name, value in variables.items()}
+    body = START.read_text().partition("\nis_of_task() {")[2].partition("\n}\n")[0]
+    with subprocess.Popen(["/usr/bin/env", "sleep", "60"], env={**own, "PATH": os.environ["PATH"]}) as child:
+        script = f"is_of_task() {{{body}\n}}\nis_of_task {child.pid}"
+        done = subprocess.run([shell, "-c", script], check=False)
+        gone = subprocess.run([shell, "-c", f"{script}0000000"], check=False, stderr=subprocess.DEVNULL)
+        child.kill()
+    assert (done.returncode == 0, gone.returncode == 0) == (found, False)
