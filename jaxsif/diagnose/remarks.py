@@ -53,7 +53,8 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     ended with status 0 all the same; None where there is none.
 
     A Python that failed earlier, or without JAX, is the program's own affair: a probe, or an
-    attempt that was repeated.
+    attempt that was repeated. So may the last one be, such as the last trial of a sweep: that the
+    program has not handled it is not known.
     """
     ends = by_task(reports, "exit")
     last = {
@@ -69,7 +70,7 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     return RunError(
         f"{first.place}: python failed ({what}), but its command ended with status 0{others}",
         first.where,
-        "a pipe or a script hides it: set -o pipefail, set -e",
+        "if that is not meant: set -o pipefail, set -e",
         0,
     )
 

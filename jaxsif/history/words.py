@@ -32,14 +32,18 @@ class Listed(NamedTuple):
         """Return one of the words above."""
         if self.run.status is None:
             return RUNNING if self.running else UNKNOWN
-        if self.run.error:  # also behind exit status 0
-            return FAILED
-        return INTERRUPTED if self.run.status else DONE
+        if not self.run.status:
+            return DONE
+        return FAILED if self.run.error else INTERRUPTED
 
     @property
     def ended(self) -> str:
-        """Return the state, with the status of a run that failed: 'failed 137'."""
-        return f"{self.state} {self.run.status}" if self.state == FAILED else self.state
+        """Return the state, with the status of a run that failed: 'failed 137'; 'done*' where a
+        Python has failed behind status 0.
+        """
+        if self.state == FAILED:
+            return f"{FAILED} {self.run.status}"
+        return f"{DONE}*" if self.state == DONE and self.run.error else self.state
 
 
 def render_table(listed: Sequence[Listed]) -> list[str]:

@@ -360,7 +360,7 @@ def diagnose(plan: Plan, outcome: Outcome, note: Show, verbose: bool = False) ->
         return 128 + interrupted
     _tell(describe_alone(seen.reports), note)
     hidden = find_hidden(seen.reports)
-    _tell(f"warning: {hidden.what}: {hidden.hint}" if hidden else "", note)
+    _tell(f"warning: {hidden.what}; {hidden.hint}" if hidden else "", note)
     return 0
 
 

@@ -16,6 +16,7 @@ from jaxsif.history.words import WIDTH, Listed, describe_seconds, render_run, re
     [
         ({}, False, "failed 137"),
         ({"status": 0, "error": None}, False, "done"),
+        ({"status": 0}, False, "done*"),
         ({"status": 130, "error": None}, False, "interrupted"),
         ({"status": None, "end": None, "error": None}, True, "runs"),
         ({"status": None, "end": None, "error": None}, False, "unknown"),
@@ -65,6 +66,12 @@ def test_all_of_a_run() -> None:
         "  files     run.json, stderr",
     ):
         assert line in lines
+
+
+def test_an_error_behind_status_0_is_shown() -> None:
+    lines = render_run(Listed(a_run(status=0), False), "/runs/x", [])
+    assert lines[0] == f"run {a_run().name}: it ended with exit status 0"
+    assert "  error     task 1 on node1 was killed by SIGKILL" in lines
 
 
 @pytest.mark.parametrize(
