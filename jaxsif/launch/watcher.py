@@ -337,7 +337,10 @@ class EndWatcher(_Inspector):
         target = _find_target(self._plan, self._seen)
         if target is None or not target.parts or of_event(self._seen.reports, *OUTSIDE):
             return None
-        return Inspection.start(target, self._plan.host.environ)
+        try:
+            return Inspection.start(target, self._plan.host.environ)
+        except HostError:  # Slurm ends the run itself, in minutes; the failure is the program's
+            return None
 
     def _take(self, inspection: Inspection, now: float) -> None:
         # Where no node answers, Slurm may have refused to look: the job is ending.
@@ -354,9 +357,9 @@ class EndWatcher(_Inspector):
         if any(not report.consequence for report in raised):
             return  # the program's own failure tells more
         what = f"no answer from {names}, after {failed.place} has failed; the run was ended"
-        hint = "sinfo lists lost nodes"
+        hint = "list lost nodes with sinfo --list-reasons"
         if len(nodes) <= MOST_NODES:
-            hint += f"; --exclude={','.join(nodes)} leaves out what is lost"
+            hint += f"; leave them out: --exclude={','.join(nodes)}"
         self.failure = RunError(what, failed.where, hint, failed.status)
 
 

@@ -471,6 +471,15 @@ def test_where_no_node_answers_nobody_is_lost(monkeypatch: pytest.MonkeyPatch) -
     assert (watched.shown, watched.ends.must_end) == ([], False)
 
 
+def test_where_nobody_can_look_the_programs_own_failure_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    hear(watched, Report(1, "n0", "exit", 1))
+    watched.looks = [HostError("cannot start srun")]
+    end_after(watched, 0, 6, 60)
+    assert len(watched.targets) == 1
+    assert (watched.shown, watched.ends.must_end, watched.ends.failure) == ([], False, None)
+
+
 def test_a_run_whose_nodes_answer_ends_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once it is looked at, however many tasks fail."""
     watched = Watched(monkeypatch)
