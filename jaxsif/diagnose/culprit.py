@@ -274,9 +274,9 @@ def _has_lost_image(facts: Facts) -> bool:
 def _describe_lost_image(facts: Facts) -> RunError:
     """Return the error of the task that failed first, because its image's files were gone."""
     error, node = _describe_culprit(facts), facts.culprit.node or "its node"
-    lost = f"the image, whose file system on {node} has ended"
-    hint = f"the kernel's log on {node} tells why squashfuse ended: out of memory, or a signal"
-    return RunError(error.what, enclose("", error.where, " and ") + lost, hint, error.exit_code)
+    what = f"{error.what}; the image on {node} can no longer be read"
+    hint = f"read the kernel's log on {node}: memory ran out, or a signal ended squashfuse"
+    return RunError(what, error.where, hint, error.exit_code)
 
 
 def _describe_culprit(facts: Facts) -> RunError:

@@ -109,13 +109,13 @@ _NOT_LAUNCHED = r"srun: error: Task launch for .+ failed on node (?P<node>\S+): 
 NOT_REACHED = Symptom(
     _NOT_LAUNCHED + r"(?:Communication .+|Unable to contact .+|Socket timed out .+)",
     "{node} cannot be reached",
-    "sinfo --list-reasons tells of lost nodes; --exclude={node} leaves it out",
+    "list lost nodes with sinfo --list-reasons; leave the node out: --exclude={node}",
     "node-cannot-be-reached",
 )
 NOT_LAUNCHED = Symptom(
     _NOT_LAUNCHED + r"(?P<reason>.+)",
     "srun could not start the tasks on {node}: {reason}",
-    "the log of slurmd on {node} tells why; --exclude={node} leaves it out",
+    "read slurmd's log on {node}, or leave the node out: --exclude={node}",
     "srun-could-not-start-the-tasks-on-node-reason",
 )
 TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd")
@@ -154,7 +154,7 @@ TASK_FAILURE = Symptom(_DUE_TO + r"TASK FAILURE.* \*\*\*")
 CANCELLED = Symptom(
     _CANCELLED + r"(?: DUE [Tt][Oo] .+?)? \*\*\*",
     "the run was cancelled: step {job}{part}",
-    "sacct --jobs={job} tells by whom",
+    "see by whom: sacct --jobs={job}",
     "the-run-was-cancelled-step-jobstep",
 )
 CANCELLATIONS = (TIME_LIMIT, PREEMPTION, NODE_FAILURE, REQUEUE, TASK_FAILURE, CANCELLED)
@@ -163,7 +163,7 @@ SRUN_GAVE_UP = Symptom(
     r"srun: error: (?P<reason>.*(?:io error with|Cannot communicate with node|Timed out waiting).*"
     r"|Aborting, .*)",
     "srun ended the step: {reason}",
-    "sinfo --list-reasons tells of lost nodes",
+    "list lost nodes with sinfo --list-reasons",
     "srun-ended-the-step-reason",
 )
 

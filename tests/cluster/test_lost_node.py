@@ -55,6 +55,6 @@ def test_a_node_that_cannot_be_reached_at_the_start_is_named(second: tuple[Clust
     found = subprocess.run(first, capture_output=True, text=True, check=True)
     os.kill(int(found.stdout), signal.SIGKILL)
     done = cluster.run(jaxsif_run(*SHAPE, "--", "true"))
-    error = r"^jaxsif: error: node2 cannot be reached\n  from: srun\n  try:  sinfo .*--exclude=node2 leaves it out$"
+    error = r"^jaxsif: error: node2 cannot be reached\n  from: srun\n  try:  list lost nodes .*--exclude=node2$"
     assert re.search(error, done.stderr, re.MULTILINE), done.stderr
     assert done.returncode == 125

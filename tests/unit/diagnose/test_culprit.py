@@ -255,7 +255,9 @@ def test_a_worker_that_runs_the_script_again_is_the_cause_of_the_abort() -> None
 def test_an_image_that_was_lost_is_named_with_the_task_that_lost_it() -> None:
     lost = Report(2, "node2", "unmounted")
     said = find(End(139, SRUN, tasks=4), lost, exit_of(2, 139), *TERMINATED[:2])
-    assert "killed by SIGSEGV\n  from: train.py:9 and the image, whose file system on node2 has ended\n" in said
+    what = "task 2 on node2 was killed by SIGSEGV; the image on node2 can no longer be read"
+    hint = "read the kernel's log on node2: memory ran out, or a signal ended squashfuse"
+    assert said == f"jaxsif: error: {what}\n  from: train.py:9\n  try:  {hint}"
     ended_later = find(End(139, SRUN, tasks=4), exit_of(2, 139), lost._replace(task=3), *TERMINATED[3:])
     assert "image" not in ended_later
 

@@ -92,9 +92,9 @@ def test_the_first_row_that_matches_counts(rows: tuple[Symptom, ...]) -> None:
         ("NO_BIND", "n9 has no /tmp/x, which --bind asks for", "put it on a disk that all nodes see, or"),
         ("NO_CONTAINER", "the container did not start: no user namespaces", "run it there by hand"),
         ("NO_FOLDER", "", "work in a folder that all nodes see: /tmp/x is not on node1"),
-        ("NOT_REACHED", "node4 cannot be reached", "sinfo --list-reasons tells of lost nodes; --exclude=node4"),
-        ("NOT_LAUNCHED", "srun could not start the tasks on node4: Invalid job credential", "the log of slurmd on"),
-        ("CANCELLED", "the run was cancelled: step 7.0", "sacct --jobs=7 tells by whom"),
+        ("NOT_REACHED", "node4 cannot be reached", "list lost nodes with sinfo --list-reasons; leave the node out"),
+        ("NOT_LAUNCHED", "srun could not start the tasks on node4: Invalid job credential", "read slurmd's log on"),
+        ("CANCELLED", "the run was cancelled: step 7.0", "see by whom: sacct --jobs=7"),
         ("UNKNOWN_FLAGS", "XLA does not know --xla_nothing", "correct it or take it out"),
     ],
 )
