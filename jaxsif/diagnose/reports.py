@@ -343,8 +343,16 @@ class ReportFilter:
 
     def _find_wait(self, line: bytes) -> int:
         """Return where the end of an unfinished line begins that must wait: it may become a report,
-        with its label.
+        with its label; or srun's own name, which is not shown.
         """
+        begin = self._find_report(line)
+        # One letter, as of '3.2 s', is not held back.
+        begun = range(2, len(self._srun))
+        held = [size for size in begun if line.endswith(self._srun[:size], 0, begin)]
+        return begin - max(held, default=0)
+
+    def _find_report(self, line: bytes) -> int:
+        """As `_find_wait`, of reports alone."""
         if self._whole and len(line) <= _LONGEST_REPORT:
             return 0
         before, marked = _split_line(line)

@@ -245,6 +245,24 @@ def test_srun_may_speak_behind_an_unfinished_line() -> None:
     assert feed_srun(["10 %", f"srun-1a2b: {FAILED}\n"]) == ([f"10 %srun: {FAILED}"], [f"srun: {FAILED}"], [])
 
 
+@pytest.mark.parametrize("before", ["", "10 %", "2: 10 %", "x" * 9000])
+def test_the_name_is_not_shown_where_a_read_splits_it(before: str) -> None:
+    name = "srun-1a2b: "
+    for size in range(2, len(name) + 1):
+        shown, _, _ = feed_srun([f"{before}{name[:size]}", f"{name[size:]}{FAILED}\n"])
+        assert shown == [f"{before}srun: {FAILED}"]
+
+
+def test_an_unfinished_line_that_is_no_name_is_shown() -> None:
+    one = ReportFilter(NONCES)
+    one.name_srun("srun-1a2b")
+    assert one.feed(b"took 3 s") == b"took 3 s"
+    assert one.feed(b", of srun") == b", of "
+    assert one.feed(b"-1 ") == b"srun-1 "
+    assert one.feed(b"sr") == b""
+    assert one.feed(b"") == b"sr"
+
+
 def test_a_srun_that_does_not_say_its_name_is_believed() -> None:
     """One that is a script of the site, say."""
     assert feed_srun([f"srun: {ABORT}\n", f"srun: {FAILED}\n"])[1:] == ([f"srun: {FAILED}"], ["cancelled"])
