@@ -134,7 +134,7 @@ def test_an_image_whose_file_system_has_ended(cluster: Cluster) -> None:
     script = "[ $SLURM_PROCID = 0 ] && sleep 60; " + LOSES_IMAGE
     done = cluster.run(jaxsif_run(*argv, script))
     assert done.returncode == 1
-    error = r"task 1 on node2 ended with exit status 1; the image on node2 can no longer be read\n  try:  read the "
+    error = r"task [01] on node2 ended with exit status 1; the image on node2 can no longer be read\n  try:  read the "
     assert re.search(f"jaxsif: error: {error}", done.stderr), done.stderr
 
 
