@@ -58,9 +58,12 @@ def _watch(module: Any, environ: MutableMapping[str, str]) -> None:
 
 
 def _is_connected(environ: Mapping[str, str]) -> bool:
-    """Return whether JAX here is connected, and as the process of these variables."""
+    """Return whether JAX here is connected to others, and as the process of these variables.
+
+    Where it is the only process, a worker may well be one of its own.
+    """
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    if getattr(state, "client", None) is None:
+    if getattr(state, "client", None) is None or getattr(state, "num_processes", 1) < 2:
         return False
     known = (getattr(state, "coordinator_address", None), str(getattr(state, "process_id", None)))
     return known == (environ.get(_ADDRESS), environ.get(_PROCESS, environ.get("SLURM_PROCID")))

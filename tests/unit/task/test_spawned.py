@@ -21,7 +21,7 @@ VARIABLES = {"JAX_COORDINATOR_ADDRESS": "node1:7", "SLURM_PROCID": "2", "SLURM_N
 
 
 def connected(**state: object) -> SimpleNamespace:
-    known = {"client": 1, "coordinator_address": "node1:7", "process_id": 2}
+    known = {"client": 1, "coordinator_address": "node1:7", "num_processes": 4, "process_id": 2}
     return SimpleNamespace(global_state=SimpleNamespace(**{**known, **state}))
 
 
@@ -51,9 +51,10 @@ def test_a_worker_of_a_connected_process_is_marked(monkeypatch: pytest.MonkeyPat
         connected(client=None),
         connected(coordinator_address="node1:8"),
         connected(process_id=1),
+        connected(num_processes=1),
         SimpleNamespace(),
     ],
-    ids=["no JAX", "not connected", "another address", "another process", "another JAX"],
+    ids=["no JAX", "not connected", "another address", "another process", "the only one", "another JAX"],
 )
 def test_other_workers_are_not(monkeypatch: pytest.MonkeyPatch, distributed: object) -> None:
     assert launch(monkeypatch, distributed, {**VARIABLES}) is None
@@ -156,7 +157,7 @@ def initialize():
     print("connects", flush=True)
     number = int(os.environ.get("JAX_PROCESS_ID", os.environ["SLURM_PROCID"]))
     address = os.environ["JAX_COORDINATOR_ADDRESS"]
-    global_state.__init__(client=1, coordinator_address=address, process_id=number)
+    global_state.__init__(client=1, coordinator_address=address, process_id=number, num_processes=4)
 """
 
 
