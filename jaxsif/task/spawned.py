@@ -30,17 +30,17 @@ _ARGUMENTS = {"coordinator_address", "num_processes", "process_id", "cluster_det
 
 def install(environ: MutableMapping[str, str], emit: Emit) -> None:
     """Have `emit` told before a worker connects; nothing changes in other processes."""
-    mark = environ.pop(CONNECTED, "")  # of the parent
+    mark, pid = environ.pop(CONNECTED, ""), os.getpid()  # the mark is of the parent
     if mark:
         importing.after("jax._src.distributed", lambda module: _guard(module, mark, environ, emit))
-    importing.after("multiprocessing.popen_spawn_posix", lambda module: _watch(module, environ))
+    spawning = "multiprocessing.popen_spawn_posix"
+    importing.after(spawning, lambda module: _watch(module, environ, pid))
 
 
-def _watch(module: Any, environ: MutableMapping[str, str]) -> None:
-    """Let the workers that this process spawns know whether it is connected. The fork server has
-    none of this: a worker of it is left to JAX.
+def _watch(module: Any, environ: MutableMapping[str, str], pid: int) -> None:
+    """Let the workers that process `pid` spawns know whether it is connected. Those of a fork
+    server are left to JAX.
     """
-    pid = os.getpid()
     launch = importing.find(module, "Popen._launch")
 
     @wraps(launch)

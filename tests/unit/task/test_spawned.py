@@ -17,6 +17,7 @@ import pytest
 import jaxsif
 from jaxsif.task import spawned
 
+PID = os.getpid()
 VARIABLES = {"JAX_COORDINATOR_ADDRESS": "node1:7", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"}
 
 
@@ -31,17 +32,17 @@ def launch(monkeypatch: pytest.MonkeyPatch, distributed: object, environ: dict[s
     original = SimpleNamespace(_launch=lambda *_: seen.append(environ.get("JAXSIF_CONNECTED")))
     module = SimpleNamespace(__name__="popen", Popen=original)
     monkeypatch.setitem(sys.modules, "jax._src.distributed", distributed)
-    spawned._watch(module, environ)
+    spawned._watch(module, environ, PID)
     module.Popen._launch("self", "process")
     assert "JAXSIF_CONNECTED" not in environ
     return seen[0]
 
 
 def test_a_worker_of_a_connected_process_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = f"{os.getpid()} node1:7 - - 2 4"
+    mark = f"{PID} node1:7 - - 2 4"
     assert launch(monkeypatch, connected(), {**VARIABLES}) == mark
     own = {**VARIABLES, "JAX_PROCESS_ID": "0"}
-    assert launch(monkeypatch, connected(process_id=0), own) == f"{os.getpid()} node1:7 0 - 2 4"
+    assert launch(monkeypatch, connected(process_id=0), own) == f"{PID} node1:7 0 - 2 4"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_other_workers_are_not(monkeypatch: pytest.MonkeyPatch, distributed: obj
 
 
 def test_a_worker_of_a_fork_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getpid", iter((1, 2)).__next__)
+    monkeypatch.setattr(os, "getpid", lambda: PID + 1)
     assert launch(monkeypatch, connected(), {**VARIABLES}) is None
 
 
