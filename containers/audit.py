@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxsif.builds.lock import read_pins
-from jaxsif.errors import JaxsifError, printable
+from jaxsif.errors import JaxsifError
+from jaxsif.text import printable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,6 +34,11 @@ else:
 LOCKS = Path(__file__).resolve().parent / "locks"
 FOUND, BAD_EXCEPTIONS, NOT_CHECKED = 1, 2, 3
 Pin = tuple[str, str]  # package, version
+
+
+def read_pins(text: str) -> list[Pin]:
+    """Parse each package of a lock with its version; several where the version depends on the Python."""
+    return re.findall(r"^([A-Za-z0-9][\w.-]*)==(\S+)", text, re.MULTILINE)
 
 
 class Found(NamedTuple):

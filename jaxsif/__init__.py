@@ -8,7 +8,7 @@ TYPE_CHECKING = False  # typing would take milliseconds of each start
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jaxsif.images.client import RuntimeClient
+    from jaxsif.images.spython_client import RuntimeClient
 
 
 def client(image: str | None = None, layers: Sequence[str] = ()) -> RuntimeClient:

@@ -1,7 +1,7 @@
 """The command jaxsif: parse, dispatch, print errors once, return the exit code.
 
-argparse, because a run must start fast and the alternatives take 20 ms more to import. Each command
-is a module below `jaxsif.commands`, which is imported when the command is called.
+argparse, because a run must start fast and the alternatives take 20 ms more to import. A command's
+module below `jaxsif.commands` is imported when the command is called.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxsif import __version__
+from jaxsif.commands import Verb
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.job.srun_options import flag_of
-from jaxsif.limits import read_number, shorten
-from jaxsif.settings.passed import admit_values
+from jaxsif.job.srun_options import admit_values, flag_of
+from jaxsif.text import shorten
 
 if TYPE_CHECKING:
     from jaxsif.help.describe import Program
@@ -43,39 +43,35 @@ COMMANDS = {
     ("history",): "list the last runs, or show one",
     ("config",): "show each setting and its source",
     ("image", "build"): "build an image, unless it is there",
-    ("image", "lock"): "resolve what a flavour wants into versions and hashes",
-    ("image", "inspect"): "tell what an image is",
-    ("image", "diff"): "tell what differs between two images",
-    ("image", "convert"): "convert a Dockerfile or definition file",
+    ("image", "lock"): "pin a flavour's packages to versions and hashes",
+    ("image", "inspect"): "show an image's versions, digest and signers",
+    ("image", "diff"): "compare two images",
+    ("image", "convert"): "convert a Dockerfile to a definition file",
     ("image", "sbom"): "print the bill of materials of an image",
     ("image", "list"): "list the images of a folder",
-    ("image", "remove"): "remove an image",
     ("image", "pull"): "download an image, and check it",
     ("image", "sign"): "sign an image with a private key",
     ("image", "verify"): "verify that an image is signed by a key",
     ("layer", "create"): "make a layer: add packages to an image",
-    ("layer", "list"): "list the layers that there are",
-    ("layer", "show"): "tell what is in a layer",
+    ("layer", "list"): "list the layers",
+    ("layer", "show"): "show a layer's packages and image",
     ("layer", "update"): "rebuild a layer for the current image",
     ("layer", "remove"): "remove a layer",
     ("module", "add"): "write the module of an image",
-    ("module", "default"): "choose what jax/sif stands for",
+    ("module", "default"): "set the default module",
     ("module", "list"): "list the modules",
     ("module", "remove"): "remove a module",
     ("bench", "collectives"): "measure collectives and the links between nodes",
     ("bench", "train"): "measure training steps, on more and more processes",
-    ("bench", "startup"): "tell where the seconds of a start go",
-    ("bench", "compare"): "tell what got worse between two results",
+    ("bench", "startup"): "break start-up time down by phase",
+    ("bench", "compare"): "compare two results, and name what got worse",
     ("bench", "plot"): "draw results",
     ("home",): "print the folder that has the programs to start from",
-    ("completion",): "print what a shell needs to complete the command line",
-    ("manual",): "write the man pages",
-    ("help",): "tell what a command does, and its options",
-    ("version",): "tell the version, and what else a bug report needs",
+    ("completion",): "print a shell's completion script",
+    ("help",): "show what a command does, and its options",
+    ("version",): "show versions for a bug report",
 }
-# Those that have the screen to themselves: they pass on the output of other programs, ask for a
-# passphrase, or tell in bytes how far they are.
-_OWN_SCREEN = {("run",), ("shell",), ("jupyter",), ("image", "pull"), ("image", "sign")}
+_ABOUT = ("home", "completion", "help", "version")  # share a module
 _GROUPS = {
     "image": "build, sign, download and inspect images",
     "layer": "add packages to an image",
@@ -99,10 +95,11 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def _width() -> int:
     """Return the terminal's columns as shutil.get_terminal_size does."""
-    columns = read_number(os.environ.get("COLUMNS", ""))
-    with suppress(OSError):  # standard output is no terminal
-        columns = columns or os.get_terminal_size(1).columns
-    return columns or 80
+    with suppress(ValueError, OSError):  # not a number; standard output is no terminal
+        return int(os.environ.get("COLUMNS", "")[:5]) or os.get_terminal_size(1).columns or 80
+    with suppress(OSError):
+        return os.get_terminal_size(1).columns or 80
+    return 80
 
 
 class _Parser(argparse.ArgumentParser):
@@ -166,8 +163,11 @@ class _UnknownError(Exception):
 
 def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
     """Return the command that the first words of `argv` name; None where they name none."""
-    words = tuple(word for word in argv[:3] if not word.startswith("-"))
-    return next((name for name in (words[:1], words[:2]) if name in COMMANDS), None)
+    words = tuple([word for word in argv[:3] if not word.startswith("-")])
+    for name in (words[:1], words[:2]):
+        if name in COMMANDS:
+            return name
+    return None
 
 
 def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
@@ -209,12 +209,23 @@ def _build_parsers(
             )
         parsers[name] = below[group].add_parser(name[-1], help=text)
     if command in COMMANDS:
-        module = import_module("jaxsif.commands." + ".".join(command))
-        parsers[command].description = module.DESCRIPTION
-        parsers[command].epilog = getattr(module, "EPILOG", None)
-        module.add_options(parsers[command])
-        parsers[command].set_defaults(call=module.call)
+        verb = _import_command(command)
+        parsers[command].description = verb.description
+        parsers[command].epilog = verb.epilog
+        verb.add_options(parsers[command])
+        parsers[command].set_defaults(call=verb.call)
     return parsers
+
+
+def _import_command(command: tuple[str, ...]) -> Verb:
+    """Import the module of one command, or of its group."""
+    name = "about" if command[0] in _ABOUT else command[0]
+    module = import_module(f"jaxsif.commands.{name}")
+    if hasattr(module, "VERBS"):
+        verb: Verb = module.VERBS[command[-1]]
+        return verb
+    epilog = getattr(module, "EPILOG", None)
+    return Verb(module.DESCRIPTION, module.add_options, module.call, epilog)
 
 
 def describe_all() -> Program:
@@ -224,7 +235,7 @@ def describe_all() -> Program:
     commands = tuple(
         describe_command(name, text, find_parser(name)) for name, text in COMMANDS.items()
     )
-    return Program(_DESCRIPTION, _GROUPS, commands)
+    return Program(_GROUPS, commands)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -307,18 +318,8 @@ def _call(argv: Sequence[str]) -> int:
     if find_command(argv) != ("run",):  # which passes signals on
         # As Ctrl-C does: by an exception, so that everything half made is removed on the way out.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    with _watching(find_command(argv)):
-        status: int = call(arguments, dict(os.environ))
+    status: int = call(arguments, dict(os.environ))
     return status
-
-
-def _watching(command: tuple[str, ...] | None) -> AbstractContextManager[object]:
-    """Return what tells, beside a command, that it works."""
-    if command is None or command in _OWN_SCREEN:
-        return nullcontext()
-    from jaxsif.screen import working
-
-    return working(f"jaxsif {' '.join(command)}", os.environ)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,5 +1,4 @@
-"""What a person sees when jaxsif cannot do what was asked: what is wrong, where it came from, what
-to try.
+"""Errors for a person: the problem, its origin, and a remedy.
 
 JaxsifError            2    a bad request: options, layout
 ├── SignatureError     1    an image is not signed as was asked
@@ -10,61 +9,12 @@ JaxsifError            2    a bad request: options, layout
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from jaxsif.text import printable
+
 Show = Callable[[str], None]  # tells the user a line
-
-_LONGEST_LIST = 60  # letters of a list of tasks
-
-
-def printable(line: str) -> str:
-    """Return a line that may hold anything, with escapes in place of control characters and
-    unpaired surrogates.
-    """
-    if line.isprintable():  # as most are
-        return line
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
-
-
-def enclose(before: str, text: str, after: str = "") -> str:
-    """Return a text between two others; '' where it is empty."""
-    return f"{before}{text}{after}" if text else ""
-
-
-def count_of(number: int, noun: str) -> str:
-    """Return '1 task', '2 tasks'."""
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def name_tasks(tasks: Sequence[int]) -> str:
-    """Return sorted numbers as 'task 3', 'tasks 0-8,10'."""
-    return f"{'task' if len(tasks) == 1 else 'tasks'} {list_tasks(tasks)}"
-
-
-def list_tasks(tasks: Sequence[int], most: int = _LONGEST_LIST) -> str:
-    """Return sorted numbers as '0-8,10,12-15'; of a long list, its beginning."""
-    spans: list[list[int]] = []
-    for task in tasks:
-        if spans and task == spans[-1][1] + 1:
-            spans[-1][1] = task
-        else:
-            spans.append([task, task])
-    text = ",".join(render_span(first, last) for first, last in spans)
-    return text if len(text) <= most else text[: text.rfind(",", 0, most - 4)] + ",..."
-
-
-def render_span(first: int, last: int) -> str:
-    """Return '0-8', and '3' where both numbers are 3."""
-    return f"{first}-{last}" if first != last else f"{first}"
-
-
-def align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table, each printable."""
-    texts = [list(map(printable, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts)]
-    for row in texts:
-        yield "  ".join(map(str.ljust, row, widths)).rstrip()
 
 
 class JaxsifError(Exception):
@@ -131,7 +81,7 @@ class RunError(JaxsifError):
 
 
 @contextmanager
-def told_as(error: JaxsifError) -> Iterator[None]:
+def raise_as(error: JaxsifError) -> Iterator[None]:
     """Raise `error` in the place of an OSError, with the system's reason after its first line; or
     in the place of a UnicodeDecodeError.
     """

@@ -77,7 +77,7 @@ def create_file(path: str, content: bytes, mode: int = 0o666) -> None:
 
 
 def _write_beside(path: str, content: bytes, mode: int, sync: bool = True) -> str:
-    """Write a new file in the same folder, under a hidden name that nobody can foresee.
+    """Write a new file in the same folder, under a hidden name that others cannot foresee.
 
     Return its path. Raise OSError, also where something has that name, and leave that alone.
     """
@@ -97,7 +97,7 @@ def _write_beside(path: str, content: bytes, mode: int, sync: bool = True) -> st
 
 
 def _remove(partial: str) -> None:
-    """Remove what is left of a file that could not be written."""
+    """Remove the rest of a file that could not be written."""
     with suppress(OSError):
         os.unlink(partial)
 
@@ -148,7 +148,7 @@ def scratch_folder(place: str, prefix: str) -> Iterator[str]:
 
 def remove_abandoned(place: str, prefix: str) -> None:
     """Remove the scratch folders in `place` that this user has made on this host, with this prefix,
-    and whose lock nobody holds: their processes were killed.
+    and whose lock is free: their processes were killed.
     """
     prefix, names = _of_host(prefix), []
     with suppress(OSError):  # no such folder, or one that cannot be listed
@@ -213,7 +213,7 @@ def _open_up(folder: str) -> None:
 
 def check_space(folder: str, needed: int) -> None:
     """Raise HostError unless there are `needed` bytes for a file in `folder`."""
-    free = _find_room(os.statvfs(folder))
+    free = find_room(folder)
     if free < needed:
         raise HostError(
             f"no room for {needed / 1e6:.0f} MB in {folder}: {free / 1e6:.0f} MB are free",
@@ -230,13 +230,14 @@ def fast_folder(needed: int, disk: str, memory: str = MEMORY) -> str:
         status = os.statvfs(memory)
     except OSError:
         return disk
-    room = min(_find_room(status), _available())
+    room = min(find_room(memory), _available())
     usable = os.access(memory, os.W_OK) and not status.f_flag & os.ST_NOEXEC
     return memory if usable and room >= needed else disk
 
 
-def _find_room(status: os.statvfs_result) -> int:
-    """Return the bytes that a file of this user could have."""
+def find_room(folder: str) -> int:
+    """Return the bytes that a file of this user could have in `folder`."""
+    status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
 
 

@@ -42,11 +42,6 @@ def check_text(longest: int) -> Check:
     return lambda value: type(value) is str and len(value) <= longest
 
 
-def check_pattern(pattern: str) -> Check:
-    """Return the check of a text that matches `pattern` as a whole."""
-    return lambda value: type(value) is str and bool(re.fullmatch(pattern, value))
-
-
 def check_list(most: int, check: Check, least: int = 0) -> Check:
     """Return the check of a list of at most so many values."""
     return lambda value: (
@@ -55,9 +50,7 @@ def check_list(most: int, check: Check, least: int = 0) -> Check:
 
 
 def check_object(checks: Mapping[str, Check]) -> Check:
-    """Return the check of an object that has these fields. It may have others, of a later version,
-    which nobody reads.
-    """
+    """Return the check of an object that has these fields, and perhaps those of a later version."""
     return lambda value: (
         type(value) is dict
         and value.keys() >= checks.keys()
@@ -70,8 +63,9 @@ def or_none(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
-# The name of a node, or '' where nobody knows it.
-is_node = check_pattern(r"[A-Za-z0-9_.-]{0,255}")
+def is_node(value: object) -> bool:
+    """Return whether a value is the name of a node, or '' for an unknown one; as a Check."""
+    return type(value) is str and bool(re.fullmatch(r"[A-Za-z0-9_.-]{0,255}", value))
 
 
 def open_file(path: str, what: str, source: str = "") -> BinaryIO:
@@ -99,8 +93,8 @@ def _check_kind(mode: int, path: str, what: str, source: str) -> None:
 
 
 def read_text(path: str, what: str, source: str = "", most: int = MOST_TEXT) -> str:
-    """Return the text of a small file. Raise HostError for a large one and for what `open_file`
-    refuses, and OSError.
+    """Read the text of a small file. Raise HostError for a large one and for a FIFO, a device, a
+    socket or a folder, and OSError.
     """
     with open_file(path, what, source) as file:
         return _read_all(file, path, what, source, most).decode(errors="replace")
@@ -125,8 +119,8 @@ def _read_all(file: BinaryIO, path: str, what: str, source: str, most: int) -> b
 
 
 def parse_json(text: str) -> Any:
-    """Return the value that a JSON text stands for; raise ValueError also for what json would raise
-    another error for.
+    """Parse a JSON text; raise ValueError for all that is none, and for numbers and brackets beyond
+    any use.
     """
     import json
 
@@ -137,7 +131,7 @@ def parse_json(text: str) -> Any:
 
 
 def find(value: Any, *keys: str | int) -> Any:
-    """Return what lies below these keys and indexes of a parsed JSON; None where nothing does."""
+    """Find the value below these keys and indexes of a parsed JSON; None where there is none."""
     try:
         for key in keys:
             value = None if isinstance(value, str) else value[key]

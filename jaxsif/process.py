@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn
 
-from jaxsif.errors import HostError, told_as
+from jaxsif.errors import HostError, raise_as
 from jaxsif.limits import LONGEST_LINE
 
 
 def output(*argv: str) -> str:
-    """Return what a command writes; raise OSError and subprocess.CalledProcessError."""
+    """Return the output of a command; raise OSError and subprocess.CalledProcessError."""
     return subprocess.run(
         argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
     ).stdout
@@ -113,7 +113,7 @@ def _fill_pipe(text: bytes) -> int:
 
 def _popen(argv: Sequence[str], environ: Mapping[str, str], **options: Any) -> Running:
     program = options.get("executable", argv[0])
-    with told_as(HostError(f"cannot start {program}", "PATH")):
+    with raise_as(HostError(f"cannot start {program}", "PATH")):
         return subprocess.Popen(argv, env=environ, **options)
 
 
@@ -122,14 +122,14 @@ def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     # Which Python ignores, and what it executes would inherit that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
-    with told_as(HostError(f"cannot start {argv[0]}", "PATH")):
+    with raise_as(HostError(f"cannot start {argv[0]}", "PATH")):
         os.execvpe(argv[0], list(argv), environ)
 
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM wait for the end of the body: Popen, interrupted, would forget what
-    it has just started.
+    """Have Ctrl-C and SIGTERM wait for the end of the body: Popen, interrupted, would forget its
+    new process.
     """
     held: list[int] = []
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -191,9 +191,7 @@ def run_plain(
 def beside(
     argv: Sequence[str], environ: Mapping[str, str], log: str
 ) -> Iterator[Callable[[], int]]:
-    """Run a command while the body of the `with` runs; what it yields waits for the command's exit
-    status.
-    """
+    """Run a command beside the body of the `with`; the yielded function waits for its status."""
     with (
         open(log, "wb") as messages,
         _started(
@@ -245,7 +243,8 @@ def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
     shutil.which would do, but takes 3 ms to import.
     """
     folders = [""] if "/" in name else environ.get("PATH", os.defpath).split(os.pathsep)
-    for path in (os.path.join(folder, name) for folder in folders):
+    for folder in folders:
+        path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     return None

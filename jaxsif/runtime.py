@@ -20,7 +20,7 @@ _NO_EVAL = "--no-eval"
 
 
 class Runtime(NamedTuple):
-    """The container engine on this host."""
+    """The container engine on this host. Each method that ends in _argv builds a command line."""
 
     command: str  # the name or path that the nodes run, such as apptainer
     prefix: str  # of variables for the container: APPTAINERENV_ or SINGULARITYENV_
@@ -45,7 +45,7 @@ class Runtime(NamedTuple):
         self, image: str, binds: Iterable[str], command: Iterable[str], layers: Iterable[str] = ()
     ) -> tuple[str, ...]:
         """Return what runs a program with the GPUs; the engine itself says nothing."""
-        overlays = (f"{layer}:ro" for layer in layers)
+        overlays = [f"{layer}:ro" for layer in layers]
         options = (*_repeat("--bind", binds), *_repeat("--overlay", overlays))
         return (*self.run_head, *options, image, *command)
 
@@ -57,12 +57,12 @@ class Runtime(NamedTuple):
     def exec_argv(
         self, image: str, binds: Iterable[str], command: Iterable[str]
     ) -> tuple[str, ...]:
-        """Return what runs a command without the host's variables; the engine says nothing."""
+        """Run a command without the host's variables; the engine prints nothing."""
         options = ("--cleanenv", _NO_EVAL, *_repeat("--bind", binds))
         return (self.command, "--quiet", "exec", *options, image, *command)
 
     def alone_argv(self, image: str, command: Iterable[str]) -> tuple[str, ...]:
-        """Return what runs a command that sees nothing of the host; the engine says nothing."""
+        """Run a command that sees nothing of the host; the engine prints nothing."""
         options = ("--cleanenv", "--contain", "--no-home", "--pwd", "/")
         return (self.command, "--quiet", "exec", *options, image, *command)
 
@@ -74,31 +74,31 @@ class Runtime(NamedTuple):
         arguments: Mapping[str, str],
         options: Iterable[str] = (),
     ) -> tuple[str, ...]:
-        """Return what builds an image from a definition file with these build arguments."""
+        """Build an image from a definition file with these build arguments."""
         values = _repeat("--build-arg", (f"{name}={value}" for name, value in arguments.items()))
         bound = _repeat("--bind", binds)
         return (self.command, "build", *options, *bound, *values, image, definition)
 
     def test_argv(self, image: str, *arguments: str) -> tuple[str, ...]:
-        """Return what runs the test of an image, which sees nothing of the host."""
+        """Run the test of an image, which sees nothing of the host."""
         return (self.command, "test", "--cleanenv", "--contain", image, *arguments)
 
     def sign_argv(self, image: str, key_options: Iterable[str]) -> tuple[str, ...]:
-        """Return what signs an image; the engine asks for a passphrase where the key has one."""
+        """Sign an image; the engine asks for a passphrase where the key has one."""
         return (self.command, "--quiet", "sign", *key_options, image)
 
     def verify_argv(self, image: str, key_options: Iterable[str]) -> tuple[str, ...]:
-        """Return what verifies all signatures of an image, and prints their signers as JSON."""
+        """Verify all signatures of an image, and print their signers as JSON."""
         return (self.command, "verify", *key_options, "--json", image)
 
     def pull_argv(self, image: str, url: str) -> tuple[str, ...]:
-        """Return what downloads an image from a registry, past the engine's own cache."""
+        """Download an image from a registry, past the engine's own cache."""
         return (self.command, "pull", "--disable-cache", image, url)
 
 
 def _repeat(option: str, values: Iterable[str]) -> tuple[str, ...]:
     """Return an option once for each value."""
-    return tuple(word for value in values for word in (option, value))
+    return tuple([word for value in values for word in (option, value)])
 
 
 def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
@@ -120,7 +120,7 @@ def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
 
 
 def require_runtime(environ: Mapping[str, str]) -> Runtime:
-    """Return what `find_runtime` does; raise HostError where that is None."""
+    """Find the runtime as `find_runtime` does; raise HostError where there is none."""
     runtime = find_runtime(environ)
     if runtime is None:
         raise no_runtime()

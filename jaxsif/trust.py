@@ -3,8 +3,8 @@ jaxsif.toml, or ./jax.sif.
 
 As git's safe.directory: a file counts if it and its folder belong to the user or to root, and
 nobody else may write them. A group may, if it is the user's private group: systems such as RHEL
-give each user one, with a umask of 002. Any other jaxsif.toml counts only if the user has allowed
-its very content, by `jaxsif config --allow`.
+give each user one, with a umask of 002. Any other jaxsif.toml counts only if JAXSIF_CONFIG names
+it.
 
 What the mode does not show is not seen: an NFSv4 ACL. (A POSIX ACL shows: its mask is the mode of
 the group, and so a private group counts only without one.) As in git, the folders above are not
@@ -21,9 +21,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
-from jaxsif.files import write_file
 
-# What becomes of a file.
+# The states of a file.
 READ = "read"
 ABSENT = "not there"
 IGNORED = "ignored"
@@ -52,7 +51,7 @@ class _File(NamedTuple):
 
     @property
     def places(self) -> dict[str, os.stat_result]:
-        """Return all that nobody else may write: the file and the folders, by path."""
+        """The file and the folders, by path: only the user and root may write them."""
         return {self.path: self.status, **self.folders}
 
 
@@ -68,23 +67,23 @@ def read_own(path: str) -> Candidate:
         raise _unreadable(path, error) from error
 
 
-def find_project(name: str, folder: str, list_path: str) -> Iterator[Candidate]:
-    """Return the files of this name in `folder` and above it: those that are ignored, and the first
+def find_project(name: str, folder: str) -> Iterator[Candidate]:
+    """Find the files of this name in `folder` and above it: those that are ignored, and the first
     that is not.
 
-    `list_path` is the file of what the user allows. A file in a folder such as /tmp is as good as
-    not there, or anybody could stop all runs below it; the folders above are searched then.
+    A file in a folder such as /tmp is as good as not there, or anybody could stop all runs below
+    it; the folders above are searched then.
     """
     while True:
-        found = _judge(os.path.join(folder, name), list_path)
-        if found.state != ABSENT:
-            yield found
-        if found.state in (READ, REFUSED) or folder == os.path.dirname(folder):
+        file = _judge(os.path.join(folder, name))
+        if file.state != ABSENT:
+            yield file
+        if file.state in (READ, REFUSED) or folder == os.path.dirname(folder):
             return
         folder = os.path.dirname(folder)
 
 
-def _judge(path: str, list_path: str) -> Candidate:
+def _judge(path: str) -> Candidate:
     folder = os.path.dirname(path)
     try:
         file = _read(path)
@@ -98,13 +97,8 @@ def _judge(path: str, list_path: str) -> Candidate:
         return _turn_away(path, os.stat(folder), error)
     if not find_places_of_others(file.places, os.geteuid()):
         return Candidate(path, READ, file.content)
-    known = read_allowed(list_path).get(path)
-    if known == digest(file.content):
-        return Candidate(path, READ, file.content)
-    what = (
-        f"{path} has changed since you allowed it" if known else f"others may have written {path}"
-    )
-    return _turn_away(path, file.folders[folder], JaxsifError(what, _describe(file), _advise(file)))
+    refusal = JaxsifError(f"others may have written {path}", _describe(file), _advise(file))
+    return _turn_away(path, file.folders[folder], refusal)
 
 
 def _turn_away(path: str, folder: os.stat_result, error: JaxsifError) -> Candidate:
@@ -132,11 +126,11 @@ def _is_private_group(group: int, user: int) -> bool:
     import pwd  # here: with a directory service, a look takes milliseconds, and few files need one
 
     try:
-        account, found = pwd.getpwuid(user), grp.getgrgid(group)
+        account, entry = pwd.getpwuid(user), grp.getgrgid(group)
     except KeyError:  # a user or a group that this host does not know
         return False
-    own = (account.pw_gid, account.pw_name) == (group, found.gr_name)
-    return own and not set(found.gr_mem) - {account.pw_name}
+    own = (account.pw_gid, account.pw_name) == (group, entry.gr_name)
+    return own and not set(entry.gr_mem) - {account.pw_name}
 
 
 def _has_acl(path: str) -> bool:
@@ -150,8 +144,8 @@ def _has_acl(path: str) -> bool:
 
 
 def find_writers(path: str) -> str:
-    """Return who else may have written a file, or put it where it is: owners and modes; '' where
-    nobody may.
+    """Describe the owners and modes by which others may have written a file, or put it there; ''
+    without others.
     """
     file = _File(path, os.stat(path), _find_folders(path), b"")
     return _describe(file) if find_places_of_others(file.places, os.geteuid()) else ""
@@ -221,62 +215,11 @@ def name_user(uid: int) -> str:
 
 
 def _advise(file: _File) -> str:
-    """Return the command that lets the file count."""
+    """Suggest how the settings of the file may count."""
     import shlex
 
-    allow = shlex.join(["jaxsif", "config", "--allow", file.path])
+    name = f"export JAXSIF_CONFIG={shlex.quote(file.path)}"
     if any(status.st_uid != os.geteuid() for status in file.places.values()):
-        return f"read it, then {allow}"
+        return f"read it, then copy it to a folder of your own, or {name}"
     writable = find_places_of_others(file.places, os.geteuid())
-    return f"{shlex.join(['chmod', 'go-w', *writable])}, or {allow}" if writable else allow
-
-
-def digest(content: bytes) -> str:
-    """Return 'sha256:…' of a file's content."""
-    import hashlib  # here: it takes 3 ms, and most runs compute none
-
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
-def read_allowed(list_path: str) -> dict[str, str]:
-    """Return what the user allows, path -> digest of the content; raise JaxsifError for a list that
-    cannot be read.
-    """
-    import json
-
-    content = read_own(list_path).content or b"{}"
-    try:
-        allowed = json.loads(content, parse_int=str)
-    except (ValueError, RecursionError):
-        allowed = None
-    if not isinstance(allowed, dict) or not all(isinstance(v, str) for v in allowed.values()):
-        raise JaxsifError(
-            f"not a list of allowed files: {list_path}",
-            list_path,
-            "remove it, and allow the files again",
-        )
-    return allowed
-
-
-def allow(path: str, content: bytes, list_path: str) -> None:
-    """Have a file count for as long as this is its content; raise JaxsifError."""
-    _write_allowed({**read_allowed(list_path), path: digest(content)}, list_path)
-
-
-def disallow(path: str, list_path: str) -> None:
-    """Take back what `allow` did; raise JaxsifError for a file that is not allowed."""
-    allowed = read_allowed(list_path)
-    if path not in allowed:
-        raise JaxsifError(
-            f"not in the list of allowed files: {path}",
-            "--disallow",
-            "jaxsif config shows the list",
-        )
-    del allowed[path]
-    _write_allowed(allowed, list_path)
-
-
-def _write_allowed(allowed: Mapping[str, str], list_path: str) -> None:
-    import json
-
-    write_file(list_path, json.dumps(allowed, indent=1).encode(), 0o600)
+    return f"{shlex.join(['chmod', 'go-w', *writable])}, or {name}"

@@ -1,13 +1,21 @@
-"""Two results of one benchmark -> what got worse."""
+"""Compare two results of one benchmark, and find figures that got worse."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jaxsif.bench.kinds import HIGHER, KEY, LOWER, Field, Kind, pick_fields
-from jaxsif.bench.links import find_slow_nodes, render_blame
+from jaxsif.bench.collectives import find_slow_nodes, render_blame
+from jaxsif.bench.kinds import (
+    HIGHER,
+    KEY,
+    LOWER,
+    Field,
+    Kind,
+    find_others,
+    pick_fields,
+    render_value,
+)
 from jaxsif.bench.results import Record, Results
-from jaxsif.bench.units import find_others, render_value
 from jaxsif.errors import JaxsifError
 
 Key = tuple[Any, ...]  # of a record: its kind, and the values of its keys
@@ -52,10 +60,13 @@ def compare(old: Results, new: Results) -> list[Change]:
     """Return all judged figures that both have; raise JaxsifError where that is none."""
     check_benchmark(old, new.header["bench"], str(old.file))
     before, now = _find_judged(old), _find_judged(new)
-    changes = []
-    for key, record in now.items():
-        if key in before:
-            changes += _find_changes(key, new.kinds[key[0]], before[key], record)
+    changes = [
+        Change(key, field, before[key][field.name], record[field.name])
+        for key, record in now.items()
+        if key in before
+        for field in pick_fields(new.kinds[key[0]], LOWER, HIGHER)
+        if before[key][field.name] and record[field.name] is not None
+    ]
     if not changes:
         raise JaxsifError(
             f"nothing to compare: no record of {new.file} is in the other",
@@ -76,17 +87,9 @@ def _find_judged(results: Results) -> dict[Key, Record]:
     return judged
 
 
-def _find_changes(key: Key, kind: Kind, old: Record, new: Record) -> list[Change]:
-    return [
-        Change(key, field, old[field.name], new[field.name])
-        for field in pick_fields(kind, LOWER, HIGHER)
-        if old[field.name] and new[field.name] is not None
-    ]
-
-
 def render_comparison(old: Results, new: Results, tolerance: float) -> tuple[list[str], bool]:
-    """Return a table of all figures, with what got worse and by whose links; and whether anything
-    did, or older figures have no newer ones: of other nodes, or sizes that were left out.
+    """Render a table of all figures, and the nodes with slower links; return its lines, and whether
+    a figure is worse or missing, such as one of another node or size.
     """
     changes = compare(old, new)
     worse = [change for change in changes if change.is_worse(tolerance)]
@@ -135,19 +138,19 @@ def _describe_key(key: Key, kinds: dict[str, Kind]) -> dict[str, Any]:
 
 
 def _render_differences(old: Results, new: Results) -> list[str]:
-    """Return what else differs, and which of them is not complete."""
+    """Render notes on other differences, and on incomplete results."""
     pairs = [(name, old.header.get(name), new.header.get(name)) for name in _SAME]
     lines = [
         f"note: other {name} than before: {before}, now {now}"
         for name, before, now in pairs
         if before != now
     ]
-    incomplete = [one for one in (old, new) if not one.header.get("complete")]
-    return lines + [f"note: not complete: {one.file}" for one in incomplete]
+    incomplete = [results for results in (old, new) if not results.header.get("complete")]
+    return lines + [f"note: not complete: {results.file}" for results in incomplete]
 
 
 def _render_slow_nodes(changes: list[Change], tolerance: float) -> list[str]:
-    """Return the nodes whose links got slower."""
+    """Render the nodes whose links got slower."""
     # At most 1: what got better by chance does not make the others worse.
     links = {
         (change.key[1], change.key[2]): min(change.ratio, 1.0)

@@ -9,17 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxsif import screen
 from jaxsif.bench.results import Record
 from jaxsif.errors import HostError, Show
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch import pipeline
 from jaxsif.launch.certificate import PendingCertificate
 from jaxsif.launch.children import Pass, Readers
-from jaxsif.limits import Lines
 from jaxsif.plan.container import Container
 from jaxsif.plan.notes import find_notes
-from jaxsif.plan.plan import Plan, add_credentials
+from jaxsif.plan.plan import Plan
+from jaxsif.text import Lines
 
 INSIDE = Path(__file__).with_name("inside")
 FOLDER = "/opt/jaxsif/bench"  # where the container sees it
@@ -31,20 +30,20 @@ _GREETING = re.compile(rb"\[Gloo\] Rank|peer ranks")
 
 
 def prepare_program(
-    said: Mapping[str, Any],
+    options: Mapping[str, Any],
     program: Sequence[str],
     environ: Mapping[str, str],
     note: Show,
     modules: Path | None = None,
 ) -> Plan:
-    """Return the plan of a file of the folder, with its arguments; raises JaxsifError.
+    """Plan a run of a program of the folder, with its arguments; raise JaxsifError.
 
-    `said` has options of `jaxsif run`. `modules` is a folder, of which the program is told in its
-    first argument.
+    `options` are those of `jaxsif run`. `modules` is a folder, which is the program's first
+    argument.
     """
     allocation = Allocation.from_environ(environ)
     certificate = PendingCertificate(environ)
-    prepared = pipeline.prepare(said, ("python",), allocation, environ, note)
+    prepared = pipeline.prepare(options, ("python",), allocation, environ, note)
     certificate.sign()
     container = prepared.container
     name, *arguments = program
@@ -55,15 +54,17 @@ def prepare_program(
         binds = [f"{modules}:{_MODULES}:ro"] if modules else []
         container = container._replace(binds=(*container.binds, *find_binds(), *binds))
         prepared = prepared._replace(container=container)
-    plan = pipeline.make_plan(pipeline.stage_image(prepared, note))
+    prepared = pipeline.stage_image(prepared, note)
+    credentials = certificate.finish(prepared.settings.asked)
+    plan = pipeline.make_plan(prepared, credentials=credentials)
     for line in find_notes(plan):
         note(line)
-    return add_credentials(plan, certificate.finish(plan.asked))
+    return plan
 
 
 def run_program(plan: Plan, take: Callable[[Record], None], note: Show) -> int:
     """Run the plan to its end as `jaxsif run` does; `take` gets the records, as they come."""
-    readers = Readers(lambda: read_records(take, _pass_on), screen.make_way)
+    readers = Readers(lambda: read_records(take, _pass_on))
     return pipeline.run_plan(plan, note, readers=readers)
 
 
@@ -72,7 +73,7 @@ def _pass_on(text: str) -> None:
 
 
 def find_binds() -> tuple[str, ...]:
-    """Return what shows the folder in a container."""
+    """Return the binds that show the folder in a container."""
     return (f"{INSIDE}:{FOLDER}:ro",)
 
 
@@ -83,7 +84,7 @@ def find_command(container: Container | None, program: Sequence[str]) -> tuple[s
 
 
 def read_records(take: Callable[[Record], None], other: Callable[[str], object]) -> Pass:
-    """Return what reads the output of processes: `take` gets the records, `other` other lines."""
+    """Make a reader of the output of processes: `take` gets the records, `other` other lines."""
     lines = Lines(_LONGEST_RECORD)
 
     def feed(data: bytes) -> bytes:

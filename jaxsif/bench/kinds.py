@@ -1,4 +1,4 @@
-"""What the benchmarks measure: the records of their results, field by field.
+"""The records of the benchmarks, field by field, and as rows of a table.
 
 A record is a line of results.jsonl, such as {"record": "link", "from": "node1", "to": "node2",
 "bandwidth": 9.1e8}. Its kind, an entry of KINDS, says which fields tell it from others, and which
@@ -8,12 +8,13 @@ bytes, bytes per second.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Container, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 # What a field is to comparisons: what joins the records of two results, what is judged, what is
 # only shown.
 KEY, LOWER, HIGHER, SHOWN = "key", "lower is better", "higher is better", "shown"
-# How a field is printed, see units.py.
+# How a field is printed, see _UNITS.
 TEXT, COUNT, SECONDS, BYTES, RATE = "text", "count", "seconds", "bytes", "bytes per second"
 NUMBER, FLOPS, SHARE = "number", "floating-point operations per second", "a part of 1"
 
@@ -33,7 +34,7 @@ class Field(NamedTuple):
 
 Kind = tuple[Field, ...]
 
-# What a start consists of, in the words of inside/startup.py.
+# The phases of a start, as inside/startup.py names them.
 STARTUP_PHASES = (
     "launch",
     "container",
@@ -110,3 +111,61 @@ NOT_PRINTED = ("task",)
 def pick_fields(kind: Kind, *roles: str) -> list[Field]:
     """Return the fields that have one of these roles."""
     return [field for field in kind if field.role in roles]
+
+
+Name = TypeVar("Name")
+
+# Form of a field -> its units, as the size of a unit, and how a number of them is printed. A figure
+# is given in the largest unit that it reaches. Networks are rated in powers of ten.
+_UNITS: dict[str, tuple[tuple[float, str], ...]] = {
+    SECONDS: ((1e-6, "{:.1f} us"), (1e-3, "{:.2f} ms"), (1, "{:.2f} s")),
+    BYTES: ((1, "{:.4g} B"), (2**10, "{:.4g} KiB"), (2**20, "{:.4g} MiB"), (2**30, "{:.4g} GiB")),
+    RATE: ((1, "{:.1f} B/s"), (1e3, "{:.1f} kB/s"), (1e6, "{:.1f} MB/s"), (1e9, "{:.2f} GB/s")),
+    FLOPS: ((1e9, "{:.3g} GFLOP/s"), (1e12, "{:.3g} TFLOP/s")),
+    NUMBER: ((1, "{:,.0f}"),),
+    SHARE: ((1, "{:.1%}"),),
+}
+_GAP = "  "  # between columns, and before a further line of a row
+_WIDTHS = {TEXT: 12, COUNT: 6}  # of columns that begin at the left
+
+
+def render_value(value: Any, form: str) -> str:
+    """Return a figure with its unit; '-' for None."""
+    if value is None:
+        return "-"
+    if form not in _UNITS:
+        return str(value)
+    units = _UNITS[form]
+    size, text = max((unit for unit in units if unit[0] <= value), default=units[0])
+    return text.format(value / size)
+
+
+def render_heading(kind: Iterable[Field], width: int = 0) -> str:
+    """Render the heading of a table of such records, as wide as `width`."""
+    return _join((_justify(field.heading, field) for field in kind), width)
+
+
+def render_row(record: dict[str, Any], kind: Iterable[Field], width: int = 0) -> str:
+    """Render a record, below this heading."""
+    texts = ((render_value(record.get(field.name), field.form), field) for field in kind)
+    return _join((_justify(text, field) for text, field in texts), width)
+
+
+def _join(cells: Iterable[str], width: int) -> str:
+    """Return the cells in a line; in several of `width` columns where that is not 0."""
+    lines = [""]
+    for cell in cells:
+        if width and len(lines[-1]) + len(cell) > width:
+            lines.append(_GAP)
+        lines[-1] += cell + _GAP
+    return "\n".join(map(str.rstrip, lines))
+
+
+def _justify(text: str, field: Field) -> str:
+    width = max(len(field.heading), _WIDTHS.get(field.form, 11))
+    return text.ljust(width) if field.form in _WIDTHS else text.rjust(width)
+
+
+def find_others(names: Iterable[Name], known: Container[Name]) -> list[Name]:
+    """Return the names that are not known, in their order."""
+    return [name for name in names if name not in known]

@@ -1,7 +1,7 @@
 """The results of a benchmark: a folder with results.jsonl, results.csv and plots.
 
-The first line of results.jsonl is the header: what was measured, where, and with what. A record is
-each line below.
+The first line of results.jsonl is the header: the benchmark, its place and its versions. Each line
+below is a record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxsif.bench.kinds import HIGHER, KINDS, LOWER, Field, Kind
-from jaxsif.errors import JaxsifError, Show, told_as
+from jaxsif.errors import JaxsifError, Show, raise_as
 from jaxsif.foreign import parse_json, read_given
 
 _MOST_BYTES = 1 << 26  # a record has some hundred, and each task of `bench startup` has one
@@ -25,7 +25,7 @@ Record = dict[str, Any]
 
 
 class Results(NamedTuple):
-    """What a benchmark has measured."""
+    """The measurements of a benchmark."""
 
     header: Record
     records: list[Record]
@@ -41,7 +41,7 @@ def read_results(path: str, source: str) -> Results:
     """Return the results of a folder, or of its results.jsonl; raise JaxsifError."""
     file = Path(path, LINES) if os.path.isdir(path) else Path(path)
     hint = "name a folder of jaxsif bench"
-    with told_as(JaxsifError(f"cannot read results {file}", source, hint)):
+    with raise_as(JaxsifError(f"cannot read results {file}", source, hint)):
         lines = read_given(str(file), "file of results", source, _MOST_BYTES).splitlines()
     try:
         header, records = _parse_lines(lines)

@@ -1,10 +1,9 @@
-"""A benchmark, from its options to its results: what all of them share."""
+"""A benchmark, from its options to its results."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,63 +13,12 @@ from jaxsif import __version__
 from jaxsif.bench import plots
 from jaxsif.bench.compare import check_benchmark, render_comparison
 from jaxsif.bench.execute import prepare_program, run_program
-from jaxsif.bench.kinds import KINDS, NOT_PRINTED
+from jaxsif.bench.kinds import KINDS, NOT_PRINTED, render_heading, render_row
 from jaxsif.bench.results import Record, Results, read_results, recording
-from jaxsif.bench.units import render_heading, render_row
 from jaxsif.errors import HostError
 from jaxsif.images.file import remembered_digest
-from jaxsif.limits import shorten
 from jaxsif.plan.container import Container
-from jaxsif.screen import find_width
-from jaxsif.settings.options import add_arguments
-from jaxsif.settings.passed import add_srun_options
-
-LEFT_OUT = ("label",)  # options of `jaxsif run` that mean nothing to a benchmark
-
-
-def add_options(
-    parser: argparse.ArgumentParser,
-    own: Mapping[str, Mapping[str, Any]],
-    leave_out: tuple[str, ...] = (),
-) -> None:
-    """Add the options of `jaxsif run` without some, the benchmark's own ones, and those of results.
-
-    `own`: flag -> what argparse's add_argument takes.
-    """
-    add_arguments(parser, leave_out=(*LEFT_OUT, *leave_out))
-    group = parser.add_argument_group("what to measure")
-    results = parser.add_argument_group("the results")
-    results.add_argument("--output", metavar="FOLDER", help="a new folder for them")
-    results.add_argument("--against", metavar="FILE", help="compare with older results")
-    add_comparison(results)
-    for flag, how in own.items():
-        group.add_argument(flag, **how)
-    add_srun_options(parser)
-
-
-def add_comparison(group: argparse._ActionsContainer) -> None:
-    """Add the options of comparisons."""
-    group.add_argument(
-        "--tolerance",
-        metavar="PERCENT",
-        type=positive,
-        default=10.0,
-        help="call worse what is worse by more (10)",
-    )
-    group.add_argument(
-        "--fail", action="store_true", help="end with status 1 when something got worse"
-    )
-
-
-def positive(text: str) -> float:
-    """Return a number above 0, for argparse."""
-    try:
-        number = float(text) if text.isascii() and "_" not in text else 0.0
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"not a number above 0: {shorten(text)!r}")
-    return number
+from jaxsif.screen import find_width, note
 
 
 class Bench:
@@ -79,14 +27,14 @@ class Bench:
     container: Container | None = None  # of the last run; its image draws the plots
 
     def __init__(
-        self, results: Results, said: Mapping[str, Any], environ: Mapping[str, str]
+        self, results: Results, options: Mapping[str, Any], environ: Mapping[str, str]
     ) -> None:
         self.header = results.header
-        self.said = said  # the options of `jaxsif run`
+        self.options = options  # the options of `jaxsif run`
         self.environ = environ
         self.records = results.records
         self._printed = ""  # the kind of the last record
-        self._told: set[str] = set()
+        self._notes: set[str] = set()
 
     def run(
         self,
@@ -103,8 +51,8 @@ class Bench:
         as its first argument; `changes` are options of `jaxsif run` that differ from those said.
         Raises JaxsifError when the program fails.
         """
-        said = {**self.said, "label": False, **changes}
-        plan = prepare_program(said, (program, *arguments), self.environ, self.note, modules)
+        options = {**self.options, "label": False, **changes}
+        plan = prepare_program(options, (program, *arguments), self.environ, self.note, modules)
         self.container = plan.container
         image = plan.container.image if plan.container else None
         self.header.update(
@@ -124,9 +72,9 @@ class Bench:
         return run_program(plan, take, note)
 
     def note(self, line: str) -> None:
-        """Tell the user something about a run; once, for the next one has it, too."""
-        if line not in self._told:
-            self._told.add(line)
+        """Print a note on a run once: the next run has it, too."""
+        if line not in self._notes:
+            self._notes.add(line)
             note(line)
 
     def add(self, record: Record) -> None:
@@ -149,9 +97,9 @@ def run_bench(
     measure: Callable[[Bench], int],
 ) -> int:
     """Measure, keep the results, draw them, compare them; return the exit status."""
-    said = vars(arguments)
+    options = vars(arguments)
     output, against, tolerance, fail = (
-        said.pop(key) for key in ("output", "against", "tolerance", "fail")
+        options.pop(key) for key in ("output", "against", "tolerance", "fail")
     )
     folder = Path(output or f"bench-{name}-{datetime.now():%Y%m%d-%H%M%S}")
     old = read_results(against, "--against") if against else None
@@ -161,10 +109,10 @@ def run_bench(
         "bench": name,
         "jaxsif": __version__,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "options": _describe_options(said),
+        "options": _describe_options(options),
     }
     with recording(folder, header, note) as results:
-        bench = Bench(results, said, environ)
+        bench = Bench(results, options, environ)
         status = measure(bench)
         results.header["complete"] = status == 0
     if status:
@@ -183,25 +131,20 @@ def _draw(folder: Path, container: Container | None, environ: Mapping[str, str])
 
 
 def show_comparison(old: Results, new: Results, tolerance: float, fail: bool) -> int:
-    """Print what got worse; return the exit status. `tolerance`: percent."""
+    """Print the comparison; return the exit status. `tolerance`: percent."""
     lines, worse = render_comparison(old, new, tolerance / 100)
     print("\n".join(lines), flush=True)
     return int(worse and fail)
 
 
-def _describe_options(said: Mapping[str, Any]) -> Record:
+def _describe_options(options: Mapping[str, Any]) -> Record:
     """Return the options for the header; of --env the names: values may be secret."""
-    told = {key: value for key, value in said.items() if value is not None}
-    if "env" in told:
-        told["env"] = [pair.partition("=")[0] for pair in told["env"]]
-    return told
+    described = {key: value for key, value in options.items() if value is not None}
+    if "env" in described:
+        described["env"] = [pair.partition("=")[0] for pair in described["env"]]
+    return described
 
 
 def _find_digest(image: str | None, environ: Mapping[str, str]) -> str | None:
     """Return the digest of an image's file; None for an unpacked image, and without one."""
     return remembered_digest(image, environ) if image and os.path.isfile(image) else None
-
-
-def note(line: str) -> None:
-    """Tell the user something, on standard error."""
-    print(f"jaxsif: {line}", file=sys.stderr, flush=True)

@@ -9,14 +9,14 @@ from itertools import product
 from statistics import median
 from typing import Any
 
-from jaxsif.bench.kinds import STARTUP_PHASES
+from jaxsif.bench.kinds import STARTUP_PHASES, find_others
 from jaxsif.bench.results import Record
-from jaxsif.bench.runner import Bench, note
-from jaxsif.bench.units import find_others
+from jaxsif.bench.runner import Bench
 from jaxsif.errors import JaxsifError
 from jaxsif.files import scratch_folder
+from jaxsif.screen import note
 
-# Options of `jaxsif run`, whatever a jaxsif.toml says; and what each variant changes of them.
+# Options of `jaxsif run`, whatever a jaxsif.toml says; and the changes of each variant.
 _NODE = {"containers": "node", "stage": False, "compile_cache": False}
 VARIANTS: dict[str, dict[str, Any]] = {
     "node": _NODE,
@@ -92,7 +92,7 @@ def summarize(tasks: Sequence[Record]) -> Record:
 
 
 def describe_last(tasks: Sequence[Record]) -> str:
-    """Return which task the others waited for, and what kept it."""
+    """Describe the last task, for which the others waited, and its slowest phase."""
     ready = [sum(task[phase] for phase in _READY) for task in tasks]
     slowest, fastest = max(ready), min(ready)
     last = tasks[ready.index(slowest)]

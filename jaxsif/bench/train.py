@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxsif.bench.peaks import find_peak
 from jaxsif.bench.results import Record
 from jaxsif.bench.runner import Bench
 from jaxsif.errors import HostError, JaxsifError
@@ -59,7 +58,7 @@ def find_processes(bench: Bench) -> Processes:
     is unknown before the run, or if packages are missing.
     """
     allocation = Allocation.from_environ(bench.environ)
-    prepared = pipeline.prepare(bench.said, ("python",), allocation, bench.environ, bench.note)
+    prepared = pipeline.prepare(bench.options, ("python",), allocation, bench.environ, bench.note)
     container = prepared.container
     if container:
         there = find_packages(_NEEDED, container, bench.environ)
@@ -69,8 +68,8 @@ def find_processes(bench: Bench) -> Processes:
             hint = f"jaxsif layer create ml {' '.join(_NEEDED)}, then --layer ml"
             raise HostError(what, "--layer", hint)
     kind, colon, _ = (prepared.settings.asked.gpus_per_node or "").rpartition(":")
-    found = read_layout(pipeline.make_plan(prepared).layout)
-    return found._replace(gpu_type=kind + colon)
+    processes = read_layout(pipeline.make_plan(prepared).layout)
+    return processes._replace(gpu_type=kind + colon)
 
 
 def read_layout(layout: Layout) -> Processes:
@@ -131,7 +130,7 @@ def _double(last: int) -> list[int]:
 
 
 def read_report(report: Record) -> Record:
-    """Return a record of what the program says of itself."""
+    """Make a record of the program's report."""
     # JSON has no numbers that are not finite.
     losses = [loss if math.isfinite(loss) else None for loss in report["losses"]]
     flops = report["flops_per_step"] / report["step_seconds"]
@@ -156,7 +155,7 @@ def find_efficiency(record: Record, earlier: Sequence[Record]) -> float | None:
     """
     if record["mode"] != SHARDED:
         return None
-    first = next((one for one in earlier if one["mode"] == SHARDED), record)
+    first = next((run for run in earlier if run["mode"] == SHARDED), record)
     return _find_speed(record) / _find_speed(first)
 
 
@@ -196,3 +195,26 @@ def compare_losses(records: Sequence[Record]) -> str:
         return f"of {runs}, some losses are not finite"
     most = max(abs(loss - other) / max(abs(loss), abs(other), 1e-30) for loss, other in pairs)
     return f"the losses of {runs} differ by {most:.1g} at most, relatively"
+
+
+# A part of JAX's device_kind -> FLOP/s; the first that fits counts. NVIDIA's data sheets: dense
+# products of bfloat16 matrices with sums in float32; where a sheet gives the figure "with
+# sparsity", half of it. GPUs before Ampere, such as the V100, have no bfloat16.
+_PEAKS = (
+    ("A100", 312e12),
+    ("H100 PCIe", 756e12),
+    ("H100 NVL", 835e12),
+    ("H100", 989e12),
+    ("GH200", 989e12),
+    ("H200", 989e12),
+    ("L40S", 362e12),
+    ("GB200", 2500e12),
+    ("B200", 2250e12),
+)
+
+
+def find_peak(device_kind: str, precision: str) -> float | None:
+    """Return the FLOP/s of such a device; None where it is not known."""
+    if precision != "bfloat16" or "MIG" in device_kind:  # a MIG device is a part of a GPU
+        return None
+    return next((peak for part, peak in _PEAKS if part in device_kind), None)

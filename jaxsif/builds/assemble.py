@@ -1,8 +1,8 @@
-"""An image from the engine's, which lacks files of its base system and has links into the cache,
-and from these.
+"""Assemble an image from the engine's, which has links into the cache, and the cache's packed
+files.
 
-The base, each wheel and what was compiled of it are packed once; to make an image is to copy the
-packed blocks.
+The base, each wheel and its compiled files are packed once; an image is a copy of the packed
+blocks.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def write_image(target: Path, system: FileSystem, image: Path, created: int) -> 
 
 
 def _part(target: Path) -> Path:
-    """Return the folder that is packed as one: uv/archive-v0/ID of a wheel, compiled/ID of what was
-    compiled of it.
+    """Find the folder that is packed as one: uv/archive-v0/ID of a wheel, compiled/ID of its
+    compiled files.
     """
     return Path(*target.parts[: 3 if target.parts[0] == "uv" else 2])
 

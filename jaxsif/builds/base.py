@@ -83,12 +83,14 @@ def make_base(
 def _mmdebstrap_argv(packages: str, scratch: Path) -> list[str]:
     apt_conf = scratch / "apt.conf"
     apt_conf.write_text(apt_settings())
-    argv = ["mmdebstrap", "--variant=minbase", "--format=tar"]
-    argv += [f"--include={','.join(packages.split())}"]
-    argv += [f"--aptopt={apt_conf}", '--aptopt=Acquire::Languages "none"']
-    argv += [f"--customize-hook={hook}" for hook in (_COMPILE, _FORGET)]
-    argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
-    argv += [f"--dpkgopt=path-include={pattern}" for pattern in _KEPT]
-    argv += [_SUITE, "-"]
     mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one
-    return [*argv, mirror] if mirror else argv
+    return [
+        *("mmdebstrap", "--variant=minbase", "--format=tar"),
+        f"--include={','.join(packages.split())}",
+        *(f"--aptopt={apt_conf}", '--aptopt=Acquire::Languages "none"'),
+        *(f"--customize-hook={hook}" for hook in (_COMPILE, _FORGET)),
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT),
+        *(f"--dpkgopt=path-include={pattern}" for pattern in _KEPT),
+        *(_SUITE, "-"),
+        *filter(None, [mirror]),
+    ]

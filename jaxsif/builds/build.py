@@ -16,11 +16,9 @@ from pathlib import Path
 from jaxsif import process
 from jaxsif.builds.assemble import add_base, add_parts, pack_parts, read_system, write_image
 from jaxsif.builds.base import base_path, make_base
-from jaxsif.builds.cache import prune
 from jaxsif.builds.host_settings import BUILD_FOLDER, CACHE_FOLDER, host_variables, write_settings
 from jaxsif.builds.messages import end_of, timed, when_full
-from jaxsif.builds.recipe import Recipe
-from jaxsif.builds.revision import Revision, find_revision
+from jaxsif.builds.recipe import Recipe, Revision, find_revision
 from jaxsif.errors import HostError, Show
 from jaxsif.files import MEMORY, fast_folder, remove_abandoned, scratch_folder
 from jaxsif.images.file import open_image
@@ -29,6 +27,7 @@ from jaxsif.installation import LIBRARY
 from jaxsif.runtime import Runtime
 
 _ROOM = 2 << 30  # bytes: several times what the engine unpacks and packs of an own base system
+_KEPT = 30 * 24 * 3600  # seconds since the last build that used a file of the cache
 _SCRATCH, _SYSTEM = ".build-", ".jaxsif-"  # how the names of folders begin
 _UNCHANGED = "unchanged"  # in BUILD_FOLDER: the base's files that %post left as they were
 # Lines of the engine that tell a person nothing, or worry them without need.
@@ -93,7 +92,7 @@ def _scratch_folders(recipe: Recipe, options: BuildOptions) -> Iterator[tuple[Pa
 
 
 def _system_folder(scratch: str, options: BuildOptions) -> AbstractContextManager[str]:
-    """Return the folder for `system`; first of all, memory has room for what killed builds hold."""
+    """Choose the folder for `system`, after killed builds have given back their memory."""
     remove_abandoned(MEMORY, _SYSTEM)
     place = scratch if options.base else fast_folder(_ROOM, scratch)
     return scratch_folder(place, _SYSTEM)
@@ -143,7 +142,7 @@ class _Build:
         self._engine("a", self.options.runtime.test_argv(self.image.name, "jax"))
 
     def _fill_stage(self, host: Mapping[str, str]) -> None:
-        """Put what %post reads and writes into `stage`."""
+        """Put the inputs and outputs of %post into `stage`."""
         for name in ("cache", "compiled"):
             (self.stage / name).mkdir()
         for name in ("uv", _UNCHANGED):
@@ -166,14 +165,15 @@ class _Build:
         """Download and unpack the locked wheels into the cache while the body of the `with` makes
         the base system.
 
-        Nothing of it is needed but the cache; whatever is wrong with a wheel, the build itself will
-        say.
+        It only fills the cache; the build itself reports a bad wheel.
         """
-        argv = [str(find_uv(self.environ)), "pip", "install", "--quiet", "--no-deps"]
-        argv += ["--require-hashes", "--no-build", "--link-mode=hardlink"]
-        argv += [f"--target={self.stage / 'wheels'}", f"--requirements={self.recipe.lock}"]
-        # For the image's Python and system, whatever this host has.
-        argv += ["--python-version=3.13", f"--python-platform={self.recipe.machine}-manylinux_2_28"]
+        argv = [
+            *(str(find_uv(self.environ)), "pip", "install", "--quiet", "--no-deps"),
+            *("--require-hashes", "--no-build", "--link-mode=hardlink"),
+            *(f"--target={self.stage / 'wheels'}", f"--requirements={self.recipe.lock}"),
+            # For the image's Python and system, whatever this host has.
+            *("--python-version=3.13", f"--python-platform={self.recipe.machine}-manylinux_2_28"),
+        ]
         environ = {**self.environ, **host, "UV_CACHE_DIR": str(self.options.cache / "uv")}
         with process.beside(argv, environ, str(self.options.cache / "wheels.log")) as wait:
             yield
@@ -203,7 +203,7 @@ class _Build:
         return "localimage", image.name
 
     def _build_argv(self, base: tuple[str, str]) -> tuple[str, ...]:
-        """Return what has the engine build on `base`, which is Bootstrap and From."""
+        """Build the engine's command line on `base`, which is Bootstrap and From."""
         recipe = self.recipe
         arguments = {
             **recipe.arguments,
@@ -233,7 +233,7 @@ class _Build:
         )
 
     def _keep_compiled(self) -> None:
-        """Move what %post has compiled into the cache."""
+        """Move the files that %post compiled into the cache."""
         kept = self.options.cache / "compiled"
         kept.mkdir(exist_ok=True)
         for folder in (self.stage / "compiled").iterdir():
@@ -282,8 +282,16 @@ class _Build:
             self.show(line)
 
 
+def prune(cache: Path, now: float) -> None:
+    """Remove files that no build has used for long; uv keeps the downloaded wheels."""
+    for pattern in ("base-*.sqfs", "packed/*", "compiled/*"):
+        for path in cache.glob(pattern):
+            if now - path.stat().st_mtime > _KEPT:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def find_uv(environ: Mapping[str, str]) -> Path:
-    """Return uv's executable: the launcher's own, the one beside this Python, or that on the PATH;
+    """Find uv's executable: the launcher's own, the one beside this Python, or that on the PATH;
     raises HostError.
     """
     own = os.path.join(LIBRARY, "bin")  # lib/bin of an installation

@@ -1,163 +1,140 @@
-"""A definition file of somebody else's, and which of its lines cannot go on top of another image.
-
-https://apptainer.org/docs/user/latest/definition_files.html
-"""
+"""Write a definition file on top of an image with JAX, from the parts of a Dockerfile."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+import os
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from spython.main.parse.parsers import SingularityParser
+from jaxsif.errors import JaxsifError
 
-from jaxsif.builds.converted import (
-    PARENT_MATCHES,
-    TMP_IS_SHARED,
-    Converted,
-    Refusal,
-    finds_parent,
-    number_lines,
-    refuse_invisible,
-)
-from jaxsif.builds.shell_words import empties_tmp
-
-_HEADER = re.compile(r"([A-Za-z]+)\s*:\s*(.*)")
-_SECTION = re.compile(r"\s*%(\w+)\s*(.*)")  # also an indented one, as the engine reads it
-_KNOWN = ("files", "post", "environment", "labels", "runscript", "test", "help")
-_REASONS = {
-    "setup": "runs on the host: do by %post what it does",
-    "pre": "runs on the host: do by %post what it does",
-    "arguments": "has build arguments: write their values",
-    "startscript": "is for instances: start the program by exec in one",
-}
-_HEAD = ("bootstrap", "from")
+FOLDER = "/.jaxsif-copy"  # in the image while it is built: what %files brings
 
 
-class Section(NamedTuple):
-    """A section of the file; the head has no name."""
+class Refusal(NamedTuple):
+    """A line that cannot be converted."""
 
-    line: int  # where it begins
-    name: str
-    words: str  # behind the name
-    lines: tuple[tuple[int, str], ...]  # of its body, with their numbers
-
-
-class _Parser(SingularityParser):  # type: ignore[misc]
-    """spython's parser, which keeps what it would write into a script or take for a comment."""
-
-    def _run(self, lines: list[str]) -> None:
-        self.recipe[self.active_layer].cmd = lines
-
-    def _test(self, lines: list[str]) -> None:
-        self.recipe[self.active_layer].test = lines
-
-    def _comments(self, lines: list[str]) -> None:
-        self.recipe[self.active_layer].comments = lines
-
-    def _env(self, lines: list[str]) -> None:
-        self.recipe[self.active_layer].environ = lines
+    line: int
+    text: str
+    reason: str
 
 
-def split_sections(text: str) -> list[Section]:
-    """Return the head and the sections of a definition file."""
-    sections = [Section(1, "", "", ())]
-    for number, line in number_lines(text):
-        found = _SECTION.match(line)
-        if found:
-            sections.append(
-                Section(number, found[1].lower(), found[2].partition("#")[0].strip(), ())
-            )
-        else:
-            last = sections.pop()
-            sections.append(last._replace(lines=(*last.lines, (number, line))))
-    return sections
+class Converted(NamedTuple):
+    """The parts of a definition file, as lines."""
+
+    base: str  # the image that the recipe is for
+    files: tuple[
+        tuple[str, str], ...
+    ] = ()  # path on the host, relative to the recipe; in the image
+    post: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    runscript: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is left out or differs
 
 
-def check_sections(sections: list[Section], text: str) -> list[Refusal]:
-    """Return what would be wrong on top of our image, in the order of the lines."""
-    refused = [*_check_head(sections[0])]
-    for one in sections[1:]:
-        refused += _check_section(one)
-    return refuse_invisible(number_lines(text), refused)
+def number_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Split a recipe into numbered lines as Docker does: no other character breaks a line."""
+    return enumerate((line.removesuffix("\r") for line in text.split("\n")), 1)
 
 
-def _check_head(head: Section) -> Iterator[Refusal]:
-    seen: set[str] = set()
-    for number, line in head.lines:
-        found = _HEADER.match(line)
-        word = found[1].lower() if found else ""
-        if word in seen or word == "stage":
-            yield Refusal(number, line, "begins a stage: write a file with one stage")
-        elif word not in _HEAD and line.strip() and not line.startswith("#"):
-            yield Refusal(number, line, "is not taken over: take it out")
-        seen.add(word)
-        seen.discard("")
-    if "bootstrap" not in seen:
-        yield Refusal(1, "", "has no Bootstrap")
-
-
-def _check_section(one: Section) -> Iterator[Refusal]:
-    title = f"%{one.name} {one.words}".strip()
-    if one.name not in _KNOWN:
-        yield Refusal(one.line, title, _REASONS.get(one.name, "is not taken over: take it out"))
-    elif one.words:
-        yield Refusal(one.line, title, "has words behind its name: take them out")
-    for number, line in one.lines:
-        if re.search(r"\{\{.*\}\}", line):
-            yield Refusal(number, line.strip(), "has a build argument: write its value")
-        elif re.match(r"bootstrap\s*:", line, re.IGNORECASE):
-            yield Refusal(number, line, "begins a stage: write a file with one stage")
-        elif one.name == "files" and line.strip():
-            yield from _check_copy(number, line.strip())
-        elif one.name == "post" and empties_tmp(line):
-            yield Refusal(number, line.strip(), TMP_IS_SHARED)
-
-
-def _check_copy(number: int, line: str) -> Iterator[Refusal]:
-    if re.search(r"[\"'\\`$(){};&|<>]", line):  # the runtime has a shell read the path
-        yield Refusal(number, line, "has a path with special letters: rename it")
-    elif finds_parent(line.split()[0]):
-        yield Refusal(number, line, PARENT_MATCHES)
-
-
-def convert_definition(sections: list[Section]) -> Converted:
-    """Return the parts of a file that `check_sections` lets through."""
-    head = {
-        found[1].lower(): found[2]
-        for _, line in sections[0].lines
-        if (found := _HEADER.match(line))
-    }
-    recipe = parse_sections(sections[1:])
-    notes = ["the runscript runs where no command is given"] if recipe.cmd else []
-    return Converted(
-        base=head.get("from", head["bootstrap"]),
-        files=tuple(map(_split_files, filter(str.strip, recipe.files))),
-        post=_texts(recipe.install),
-        environment=_texts(recipe.environ),
-        labels=_texts(recipe.labels),
-        runscript=_texts(recipe.cmd or ()),
-        test=_texts(recipe.test or ()),
-        help=_texts(recipe.comments),
-        notes=tuple(notes),
-    )
-
-
-def parse_sections(sections: list[Section]) -> Any:
-    """Return spython's recipe; its own reader of files would strip each line, and trip over the
-    word bootstrap.
+def find_invisible(text: str) -> str:
+    """Describe the first character that is neither printable nor a tab, or that replaces invalid
+    UTF-8; '' for none.
     """
-    parser = _Parser(None, load=False)
-    for one in sections:
-        parser._get_mapping(one.name)([line for _, line in one.lines])
-    return parser.recipe["spython-base"]
+    for letter in text:
+        if letter == "\ufffd" or not (letter == "\t" or letter.isprintable()):
+            return f"has an invisible character (U+{ord(letter):04X})"
+    return ""
 
 
-def _texts(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the lines as they are, which here-documents need, without empty ones around."""
-    return tuple("\n".join(lines).strip("\n").splitlines())
+def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal]) -> list[Refusal]:
+    """Add the lines with an invisible character to the refused ones: to some reader it ends the
+    line, or parts words.
+    """
+    others = {one.line for one in refused}
+    hidden = [
+        Refusal(number, line.strip(" \t"), f"{reason}: take it out")
+        for number, line in lines
+        if number not in others and (reason := find_invisible(line))
+    ]
+    return sorted([*refused, *hidden])
 
 
-def _split_files(line: str) -> tuple[str, str]:
-    source, *target = line.split()
-    return source, (target or [source])[0]
+# As Docker copies: a folder's content, and into a folder that is there.
+# %post calls it as: copy PLACE "TARGET"
+_COPY = """\
+copy() {
+    for one in "$1"/* "$1"/.[!.]*; do
+        [ -e "$one" ] || continue
+        case $2 in */ | . | ..) mkdir -p "$2" ;; *) mkdir -p "$(dirname "$2")" ;; esac
+        if [ -d "$one" ]; then mkdir -p "$2" && cp -a "$one/." "$2"; else cp -a "$one" "$2"; fi
+    done
+    rm -rf "$1"
+}"""
+_PIP = """\
+if ! command -v pip >/dev/null; then
+    apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-pip
+    /usr/bin/python3 -m pip --quiet --python "$(command -v python)" install pip
+fi"""
+# The runtime sources no %environment while it builds.
+_START = "export PATH=/opt/jax/bin:$PATH\ncd /"
+_ARGUMENTS = (
+    'if [ "$#" -gt 0 ]; then exec "$@"; fi'  # jaxsif run gives its command to the runscript
+)
+
+
+def render_definition(converted: Converted, name: str, folder: str, image: str) -> str:
+    """Return a definition file on top of `image`; `folder` is that of the recipe `name`."""
+    head = f"# {name} (FROM {converted.base}) by jaxsif image convert, on top of an image with JAX."
+    sections = {
+        "files": [_render_file(folder, *pair) for pair in converted.files],
+        "post": _render_post(converted.post),
+        "environment": converted.environment,
+        "labels": converted.labels,
+        "runscript": [f"    {_ARGUMENTS}", *converted.runscript] if converted.runscript else [],
+    }
+    lines = [head, "Bootstrap: localimage", f"From: {image}"]
+    _check_body(lines)
+    for section, found in sections.items():
+        if found:
+            _check_body(found)
+            lines += ["", f"%{section}", *found]
+    return "\n".join(lines) + "\n"
+
+
+def _check_body(parts: Sequence[str]) -> None:
+    """Raise JaxsifError for a line that a reader could take for a section: it can run on the
+    host.
+    """
+    for line in "\n".join(parts).splitlines():
+        if line.lstrip().startswith("%"):
+            raise JaxsifError(f"cannot convert a line that begins with %: {line.strip()}")
+
+
+def _render_file(folder: str, source: str, target: str) -> str:
+    """Return a line of %files; the content of the recipe's folder itself is a folder there."""
+    if os.path.basename(source.rstrip("/")) in ("", "."):
+        return f"    {os.path.normpath(os.path.join(folder, source))}/. {target}all"
+    return f"    {os.path.join(folder, source)} {target}"
+
+
+def _render_post(lines: Sequence[str]) -> list[str]:
+    text = "\n".join(lines)
+    needs = {_COPY: f"copy {FOLDER}", _PIP: "pip"}
+    before = [_START, *(script for script, word in needs.items() if word in text)]
+    after = [f"    rm -rf {FOLDER}"] if _COPY in before else []
+    return [textwrap.indent("\n".join(before), "    "), *lines, *after] if lines else []
+
+
+def converted_as_json(
+    converted: Converted | None, definition: str | None, refused: Iterable[Refusal]
+) -> dict[str, Any]:
+    """Return the parts, the whole, and the refused lines; null where a line was refused."""
+    parts = dict.fromkeys(Converted._fields) if converted is None else converted._asdict()
+    return {
+        **parts,
+        "definition": definition,
+        "refused": [one._asdict() for one in refused],
+    }

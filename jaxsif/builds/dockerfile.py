@@ -1,5 +1,4 @@
-"""A Dockerfile as instructions, which of them cannot be converted, and what spython makes of the
-others.
+"""Split a Dockerfile into instructions, refuse some, and convert the others.
 
 https://docs.docker.com/reference/dockerfile/
 """
@@ -11,18 +10,21 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from spython.main.parse.parsers import DockerParser
-
-from jaxsif.builds.converted import (
+from jaxsif.builds.definition import (
     FOLDER,
-    TMP_IS_SHARED,
     Converted,
     Refusal,
-    copy_line,
     number_lines,
     refuse_invisible,
 )
-from jaxsif.builds.dockerfile_rules import HEREDOC, VARIABLE, find_reason, find_remarks, read_list
+from jaxsif.builds.dockerfile_rules import (
+    HEREDOC,
+    PAIR,
+    VARIABLE,
+    find_reason,
+    find_remarks,
+    read_list,
+)
 from jaxsif.builds.shell_words import empties_tmp
 
 
@@ -48,15 +50,18 @@ _DROPPED = {
 
 
 def split_instructions(text: str) -> Iterator[Instruction]:
-    """Yield the instructions, each joined to one line; comments are dropped, and what a
-    here-document holds.
+    """Yield the instructions, each joined to one line, without comments and the bodies of
+    here-documents.
     """
     numbered = number_lines(text)
     for number, line in numbered:
         joined = line
         while joined.rstrip().endswith("\\") or _is_comment(joined):
             joined = "" if _is_comment(joined) else joined.rstrip()[:-1]
-            following = next(((at, more) for at, more in numbered if not _is_blank(more)), None)
+            following = next(
+                ((at, more) for at, more in numbered if more.strip() and not _is_comment(more)),
+                None,
+            )
             if following is None:
                 break
             number = number if joined.strip() else following[0]
@@ -72,10 +77,6 @@ def _is_comment(line: str) -> bool:
     return line.lstrip(" \t").startswith("#")
 
 
-def _is_blank(line: str) -> bool:
-    return not line.strip() or _is_comment(line)
-
-
 def _skip_heredoc(instruction: Instruction, lines: Iterator[tuple[int, str]]) -> None:
     if instruction.word in ("RUN", "COPY", "ADD"):
         for end in HEREDOC.findall(instruction.text):
@@ -83,7 +84,7 @@ def _skip_heredoc(instruction: Instruction, lines: Iterator[tuple[int, str]]) ->
 
 
 def check_instructions(instructions: Sequence[Instruction], text: str) -> list[Refusal]:
-    """Return what spython would convert wrongly, in the order of the lines."""
+    """Find the lines that cannot be converted, in their order."""
     refused = []
     if re.match(r"(?:#.*\n)*#\s*escape\s*=\s*`", text):
         refused.append(Refusal(1, "# escape=`", "changes the letter that joins lines: write \\"))
@@ -103,8 +104,8 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
 
 
 def convert_dockerfile(instructions: Sequence[Instruction]) -> tuple[Converted, list[Refusal]]:
-    """Return what instructions that `check_instructions` lets through do, and those whose variables
-    have no value at run time.
+    """Convert instructions that `check_instructions` lets through; return also those whose
+    variables have no value at run time.
     """
     state = _State()
     for one in instructions:
@@ -112,16 +113,8 @@ def convert_dockerfile(instructions: Sequence[Instruction]) -> tuple[Converted, 
     return state.finish(), state.refused
 
 
-def parse_alone(instruction: Instruction) -> Any:
-    """Return spython's recipe of one instruction: in a whole file it loses their order."""
-    parser = DockerParser(None, load=False)
-    parser.lines = [f"{instruction.word} {instruction.text}"]
-    (recipe,) = parser.parse().values()
-    return recipe
-
-
 class _State:
-    """What the instructions so far have made of the image."""
+    """The image after the instructions so far."""
 
     def __init__(self) -> None:
         self.base = ""
@@ -147,7 +140,7 @@ class _State:
             getattr(self, f"_add_{one.word.lower()}")(one)
 
     def note(self, one: Instruction, text: str) -> None:
-        """Tell something of an instruction."""
+        """Add a note about an instruction."""
         self.notes.append(f"line {one.line}: {text}")
 
     def finish(self) -> Converted:
@@ -165,7 +158,7 @@ class _State:
         )
 
     def _find_start(self) -> list[Any]:
-        """Return what starts without a command; an ENTRYPOINT for a shell takes no words of CMD."""
+        """Find the default program; an ENTRYPOINT for a shell takes no words of CMD."""
         entry, command = self.start.get("ENTRYPOINT"), self.start.get("CMD")
         found = (entry, None if isinstance(entry, str) else command)
         return [part for part in found if part]
@@ -176,16 +169,20 @@ class _State:
         return VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
 
     def _expand_path(self, one: Instruction, path: str) -> str:
-        """Return a path with the values of ARG, which are judged as what stands in the file."""
+        """Expand ARG in a path, and check the result as a path in the file."""
         expanded = self._expand(path)
         reason = find_reason("WORKDIR", expanded)
         if reason:
             self.refused.append(one.refuse(reason))
         return expanded
 
-    def _split_pairs(self, pairs: Sequence[str]) -> list[tuple[str, str]]:
-        """Return names and values, with the values of ARG."""
-        return [(name, self._expand(value)) for name, value in map(_split_pair, pairs)]
+    def _split_pairs(self, text: str) -> list[tuple[str, str]]:
+        """Split names and values, without quotes around them, with the values of ARG."""
+        pairs = PAIR.findall(text)
+        return [
+            (name, self._expand(value[1:-1] if value[:1] in ("'", '"') else value))
+            for name, value in pairs
+        ]
 
     def _add_from(self, one: Instruction) -> None:
         self.base = next(word for word in one.text.split() if not word.startswith("--"))
@@ -196,9 +193,10 @@ class _State:
 
     def _add_run(self, one: Instruction) -> None:
         if empties_tmp(one.text, self.workdir or "/"):
-            self.refused.append(one.refuse(TMP_IS_SHARED))
-        command = " ".join(parse_alone(one).install)
-        self.post.append(f"/bin/sh -c {shlex.quote(command)}")
+            self.refused.append(
+                one.refuse("empties /tmp, which is the host's while an image is built: take it out")
+            )
+        self.post.append(f"/bin/sh -c {shlex.quote(one.text)}")
 
     def _add_arg(self, one: Instruction) -> None:
         for name, value in self._find_values(one):
@@ -213,7 +211,7 @@ class _State:
         FROM.
         """
         if "=" in one.text:
-            return self._split_pairs(parse_alone(one).install)
+            return self._split_pairs(one.text)
         known = {**self.heads, **self.args}
         if one.text in known:
             return [(one.text, known[one.text])]
@@ -223,7 +221,7 @@ class _State:
         return []
 
     def _add_env(self, one: Instruction) -> None:
-        pairs = self._split_pairs(parse_alone(one).environ)
+        pairs = self._split_pairs(one.text)
         for number, (name, value) in enumerate(pairs):
             if _references(value).intersection(before for before, _ in pairs[:number]):
                 self.refused.append(
@@ -235,11 +233,10 @@ class _State:
         self.post += self.environment[-len(pairs) :]
 
     def _add_label(self, one: Instruction) -> None:
-        pairs = map(_split_pair, DockerParser(None, load=False).parse_env([one.text]))
-        self.labels += (f"{name} {value}" for name, value in pairs)
+        self.labels += (f"{name} {value}" for name, value in self._split_pairs(one.text))
 
     def _add_workdir(self, one: Instruction) -> None:
-        path = self._expand_path(one, parse_alone(one).workdir)
+        path = self._expand_path(one, one.text)
         self.workdir = path if path[0] in "/$" else f"{self.workdir}/{path}"
         self.post.append(f'mkdir -p "{self.workdir}" && cd "{self.workdir}"')
 
@@ -248,7 +245,7 @@ class _State:
         target = self._expand_path(one, target)
         place = f"{FOLDER}/{one.line}"
         self.files += ((source.lstrip("/") or ".", f"{place}/") for source in sources)
-        self.post.append(copy_line(place, target))
+        self.post.append(f'copy {place} "{target}"')
         if target.startswith("/tmp"):
             self.note(one, "what is in /tmp will not be in the image")
 
@@ -268,12 +265,6 @@ class _State:
 
 def _indent(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"    {line}" for line in lines)
-
-
-def _split_pair(pair: str) -> tuple[str, str]:
-    """Return name and value of NAME=VALUE, without quotes around the value."""
-    name, _, value = pair.partition("=")
-    return name, value[1:-1] if value[:1] in ("'", '"') else value
 
 
 def _references(value: str) -> set[str]:

@@ -1,14 +1,16 @@
-"""What an instruction of a Dockerfile must not be: spython would convert it to something else, or a
-definition file has nothing of the kind.
+"""Rules for the instructions of a Dockerfile: refuse those that would become something else, and
+those that a definition file has no counterpart of.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from glob import has_magic
 from typing import NamedTuple
 
-from jaxsif.builds.converted import PARENT_MATCHES, find_invisible, finds_parent
+from jaxsif.builds.definition import find_invisible
 from jaxsif.builds.shell_words import (
     installs_for_one_user,
     installs_modules,
@@ -25,6 +27,8 @@ _VALUE = rf"(?:{_QUOTED}|(?:{_LETTER}|{_REFERENCE})*(?:[^\s\"'\\`$=]|{_REFERENCE
 _KEY = r"[A-Za-z_][A-Za-z0-9_.-]*"  # of a label
 _PAIRS = rf"{_NAME}={_VALUE}(?: +{_NAME}={_VALUE})*"
 _OLD_PAIR = rf"{_NAME} +(?:[^\s\"'\\`$=]|{_REFERENCE})+"
+# NAME=VALUE, or the old NAME VALUE, of a text that a guard below lets through.
+PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE})(?= |$)")
 _PATH = rf"(?:[\w./+@%,:~-]|{_REFERENCE})+"
 _SOURCE = r"[\w./+@%,*?-]+"
 # In a word of its own, as Docker's builder finds it.
@@ -33,7 +37,7 @@ VARIABLE = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})\}})")
 
 
 class Guard(NamedTuple):
-    """What an instruction must not be."""
+    """A reason to refuse an instruction."""
 
     fits: Callable[[str], object]  # true or false, of its text
     reason: str
@@ -58,9 +62,10 @@ def read_list(text: str) -> list[str] | None:
     return found if is_list else None
 
 
-def _is_bad_list(text: str) -> bool:
-    """Return whether a text begins as a list, and is none of strings."""
-    return text.startswith("[") and read_list(text) is None
+def _finds_parent(source: str) -> bool:
+    """Check whether a path has a pattern such as .*, by which a shell finds .. too."""
+    parts = (part for part in source.split("/") if part.startswith(".") and has_magic(part))
+    return any(fnmatchcase("..", part) for part in parts)
 
 
 def _has_unfit_word(text: str) -> bool:
@@ -89,12 +94,18 @@ _COPIES = (
         "has a path with special letters: rename it",
     ),
     Guard(_has(r"(?:^|/)\*+(?:/\S*)? "), "copies hidden files too in Docker: name the folder"),
-    Guard(lambda text: any(map(finds_parent, text.split())), PARENT_MATCHES),
+    Guard(
+        lambda text: any(map(_finds_parent, text.split())),
+        "has a pattern that also finds ..: name the files",
+    ),
     Guard(_has(r"(?:^|[ /])\.\.(?:[ /]|$)"), "has .. in a path: Docker sees one folder alone"),
     Guard(_has(rf" {_HOME}$"), _HOME_IS_HIDDEN),
 )
 _STARTS = (
-    Guard(_is_bad_list, "is no list of strings: write it as JSON"),
+    Guard(
+        lambda text: text.startswith("[") and read_list(text) is None,
+        "is no list of strings: write it as JSON",
+    ),
     Guard(
         _has_unfit_word, "has a line break, an invisible character or {{ in a word: start a script"
     ),
@@ -148,7 +159,7 @@ _RULES: dict[str, tuple[Guard, ...]] = {
 
 
 class Remark(NamedTuple):
-    """What an instruction does otherwise than in Docker."""
+    """A difference to Docker."""
 
     words: tuple[str, ...]  # of the instructions
     fits: Callable[[str], object]  # true or false, of their text
@@ -177,5 +188,5 @@ def find_reason(word: str, text: str) -> str:
 
 
 def find_remarks(word: str, text: str) -> Iterator[str]:
-    """Yield what an instruction does otherwise than in Docker."""
+    """Yield the differences of an instruction to Docker."""
     return (one.text for one in _REMARKS if word in one.words and one.fits(text))

@@ -46,7 +46,7 @@ def host_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def copy_certificates(host: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Copy the certificate bundle into `folder`, which a container sees as BUILD_FOLDER; return
-    `host`, what `host_variables` found, with the bundle's path there.
+    `host`, from `host_variables`, with the bundle's path there.
     """
     if "SSL_CERT_FILE" not in host:
         return dict(host)
@@ -56,8 +56,7 @@ def copy_certificates(host: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 def write_settings(folder: Path, host: Mapping[str, str]) -> None:
     """Write settings.sh, to be sourced in a build, and the certificate bundle, into `folder`.
-
-    `host` is what `host_variables` found.
+    `host` is from `host_variables`.
     """
     # Links, until `assemble` puts the files in their places.
     places = {"UV_CACHE_DIR": f"{CACHE_FOLDER}/uv", "UV_LINK_MODE": "symlink"}

@@ -1,4 +1,4 @@
-"""What a build tells its user: the seconds of each stage, the end of a log, a full disk."""
+"""Messages of a build: the seconds of each stage, the end of a log, a full disk."""
 
 from __future__ import annotations
 

@@ -1,18 +1,23 @@
-"""What an image is made of: definition file, flavour, lock; and the digest that tells whether it
-must be built again.
-"""
+"""The inputs of an image: definition file, flavour, lock, their digest and their revision."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import NamedTuple
 
-from jaxsif.errors import JaxsifError, told_as
+from jaxsif import process
+from jaxsif.errors import JaxsifError, raise_as
 from jaxsif.installation import PACKAGE, find_share
+from jaxsif.limits import read_number
+from jaxsif.text import shorten
 
 _CHECKOUT = "give a jaxsif checkout"
 
@@ -102,7 +107,7 @@ class Recipe:
         # Equal names wherever the package lies: equal inputs have one digest.
         named.update({f"jaxsif/{path.relative_to(self.package)}": path for path in shim})
         for name, path in named.items():
-            with told_as(JaxsifError(f"cannot read {path}", "--source", _CHECKOUT)):
+            with raise_as(JaxsifError(f"cannot read {path}", "--source", _CHECKOUT)):
                 content = path.read_bytes()
             digest.update(f"{name} {len(content)}\n".encode() + content)
         digest.update("".join(f"{text}\n" for text in more).encode())
@@ -172,3 +177,43 @@ def parse_arguments(path: Path) -> dict[str, str]:
                 )
             arguments[name] = value
     return arguments
+
+
+class Revision(NamedTuple):
+    """The origin of an image."""
+
+    # With '-dirty' after it when the inputs differ from it; 'unknown' where git does not tell.
+    commit: str
+    created: int  # seconds since 1970
+
+    @property
+    def date(self) -> str:
+        """The time, as ISO 8601 has it."""
+        return datetime.fromtimestamp(self.created, timezone.utc).isoformat(timespec="seconds")
+
+
+def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]) -> Revision:
+    """Find the revision of `inputs` in the repository of `root`; SOURCE_DATE_EPOCH sets the time,
+    as on reproducible-builds.org. Raises JaxsifError for an invalid time.
+    """
+    paths = [os.path.relpath(path, root) for path in inputs]
+    try:
+        commit, _, time = _git(root, "log", "-1", "--format=%H %ct", "--", *paths).partition(" ")
+        changes = _git(root, "status", "--porcelain", "--", *paths)
+    except (OSError, subprocess.CalledProcessError):
+        commit = time = changes = ""  # no git, no checkout, or a checkout without a commit
+    if commit and changes:
+        commit += "-dirty"
+    wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"
+    seconds = read_number(wanted)
+    if seconds is None or seconds >= 1 << 32:
+        raise JaxsifError(
+            f"not a time: {shorten(wanted)}",
+            "SOURCE_DATE_EPOCH",
+            "give seconds since 1970, below 4294967296",
+        )
+    return Revision(commit or "unknown", seconds)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return process.output("git", "-C", str(root), *arguments).strip()

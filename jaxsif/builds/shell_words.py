@@ -1,4 +1,4 @@
-"""What the commands of somebody else's shell script do, as far as their words tell."""
+"""Find hazards in the commands of a shell script, by their words."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def empties_tmp(script: str, folder: str = "/") -> bool:
 
 
 def _find_removed(words: Sequence[str]) -> Sequence[str]:
-    """Return what a command removes, with its options."""
+    """Find the paths that a command removes, with its options."""
     names = [word.rpartition("/")[2] for word in words]
     if {"rm", "-delete"}.isdisjoint(names):
         return ()

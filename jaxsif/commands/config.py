@@ -1,4 +1,4 @@
-"""jaxsif config: each setting, its value, and what set it."""
+"""jaxsif config: each setting, its value and its source."""
 
 from __future__ import annotations
 
@@ -9,42 +9,36 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jaxsif import trust
-from jaxsif.commands.run import note
+from jaxsif.commands import JSON, all_of, argument
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation
-from jaxsif.screen import add_json, print_json, print_table
+from jaxsif.screen import note, print_json, print_table
 from jaxsif.settings.config import (
-    NAME,
-    NOTHING,
     TABLES,
     Config,
-    Setting,
-    allowed_list,
+    check_variables,
     find_files,
     nearest,
     parse_files,
-    parse_settings,
     read_profiles,
-    resolve,
 )
 from jaxsif.settings.fabric import resolve_fabric
-from jaxsif.settings.options import OPTIONS
+from jaxsif.settings.options import NOTHING, OPTIONS, Setting
+from jaxsif.settings.read import resolve
 from jaxsif.settings.schema import build_schema
-from jaxsif.settings.variables import check_variables
 
 DESCRIPTION = """\
 Show the settings of `jaxsif run` in this folder: key, value and source.
 
 Values are written as in a jaxsif.toml. Standard error names the files that
 jaxsif read, and those that it did not. jaxsif reads a project's file that
-others may have written only after you allow it.
+others may have written only if JAXSIF_CONFIG names it.
 
 examples:
   jaxsif config                   all settings
   jaxsif config run.stage         one setting, or a table: run, policy, profile
   jaxsif config profile.ib        a fabric profile, with all that it inherits
   jaxsif config --schema          the JSON Schema of a jaxsif.toml, for editors
-  jaxsif config --allow FILE      show what a project's file sets, and allow it
 """
 
 
@@ -56,37 +50,21 @@ class Row(NamedTuple):
     source: str
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of `jaxsif config`."""
-    parser.add_argument("key", nargs="?", metavar="KEY", help="only this setting, or this table")
-    add_json(parser)
-    parser.add_argument(
+add_options = all_of(
+    argument("key", nargs="?", metavar="KEY", help="only this setting, or this table"),
+    JSON,
+    argument(
         "--schema", action="store_true", help="print the JSON Schema of a jaxsif.toml, for editors"
-    )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--allow",
-        metavar="FILE",
-        help="show what a jaxsif.toml sets, and allow it until it changes",
-    )
-    which.add_argument("--disallow", metavar="FILE", help="no longer allow FILE")
+    ),
+)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Print the table, or change what is allowed."""
+    """Print the table."""
     if arguments.schema:
         print_json(build_schema())
-        return 0
-    change = arguments.allow or arguments.disallow
-    if not change:
+    else:
         _show(arguments.key, arguments.json, environ)
-        return 0
-    if arguments.key or arguments.json:
-        raise JaxsifError(
-            "--allow and --disallow take neither KEY nor --json", "jaxsif config", "leave them out"
-        )
-    apply = _allow if arguments.allow else _disallow
-    apply(_find_path(change), environ)
     return 0
 
 
@@ -97,69 +75,34 @@ def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
     files = find_files(environ, os.getcwd())
     config = parse_files(files)
     rows = _choose(key, list(_rows(config, environ)), config)
-    seen = [*files.own, *files.above]
-    allowed = trust.read_allowed(allowed_list(environ))
+    candidates = [*files.own, *files.above]
     if as_json:
         settings = [row._asdict() for row in rows]
-        read = [{"path": f.path, "read": f.state == trust.READ, "state": f.state} for f in seen]
-        print_json({"settings": settings, "files": read, "allowed": allowed})
+        read = [
+            {"path": f.path, "read": f.state == trust.READ, "state": f.state} for f in candidates
+        ]
+        print_json({"settings": settings, "files": read})
         return
     print_table(list(map(render, rows)), environ)
     if key:  # of one setting, only what is wrong
-        seen, allowed = [file for file in seen if file.error], {}
-    for file in seen:
+        candidates = [file for file in candidates if file.error]
+    for file in candidates:
         note(_describe(file))
-    for path, digest in allowed.items():
-        note(f"allowed: {path} {digest}")
 
 
 def _describe(file: trust.Candidate) -> str:
-    """Return what became of a file, and why."""
+    """Describe the state of a file, and its error."""
     if file.error:
         return f"{file.state}: {file.error.what} ({file.error.where}); {file.error.hint}"
     return f"read {file.path}" if file.state == trust.READ else f"{file.state}: {file.path}"
 
 
-def _allow(path: str, environ: Mapping[str, str]) -> None:
-    found = trust.read_own(path)
-    if found.state == trust.ABSENT:
-        raise JaxsifError(f"no such file: {path}", "--allow", "correct the path")
-    # First, for what cannot be read is not allowed; and these very settings, should the file change
-    # meanwhile.
-    settings = parse_settings(found.content, path)
-    trust.allow(path, found.content, allowed_list(environ))
-    rows = [
-        Row(f"{table}.{key}", value, "")
-        for table, keys in settings.items()
-        for key, value in keys.items()
-    ]
-    print_table(list(map(render, rows)), environ)
-    note(
-        f"{path} counts now, until it changes;"
-        f" to no longer allow it: jaxsif config --disallow {path}"
-    )
-
-
-def _disallow(path: str, environ: Mapping[str, str]) -> None:
-    trust.disallow(path, allowed_list(environ))
-    note(f"{path} is no longer allowed")
-
-
-def _find_path(file: str) -> str:
-    """Return the path by which runs find a file; a folder stands for the file in it."""
-    path = os.path.abspath(os.path.join(file, NAME) if os.path.isdir(file) else file)
-    if os.path.basename(path) != NAME:
-        raise JaxsifError(
-            f"not a {NAME}: {file}", "--allow or --disallow", f"name a file {NAME}, or its folder"
-        )
-    return os.path.join(os.path.realpath(os.path.dirname(path)), NAME)
-
-
 def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
     """Return all settings, in the order of --help."""
-    found = resolve({}, environ, config, in_job=Allocation.from_environ(environ) is not None)
+    in_job = Allocation.from_environ(environ) is not None
+    found = resolve({}, environ, config, in_job)
     for option in OPTIONS:
-        yield Row(f"run.{option.key}", *found.get(option.key, NOTHING))
+        yield Row(f"run.{option.key}", *found.get(option.key, NOTHING)[:2])
     for key in TABLES["policy"]:
         name = f"policy.{key}"
         of_files = [
@@ -169,7 +112,7 @@ def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
         ]
         yield from of_files or [Row(name, None, "")]
     for name, profile in read_profiles(config).items():
-        yield Row(f"profile.{name}", *profile)
+        yield Row(f"profile.{name}", *profile[:2])
 
 
 def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
@@ -190,7 +133,7 @@ def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
 def _profile_rows(key: str, config: Config) -> list[Row]:
     fabric = resolve_fabric(Setting(key.partition(".")[2], "jaxsif config"), read_profiles(config))
     settings = [*(("env", setting) for setting in fabric.env.values()), *fabric.lists.items()]
-    return [Row(f"{key}.{name}", *setting) for name, setting in settings]
+    return [Row(f"{key}.{name}", *setting[:2]) for name, setting in settings]
 
 
 def render(row: Row) -> tuple[str, str, str]:

@@ -1,19 +1,30 @@
-"""jaxsif history: what became of the runs of the last days."""
+"""jaxsif history: the runs of the last days, and how they ended."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from jaxsif.errors import HostError, JaxsifError, printable, told_as
-from jaxsif.history.folder import LAST, find_folder, find_run, is_running, list_runs, read_run
+from jaxsif.commands import JSON, all_of, argument
+from jaxsif.errors import HostError, JaxsifError, raise_as
+from jaxsif.history.folder import (
+    HINT,
+    LAST,
+    RUN,
+    find_folder,
+    find_run,
+    is_running,
+    list_runs,
+    read_run,
+)
+from jaxsif.history.render import Listed, render_row, render_run, render_table
 from jaxsif.history.run import describe_run
-from jaxsif.history.words import Listed, render_run, render_table
-from jaxsif.limits import read_number, shorten
-from jaxsif.screen import add_json, print_json
+from jaxsif.limits import read_number
+from jaxsif.screen import print_json
+from jaxsif.text import printable, shorten
 
 DESCRIPTION = """\
 List the last runs of this user, or show one: its command, how it and its tasks
@@ -37,25 +48,26 @@ _SHOW = "show"
 _LISTED = 20  # runs
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of `jaxsif history`."""
-    parser.usage = "jaxsif history [show [RUN]] [OPTIONS]"
-    parser.add_argument("verb", nargs="?", choices=[_SHOW], help="show one run")
-    parser.add_argument(
+add_options = all_of(
+    argument("verb", nargs="?", choices=[_SHOW], help="show one run"),
+    argument(
         "run",
         nargs="?",
         default=LAST,
         metavar="RUN",
         help="its name, an end that no other name has, or last (the default)",
-    )
-    parser.add_argument("--last", metavar="N", help=f"list N runs; default: {_LISTED}")
-    add_json(parser)
+    ),
+    argument("--last", metavar="N", help=f"list N runs; default: {_LISTED}"),
+    JSON,
+    usage="jaxsif history [show [RUN]] [OPTIONS]",
+)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the table, or one run."""
     folder = find_folder(environ)
-    names = _list_names(folder)
+    with raise_as(HostError("cannot read the history", folder, "correct its permissions")):
+        names = list_runs(folder)
     if arguments.verb == _SHOW:
         _show(folder, find_run(names, arguments.run), arguments.json)
         return 0
@@ -63,48 +75,58 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if not last:
         what = f"not a number of runs: {shorten(arguments.last)!r}"
         raise JaxsifError(what, "--last", "give a number from 1")
-    listed = list(_read_runs(folder, names[-last:]))
+    render = _summarize if arguments.json else render_row
+    rows = list(_render_readable(folder, names[-last:], render))
     if arguments.json:
-        print_json([_summarize(one) for one in listed])
-        return 0
-    if not listed:
+        print_json(rows)
+    elif not rows:
         print(f"no runs in {printable(folder)}")
-        return 0
-    for line in render_table(listed):
-        print(line)
+    else:
+        print(*render_table(rows), sep="\n")
     return 0
 
 
-def _list_names(folder: str) -> list[str]:
-    unreadable = HostError("cannot read the history", folder, "correct its permissions")
-    with told_as(unreadable):
-        return list_runs(folder)
-
-
-def _read_runs(folder: str, names: list[str]) -> Iterator[Listed]:
-    """Yield the runs that can be read: one that another start removes meanwhile cannot."""
+def _render_readable(
+    folder: str, names: Sequence[str], render: Callable[[Listed], Any]
+) -> Iterator[Any]:
+    """Render the runs that can be read: one that another start removes meanwhile cannot."""
     for name in names:
         with suppress(HostError):
-            yield _read(folder, name)
+            yield _render(folder, name, render)
 
 
-def _read(folder: str, name: str) -> Listed:
-    run = read_run(folder, name)
-    return Listed(run, is_running(run, os.uname().nodename))
+def _render(folder: str, name: str, render: Callable[[Listed], Any]) -> Any:
+    """Read and render a run; raise HostError where jaxsif cannot read its file, or did not write
+    it.
+    """
+    path = os.path.join(folder, name, RUN)
+    try:
+        run = read_run(folder, name)
+        return render(Listed(run, is_running(run, os.uname().nodename)))
+    except OSError as error:
+        why = error.strerror or "it cannot be read"
+        raise HostError(f"cannot read the run {name}: {why}", path, HINT) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise HostError(f"not the history of a run: {path}", path, "remove the folder") from error
 
 
 def _show(folder: str, name: str, as_json: bool) -> None:
-    one = _read(folder, name)
     path = os.path.join(folder, name)
+
+    def describe(listed: Listed) -> dict[str, Any]:
+        return {**describe_run(listed.run), "state": listed.state, "folder": path}
+
+    def render(listed: Listed) -> str:
+        return "\n".join(render_run(listed, path, sorted(os.listdir(path))))
+
     if as_json:
-        print_json({**describe_run(one.run), "state": one.state, "folder": path})
-        return
-    for line in render_run(one, path, sorted(os.listdir(path))):
-        print(line)
+        print_json(_render(folder, name, describe))
+    else:
+        print(_render(folder, name, render))
 
 
-def _summarize(one: Listed) -> dict[str, Any]:
-    """Return what the table has of a run, as values of JSON."""
+def _summarize(listed: Listed) -> dict[str, Any]:
+    """Summarize a run for the table, as values of JSON."""
     fields = ("name", "begin", "end", "status", "step", "tasks", "launcher", "host", "command")
-    found = {field: getattr(one.run, field) for field in fields}
-    return {**found, "state": one.state, "error": one.run.error and one.run.error.what}
+    values = {field: getattr(listed.run, field) for field in fields}
+    return {**values, "state": listed.state, "error": listed.run.error and listed.run.error.what}

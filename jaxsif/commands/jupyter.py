@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import re
 import socket
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
-from jaxsif import screen
-from jaxsif.commands import run
+from jaxsif.commands import COMMAND, all_of, argument, titled
 from jaxsif.commands.shell import LEFT_OUT, OF_TASKS, ONE_TASK, choose_launcher
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.files import user_folder, write_file
+from jaxsif.foreign import find, parse_json, read_text
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch import kernels, pipeline
-from jaxsif.launch.children import Readers
-from jaxsif.plan.kernel import render_kernel
+from jaxsif.job.srun_options import add_srun_options, split_options
+from jaxsif.launch import pipeline
+from jaxsif.launch.packages import find_packages
+from jaxsif.plan.container import Container
+from jaxsif.plan.kernel import MARK, render_kernel
 from jaxsif.plan.launcher import SRUN
-from jaxsif.plan.plan import Plan
 from jaxsif.process import find_executable
 from jaxsif.runtime import TASK_FOLDER, require_runtime
+from jaxsif.screen import note
 from jaxsif.settings.options import add_arguments
-from jaxsif.settings.passed import add_srun_options
 
+_SERVERS = ("jupyterlab", "notebook", "jupyter_server")  # the first that is there
+_KERNEL = ("ipykernel",)
 DESCRIPTION = """\
 Run a Jupyter server in the image on a compute node, at a free port, until
 Ctrl-C. Print the ssh command that reaches it, and the address for the browser.
@@ -38,38 +45,40 @@ examples:
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `jaxsif jupyter`."""
-    parser.usage = "jaxsif jupyter [OPTIONS] [-- ARGUMENT...]"
-    add_arguments(parser, leave_out=LEFT_OUT)
-    server = parser.add_argument_group("Jupyter")
-    server.add_argument(
-        "--login", metavar="[USER@]HOST", help="the ssh address of the cluster, in the printed line"
-    )
-    server.add_argument(
-        "--kernel", metavar="NAME", help="install a kernel of this name; start no server"
-    )
-    add_srun_options(parser)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+add_options = all_of(
+    partial(add_arguments, leave_out=LEFT_OUT),
+    titled(
+        "Jupyter",
+        argument(
+            "--login",
+            metavar="[USER@]HOST",
+            help="the ssh address of the cluster, in the printed line",
+        ),
+        argument("--kernel", metavar="NAME", help="install a kernel of this name; start no server"),
+    ),
+    add_srun_options,
+    COMMAND,
+    usage="jaxsif jupyter [OPTIONS] [-- ARGUMENT...]",
+)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the server to its end, or install the kernel."""
-    said = vars(arguments)
-    login, kernel, words = said.pop("login"), said.pop("kernel"), said.pop("command")
+    options = vars(arguments)
+    login, kernel, words = options.pop("login"), options.pop("kernel"), options.pop("command")
     runtime = require_runtime(environ)
     allocation = Allocation.from_environ(environ)
-    said = {**said, **ONE_TASK, **choose_launcher(environ)}
-    prepared = pipeline.prepare(said, ("python3",), allocation, environ, run.note, fixed=OF_TASKS)
+    options = {**options, **ONE_TASK, **choose_launcher(environ)}
+    prepared = pipeline.prepare(options, ("python3",), allocation, environ, note, fixed=OF_TASKS)
     container = prepared.require_container()
     # Here, and not in a job that waits in the queue first.
-    names = kernels.KERNEL if kernel else kernels.SERVERS
-    module = kernels.find_module(names, container, environ)
+    names = _KERNEL if kernel else _SERVERS
+    module = find_module(names, container, environ)
     if kernel:
-        path = kernels.find_kernel(kernel, environ)
+        path = find_kernel(kernel, environ)
         engine = find_executable(runtime.command, environ) or runtime.command
         text = render_kernel(kernel, pipeline.make_plan(prepared.off_terminal()), container, engine)
-        kernels.install_kernel(path, text)
+        write_file(str(path), text.encode())
         print(path)
         return 0
     here = f"{environ.get('USER', '')}@{socket.gethostname()}".lstrip("@")
@@ -79,19 +88,52 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     prepared = prepared.ask(command=program)
     if by_slurm and allocation and not allocation.in_step:
         others = prepared.settings.asked.srun_args
-        prepared = prepared.ask(srun_args=("--overlap", *others))  # with the job's other steps
-    return _serve(pipeline.make_plan(prepared), environ)
+        words = split_options(["--overlap"])  # with the job's other steps
+        prepared = prepared.ask(srun_args=(*words, *others))
+    note("waiting for Jupyter")
+    # Ctrl-C is its usual end, and no error.
+    return pipeline.run_plan(pipeline.make_plan(prepared), show=lambda _line: None)
 
 
-def _serve(plan: Plan, environ: Mapping[str, str]) -> int:
-    """Run the server to its end; until it tells where it is, show that it starts."""
-    with ExitStack() as start:
-        start.enter_context(screen.working("jaxsif: waiting for Jupyter", environ))
+def find_module(names: Sequence[str], container: Container, environ: Mapping[str, str]) -> str:
+    """Return the first of the modules that the image, with its layers, has; raises HostError.
 
-        def end_start(data: bytes) -> bytes:
-            start.close()
-            return data
+    They are looked for on this host.
+    """
+    packages = find_packages(names, container, environ)
+    if not packages:
+        package, where = names[0], " and its layers" if container.layers else ""
+        raise HostError(
+            f"no {package} in the image {container.image}{where}",
+            f"looked for {', '.join(names)}",
+            f"jaxsif layer create {package} {package}, then --layer {package}",
+        )
+    return packages[0]
 
-        readers = Readers(lambda: end_start, screen.make_way)
-        # Ctrl-C is its usual end, of which there is nothing to tell.
-        return pipeline.run_plan(plan, show=lambda _line: None, readers=readers)
+
+def find_kernel(name: str, environ: Mapping[str, str]) -> Path:
+    """Return the file of a kernel of this name; raises JaxsifError for one that is not ours."""
+    # Jupyter finds no others, and the name is a folder's.
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
+        what = f"not a name for a kernel: {name!r}"
+        raise JaxsifError(what, "--kernel", "use letters, digits and ._- only")
+    path = _data_folder(environ) / "kernels" / name / "kernel.json"
+    if path.exists() and not _is_ours(path):
+        what = f"there is a kernel {name} already, and jaxsif did not make it"
+        raise JaxsifError(what, str(path), "another name")
+    return path
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        kernel = parse_json(read_text(str(path), "kernel"))
+    except ValueError:
+        return False  # not even a kernel
+    return isinstance(find(kernel, "metadata", MARK), dict)
+
+
+def _data_folder(environ: Mapping[str, str]) -> Path:
+    """Find the folder of a user's own Jupyter files; see `jupyter --paths`."""
+    if environ.get("JUPYTER_DATA_DIR"):
+        return Path(environ["JUPYTER_DATA_DIR"])
+    return Path(user_folder(environ, "XDG_DATA_HOME"), "jupyter")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from jaxsif.errors import JaxsifError, printable
+from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.certificate import PendingCertificate
+from jaxsif.job.srun_options import add_srun_options
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import LOCAL, SRUN
-from jaxsif.plan.plan import Plan, add_credentials
-from jaxsif.settings.options import OUTPUT, add_arguments
-from jaxsif.settings.passed import add_srun_options
-from jaxsif.settings.request import OFF
+from jaxsif.plan.plan import Plan
+from jaxsif.screen import note, print_bytes, print_json
+from jaxsif.settings.options import OFF, OUTPUT, add_arguments
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the
@@ -81,24 +79,27 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     explain, as_json = said.pop("explain"), said.pop("json")
     _check(command, as_json, explain or dry_run)
     allocation = Allocation.from_environ(environ)
-    # openssl works while the rest is imported, and while the plan is made.
-    is_wanted = said["coordinator_tls"] != OFF
-    certificate = None if explain or dry_run else PendingCertificate(environ, is_wanted)
+    certificate = None
+    if not (explain or dry_run):
+        # openssl works while the rest is imported, and until the plan is made.
+        from jaxsif.launch.certificate import PendingCertificate
+
+        certificate = PendingCertificate(environ, said["coordinator_tls"] != OFF)
     from jaxsif.launch import pipeline
 
     if certificate:
         certificate.sign()
     prepared = pipeline.prepare(said, command, allocation, environ, note)
     if dry_run or verbose:
-        _tell_reasons(prepared.container)
+        _note_reasons(prepared.container)
     if not explain:
         prepared = pipeline.stage_image(prepared, note, dry_run)
-    plan = pipeline.make_plan(prepared)
     if certificate is None:
-        _show(plan, explain, dry_run, as_json)
+        _show(pipeline.make_plan(prepared), explain, dry_run, as_json)
         return 0
+    credentials = certificate.finish(prepared.settings.asked)
+    plan = pipeline.make_plan(prepared, credentials=credentials)
     _note(plan, allocation)
-    plan = add_credentials(plan, certificate.finish(plan.asked))
     if certificate.lack and (verbose or certificate.has_openssl):
         note(f"JAX's coordinator has no TLS: {certificate.lack}")
     if verbose:
@@ -132,7 +133,7 @@ def _note(plan: Plan, allocation: Allocation | None) -> None:
         note_missing_gpus(plan, (), note)
 
 
-def _tell_reasons(container: Container | None) -> None:
+def _note_reasons(container: Container | None) -> None:
     """Say why the policies allow the image."""
     for line in container.allowed.reasons if container and container.allowed else ():
         note(line)
@@ -143,8 +144,6 @@ def _show(plan: Plan, explain: bool, dry_run: bool, as_json: bool) -> None:
     from jaxsif.plan.command import describe_plan, render_command
 
     if as_json:
-        from jaxsif.screen import print_json
-
         print_json(describe_plan(plan))
         return
     if explain:
@@ -167,18 +166,3 @@ def _describe_image(container: Container | None) -> None:
 
     if container:
         note(f"the image: {describe_image(container.image)}")
-
-
-def note(line: str) -> None:
-    """Tell the user something, on standard error."""
-    print(printable(f"jaxsif: {line}"), file=sys.stderr, flush=True)
-
-
-def print_bytes(line: str) -> None:
-    """Print a line as the bytes that it came from: values may have some that are no UTF-8."""
-    stream = getattr(sys.stdout, "buffer", None)
-    if stream is None:  # standard output is closed, or replaced by an object without bytes
-        print(line)
-    else:
-        sys.stdout.flush()  # what was printed before
-        stream.write(os.fsencode(line + "\n"))

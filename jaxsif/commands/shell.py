@@ -7,15 +7,14 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif import process
-from jaxsif.commands import run
 from jaxsif.job.allocation import Allocation, outside_of_job
+from jaxsif.job.srun_options import add_srun_options, split_options
 from jaxsif.launch import pipeline
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.process import find_executable
 from jaxsif.runtime import require_runtime
-from jaxsif.settings.options import JOB, OPTIONS, PROCESSES, add_arguments
-from jaxsif.settings.passed import add_srun_options
-from jaxsif.settings.request import OFF, TASK
+from jaxsif.screen import note
+from jaxsif.settings.options import JOB, OFF, OPTIONS, PROCESSES, TASK, add_arguments
 
 DESCRIPTION = """\
 Open a shell in the image, on a compute node. Python finds the GPUs there as in
@@ -98,12 +97,14 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         fixed += tuple(option.key for option in OPTIONS if option.of_job)
     allocation = Allocation.from_environ(environ)
     said = {**said, **ONE_TASK, **choose_launcher(environ)}
-    prepared = pipeline.prepare(said, _SHELL, allocation, environ, run.note, fixed)
+    prepared = pipeline.prepare(said, _SHELL, allocation, environ, note, fixed)
     # Without a terminal of its own, the shell is ended by one Ctrl-C.
     how = ["--pty"] if sys.stdin.isatty() else ["--unbuffered", "--quit-on-interrupt"]
     srun_args = [*how, *([f"--jobid={job}"] if job else [])]
     if job or (allocation and not allocation.in_step):
         srun_args.append("--overlap")  # with the job's other steps
-    prepared = prepared.ask(srun_args=(*srun_args, *prepared.settings.asked.srun_args))
+    prepared = prepared.ask(
+        srun_args=(*split_options(srun_args), *prepared.settings.asked.srun_args)
+    )
     plan = pipeline.make_plan(prepared, has_reader=False)
     process.become(plan.argv, plan.started_environ)

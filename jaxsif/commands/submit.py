@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
+import re
 import sys
+import time
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
-from jaxsif.commands import run
+from jaxsif import process
+from jaxsif.commands import COMMAND, JSON, all_of, argument, titled
 from jaxsif.container.policy import find_checksum
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError, Show
+from jaxsif.files import create_file
 from jaxsif.images.labels import read_labels
-from jaxsif.launch import jobs, pipeline
+from jaxsif.job.allocation import outside_of_job
+from jaxsif.job.srun_options import add_srun_options
+from jaxsif.launch import pipeline
 from jaxsif.launch.gpus import note_missing_gpus
+from jaxsif.launch.script import JobOptions, Script, judge_image, name_job, render_script
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.notes import find_notes
-from jaxsif.plan.script import JobOptions, Script, judge_image, name_job, render_script
-from jaxsif.screen import print_json
-from jaxsif.settings.options import add_arguments, split_words
-from jaxsif.settings.passed import add_srun_options
-from jaxsif.settings.request import OFF, TASK
+from jaxsif.process import find_executable
+from jaxsif.screen import note, print_bytes, print_json
+from jaxsif.settings.options import OFF, TASK, add_arguments, split_words
 
 DESCRIPTION = """\
 Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The
@@ -47,6 +55,12 @@ exit status:
 """
 
 
+FOLDER = "jaxsif-jobs"  # below the folder where the job is submitted
+# As squeue(1) lists them, JOB STATE CODES.
+_GOING_ON = {
+    *("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT"),
+    *("STOPPED", "SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"),
+}
 # What is on the nodes is for the script to do without.
 _FIXED = {
     "launcher": SRUN,
@@ -69,128 +83,131 @@ _LEFT_OUT = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `jaxsif submit`."""
-    parser.usage = "jaxsif submit [OPTIONS] -- COMMAND [ARGUMENT...]"
-    add_arguments(parser, leave_out=_LEFT_OUT)
-    job = parser.add_argument_group("the job")
-    job.add_argument(
-        "-J", "--job-name", metavar="NAME", help="its name; the program's unless given"
-    )
-    job.add_argument(
-        "-a", "--array", metavar="INDEXES", help="one job for each index, such as 0-9%%2"
-    )
-    job.add_argument(
-        "-d", "--dependency", metavar="LIST", help="when the job may start, such as afterok:4711"
-    )
-    job.add_argument(
-        "--requeue", action="store_true", help="start the job again after a node has failed"
-    )
-    job.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="the file of its output; %%x-%%j.out, for an array %%x-%%A_%%a.out",
-    )
-    job.add_argument(
-        "-e",
-        "--error",
-        metavar="FILE",
-        help="the file of its standard error; --output unless given",
-    )
-    job.add_argument(
-        "--task-output",
-        metavar="FILE",
-        help="a file for each task's output, such as %%x-%%j-%%t.out",
-    )
-    job.add_argument(
-        "--sbatch-args",
-        action="append",
-        default=[],
-        metavar="ARGS",
-        help="further options of sbatch, quoted as for a shell: --sbatch-args='--mem=0'",
-    )
-    how = parser.add_argument_group("how to submit")
-    how.add_argument(
-        "--script",
-        metavar="FILE",
-        help="the file of the script; jaxsif-jobs/NAME.sbatch unless given",
-    )
-    how.add_argument("--json", action="store_true", help="print JSON")
-    how.add_argument("--wait", action="store_true", help="wait for the end of the job")
-    how.add_argument("--dry-run", action="store_true", help="print the script, and submit nothing")
-    add_srun_options(parser)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+add_options = all_of(
+    partial(add_arguments, leave_out=_LEFT_OUT),
+    titled(
+        "the job",
+        argument("-J", "--job-name", metavar="NAME", help="its name; the program's unless given"),
+        argument("-a", "--array", metavar="INDEXES", help="one job for each index, such as 0-9%%2"),
+        argument(
+            "-d",
+            "--dependency",
+            metavar="LIST",
+            help="when the job may start, such as afterok:4711",
+        ),
+        argument(
+            "--requeue", action="store_true", help="start the job again after a node has failed"
+        ),
+        argument(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="the file of its output; %%x-%%j.out, for an array %%x-%%A_%%a.out",
+        ),
+        argument(
+            "-e",
+            "--error",
+            metavar="FILE",
+            help="the file of its standard error; --output unless given",
+        ),
+        argument(
+            "--task-output",
+            metavar="FILE",
+            help="a file for each task's output, such as %%x-%%j-%%t.out",
+        ),
+        argument(
+            "--sbatch-args",
+            action="append",
+            default=[],
+            metavar="ARGS",
+            help="further options of sbatch, quoted as for a shell: --sbatch-args='--mem=0'",
+        ),
+    ),
+    titled(
+        "how to submit",
+        argument(
+            "--script",
+            metavar="FILE",
+            help="the file of the script; jaxsif-jobs/NAME.sbatch unless given",
+        ),
+        JSON,
+        argument("--wait", action="store_true", help="wait for the end of the job"),
+        argument("--dry-run", action="store_true", help="print the script, and submit nothing"),
+    ),
+    add_srun_options,
+    COMMAND,
+    usage="jaxsif submit [OPTIONS] -- COMMAND [ARGUMENT...]",
+)
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Submit it."""
-    said = vars(arguments)
-    if not said["command"]:
+    options = vars(arguments)
+    if not options["command"]:
         raise JaxsifError(
             "no command",
             "jaxsif submit",
             "jaxsif submit [OPTIONS] -- COMMAND, such as -- python train.py",
         )
     # A script may be made without sbatch.
-    jobs.check_slurm("srun" if said["dry_run"] else "sbatch", environ)
-    job = _job_options(said)
-    script, wait, dry_run = said.pop("script"), said.pop("wait"), said.pop("dry_run")
-    as_json = said.pop("json")
-    text = _render(said, job, environ)
+    check_slurm("srun" if options["dry_run"] else "sbatch", environ)
+    job = _job_options(options)
+    script, wait, dry_run = options.pop("script"), options.pop("wait"), options.pop("dry_run")
+    as_json = options.pop("json")
+    text = _render(options, job, environ)
     if dry_run:
         _show({"text": text}, text[:-1], as_json)
         return 0
-    path = jobs.keep_script(text, name_job((job.job_name,)), script)
-    job_id = jobs.submit(path, environ, run.note)
+    path = keep_script(text, name_job((job.job_name,)), script)
+    job_id = submit(path, environ, note)
     output = (
         (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
     )
     _show({"job": job_id, "script": path, "output": output}, job_id, as_json)
-    run.note(f"job {job_id} is {path}; its output: {output}")
-    run.note(f"its state: squeue --job={job_id}; to end it: scancel {job_id}")
+    note(f"job {job_id} is {path}; its output: {output}")
+    note(f"its state: squeue --job={job_id}; to end it: scancel {job_id}")
     return _wait(job_id, environ) if wait else 0
 
 
-def _show(found: Mapping[str, object], line: str, as_json: bool) -> None:
+def _show(values: Mapping[str, object], line: str, as_json: bool) -> None:
     """Print one of both."""
     if as_json:
-        print_json(found)
+        print_json(values)
     else:
-        run.print_bytes(line)
+        print_bytes(line)
     sys.stdout.flush()  # --wait takes long
 
 
 def _wait(job_id: str, environ: Mapping[str, str]) -> int:
     try:
-        ended = jobs.wait_job(job_id, environ)
+        ended = wait_job(job_id, environ)
     except (KeyboardInterrupt, SystemExit):
-        run.note(f"job {job_id} goes on; to end it: scancel {job_id}")
+        note(f"job {job_id} goes on; to end it: scancel {job_id}")
         raise
-    for one in ended:
-        run.note(f"job {one.job_id} ended: {one.state}, exit status {one.status}")
-    return max(one.status for one in ended)
+    for job in ended:
+        note(f"job {job.job_id} ended: {job.state}, exit status {job.status}")
+    return max(job.status for job in ended)
 
 
-def _job_options(said: dict[str, Any]) -> JobOptions:
-    """Take the options of the job out of `said`, and return them; the rest are those of the run."""
-    values = {name: said.pop(name) for name in JobOptions._fields}
-    values["job_name"] = values["job_name"] or name_job(said["command"])
+def _job_options(options: dict[str, Any]) -> JobOptions:
+    """Remove the options of the job from `options`, and return them; the run has the others."""
+    values = {name: options.pop(name) for name in JobOptions._fields}
+    values["job_name"] = values["job_name"] or name_job(options["command"])
     values["output"] = values["output"] or ("%x-%A_%a.out" if values["array"] else "%x-%j.out")
     lines = values["sbatch_args"]
     values["sbatch_args"] = tuple(tuple(split_words(line, "--sbatch-args")) for line in lines)
     return JobOptions(**values)
 
 
-def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -> str:
-    command = said.pop("command")
+def _render(options: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -> str:
+    command = options.pop("command")
     # Whatever job we are in, the script is for another one.
-    prepared = pipeline.prepare({**said, **_FIXED}, command, None, environ, run.note)
+    prepared = pipeline.prepare({**options, **_FIXED}, command, None, environ, note)
     container = prepared.require_container()
     plan = pipeline.make_plan(prepared.off_terminal())
     for line in find_notes(plan):
-        run.note(line)
-    note_missing_gpus(plan, [word for line in job.sbatch_args for word in line], run.note)
+        note(line)
+    note_missing_gpus(plan, [word for line in job.sbatch_args for word in line], note)
     pairs = prepared.settings.value("env") or ()
     flavour = read_labels(container.image).get("io.jaxsif.flavour")
     foreign = judge_image(flavour, plan.layout)
@@ -208,3 +225,109 @@ def _render(said: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -
             checksum,
         )
     )
+
+
+class EndedJob(NamedTuple):
+    """How a job ended."""
+
+    job_id: str  # of an array, 4711_3
+    state: str  # COMPLETED, FAILED, TIMEOUT, CANCELLED, ...
+    status: int  # as a shell would say: 128 + N for signal N
+
+
+def keep_script(text: str, name: str, path: str | None) -> str:
+    """Write a script to `path`, or to FOLDER under a free name, never over another file; return its
+    path.
+
+    It is for this user alone: it has the values of --env, and some are secrets.
+    """
+    for number in itertools.count(1):
+        ending = f"-{number}" if number > 1 else ""
+        target = path or os.path.join(FOLDER, f"{name}{ending}.sbatch")
+        if not os.path.lexists(target) and _create(target, os.fsencode(text)):
+            break
+        if path:
+            hint = f"sbatch {path}, rm {path}, or another name"
+            raise JaxsifError(f"{path} is there already", "--script", hint)
+    return target
+
+
+def _create(path: str, data: bytes) -> bool:
+    """Create a script; return False where somebody else has created it meanwhile."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    try:
+        create_file(path, data, 0o600)
+    except FileExistsError:
+        if not os.path.lexists(path):
+            raise  # somebody guessed the hidden name of the new file
+        return False
+    return True
+
+
+def check_slurm(program: str, environ: Mapping[str, str]) -> None:
+    """Raise HostError where a program of Slurm's is missing."""
+    if not find_executable(program, environ):
+        raise HostError(
+            f"{program} is not on the PATH", "PATH", "load Slurm's module, or submit where Slurm is"
+        )
+
+
+def submit(path: str, environ: Mapping[str, str], say: Show) -> str:
+    """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take
+    it.
+    """
+    done = process.captured(("sbatch", "--parsable", path), outside_of_job(environ))
+    messages = done.stderr.strip().splitlines()
+    if done.returncode:
+        *_, last = (f"exit status {done.returncode}", *messages)
+        reason = last.replace("sbatch: error: ", "")
+        raise HostError(f"sbatch refused the job: {reason}", path, "fix the script, see sbatch(1)")
+    for line in messages:
+        say(line)  # the site's messages
+    return done.stdout.strip().partition(";")[0]  # after it, the cluster's name
+
+
+def wait_job(job_id: str, environ: Mapping[str, str]) -> list[EndedJob]:
+    """Wait until a job, all jobs of an array, have ended; raises HostError when Slurm has forgotten
+    the job.
+
+    `sbatch --wait` does so too, but looks every 32 seconds only, and loses signals.
+    """
+    pause = 0.5
+    # Slurm forgets a job of an array minutes after its end, though others go on.
+    ended: dict[str, EndedJob] = {}
+    while True:
+        done = process.captured(("scontrol", "--oneliner", "show", "job", job_id), environ)
+        if "Invalid job id" in done.stderr:
+            raise HostError(
+                f"Slurm does not know job {job_id} any more", "scontrol", f"sacct --jobs={job_id}"
+            )
+        over, going_on = parse_ends(done.stdout)
+        ended.update((job.job_id, job) for job in over)
+        # Slurm's controller may be away for a while.
+        if ended and not going_on and done.returncode == 0:
+            return sorted(ended.values())
+        time.sleep(pause)
+        pause = min(pause * 1.5, 10)
+
+
+def parse_ends(records: str) -> tuple[list[EndedJob], bool]:
+    """From `scontrol --oneliner show job`, how jobs ended, and whether any of them goes on."""
+    jobs = re.findall(
+        r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?"
+        r".* JobState=(\w+).* ExitCode=(\d+):(\d+)",
+        records,
+        re.MULTILINE,
+    )
+    ended = sorted(_read_end(*fields) for fields in jobs if fields[3] not in _GOING_ON)
+    return ended, len(ended) < len(jobs)
+
+
+def _read_end(job: str, array: str, index: str, state: str, code: str, number: str) -> EndedJob:
+    """Read the fields of a job that is over, or of one of an array."""
+    job_id = f"{array}_{index}" if array else job
+    if int(number):  # of a signal
+        return EndedJob(job_id, state, 128 + int(number))
+    # Slurm says 0 also of a job that was cancelled.
+    least = 0 if state == "COMPLETED" else 1
+    return EndedJob(job_id, state, max(int(code), least))

@@ -1,3 +1,1 @@
-"""What stands beside the image in a container: variables, libraries of the host, compile cache,
-policies.
-"""
+"""The surroundings of an image: variables, libraries of the host, compile cache, policies."""

@@ -23,7 +23,7 @@ _Bytes = Union[bytes, mmap]
 
 
 class Needs(NamedTuple):
-    """What a library asks of the system."""
+    """The libraries and the C library that a library needs."""
 
     libraries: tuple[str, ...]  # names such as libm.so.6
     glibc: tuple[int, int]  # (2, 38); (0, 0) where it names no version

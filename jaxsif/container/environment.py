@@ -186,9 +186,9 @@ _RUNTIME_PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
 
 def _find_row(name: str) -> str:
     """Return the name by which the table has a variable: its own, or the pattern that fits it."""
-    if name.startswith(_PREFIXES) and name not in _BY_NAME:
-        return next(prefix for prefix in _PREFIXES if name.startswith(prefix)) + "*"
-    return name
+    if name in _BY_NAME or not name.startswith(_PREFIXES):
+        return name
+    return next(f"{prefix}*" for prefix in _PREFIXES if name.startswith(prefix))
 
 
 def find_rule(name: str) -> Rule | None:

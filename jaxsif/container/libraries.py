@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from jaxsif.container.elf import Needs, read_needs
-from jaxsif.errors import HostError, told_as
+from jaxsif.errors import HostError, raise_as
 from jaxsif.foreign import MOST_TEXT
 from jaxsif.images.file import remembered
 from jaxsif.limits import is_decimal
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import Setting
+from jaxsif.settings.options import Setting
 
 FOLDER = "/opt/jaxsif/fabric"  # in the container, where single files go
 _LIBC = "libc.so.6"
@@ -29,7 +29,7 @@ _COME_LATER = ("libcuda.so", _CUDA, "libnvidia-ml.so", "libnccl.so", "ld-linux")
 
 
 class Libraries(NamedTuple):
-    """What the host gives to the container."""
+    """The host's libraries for the container."""
 
     paths: tuple[str, ...]  # files and folders
     source: str  # the setting that names them
@@ -57,8 +57,8 @@ def _place(path: str) -> tuple[str, str]:
 
 
 def find_libraries(setting: Setting) -> Libraries:
-    """Return what the patterns of paths stand for on this host; raise HostError for a pattern
-    without a match, and for the host's C library.
+    """Expand the patterns of paths on this host; raise HostError for a pattern without a match, and
+    for the host's C library.
     """
     paths: dict[str, None] = {}
     for pattern in setting.value:
@@ -140,9 +140,9 @@ def _files(paths: Iterable[str]) -> list[str]:
 
 
 def _read(path: str) -> Needs | None:
-    """Return what a file needs; None for one that is no library."""
+    """Read the needs of a file; None for a file that is no library."""
     unreadable = HostError(f"cannot read {path}", "a fabric's libraries", "check permissions")
-    with told_as(unreadable), open(path, "rb") as file:
+    with raise_as(unreadable), open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return None
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -11,15 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif import installation
-from jaxsif.container.allowed import Allowed
 from jaxsif.container.libraries import FOLDER
-from jaxsif.errors import HostError, JaxsifError, told_as
-from jaxsif.images.file import check_state, checksum, find_state, remembered, remembered_digest
+from jaxsif.errors import HostError, JaxsifError, raise_as
+from jaxsif.images.file import (
+    Allowed,
+    check_state,
+    checksum,
+    find_state,
+    remembered,
+    remembered_digest,
+)
 from jaxsif.images.signing import find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import NOTHING, Config, Setting, builtin_profiles, staff_files
+from jaxsif.settings.config import Config, builtin_profiles, staff_files
 from jaxsif.settings.fabric import Fabric
+from jaxsif.settings.options import NOTHING, Setting
 
 _DIGESTS = "policy.digests"
 
@@ -95,7 +102,7 @@ def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mappin
     content = key
     if not is_fingerprint(key):
         key = os.path.join(folder, key)
-        with told_as(HostError(f"cannot read the key {key}")):
+        with raise_as(HostError(f"cannot read the key {key}")):
             content = checksum(key)
     return remembered(
         image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ)

@@ -1,1 +1,1 @@
-"""What went wrong, by what the tasks and srun say; pure."""
+"""The first cause of a failure, from the reports of tasks and the messages of srun; pure."""

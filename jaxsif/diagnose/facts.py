@@ -1,64 +1,78 @@
-"""All that is known of a run that has failed, as one value: each possible cause looks at it."""
+"""The facts of a run, from the reports of its tasks and the messages of srun: for the causes of a
+failure, and for the remarks on other ends.
+"""
 
 from __future__ import annotations
 
+import re
 import signal
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
-from jaxsif.diagnose.barriers import Barrier
-from jaxsif.diagnose.places import until_outside
-from jaxsif.diagnose.reports import REFUSALS, Report, by_task, find_start, of_event
+from jaxsif.diagnose.reports import (
+    MOST_ALIKE,
+    OUTSIDE,
+    Barrier,
+    Report,
+    by_task,
+    find_start,
+    of_event,
+)
 from jaxsif.diagnose.symptoms import (
     BARRIER,
     CANCELLATIONS,
     CANCELLED,
-    CONTAINER,
     GAVE_UP,
-    INTRUDED,
-    NOT_FOUND,
-    NOT_LAUNCHED,
-    NOT_REACHED,
     SRUN_GAVE_UP,
     TASK_EXITED,
     TASK_KILLED,
     TIMED_OUT,
-    UNKNOWN_FLAGS,
-    Found,
     Symptom,
-    find_first,
-    find_symptoms,
 )
-from jaxsif.errors import HostError
+from jaxsif.errors import RunError
 from jaxsif.plan.launcher import Launcher
-from jaxsif.task.contract import SPAWNED
+from jaxsif.task.contract import INDEPENDENT
+from jaxsif.text import count_of, enclose, name_tasks
 
 ABORTED = 128 + signal.SIGABRT
 KILLED = 128 + signal.SIGKILL
 TERMINATED = 128 + signal.SIGTERM
 INIT_BARRIER = "[Init]Wait_for_all_tasks_to_register"
-NOBODY = Report(-1, "", "exit")
-_NO_BARRIER = Barrier("")
-
-
-class Meeting(NamedTuple):
-    """A barrier, in words."""
-
-    place: str  # where a program meets it
-    hint: str  # what to do where a task did not come
-
-
-JAX_BARRIERS = {  # JAX's own
-    "Shutdown": Meeting("the end of the program", BARRIER.remedy),
-    INIT_BARRIER: Meeting(
+NO_REPORT = Report(-1, "", "exit")
+NO_BARRIER = Barrier("")
+MOST_PLACES = 4  # in one line
+# JAX's own -> where a program meets it, and the hint for a task that did not come.
+JAX_BARRIERS = {
+    "Shutdown": ("the end of the program", BARRIER.remedy),
+    INIT_BARRIER: (
         "jax.distributed.initialize",
         "see what it does before, and whether it can reach task 0; --init-timeout says how long the"
         " others wait",
     ),
 }
+
+
+class Match(NamedTuple):
+    """A symptom in a text."""
+
+    symptom: Symptom
+    words: Mapping[str, str]  # of the text, by the names of the pattern's groups
+    what: str  # the symptom's, filled in
+    remedy: str
+
+
+def match_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) -> Iterator[Match]:
+    """Match each of `texts` with the first of `rows` that it has; `known` are further words."""
+    for text in texts:
+        for row in rows:
+            match = re.match(row.pattern, text)
+            if match:
+                words = {**known, **match.groupdict("the node")}
+                yield Match(row, words, row.what.format(**words), row.remedy.format(**words))
+                break
 
 
 class End(NamedTuple):
@@ -69,61 +83,53 @@ class End(NamedTuple):
     tasks: int | None = None  # in all; None where Slurm alone decides
     interrupted: int | None = None  # the signal to `jaxsif run` that ended the run
     killed: bool = False  # srun itself was ended by a signal
-    unstarted: str = ""  # the tasks that have not started, in words
+    name_unstarted: Callable[[], str] = str  # the tasks that have not started, in words
     changed_image: str = ""  # the image's path, where its file was written to during the run
 
     @property
     def exit_code(self) -> int:
-        """What jaxsif ends with where no task is at fault."""
+        """The status of jaxsif where no task is at fault."""
         return 128 + self.interrupted if self.interrupted else self.status
 
 
-class _Told(NamedTuple):
-    """How a run ended, and what was said in it, in the order of arrival."""
+class Facts:
+    """What is known of a run that has failed.
 
-    end: End
-    reports: Sequence[Report]
-    errors: Sequence[str]
-    barriers: Sequence[Barrier]
-
-
-class Facts(_Told):
-    """What is known of a run: the views of it that the causes look at.
-
-    Where a view finds no report, symptom or barrier, it is NOBODY, NOT_FOUND or a barrier without a
-    name.
+    A fact that is not known is NO_REPORT, NO_BARRIER or None.
     """
+
+    def __init__(
+        self,
+        end: End,
+        reports: Sequence[Report],
+        errors: Sequence[str],
+        barriers: Sequence[Barrier],
+    ) -> None:
+        self.end = end
+        self.reports = reports
+        self.errors = errors
+        self._barriers = barriers
+        self.events: Mapping[str, list[Report]] = defaultdict(list)
+        self.last: Mapping[str, dict[int, Report]] = defaultdict(dict)  # of an event and a task
+        # Tasks whose exceptions say that a neighbour is gone.
+        self._followers = {report.task for report in reports if report.consequence}
+        for report in reports:
+            self.events[report.event].append(report)
+            self.last[report.event][report.task] = report
+        self.exits = self.last["exit"]
+
+    def find(self, *rows: Symptom, **known: str) -> Match | None:
+        """Find the first message that is one of `rows`."""
+        return next(match_symptoms(rows, self.errors, **known), None)
 
     @cached_property
     def _before(self) -> Sequence[Report]:
-        """The reports before something outside ended the run."""
         return until_outside(self.reports)
-
-    @cached_property
-    def exits(self) -> Mapping[int, Report]:
-        """The last exit of each task."""
-        return by_task(self.reports, "exit")
-
-    @cached_property
-    def started(self) -> bool:
-        """Whether a task has started its program."""
-        return bool(of_event(self.reports, "started"))
 
     @cached_property
     def tasks(self) -> int:
         """The number of tasks, as far as it is known."""
         return max([self.end.tasks or 0, *(report.task + 1 for report in self.reports)])
-
-    @cached_property
-    def refusal(self) -> Report:
-        """The first refusal of a task that did not start its program.
-
-        Such a task ends with 125, and so one that ended otherwise did start it.
-        """
-        refusals = of_event(self.reports, *REFUSALS)
-        ends = self.exits.values()
-        began = {end.task for end in ends if end.status != HostError.exit_code}
-        return next((one for one in refusals if one.task not in began), NOBODY)
 
     @cached_property
     def early(self) -> Mapping[int, Report]:
@@ -141,148 +147,98 @@ class Facts(_Told):
         return bool(of_event(self._before, "end"))
 
     @cached_property
-    def not_launched(self) -> Found:
-        """Why srun could start no task on a node."""
-        return find_first([NOT_REACHED, NOT_LAUNCHED], self.errors)
-
-    @cached_property
-    def cancelled(self) -> Found:
-        """Why Slurm ended the step before any task had failed; without words where it did not, or
-        only because a task has failed.
+    def cancelled(self) -> Match | None:
+        """Why Slurm ended the step before any task had failed; None where it did not, or only
+        because a task has failed.
 
         slurmstepd says CANCELLED of a step whose task has failed, too. srun says that the step was
         aborted only when something outside of it has ended it. When a signal ended `jaxsif run`,
         only a reason of Slurm's own counts: it is jaxsif that has cancelled the step.
         """
-        aborted = of_event(self.reports, "cancelled")
-        if self._failed_before or not (aborted or self.end.interrupted):
-            return NOT_FOUND
-        told = self._told_of_job
-        if told.symptom is not CANCELLED:
-            return told
-        return NOT_FOUND if self.end.interrupted else find_first([SRUN_GAVE_UP], self.errors, told)
+        interrupted = self.end.interrupted
+        if not (self.events["cancelled"] or interrupted) or self._has_failed_before:
+            return None
+        job = find_start(self.reports).step.partition(".")[0]
+        matches = match_symptoms(CANCELLATIONS, self.errors)
+        # A program may print the log of another job.
+        match = next((one for one in matches if job in ("", one.words["job"])), None)
+        if match and match.symptom is CANCELLED:
+            return None if interrupted else self.find(SRUN_GAVE_UP) or match
+        return match if match and match.what else None
 
     @property
-    def _failed_before(self) -> bool:
+    def _has_failed_before(self) -> bool:
         """Whether a task has failed before something outside ended the run."""
         statuses = {report.status for report in by_task(self._before, "exit").values()}
         return not statuses <= {0, TERMINATED, KILLED}
 
-    @property
-    def _told_of_job(self) -> Found:
-        """What slurmstepd told first of this job; what a program prints of another counts for
-        nothing.
-        """
-        job = find_start(self.reports).step.partition(".")[0]
-        told = find_symptoms(CANCELLATIONS, self.errors)
-        return next((one for one in told if job in ("", one.words["job"])), NOT_FOUND)
-
     @cached_property
-    def _followers(self) -> set[int]:
-        """The tasks whose exceptions say that a neighbour is gone."""
-        return {report.task for report in self.reports if report.consequence}
-
-    @cached_property
-    def _first(self) -> Report:
+    def first(self) -> Report:
         """The first exit that is not the consequence of another: a neighbour's exception, JAX's
         SIGABRT, srun's SIGTERM. Where all are, the first one.
         """
-        failed = [report for report in of_event(self.reports, "exit") if report.status]
-        by_others: Sequence[int] = (ABORTED,)
-        for report in failed:
+        first, by_others = NO_REPORT, [0, ABORTED]
+        for report in self.events["exit"]:
             if report.status not in by_others and report.task not in self._followers:
                 return report
-            by_others = (ABORTED, TERMINATED)  # srun ends tasks when another one has failed
-        return [*failed, NOBODY][0]
+            if report.status:
+                by_others.append(TERMINATED)  # srun ends tasks when another one has failed
+                first = first if first.status else report
+        return first
 
     @cached_property
-    def _first_follows(self) -> bool:
+    def first_follows(self) -> bool:
         """Whether even the first exit is the consequence of another."""
-        return self._is_by_others(self._first) or self._first.task in self._followers
+        return self.first.status in (ABORTED, TERMINATED) or self.first.task in self._followers
 
     @cached_property
     def culprit(self) -> Report:
-        """The first exit that is not the consequence of another, as far as it can be told."""
-        return self._first_told if self._first_follows else self._first
+        """The first exit that is not the consequence of another, as far as it is known.
 
-    @property
-    def _first_told(self) -> Report:
-        """The first task that failed before Slurm itself ended the step, by srun's words: a report
-        comes late behind much output, or never, as where its parent was killed with it. The first
-        exit where srun names none.
+        Where all are, the first task that failed before Slurm itself ended the step, by srun's
+        messages: a report comes late behind much output, or never, as where its parent was killed
+        with it. The first exit where srun names none.
         """
-        before = list(takewhile(lambda line: "CANCELLED" not in line, self.errors))
-        ends = read_ends([TASK_KILLED, TASK_EXITED], before)
-        told = (self.exits.get(end.task, end) for end in ends if end.task not in self._followers)
-        return next((end for end in told if not self._is_by_others(end)), self._first)
-
-    @staticmethod
-    def _is_by_others(end: Report) -> bool:
-        return end.status in (ABORTED, TERMINATED)
-
-    @cached_property
-    def spawned(self) -> Report:
-        """The first exception of a worker that ran the script again, where the task that failed is
-        the same, or where all tasks fail as neighbours do: JAX aborts all of them.
-        """
-        found = (
-            report
-            for report in of_event(self.reports, "exception")
-            if any(phrase in report.text for phrase in SPAWNED)
-        )
-        first = next(found, NOBODY)
-        is_cause = self._first_follows or self.culprit.task == first.task
-        return first if is_cause else NOBODY
+        if self.first_follows:
+            before = takewhile(lambda line: "CANCELLED" not in line, self.errors)
+            for end in parse_ends([TASK_KILLED, TASK_EXITED], before):
+                known = self.exits.get(end.task, end)
+                is_by_others = known.status in (ABORTED, TERMINATED)
+                if not is_by_others and end.task not in self._followers:
+                    return known
+        return self.first
 
     @cached_property
     def _raised(self) -> list[str]:
         """The texts of the culprit's exceptions."""
-        return [report.text for report in find_exceptions(self.culprit.task, self.reports)]
+        raised = self.events["exception"]
+        return [report.text for report in raised if report.task == self.culprit.task]
 
-    @cached_property
-    def has_lost_image(self) -> bool:
-        """Whether the culprit could not read its image any more."""
-        return self.culprit.task in by_task(self.reports, "unmounted")
-
-    @cached_property
-    def last(self) -> Report:
-        """What the culprit said last."""
-        return find_last(self.culprit, self.reports)
+    def find_last(self, end: Report) -> Report:
+        """Find the last exception of an exit's task, or take the exit."""
+        return self.last["exception"].get(end.task, end)
 
     @cached_property
     def gave_up(self) -> bool:
-        """Whether JAX told of a process that did not come to jax.distributed.initialize."""
-        return any(map(GAVE_UP.match, self.errors))
-
-    @cached_property
-    def intruder(self) -> Found:
-        """What JAX told of a process that connected as one which is connected already."""
-        found = find_first([INTRUDED], self.errors)
-        return found if self.culprit.status == ABORTED else NOT_FOUND
+        """Whether JAX missed a process in jax.distributed.initialize."""
+        return self.find(GAVE_UP) is not None
 
     @cached_property
     def waited(self) -> bool:
         """Whether the culprit ended because another task did not come."""
         by_jax = self.culprit.status == ABORTED and self.gave_up
-        return by_jax or any(map(TIMED_OUT.match, self._raised))
-
-    @cached_property
-    def follows(self) -> bool:
-        """Whether the culprit's end is the consequence of another task's, of which nobody has
-        reported more.
-        """
-        return self.culprit is self._first and (self._first_follows or self.waited)
+        return by_jax or any(match_symptoms([TIMED_OUT], self._raised))
 
     @cached_property
     def barrier(self) -> Barrier:
         """The barrier for which JAX has ended the culprit; a program may go on after one that it
-        has set itself.
+        has set itself, and print one without a name.
         """
         texts = "".join(self._raised)
         if self.culprit.status != ABORTED and "Barrier timed out" not in texts:
-            return _NO_BARRIER
-        known = (one for one in self.barriers if one.name in JAX_BARRIERS or one.name in texts)
-        return next(known, _NO_BARRIER)
+            return NO_BARRIER
+        known = (b for b in self._barriers if b.name in JAX_BARRIERS or b.name in texts)
+        return next(known, NO_BARRIER)
 
     @cached_property
     def stuck(self) -> Report:
@@ -293,46 +249,145 @@ class Facts(_Told):
         known = others.union([""])
         exits = [end for end in self.exits.values() if end.where not in known]
         tasks_at = Counter(end.where for end in exits)
-        loneliest = min(exits, key=lambda end: tasks_at[end.where], default=NOBODY)
+        loneliest = min(exits, key=lambda end: tasks_at[end.where], default=NO_REPORT)
         is_odd = list(tasks_at.values()).count(tasks_at[loneliest.where]) == 1
-        return loneliest if is_odd else NOBODY
-
-    @cached_property
-    def unknown_flags(self) -> Found:
-        """What an XLA said that does not know a flag."""
-        return find_first([UNKNOWN_FLAGS], self.errors)
-
-    @cached_property
-    def container(self) -> Found:
-        """What the runtime complained of, with the node that srun names."""
-        node = find_first([TASK_EXITED], self.errors).words.get("node", "the node")
-        return find_first(CONTAINER, self.errors, node=node)
+        return loneliest if is_odd else NO_REPORT
 
     @cached_property
     def first_ended(self) -> Report:
-        """The first task that failed, by srun's words: all that is known where standard error goes
-        to files.
+        """The first task that failed, by srun's messages: all that is known where standard error
+        goes to files.
         """
-        ends = read_ends([TASK_EXITED], self.errors)
-        return next((end for end in ends if end.status != TERMINATED), NOBODY)
+        ends = parse_ends([TASK_EXITED], self.errors)
+        return next((end for end in ends if end.status != TERMINATED), NO_REPORT)
 
 
-def find_exceptions(task: int, reports: Sequence[Report]) -> list[Report]:
-    """Return the exceptions of a task, the last one last."""
-    return [report for report in of_event(reports, "exception") if report.task == task]
+def parse_ends(rows: Sequence[Symptom], errors: Iterable[str]) -> Iterator[Report]:
+    """Parse the ends of tasks in srun's messages; one of a killed task has no status."""
+    for match in match_symptoms(rows, errors, status=str(KILLED)):
+        words = match.words
+        yield Report(int(words["task"]), words["node"], "exit", int(words["status"]))
 
 
-def find_last(end: Report, reports: Sequence[Report]) -> Report:
-    """Return what the task of an exit said last: its exception, or the exit."""
-    return [end, *find_exceptions(end.task, reports)][-1]
+def until_outside(reports: Sequence[Report]) -> list[Report]:
+    """Select the reports before something outside ended the run: later ones are consequences."""
+    return list(takewhile(lambda report: report.event not in OUTSIDE, reports))
 
 
-def read_ends(rows: Sequence[Symptom], errors: Sequence[str]) -> list[Report]:
-    """Return the ends of tasks of which srun tells as in one of `rows`."""
-    # What it says of a task that was killed has no status.
-    found = find_symptoms(rows, errors, status=str(KILLED))
-    return [_read_end(**one.words) for one in found]
+# --- Places
 
 
-def _read_end(task: str, node: str, status: str) -> Report:
-    return Report(int(task), node, "exit", int(status))
+def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
+    """Render the places of tasks, called `who`, when something ended them, the fewest first; ''
+    where none is known.
+    """
+    before = until_outside(reports)
+    # Of an exception, before the exit.
+    where = {report.task: report.where for report in reports if report.where}
+    where.update(dict.fromkeys(by_task(before, "end"), "the end of the program"))
+    exits = by_task(before, "exit")
+    ended = [task for task in sorted(exits.keys() - where.keys()) if not exits[task].status]
+    tasks_at: dict[str, list[int]] = {}
+    for task, place in sorted(where.items()):
+        tasks_at.setdefault(place, []).append(task)
+    places = sorted(tasks_at.items(), key=lambda item: len(item[1]))
+    shown = [f"{place} ({name_tasks(tasks)})" for place, tasks in places]
+    lines = (
+        enclose(f"{who} were at ", list_few(shown, len(shown), "other places")),
+        f"{name_tasks(ended)} had ended with exit status 0" if ended else "",
+    )
+    return "; ".join(filter(None, lines))
+
+
+def render_activity(end: Report) -> str:
+    """Render the last status of an exit's task: 'it was in iteration 40 of the loop at
+    train.py:16'; '' where that is not known.
+    """
+    if not end.box:
+        return ""
+    turns, quiet, places = end.box.split(" ", 2)
+    loop, _, where = (place.rpartition("/")[2] for place in places.partition("|"))
+    parts = (
+        enclose(f"in iteration {turns} of the loop at ", loop),
+        enclose("at ", where, f" for {float(quiet):.0f} s"),
+    )
+    return enclose("it was ", ", ".join(filter(None, parts)))
+
+
+def list_few(names: Sequence[str], count: int, others: str = "more") -> str:
+    """List the first `MOST_PLACES` names, and the number of `others` of `count` in all."""
+    shown = names[:MOST_PLACES]
+    left = count - len(shown)
+    return ", ".join(shown) + (f" and {left} {others}" if left > 0 else "")
+
+
+# --- Remarks: on the compile cache, this JAX, tasks that computed alone, hidden failures
+
+
+def render_cache(reports: Sequence[Report]) -> str:
+    """Render the use of JAX's compile cache by all tasks together; '' where none has used it."""
+    counts = [
+        (report.requests, report.hits, report.hits > 0, report.saved, report.written)
+        for report in of_event(reports, "cache")
+    ]
+    if not counts:
+        return ""
+    requests, hits, tasks, saved, written = map(sum, zip(*counts))
+    return (
+        f"compile cache: {hits} of {requests} programs from it, in {tasks} of {len(counts)}"
+        f" task(s), {saved:.0f} s of compiling saved; {written} new"
+    )
+
+
+def render_missing(reports: Sequence[Report]) -> str:
+    """Render the names of JAX's own that it does not have; '' where all are there."""
+    names = ", ".join(dict.fromkeys(report.text for report in of_event(reports, "missing")))
+    return enclose("this JAX lacks ", names, "; features that use it are off")
+
+
+def render_alone(reports: Sequence[Report]) -> str:
+    """Render the warning that several tasks computed with JAX, and none was connected to another;
+    '' where one was.
+    """
+    alone = by_task(reports, "alone")
+    if len(alone) < 2 or of_event(reports, "end"):
+        return ""
+    return (
+        f"warning: {len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each"
+        f" computed on its own; if that is meant, pass --env {INDEPENDENT}=1"
+    )
+
+
+def find_hidden(reports: Sequence[Report]) -> RunError | None:
+    """Find the failure of a Python with JAX that was the last one of its task, where the task ended
+    with status 0 all the same.
+
+    A Python that failed earlier, or without JAX, is the program's own affair: a probe, or an
+    attempt that was repeated. The last one may be, too, such as the last trial of a sweep: whether
+    the program has handled it is not known.
+    """
+    succeeded = {task for task, end in by_task(reports, "exit").items() if not end.status}
+    last = [report for report in _list_last_pythons(reports) if report.task in succeeded]
+    hidden = of_event(last, "exception")
+    if not hidden:
+        return None
+    first = next((report for report in hidden if not report.consequence), hidden[0])
+    others = enclose("; so did ", count_of(len(hidden) - 1, "other task") if hidden[1:] else "")
+    what = ", ".join(filter(None, (first.text, first.where.rpartition("/")[2])))
+    return RunError(
+        f"{first.place}: python failed ({what}), but its command ended with status 0{others}",
+        first.where,
+        "if that is not meant: set -o pipefail, set -e",
+        0,
+    )
+
+
+def _list_last_pythons(reports: Sequence[Report]) -> list[Report]:
+    """List the end of each task's last Python with JAX; none of a task with so many Pythons that no
+    more of their ends are kept.
+    """
+    ends = of_event(reports, "exception", "end", "success")
+    ends = [report for report in ends if report.event != "exception" or report.jax]
+    successes = Counter(report.task for report in of_event(ends, "success"))
+    last = {report.task: report for report in ends if successes[report.task] < MOST_ALIKE}
+    return list(last.values())

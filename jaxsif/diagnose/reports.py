@@ -1,4 +1,4 @@
-"""What the tasks and srun say on standard error -> reports, and what is shown of it.
+"""Standard error of the tasks and of srun -> reports, messages and barriers; the rest is shown.
 
 The task shim (jaxsif/task) writes its reports into the task's standard error, because that is the
 one channel which exists wherever srun works: no port, no shared folder. `ReportFilter` takes them
@@ -6,12 +6,12 @@ out. A report is the end of a line:
 
     \\x1ejaxsif NONCE {"task": 2, "node": "node1", "event": "exit", "status": 1, "where": "a.py:7"}
 
-Each run draws two nonces. The first is known to what runs before the program and around it
-(start.sh, stage.py), the second to the Pythons of the program (failure.py), and so to the program.
-Without a nonce of this run, a line is the program's: a log of another run that it prints cannot be
-taken for a report. What a program says with the second nonce can be a lie, so it counts for little:
-how a task ended comes with the first nonce alone, each event has its own fields, of fixed types and
-ranges, and nothing of it reaches the terminal but printable text.
+Each run draws two nonces. The scripts before the program and around it (start.sh, stage.py) know
+the first, the Pythons of the program (failure.py), and so the program, the second. Without a nonce
+of this run, a line is the program's: a log of another run that it prints cannot be taken for a
+report. A report with the second nonce can be a lie, so it counts for little: how a task ended comes
+with the first nonce alone, each event has its own fields, of fixed types and ranges, and only
+printable text reaches the terminal.
 
 A task refuses to start its program, or finds the port taken, before the program's first line. So
 `refused` and `port-taken` with the second nonce count as the first report of a task with that
@@ -19,9 +19,9 @@ nonce, and no later. In task 0 another one always comes before the first line of
 `port-held`. And a task that refused ends with status 125: where start.sh reports another one,
 culprit.py does not believe the refusal.
 
-srun's own lines are told from those that a program prints by the name that srun was started under
-(`ReportFilter.name_srun`). A srun that is a script of the site loses that name: until the first
-line has it, all lines of any srun count.
+The name that srun was started under (`ReportFilter.name_srun`) separates its own lines from those
+that a program prints. A srun that is a script of the site loses that name: until the first line has
+it, all lines of any srun count.
 """
 
 from __future__ import annotations
@@ -30,19 +30,17 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jaxsif.diagnose.barriers import Barrier, BarrierReader
 from jaxsif.diagnose.symptoms import (
-    GAVE_UP,
-    INTRUDED,
+    BARRIER,
+    BARRIER_TEXT,
+    KEPT_LINES,
+    NOTABLE,
     OTHER_NAME,
+    OTHER_NAME_TEXT,
     STEP_ABORTED,
-    UNKNOWN_FLAGS,
-    find_first,
 )
-from jaxsif.errors import printable
-from jaxsif.foreign import Check, check_number, check_pattern, is_node, parse_json
 from jaxsif.limits import MOST_TASKS_OF_A_STEP
 from jaxsif.task.contract import (
     CACHE_COUNTS,
@@ -52,6 +50,7 @@ from jaxsif.task.contract import (
     START_EVENTS,
     render_marker,
 )
+from jaxsif.text import printable
 
 _LONGEST_REPORT = 8192  # bytes; what goes on for longer after a marker is the program's
 _LONGEST_PLACE = 1000  # letters
@@ -61,24 +60,12 @@ _MOST_WARNINGS = 100  # to show
 _MOST_ERRORS = 1000  # the first half and the last are kept
 
 _LINES = re.compile(rb"[^\n]*\n")  # unlike splitlines, a carriage return ends none
-# What srun, slurmstepd, the runtime and JAX complain of.
-_KEPT_LINES = re.compile(
-    r"srun: (error|fatal): |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) "
-    rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
-    rf"|{INTRUDED.pattern}"
-)
-# One of these is in all that _filter_line and _end_line look for.
-_NOTABLE = (
-    SEPARATOR,
-    b"srun",
-    b"slurm",
-    b"FATAL",
-    b"Error for",
-    b"Unknown flag",
-    b"detected fatal",
-    b"Barrier timed",
-    b"No match found for server name",
-)
+_MOST_BARRIERS, _MOST_MISSING = 100, 100
+_LONGEST_NAME = 300  # letters, of a barrier
+# The lines after symptoms.BARRIER; then follow the numbers of missing tasks.
+_REACHED = r"# of tasks that reached the barrier: (\d{1,9})/(\d{1,9})\.$"
+_FIRST = r"The first task at the barrier: (\d{1,9})\. Some timed out task names:$"
+_TASK = r"\d{1,9}$"
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
 _SRUN = "srun: "  # what begins its lines
 
@@ -104,7 +91,8 @@ class Report(NamedTuple):
     step: str = ""  # of the first task's start: Slurm's number of the step, such as 12.0
     nodes: str = ""  # of that step, a node list; the end of a long one, behind other reports'
     seconds: float = 0.0  # of a wait
-    # Of an exit, what the task did a moment before: 'TURNS QUIET LOOP|WHERE' (jaxsif/task/box.py).
+    # Of an exit, what the task did a moment before: 'TURNS QUIET LOOP|WHERE', see
+    # task/watch/status_file.py.
     box: str = ""
     # Of a program that JAX compiles for devices of several processes; `where` is where it is used.
     order: int = 0  # among those of the main thread, from 1; 0 of another thread's
@@ -121,27 +109,29 @@ class Report(NamedTuple):
         return f"task {self.task} on {self.node}" if self.node else f"process {self.task}"
 
 
+_NOTABLE = (SEPARATOR, *NOTABLE)  # one of these is in each line that means something
 _ORIGIN = {"event", "task", "node"}
 REFUSALS = ("refused", "port-taken")  # the program is not started
-# These are told to who listens, and not kept: they say what a task does while it runs.
+OUTSIDE = ("cancelled", "interrupted")  # Slurm or a signal to us ended the whole run
+# Of a task while it runs: the listener gets them, and they are not kept.
 LIVE = ("watched", "wait", "moved", "program")
 
 
 class _Label(NamedTuple):
-    """What srun --label begins lines with; and the beginning of such a label."""
+    """The labels with which srun --label begins lines; and the beginning of such a label."""
 
     whole: re.Pattern[bytes]  # matches a line without one, too
     begun: re.Pattern[bytes]
 
 
-_LABELS = {  # by whether srun was told --label
+_LABELS = {  # by whether srun has --label
     True: _Label(re.compile(rb"( {0,16}\d{1,9}: )?"), re.compile(rb" {0,16}(\d{1,9}(: ?)?)?")),
     False: _Label(re.compile(b""), re.compile(b"")),
 }
 
 
 class _Channel(NamedTuple):
-    """What may be said with one of the nonces."""
+    """The events that one of the nonces allows."""
 
     events: Mapping[str, tuple[str, ...]]  # each with its fields
     most: float = math.inf  # as soon as a run has so many reports, no more of these are kept
@@ -156,39 +146,53 @@ _CHANNELS = (
 _LAUNCHER = _Channel({})  # ourselves
 
 
-_CHECKS: Mapping[str, Check] = {  # by field; and of a task, see ReportFilter
-    "node": is_node,
-    "step": check_pattern(r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*"),
-    "nodes": check_pattern(r"[][A-Za-z0-9_.,-]{0,600}"),
-    "status": check_number(255, int),
-    "box": check_pattern(r"(\d{1,18} \d{1,9}\.\d [ -{}~]{0,240}\|[ -{}~]{0,240})?"),
-    **dict.fromkeys(("event", "text", "where", "hint", "name", "types"), check_pattern("(?s).*")),
-    **dict.fromkeys(("group", "digest"), check_pattern("[0-9a-f]{1,16}")),
-    "order": check_number(1 << 40, int),
-    "at": check_pattern(r"([0-9a-f]{1,8}:-?\d{1,18}(,(?=.)|$)){0,4}"),
-    "processes": check_number(MOST_TASKS_OF_A_STEP, int),
-    **dict.fromkeys(("consequence", "jax"), lambda value: isinstance(value, bool)),
-    **dict.fromkeys(CACHE_COUNTS, check_number(1 << 40, int)),
-    **dict.fromkeys(("saved", "seconds"), check_number(1e9, int, float)),
+class _Number(NamedTuple):
+    """The form of a field that is a number from 0 to `most`, or a bool."""
+
+    most: float
+    types: tuple[type, ...] = (int,)
+
+
+# By field: a pattern of the whole text, or a range. Of a task, see ReportFilter.
+_FORMS: Mapping[str, str | _Number] = {
+    "node": r"[A-Za-z0-9_.-]{0,255}",
+    "step": r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*",
+    "nodes": r"[][A-Za-z0-9_.,-]{0,600}",
+    "status": _Number(255),
+    "box": r"(\d{1,18} \d{1,9}\.\d [ -{}~]{0,240}\|[ -{}~]{0,240})?",
+    **dict.fromkeys(("event", "text", "where", "hint", "name", "types"), "(?s).*"),
+    **dict.fromkeys(("group", "digest"), "[0-9a-f]{1,16}"),
+    "order": _Number(1 << 40),
+    "at": r"([0-9a-f]{1,8}:-?\d{1,18}(,(?=.)|$)){0,4}",
+    "processes": _Number(MOST_TASKS_OF_A_STEP),
+    **dict.fromkeys(("consequence", "jax"), _Number(1, (bool,))),
+    **dict.fromkeys(CACHE_COUNTS, _Number(1 << 40)),
+    **dict.fromkeys(("saved", "seconds"), _Number(1e9, (int, float))),
 }
 
 
-def _parse_report(marked: bytes, channel: _Channel, checks: Mapping[str, Check]) -> Report | None:
-    """Return the report of a line with the channel's marker; None if it has not the form of one:
-    the origin, which all must have, and fields that the event may have beside it.
+def _parse_report(
+    marked: bytes, channel: _Channel, forms: Mapping[str, str | _Number]
+) -> Report | None:
+    """Parse a line with the channel's marker; None without the form of a report: the origin, which
+    all must have, and fields that the event may have beside it.
     """
     if len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
         return None
+    import json
+
     try:
-        found = parse_json(marked[len(channel.marker) :].decode())
-        allowed = _ORIGIN.union(channel.events[found["event"]])
-    # Not JSON; not an object, or its event is none; without one, or unknown.
-    except (ValueError, TypeError, KeyError):
+        fields = json.loads(marked[len(channel.marker) :].decode())
+        allowed = _ORIGIN.union(channel.events[fields["event"]])
+    # Not JSON, or nested too deeply; not an object, or its event is none; without one, or unknown.
+    except (ValueError, RecursionError, TypeError, KeyError):
         return None
-    has_form = _ORIGIN <= found.keys() <= allowed
-    if not (has_form and all(checks[name](value) for name, value in found.items())):
+    if not _ORIGIN <= fields.keys() <= allowed:
         return None
-    report = Report(**found)
+    for name, value in fields.items():
+        if not _has_form(value, forms[name]):
+            return None
+    report = Report(**fields)
     return report._replace(
         text=printable(report.text)[:LONGEST_TEXT],
         where=printable(report.where)[-_LONGEST_PLACE:],
@@ -198,32 +202,91 @@ def _parse_report(marked: bytes, channel: _Channel, checks: Mapping[str, Check])
     )
 
 
-def _ignore(_report: Report) -> None:
-    """For runs that nobody watches."""
+def _has_form(value: Any, form: str | _Number) -> bool:
+    if isinstance(form, str):
+        return type(value) is str and re.fullmatch(form, value) is not None
+    return type(value) in form.types and 0 <= value <= form.most  # no NaN
 
 
-class _Intake:
-    """What the streams of one run have told, in the order of arrival, and as much as a run can
-    mean.
+class Barrier(NamedTuple):
+    """A place where JAX's processes wait for each other, and which not all of them have reached in
+    time.
     """
+
+    name: str  # JAX's, such as 'Shutdown'
+    reached: int = 0  # processes
+    processes: int = 0  # all
+    first: int = -1  # the process that came first
+    missing: tuple[int, ...] = ()  # some of those that have not come
+
+
+class _BarrierParser:
+    """Parses the barriers of one stream, in which the lines of several tasks may alternate."""
+
+    def __init__(self, barriers: list[Barrier]) -> None:
+        self._barriers = barriers  # shared by all streams of a run; the first one went wrong
+        self.open: dict[bytes, Barrier] = {}  # label -> the barrier whose lines are being read
+
+    def feed(self, label: bytes, line: str) -> None:
+        """Take one more line of the task with that label; another line ends its barrier."""
+        before = self.open.pop(label, None)
+        after = self._parse_line(before, line)
+        if after is not None:
+            self.open[label] = after
+
+    def _parse_line(self, before: Barrier | None, line: str) -> Barrier | None:
+        """Add one more line to a barrier; None where the line ends it."""
+        begin = re.match(BARRIER.pattern, line)
+        if begin:
+            # The id is NAME::NUMBER::NUMBER.
+            return Barrier(re.sub(r"(::\d+)+$", "", begin["id"])[:_LONGEST_NAME])
+        if before is None:
+            return None
+        reached, first = re.match(_REACHED, line), re.match(_FIRST, line)
+        if reached:
+            return before._replace(reached=int(reached[1]), processes=int(reached[2]))
+        if first:
+            return before._replace(first=int(first[1]))
+        is_open = before.first >= 0 and len(before.missing) < _MOST_MISSING
+        if is_open and re.match(_TASK, line) and int(line) not in before.missing:
+            return self._add_missing(before, int(line))
+        return None
+
+    def _add_missing(self, before: Barrier, task: int) -> Barrier:
+        """Keep the barrier with one more task that has not come."""
+        if before in self._barriers:
+            self._barriers.remove(before)
+        after = before._replace(missing=(*before.missing, task))
+        # Each task says the same.
+        if after not in self._barriers and len(self._barriers) < _MOST_BARRIERS:
+            self._barriers.append(after)
+        return after
+
+
+def _ignore(_report: Report) -> None:
+    """Listen to no report: the default."""
+
+
+class _Log:
+    """Reports and messages of one run's streams, in the order of arrival and in bounds."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
-        self.errors: list[str] = []  # what srun, slurmstepd and the runtime complained of
+        self.errors: list[str] = []  # messages of srun, slurmstepd, the runtime and JAX
         self.barriers: list[Barrier] = []
         self.listen: Callable[[Report], None] = _ignore
         self._alike: Counter[tuple[int, str]] = Counter()
-        self._heard: set[tuple[bytes, int]] = set()  # marker and task of what is kept
+        self._kept: set[tuple[bytes, int]] = set()  # marker and task
         self._warnings: set[str] = set()
         self._knows_srun = False  # by its name
 
     def take(self, report: Report, channel: _Channel) -> bytes:
-        """Keep a report; return what is shown of it: a warning, when the first task says it."""
+        """Keep a report, and render a new warning: the first task's."""
         if report.event in LIVE:
-            self._heard.add((channel.marker, report.task))
+            self._kept.add((channel.marker, report.task))
             self.listen(report)
             return b""
-        if (channel.marker, report.task) in self._heard:
+        if (channel.marker, report.task) in self._kept:
             report = report._replace(event=channel.late.get(report.event, report.event))
         self.keep(report, channel)
         is_new = report.text not in self._warnings and len(self._warnings) < _MOST_WARNINGS
@@ -238,32 +301,25 @@ class _Intake:
         if is_full or self._alike[report.task, report.event] >= MOST_ALIKE:
             return
         self._alike[report.task, report.event] += 1
-        self._heard.add((channel.marker, report.task))
+        self._kept.add((channel.marker, report.task))
         self.reports.append(report)
         self.listen(report)
 
     def keep_line(self, line: str, is_named: bool) -> None:
-        """Learn from a line, which has srun's own name or not."""
+        """Keep a message; `is_named` lines have srun's own name."""
         if is_named and not self._knows_srun:
-            self._forget_srun()
+            # Those before the first line with the name were the program's.
+            self._knows_srun = True
+            self.errors[:] = [line for line in self.errors if not line.startswith(_SRUN)]
+            self.reports[:] = [report for report in self.reports if report.event != "cancelled"]
         if line.startswith(_SRUN) and self._knows_srun and not is_named:
             return  # the program's
-        if _KEPT_LINES.match(line):
-            self._keep_error(line)
-        if STEP_ABORTED.match(line):  # a report, because what has failed before it counts
+        if KEPT_LINES.match(line):
+            self.errors.append(line)
+            half = _MOST_ERRORS // 2
+            del self.errors[half:-half]  # nothing while they are few
+        if re.match(STEP_ABORTED.pattern, line):  # a report: only failures before it count
             self.keep(Report(-1, "", "cancelled"))
-
-    def _forget_srun(self) -> None:
-        """Forget the lines before the first one with srun's own name: they were the program's."""
-        self._knows_srun = True
-        self.errors[:] = [line for line in self.errors if not line.startswith(_SRUN)]
-        self.reports[:] = [report for report in self.reports if report.event != "cancelled"]
-
-    def _keep_error(self, line: str) -> None:
-        """Add a line to the errors, of which the first half and the last are kept."""
-        self.errors.append(line)
-        half = _MOST_ERRORS // 2
-        del self.errors[half:-half]  # nothing while they are few
 
 
 class ReportFilter:
@@ -277,19 +333,20 @@ class ReportFilter:
         beside: ReportFilter | None = None,
         whole: bool = False,
     ) -> None:
-        """`nonces` are the run's two, or none where nobody reports; `tasks` is the number of tasks,
-        if it is known. With `whole`, no line is shown before its end, unless it is long.
+        """`nonces` are the run's two, or none where tasks do not report; `tasks` is their number,
+        None where that is not known. With `whole`, no line is shown before its end, but a long one.
 
-        Several streams, one order of arrival: a filter adds to what the one `beside` it collects.
+        Several streams, one order of arrival: a filter shares the log of the one `beside` it.
         """
         markers = map(render_marker, nonces)
-        self._channels = [one._replace(marker=text) for one, text in zip(_CHANNELS, markers)]
-        self._checks = {**_CHECKS, "task": check_number((tasks or MOST_TASKS_OF_A_STEP) - 1, int)}
-        self._intake: _Intake = beside._intake if beside else _Intake()
-        self.reports = self._intake.reports
-        self.errors = self._intake.errors
-        self.barriers = self._intake.barriers
-        self._barriers = BarrierReader(self.barriers)
+        self._channels = [channel._replace(marker=m) for channel, m in zip(_CHANNELS, markers)]
+        self.tasks = tasks
+        self._forms = {**_FORMS, "task": _Number((tasks or MOST_TASKS_OF_A_STEP) - 1)}
+        self._log: _Log = beside._log if beside else _Log()
+        self.reports = self._log.reports
+        self.errors = self._log.errors
+        self.barriers = self._log.barriers
+        self._barrier_parser = _BarrierParser(self.barriers)
         self._label = _LABELS[label]
         self._whole = whole
         self._srun = b""  # what begins the lines of the run's own srun; b"" where that is not known
@@ -297,56 +354,44 @@ class ReportFilter:
         self._begun = b""  # the beginning of a line, as far as it is shown already
 
     def feed(self, data: bytes) -> bytes:
-        """Return the part of `data` to show now; b'' means the end of the stream and flushes."""
+        """Filter the next data: the part to show now. b'' is the end of the stream, and flushes."""
         if not data:
-            return self._flush()
-        data, self._pending = self._pending + data, b""
-        lines = data[: data.rfind(b"\n") + 1]
-        text = self._begun + lines
-        if self._barriers.open or not lines or any(word in text for word in _NOTABLE):
-            return self._feed_lines(data)
-        # There is nothing in them to look for, as in most of what programs print.
-        self._begun = b""
-        return lines + self._feed_lines(data[len(lines) :])
-
-    def _feed_lines(self, text: bytes) -> bytes:
-        """As `feed`, line by line.
-
-        An unfinished line is shown at once (a progress bar), but for an end that may become a
-        report.
-        """
-        whole = text.rfind(b"\n") + 1
-        shown = b"".join(map(self._filter_line, _LINES.findall(text[:whole])))
-        last = text[whole:]
+            shown, self._pending = self._filter_line(self._pending), b""
+            self._end_line()
+            return shown
+        text, self._pending = self._pending + data, b""
+        end = text.rfind(b"\n") + 1
+        lines, last = text[:end], text[end:]
+        seen = self._begun + lines
+        if not lines or self._barrier_parser.open or any(word in seen for word in _NOTABLE):
+            shown = b"".join(map(self._filter_line, _LINES.findall(lines)))
+        else:  # most of what programs print
+            shown, self._begun = lines, b""
+        if not last:
+            return shown
+        # It is shown at once (a progress bar), but for an end that may become a report.
         begin = self._find_wait(last)
         self._pending = last[begin:]
         return shown + self._show(last[:begin])
 
-    def _flush(self) -> bytes:
-        """Return what waits: nothing comes after it."""
-        shown = self._filter_line(self._pending)
-        self._pending = b""
-        self._end_line()
-        return shown
-
     def listen(self, listener: Callable[[Report], None]) -> None:
-        """Have `listener` told of each report when it comes."""
-        self._intake.listen = listener
+        """Pass each report to `listener` when it comes."""
+        self._log.listen = listener
 
     def name_srun(self, name: str) -> None:
-        """Have only the lines of the srun with this name count, as soon as it has said one."""
+        """Keep only messages of the srun with this name, once a line has it."""
         self._srun = f"{name}: ".encode()
 
     def interrupt(self) -> None:
-        """Note that a signal to us ends the run: what tasks say from here on is its consequence."""
-        self._intake.keep(Report(-1, "", "interrupted"))
+        """Note that a signal to us ends the run: later reports are its consequences."""
+        self._log.keep(Report(-1, "", "interrupted"))
 
     def _find_wait(self, line: bytes) -> int:
-        """Return where the end of an unfinished line begins that must wait: it may become a report,
-        with its label; or srun's own name, which is not shown.
+        """Find the end of an unfinished line that must wait: it may become a report, with its
+        label; or srun's own name, which is not shown.
         """
         begin = self._find_report(line)
-        # One letter, as of '3.2 s', is not held back.
+        # A single letter, as of '3.2 s', is not held back.
         begun = range(2, len(self._srun))
         held = [size for size in begun if line.endswith(self._srun[:size], 0, begin)]
         return begin - max(held, default=0)
@@ -355,86 +400,84 @@ class ReportFilter:
         """As `_find_wait`, of reports alone."""
         if self._whole and len(line) <= _LONGEST_REPORT:
             return 0
-        before, marked = _split_line(line)
-        may_be = any(one.marker.startswith(marked[: len(one.marker)]) for one in self._channels)
-        begin = len(before) if may_be and len(marked) <= _LONGEST_REPORT else len(line)
+        begin = len(line.rpartition(SEPARATOR)[0])
+        marked = line[begin:]
+        markers = [channel.marker for channel in self._channels]
+        may_be = any(marker.startswith(marked[: len(marker)]) for marker in markers)
+        begin = begin if may_be and len(marked) <= _LONGEST_REPORT else len(line)
         if not self._begun and self._label.begun.fullmatch(line, 0, begin):
             return 0
         return begin
 
     def _filter_line(self, line: bytes) -> bytes:
-        """Return what is shown of a line that is whole, or of the end of one."""
-        before, marked = _split_line(line)
+        """Take a whole line, or the end of one: the part to show."""
+        before = line.rpartition(SEPARATOR)[0]
+        marked = line[len(before) :]
         for channel in self._channels:
             if marked.startswith(channel.marker):
                 return self._take_report(line, before, marked, channel)
-        return b"" if self._is_of_certificate(line) else self._show(line)
+        if OTHER_NAME_TEXT in line and not self._begun and self._misses_coordinator(line):
+            return b""
+        return self._show(line)
 
-    def _is_of_certificate(self, line: bytes) -> bool:
-        """Return whether gRPC misses the coordinator's name in the certificate of the run, in which
-        no node has one.
+    def _misses_coordinator(self, line: bytes) -> bool:
+        """Whether gRPC misses the coordinator's name in the certificate of the run, which names no
+        node.
         """
-        if self._begun or b"server name" not in line:
-            return False
         label = next(self._label.whole.finditer(line))[0]
         text = line[len(label) :].decode(errors="replace").rstrip()
-        held = of_event(self.reports, "port-held")
-        found = find_first([OTHER_NAME], [text])
-        return any(report.text == found.words.get("name") for report in held)
+        match = re.match(OTHER_NAME.pattern, text)
+        held = [report.text for report in of_event(self.reports, "port-held")]
+        return match is not None and match["name"] in held
 
     def _take_report(self, line: bytes, before: bytes, marked: bytes, channel: _Channel) -> bytes:
-        """As `_filter_line`, of a line that has the channel's marker after what comes before."""
-        report = _parse_report(marked, channel, self._checks)
+        """As `_filter_line`, of a line with the channel's marker after `before`."""
+        report = _parse_report(marked, channel, self._forms)
         if report is None:
             return self._show(line)
-        seen = self._intake.take(report, channel)
+        warning = self._log.take(report, channel)
         if not self._begun and self._label.whole.fullmatch(before):
-            return seen
-        return self._show(before, ends=line.endswith(b"\n")) + seen
+            return warning
+        return self._show(before, ends=line.endswith(b"\n")) + warning
 
     def _show(self, text: bytes, ends: bool = False) -> bytes:
-        """Return the next part of a line as it is; errors are looked for in lines that end."""
+        """Show the next part of a line; one that ends may be a message."""
         self._begun = (self._begun + text)[:_LONGEST_ERROR]
         if ends or text.endswith(b"\n"):
             self._end_line()
         return text.replace(self._srun, _SRUN.encode()) if self._srun else text
 
     def _end_line(self) -> None:
-        """Learn what the line that is now whole tells, without its label."""
+        """Keep the message of the line that is now whole, without its label."""
         label = next(self._label.whole.finditer(self._begun))[0]  # b"" where there is none
         line = self._begun[len(label) :]
         # srun may speak behind an unfinished line of a program.
-        _, name, said = line.partition(self._srun) if self._srun else (b"", b"", b"")
+        _, name, message = line.partition(self._srun) if self._srun else (b"", b"", b"")
         if name:
-            line = _SRUN.encode() + said
+            line = _SRUN.encode() + message
         text = line.decode(errors="replace").rstrip()
         self._begun = b""
-        self._intake.keep_line(text, is_named=bool(name))
-        self._barriers.read(label, text)
-
-
-def _split_line(line: bytes) -> tuple[bytes, bytes]:
-    """Return a line before the last separator, and from it on: where a report begins."""
-    before, separator, rest = line.rpartition(SEPARATOR)
-    return before, separator + rest
+        self._log.keep_line(text, is_named=bool(name))
+        if self._barrier_parser.open or BARRIER_TEXT in line:
+            self._barrier_parser.feed(label, text)
 
 
 def of_event(reports: Sequence[Report], *events: str) -> list[Report]:
-    """Return the reports of these events."""
+    """Select the reports of these events."""
     return [report for report in reports if report.event in events]
 
 
 def by_task(reports: Sequence[Report], event: str) -> dict[int, Report]:
-    """Return the last report of `event` of each task."""
+    """Select the last report of `event` of each task."""
     return {report.task: report for report in of_event(reports, event)}
 
 
 def find_start(reports: Sequence[Report]) -> Report:
-    """Return the first task's start, with Slurm's number of the step, such as '12.0', and all of
-    its nodes; an empty report until then. Without Slurm, the number is ''.
+    """Find the first task's start, with Slurm's number of the step, such as '12.0', and all of its
+    nodes; an empty report until then. Without Slurm, the number is ''.
     """
     starts = (report for report in reports if re.fullmatch(r"\d+\.\d*", report.step))
-    found = next(starts, Report(-1, "", "started"))
-    step = "" if found.step.endswith(".") else found.step  # a job alone has no step
-    pieces = (*of_event(reports, "nodes"), found)
-    return found._replace(step=step, nodes="".join(report.nodes for report in pieces))
+    start = next(starts, Report(-1, "", "started"))
+    step = "" if start.step.endswith(".") else start.step  # a job alone has no step
+    pieces = (*of_event(reports, "nodes"), start)
+    return start._replace(step=step, nodes="".join(report.nodes for report in pieces))

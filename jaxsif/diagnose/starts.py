@@ -1,4 +1,4 @@
-"""Which tasks of a step have not started: the first task of each node reports that it has."""
+"""Tasks of a step that have not started: the first task of each node reports its start."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate
 
-from jaxsif.diagnose.places import MOST_PLACES, list_few
+from jaxsif.diagnose.facts import list_few
 from jaxsif.diagnose.reports import Report, find_start, of_event
-from jaxsif.errors import enclose, name_tasks
 from jaxsif.plan.plan import Plan
+from jaxsif.text import enclose, name_tasks
 
 
 def name_unstarted(plan: Plan, reports: Sequence[Report]) -> str:
-    """Return the tasks of nodes on which none has started: 'tasks 2-3 on node4'; '' where all have,
+    """Name the tasks of nodes on which none has started: 'tasks 2-3 on node4'; '' where all have,
     where none at all has, or where that is not known.
     """
     parts = plan.launcher.nodes(plan, find_start(reports))
@@ -24,8 +24,8 @@ def name_unstarted(plan: Plan, reports: Sequence[Report]) -> str:
     return find_unstarted(reports, counts, nodes if len(nodes) == len(counts) else [])
 
 
-def say_unstarted(unstarted: str) -> str:
-    """Return the sentence that these tasks have not started."""
+def render_unstarted(unstarted: str) -> str:
+    """Render the sentence that these tasks have not started."""
     is_one = re.fullmatch(r"task \d+( on \S+)?", unstarted)
     return f"{unstarted} {'has' if is_one else 'have'} not started"
 
@@ -35,7 +35,8 @@ def find_unstarted(reports: Sequence[Report], counts: Sequence[int], nodes: Sequ
     empty where Slurm decides.
     """
     begun = {report.task: report.node for report in of_event(reports, "started", "ready")}
-    names = dict(zip(_find_firsts(counts), nodes))
+    firsts = [0, *accumulate(counts)][: len(counts)]  # of each node, with its tasks in a row
+    names = dict(zip(firsts, nodes))
     if not begun:
         missing = []
     elif nodes and any(names.get(task) != node for task, node in begun.items()):
@@ -44,12 +45,7 @@ def find_unstarted(reports: Sequence[Report], counts: Sequence[int], nodes: Sequ
     else:
         missing = [
             name_tasks(range(first, first + count)) + enclose(" on ", names.get(first, ""))
-            for first, count in zip(_find_firsts(counts), counts)
+            for first, count in zip(firsts, counts)
             if first not in begun
         ]
-    return list_few(missing, MOST_PLACES, len(missing), "other nodes")
-
-
-def _find_firsts(counts: Sequence[int]) -> list[int]:
-    """Return the first task of each node, where each has its tasks in a row."""
-    return [0, *accumulate(counts)][: len(counts)]
+    return list_few(missing, len(missing), "other nodes")

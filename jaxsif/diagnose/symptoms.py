@@ -1,4 +1,4 @@
-"""The messages that jaxsif knows: one row each, with what to do about it.
+"""The messages that jaxsif knows, one row each, with its remedy.
 
 A pattern matches from the beginning of a line of standard error, or of an exception's text. It is
 compiled where it is first used: to do it here would take a run's start milliseconds.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -20,45 +20,8 @@ class Symptom(NamedTuple):
     remedy: str = ""  # the hint of the error
     page: str = ""  # anchor in docs/troubleshooting.md
 
-    def match(self, text: str) -> re.Match[str] | None:
-        """Return the match of the pattern at the beginning of `text`."""
-        return re.match(self.pattern, text)
 
-
-class Found(NamedTuple):
-    """A symptom in a text."""
-
-    symptom: Symptom
-    words: Mapping[str, str]  # of the text, by the names of the pattern's groups
-    what: str  # the symptom's, filled in
-    remedy: str
-
-
-NOT_FOUND = Found(Symptom("(?!)"), {}, "", "")
-
-
-def find_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) -> Iterator[Found]:
-    """Yield what is found in each of `texts`: the first of `rows` that matches.
-
-    `known` are words that the message itself does not have.
-    """
-    for text in texts:
-        for row in rows:
-            match = row.match(text)
-            if match:
-                words = {**known, **match.groupdict("the node")}
-                yield Found(row, words, row.what.format(**words), row.remedy.format(**words))
-                break
-
-
-def find_first(
-    rows: Sequence[Symptom], texts: Iterable[str], default: Found = NOT_FOUND, **known: str
-) -> Found:
-    """Return the first that `find_symptoms` finds, or `default`."""
-    return next(find_symptoms(rows, texts, **known), default)
-
-
-# --- The container, as Apptainer and SingularityCE tell of it
+# --- The container, from Apptainer and SingularityCE
 
 _FATAL = r"(?=FATAL: |Error for command )[^:]*:?\s*"
 _ON_ALL_NODES = "put it on a disk that all nodes see"
@@ -121,8 +84,8 @@ NOT_LAUNCHED = Symptom(
 TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd")
 # Of a step that is cancelled, and not of one whose task has failed.
 STEP_ABORTED = Symptom(r"srun: Job step aborted: ", page="the-run-was-cancelled-step-jobstep")
-# As slurmstepd says it of a step or a job: its number, and from Slurm 25.05 on always a reason:
-# SIGNAL Terminated, say.
+# From slurmstepd, of a step or a job: its number, and from Slurm 25.05 on always a reason, such as
+# SIGNAL Terminated.
 _CANCELLED = (
     r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) (?P<job>\d+)(?P<part>\S*) ON \S+ CANCELLED AT \S+"
 )
@@ -177,7 +140,7 @@ SSH = Symptom(
 MPIRUN_ERROR = Symptom(  # stands between two lines of dashes
     r"(?ms)^-{60,}\n(.+?)\n\s*\n", page="mpirun-refused-the-request-reason"
 )
-# What mpirun 5 says when it gave a child its own process group after that had done so itself.
+# From mpirun 5 when it gave a child its own process group after that had done so itself.
 MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 
 # --- JAX and XLA
@@ -208,7 +171,7 @@ INTRUDED = Symptom(
     " cannot connect with --coordinator-tls=on",
     "a-second-process-connected-to-jaxs-coordinator-as-process-n-and-jax-ended-the-run",
 )
-# gRPC compares names, although JAX has it look at the certificate's URI alone.
+# gRPC compares names, although JAX has it check the certificate's URI alone.
 OTHER_NAME = Symptom(
     r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"
     r" No match found for server name: (?P<name>\S+)$",
@@ -245,3 +208,23 @@ SIGNALS: Mapping[int, Symptom] = {
         page="task-n-on-node-was-killed-by-sigbus",
     ),
 }
+
+# --- Which lines of standard error diagnose/reports.py keeps
+
+KEPT_LINES = re.compile(
+    r"srun: (error|fatal): |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) "
+    rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
+    rf"|{INTRUDED.pattern}"
+)
+# It looks only at lines with one of these.
+BARRIER_TEXT, OTHER_NAME_TEXT = b"Barrier timed", b"No match found for server name"
+NOTABLE = (
+    b"srun",
+    b"slurm",
+    b"FATAL",
+    b"Error for",
+    b"Unknown flag",
+    b"detected fatal",
+    BARRIER_TEXT,
+    OTHER_NAME_TEXT,
+)

@@ -1,1 +1,1 @@
-"""One model of the command line, and what is made of it: completion, man pages."""
+"""A model of the command line, its completion in shells, and suggestions after an error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Sequence
 from difflib import get_close_matches
 
-# What others call it: torchrun, mpirun, PBS, LSF.
+# Names of other programs: torchrun, mpirun, PBS, LSF.
 _ELSEWHERE = {
     "--nproc_per_node": "--ntasks-per-node",
     "--nproc-per-node": "--ntasks-per-node",
@@ -21,7 +21,7 @@ _ELSEWHERE = {
 
 
 def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterable[str]) -> str:
-    """Return what to try in the place of options, such as '--nodes?'; '' where none is near.
+    """Suggest options for unknown ones, such as '--nodes?'; '' where none is near.
 
     `known` are the options of the command, `of_run` those of `jaxsif run`.
     """
@@ -31,8 +31,8 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
     if len(flags) == 1:
         endings = {flags[0]: "?"}
     elsewhere = set(of_run)
-    found = {flag: _find_near(flag, sorted(known), elsewhere) for flag in endings}
-    return ", ".join(f"{near}{endings[flag]}" for flag, near in found.items() if near)
+    nearest = {flag: _find_near(flag, sorted(known), elsewhere) for flag in endings}
+    return ", ".join(f"{near}{endings[flag]}" for flag, near in nearest.items() if near)
 
 
 def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
@@ -55,7 +55,7 @@ def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
 
 
 def suggest_command(word: str, names: Sequence[str], commands: Iterable[Sequence[str]]) -> str:
-    """Return what to try in the place of a command.
+    """Suggest a command in the place of another word.
 
     `names` are those that could stand there; a word that is the last one of some `commands` means
     these.

@@ -1,1 +1,1 @@
-"""What is kept of runs: a small private folder for each."""
+"""The history of runs: a small private folder for each."""

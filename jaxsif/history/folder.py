@@ -6,14 +6,13 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import JaxsifError
 from jaxsif.files import make_private, user_folder, write_files
 from jaxsif.foreign import read_text
 from jaxsif.history.run import MOST_BYTES, NAME, RunRecord, parse_run
-from jaxsif.limits import shorten
 from jaxsif.process import read_stat
+from jaxsif.text import shorten
 
 RUN, STDERR = "run.json", "stderr"
 LAST = "last"  # stands for the newest run
@@ -23,7 +22,7 @@ _TICK = 1 / 65536  # seconds
 _MOST_RUNS = 200
 _OLDEST = 30 * 86400.0  # seconds
 _MOST_REMOVED = 50  # by one start of a run
-_HINT = "jaxsif history lists the runs"
+HINT = "jaxsif history lists the runs"
 
 
 def find_folder(environ: Mapping[str, str]) -> str:
@@ -85,71 +84,40 @@ def list_runs(folder: str) -> list[str]:
 def prune(folder: str, now: float) -> None:
     """Remove runs that are older than 30 days, and all but the newest 200.
 
-    Only folders of this user are touched, of these only the files that a run writes, and nothing
-    through a link. What cannot be removed stays. Raise OSError where the folder cannot be read.
+    What cannot be removed stays. Raise OSError where the folder cannot be read.
     """
     names = list_runs(folder)
     limit = time.strftime(_TIME, time.localtime(now - _OLDEST))
     old = max(len(names) - _MOST_RUNS, bisect_left(names, limit))
-    doomed = names[: min(old, _MOST_REMOVED)]
-    if not doomed:
-        return
-    descriptor = _open_folder(folder)
-    try:
-        for name in doomed:
-            with suppress(OSError):  # somebody else has removed it, or put something into it
-                _remove(name, descriptor)
-    finally:
-        os.close(descriptor)
+    if old > 0:
+        import shutil  # here: most starts remove nothing
 
-
-def _open_folder(path: str, above: int | None = None) -> int:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(path, flags, dir_fd=above)
-
-
-def _remove(name: str, above: int) -> None:
-    folder = _open_folder(name, above)
-    try:
-        if os.fstat(folder).st_uid != os.getuid():
-            return
-        for file in filter(_is_of_a_run, os.listdir(folder)):
-            os.unlink(file, dir_fd=folder)
-    finally:
-        os.close(folder)
-    os.rmdir(name, dir_fd=above)
-
-
-def _is_of_a_run(file: str) -> bool:
-    return file in (RUN, STDERR) or file.startswith((f".{RUN}.", f".{STDERR}."))
+        for name in names[: min(old, _MOST_REMOVED)]:
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
 def find_run(names: Sequence[str], word: str) -> str:
     """Return the name among these that is `word`, or that alone ends with it; the newest one for
     'last'. Raise JaxsifError where there is none, or more than one.
     """
-    found = [name for name in names if name.endswith(word)]
+    matches = [name for name in names if name.endswith(word)]
     if word == LAST:
-        found = list(names[-1:])
-    if not found:
-        raise JaxsifError(f"no run {shorten(word)!r} in the history", "RUN", _HINT)
-    if len(found) > 1 and word not in found:
-        what = f"{len(found)} runs end with {shorten(word)!r}"
-        raise JaxsifError(what, "RUN", f"give more of its name, such as {found[-1]}")
-    return word if word in found else found[0]
+        matches = list(names[-1:])
+    if not matches:
+        raise JaxsifError(f"no run {shorten(word)!r} in the history", "RUN", HINT)
+    if len(matches) > 1 and word not in matches:
+        what = f"{len(matches)} runs end with {shorten(word)!r}"
+        raise JaxsifError(what, "RUN", f"give more of its name, such as {matches[-1]}")
+    return word if word in matches else matches[0]
 
 
 def read_run(folder: str, name: str) -> RunRecord:
-    """Return what is kept of a run; raise HostError where that cannot be read or understood."""
+    """Read the record of a run; raise OSError, HostError for what is no file, and as `parse_run`
+    for a file that jaxsif did not write.
+    """
     path = os.path.join(folder, name, RUN)
-    try:
-        found = parse_run(read_text(path, "history of a run", most=MOST_BYTES))
-    except OSError as error:
-        why = error.strerror or "it cannot be read"
-        raise HostError(f"cannot read the run {name}: {why}", path, _HINT) from error
-    if found is None:
-        raise HostError(f"not the history of a run: {path}", path, "remove the folder")
-    return found
+    run = parse_run(read_text(path, "history of a run", most=MOST_BYTES))
+    return run._replace(name=name)
 
 
 def read_start(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""Keep what a run tells while it goes on: in memory, and in its folder at its begin and its end."""
+"""Record a run: in memory while it goes on, and in its folder at its begin and its end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jaxsif import __version__, process
-from jaxsif.diagnose.places import describe_box
-from jaxsif.diagnose.remarks import find_hidden
+from jaxsif.diagnose.facts import find_hidden, render_activity
 from jaxsif.diagnose.reports import Report, ReportFilter, by_task, find_start
-from jaxsif.errors import JaxsifError, Show, enclose, printable
+from jaxsif.errors import JaxsifError, Show
 from jaxsif.history.folder import RUN, STDERR, find_folder, make_run, prune, read_start, write
 from jaxsif.history.run import (
     MOST_ALARMS,
@@ -26,11 +25,13 @@ from jaxsif.history.run import (
 )
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.secret import HIDDEN, find_secrets, hide_secrets
+from jaxsif.settings.options import HIDDEN
+from jaxsif.settings.secret import find_secrets, hide_secrets
+from jaxsif.text import enclose, printable
 
 if TYPE_CHECKING:
-    from jaxsif.watch.picture import Picture
     from jaxsif.watch.rule import Verdict
+    from jaxsif.watch.snapshot import Snapshot
 
 _MOST_SAID = 1 << 20  # bytes of standard error that are kept
 _SHORT = 1.0  # seconds
@@ -43,7 +44,7 @@ _HARMLESS = (
 
 
 class Recorder:
-    """What is kept of one run. A folder that cannot be written is told once, and fails no run."""
+    """The record of one run. An error of its folder brings one warning, and fails no run."""
 
     def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
         self._show = show
@@ -65,30 +66,30 @@ class Recorder:
         self._seen = seen
 
     def keep(self, data: bytes) -> None:
-        """Keep what is shown of standard error."""
+        """Keep a part of standard error as it was shown."""
         self._said += data
         if len(self._said) > 2 * _MOST_SAID:
             del self._said[:-_MOST_SAID]
 
     def tell(self, line: str) -> None:
-        """Keep what the launcher says."""
+        """Keep a line of the launcher's."""
         self.keep(printable(f"jaxsif: {line}").encode() + b"\n")
 
-    def alarm(self, verdict: Verdict, picture: Picture) -> None:
-        """Keep what was told of tasks that wait: whoever sees that may kill the run at once."""
-        told = make_alarm(verdict, picture, time.time())
-        alarms = (*self._run.alarms, told)[-MOST_ALARMS:]
+    def alarm(self, verdict: Verdict, snapshot: Snapshot) -> None:
+        """Keep a report of tasks that wait: its reader may kill the run at once."""
+        alarm = make_alarm(verdict, snapshot, time.time())
+        alarms = (*self._run.alarms, alarm)[-MOST_ALARMS:]
         self._run = self._run._replace(alarms=alarms)
         self._write({})
 
     def end(self, status: int, error: JaxsifError | None = None) -> None:
-        """Keep how the run ended: its exit status, and the error that is told."""
+        """Keep the exit status of the run, and its error."""
         hidden = find_hidden(self._seen.reports) if status == 0 else None
         if error:
             self.keep(error.render().encode(errors="backslashreplace") + b"\n")
-        told = error or hidden
-        if told:
-            complaint = Complaint(told.what, told.where, told.hint)
+        shown = error or hidden
+        if shown:
+            complaint = Complaint(shown.what, shown.where, shown.hint)
             self._run = self._run._replace(error=complaint)
         self._run = self._run._replace(end=time.time(), status=status, slurm=self._find_slurm())
         self._write({STDERR: bytes(self._said[-_MOST_SAID:])})
@@ -105,11 +106,11 @@ class Recorder:
         reports = self._seen.reports
         started = find_start(reports)
         exits = list_exits(reports)
-        kept = self._run._replace(
+        run = self._run._replace(
             step=started.step, nodes=started.nodes, ended=len(exits), exits=exits
         )
         try:
-            for name, content in {**files, RUN: render_record(kept)}.items():
+            for name, content in {**files, RUN: render_record(run)}.items():
                 write(self._path, name, content)
         except OSError as error:
             self._give_up(error)
@@ -121,7 +122,7 @@ class Recorder:
 
 
 def make_record(plan: Plan, now: float) -> RunRecord:
-    """Return what is known of a run when it begins; raise OSError where this is no Linux."""
+    """Make the record of a run that begins; raise OSError where this is no Linux."""
     container = plan.container
     known = container and (container.staged or container.allowed)
     environ = plan.host.environ
@@ -145,7 +146,7 @@ def make_record(plan: Plan, now: float) -> RunRecord:
         host=os.uname().nodename,
         pid=os.getpid(),
         started=read_start(os.getpid()),
-        variables=_harmless(environ),
+        variables={name: environ[name][:_LONGEST_VALUE] for name in _HARMLESS if name in environ},
         ended=0,
         exits=(),
         alarms=(),
@@ -153,15 +154,11 @@ def make_record(plan: Plan, now: float) -> RunRecord:
 
 
 def read_slurm_version(environ: Mapping[str, str]) -> str:
-    """Return Slurm's version, such as '24.11.5'; '' where srun does not tell it."""
+    """Return Slurm's version, such as '24.11.5'; '' where srun does not print it."""
     with suppress(OSError):
-        said = process.captured((SRUN, "--version"), environ).stdout
-        return printable(said.strip().rpartition(" ")[2])[:_LONGEST_VALUE]
+        output = process.captured((SRUN, "--version"), environ).stdout
+        return printable(output.strip().rpartition(" ")[2])[:_LONGEST_VALUE]
     return ""  # it is not on the PATH any more
-
-
-def _harmless(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: environ[name][:_LONGEST_VALUE] for name in _HARMLESS if name in environ}
 
 
 def hide_in_command(command: Sequence[str]) -> tuple[str, ...]:
@@ -177,25 +174,24 @@ def _hide(word: str, before: str) -> str:
 
 
 def list_exits(reports: Sequence[Report]) -> tuple[TaskEnd, ...]:
-    """Return how each task ended that has told it, those that failed first."""
+    """List the reported ends of tasks, those that failed first."""
     raised = by_task(reports, "exception")
-    found = by_task(reports, "exit")
-    ends = (_make_task_end(end, raised.get(task, end)) for task, end in found.items())
+    exits = by_task(reports, "exit")
+    ends = (_make_task_end(end, raised.get(task, end)) for task, end in exits.items())
     return tuple(sorted(ends, key=lambda end: (end.status == 0, end.task)))
 
 
 def _make_task_end(end: Report, last: Report) -> TaskEnd:
     where = end.where or last.where
-    return TaskEnd(end.task, end.node, end.status, where, last.text, describe_box(end))
+    return TaskEnd(end.task, end.node, end.status, where, last.text, render_activity(end))
 
 
-def make_alarm(verdict: Verdict, picture: Picture, now: float) -> Alarm:
-    """Return what is kept of a verdict, with its picture cut to a bound."""
+def make_alarm(verdict: Verdict, snapshot: Snapshot, now: float) -> Alarm:
+    """Make the record of a verdict, with its snapshot cut to a bound."""
     # Here, since most runs have none: the states of tasks are many patterns to compile.
-    from jaxsif.watch.picture import render_json, render_text
-    from jaxsif.watch.words import describe_verdict
+    from jaxsif.watch.snapshot import render_json, render_text
 
-    lines = tuple(map(printable, render_text(picture, describe_verdict(verdict))))
-    found = cut_picture(render_json(picture, ""))
+    lines = tuple(map(printable, render_text(snapshot, verdict.title)))
+    kept_picture = cut_picture(render_json(snapshot, ""))
     level = verdict.level.name.lower()
-    return Alarm(now, level, round(verdict.seconds, 1), lines, found)
+    return Alarm(now, level, round(verdict.seconds, 1), lines, kept_picture)

@@ -1,4 +1,4 @@
-"""What differs between two images: packages, labels, and the lines of their definition."""
+"""Compare two images: packages, labels, and the lines of their definition."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Comparison(NamedTuple):
 
 
 def compare_images(a: str, b: str, runtime: Runtime, environ: Mapping[str, str]) -> Comparison:
-    """Return what differs. Raise HostError for what is no image, and OSError."""
+    """Find the differences. Raise HostError for a file that is no image, and OSError."""
     readers: dict[str, Callable[[str], Mapping[str, str]]] = {
         "packages": partial(_read_packages, runtime),
         "labels": read_labels,
-        "definition": partial(_read_definition, runtime),
+        "definition": partial(_read_definition, environ),
     }
     sections: dict[str, list[Difference]] = {section: [] for section in readers}
     notes: list[str] = []
@@ -68,15 +68,15 @@ def _read_packages(runtime: Runtime, image: str) -> dict[str, str]:
     }
 
 
-def _read_definition(runtime: Runtime, image: str) -> dict[str, str]:
+def _read_definition(environ: Mapping[str, str], image: str) -> dict[str, str]:
     """Return the lines of the definition that the image was built from; none where it has none."""
-    from jaxsif.images.client import read_metadata  # spython takes 30 ms
+    from jaxsif.images.spython_client import read_metadata  # spython takes 30 ms
 
-    return dict.fromkeys(read_metadata(runtime, image).definition.splitlines(), "")
+    return dict.fromkeys(read_metadata(image, environ).definition.splitlines(), "")
 
 
 def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
-    """Return what is not the same in both, sorted by name."""
+    """Find the names with different values, sorted."""
     found = [Difference(name, a.get(name), b.get(name)) for name in sorted({*a, *b})]
     return [one for one in found if one.a != one.b]
 

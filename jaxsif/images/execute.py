@@ -1,6 +1,4 @@
-"""What only a process in the image can tell: its packages, its system. It sees nothing of this
-host.
-"""
+"""Run a process in the image to list its packages and its system. It sees nothing of this host."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ def read_system(runtime: Runtime, image: str) -> str:
 
 
 def _capture(runtime: Runtime, image: str, command: Sequence[str], given: bytes = b"") -> str:
-    """Return what a command in the image prints when it reads `given`; raise HostError."""
+    """Run a command in the image with `given` as its input; return its output. Raise HostError."""
     program, engine = command[0], runtime.command
     answer = collect(runtime.alone_argv(image, command), given)
     if answer.status:
@@ -98,7 +96,7 @@ def _capture(runtime: Runtime, image: str, command: Sequence[str], given: bytes 
 
 
 class Collected(NamedTuple):
-    """What became of a command."""
+    """The output and the end of a command."""
 
     status: int
     printed: bytes  # at most MOST_OUTPUT and a byte
@@ -112,8 +110,8 @@ class Collected(NamedTuple):
 
 
 def collect(argv: Sequence[str], given: bytes = b"") -> Collected:
-    """Run a command that reads `given`; return what became of it, also where processes that it
-    leaves behind keep its output open.
+    """Run a command with `given` as its input, and collect its output, also where processes that it
+    leaves behind keep that open.
     """
     with (
         tempfile.TemporaryFile() as stdin,
@@ -127,6 +125,6 @@ def collect(argv: Sequence[str], given: bytes = b"") -> Collected:
 
 
 def _read_start(file: IO[bytes]) -> bytes:
-    """Return what was written, or its beginning, with a byte more than may be there."""
+    """Read the output, or its beginning: one byte more than the bound."""
     file.seek(0)
     return file.read(MOST_OUTPUT + 1)

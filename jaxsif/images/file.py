@@ -1,17 +1,18 @@
-"""The file of an image: where its root file system lies in it, the digest that names that, whoever
-signed it, and what is remembered of it.
+"""The file of an image: its parts, its root file system, the digest of that, and a cache of facts
+about it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-from jaxsif.errors import HostError, told_as
+from jaxsif.errors import HostError, raise_as
 from jaxsif.files import user_folder, write_file
-from jaxsif.foreign import MOST_TEXT, open_file, parse_json, read_text
+from jaxsif.foreign import MOST_TEXT, open_file, read_text
 from jaxsif.images.sif import (
     HEADER_SIZE,
     DataObject,
@@ -21,27 +22,34 @@ from jaxsif.images.sif import (
     check_time,
     parse_descriptors,
 )
+from jaxsif.settings.options import Setting
+from jaxsif.trust import find_writers
 
 _CHUNK = 1 << 20  # bytes read at once
-_MOST_REMEMBERED = 4 << 20  # bytes: hundreds of images, each with the names of its libraries
+
+
+class Allowed(NamedTuple):
+    """An image that each policy allows, as nodes and job scripts recognize it."""
+
+    digest: str
+    state: str  # of the file that has it, by `find_state`
+    reasons: tuple[str, ...] = ()  # why each policy allows it, in words
 
 
 def open_image(image: str, source: str = "") -> BinaryIO:
-    """Open an image's file. Raise HostError for what is no file, such as a FIFO, and OSError."""
+    """Open an image's file. Raise HostError for a FIFO and the like, and OSError."""
     return open_file(image, "image", source)
 
 
 def read_header(file: BinaryIO, image: str, source: str = "") -> Header:
-    """Return what a SIF file says of itself; raise HostError for one that is none or is cut short,
-    and OSError.
-    """
+    """Parse the header of a SIF file; raise HostError for other or truncated files, and OSError."""
     file.seek(0)
     return check_sif(file.read(HEADER_SIZE), _size(file), image, source)
 
 
 def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
-    """Return the parts of a SIF file; raise HostError as `read_header`, and for parts that are not
-    in it; and OSError.
+    """List the parts of a SIF file; raise HostError as `read_header`, and for parts outside of it;
+    and OSError.
     """
     with open_image(image, source) as file:
         header = read_header(file, image, source)
@@ -50,33 +58,32 @@ def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
 
 
 def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
-    """Return the parts of one kind, such as 'signature', and their bytes; raise HostError for large
+    """Read the parts of one kind, such as 'signature', with their bytes; raise HostError for large
     ones, and OSError.
     """
     parts = [part for part in read_objects(image) if part.type == kind]
     size = sum(part.size for part in parts)
     check_field(size <= MOST_TEXT, f"size of its {kind} parts", size, image, "")
+    found = []
     with open_image(image) as file:
-        return [(part, _read_at(file, part)) for part in parts]
+        for part in parts:
+            file.seek(part.offset)
+            found.append((part, file.read(part.size)))
+    return found
 
 
 def read_unpacked(image: str, name: str, what: str) -> str:
-    """Return a text that the runtime keeps in an unpacked image; '' where it is not there. Raise
-    HostError for a large one, which it calls `what`, and OSError.
+    """Read a text that the runtime keeps in an unpacked image; '' where there is none. Raise
+    HostError for a large one, under the name `what`, and OSError.
     """
     with suppress(FileNotFoundError):
         return read_text(os.path.join(image, ".singularity.d", name), what)
     return ""
 
 
-def _read_at(file: BinaryIO, part: DataObject) -> bytes:
-    file.seek(part.offset)
-    return file.read(part.size)
-
-
 def read_date(image: str) -> str:
-    """Return when the image was made, as 2026-11-20T09:30:00+00:00; raise HostError where it does
-    not tell, and OSError.
+    """Read the time of the build, as 2026-11-20T09:30:00+00:00; raise HostError where the header
+    has none, and OSError.
     """
     from datetime import datetime, timezone  # here: no run needs it
 
@@ -90,11 +97,10 @@ def _size(file: BinaryIO) -> int:
 
 
 def find_root(image: str, source: str = "") -> DataObject:
-    """Return the partition that becomes the container's root; raise HostError where there is none,
-    or more than that.
+    """Find the partition that becomes the container's root; raise HostError unless there is exactly
+    one.
 
-    A second partition would be laid over the root, and no digest of the first one tells what is
-    seen then.
+    A second partition would be laid over the root, and the digest of the first would not cover it.
     """
     partitions = [part for part in read_objects(image, source) if part.type == "partition"]
     roots = [part for part in partitions if part.system]
@@ -107,27 +113,24 @@ def find_root(image: str, source: str = "") -> DataObject:
     return roots[0]
 
 
-def _ignore(_done: int, _total: int) -> None:
-    """Take no note."""
+def digest(
+    image: str, source: str = "", progress: Callable[[int, int], object] = lambda *_: None
+) -> str:
+    """Compute 'sha256:…' of the root file system: the same before and after signing, and for builds
+    of the same inputs.
 
-
-def digest(image: str, source: str = "", progress: Callable[[int, int], None] = _ignore) -> str:
-    """Return 'sha256:…' over the root file system: the same before and after signing, and for
-    builds of the same inputs.
-
-    `progress` is told the bytes read so far, and all. Raise HostError as `find_root`, and OSError.
+    `progress` gets the bytes read so far, and all. Raise HostError as `find_root`, and OSError.
     """
     import hashlib  # here: it takes 3 ms, and most runs compute none
 
     root = find_root(image, source)
-    found, read = hashlib.sha256(), 0
+    found, left = hashlib.sha256(), root.size
     with open_image(image, source) as file:
         file.seek(root.offset)
-        for data in _pieces(file, root.size):
+        while data := file.read(min(left, _CHUNK)):
             found.update(data)
-            read += len(data)
-            progress(read, root.size)
-    left = root.size - read
+            left -= len(data)
+            progress(root.size - left, root.size)
     if left:
         raise HostError(
             f"image ended {left} bytes too early: {image}", source, "copy or build it again"
@@ -135,27 +138,21 @@ def digest(image: str, source: str = "", progress: Callable[[int, int], None] = 
     return f"sha256:{found.hexdigest()}"
 
 
-def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield the next `size` bytes of a file, or all up to its end, a few at once."""
-    while data := file.read(min(size, _CHUNK)):
-        yield data
-        size -= len(data)
-
-
 def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") -> str:
-    """Return what `digest` does; read the file, gigabytes in seconds, only when it has changed."""
+    """Look up `digest`, or compute it when the file has changed: gigabytes take seconds to read."""
 
     def find() -> str:
-        from jaxsif.screen import working  # here: most runs compute none
+        from jaxsif.screen import show_progress  # here: most runs compute none
 
-        with working(f"jaxsif: the digest of {os.path.basename(image)}", environ) as update:
+        title = f"jaxsif: the digest of {os.path.basename(image)}"
+        with show_progress(title, environ) as update:
             return digest(image, source, update)
 
     return remembered(image, "digest", environ, find)
 
 
 def checksum(path: str) -> str:
-    """Return the SHA-256 of a whole file, in hexadecimal digits; raise OSError."""
+    """Compute the SHA-256 of a whole file, in hexadecimal digits; raise OSError."""
     import hashlib
 
     found = hashlib.sha256()
@@ -166,19 +163,14 @@ def checksum(path: str) -> str:
 
 
 def remembered(image: str, what: str, environ: Mapping[str, str], find: Callable[[], str]) -> str:
-    """Return what `find` returned when it was last asked for `what` about `image`, and ask it again
-    when the file has changed.
-    """
+    """Look up the fact `what` about `image`, or find it again when the file has changed."""
     state = _state(image)  # before: the file may change while it is read
     return known(image, what, environ) or remember(image, what, find(), environ, state)
 
 
 def known(image: str, what: str, environ: Mapping[str, str]) -> str | None:
-    """Return what is remembered of `what` about the image as it is now, None for nothing; raise
-    OSError.
-    """
-    found = _entry(image, _state(image), environ).get(what)
-    return found if isinstance(found, str) and found else None
+    """Look up the fact `what` about the image as it is now, None for none; raise OSError."""
+    return _entry(image, _state(image), environ).get(what)
 
 
 def remember(
@@ -201,22 +193,20 @@ def remember(
 
 
 def _entry(image: str, state: list[int], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is remembered of the image in this state."""
-    entry = _recall(_memory(environ)).get(os.path.realpath(image))
-    return entry if isinstance(entry, dict) and entry.get("state") == state else {}
+    """Look up the facts about the image in this state."""
+    entry = _recall(_memory(environ)).get(os.path.realpath(image), {})
+    return entry if entry.get("state") == state else {}
 
 
 def _state(image: str) -> list[int]:
-    """Return what changes when the file's content does, and is the same on all hosts: on NFS and
-    Lustre, st_dev is not.
-    """
+    """Identify the content of a file, the same on all hosts: on NFS and Lustre, st_dev differs."""
     status = os.stat(image)
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def find_state(image: str) -> str:
-    """Return INODE:SIZE:TIME of the image's file, by which a node knows it
-    (jaxsif/node/allowed.py); raise OSError.
+    """Identify the image's file as INODE:SIZE:TIME, as nodes do (jaxsif/node/allowed.py); raise
+    OSError.
     """
     inode, size, _, changed = _state(image)
     return f"{inode}:{size}:{changed}"
@@ -227,33 +217,32 @@ def _memory(environ: Mapping[str, str]) -> str:
 
 
 def _recall(memory: str) -> dict[str, Any]:
-    """Return path -> what is remembered of an image; nothing of a file that cannot be read."""
+    """Read path -> facts about an image; empty for a file that cannot be read."""
+    import json
+
     try:
-        images = parse_json(
-            read_text(memory, "what is remembered of images", most=_MOST_REMEMBERED)
-        )
-    except (OSError, ValueError, HostError):
-        return {}  # the first time, or cut short by a full disk
-    return images if isinstance(images, dict) else {}
+        with open(memory, encoding="utf-8") as file:
+            images: dict[str, Any] = json.load(file)
+    except (OSError, ValueError):
+        return {}  # the first time, or a disk has damaged it
+    return images
 
 
 def cache_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder of what jaxsif remembers for this user, and can do without."""
+    """Find the folder of this user's caches, which jaxsif can do without."""
     return os.path.join(user_folder(environ, "XDG_CACHE_HOME"), "jaxsif")
 
 
 def staged_path(folder: str, digest: str) -> str:
-    """Return where a node has the image of this digest, below `folder`, for `jaxsif run --stage`:
-    of this user alone.
+    """Name the place of the image with this digest on a node's disk, below `folder`, for `jaxsif
+    run --stage`: of this user alone.
     """
     return os.path.join(folder, f"jaxsif-{os.getuid()}", digest.partition(":")[2][:16])
 
 
 def check_state(image: str, state: str, source: str) -> None:
-    """Raise HostError unless the file of an image is as `find_state` told when a policy looked at
-    it.
-    """
-    with told_as(unreadable(image, source)):
+    """Raise HostError unless the image's file still has the state that a policy has seen."""
+    with raise_as(unreadable(image, source)):
         found = find_state(image)
     if found != state:
         raise HostError(
@@ -262,5 +251,67 @@ def check_state(image: str, state: str, source: str) -> None:
 
 
 def unreadable(image: str, source: str) -> HostError:
-    """Return the error for an image that the system does not let us read."""
+    """Make the error for an image that cannot be read."""
     return HostError(f"cannot read image {image}", source, "check its path and permissions")
+
+
+_DEFAULT_IMAGE = "jax.sif"
+
+
+class Image(NamedTuple):
+    """An image, and the option, variable or default that named it."""
+
+    path: str
+    source: str  # the option, variable or default that named it
+
+
+def find_image(setting: Setting | None) -> Image:
+    """Find the named image, or ./jax.sif.
+
+    Raises HostError for a file or folder that is no image.
+    """
+    if setting is None:
+        return _find_default()
+    named, source, _ = setting
+    mode = _mode(named, source)
+    if mode is None:
+        hint = "make image, module load jax/sif, or pass --image PATH"
+        raise HostError(f"image not found: {named}", source, hint)
+    _check_image(named, mode, source)
+    return Image(os.path.abspath(named), source)
+
+
+def _find_default() -> Image:
+    """Find ./jax.sif, which counts without being named; raises HostError."""
+    source = f"./{_DEFAULT_IMAGE}"
+    mode = _mode(_DEFAULT_IMAGE, "")
+    if mode is None:
+        raise HostError(
+            f"no image: neither --image nor JAX_IMAGE names one, and there is no {source} here",
+            hint="module load jax/sif, make image, or pass --image PATH",
+        )
+    writers = find_writers(_DEFAULT_IMAGE)
+    if writers:
+        what = f"others may have written {source}, and nothing names it"
+        raise HostError(what, writers, f"--image {source}")
+    _check_image(_DEFAULT_IMAGE, mode, source)
+    return Image(os.path.abspath(_DEFAULT_IMAGE), source)
+
+
+def _mode(path: str, source: str) -> int | None:
+    """Read the type and permissions of `path`, None where it does not exist."""
+    nothing = suppress(FileNotFoundError, NotADirectoryError)
+    with raise_as(unreadable(path, source)), nothing:
+        return os.stat(path).st_mode
+    return None
+
+
+def _check_image(image: str, mode: int, source: str) -> None:
+    """Raise HostError for a file or folder that is no image."""
+    if stat.S_ISDIR(mode):
+        if _mode(os.path.join(image, ".singularity.d"), source) is None:
+            what = f"not an image: {image} is a folder without .singularity.d"
+            raise HostError(what, source, "pass a .sif file")
+        return
+    with raise_as(unreadable(image, source)), open_image(image, source) as file:
+        read_header(file, image, source)

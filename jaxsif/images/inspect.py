@@ -1,4 +1,4 @@
-"""What an image is: by its labels, its file, and where those do not tell, by its package list."""
+"""Describe an image by its labels, its file, and, where those lack a fact, its package list."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxsif.errors import HostError, enclose
+from jaxsif.errors import HostError
 from jaxsif.images.execute import read_components
 from jaxsif.images.file import read_date, read_objects, remembered_digest
 from jaxsif.images.labels import read_labels
-from jaxsif.runtime import find_runtime, require_runtime
+from jaxsif.runtime import find_runtime
+from jaxsif.text import enclose
 
 # Debian's and Go's words -> everybody else's.
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -29,7 +30,7 @@ class Fact(NamedTuple):
 
 
 class Package(NamedTuple):
-    """A package whose version is told."""
+    """A package whose version is shown."""
 
     key: str
     title: str
@@ -57,7 +58,7 @@ PACKAGES = (
 
 
 def inspect_image(image: str, environ: Mapping[str, str]) -> list[Fact]:
-    """Return all facts, in the order of the table; raise HostError for what is no image, and
+    """Find all facts, in the order of the table; raise HostError for a file that is no image, and
     OSError.
     """
     labels = read_labels(image)
@@ -77,11 +78,11 @@ def inspect_image(image: str, environ: Mapping[str, str]) -> list[Fact]:
 
 
 def inspect_metadata(image: str, environ: Mapping[str, str]) -> list[Fact]:
-    """Return how the image was made and what it does, as its metadata tell; raise OSError."""
-    from jaxsif.images.client import ImageMetadata, read_metadata  # spython takes 30 ms
+    """Read how the image was made and what it runs; raise OSError."""
+    from jaxsif.images.spython_client import ImageMetadata, read_metadata  # spython takes 30 ms
 
     try:
-        found = read_metadata(require_runtime(environ), image)
+        found = read_metadata(image, environ)
     except HostError as error:
         return [Fact(key, key, None, error.what) for key in ImageMetadata._fields]
     return [Fact(key, key, value) for key, value in found._asdict().items()]
@@ -101,7 +102,7 @@ def _read_packages(
 
 
 def _from_label(key: str, labels: Mapping[str, str], *names: str, note: str = "") -> Fact:
-    """Return what the first of these labels says that there is; `note` is of a value that is not
+    """Take the value of the first of these labels that exists; `note` is for a value other than
     'none'.
     """
     value = next((labels[name] for name in names if name in labels), None)
@@ -136,7 +137,7 @@ def from_packages(
 def _file_facts(
     image: str, labels: Mapping[str, str], environ: Mapping[str, str]
 ) -> Iterator[Fact]:
-    """Yield what a SIF file says."""
+    """Yield the facts of a SIF file."""
     parts = read_objects(image)
     roots = ((part.architecture, part.file_system) for part in parts if part.system)
     architecture, file_system = next(roots, (None, None))
@@ -157,7 +158,7 @@ def _name_signer(fingerprint: str) -> str:
 
 
 def _find(key: str, find: Callable[[], str], note: str = "") -> Fact:
-    """Return what `find` returns, or why it cannot: an image has an overlay, say."""
+    """Return the result of `find`, or the reason of its failure, such as an overlay."""
     try:
         return Fact(key, key, find(), note)
     except HostError as error:
@@ -165,7 +166,7 @@ def _find(key: str, find: Callable[[], str], note: str = "") -> Fact:
 
 
 def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:
-    """Yield what an unpacked image says."""
+    """Yield the facts of an unpacked image."""
     architecture = _from_label("architecture", labels, "org.label-schema.build-arch")
     yield architecture._replace(value=_ARCHITECTURES.get(architecture.value, architecture.value))
     yield Fact("digest", "digest", None, _FOLDER)

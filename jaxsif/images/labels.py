@@ -30,9 +30,7 @@ def read_labels(image: str) -> dict[str, str]:
 
 
 def describe_image(image: str) -> str:
-    """Return what the image says that it is, or what nobody can know of it, for `jaxsif run
-    --verbose`.
-    """
+    """Describe the image by its labels for `jaxsif run --verbose`, or why that is impossible."""
     try:
         labels = read_labels(image)
     except OSError as error:

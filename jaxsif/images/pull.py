@@ -11,9 +11,8 @@ from urllib.parse import unquote, urlsplit
 from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.files import scratch_folder
-from jaxsif.images.download import Watch, download, not_wanted, without_password
+from jaxsif.images.download import Watch, download, open_partial, unexpected, without_password
 from jaxsif.images.file import checksum, digest
-from jaxsif.images.partial import Partial, only_one
 from jaxsif.runtime import Runtime
 
 FROM_REGISTRY = ("oras", "docker")  # by the runtime
@@ -21,14 +20,14 @@ _BY_HTTP = ("https", "http")
 
 
 class Expected(NamedTuple):
-    """What the image must be; None where that is open."""
+    """The digests that the image must have; None for any."""
 
     digest: str | None = None  # of its root file system, 'sha256:…'
     sha256: str | None = None  # of the whole file, hexadecimal
 
     def check(self, image: str) -> tuple[str, str]:
-        """Return the digest of `image`, and what it is and should not be: '' when all is as
-        expected. Raise HostError for what is no image.
+        """Compare an image; return its digest, and the difference or ''. Raise HostError for a file
+        that is no image.
         """
         found = digest(image)
         if self.digest not in (None, found):
@@ -41,8 +40,8 @@ ANY = Expected()
 
 
 def find_target(url: str, output: str | None) -> str:
-    """Return the path of the file to make, absolute; a folder as `output` keeps the name that `url`
-    has. Raise JaxsifError for what is no address of an image.
+    """Find the path of the file to make, absolute; a folder as `output` keeps the name that `url`
+    has. Raise JaxsifError for an address of no image.
     """
     scheme, _, rest = url.partition("://")
     try:
@@ -94,11 +93,10 @@ def pull_by_http(url: str, target: str, expected: Expected, watch: Watch) -> str
     """Bring the image at an address of http to `target`, whole and as expected; return its digest.
     Raise HostError.
 
-    When the network fails, what is there is kept beside it, hidden, for the next time.
+    When the network fails, the received bytes stay beside it, hidden, for the next call.
     """
     folder, name = os.path.split(target)
-    partial = Partial(os.path.join(folder, f".{name}.part"))
-    with only_one(partial):
+    with open_partial(os.path.join(folder, f".{name}.part")) as partial:
         download(url, partial, watch)
         try:
             found = _take(partial.path, target, expected, url)
@@ -137,6 +135,6 @@ def _take(partial: str, target: str, expected: Expected, url: str) -> str:
     except HostError as error:  # no image at all: a page that asks for a password, say
         found, problem = "", error.what
     if problem:
-        raise not_wanted(url, problem)
+        raise unexpected(url, problem)
     os.replace(partial, target)
     return found

@@ -1,5 +1,4 @@
-"""What a SIF file says of itself in its first bytes: whether it is whole, and where its file system
-lies.
+"""Parse the header and the table of a SIF file: whether it is whole, and where its parts are.
 
 https://github.com/apptainer/sif, pkg/sif/sif.go and descriptor.go; all numbers are little endian.
 """
@@ -50,7 +49,7 @@ class DataObject(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What is needed of a header; numbers of bytes, but for the time."""
+    """The fields of a header that jaxsif needs; numbers of bytes, but for the time."""
 
     created: int  # seconds since 1970
     table: int  # where the table of the parts begins
@@ -59,31 +58,28 @@ class Header(NamedTuple):
 
 
 def parse_header(header: bytes, image: str, source: str = "") -> Header:
-    """Return what `header`, the first bytes of an image, says. Raise HostError where it is none, or
-    makes no sense.
-    """
+    """Parse the first bytes of an image. Raise HostError for other files and invalid fields."""
     if len(header) < HEADER_SIZE or header[32:42] != _MAGIC:
         raise HostError(
             f"not a SIF image: {image}", source, "make image, or pass --image PATH to a .sif file"
         )
     fields = _HEADER.unpack(header[:HEADER_SIZE])
     created, _, _, rows, table, table_size, data, data_size = fields[5:]
-    check_field(data >= 0, "offset of its data", data, image, source)
-    check_field(data_size >= 0, "size of its data", data_size, image, source)
-    check_field(table >= 0, "offset of its table", table, image, source)
-    check_field(0 <= rows <= _MOST_ROWS, "number of its parts", rows, image, source)
-    # The runtime reads as many rows as there are parts: what a digest speaks of must be what the
-    # runtime mounts.
-    check_field(
-        table_size == rows * _DESCRIPTOR.size, "size of its table", table_size, image, source
-    )
+    for holds, field, value in (
+        (data >= 0, "offset of its data", data),
+        (data_size >= 0, "size of its data", data_size),
+        (table >= 0, "offset of its table", table),
+        (0 <= rows <= _MOST_ROWS, "number of its parts", rows),
+        # The runtime reads as many rows as there are parts: what a digest speaks of must be what
+        # the runtime mounts.
+        (table_size == rows * _DESCRIPTOR.size, "size of its table", table_size),
+    ):
+        check_field(holds, field, value, image, source)
     return Header(created, table, table_size, data + data_size)
 
 
 def check_field(holds: bool, field: str, value: int, image: str, source: str) -> None:
-    """Raise HostError that names a field of an image's file, unless what is asked of its value
-    holds.
-    """
+    """Raise HostError that names a field of an image's file, unless `holds`."""
     if not holds:
         raise HostError(
             f"image is damaged, the {field} is {value}: {image}", source, "copy or build it again"
@@ -134,7 +130,7 @@ def parse_descriptors(
 
 
 def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObject:
-    """Return a part; `extra` tells more of a signature and of a partition."""
+    """Parse a part; `extra` has details of a signature and of a partition."""
     part = DataObject(_TYPES.get(number, str(number)), offset, size)
     if part.type == "signature":
         _, fingerprint = _SIGNATURE.unpack(extra[: _SIGNATURE.size])

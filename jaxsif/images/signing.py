@@ -35,7 +35,7 @@ class AnotherKeyError(SignatureError):
 
 
 class Signature(NamedTuple):
-    """A signature in an image, as it says of itself: whether it holds is for `verify` to tell."""
+    """A signature in an image, unverified: `verify` checks it."""
 
     signer: str  # SHA256:… of a PEM key, as ssh-keygen -l prints it; the fingerprint of a PGP key
     signed: str  # the digests that were signed

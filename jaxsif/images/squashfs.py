@@ -86,7 +86,7 @@ class Node:
 
 
 class FileSystem(NamedTuple):
-    """What `read` returns."""
+    """A file system as `read` parsed it."""
 
     root: Node
     block_size: int

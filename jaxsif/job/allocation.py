@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from jaxsif.errors import JaxsifError
 from jaxsif.job import nodelist as hostlist
 from jaxsif.job.counts import Counts, fold, parse_counts, size
-from jaxsif.limits import MOST_NODES, is_decimal, read_number, shorten
+from jaxsif.limits import MOST_NODES, is_decimal, read_number
+from jaxsif.text import shorten
 
 _MOST_COMPONENTS = 128  # of a heterogeneous job, Slurm's MAX_HET_JOB_COMPS
 _OF_A_JOB = "SLURMD?_|SRUN_CPUS_PER_TASK$"  # variables

@@ -11,7 +11,8 @@ import re
 from math import prod
 
 from jaxsif.errors import JaxsifError
-from jaxsif.limits import MOST_NODES, is_decimal, read_number, shorten
+from jaxsif.limits import MOST_NODES, is_decimal, read_number
+from jaxsif.text import shorten
 
 # Compiled when they are used: most runs read no node list.
 _TEXT = r"[^,\[\]]*"

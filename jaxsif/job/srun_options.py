@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+import argparse
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from jaxsif.errors import JaxsifError
+from jaxsif.limits import is_decimal, read_number
 
 # Whether an option has a value: never, always, or only behind '='.
 BARE, VALUE, MAYBE = "", "VALUE", "[=VALUE]"
@@ -11,6 +16,7 @@ BARE, VALUE, MAYBE = "", "VALUE", "[=VALUE]"
 # another way. The others go to srun as they are; they ask for a JOB alone, apply to a STEP alone,
 # or to BOTH, and a job script has those of a job as #SBATCH lines.
 OWN, REFUSED, JOB, STEP, BOTH = "own", "refused", "job", "step", "job and step"
+_PASSED = (JOB, STEP, BOTH)
 
 
 class SrunOption(NamedTuple):
@@ -30,11 +36,11 @@ class SrunOption(NamedTuple):
     @property
     def is_passed(self) -> bool:
         """Return whether the option goes to srun as it is."""
-        return self.handled in (JOB, STEP, BOTH)
+        return self.handled in _PASSED
 
 
-class Given(NamedTuple):
-    """An option as somebody wrote it."""
+class SrunArgument(NamedTuple):
+    """An option of srun as the user wrote it."""
 
     flag: str  # the long one
     value: str | None
@@ -213,7 +219,7 @@ def flag_of(word: str) -> str:
     return word.partition("=")[0] if word.startswith("--") else word[:2]
 
 
-def split_options(words: Sequence[str]) -> Iterator[Given]:
+def split_options(words: Sequence[str]) -> Iterator[SrunArgument]:
     """Yield the options that `words` are, in any of the forms --a=1, --a 1, -a1 and -a 1; a word
     that is none of srun's own options alone, with what stands behind '='.
     """
@@ -228,12 +234,17 @@ def split_options(words: Sequence[str]) -> Iterator[Given]:
         if option.value == VALUE and value is None and rest:
             value = rest.pop(0)
             used.append(value)
-        yield Given(option.flag, value, tuple(used))
+        yield SrunArgument(option.flag, value, tuple(used))
 
 
-def select(words: Iterable[str], *handled: str) -> tuple[str, ...]:
-    """Return those words, each an option in its long form, that are handled so."""
-    return tuple(word for word in words if BY_FLAG[flag_of(word)].handled in handled)
+def select(arguments: Iterable[SrunArgument], *handled: str) -> tuple[SrunArgument, ...]:
+    """Return those options that are handled so."""
+    return tuple([one for one in arguments if BY_FLAG[one.flag].handled in handled])
+
+
+def join(arguments: Iterable[SrunArgument]) -> tuple[str, ...]:
+    """Return the words of options."""
+    return tuple([word for one in arguments for word in one.words])
 
 
 def find_unsafe(words: Sequence[str]) -> Iterator[str]:
@@ -250,3 +261,200 @@ def find_unsafe(words: Sequence[str]) -> Iterator[str]:
         if name in _UNSAFE or begins or (is_long and name.startswith("--container")):
             yield word if "=" in word else f"{word} {following}".strip()
     yield from (one.flag for one in split_options(words) if not one.flag.startswith("-"))
+
+
+_MEMORY = {"--mem", "--mem-per-cpu", "--mem-per-gpu"}
+
+
+class StepOptions(NamedTuple):
+    """The options of a step for srun."""
+
+    # An option -> its value, in the order of the words: True for a name alone, and None, False or 0
+    # for nothing.
+    given: Mapping[str, object]
+    further: tuple[SrunArgument, ...] = ()  # the user's own, which srun prefers
+
+    def value(self, option: str) -> str:
+        """Return the value of an option, '' without it; the last one counts, as for srun."""
+        own = [one.value for one in self.further if one.flag == option]
+        *_, last = (self.given.get(option), *own)
+        return str(last or "")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The arguments of srun; none that the user's own have, too."""
+        own = {one.flag for one in self.further}
+        if own & _MEMORY:  # srun takes one of them
+            own |= _MEMORY
+        words = [
+            name if value is True else f"{name}={value}"
+            for name, value in self.given.items()
+            if value not in (None, False) and name not in own
+        ]
+        return (*words, *join(self.further))
+
+
+# srun's option -> jaxsif's option that means the same, by its key, and what reads its value.
+_SAME: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "--nodes": ("nodes", read_number),
+    "--ntasks": ("ntasks", read_number),
+    "--ntasks-per-node": ("ntasks-per-node", read_number),
+    "--tasks-per-node": ("ntasks-per-node", read_number),
+    "--gpus-per-node": ("gpus-per-node", str),
+    "--gpus-per-task": ("gpus-per-task", read_number),
+    "--cpus-per-task": ("cpus-per-task", read_number),
+    "--gpu-bind": ("gpu-bind", str),
+}
+_GPU = "gpu"
+
+
+def lift(argument: SrunArgument) -> tuple[str, Any, tuple[SrunArgument, ...]]:
+    """Return the key of jaxsif's option that means the same, its value, and what is left for srun.
+
+    The value is None for an option that says nothing of the layout, or no plain number, such as
+    --nodes=2-4: that is left to srun. Raises JaxsifError for several tasks on each GPU.
+    """
+    value = argument.value or ""
+    if argument.flag == "--gres":
+        gpus, others = _split_resources(value.split(","))
+        left = ",".join(others)
+        rest = (SrunArgument("--gres", left, (f"--gres={left}",)),) if others else ()
+        return ("gpus-per-node", gpus, rest) if gpus else ("", None, (argument,))
+    if argument.flag == "--ntasks-per-gpu":
+        if value != "1":
+            raise JaxsifError(
+                f"no {value!r} tasks for each GPU by --ntasks-per-gpu",
+                "--ntasks-per-gpu",
+                "--ntasks-per-node=N --share-gpus",
+            )
+        return "per-gpu", True, ()
+    if argument.flag not in _SAME:
+        return "", None, (argument,)
+    key, read = _SAME[argument.flag]
+    number = read(value)
+    return key, number, (argument,) if number is None else ()
+
+
+def _split_resources(resources: Iterable[str]) -> tuple[str, list[str]]:
+    """Return the GPUs of a list of generic resources, as --gpus-per-node has them, and the other
+    resources.
+    """
+    gpus, others = [], []
+    for resource in resources:
+        name, *parts = resource.replace("=", ":").split(":")
+        number = [] if parts and is_decimal(parts[-1]) else ["1"]
+        if name == _GPU:
+            gpus.append(":".join(parts + number))
+        else:
+            others.append(resource)
+    return ",".join(gpus), others
+
+
+FIELD = "passed"  # the name in the namespace: flag -> SrunArgument
+_TITLE = "also srun's own"
+_TEXT = """\
+  -J --job-name, -q --qos, --mem, --mem-per-cpu, --gres, --exclusive, --reservation,
+  -w --nodelist, -x --exclude, -d --dependency, --begin, --nice, -L --licenses, --signal,
+  --comment, -m --distribution, --cpu-bind, --mpi, ...: docs/srun.md lists them"""
+
+
+class PassedOptions(argparse.Action):
+    """Options of srun that have a value alike; argparse knows many as fast as one."""
+
+    def __init__(self, options: Iterable[SrunOption], **how: Any) -> None:
+        super().__init__(help=argparse.SUPPRESS, **how)
+        self.options = tuple(options)
+
+    @property
+    def parts(self) -> list[argparse.Action]:
+        """Return an action for each option, as completion and man pages describe it."""
+        how: dict[str, Any] = {"nargs": self.nargs, "metavar": self.metavar, "help": "as for srun"}
+        return [argparse.Action(one.names[::-1], self.dest, **how) for one in self.options]
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Take the option that was said, with its value if it has one."""
+        words = [option_string or "", *([values] if isinstance(values, str) else [])]
+        self._take(parser, namespace, words)
+
+    def _take(
+        self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, words: Sequence[str]
+    ) -> None:
+        """Keep the word for srun, in the place of an earlier one for the same option."""
+        for given in split_options(words):
+            word = given.flag if given.value is None else f"{given.flag}={given.value}"
+            before = getattr(namespace, self.dest) or {}
+            argument = given._replace(words=(word,))
+            setattr(namespace, self.dest, {**before, given.flag: argument})
+
+
+class _RefusedOptions(PassedOptions):
+    """Options of srun that mean nothing to a command, or that jaxsif has in another form."""
+
+    @property
+    def parts(self) -> list[argparse.Action]:
+        """Return nothing: none of them is offered."""
+        return []
+
+    def _take(
+        self, parser: argparse.ArgumentParser, _namespace: argparse.Namespace, words: Sequence[str]
+    ) -> NoReturn:
+        """Raise JaxsifError with what to use."""
+        option = BY_FLAG[flag_of(words[0])]
+        hint = _find_hint(parser, option.instead or option.flag)
+        raise JaxsifError(f"{option.flag} is not for {parser.prog}", option.flag, hint)
+
+
+def _find_hint(parser: argparse.ArgumentParser, instead: str) -> str:
+    """Return what to use in this command; `instead` is what `jaxsif run` would."""
+    if instead == parser.prog:
+        return f"leave it out: {instead} does so always"
+    if not instead.startswith("--"):
+        return instead
+    known = {
+        name
+        for name, action in parser._option_string_actions.items()
+        if not isinstance(action, _RefusedOptions)
+    }
+    ways = [way for way in instead.split(", or ") if re.split("[ =]", way)[0] in known]
+    return ", or ".join(ways) or f"jaxsif run {instead}"
+
+
+def add_srun_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of srun that it does not have itself.
+
+    Those that jaxsif has elsewhere are refused here.
+    """
+    group = parser.add_argument_group(_TITLE, _TEXT)
+    known = parser._option_string_actions
+    kinds: dict[str, tuple[list[SrunOption], list[str]]] = {
+        kind: ([], []) for kind in (BARE, VALUE, MAYBE, REFUSED)
+    }
+    for option in TABLE:
+        if option.flag not in known:
+            options, names = kinds[option.value if option.handled in _PASSED else REFUSED]
+            options.append(option)
+            names += [name for name in option.names if name not in known]
+    how: dict[str, Any] = {"dest": FIELD, "default": None, "metavar": VALUE}
+    for kind, (options, names) in kinds.items():
+        action = _RefusedOptions if kind == REFUSED else PassedOptions
+        nargs = None if kind == VALUE else 0
+        group.add_argument(*names, action=action, options=options, nargs=nargs, **how)
+
+
+def admit_values(parser: argparse.ArgumentParser, words: Iterable[str]) -> None:
+    """Let options that have a value only behind '=' have one, such as --nice=100.
+
+    argparse would take the next word for the value of --nice, which can be the program.
+    """
+    known = parser._option_string_actions
+    for word in words:
+        name = flag_of(word)
+        action = known.get(name)
+        if isinstance(action, PassedOptions) and action.nargs == 0 and BY_FLAG[name].value != BARE:
+            known.setdefault(word, action)

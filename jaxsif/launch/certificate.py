@@ -1,10 +1,10 @@
 """A certificate for JAX's coordinator and its processes, made for each run by the host's openssl.
 
 One certificate serves all of a run: it signs itself, every process presents it, and trusts no
-other. `openssl req -x509` would write it whole, but cannot date it back before OpenSSL 3.4, and
-`openssl ca` wants a folder for its index and what it signs, which something would have to clear.
-So the fields are written here (RFC 5280), and openssl makes the key and the signature, in two short
-commands that run while the launcher imports its modules.
+other. `openssl req -x509` would write it whole, but cannot date it back before OpenSSL 3.4.
+`openssl ca` can, but wants a folder for its index, which stays behind when Slurm kills the
+launcher, and takes 3 to 6 ms more. So the fields are written here (RFC 5280), and openssl makes the
+key and the signature, in two short commands that run while the launcher imports its modules.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from jaxsif import process
-from jaxsif.errors import HostError, printable
-from jaxsif.limits import shorten
+from jaxsif.errors import HostError
 from jaxsif.process import Running, find_executable
-from jaxsif.settings.request import OFF, RunOptions
+from jaxsif.settings.options import OFF, RunOptions
 from jaxsif.task.contract import IDENTITY, ON, SEPARATOR_OF_LINES
+from jaxsif.text import printable, shorten
 
 _OPENSSL = "openssl"
 # Seconds. It takes milliseconds; a module on a hung file system may take all of them.

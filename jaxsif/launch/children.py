@@ -49,7 +49,7 @@ def unchanged(data: bytes) -> bytes:
 
 
 class Readers(NamedTuple):
-    """What reads the children's output before it is shown."""
+    """Filters of the children's output."""
 
     stdout: Reader = inherit
     stderr: Pass = unchanged  # after all others
@@ -92,26 +92,22 @@ class Ended(NamedTuple):
     killed: bool = False  # the first process that failed was itself ended by a signal
 
 
-def _nothing() -> None:
-    """Tell nobody."""
+class Hooks(NamedTuple):
+    """Functions to call while children run."""
+
+    begun: Callable[[], object] = bool  # when all have been started
+    interrupted: Callable[[], object] = bool  # in a signal handler, when a signal ends us
+    poll: Callable[[], bool] = bool  # ten times a second; True ends the children
 
 
-class Beside(NamedTuple):
-    """What to call while children run."""
-
-    begun: Callable[[], None] = _nothing  # when all have been started
-    interrupted: Callable[[], None] = _nothing  # in a signal handler, when a signal ends us
-    look: Callable[[], bool] = bool  # ten times a second; True ends the children
+NO_HOOKS = Hooks()
 
 
-NOTHING_BESIDE = Beside()
-
-
-def run(children: Sequence[Child], beside: Beside = NOTHING_BESIDE) -> Ended:
+def run(children: Sequence[Child], hooks: Hooks = NO_HOOKS) -> Ended:
     """Run all `children` to their ends; when one fails, end the others. Raises HostError if one
     cannot start.
     """
-    running = _Run(beside)
+    running = _Run(hooks)
     # nohup has SIGHUP ignored, for us and for what we start.
     under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     heard = _HEARD_UNDER_NOHUP if under_nohup else _FORWARDED
@@ -119,7 +115,7 @@ def run(children: Sequence[Child], beside: Beside = NOTHING_BESIDE) -> Ended:
     try:
         for child in children:
             running.start(child)
-        beside.begun()
+        hooks.begun()
         running.wait()
     finally:
         running.end()
@@ -147,12 +143,12 @@ class _Started(NamedTuple):
 
 
 class _Run:
-    """The state of one `run`."""
+    """The state of a `run`."""
 
-    def __init__(self, beside: Beside) -> None:
-        self._beside = beside
-        self._look = beside.look
-        self._next_look = 0.0  # when to look next, by the monotonic clock
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+        self._poll = hooks.poll
+        self._next_poll = 0.0  # when to call the hook next, by the monotonic clock
         self.status = 0
         self.killed = False
         self.signalled: int | None = None
@@ -160,8 +156,8 @@ class _Run:
         self._living: list[_Started] = []
         self._selector = selectors.DefaultSelector()
         self._due: list[tuple[float, int]] = []  # when to send which signal
-        self._must_ask = False
-        self._asking: list[Running] = []  # commands of Remote.end
+        self._must_end_remote = False
+        self._ending: list[Running] = []  # commands of Remote.end
         self._clearing: list[Running] = []  # and of Remote.clear
 
     def start(self, child: Child) -> None:
@@ -169,11 +165,11 @@ class _Run:
         process = start_process(
             child.argv, child.environ, child.stdin, has_stdout, child.own_group, child.name
         )
-        one = _Started(process, child)
-        self._started.append(one)
-        self._living.append(one)
+        started = _Started(process, child)
+        self._started.append(started)
+        self._living.append(started)
         if self.signalled:  # while it was being started
-            self._pass_on(self.signalled, one)
+            self._pass_on(self.signalled, started)
         self._watch(process.stderr, 2, child.stderr)
         if child.stdout:
             self._watch(process.stdout, 1, child.stdout)
@@ -183,33 +179,33 @@ class _Run:
         self._selector.register(stream, selectors.EVENT_READ, (to, show))
 
     def forward(self, number: int, _frame: FrameType | None) -> None:
-        """Signal handler: what we are told, all processes are told."""
+        """Handle a signal: pass it on to all processes."""
         again = self.signalled in _ENDING
         self.signalled = number
         if number in _ENDING:
             if again:
                 # Nothing is due while the first process is not there.
-                self._due = [(0, one.child.insist[-1][1]) for one in self._started[:1]]
+                self._due = [(0, started.child.insist[-1][1]) for started in self._started[:1]]
                 return
-            self._beside.interrupted()
+            self._hooks.interrupted()
             self._insist_from_now()
-        for one in self._started:
-            self._pass_on(number, one)
+        for started in self._started:
+            self._pass_on(number, started)
 
     def _insist_from_now(self) -> None:
         """Plan the signals that follow the one that the first process gets now."""
-        now, steps = time.monotonic(), [one.child.insist for one in self._started[:1]]
+        now, steps = time.monotonic(), [started.child.insist for started in self._started[:1]]
         self._due = [(now + after, then) for step in steps for after, then in step]
 
-    def _pass_on(self, number: int, one: _Started) -> None:
-        if number in _ENDING and one.child.remote is not NOT_REMOTE:
-            self._must_ask = True  # by a command, which a signal handler must not start
+    def _pass_on(self, number: int, started: _Started) -> None:
+        if number in _ENDING and started.child.remote is not NOT_REMOTE:
+            self._must_end_remote = True  # by a command, which a signal handler must not start
         else:
-            one.send(number)
+            started.send(number)
 
     def _signal(self, number: int) -> None:
-        for one in self._started:
-            one.send(number)
+        for started in self._started:
+            started.send(number)
 
     def wait(self) -> None:
         """Pass output on until all processes have ended and nothing is left to read."""
@@ -218,46 +214,46 @@ class _Run:
             self._relay(_POLL if self._selector.get_map() else _POLL_CLOSED)
             self._reap()
             self._insist()
-            self._look_beside()
+            self._poll_hooks()
         while self._relay(0):
             pass
 
-    def _look_beside(self) -> None:
-        """Call what looks, ten times a second at most; end all if it returns true."""
+    def _poll_hooks(self) -> None:
+        """Call the hook, ten times a second at most; end all if it returns true."""
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_poll:
             return
-        self._next_look = now + _POLL
-        if self._look():
+        self._next_poll = now + _POLL
+        if self._poll():
             self._stop()
 
     def _stop(self) -> None:
         """End all processes, as SIGTERM to us would."""
-        self._look = bool  # once
+        self._poll = bool  # once
         self._insist_from_now()
-        for one in self._started:
-            self._pass_on(signal.SIGTERM, one)
+        for started in self._started:
+            self._pass_on(signal.SIGTERM, started)
 
     def _insist(self) -> None:
-        """Send the signals that are due to processes that were told to end."""
-        if self._must_ask:
-            self._must_ask = False
-            self._ask()
+        """Send the signals that are due to processes that should have ended."""
+        if self._must_end_remote:
+            self._must_end_remote = False
+            self._end_remote()
         while self._due and time.monotonic() >= self._due[0][0]:
             self._signal(self._due.pop(0)[1])
 
-    def _ask(self) -> None:
-        """Have remote tasks end; where none has started yet, or they cannot be asked, end their
+    def _end_remote(self) -> None:
+        """Have remote tasks end; where none has started yet, or none can be reached, end their
         child at once, which ends them in its own way.
         """
-        for one in self._started:
-            asking = _start_command(one.child.remote.end(), one.child.environ)
-            self._asking += asking
-            if not asking:
-                one.send(signal.SIGTERM)
+        for started in self._started:
+            commands = _start_command(started.child.remote.end(), started.child.environ)
+            self._ending += commands
+            if not commands:
+                started.send(signal.SIGTERM)
 
     def _relay(self, timeout: float) -> bool:
-        """Pass on what is there to read; False when nothing was."""
+        """Pass on the output that is there; return whether there was any."""
         ready = self._selector.select(timeout)
         most = 0
         for key, _ in ready:
@@ -273,23 +269,22 @@ class _Run:
 
     def _reap(self) -> None:
         """Take the processes that are over from the living."""
-        over = [one for one in self._living if one.process.poll() is not None]
-        for one in over:
-            self._living.remove(one)
-            self._clear(one)
-            code = one.process.returncode
+        over = [started for started in self._living if started.process.poll() is not None]
+        for started in over:
+            self._living.remove(started)
+            self._clear(started)
+            code = started.process.returncode
             if code and not self.status:
                 self.status, self.killed = code if code > 0 else 128 - code, code < 0
                 self._due = [(time.monotonic() + _KILL_AFTER, signal.SIGKILL)]
                 self._signal(signal.SIGTERM)
 
-    def _clear(self, one: _Started) -> None:
-        """End what a child has left that could not end it any more, because a signal ended it.
-
-        Where the command is not on the PATH, whoever reads the error has to do it.
+    def _clear(self, started: _Started) -> None:
+        """End the tasks of a child that a signal has ended; leave that to the user where the
+        command is not on the PATH.
         """
-        if one.process.wait() < 0:
-            self._clearing += _start_command(one.child.remote.clear(), one.child.environ)
+        if started.process.wait() < 0:
+            self._clearing += _start_command(started.child.remote.clear(), started.child.environ)
 
     def end(self) -> None:
         """Leave nothing running, however we got here: after all has ended, or by an exception such
@@ -297,21 +292,21 @@ class _Run:
         """
         if self._living:
             self._signal(signal.SIGTERM)
-            alone = all(one.child.own_group for one in self._started)
+            alone = all(started.child.own_group for started in self._started)
             patience = _KILL_AFTER if alone else _SRUN_PATIENCE
-            _await([one.process for one in self._living], patience)
+            _await([started.process for started in self._living], patience)
         self._signal(signal.SIGKILL)  # descendants that outlived their leaders, too
-        for one in self._living:
-            self._clear(one)
+        for started in self._living:
+            self._clear(started)
         _await(self._clearing, _CLEAR_PATIENCE)
-        for command in (*self._asking, *self._clearing):
+        for command in (*self._ending, *self._clearing):
             command.kill()
             command.wait()
         self._selector.close()
 
 
 def _start_command(argv: tuple[str, ...], environ: Mapping[str, str]) -> list[Running]:
-    """Start a command of Remote; return none where it is empty, or not on the PATH."""
+    """Start a command of Remote, unless it is empty, or not on the PATH."""
     if argv:
         with suppress(HostError):
             return [start_silent(argv, environ)]
@@ -327,13 +322,13 @@ def _await(processes: Sequence[Running], patience: float) -> None:
 
 
 def _kill_session(leader: int) -> None:
-    """SIGKILL for every process of a session, see proc_pid_stat(5).
+    """Send SIGKILL to every process of a session, see proc_pid_stat(5).
 
-    The runtime puts what serves the image's files into a group of its own, and cannot end it when
+    The runtime puts the server of the image's files into a group of its own, and cannot end it when
     it is killed itself.
     """
     for name in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended while we looked
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             if int(read_stat(name)[3]) == leader:
                 os.kill(int(name), signal.SIGKILL)
 

@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 from jaxsif.container.environment import settle
-from jaxsif.images.client import RuntimeClient
-from jaxsif.images.find import Image, find_image
-from jaxsif.launch.look import count_gpus
+from jaxsif.images.file import Image, find_image
+from jaxsif.images.spython_client import RuntimeClient
+from jaxsif.launch.probe import count_gpus
 from jaxsif.layers.store import find_layers
 from jaxsif.runtime import Runtime, require_runtime
 from jaxsif.settings.config import read_config, resolve_image
@@ -21,13 +21,15 @@ _OF_TASKS = ("SLURM", "SRUN_", "PMI_")
 def make_client(
     environ: Mapping[str, str], image: str | None, layers: Sequence[str]
 ) -> RuntimeClient:
-    """Return a client with the image that `jaxsif run` would take; raise JaxsifError."""
+    """Make a client with the image that `jaxsif run` would take; raise JaxsifError."""
     runtime = require_runtime(environ)
     named = resolve_image(image, environ, warnings.warn, "image")
-    found = _obey_policies(find_image(named), runtime, environ)
-    overlays = find_layers(layers, "layers", found.path, environ)
+    real_image = _obey_policies(find_image(named), runtime, environ)
+    overlays = find_layers(layers, "layers", real_image.path, environ)
     options = list_options(count_gpus(environ), overlays)
-    return RuntimeClient([*list_variables(runtime, environ), runtime.command], found.path, options)
+    return RuntimeClient(
+        [*list_variables(runtime, environ), runtime.command], real_image.path, options
+    )
 
 
 def _obey_policies(image: Image, runtime: Runtime, environ: Mapping[str, str]) -> Image:
@@ -50,7 +52,7 @@ def list_options(gpus: int, overlays: Sequence[str]) -> tuple[str, ...]:
 
 def list_variables(runtime: Runtime, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the words of env(1) that give the engine the environment of `jaxsif run --cleanenv`,
-    without what tells a task who it is.
+    without the variables that identify a task.
     """
     settled = settle(environ, {}, {}, clean=True)
     of_tasks = [name for name in environ if name.startswith(_OF_TASKS)]

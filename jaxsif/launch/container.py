@@ -1,18 +1,22 @@
-"""The container of a run: its image, what policies say of it, what is mounted over it."""
+"""The container of a run: image, policies, and everything mounted over it."""
 
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Mapping
+from zlib import crc32  # and not hashlib, which takes 3 ms to import
 
+from jaxsif import files
 from jaxsif.container.environment import CACHE, find_rule
-from jaxsif.errors import HostError, Show, printable
-from jaxsif.images.find import find_image
+from jaxsif.errors import HostError, Show
+from jaxsif.images.file import cache_folder, find_image, open_image, read_objects
 from jaxsif.plan.container import Container
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import Launcher
-from jaxsif.settings.config import Setting
+from jaxsif.settings.options import TASK, Setting
 from jaxsif.settings.read import Settings
-from jaxsif.settings.request import TASK
+from jaxsif.text import printable
 
 _DEFAULT_FOLDER = Setting(None, "--compile-cache (the default)")  # of the compile cache
 
@@ -24,9 +28,12 @@ def find_container(
 
     Policies are obeyed before anything runs that a project's file names.
     """
-    fabric = _choose_fabric(settings, launcher, show)
+    fabric = settings.values.get("fabric") if launcher.spans_nodes else None
+    if not launcher.spans_nodes and settings.is_on_command_line("fabric"):
+        show("warning: --fabric has no effect on one machine alone")
+    if settings.config.project:
+        _show_project(settings, fabric, show)
     if host.runtime is None:
-        _tell_project(settings, fabric, show)
         _refuse_to_go_without(settings, host)
         return None
     image = find_image(settings.values.get("image"))
@@ -37,8 +44,8 @@ def find_container(
         settings.asked.binds,
         alone=settings.asked.containers == TASK,
     )
-    _tell_project(settings, fabric, show)
-    container = _obey_policies(container, settings, host)
+    if settings.config.policies:
+        container = _obey_policies(container, settings, host)
     if fabric:
         container = _add_fabric(container, fabric, settings, host, show)
     if "layers" in settings.values:
@@ -46,20 +53,9 @@ def find_container(
     return _add_cache(container, settings, host, show)
 
 
-def _choose_fabric(settings: Settings, launcher: Launcher, show: Show) -> Setting | None:
-    """Return what names the network's profile, None where all tasks run on this machine."""
-    if launcher.spans_nodes:
-        return settings.values.get("fabric")
-    if settings.is_on_command_line("fabric"):
-        show("warning: --fabric has no effect on one machine alone")
-    return None
-
-
-def _tell_project(settings: Settings, fabric: Setting | None, show: Show) -> None:
-    """Say what the project's file sets of this run: nobody named that file."""
+def _show_project(settings: Settings, fabric: Setting | None, show: Show) -> None:
+    """Print the options that the project's file sets: the user has not named that file."""
     config = settings.config
-    if not config.project:
-        return
     from jaxsif.settings.config import read_profiles
     from jaxsif.settings.fabric import find_lineage
 
@@ -87,13 +83,12 @@ def _refuse_to_go_without(settings: Settings, host: Host) -> None:
 
 def _obey_policies(container: Container, settings: Settings, host: Host) -> Container:
     """Return the container with the image that the policies allow; raises HostError."""
-    if not settings.config.policies:  # as most runs have none, spare them the import
-        return container
     from jaxsif.container.policy import Subject, check_binds, check_environment, check_policies
 
     check_environment(host.environ)
     if "binds" in settings.values:
-        check_binds(*settings.values["binds"], host.environ)
+        binds = settings.values["binds"]
+        check_binds(binds.value, binds.source, host.environ)
     # A link could lead to the allowed file when the nodes look, and to another one when the runtime
     # mounts it.
     image = os.path.realpath(container.image)
@@ -152,10 +147,12 @@ def _add_cache(container: Container, settings: Settings, host: Host, show: Show)
     Without one, where the user has a cache of his own or wants none.
     """
     users_own = CACHE in {**host.environ, **container.variables, **dict(settings.asked.env)}
-    if users_own or not settings.value("compile-cache") or not os.path.isfile(container.image):
+    if (
+        users_own
+        or not settings.values["compile-cache"].value
+        or not os.path.isfile(container.image)
+    ):
         return container
-    from jaxsif.container.compilecache import cache_of, make_private
-
     folder = settings.values.get("compile-cache-folder", _DEFAULT_FOLDER)
     is_chosen = folder is not _DEFAULT_FOLDER
     path = cache_of(container.image, folder.value, host.environ)
@@ -170,3 +167,56 @@ def _add_cache(container: Container, settings: Settings, host: Host, show: Show)
     if is_chosen:  # the runtime shows the home folder, and may show no other
         container = container._replace(binds=(*container.binds, path))
     return container._replace(cache=path)
+
+
+_HEAD, _TAIL = 4096, 65536  # bytes
+
+
+def identify(image: str) -> str:
+    """Name the content of an image's file by a few of its bytes, since all of them take seconds to
+    read.
+
+    The ends of a squashfs hold its sizes, and the table of its files; a signature changes neither.
+    Raise OSError, and HostError for a file that is no image.
+    """
+    head = tail = 0
+    with open_image(image) as file:
+        for part in read_objects(image):
+            if part.type == "partition":
+                file.seek(part.offset)
+                head = crc32(file.read(min(part.size, _HEAD)), head)
+                file.seek(part.offset + max(0, part.size - _TAIL))
+                tail = crc32(file.read(min(part.size, _TAIL)), tail)
+    return f"{head:08x}{tail:08x}"
+
+
+def cache_of(image: str, folder: str | None, environ: Mapping[str, str]) -> str:
+    """Return the path of an image's compile cache, below `folder` or else the user's own cache."""
+    above = os.path.join(cache_folder(environ), "compiled")
+    if folder:
+        above = os.path.join(os.path.abspath(folder), f"jaxsif-{os.getuid()}")
+    return os.path.join(above, identify(image))
+
+
+def make_private(path: str, source: str) -> None:
+    """Make a folder of `cache_of`, for this user alone; raise OSError, and HostError where others
+    may write.
+    """
+    mine = os.path.dirname(path)
+    above = os.path.dirname(mine)
+    os.makedirs(above, mode=0o700, exist_ok=True)
+    mode = os.stat(above).st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise _open_to_others(above, source)  # they could put another folder in its place
+    for folder in (mine, path):
+        if not files.make_private(folder):
+            raise _open_to_others(folder, source)
+
+
+def _open_to_others(folder: str, source: str) -> HostError:
+    return HostError(
+        f"the compile cache is open to others: {folder}",
+        source,
+        "remove it, since JAX executes what is in it;"
+        " or pass --no-compile-cache, or --compile-cache-folder",
+    )

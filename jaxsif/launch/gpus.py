@@ -34,7 +34,7 @@ def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], show: Show) -> Non
 def _asks_for_gpus(plan: Plan, sbatch_args: Sequence[str]) -> bool:
     """Whether an option or a variable asks for GPUs, or JAX is told to use another platform."""
     asked, environ = plan.asked, plan.host.environ
-    options = (*asked.passed, *asked.srun_args, *sbatch_args)
+    options = (*(one.flag for one in asked.srun_arguments), *sbatch_args)
     words = [word for word in options if word.startswith(_OPTIONS)]
     names = [name for name in environ if name.startswith(_VARIABLES)]
     platforms = {**environ, **given_variables(plan)}.get("JAX_PLATFORMS")

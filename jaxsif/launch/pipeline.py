@@ -13,29 +13,28 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxsif.diagnose.reports import LIVE, Report, ReportFilter
-from jaxsif.errors import JaxsifError, PortTakenError, Show, printable
+from jaxsif.errors import JaxsifError, PortTakenError, Show
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.children import SHOWN, Beside, Child, Ended, Pass, Readers, run
+from jaxsif.launch.children import SHOWN, Child, Ended, Hooks, Pass, Readers, run
 from jaxsif.launch.container import find_container
-from jaxsif.launch.launchers import load_launcher
-from jaxsif.launch.look import look
-from jaxsif.launch.ports import draw_coordinator, draw_name, plans_on_other_ports
+from jaxsif.launch.coordinator import draw_coordinator, draw_name, plans_on_other_ports
+from jaxsif.launch.probe import choose_launcher, probe_host
 from jaxsif.launch.program import check_program, suggest
-from jaxsif.layout.totals import settle_totals
+from jaxsif.layout.planner import resolve_totals
 from jaxsif.plan.container import Container
-from jaxsif.plan.coordinator import Coordinator
 from jaxsif.plan.host import Host
-from jaxsif.plan.launcher import SRUN, Launcher, choose_launcher
-from jaxsif.plan.plan import Plan, build
+from jaxsif.plan.launcher import SRUN, Launcher
+from jaxsif.plan.plan import Coordinator, Plan, build
 from jaxsif.runtime import no_runtime
-from jaxsif.settings.config import Setting
+from jaxsif.settings.options import Rank, Setting
 from jaxsif.settings.read import Settings, read_settings
+from jaxsif.text import printable
 
 if TYPE_CHECKING:
     from jaxsif.history.recorder import Recorder
-    from jaxsif.launch.watcher import Watcher
-    from jaxsif.watch.picture import Picture
     from jaxsif.watch.rule import Verdict
+    from jaxsif.watch.snapshot import Snapshot
+    from jaxsif.watch.watcher import Watcher
 
 _SHORT = 1.0  # seconds; a program that uses JAX takes longer
 
@@ -81,16 +80,19 @@ def prepare(
     settings = read_settings(said, command, environ, allocation is not None, fixed)
     for line in settings.config.notes:
         show(printable(line))
-    warn_of_secrets(settings.values, show)
-    host = look(allocation, environ)
-    launcher = load_launcher(choose_launcher(settings.asked.launcher, host.srun, allocation))
-    host = launcher.look(settings.asked, host)
+    if "env" in settings.values:
+        warn_of_secrets(settings.values["env"], show)
+    host = probe_host(allocation, environ)
+    launcher = choose_launcher(settings.asked.launcher, host.srun, allocation)
+    host = launcher.probe(settings.asked, host)
     if launcher.spans_nodes and host.runtime is None:
         raise no_runtime()
     coordinator = draw_coordinator(settings.asked, launcher)
-    asked = settle_totals(settings.asked, _count_nodes(launcher, host))
-    settings = settings._replace(asked=asked)
-    if not any(word.startswith(("--chdir", "-D")) for word in (*asked.passed, *asked.srun_args)):
+    asked = settings.asked
+    if asked.node_range or asked.gpus:
+        asked = resolve_totals(asked, _count_nodes(launcher, host))
+        settings = settings._replace(asked=asked)
+    if "--chdir" not in [one.flag for one in (*asked.passed, *asked.srun_args)]:
         check_program(asked.command)
     container = find_container(settings, launcher, host, show)
     return Prepared(settings, launcher, host, coordinator, container)
@@ -107,7 +109,7 @@ def _count_nodes(launcher: Launcher, host: Host) -> int | None:
 def stage_image(prepared: Prepared, show: Show, dry_run: bool = False) -> Prepared:
     """Bring the image to the nodes' own disks, where that is asked for; raises JaxsifError."""
     settings, container = prepared.settings, prepared.container
-    if not settings.value("stage"):
+    if not settings.values["stage"].value:
         return prepared
     if prepared.launcher.name != SRUN or container is None:
         show("warning: --stage has no effect without Slurm and an image")
@@ -118,14 +120,14 @@ def stage_image(prepared: Prepared, show: Show, dry_run: bool = False) -> Prepar
     return prepared._replace(container=container)
 
 
-def make_plan(prepared: Prepared, has_reader: bool = True) -> Plan:
+def make_plan(prepared: Prepared, has_reader: bool = True, credentials: str = "") -> Plan:
     """Do the fourth stage; raises JaxsifError for what cannot work.
 
-    The tasks report how they end unless there is nobody to read it.
+    The tasks report how they end to a reader. `credentials` are the coordinator's, '' for none.
     """
     settings, launcher, host, coordinator, container = prepared
     nonces = (draw_name(), draw_name()) if has_reader else ()
-    return build(settings.asked, launcher, host, container, coordinator, nonces)
+    return build(settings.asked, launcher, host, container, coordinator, nonces, credentials)
 
 
 def run_plan(plan: Plan, show: Show, verbose: bool = False, readers: Readers = SHOWN) -> int:
@@ -178,7 +180,7 @@ class _History:
             self._recorder.keep(shown)
         return shown
 
-    def alarm(self, verdict: Verdict, picture: Picture) -> None:
+    def alarm(self, verdict: Verdict, picture: Snapshot) -> None:
         """Note what was told of tasks that wait."""
         if self._recorder:
             self._recorder.alarm(verdict, picture)
@@ -249,7 +251,7 @@ def run_step(plan: Plan, readers: Readers, history: _History) -> Outcome:
     heard = tuple(history.listen(child, readers.stderr) for child in children)
     watch = _Watch(plan, seen, history)
     try:
-        ended = run(heard, Beside(watch.begin, seen.interrupt, watch.look))
+        ended = run(heard, Hooks(watch.begin, seen.interrupt, watch.look))
     finally:
         watch.end()
     after = _state_of(image)
@@ -271,9 +273,7 @@ class _Watch:
 
     def begin(self) -> None:
         """Import what tells of a failure; note that the tasks start."""
-        import jaxsif.diagnose.culprit
-        import jaxsif.diagnose.remarks
-        import jaxsif.diagnose.starts  # noqa: F401
+        import jaxsif.diagnose.culprit  # noqa: F401
 
         self._begun = time.monotonic()
         self._history.begin(self._plan, self._seen)
@@ -281,7 +281,7 @@ class _Watch:
 
     def _watch(self) -> None:
         """Watch the tasks: a program that ends at once would have to wait for these imports."""
-        from jaxsif.launch.watcher import watch
+        from jaxsif.watch.watcher import watch
 
         self._begun = math.inf
         self._watchers = watch(self._plan, self._seen, self._history.show, self._history.alarm)
@@ -299,10 +299,10 @@ class _Watch:
             self._watch()
         for watcher in list(self._watchers):
             try:
-                watcher.look()
+                watcher.poll()
             except (OSError, JaxsifError) as error:  # the run goes on without it
                 self._watchers.remove(watcher)
-                self._history.show(printable(f"warning: nobody watches the tasks: {error}"))
+                self._history.show(printable(f"warning: hang detection stopped: {error}"))
         return any(watcher.must_end for watcher in self._watchers)
 
     def end(self) -> None:
@@ -327,66 +327,62 @@ def _state_of(path: str) -> _State:
     return _State(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def diagnose(plan: Plan, outcome: Outcome, note: Show, verbose: bool = False) -> int:
-    """Return 0, or 128 + N for a signal to us; raise JaxsifError with the first cause of a failure.
+def diagnose(plan: Plan, outcome: Outcome, show: Show, verbose: bool = False) -> int:
+    """Raise JaxsifError with the first cause of a failure; else give 0, or 128 + N for a signal.
 
-    `note` is told where tasks were that a signal to us has ended; with `verbose`, of their compile
-    cache and of what their JAX has not, too.
+    `show` gets the places of tasks that a signal to us has ended; with `verbose`, the use of their
+    compile cache and the names that their JAX lacks, too.
     """
+    from jaxsif.diagnose import facts
     from jaxsif.diagnose.culprit import find_failure
-    from jaxsif.diagnose.facts import End
-    from jaxsif.diagnose.places import describe_places
-    from jaxsif.diagnose.remarks import (
-        describe_alone,
-        describe_cache,
-        describe_missing,
-        find_hidden,
-    )
     from jaxsif.diagnose.starts import name_unstarted
 
-    ended, seen, rewritten, failure = outcome
-    status, interrupted, killed = ended
-    unstarted = name_unstarted(plan, seen.reports) if status else ""
-    end = End(status, plan.launcher, plan.layout.ntasks, interrupted, killed, unstarted, rewritten)
-    failure = failure or find_failure(end, seen.reports, seen.errors, seen.barriers)
-    if verbose:
-        _tell(describe_cache(seen.reports), note)
-        _tell(describe_missing(seen.reports), note)
-    if failure is not None:
+    (status, interrupted, killed), seen, rewritten, failure = outcome
+    reports = seen.reports
+    end = facts.End(
+        status,
+        plan.launcher,
+        seen.tasks,
+        interrupted,
+        killed,
+        lambda: name_unstarted(plan, reports),
+        rewritten,
+    )
+    failure = failure or find_failure(end, reports, seen.errors, seen.barriers)
+    remarks = [facts.render_cache(reports), facts.render_missing(reports)] if verbose else []
+    if interrupted and not failure:
+        remarks.append(facts.render_places(reports))
+    elif not failure:
+        hidden = facts.find_hidden(reports)
+        remarks.append(facts.render_alone(reports))
+        remarks.append(f"warning: {hidden.what}; {hidden.hint}" if hidden else "")
+    for line in filter(None, remarks):
+        show(line)
+    if failure:
         failure.hint = _find_hint(plan, failure, seen)
         raise failure
-    if interrupted:
-        _tell(describe_places(seen.reports), note)
-        return 128 + interrupted
-    _tell(describe_alone(seen.reports), note)
-    hidden = find_hidden(seen.reports)
-    _tell(f"warning: {hidden.what}; {hidden.hint}" if hidden else "", note)
-    return 0
-
-
-def _tell(line: str, note: Show) -> None:
-    """Tell the user a line, unless it is empty."""
-    if line:
-        note(line)
+    return 128 + interrupted if interrupted else 0
 
 
 def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
-    """Return what to try after a failure; '' where nothing is known."""
-    if plan.redirected and not seen.reports:
+    """Find the remedy of a failure; '' where none is known."""
+    if not seen.reports and plan.redirected:
         return (
             "see the files of --output and --error in --srun-args, to which the tasks have written"
         )
-    return failure.hint or suggest(plan.asked.command, failure, seen.errors)
+    if failure.hint or failure.where:
+        return failure.hint
+    return suggest(plan.asked.command, failure.exit_code)
 
 
-def warn_of_secrets(values: Mapping[str, Setting], show: Show) -> None:
+def warn_of_secrets(env: Setting, show: Show) -> None:
     """Name the secrets of --env and of files: others can read these, and not JAXSIF_ENV."""
-    env = values.get("env")
-    if env is None or env.source == "JAXSIF_ENV (environment)":
+    if env.rank == Rank.VARIABLE:
         return
     from jaxsif.settings.secret import find_secrets  # its patterns take a millisecond to compile
 
-    place = "the list of processes" if env.source == "--env" else env.source
+    on_command_line = env.rank == Rank.COMMAND_LINE
+    place = "the list of processes" if on_command_line else env.source
     for name in find_secrets(env.value):
         show(
             f"warning: {name} looks like a secret, and others may read its value in {place}:"

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from jaxsif.diagnose.symptoms import NO_FOLDER, NOT_FOUND, find_first
 from jaxsif.errors import JaxsifError, ProgramError
 
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
@@ -159,21 +158,10 @@ def _is_job_script(path: str) -> bool:
         return False  # the runtime will say what it cannot read
 
 
-def suggest(command: Sequence[str], error: JaxsifError, errors: Sequence[str]) -> str:
-    """Return what to try after a task failed with `error`, which has no hint; '' if unknown.
-
-    `errors` are the messages of srun and the runtime.
-    """
-    no_folder = find_first([NO_FOLDER], errors)
-    if no_folder is not NOT_FOUND:
-        return no_folder.remedy
-    if error.where:
-        return ""  # it failed at a line of its own
-    return _SUGGESTIONS.get(error.exit_code, _suggest_nothing)(command)
-
-
-def _suggest_nothing(_command: Sequence[str]) -> str:
-    return ""
+def suggest(command: Sequence[str], status: int) -> str:
+    """Suggest a remedy after a task ended with `status`, at no line of its own; '' if unknown."""
+    find = _SUGGESTIONS.get(status)
+    return find(command) if find else ""
 
 
 def _suggest_for_script(command: Sequence[str]) -> str:

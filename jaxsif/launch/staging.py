@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from jaxsif.errors import FolderTakenError, HostError, JaxsifError, Show, printable
+from jaxsif.errors import FolderTakenError, HostError, JaxsifError, Show
 from jaxsif.images.file import known, remember, remembered_digest, staged_path
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Pass, run
 from jaxsif.plan.container import Container, Staged
 from jaxsif.plan.host import Host
-from jaxsif.screen import working
 from jaxsif.settings.read import Settings
+from jaxsif.text import printable
 
 # What the job asked for its own steps, and srun would inherit: one task on each node wants none of
 # it.
@@ -52,11 +52,11 @@ class Staging(NamedTuple):
 
     @property
     def memo(self) -> str:
-        """The name under which it is remembered of the image which job has staged it."""
+        """Cache key for the job that staged this image."""
         return f"staged below {self.folder}"
 
     def script(self, action: str, *words: str) -> tuple[str, ...]:
-        """Return what a node executes for one of the actions of jaxsif/node/stage.py."""
+        """Build the command line of an action of jaxsif/node/stage.py."""
         program = f"{self.package}/node/stage.py"
         return (sys.executable, "-IS", program, action, self.folder, *words)
 
@@ -88,7 +88,9 @@ def stage_container(
 
 
 def _plan(folder: str, container: Container, host: Host) -> Staging:
-    """Return what is to be staged, and where; raises JaxsifError for what cannot be."""
+    """Plan the staging of the container's image; raise JaxsifError for an image that cannot be
+    staged.
+    """
     if host.allocation is None:
         what = "there are no nodes yet to stage the image on"
         raise JaxsifError(what, "--stage", "salloc or sbatch, then jaxsif run")
@@ -115,13 +117,12 @@ def _stage(staging: Staging, show: Show) -> None:
             f" {saved:.0f} MB not copied"
         )
     else:
-        with working("jaxsif: staging the image", staging.environ):
-            _ensure(staging, show)
+        _ensure(staging, show)
         remember(image, staging.memo, job.job_id, staging.environ)
 
 
 def _ensure(staging: Staging, show: Show) -> None:
-    """Look at what each node has, and bring the image where it is missing."""
+    """Check each node's copy, and bring the image where it is missing or damaged."""
     begin = time.monotonic()
     nodes = _on_each_node(staging, staging.script("check", staging.digest))
     missing = [node for node in nodes if node["damage"]]
@@ -146,7 +147,7 @@ def _ensure(staging: Staging, show: Show) -> None:
 
 
 def _check_missing(missing: Nodes, size: int, folder: str, show: Show) -> None:
-    """Tell which copies are damaged; raise HostError for the first node that has no room for a new
+    """Print which copies are damaged; raise HostError for the first node that has no room for a new
     one.
     """
     for node in missing:
@@ -179,8 +180,8 @@ def _bring(staging: Staging, show: Show) -> str:
 
 
 def _on_each_node(staging: Staging, script: tuple[str, ...]) -> Nodes:
-    """Run the script on each node of the job and return what it prints; raise HostError for the
-    first node that fails.
+    """Run the script on each node of the job and return its output, an object for each node; raise
+    HostError for the first node that fails.
     """
     import json
 

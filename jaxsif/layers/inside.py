@@ -1,4 +1,4 @@
-"""What the image's own Python does for a layer; it runs in the container as a script, with the
+"""The steps of a layer for the image's own Python; it runs in the container as a script, with the
 standard library alone.
 
 python inside.py describe FILE              write what the image has to FILE
@@ -30,8 +30,12 @@ def find_packages(folders: Iterable[str]) -> list[tuple[str, Distribution]]:
     """Return the packages in some folders with their names; the first of two with one name is the
     one that Python imports. A folder that only looks like a package has no name.
     """
-    found = distributions(path=list(folders))
-    return [(normalize(one.metadata["Name"]), one) for one in found if "Name" in one.metadata]
+    packages = distributions(path=list(folders))
+    return [
+        (normalize(package.metadata["Name"]), package)
+        for package in packages
+        if "Name" in package.metadata
+    ]
 
 
 def describe() -> dict[str, object]:
@@ -41,7 +45,7 @@ def describe() -> dict[str, object]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "executable": sys.executable,
         "paths": {name: os.path.realpath(sysconfig.get_path(name)) for name in schemes},
-        "packages": {name: one.version for name, one in reversed(find_packages(sys.path))},
+        "packages": {name: package.version for name, package in reversed(find_packages(sys.path))},
     }
 
 
@@ -51,21 +55,21 @@ def finish(tree: str, replaced: str) -> dict[str, object]:
     that it must hide.
     """
     names = replaced.split()
-    old = [one for name, one in find_packages(sys.path) if name in names]
+    old = [package for name, package in find_packages(sys.path) if name in names]
     old_files: set[str] = set().union(*map(files_of, old))
     site = {tree + os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     new = find_packages(site)
     hidden = [
         (name, path)
-        for name, one in new
-        for path in files_of(one, tree)
+        for name, package in new
+        for path in files_of(package, tree)
         if path not in old_files and hides(tree, path)
     ]
     gone = find_gone(old_files, tree)
     for path in gone:
         os.makedirs(os.path.dirname(tree + path), exist_ok=True)
     compile_all(tree)
-    versions = {name: one.version for name, one in new}
+    versions = {name: package.version for name, package in new}
     return {"hidden": hidden, "gone": gone, "packages": dict(sorted(versions.items()))}
 
 
@@ -95,8 +99,8 @@ def outermost(path: str, tree: str) -> str:
     """Return `path`, or the metadata folder that it is in: an empty one would still count as a
     package.
     """
-    found = re.match(r"(.*/[^/]+\.(?:dist|egg)-info)/", path)
-    return found[1] if found and not os.path.lexists(tree + found[1]) else path
+    match = re.match(r"(.*/[^/]+\.(?:dist|egg)-info)/", path)
+    return match[1] if match and not os.path.lexists(tree + match[1]) else path
 
 
 def compile_all(tree: str) -> None:

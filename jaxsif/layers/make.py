@@ -7,25 +7,24 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxsif import process
 from jaxsif.builds.messages import timed, when_full
-from jaxsif.errors import JaxsifError, Show
+from jaxsif.errors import HostError, JaxsifError, Show
 from jaxsif.files import scratch_folder
-from jaxsif.layers.pack import find_mksquashfs, pack
-from jaxsif.layers.requirements import write_requirements
-from jaxsif.layers.resolve import Resolution, resolve, uv_install
+from jaxsif.layers.resolve import Resolution, resolve, uv_install, write_requirements
 from jaxsif.layers.store import Layer, find_image_key, find_image_state, layers_folder, name_file
-from jaxsif.layers.workspace import SEEN_AS, Workspace, no_space
+from jaxsif.layers.workspace import SEEN_AS, Workspace, no_space, run, tail
 from jaxsif.runtime import Runtime
 
 
 class Wanted(NamedTuple):
-    """What to make."""
+    """A layer to make."""
 
     name: str
     requirements: tuple[str, ...]
@@ -87,11 +86,11 @@ def _install(
     container: Workspace, wanted: Wanted, image: str, show: Show
 ) -> tuple[dict[str, Any], Resolution]:
     """Install what the image lacks below scratch/tree, as it will lie over the image's root; return
-    what the image has, and what was installed.
+    the description of the image, and the installed packages.
     """
-    described = container.ask("describe")
+    described = container.run_inside("describe")
     show(f"resolving {len(wanted.requirements)} requirement(s) against {os.path.basename(image)}")
-    write_requirements(wanted.requirements, container.scratch, SEEN_AS)
+    write_requirements(wanted.requirements, container.scratch)
     plan = resolve(container, described, wanted.allow_replace)
     if not plan.install:
         raise JaxsifError(
@@ -108,7 +107,7 @@ def _install(
 
 
 def _arrange(prefix: Path, tree: Path, paths: Mapping[str, str]) -> None:
-    """Move what uv installed to where the image's Python has such files."""
+    """Move the installed files to the folders of the image's Python."""
     places = {
         **dict.fromkeys(prefix.glob("lib/python*/site-packages"), paths["purelib"]),
         **dict.fromkeys(prefix.glob("lib64/python*/site-packages"), paths["platlib"]),
@@ -130,7 +129,9 @@ def _finish(container: Workspace, described: Mapping[str, Any], plan: Resolution
     those that must stay.
     """
     replaced = " ".join(plan.replaced)
-    answer = container.ask("finish", f"{SEEN_AS}/tree", replaced, python=described["executable"])
+    answer = container.run_inside(
+        "finish", f"{SEEN_AS}/tree", replaced, python=described["executable"]
+    )
     for package, path in answer["hidden"]:
         raise JaxsifError(
             f"{package} would replace {path} of the image",
@@ -156,3 +157,47 @@ def remove_files(name: str, folder: Path, but: str = "") -> None:
     for path in folder.glob(f"{name}.*.sqfs"):
         if path.name != but:
             path.unlink()
+
+
+# As the cpu image: small blocks start faster.
+_SQUASHFS = ("-comp", "zstd", "-Xcompression-level", "3", "-b", "128K")
+
+
+def find_mksquashfs(runtime: Runtime, environ: Mapping[str, str]) -> str:
+    """Return mksquashfs, which the runtime needs too, from the PATH, the folders of root's programs
+    or the runtime's own; raises HostError.
+    """
+    executable = shutil.which(runtime.command, path=environ.get("PATH")) or runtime.command
+    prefix = Path(os.path.realpath(executable)).parents[1]
+    own = [str(prefix / f"libexec/{name}/bin") for name in ("apptainer", "singularity")]
+    folders = [environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin", *own]
+    mksquashfs = shutil.which("mksquashfs", path=os.pathsep.join(folders))
+    if not mksquashfs:
+        raise HostError(
+            "mksquashfs is not on the PATH",
+            "PATH",
+            "install squashfs-tools, or load the module that has it",
+        )
+    return mksquashfs
+
+
+def pack(
+    mksquashfs: str, tree: Path, hidden: Sequence[str], target: Path, environ: Mapping[str, str]
+) -> None:
+    """Pack `tree` into `target`, readable for everybody; it will hide the files `hidden` below
+    it. Raises HostError.
+    """
+    process.output("chmod", "--recursive", "ug-s,u=rwX,go=rX", str(tree))
+    # A character device 0/0 is what an overlay takes for "not there".
+    devices = "".join(f'"{path.lstrip("/")}" c 0644 0 0 0 0\n' for path in hidden)
+    (tree.parent / "devices").write_text(devices)
+    processors = str(min(8, len(os.sched_getaffinity(0))))  # of a login node, only a few
+    argv = [
+        *(mksquashfs, str(tree), str(target), *_SQUASHFS, "-all-root", "-no-xattrs", "-noappend"),
+        *("-quiet", "-no-progress", "-processors", processors),
+        *("-pf", str(tree.parent / "devices")),
+    ]
+    full = no_space(target.parents[1], "remove what is not needed there")
+    status, lines = run(argv, environ, tree.parent, full)
+    if status:
+        raise HostError("mksquashfs failed:", mksquashfs, "see its messages", tail(lines))

@@ -1,12 +1,15 @@
-"""Requirements -> the packages that an image lacks for them, found by uv in the image."""
+"""Requirements of a layer -> packages that an image lacks for them, found by uv in the image."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError, JaxsifError, raise_as
+from jaxsif.foreign import read_given
 from jaxsif.layers.workspace import SEEN_AS, Workspace, tail
 
 _ADDED = re.compile(r"^ \+ ([\w.-]+)((?:==| @ )\S+)(?: \(from (\S+)\))?$", re.MULTILINE)
@@ -22,7 +25,7 @@ _PIN = re.compile(r"(?<![\w.-])([\w.-]+)==([^\s,]*[^\s,.])")
 
 
 class Resolution(NamedTuple):
-    """What uv would do in the image."""
+    """The plan of uv for the image."""
 
     install: dict[str, str]  # package -> the requirement of just this version of it
     replaced: tuple[str, ...]  # packages of the image that would go
@@ -51,7 +54,9 @@ def resolve(
     """Return the packages to install for requirements.txt; raises JaxsifError where they do not go
     with the image's.
     """
-    kept = {name: one for name, one in image["packages"].items() if name not in allow_replace}
+    kept = {
+        name: version for name, version in image["packages"].items() if name not in allow_replace
+    }
     constraints = "".join(f"{name}=={version}\n" for name, version in kept.items())
     (container.scratch / "constraints.txt").write_text(constraints)
     files = [
@@ -98,3 +103,64 @@ def uv_install(image: dict[str, Any]) -> list[str]:
     # of their own.
     options = ["--break-system-packages", "--no-build", "--color", "never", "--no-progress"]
     return [f"{SEEN_AS}/uv", "pip", "install", "--python", image["executable"], *options]
+
+
+_IN_FILE = "-r may be given several times; variables such as UV_DEFAULT_INDEX name an index"
+_AS_ARGUMENT = "PACKAGE, such as 'optax>=0.2'"
+
+
+def read_requirements(files: Sequence[str], packages: Sequence[str]) -> tuple[str, ...]:
+    """Return the requirements of files and of the command line; raises JaxsifError for other lines,
+    and where none is.
+    """
+    requirements = [
+        _check(line, path.parent, str(path), _IN_FILE)
+        for path in map(Path, files)
+        for line in _read_lines(path)
+    ]
+    requirements += [
+        _check(package, Path(), "the command line", _AS_ARGUMENT) for package in packages
+    ]
+    if not requirements:
+        raise JaxsifError(
+            "no requirements", ", ".join(files) or "the command line", "name packages, or -r FILE"
+        )
+    return tuple(dict.fromkeys(requirements))
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Return the lines of a requirement file, without comments; raises JaxsifError."""
+    with raise_as(JaxsifError(f"cannot read requirements {path}", "-r", "check its path")):
+        text = read_given(str(path), "file of requirements", "-r").replace("\\\n", " ")
+    lines = (" ".join(f" {line}".partition(" #")[0].split()) for line in text.splitlines())
+    return list(filter(None, lines))
+
+
+def _check(requirement: str, folder: Path, where: str, hint: str) -> str:
+    """Return a requirement, with the path of a wheel from the root, so that it holds anywhere;
+    raises JaxsifError for an option.
+    """
+    if requirement.startswith("-"):
+        raise JaxsifError(f"not a requirement: {requirement}", where, hint)
+    return str((folder / requirement).resolve()) if _is_wheel(requirement) else requirement
+
+
+def _is_wheel(requirement: str) -> bool:
+    return requirement.endswith(".whl") and "://" not in requirement
+
+
+def write_requirements(requirements: Sequence[str], folder: Path) -> None:
+    """Write requirements.txt, and hashes.txt with those that have hashes, into `folder`; wheels are
+    copied beside. Raises JaxsifError for a wheel that is not there.
+    """
+    lines = []
+    for requirement in requirements:
+        if _is_wheel(requirement):
+            wheel = Path(requirement)
+            if not wheel.is_file():
+                raise JaxsifError(f"wheel not found: {wheel}", "requirements", "check its path")
+            shutil.copyfile(wheel, folder / wheel.name)
+            requirement = f"{SEEN_AS}/{wheel.name}"
+        lines.append(f"{requirement}\n")
+    (folder / "requirements.txt").write_text("".join(lines))
+    (folder / "hashes.txt").write_text("".join(line for line in lines if "--hash" in line))

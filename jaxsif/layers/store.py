@@ -15,24 +15,15 @@ from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.files import user_folder
-from jaxsif.foreign import (
-    Check,
-    check_list,
-    check_number,
-    check_pattern,
-    parse_json,
-    read_text,
-)
 from jaxsif.images.file import checksum, remembered, remembered_digest
 
 _MAGIC = b"hsqs"  # the first bytes of a squashfs file
 _LONGEST_NAME = 100  # letters; a file's name may have 255 bytes, with its suffix
 _NAME = f"[A-Za-z0-9][A-Za-z0-9_-]{{0,{_LONGEST_NAME - 1}}}"
-_MOST = 10_000  # entries of a field
 
 
 class Layer(NamedTuple):
-    """What NAME.json holds."""
+    """The content of NAME.json."""
 
     name: str
     file: str  # the squashfs file's name
@@ -54,7 +45,7 @@ def layers_folder(environ: Mapping[str, str]) -> str:
 
 
 def check_name(name: str, source: str) -> str:
-    """Return `name`; raises JaxsifError for what would be a bad name of a file."""
+    """Return `name`; raises JaxsifError for a bad name of a file."""
     if not re.fullmatch(_NAME, name):
         hint = f"use up to {_LONGEST_NAME} letters, digits, - and _, such as my-layer"
         raise JaxsifError(f"not a name of a layer: {name[:_LONGEST_NAME]!r}", source, hint)
@@ -73,60 +64,26 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
     """Return the layer called `name`; raises JaxsifError where there is none, and HostError where
     its JSON is damaged.
     """
+    import json
+
     path = os.path.join(layers_folder(environ), f"{check_name(name, source)}.json")
     try:
-        return _parse_layer(name, parse_json(read_text(path, "its JSON")))
+        with open(path, encoding="utf-8") as file:
+            fields: dict[str, Any] = json.load(file)
+        sequences = {key: tuple(value) for key, value in fields.items() if type(value) is list}
+        return Layer(**{**fields, **sequences})
     except FileNotFoundError:
         known = ", ".join(list_names(environ))
         hint = f"one of {known}" if known else f"jaxsif layer create {name} PACKAGE..."
         raise JaxsifError(f"no layer {name}", f"{source}, {os.path.dirname(path)}", hint) from None
-    except (ValueError, OSError, HostError) as error:
+    except (AttributeError, OSError, TypeError, ValueError) as error:
         raise HostError(
             f"cannot read layer {name}: {error}", path, f"jaxsif layer remove {name}"
         ) from error
 
 
-def _parse_layer(name: str, entry: Any) -> Layer:
-    """Return the layer of a JSON object; raises ValueError that names the field which is not as it
-    must be.
-    """
-    if not isinstance(entry, dict):
-        raise ValueError("it holds no object")
-    for field, fits in _KINDS.items():
-        if field not in entry:
-            raise ValueError(f"it has no {field}")
-        if not fits(entry[field]):
-            raise ValueError(f"its {field} is not what it must be")
-    for field in sorted(entry.keys() - _KINDS):
-        raise ValueError(f"it has a field {field[:_LONGEST_NAME]!r}, which no layer has")
-    if entry["name"] != name or not re.fullmatch(rf"{name}\.[0-9a-f]+\.sqfs", entry["file"]):
-        raise ValueError(f"its name or file is not that of {name}")
-    sequences = {field: tuple(value) for field, value in entry.items() if isinstance(value, list)}
-    return Layer(**{**entry, **sequences})
-
-
-# A text that can be a path: without NUL, and as bytes without a part of a character. The other
-# surrogates stand for bytes that are no UTF-8.
-_is_text = check_pattern("[^\0\ud800-\udc7f\udd00-\udfff]{0,4096}")
-_is_size = check_number((1 << 63) - 1, int)
-_are_texts = check_list(_MOST, _is_text)
-
-
-def _are_versions(value: object) -> bool:
-    return isinstance(value, dict) and _are_texts([*value, *value.values()])
-
-
-_KINDS: Mapping[str, Check] = {
-    **dict.fromkeys(("name", "file", "image", "image_key", "python", "created"), _is_text),
-    **dict.fromkeys(("requirements", "allow_replace"), _are_texts),
-    "size": _is_size,
-    "image_state": check_list(2, _is_size, least=2),
-    "packages": _are_versions,
-}
-
-
 def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> str:
-    """Return what an image is known by: its digest, also after a copy; of an unpacked one, which
+    """Find the key of an image: its digest, also after a copy; of an unpacked one, which
     has none, its path.
     """
     if os.path.isdir(image):
@@ -151,7 +108,7 @@ def is_made_for(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
 
 
 def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
-    """Return what is wrong with a layer's file; '' where nothing is.
+    """Describe the damage of a layer's file; '' without any.
 
     The file's name has a part of its digest, which is remembered for as long as the file does not
     change.
@@ -213,10 +170,10 @@ def _check_together(layers: Sequence[Layer], source: str) -> None:
     """Raise JaxsifError for two versions of one package: mounted over each other, they would be a
     mixture of both.
     """
-    seen: dict[str, tuple[str, str]] = {}
+    versions: dict[str, tuple[str, str]] = {}
     for layer in layers:
         for package, version in layer.packages.items():
-            other, other_version = seen.setdefault(package, (layer.name, version))
+            other, other_version = versions.setdefault(package, (layer.name, version))
             if version != other_version:
                 raise JaxsifError(
                     f"layers {other} and {layer.name} have {package} in two versions, "

@@ -57,8 +57,8 @@ class Workspace:
         if status:
             raise HostError(f"{what} failed:", "in the container", "see its messages", tail(lines))
 
-    def ask(self, *argv: str, python: str = "python3") -> dict[str, Any]:
-        """Return the answer of inside.py."""
+    def run_inside(self, *argv: str, python: str = "python3") -> dict[str, Any]:
+        """Run inside.py, and parse its answer."""
         script = (f"{SEEN_AS}/inside.py", *argv, f"{SEEN_AS}/answer.json")
         self.check("Python of the image", python, "-I", *script)
         answer: dict[str, Any] = json.loads((self.scratch / "answer.json").read_text())
@@ -85,6 +85,6 @@ def no_space(folder: Path, hint: str) -> HostError:
 
 def tail(lines: Sequence[str]) -> str:
     """Return the last lines that say something, of a program's error if it has one."""
-    said = list(filter(str.strip, lines))
-    errors = list(itertools.dropwhile(lambda line: not line.startswith("error:"), said))
-    return "\n".join((errors or said)[-12:])
+    messages = list(filter(str.strip, lines))
+    errors = list(itertools.dropwhile(lambda line: not line.startswith("error:"), messages))
+    return "\n".join((errors or messages)[-12:])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, cycle, islice, repeat
 from math import prod
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from jaxsif.layout import gpu_bind as binding
-from jaxsif.task.contract import Expectation, share
+from jaxsif.errors import JaxsifError
+from jaxsif.limits import MOST_GPUS, MOST_TASKS, read_number
+from jaxsif.task.contract import Expectation, share, times
+from jaxsif.text import enclose, shorten
 
 # Who gives the number of tasks, where no option does.
 JOB = "job"  # by its own variables
@@ -36,7 +42,7 @@ class Group(NamedTuple):
     @property
     def counts(self) -> tuple[int, ...]:
         """Return nodes, tasks, GPUs, CPUs; 0 for what is not known."""
-        return known(self.nodes, self.tasks, self.gpus, self.cpus)
+        return self.nodes or 0, self.tasks or 0, self.gpus or 0, self.cpus or 0
 
 
 class Layout(NamedTuple):
@@ -86,7 +92,7 @@ class Layout(NamedTuple):
 
     def each(self, name: str) -> list[Any]:
         """Return that attribute of each group."""
-        return [getattr(group, name) for group in self.groups]
+        return list(map(attrgetter(name), self.groups))
 
     def put(self, tasks: int | None, why: str) -> Layout:
         """Return the layout with so many tasks on each node."""
@@ -113,7 +119,7 @@ class Layout(NamedTuple):
             return ()
         if not self.gpu_bind:
             return share(local_id, tasks, gpus, self.gpus_per_task)
-        found = binding.predict(self.gpu_bind, tasks, gpus)
+        found = predict_binding(self.gpu_bind, tasks, gpus)
         return found[local_id] if found else None
 
     @property
@@ -135,3 +141,182 @@ def if_known(combine: Callable[[Any], int], values: Sequence[int | None]) -> int
 
 def _common(values: Sequence[int | None]) -> int | None:
     return values[0] if len(set(values)) == 1 else None
+
+
+_REMEDY = "--gpu-bind=none, by which each task takes its share"
+Bound = tuple[tuple[int, ...], ...]  # a node's GPUs of each of its tasks
+
+
+def predict_binding(bind: str, tasks: int, gpus: int) -> Bound:
+    """Return the node's GPUs of each of its `tasks`; raise JaxsifError for what cannot be.
+
+    () where only Slurm knows, or nothing is bound.
+    """
+    kind, _, value = bind.replace("verbose,", "").partition(":")
+    if kind not in _RULES:  # such as closest: only gres.conf and the CPUs of each task tell
+        return ()
+    try:
+        found = _RULES[kind](value, tasks, gpus)
+    except ValueError as error:
+        raise JaxsifError(
+            f"cannot read --gpu-bind={shorten(bind)}", "--gpu-bind", "see srun(1)"
+        ) from error
+    missing = set(chain.from_iterable(found)).difference(range(gpus))
+    if missing:
+        raise _refusal(bind, f"GPU {min(missing)} of a node with {gpus}")
+    if not all(found):
+        raise _refusal(bind, "no GPU to a task")
+    return found
+
+
+def _refusal(bind: str, what: str) -> JaxsifError:
+    return JaxsifError(f"--gpu-bind={shorten(bind)} gives {what}", "--gpu-bind", _REMEDY)
+
+
+def count_sharers(bind: str, tasks: int, gpus: int) -> int:
+    """Return the greatest number of tasks on one GPU of a node; raise JaxsifError as above."""
+    found = predict_binding(bind, tasks, gpus)
+    if not found:
+        return -(-tasks // gpus)
+    return max(Counter(chain.from_iterable(found)).values())
+
+
+def _single(value: str, tasks: int, gpus: int) -> Bound:
+    """Put N tasks on each GPU by single:N, again and again; one task is not bound."""
+    if tasks == 1:
+        return (tuple(range(gpus)),)
+    each = _positive(value)
+    return tuple((local // each % gpus,) for local in range(tasks))
+
+
+def _per_task(value: str, tasks: int, gpus: int) -> Bound:
+    """Give each task the next N by per_task:N; of those that the node lacks, the first one."""
+    each = _positive(value)
+    firsts = (min(local * each, gpus) for local in range(tasks))
+    return tuple(tuple(range(first, min(first + each, gpus + 1))) for first in firsts)
+
+
+def _map(value: str, tasks: int, _gpus: int) -> Bound:
+    """Give the first task GPU 0, and the next two GPU 1, by map_gpu:0,1*2."""
+    return _deal(value, tasks, lambda gpu: (int(gpu, 0),))
+
+
+def _mask(value: str, tasks: int, gpus: int) -> Bound:
+    """Give the first task GPUs 0 and 1, and the second one GPUs 2 and 3, by mask_gpu:3,c."""
+    return _deal(value, tasks, lambda mask: _bits(int(mask, 16), gpus))
+
+
+_RULES: dict[str, Callable[[str, int, int], Bound]] = {
+    "single": _single,
+    "per_task": _per_task,
+    "map_gpu": _map,
+    "mask_gpu": _mask,
+}
+
+
+def _bits(mask: int, gpus: int) -> tuple[int, ...]:
+    """Return the GPUs of a mask; of those that the node lacks, the first one."""
+    first_missing = [gpus] if mask >> gpus else []
+    return (*(bit for bit in range(gpus) if mask >> bit & 1), *first_missing)
+
+
+def _positive(value: str) -> int:
+    number = read_number(value)
+    if not number:
+        raise ValueError(value)
+    return number
+
+
+def _deal(value: str, tasks: int, read: Callable[[str], tuple[int, ...]]) -> Bound:
+    """Return what `read` makes of each item of '0,1*2', the second one twice; a list that is too
+    short for all tasks is gone through again.
+    """
+    if not value.isascii():  # int would read the digits of other scripts
+        raise ValueError(value)
+    parts = [part.partition("*") for part in value.split(",")]
+    runs = [repeat(read(item), _positive(times) if star else 1) for item, star, times in parts]
+    return tuple(islice(cycle(chain.from_iterable(runs)), tasks))
+
+
+def check_layout(layout: Layout, share_gpus: bool) -> int:
+    """Return the greatest number of tasks on one GPU.
+
+    Raises JaxsifError for more tasks or GPUs on a node than can be, for tasks without a GPU, and
+    for GPUs that are shared or in unequal shares where nobody asked for that.
+    """
+    for group in layout.groups:  # first: what follows goes through them one by one
+        _, tasks, gpus, _ = group.counts
+        for number, most, noun in ((tasks, MOST_TASKS, "tasks"), (gpus, MOST_GPUS, "GPUs")):
+            if number > most:
+                what = f"{number} {noun} on one node; the most is {most}"
+                raise JaxsifError(what, layout.why, f"ask for fewer {noun}")
+    if not any(layout.each("gpus")):
+        return 1
+    sharers, planned = 1, []
+    for group in layout.groups:
+        if None not in (group.tasks, group.gpus):
+            planned.append(group)
+            sharers = max(sharers, _check_node(layout, group, share_gpus))
+    if not layout.gpu_bind and not layout.uneven:
+        _check_even(layout, planned)
+    return sharers
+
+
+def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:
+    """Return the greatest number of tasks on one GPU of a group's nodes; raise JaxsifError."""
+    _, tasks, gpus, _ = group.counts
+    if share_gpus and gpus:
+        return count_sharers(layout.gpu_bind, tasks, gpus)
+    if tasks > gpus:
+        raise JaxsifError(
+            f"{tasks} tasks on a node with {gpus} GPU(s): "
+            "JAX needs at least one GPU for each process",
+            layout.why,
+            f"--ntasks-per-node={gpus}, --gpus-per-node={tasks}, or --share-gpus",
+        )
+    sharers = count_sharers(layout.gpu_bind, tasks, gpus)
+    if sharers > 1:
+        raise JaxsifError(
+            f"--gpu-bind={shorten(layout.gpu_bind)} gives one GPU to several of {tasks} tasks",
+            "--gpu-bind",
+            f"{_REMEDY}, or --share-gpus",
+        )
+    return sharers
+
+
+def _check_even(layout: Layout, groups: Sequence[Group]) -> None:
+    """Raise JaxsifError where tasks would have different numbers of GPUs."""
+    sizes = set()
+    for group in groups:  # of a node's tasks, the first one has the most, and the last the fewest
+        sizes |= {_share_size(layout, group, local) for local in (0, group.counts[1] - 1)}
+    if len(sizes) > 1:
+        least = min(group.counts[2] for group in groups)
+        divisors = [str(number) for number in range(1, least + 1) if least % number == 0]
+        shares = _render(groups, partial(_render_shares, layout))
+        raise JaxsifError(
+            f"processes would have different numbers of GPUs: {shares}",
+            layout.why,
+            f"--ntasks-per-node={' or '.join(divisors)}, --gpus-per-task=1, or --allow-uneven",
+        )
+
+
+def _share_size(layout: Layout, group: Group, local: int) -> int:
+    """Return the number of GPUs of a node's task."""
+    _, tasks, gpus, _ = group.counts
+    return len(share(local, tasks, gpus, layout.gpus_per_task))
+
+
+def _render_shares(layout: Layout, group: Group) -> str:
+    """Return the number of GPUs of each task of a node as '2, 1'."""
+    return ", ".join(str(_share_size(layout, group, local)) for local in range(group.counts[1]))
+
+
+def render_gpus(groups: Sequence[Group]) -> str:
+    """Return the GPUs of each node as '3 + 1', those of equal nodes as '4 (x7)'."""
+    return _render(groups, attrgetter("gpus"))
+
+
+def _render(groups: Sequence[Group], describe: Callable[[Group], object]) -> str:
+    return " + ".join(
+        f"{describe(group)}{enclose(' ', times(group.counts[0]))}" for group in groups
+    )

@@ -6,6 +6,7 @@ first rule that applies gives each node its tasks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice, repeat
 from math import prod
@@ -14,9 +15,18 @@ from typing import NamedTuple
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import NO_JOB, Allocation, gpus_of, parse_gpu_count
 from jaxsif.job.counts import Counts, each_node, fold, size
-from jaxsif.layout.checks import check_layout, render_gpus
-from jaxsif.layout.layout import JOB, NOBODY, Group, Layout, if_known
-from jaxsif.settings.request import RunOptions
+from jaxsif.layout.layout import (
+    JOB,
+    NOBODY,
+    Group,
+    Layout,
+    check_layout,
+    if_known,
+    known,
+    render_gpus,
+)
+from jaxsif.settings.options import RunOptions, Setting
+from jaxsif.text import enclose
 
 
 class Asker(NamedTuple):
@@ -61,11 +71,13 @@ def plan_layout(
     job = allocation or NO_JOB
     asker = find_asker(asked, job)
     there = _look_at(job, asked, job_gpus or ())
-    case = Case(asker, asked, there, _wanted_gpus(asked))
+    gpus = asked.gpus_per_node
+    wanted = None if gpus is None else parse_gpu_count(gpus, asked.source("gpus-per-node"))
+    case = Case(asker, asked, there, wanted)
     chosen = choose_tasks(case)
     bind = _binding(asked, job)
     layout = chosen._replace(
-        groups=tuple(_give_gpus(case, group) for group in chosen.groups if group.tasks != 0),
+        groups=tuple([_give_gpus(case, group) for group in chosen.groups if group.tasks != 0]),
         # Where Slurm binds, it decides how many each has; and who gives the number leaves the rest
         # idle on purpose.
         gpus_per_task=None if bind else asked.gpus_per_task,
@@ -90,7 +102,7 @@ def find_asker(asked: RunOptions, job: Allocation = NO_JOB) -> Asker:
             second.source,
             f"leave out --{second.name}",
         )
-    if job.task_variable:
+    if job is not NO_JOB and job.task_variable:
         given.append(Asker(JOB, job.task_variable))
     return [*given, Asker(NOBODY, "Slurm's default")][0]
 
@@ -149,8 +161,10 @@ def _column(counts: Counts, nodes: int) -> Iterable[int | None]:
 
 def choose_tasks(case: Case) -> Layout:
     """Return what the first rule says that applies; raise JaxsifError for what cannot be."""
-    choices = (rule.choose for rule in RULES[case.asker.name] if rule.applies(case))
-    return next(choices)(case)
+    for rule in RULES[case.asker.name]:
+        if rule.applies(case):
+            return rule.choose(case)
+    raise AssertionError(f"no rule for {case}")
 
 
 def always(_case: Case) -> bool:
@@ -282,11 +296,6 @@ RULES: dict[str, tuple[TaskRule, ...]] = {
 }
 
 
-def _wanted_gpus(asked: RunOptions) -> int | None:
-    given = asked.gpus_per_node
-    return None if given is None else parse_gpu_count(given, asked.source("gpus-per-node"))
-
-
 def _give_gpus(case: Case, group: Group) -> Group:
     """Return the group with the GPUs that the step will have on its nodes; raise JaxsifError where
     the job has fewer.
@@ -329,3 +338,79 @@ def _must_place(asked: RunOptions, layout: Layout, job: Allocation) -> bool:
         return astray or len(counts) > 1
     placement = fold((tasks, nodes) for nodes, tasks, _, _ in counts)
     return placement != job.placement and (astray or len(placement) > 1)
+
+
+def resolve_totals(asked: RunOptions, there: int | None) -> RunOptions:
+    """Return the options with --nodes as a number, and --gpus-per-node instead of --gpus.
+
+    `there` is the number of nodes that there are, None where Slurm makes a job first. Raises
+    JaxsifError for tasks or GPUs that the nodes cannot share evenly.
+    """
+    if asked.node_range:
+        nodes = _choose_nodes(asked, *asked.node_range, there)
+        asked = asked._replace(nodes=nodes, node_range=None)
+    return _share_gpus(asked, asked.gpus, there) if asked.gpus else asked
+
+
+def _choose_nodes(asked: RunOptions, least: int, most: int, there: int | None) -> int:
+    """Return as many nodes of a range as there are; of a new job the fewest, since srun places no
+    tasks on nodes whose number is open.
+    """
+    if least > most:
+        raise JaxsifError(
+            f"not a range of nodes: '{least}-{most}'", asked.source("nodes"), f"{most}-{least}"
+        )
+    if there:
+        return min(most, max(least, there))
+    # 0, where neither is given, is a multiple of any number.
+    shared = math.gcd(*known(asked.ntasks, _count_gpus(asked.gpus, asked.source("gpus"))))
+    fitting = (nodes for nodes in range(least, most + 1) if shared % nodes == 0)
+    nodes = next(fitting, 0)
+    if nodes:
+        return nodes
+    raise JaxsifError(
+        f"{least} to {most} nodes cannot share {shared} tasks or GPUs evenly",
+        asked.source("nodes"),
+        "another range, or another number of tasks or GPUs",
+    )
+
+
+def _count_gpus(given: str | None, source: str) -> int | None:
+    """Return the number in an option's value; None without one."""
+    return parse_gpu_count(given, source) if given else None
+
+
+def _share_gpus(asked: RunOptions, gpus: str, there: int | None) -> RunOptions:
+    """Return the options with the GPUs of each node."""
+    source = asked.source("gpus")
+    total, kind = parse_gpu_count(gpus, source), gpus.rpartition(":")[0]
+    nodes = asked.nodes or there or _count_new_nodes(asked, total)
+    if nodes is None:
+        raise JaxsifError(
+            f"{total} GPUs on a number of nodes that is not known", source, "add --nodes=N"
+        )
+    each, left = divmod(total, nodes)
+    if left:
+        hint = f"--gpus={nodes * each}" if each else "--nodes=1"
+        raise JaxsifError(f"{nodes} nodes cannot share {total} GPUs evenly", source, hint)
+    if _count_gpus(asked.gpus_per_node, "--gpus-per-node") not in (None, each):
+        raise JaxsifError(
+            f"--gpus={gpus} and --gpus-per-node={asked.gpus_per_node} contradict each other",
+            source,
+            f"leave out --gpus: {nodes} node(s)",
+        )
+    per_node = asked.gpus_per_node or enclose("", kind, ":") + str(each)
+    sources = {"gpus-per-node": Setting(per_node, source), **asked.sources}
+    nodes = asked.nodes or (None if there else nodes)  # those of a job are not asked for again
+    return asked._replace(nodes=nodes, gpus_per_node=per_node, sources=sources)
+
+
+def _count_new_nodes(asked: RunOptions, total: int) -> int | None:
+    """Return the number of nodes that follows from what is asked for; None where none does."""
+    if total == 1:
+        return 1
+    gpus = _count_gpus(asked.gpus_per_node, "--gpus-per-node")
+    per_node, ntasks, tasks = known(gpus, asked.ntasks, asked.ntasks_per_node)
+    pairs = ((total, per_node), (ntasks, tasks))
+    counts = (whole // part for whole, part in pairs if part and whole % part == 0)
+    return next(filter(None, counts), None)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.errors import HostError, JaxsifError, Show, told_as
-from jaxsif.files import write_files
+from jaxsif.errors import HostError, JaxsifError, Show, raise_as
+from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, wheel_share
-from jaxsif.modules.launcher import is_installed, link_launcher
 from jaxsif.modules.modulefile import (
     Module,
     modules_folder,
@@ -83,10 +83,10 @@ def find_default(prefix: Path) -> str | None:
         if os.path.lexists(folder / other):
             raise _not_ours(folder / other)
     with suppress(FileNotFoundError):
-        found = _DEFAULT.search((folder / _MODULERC).read_text(errors="replace"))
-        if not found:
+        match = _DEFAULT.search((folder / _MODULERC).read_text(errors="replace"))
+        if not match:
             raise _not_ours(folder / _MODULERC)
-        return found[1]
+        return match[1]
     return None
 
 
@@ -151,7 +151,7 @@ def remove_module(prefix: Path, name: str) -> Module:
 
 def _remove(path: Path) -> None:
     hint = "correct the permissions of its folder"
-    with told_as(HostError(f"cannot remove {path}", "jaxsif module", hint)):
+    with raise_as(HostError(f"cannot remove {path}", "jaxsif module", hint)):
         path.unlink(missing_ok=True)
 
 
@@ -222,7 +222,7 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 
 def _write_all(write: Callable[[], None]) -> None:
-    """Let `write` make what everybody may read; raise HostError."""
+    """Let `write` make files that everybody may read; raise HostError."""
     mask = os.umask(0o022)
     try:
         write()
@@ -234,3 +234,32 @@ def _write_all(write: Callable[[], None]) -> None:
         ) from error
     finally:
         os.umask(mask)
+
+
+# As `make install` writes it: no variable and no ~/.local of a user changes the launcher.
+_COMMAND = """\
+#!{python} -IS
+import sys
+
+sys.path.insert(0, {library!r})
+from jaxsif.cli import main
+
+sys.exit(main())
+"""
+
+
+def is_installed(home: Path) -> bool:
+    """Return whether `make install` has put a launcher into this folder."""
+    return (home / "modulefiles").is_dir()
+
+
+def link_launcher(home: Path, share: str, library: str, python: str) -> None:
+    """Make `home` lead to a wheel: `library` has the package, `share` the rest, and `python` runs
+    it. Raise OSError.
+
+    Its folder slurm is a copy: `cp -r` would copy a link as a link.
+    """
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(f"{share}/slurm", home / "slurm", ignore=ignored, dirs_exist_ok=True)
+    command = _COMMAND.format(python=python, library=library)
+    write_file(str(home / "bin/jaxsif"), command.encode(), 0o777)

@@ -27,7 +27,7 @@ class Module(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What the image is, in the texts of its modulefiles."""
+        """The name of the image in the texts of its modulefiles."""
         return f"JAX {self.version} ({self.flavour})" if self.version else "JAX"
 
 
@@ -37,12 +37,12 @@ def modules_folder(prefix: Path) -> Path:
 
 
 def read_module(path: Path) -> Module | None:
-    """Return what a modulefile says of itself, whichever version of jaxsif wrote it; None for one
-    that none did. Raise HostError for what is no file.
+    """Read the record in a modulefile, whichever version of jaxsif wrote it; None for one without.
+    Raise HostError for what is no file.
     """
-    found = _RECORD.search(read_text(str(path), "modulefile"))
+    match = _RECORD.search(read_text(str(path), "modulefile"))
     try:
-        record = parse_json(found[1] if found else "{}")
+        record = parse_json(match[1] if match else "{}")
     except ValueError:
         return None
     module = Module(*map(record.get, Module._fields))
@@ -62,7 +62,7 @@ def render_default(modules: Collection[Module], default: Module) -> str:
         "# Read by Lmod too. jaxsif module writes it.",
         f"module-version jax/{default.name} sif default",
     ]
-    for module in sorted(modules, key=lambda one: (one.flavour != default.flavour, one.name)):
+    for module in sorted(modules, key=lambda other: (other.flavour != default.flavour, other.name)):
         short = f"{module.version}-sif"
         named_so = module.name == f"{module.version}-{module.flavour}-sif"
         if named_so and short not in taken:
@@ -109,4 +109,4 @@ def _quote_tcl(text: str) -> str:
 
 
 def _fill(template: str, words: Mapping[str, str]) -> str:
-    return re.sub("@([A-Z]+)@", lambda found: words[found[1]], template)
+    return re.sub("@([A-Z]+)@", lambda match: words[match[1]], template)

@@ -1,3 +1,3 @@
-"""What runs on a compute node, outside of the container: the standard library only, any Python from
+"""Programs of a compute node, outside of the container: the standard library only, any Python from
 3.9.
 """

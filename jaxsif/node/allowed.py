@@ -31,7 +31,7 @@ _WAIT = f'echo mounted >&{_GATE}; read -r go <&{_GATE} || exit 125; exec "$@" {_
 _FIELDS = ("inode", "size", "time of change")
 
 
-def look(image: str) -> str:
+def read_state(image: str) -> str:
     """Return INODE:SIZE:TIME of the image's file, the time of its change in nanoseconds; raise
     OSError.
 
@@ -49,9 +49,9 @@ def look(image: str) -> str:
 
 
 def examine(digest: str, state: str, image: str) -> "tuple[str, str]":
-    """Return what `look` finds here, and why that is not the allowed image; '' if it is."""
+    """Return the state of the image here, and why it is not the allowed one; '' if it is."""
     try:
-        here = look(image)
+        here = read_state(image)
         return here, "" if here == state else _find_problem(digest, image, here)
     except OSError as error:
         return "", f"cannot read it: {error.strerror}"
@@ -66,21 +66,21 @@ def _find_problem(digest: str, image: str, here: str) -> str:
     except JaxsifError as error:
         return error.what
     return (
-        describe_change(here, look(image))
+        describe_change(here, read_state(image))
         if found == digest
         else f"it has {found}, and the policy allowed {digest}"
     )
 
 
 def describe_change(before: str, now: str) -> str:
-    """Return what differs between two looks; '' for nothing."""
+    """Describe the difference of two states; '' for none."""
     pairs = zip(_FIELDS, before.split(":"), now.split(":"))
     changed = [f"{field} {old} became {new}" for field, old, new in pairs if old != new]
     return f"it changed while the container started: {', '.join(changed)}" if changed else ""
 
 
 def admit(digest: str, state: str, image: str) -> str:
-    """Return what `look` finds of an allowed image; end this task for any other."""
+    """Return the state of an allowed image; end this task for any other."""
     here, problem = examine(digest, state, image)
     if problem:
         refuse(image, problem)
@@ -95,9 +95,7 @@ def refuse(image: str, problem: str) -> "NoReturn":
 
 
 def guard(image: str, here: str, program: "list[str]") -> "list[str]":
-    """Return what to run in the container in place of `program`: it lets the program begin after
-    the second look.
-    """
+    """Return the command that begins `program` in the container after the second look."""
     ours, gate = _socket.socketpair()
     child = os.fork()
     if child:
@@ -128,8 +126,8 @@ def _let_in(gate: _socket.socket, image: str, before: str) -> None:
 
 
 def find_change(image: str, before: str) -> str:
-    """Return what has changed since the first look."""
+    """Describe the change since the first look; '' for none."""
     try:
-        return describe_change(before, look(image))
+        return describe_change(before, read_state(image))
     except OSError as error:
         return f"cannot read it: {error.strerror}"

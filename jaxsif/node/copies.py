@@ -1,5 +1,4 @@
-"""The files of a staged image: a list of them is kept beside it, and tells later which have
-changed.
+"""The files of a staged image, and a list of them beside it, by which changes are found.
 
 The list has each file's name and time of change. Whatever happens to a file, its content, size or
 mode, or to the names in a folder, sets that time, and no ordinary user can set it back; so one look
@@ -31,7 +30,7 @@ def list_files(place: str) -> "Iterator[bytes]":
 
 
 def is_private(folder: str) -> bool:
-    """Return whether it is a folder of this user, which nobody else can change or read."""
+    """Return whether it is a folder of this user, which no other can change or read."""
     status = os.lstat(folder)
     is_folder = stat.S_ISDIR(status.st_mode)
     return is_folder and status.st_uid == os.getuid() and not status.st_mode & 0o077
@@ -57,7 +56,7 @@ def find_damage(place: str) -> "str | None":
 
 
 def hold(place: str) -> "int | None":
-    """Mark the image at `place` as used, from now until nobody has the returned descriptor open.
+    """Mark the image at `place` as used, for as long as a process has the returned descriptor.
 
     A runtime that this process executes inherits it. The list's time is that of the image's last
     use. None where there is no list, or the folder is not this user's: `find_damage` then returns

@@ -1,15 +1,14 @@
 """Tell what the tasks of a running step do on this node; jaxsif starts it once on each node.
 
-    inspect_step.py [--no-tracer] STEP...
+    inspect_step.py STEP...
 
 STEP is Slurm's number of a step, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
 of a job. Of several, as of the components of a heterogeneous job, any counts.
 
-It prints one line of JSON for each task (`Sight` in jaxsif/watch/sight.py says what is in it), and
-a last one with the number of tasks, which says that nothing is missing. It reads /proc, and asks
-each task whose box does not tell that where its main thread is, by a signal that Python answers
-without the interpreter's lock. Where py-spy is installed, it tells more, and stops each task for a
-moment; not with --no-tracer. All needs at most the time that py-spy takes and a second.
+It prints one line of JSON for each task (`Sample` in jaxsif/watch/sample.py has its fields), and a
+last one with the number of tasks, which says that nothing is missing. It reads /proc, and asks each
+task whose status file does not tell that where its main thread is, by a signal that Python answers
+without the interpreter's lock. All needs at most a second.
 """
 
 from __future__ import annotations
@@ -28,31 +27,29 @@ from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.limits import MOST_TASKS_OF_A_STEP
-from jaxsif.node import native, processes
-from jaxsif.node.boxes import (
-    BoxFile,
-    find_box,
+from jaxsif.node import processes
+from jaxsif.node.status_files import (
+    TaskStatusFile,
+    find_status_file,
     is_whole,
     parse_dump,
-    read_box,
     read_dump,
     read_frames,
+    read_status,
 )
-from jaxsif.watch.sight import (
+from jaxsif.watch.sample import (
     LONGEST_FILE,
     LONGEST_LINE,
     LONGEST_NAME,
     MOST_FRAMES,
-    NO_BOX,
-    NO_TRACER,
-    BoxState,
+    NO_STATUS,
 )
 
 _PIECE = 900  # letters, all ASCII
 _LIMIT = 9  # seconds that this process may live
 _PATIENCE = 0.5  # seconds to wait for what threads are at
-_INTERVAL = 0.2  # seconds between two looks at clocks
-_PAUSE = 0.01  # seconds between looks at what has come
+_INTERVAL = 0.2  # seconds between two readings of clocks
+_PAUSE = 0.01  # seconds between two reads of stacks
 _SETTLED = 0.3  # seconds without more, after which a stack with another end is whole, too
 _NO_TASK = -1
 _RUNS = ""  # instead of a system call
@@ -66,10 +63,10 @@ class TaskProcess(NamedTuple):
     pid: int
     stat: processes.Stat
     descriptors: Mapping[int, str]
-    box: BoxFile | None
+    status_file: TaskStatusFile | None
 
 
-class Asked(NamedTuple):
+class TaskProgram(NamedTuple):
     """The process of a task that is its program, and how it was before it was asked."""
 
     task: int
@@ -77,12 +74,11 @@ class Asked(NamedTuple):
     pids: Sequence[int]  # of all processes of the task
     call: processes.Call
     gpu: bool
-    box: BoxFile | None
-    asked: bool
+    status_file: TaskStatusFile | None
+    is_signalled: bool
     stat: processes.Stat
-    thread: int  # of the kernel's numbers: the main one, or which its observer observes
-    state: str  # of that thread
-    main_cpu: float  # seconds that its main thread had computed
+    number: int  # the kernel's, of its main thread or of the one which its observer observes
+    thread: processes.Thread  # that one
     begun: float  # when that was, by the monotonic clock
 
 
@@ -119,21 +115,21 @@ def _is_ours(pid: int) -> bool:
     return _OURS in map(os.path.dirname, arguments)
 
 
-def look_at(pid: int) -> TaskProcess | None:
+def read_process(pid: int) -> TaskProcess | None:
     """Return what a process has open; None where it has ended."""
     stat = processes.read_stat(pid)
     if stat is None:
         return None
     descriptors = processes.find_descriptors(pid)
-    return TaskProcess(pid, stat, descriptors, find_box(pid, descriptors))
+    return TaskProcess(pid, stat, descriptors, find_status_file(pid, descriptors))
 
 
 def choose(candidates: Sequence[TaskProcess]) -> TaskProcess:
     """Return the process that is the program of the task.
 
-    Processes around it and below it may have its box open too: it is the one that writes it, or
-    else the first that answers. Without a box it is the first Python; or what a shell executes now,
-    which is the last process without a child.
+    Processes around it and below it may have its status file open too: it is the one that writes
+    the file, or else the first that answers. Without a status file it is the first Python; or what
+    a shell executes now, which is the last process without a child.
     """
     first = sorted(candidates, key=attrgetter("stat.begun"))
     parents = set(map(attrgetter("stat.parent"), candidates))
@@ -143,64 +139,68 @@ def choose(candidates: Sequence[TaskProcess]) -> TaskProcess:
 
 
 def _writes(candidate: TaskProcess) -> bool:
-    return read_box(candidate.box).pid == processes.number_inside(candidate.pid)
+    return read_status(candidate.status_file).pid == processes.number_inside(candidate.pid)
 
 
 def _answers(candidate: TaskProcess) -> bool:
-    return bool(candidate.box) and processes.catches(candidate.pid, signal.SIGWINCH)
+    return bool(candidate.status_file) and processes.catches(candidate.pid, signal.SIGWINCH)
 
 
 def _is_python(candidate: TaskProcess) -> bool:
     return processes.is_python(candidate.pid)
 
 
-def find_program(task: int, pids: Sequence[int]) -> Asked | None:
-    """Return the program of a task, which is asked; None where all has ended meanwhile."""
-    candidates = list(filter(None, map(look_at, pids)))
-    return ask(task, pids, choose(candidates)) if candidates else None
-
-
-def ask(task: int, pids: Sequence[int], chosen: TaskProcess) -> Asked:
-    """Ask a program where its threads are; before, look in which call it is, which that may end."""
+def find_program(task: int, pids: Sequence[int]) -> TaskProgram | None:
+    """Find the program of a task, and ask it where its threads are; None where all has ended
+    meanwhile.
+    """
+    candidates = list(filter(None, map(read_process, pids)))
+    if not candidates:
+        return None
+    chosen = choose(candidates)
     pid = chosen.pid
-    thread = processes.find_thread(pid, read_box(chosen.box).thread)
-    call = processes.read_call(pid, thread, chosen.descriptors)
+    number = processes.find_thread(pid, read_status(chosen.status_file).thread)
+    # Before the question, which may end the call.
+    call = processes.read_call(pid, number, chosen.descriptors)
     stat = processes.read_stat(pid) or chosen.stat
-    state = processes.read_state(pid, thread) or stat.state
-    main_cpu, begun = processes.read_thread_cpu(pid, thread), time.monotonic()
-    asked = bool(chosen.box) and _must_ask(call, chosen.box) and processes.ask(pid)
+    thread, begun = processes.read_thread(pid, number), time.monotonic()
+    is_signalled = (
+        bool(chosen.status_file)
+        and _needs_stack(call, chosen.status_file)
+        and processes.request_stack(pid)
+    )
     gpu = processes.uses_gpu(chosen.descriptors)
-    return Asked(
-        task, pid, pids, call, gpu, chosen.box, asked, stat, thread, state, main_cpu, begun
+    return TaskProgram(
+        task, pid, pids, call, gpu, chosen.status_file, is_signalled, stat, number, thread, begun
     )
 
 
-def _must_ask(call: processes.Call, box: BoxFile | None) -> bool:
+def _needs_stack(call: processes.Call, status_file: TaskStatusFile | None) -> bool:
     """Return whether the observer has not told where the main thread is, as while it cannot run;
     or that may be elsewhere by now, and no sleep of C code ends early by the signal.
     """
-    known = read_box(box)
+    known = read_status(status_file)
     if known.thread:  # the signal tells where the main thread is alone
         return False
-    if call.name == _RUNS or not read_frames(box):
+    if call.name == _RUNS or not read_frames(status_file):
         return True
     return known.quiet < _QUIET and call.name.startswith("futex")
 
 
-def await_answers(programs: Sequence[Asked]) -> dict[int, bytes]:
+def await_answers(programs: Sequence[TaskProgram]) -> dict[int, bytes]:
     """Return the stacks that processes have written whole, within half a second; it takes at least
-    the time between two looks at clocks.
+    the time between two readings of clocks.
 
     Half of a stack would tell another state.
     """
     begin = now = time.monotonic()
-    waiting = [one for one in programs if one.asked]
+    waiting = [one for one in programs if one.is_signalled]
     answers = {one.pid: _Answer(b"", begin) for one in waiting}
     while waiting and now < begin + _PATIENCE:
         time.sleep(_PAUSE)
         now = time.monotonic()
         for one in waiting:
-            dump = read_dump(one.box)
+            dump = read_dump(one.status_file)
             if dump != answers[one.pid].dump:
                 answers[one.pid] = _Answer(dump, now)
         waiting = [one for one in waiting if not answers[one.pid].is_settled(now)]
@@ -221,20 +221,7 @@ class _Answer(NamedTuple):
         return bool(parse_dump(self.dump)) and now >= self.since + pause
 
 
-def trace(programs: Sequence[Asked], dumps: Mapping[int, bytes]) -> dict[int, native.Native]:
-    """Return what py-spy tells of programs: of all whose frames are not known, and of one of those
-    with the same frames.
-    """
-    alike = {
-        str(parse_dump(dumps.get(one.pid, b"")) or read_frames(one.box) or one.pid): one.pid
-        for one in reversed(programs)
-    }
-    return native.trace(list(alike.values()))
-
-
-def describe(
-    program: Asked, node: str, dump: bytes, traced: native.Native
-) -> dict[str, object] | None:
+def describe(program: TaskProgram, node: str, dump: bytes) -> dict[str, object] | None:
     """Return the fields of a line; None where the program has ended meanwhile."""
     pid = program.pid
     stat = processes.read_stat(pid)
@@ -242,48 +229,40 @@ def describe(
         return None
     seconds = time.monotonic() - program.begun
     read, written = processes.sum_io(program.pids) or (-1, -1)
-    box = read_box(program.box)
+    status = read_status(program.status_file)
+    thread = processes.read_thread(pid, program.number)
+    state = program.thread.state or program.stat.state
     # A main thread that computes may be elsewhere by now.
-    said = read_frames(program.box) if program.state != "R" else []
-    frames = parse_dump(dump) or traced.frames or said
+    frames = parse_dump(dump) or (read_frames(program.status_file) if state != "R" else [])
     return {
         "task": program.task,
         "node": node,
         "pid": pid,
         "command": processes.read_name(pid),
-        "state": program.state,
+        "state": state,
         "call": program.call.name[:LONGEST_NAME],
         "descriptor": program.call.descriptor,
         "file": program.call.file[-LONGEST_FILE:],
-        "frames": list(starmap(_shorten, frames)),
+        "frames": [
+            [str(file)[-LONGEST_FILE:], line, str(function)[:LONGEST_NAME]]
+            for file, line, function in frames
+        ],
         "threads": processes.count_threads(pid),
-        "main_cpu": _rate(
-            processes.read_thread_cpu(pid, program.thread) - program.main_cpu, seconds
-        ),
+        "main_cpu": _rate(thread.cpu - program.thread.cpu, seconds),
         "cpu": _rate(stat.cpu - program.stat.cpu, seconds),
         "spent": round(processes.sum_cpu(program.pids), 2),
-        "runs": processes.count_runs(pid, program.thread),
+        "runs": thread.runs,
         "read": read,
         "written": written,
         "gpu": program.gpu,
-        "native": traced.name[:LONGEST_NAME],
-        "answered": bool(dump) if program.asked else None,
-        **_describe_box(box),
+        "answered": bool(dump) if program.is_signalled else None,
+        "age": 0.0 if status == NO_STATUS else round(max(time.time() - status.time, 0.0), 3),
+        "status": None if status == NO_STATUS else status._asdict(),
     }
 
 
 def _rate(spent: float, seconds: float) -> float:
     return round(max(spent, 0.0) / seconds, 3)
-
-
-def _describe_box(box: BoxState) -> dict[str, object]:
-    if box == NO_BOX:
-        return {"age": 0.0, "box": None}
-    return {"age": round(max(time.time() - box.time, 0.0), 3), "box": box._asdict()}
-
-
-def _shorten(file: object, line: object, function: object) -> list[object]:
-    return [str(file)[-LONGEST_FILE:], line, str(function)[:LONGEST_NAME]]
 
 
 def render(fields: dict[str, object]) -> str:
@@ -299,15 +278,10 @@ def render(fields: dict[str, object]) -> str:
 def inspect(words: Sequence[str]) -> Iterator[str]:
     """Return the lines of all tasks of a step here, and the last one."""
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    steps = [word for word in words if word != NO_TRACER]
-    tasks = find_tasks(list(map(parse_step, steps)))
+    tasks = find_tasks(list(map(parse_step, words)))
     programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))
     dumps = await_answers(programs)
-    traced = {} if NO_TRACER in words else trace(programs, dumps)
-    none = native.Native([], "")
-    seen = (
-        describe(one, node, dumps.get(one.pid, b""), traced.get(one.pid, none)) for one in programs
-    )
+    seen = (describe(one, node, dumps.get(one.pid, b"")) for one in programs)
     lines = list(map(render, filter(None, seen)))
     yield from lines
     yield json.dumps({"node": node, "tasks": len(lines)})
@@ -318,10 +292,9 @@ def cut(line: str, node: str) -> Iterator[str]:
 
     Each begins with the node's number in the step, and '+' where more of the line follows, or '.'.
     """
-    first, *others = (line[at : at + _PIECE] for at in range(0, len(line), _PIECE))
-    pieces = [first, *others]
-    yield from (f"{node} +{piece}" for piece in pieces[:-1])
-    yield f"{node} .{pieces[-1]}"
+    pieces = [line[at : at + _PIECE] for at in range(0, len(line), _PIECE)]
+    for number, piece in enumerate(pieces, 1):
+        yield f"{node} {'.' if number == len(pieces) else '+'}{piece}"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The keeper of a node's container: it starts it, tells each task how to enter it, and ends it when
-the last one has ended.
+"""The keeper of a node's container: start it, send each task the way in, and end it after the last
+task.
 
 It lives beside the first task. Each task holds a socket to it, and the kernel closes that however
 the task ends. The container ends with the keeper, because its one process reads the keeper's pipe.
@@ -12,7 +12,7 @@ import os
 import select
 
 from jaxsif.node.copies import find_damage, hold
-from jaxsif.node.share import PATIENCE, enter_namespaces, pack, peer
+from jaxsif.node.share import PATIENCE, enter_namespaces, pack, parse_variables, peer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def keep(
 
 
 def _leave_core() -> None:
-    """Let what serves the image's files, for all tasks, run on more than the cores of the first."""
+    """Let the server of the image's files run on all cores, not only those of the first task."""
     try:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     except OSError:
@@ -65,8 +65,8 @@ def _open_allowed(container: list[str], allowed: list[str]) -> tuple[bytes, list
 def _open(
     container: list[str], staged: list[str], find_problem: "Callable[[], str]" = str
 ) -> tuple[bytes, list[int]]:
-    """Start the container; return what to tell the tasks and the pipe from it, or neither where
-    they cannot use it.
+    """Start the container; return the answer to the tasks and the pipe from the container, or
+    neither where the tasks cannot use it.
     """
     stdin, said = _start(container)
     # While it starts, and before a program does. Where there is damage each task goes alone, and
@@ -93,9 +93,7 @@ def _start(container: list[str]) -> tuple[int, int]:
 
 
 def _find_entry(said: int) -> bytes:
-    """Return what to tell the tasks; nothing where the container cannot start, or nobody can enter
-    it.
-    """
+    """Return the answer to the tasks; b'' where the container does not start, or is closed."""
     data = b""
     while _END not in data:
         chunk = os.read(said, 65536)
@@ -104,21 +102,15 @@ def _find_entry(said: int) -> bytes:
         data += chunk
     # Before and after it, the image may have said something.
     pid, _, variables = data.partition(_END)[0].partition(_BEGIN)[2].partition(b"\n")
-    answer = compare(os.environb, parse_variables(variables), int(pid))
+    answer = compare(os.environb, parse_variables(variables.split(b"\0")), int(pid))
     return answer if _can_enter(int(pid)) else b""
 
 
-def parse_variables(data: bytes) -> dict[bytes, bytes]:
-    """Return the variables of a file such as /proc/PID/environ."""
-    pairs = (entry.partition(b"=") for entry in data.split(b"\0"))
-    return {name: value for name, equals, value in pairs if equals}
-
-
 def compare(host: "Mapping[bytes, bytes]", container: "Mapping[bytes, bytes]", pid: int) -> bytes:
-    """Return what the runtime did to the variables of the first task: those of the others are
-    changed alike.
+    """Return the runtime's changes to the variables of the first task, which those of the others
+    need, too.
 
-    What it left alone is each task's own, such as SLURM_PROCID, unless --env has set it for all.
+    Any other variable is each task's own, such as SLURM_PROCID, unless --env has set it for all.
     """
 
     def is_for_all(name: bytes) -> bool:

@@ -1,5 +1,4 @@
-"""Tells a task that Open MPI starts who it is, in Slurm's variables, and becomes what the task
-executes.
+"""Set Slurm's variables for a task that Open MPI starts, and execute its program.
 
     mpi.py NODE,NODE... TASKS_PER_NODE GPUS PROGRAM [ARGUMENT...]
 
@@ -15,6 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 
 from jaxsif.job.task_env import hand_out_gpus, identify
 from jaxsif.node.share import forget_python
+from jaxsif.task.contract import count_gpus
 
 # By these JAX takes the process for one of Open MPI's, and wants mpi4py, or an address of an older
 # Open MPI; see jax/_src/clusters/ompi_cluster.py. What MPI itself needs in a program is in others.
@@ -24,20 +24,13 @@ HIDDEN = (
 )
 
 
-def count_devices() -> int:
-    """Return the number of NVIDIA GPUs of this node."""
-    return len(
-        [name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal()]
-    )
-
-
 def main(nodes: str, tasks: str, gpus: str, *program: str) -> None:
     """Run the command line."""
     environ = os.environ
     rank = int(environ["OMPI_COMM_WORLD_RANK"])
     environ.update(identify(rank, int(tasks), nodes.split(","), environ.get("SLURM_JOB_ID") or "1"))
     number = None if gpus == "-" else int(gpus)
-    environ.update(hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), number, count_devices()))
+    environ.update(hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), number, count_gpus()))
     for name in HIDDEN:
         environ.pop(name, None)
     forget_python()

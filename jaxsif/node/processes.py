@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from jaxsif.node.share import parse_variables
 from jaxsif.node.syscalls import OF_A_DESCRIPTOR, OF_A_LIST, RESTARTED, name_call
 
 _LARGEST = 4 << 20  # bytes of one file
@@ -39,6 +40,14 @@ class Stat(NamedTuple):
     cpu: float  # seconds that it has computed, with all its threads
     waited: float  # seconds that its children had computed that it has waited for
     begun: int  # clock ticks between the start of the machine and that of the process
+
+
+class Thread(NamedTuple):
+    """How one thread of a process is."""
+
+    state: str  # as of a process; '' where it has ended
+    cpu: float  # seconds that it has computed
+    runs: int  # how often the kernel has let it run; -1 where it does not tell
 
 
 class Call(NamedTuple):
@@ -79,9 +88,7 @@ def list_own() -> Iterator[int]:
 
 def read_environ(pid: int) -> Mapping[bytes, bytes]:
     """Return the variables with which the program of a process was started."""
-    variables = read(f"/proc/{pid}/environ").split(b"\0")
-    pairs = (variable.partition(b"=") for variable in variables)
-    return {name: value for name, _, value in pairs}
+    return parse_variables(read(f"/proc/{pid}/environ").split(b"\0"))
 
 
 def parse_stat(text: bytes) -> Stat | None:
@@ -105,38 +112,22 @@ def find_thread(pid: int, number: int) -> int:
     """Return the thread that has this number in its container; the main one for 0, or where none
     has.
     """
-    found = f"/proc/{pid}/task/{number}/status"
-    if not number or _last_number(found) == number:
+    folder = f"{pid}/task"
+    if not number or _read_status(f"{folder}/{number}", b"NSpid", 10, 0) == number:
         return number or pid
     with suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/task"):
-            if _last_number(f"/proc/{pid}/task/{name}/status") == number:
+        for name in os.listdir(f"/proc/{folder}"):
+            if _read_status(f"{folder}/{name}", b"NSpid", 10, 0) == number:
                 return int(name)
     return pid
 
 
-def _last_number(status: str) -> int:
-    found = re.search(rb"(?m)^NSpid:.*?(\d+)$", read(status))
-    return int(found[1]) if found else 0
-
-
-def read_state(pid: int, thread: int) -> str:
-    """Return the letter of the state of a thread; '' where it has ended."""
+def read_thread(pid: int, thread: int) -> Thread:
+    """Read how a thread of a process is."""
     stat = parse_stat(read(f"/proc/{pid}/task/{thread}/stat"))
-    return stat.state if stat else ""
-
-
-def read_thread_cpu(pid: int, thread: int) -> float:
-    """Return the seconds that a thread of a process has computed."""
     spent = read(f"/proc/{pid}/task/{thread}/schedstat").split()  # in nanoseconds
-    stat = parse_stat(read(f"/proc/{pid}/task/{thread}/stat"))
-    return int(spent[0]) / 1e9 if spent else stat.cpu if stat else 0.0
-
-
-def count_runs(pid: int, thread: int) -> int:
-    """Return how often the kernel has let a thread of a process run; -1 where it does not tell."""
-    spent = read(f"/proc/{pid}/task/{thread}/schedstat").split()
-    return int(spent[2]) if len(spent) == 3 else -1
+    state, cpu = (stat.state, stat.cpu) if stat else ("", 0.0)
+    return Thread(state, int(spent[0]) / 1e9, int(spent[2])) if spent else Thread(state, cpu, -1)
 
 
 def sum_cpu(pids: Sequence[int]) -> float:
@@ -173,9 +164,9 @@ def number_inside(pid: int) -> int:
     return _read_status(pid, b"NSpid", 10, pid)
 
 
-def _read_status(pid: int, name: bytes, base: int, missing: int) -> int:
+def _read_status(task: int | str, name: bytes, base: int, missing: int) -> int:
     """Return the last number of a line of /proc/PID/status."""
-    status = read(f"/proc/{pid}/status")
+    status = read(f"/proc/{task}/status")
     found = re.search(rb"(?m)^%s:(?:\s*[0-9a-f]+)*?\s*([0-9a-f]+)$" % name, status)
     return int(found[1], base) if found else missing
 
@@ -227,15 +218,11 @@ def read_call(pid: int, thread: int, descriptors: Mapping[int, str]) -> Call:
     argument = int(words[1], 16)
     descriptor = -1
     if OF_A_DESCRIPTOR.match(name):
-        descriptor = max(_sign(argument), -1)
+        # A number of 32 bits with a sign.
+        descriptor = max((argument & 0xFFFFFFFF ^ 1 << 31) - (1 << 31), -1)
     elif name in OF_A_LIST:
         descriptor = _read_number(pid, argument)
     return Call(name, descriptor, name_file(descriptors.get(descriptor, "")))
-
-
-def _sign(argument: int) -> int:
-    """Return the 32-bit number with a sign that an argument of a system call is."""
-    return (argument & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
 
 
 def _read_number(pid: int, address: int) -> int:
@@ -248,16 +235,14 @@ def _read_number(pid: int, address: int) -> int:
         return -1
 
 
-def ask(pid: int) -> bool:
+def request_stack(pid: int) -> bool:
     """Send a process the signal at which Python writes where its threads are; return whether it was
     sent.
 
     One without a handler for it has nothing to answer with.
     """
-    if not catches(pid, signal.SIGWINCH):
-        return False
-    try:
-        os.kill(pid, signal.SIGWINCH)
-    except ProcessLookupError:  # it has ended
-        return False
-    return True
+    with suppress(ProcessLookupError):  # it has ended
+        if catches(pid, signal.SIGWINCH):
+            os.kill(pid, signal.SIGWINCH)
+            return True
+    return False

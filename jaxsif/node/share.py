@@ -27,7 +27,7 @@ import time
 # A tool that checks types takes it for true; what is imported so, is quoted below.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 PATIENCE = 20.0  # seconds to wait for the keeper, and of the keeper for tasks that do not come
 _LIVENESS = 9  # descriptor of the socket in the task; start.sh hides it from the program
@@ -69,12 +69,18 @@ def pack(pid: int, unset: list[bytes], changed: list[bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[int, list[bytes], list[bytes]]:
-    """Return what `pack` was given."""
+    """Return the arguments of `pack`."""
     pid, number, *rest = data.split(b"\0")
     return int(pid), rest[: int(number)], rest[int(number) :]
 
 
-def ask(name: str) -> "tuple[bytes, _socket.socket] | None":
+def parse_variables(entries: "Iterable[bytes]") -> dict[bytes, bytes]:
+    """Parse NAME=VALUE, as in /proc/PID/environ."""
+    pairs = (entry.partition(b"=") for entry in entries)
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def request_entry(name: str) -> "tuple[bytes, _socket.socket] | None":
     """Return the keeper's answer and the socket to hold; None where this task shall go alone."""
     keeper = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -149,9 +155,7 @@ def execute(answer: bytes, keeper: _socket.socket, program: list[str]) -> None:
     enter_namespaces(pid)
     adopt_orphans()
     variables = {name: value for name, value in os.environb.items() if name not in unset}
-    for variable in changed:
-        name, _, value = variable.partition(b"=")
-        variables[name] = value
+    variables.update(parse_variables(changed))
     os.dup2(keeper.fileno(), _LIVENESS)
     os.set_inheritable(_LIVENESS, True)  # if it has been that one already
     forget_python()
@@ -194,7 +198,7 @@ _OPTIONS = {"--alone": 0, "--staged": 3, "--allowed": 3}
 
 
 def parse(argv: list[str]) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Return the options with their words, what starts the container, and the program."""
+    """Split the arguments into options with their words, the container's command, the program."""
     options = {}
     while argv[0] in _OPTIONS:
         end = 1 + _OPTIONS[argv[0]]
@@ -213,7 +217,7 @@ def main(argv: list[str]) -> None:
         name = address(os.environ)
         if os.environ.get("SLURM_LOCALID") == "0":
             _start_keeper(name, container, tasks, staged[:1], allowed)
-        found = ask(name)
+        found = request_entry(name)
         if found:
             execute(*found, program)
     if staged:

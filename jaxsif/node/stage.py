@@ -30,8 +30,9 @@ from typing import NoReturn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.errors import FolderTakenError, HostError, JaxsifError
+from jaxsif.files import check_space, find_room, make_private
 from jaxsif.images.file import digest, find_root, staged_path
-from jaxsif.node.copies import find_damage, hold, is_private, list_files
+from jaxsif.node.copies import find_damage, hold, list_files
 from jaxsif.task.contract import REPORT, render_report
 from jaxsif.trust import find_replacers, name_user
 
@@ -53,29 +54,23 @@ def own_folder(folder: str) -> str:
             folder,
             "set run.stage-folder to another folder",
         )
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        if not is_private(path):
-            status = os.lstat(path)
-            kind = f"{stat.filemode(status.st_mode)} {name_user(status.st_uid)}"
-            raise FolderTakenError(
-                f"not a folder of this user alone: {path} ({kind})", folder, "remove it"
-            ) from None
+    if not make_private(path):
+        status = os.lstat(path)
+        kind = f"{stat.filemode(status.st_mode)} {name_user(status.st_uid)}"
+        what = f"not a folder of this user alone: {path} ({kind})"
+        raise FolderTakenError(what, folder, "remove it")
     return path
 
 
 def check(folder: str, name: str) -> dict[str, object]:
-    """Return what there is, and how much room; where the image is to be brought, other ones that
-    nobody uses make room.
-    """
+    """Check the copy and the free bytes; without a whole copy, remove unused other images."""
     target, folder = staged_path(folder, name), own_folder(folder)
     hold(target)  # before the look, until this process ends
     damage, removed = find_damage(target), 0
     if damage:
         with suppress(BlockingIOError), _alone(folder, fcntl.LOCK_NB):
-            removed = _remove_unused(folder)
-    return {"damage": damage, "free": shutil.disk_usage(folder).free, "removed": removed}
+            removed = sum(map(_remove_if_unused, glob.glob(f"{glob.escape(folder)}/*.list")))
+    return {"damage": damage, "free": find_room(folder), "removed": removed}
 
 
 def place(folder: str, name: str, image: str, brought: str = "") -> dict[str, object]:
@@ -95,7 +90,7 @@ def place(folder: str, name: str, image: str, brought: str = "") -> dict[str, ob
 
 
 def clean(folder: str, brought: str) -> dict[str, object]:
-    """Remove what an interrupted run has left half."""
+    """Remove the rest of an interrupted run."""
     folder = own_folder(folder)
     with _alone(folder):
         _remove(os.path.join(folder, brought))
@@ -104,7 +99,7 @@ def clean(folder: str, brought: str) -> dict[str, object]:
 
 @contextmanager
 def _alone(folder: str, how: int = 0) -> Iterator[None]:
-    """Keep other runs out of the folder; remove what is half made in it, for nobody will finish it.
+    """Keep other runs out of the folder; remove the rests of interrupted ones.
 
     Raise BlockingIOError when another run is here and `how` is fcntl.LOCK_NB.
     """
@@ -121,15 +116,14 @@ def _alone(folder: str, how: int = 0) -> Iterator[None]:
         yield
 
 
-def _remove_unused(folder: str) -> int:
-    """Remove the images that no process holds and none has used for long; return their number."""
-    return sum(map(_remove_if_unused, glob.glob(f"{glob.escape(folder)}/*.list")))
-
-
 def _remove_if_unused(path: str) -> bool:
-    """Return whether the image with the list at `path` was removed."""
+    """Remove the image with the list at `path`, unless a process holds it or has used it in 30
+    days; return whether it was removed.
+    """
     try:
-        with open(path, "r+", opener=_open_itself) as listed:
+        with open(
+            path, "r+", opener=lambda _, flags: os.open(path, flags | os.O_NOFOLLOW)
+        ) as listed:
             fcntl.flock(listed, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(listed.fileno()).st_mtime > time.time() - _UNUSED:
                 return False
@@ -140,11 +134,6 @@ def _remove_if_unused(path: str) -> bool:
         # image.
         return False
     return True
-
-
-def _open_itself(path: str, flags: int) -> int:
-    """Return a descriptor of what is no link; raise OSError for a link."""
-    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def _find_source(paths: Sequence[str], name: str) -> str:
@@ -185,7 +174,7 @@ def _unpack(image: str, target: str) -> bool:
     files = [line for line in listing.stdout.splitlines() if line.startswith((b"-r", b"l", b"d"))]
     # In blocks of a disk; the third word is the size.
     needed = sum(4096 + int(line.split()[2]) for line in files)
-    if listing.returncode or needed > _free(os.path.dirname(target)):
+    if listing.returncode or needed + _MARGIN > find_room(os.path.dirname(target)):
         return False
     options = ("-quiet", "-no-progress", "-no-xattrs", "-dest", target, *at)
     unpacking = subprocess.run([unsquashfs, *options, image], capture_output=True, check=False)
@@ -199,20 +188,8 @@ def _keep_file(image: str, target: str) -> None:
     if os.path.dirname(image) == folder:
         os.rename(image, target)
         return
-    size = os.path.getsize(image)
-    if size > _free(folder):
-        raise HostError(
-            f"no room in {folder}: {_megabytes(size)} needed, {_megabytes(_free(folder))} free"
-        )
+    check_space(folder, os.path.getsize(image) + _MARGIN)
     shutil.copyfile(image, target)
-
-
-def _free(folder: str) -> int:
-    return shutil.disk_usage(folder).free - _MARGIN
-
-
-def _megabytes(number: int) -> str:
-    return f"{max(number, 0) / 1e6:.0f} MB"
 
 
 def _remove(*paths: str) -> None:

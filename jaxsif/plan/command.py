@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jaxsif.layout.layout import Group
 from jaxsif.plan.launcher import LOCAL
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.secret import HIDDEN
+from jaxsif.settings.options import HIDDEN
 from jaxsif.task.contract import CREDENTIALS
 
 _GOES_ON, _INDENT = " \\", "    "  # at the end of a line, and before the next one

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jaxsif.container.allowed import Allowed
+from jaxsif.images.file import Allowed
 from jaxsif.plan.host import Host
 from jaxsif.runtime import TASK_FOLDER, Runtime
 from jaxsif.task import contract

@@ -13,7 +13,7 @@ from jaxsif.runtime import Runtime
 
 
 class Host(NamedTuple):
-    """This host, as jaxsif/launch/look.py found it."""
+    """This host, as jaxsif/launch/probe.py found it."""
 
     srun: bool  # Slurm's srun is on the PATH
     runtime: Runtime | None  # Apptainer or SingularityCE

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
-from jaxsif.limits import MOST_NODES, read_number, shorten
+from jaxsif.limits import MOST_NODES, read_number
+from jaxsif.text import shorten
 
 # Variables by which resource managers name a file of hosts, one line for each slot: PBS, LSF.
 HOSTFILE_VARIABLES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE")

@@ -1,19 +1,19 @@
-"""What a launcher is: what starts the tasks. Each is a file in jaxsif/launch/launchers."""
+"""The base class of launchers, which start the tasks; each one is a file in
+jaxsif/launch/launchers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from jaxsif.errors import HostError
-from jaxsif.job.allocation import Allocation
+from jaxsif.job.srun_options import StepOptions
 
 if TYPE_CHECKING:
     from jaxsif.layout.layout import Layout
     from jaxsif.plan.host import Host
     from jaxsif.plan.plan import Plan
-    from jaxsif.plan.step import StepOptions
-    from jaxsif.settings.request import RunOptions
+    from jaxsif.settings.options import RunOptions
 
 SRUN = "srun"
 LOCAL = "local"
@@ -24,7 +24,7 @@ Nodes = tuple[str, tuple[str, ...]]
 
 
 class Words(NamedTuple):
-    """What is said of a launcher."""
+    """The launcher in messages."""
 
     where: str  # it starts the tasks: 'by srun'
     refuses: str = ""  # who refuses a request
@@ -32,43 +32,52 @@ class Words(NamedTuple):
     look: str = ""  # what tells why tasks ended that said nothing
 
 
-class Launcher(NamedTuple):
+class Launcher:
     """One way to start the tasks of a step."""
 
-    name: str
-    words: Words
-    spans_nodes: bool  # tasks run elsewhere, too: the nodes must have the runtime
-    look: Callable[[RunOptions, Host], Host]  # the host, with what this launcher must know of it
-    layout: Callable[[RunOptions, Host], Layout]  # how many tasks where; raises JaxsifError
-    argv: Callable[[Plan], tuple[str, ...]]  # what starts the tasks, whole
-    # The names of some of the step's nodes: (plan, the number of the first, how many).
-    name_nodes: Callable[[Plan, int, int | None], str]
-    # The processes to start here: (plan, variables, reports, what reads standard output).
-    children: Callable[[Plan, Mapping[str, str], Any, Any], list[Any]]
-    # The variables that it must not see.
-    hides: Callable[[Layout, Host], tuple[str, ...]] = lambda _layout, _host: ()
-    # The jobs that the nodes with the tasks are of, and these nodes: (plan, the first task's report
-    # of its start). None where all tasks are on this machine.
-    nodes: Callable[[Plan, Any], tuple[Nodes, ...]] = lambda _plan, _started: ()
-    # What srun is told, of each component of a heterogeneous job.
-    options: Callable[[Plan], tuple[StepOptions, ...]] = lambda _plan: ()
+    name: ClassVar[str]
+    words: ClassVar[Words]
+    spans_nodes: ClassVar[bool] = True  # tasks run elsewhere, too: the nodes must have the runtime
+
+    def probe(self, asked: RunOptions, host: Host) -> Host:
+        """Add to the host what this launcher must know of it."""
+        raise NotImplementedError
+
+    def plan_layout(self, asked: RunOptions, host: Host) -> Layout:
+        """Decide how many tasks run where; raise JaxsifError for what cannot work."""
+        raise NotImplementedError
+
+    def step_options(
+        self, asked: RunOptions, layout: Layout, host: Host
+    ) -> tuple[StepOptions, ...]:
+        """Return the options of srun, for each component of a heterogeneous job; () for others."""
+        return ()
+
+    def argv(self, plan: Plan) -> tuple[str, ...]:
+        """Return the command line that starts the tasks."""
+        raise NotImplementedError
+
+    def children(
+        self, plan: Plan, environ: Mapping[str, str], seen: Any, stdout: Any
+    ) -> Sequence[Any]:
+        """Return the processes to start here; `seen` takes reports, `stdout` standard output."""
+        raise NotImplementedError
+
+    def hide(self, layout: Layout, host: Host) -> tuple[str, ...]:
+        """Return the variables that the launcher must not see."""
+        return ()
+
+    def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
+        """Name some of the step's nodes: `count` of them from the number `first` on."""
+        raise NotImplementedError
+
+    def nodes(self, plan: Plan, started: Any) -> tuple[Nodes, ...]:
+        """Return the jobs of the nodes with the tasks, and these nodes; () where all tasks are on
+        this machine. `started` is the first task's report of its start.
+        """
+        return ()
 
 
 def name_ends(names: Sequence[str]) -> str:
-    """Return names in a row, of many the first and the last."""
+    """Join names in a row, of many the first and the last."""
     return f"{names[0]} … {names[-1]}" if len(names) > 2 else ", ".join(names)
-
-
-def choose_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None) -> str:
-    """Return the launcher's name: the one asked for, else srun where Slurm is, else local.
-
-    Raises HostError where srun is needed and missing.
-    """
-    if has_srun:
-        return asked or SRUN
-    needs: dict[str | None, str] = {SRUN: "--launcher srun"}
-    if allocation:
-        needs[None] = "SLURM_JOB_ID"  # in a job, who asks for nothing needs srun, too
-    if asked in needs:
-        raise HostError("srun is not on the PATH", needs[asked], "load Slurm")
-    return asked or LOCAL

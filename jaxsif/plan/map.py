@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from jaxsif.errors import align
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.layout.topology import Near
 from jaxsif.plan.plan import Plan
+from jaxsif.text import align
 
 _HEAD = ("node", "task", "process", "GPUs", "CPUs", "NIC")
 _IN_BLOCKS = ("", "block", "arbitrary")  # distributions by which neighbours share a node
@@ -59,7 +59,7 @@ def _rows(plan: Plan, near: Sequence[Near]) -> Iterator[tuple[str, ...]]:
     """Yield the cells of each task, for equal nodes together."""
     layout = plan.layout
     distribution = plan.distribution.split(":")[0].split("=")[0]  # 'cyclic' of 'cyclic:block'
-    each, alone = plan.cpus_per_task, len(layout.groups) == 1
+    each, alone = plan.srun_option("--cpus-per-task"), len(layout.groups) == 1
     for part in _parts(plan):
         cpus = each or _cpus(part)
         for local in range(part.tasks):
@@ -104,7 +104,7 @@ def _cpus(part: _Part) -> str:
 
 def _reasons(plan: Plan, near: Sequence[Near] | None) -> Iterator[str]:
     placed = "; placed by name, since srun goes by CPUs" if plan.layout.placed else ""
-    each = plan.cpus_per_task
+    each = plan.srun_option("--cpus-per-task")
     cpus = f"--cpus-per-task={each}" if each else "what the job has on the node, for all its tasks"
     yield f"tasks: {plan.layout.why}{placed}"
     yield f"GPUs: {_explain_gpus(plan.layout)}"

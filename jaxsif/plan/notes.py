@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jaxsif.container.environment import find_cautions
-from jaxsif.job.srun_options import JOB, flag_of, select
+from jaxsif.job.srun_options import JOB, select
 from jaxsif.layout.layout import known
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, given_variables
-from jaxsif.plan.step import OF_JOB
-from jaxsif.settings.options import OPTIONS, Option
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import OF_JOB, OPTIONS, Option, RunOptions
 
 # The options that one launcher takes.
 _OF_A_LAUNCHER = tuple(option for option in OPTIONS if option.launcher)
@@ -55,12 +53,12 @@ def _of_cpus(plan: Plan) -> Iterator[str]:
 def _of_options(plan: Plan) -> Iterator[str]:
     """Yield the warnings on options of the command line without effect."""
     asked, name, place = plan.asked, plan.launcher.name, _without_new_job(plan)
-    for option in OF_JOB:
+    for option, _ in OF_JOB:
         if place and _is_said(option, asked):
             yield f"{option.flag} has no effect {place}"
     idle = select(asked.passed, JOB) if name == SRUN else asked.passed
-    for word in idle if place else ():
-        yield f"{flag_of(word)} has no effect {place}"
+    for argument in idle if place else ():
+        yield f"{argument.flag} has no effect {place}"
     for option in _OF_A_LAUNCHER:
         if option.launcher != name and _is_said(option, asked):
             yield f"{option.flag} has no effect with --launcher {name}"
@@ -68,7 +66,7 @@ def _of_options(plan: Plan) -> Iterator[str]:
 
 def _is_said(option: Option, asked: RunOptions) -> bool:
     """Whether the command line says it, and not a variable or a file."""
-    return asked.source(option.key) == option.flag and bool(getattr(asked, option.field))
+    return asked.is_on_command_line(option.key) and bool(getattr(asked, option.field))
 
 
 def _without_new_job(plan: Plan) -> str:

@@ -1,18 +1,42 @@
-"""What was asked for, what is here -> one frozen value with everything that a start needs."""
+"""Everything that a start needs, as one frozen value."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxsif.container.environment import CACHE, MEMORY, OLD_MEMORY, REPORT, Settled, settle
+from jaxsif.job.srun_options import StepOptions
 from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container, OwnPython
-from jaxsif.plan.coordinator import Coordinator
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import Launcher
-from jaxsif.settings.request import OFF, RunOptions
+from jaxsif.settings.options import OFF, RunOptions
 from jaxsif.task import contract
+
+
+class Coordinator(NamedTuple):
+    """The first task's address, as the tasks make it."""
+
+    port: int  # free on this host; the first task's node may be another
+    step: str  # a name that nobody can guess, by which the tasks of a node find each other
+    node_address: str | None = None  # how tasks reach a node, %N its name; '' for one machine
+    init_timeout: int | None = None  # seconds, of jax.distributed.initialize; None for JAX's own
+    heartbeat_timeout: int | None = None  # seconds
+    shutdown_timeout: int | None = None  # seconds
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that the task shim reads."""
+        values = {
+            contract.COORDINATOR_PORT: self.port,
+            contract.INIT_TIMEOUT: self.init_timeout,
+            contract.HEARTBEAT_TIMEOUT: self.heartbeat_timeout,
+            contract.SHUTDOWN_TIMEOUT: self.shutdown_timeout,
+            contract.NODE_ADDRESS: self.node_address,
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
 
 
 class Plan(NamedTuple):
@@ -24,91 +48,74 @@ class Plan(NamedTuple):
     host: Host
     container: Container | None  # None where the tasks run in this machine's own Python
     coordinator: Coordinator
-    environment: Settled  # the variables, but for the runtime's prefix
-    # By which the reports of the tasks are known; none where nobody reads them.
-    nonces: tuple[str, ...]
+    step: Sequence[StepOptions]  # for srun: of each component of a heterogeneous job
+    # By which the reports of the tasks are known; none without a reader.
+    nonces: tuple[str, ...] = ()
     credentials: str = ""  # for the coordinator, as tasks take them; '' for none
+    hidden: tuple[str, ...] = ()  # variables that the launcher must not see
+    environment: Settled = Settled({}, (), {})  # the variables, but for the runtime's prefix
+    variables: Mapping[str, str] = MappingProxyType({})  # to add to those of this process
+    argv: tuple[str, ...] = ()  # the whole command line
 
     @property
     def around(self) -> Container | OwnPython:
-        """What the tasks run in."""
+        """The container, or this machine's own Python."""
         return self.container or OwnPython()
 
     @property
-    def argv(self) -> tuple[str, ...]:
-        """The whole argument vector; raises JaxsifError where no such step can be asked for."""
-        return self.launcher.argv(self)
-
-    @property
     def task_argv(self) -> tuple[str, ...]:
-        """What every task executes."""
+        """The command line of every task."""
         tasks = self.layout.ntasks_per_node
         return self.around.start_task(self.host, tasks, self.asked.command)
 
     @property
-    def variables(self) -> dict[str, str]:
-        """The variables to add to those of this process before it starts the tasks."""
-        settled = self.environment
-        return {**settled.host, **self.around.environ(settled.container, self.coordinator.step)}
-
-    @property
     def unset(self) -> tuple[str, ...]:
         """The variables to take away from those of this process."""
-        return (*self.environment.unset, *self.launcher.hides(self.layout, self.host))
+        return (*self.environment.unset, *self.hidden)
 
     @property
     def started_environ(self) -> dict[str, str]:
-        """The variables of what this process starts."""
+        """The variables of the processes that this one starts."""
         unset = set(self.unset)
         kept = {name: text for name, text in self.host.environ.items() if name not in unset}
         return {**kept, **self.variables}
 
-    @property
-    def cpus_per_task(self) -> str:
-        """What srun is told of CPUs; '' for nothing."""
-        return self._told("--cpus-per-task")
+    def srun_option(self, name: str) -> str:
+        """Return the value that the last component has of an option of srun; '' for none."""
+        found = ""
+        for component in self.step:
+            found = component.value(name) or found
+        return found
 
     @property
     def distribution(self) -> str:
         """How Slurm deals tasks to nodes: 'cyclic:block'; '' for its own way."""
         allocation = self.host.allocation
-        return self._told("--distribution") or (allocation.distribution if allocation else "")
-
-    @property
-    def has_own_terminal(self) -> bool:
-        """Whether srun gives the first task a terminal, to which everything goes."""
-        return any(re.match(r"--pty\b", word) for word in self.asked.srun_args)
+        return self.srun_option("--distribution") or (allocation.distribution if allocation else "")
 
     @property
     def is_live(self) -> bool:
         """Whether people see on their terminal what the one task prints when it prints it: what has
         no newline yet, too, such as a progress bar or a prompt. Lines of several tasks stay whole.
         """
-        on_terminal = bool(self.host.window) and not self.has_own_terminal
-        return on_terminal and self.layout.is_one_task and not self.asked.label
+        if not self.host.window or self.asked.label or not self.layout.is_one_task:
+            return False
+        return "--pty" not in [one.flag for one in self.asked.srun_args]  # srun's own terminal
 
     @property
     def is_told_unbuffered(self) -> bool:
         """Whether the user tells srun not to wait for whole lines."""
-        words = (*self.asked.passed, *self.asked.srun_args)
-        return any(re.match("--unb|-u", word) for word in words)
+        return any(one.flag.startswith("--unb") for one in self.asked.srun_arguments)
 
     @property
     def shows_whole_lines(self) -> bool:
         """Whether srun passes on whole lines only, which we must not cut."""
         return not (self.is_live or self.is_told_unbuffered)
 
-    def _told(self, option: str) -> str:
-        """Return the value that the last component has of an option; '' for none."""
-        found = ""
-        for component in self.launcher.options(self):
-            found = component.value(option) or found
-        return found
-
     @property
     def redirected(self) -> bool:
         """Whether srun writes standard error into files, so that no report arrives."""
-        return any(re.match(r"--(output|error)\b|-[oe]", word) for word in self.asked.srun_args)
+        return any(one.flag in ("--output", "--error") for one in self.asked.srun_args)
 
 
 def build(
@@ -118,27 +125,31 @@ def build(
     container: Container | None,
     coordinator: Coordinator,
     nonces: tuple[str, ...] = (),
+    credentials: str = "",
 ) -> Plan:
-    """Return the plan for what was `asked`; raises JaxsifError for what cannot work."""
-    layout = launcher.layout(asked, host)
-    plan = Plan(asked, launcher, layout, host, container, coordinator, Settled({}, (), {}), nonces)
-    if plan.redirected or plan.has_own_terminal:
-        plan = plan._replace(nonces=())  # from files and a terminal, nobody takes reports out
-    plan = plan._replace(environment=_settle(plan))
-    _ = plan.argv  # raises, before anything is started
-    return plan
+    """Make the plan for the options, `asked`; raise JaxsifError for what cannot work.
+
+    `credentials` are the certificate for the coordinator with its key, '' for none.
+    """
+    layout = launcher.plan_layout(asked, host)
+    step, hidden = launcher.step_options(asked, layout, host), launcher.hide(layout, host)
+    if any(one.flag in ("--output", "--error", "--pty") for one in asked.srun_args):
+        nonces = ()  # no reader takes reports out of files and a terminal
+    parts = (asked, launcher, layout, host, container, coordinator)
+    return _complete(Plan(*parts, step, nonces, credentials, hidden))
+
+
+def _complete(plan: Plan) -> Plan:
+    """Add the variables, and then the command line, which may name them."""
+    settled = _settle(plan)
+    inside = plan.around.environ(settled.container, plan.coordinator.step)
+    plan = plan._replace(environment=settled, variables={**settled.host, **inside})
+    return plan._replace(argv=plan.launcher.argv(plan))
 
 
 def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
     """Return the same plan with another coordinator."""
-    moved = plan._replace(coordinator=coordinator)
-    return moved._replace(environment=_settle(moved))
-
-
-def add_credentials(plan: Plan, credentials: str) -> Plan:
-    """Return the same plan with a certificate for its coordinator; '' is none."""
-    certified = plan._replace(credentials=credentials)
-    return certified._replace(environment=_settle(certified)) if credentials else plan
+    return _complete(plan._replace(coordinator=coordinator))
 
 
 def given_variables(plan: Plan) -> dict[str, str]:
@@ -154,9 +165,15 @@ def _settle(plan: Plan) -> Settled:
     if plan.credentials:
         drawn[contract.CREDENTIALS] = plan.credentials
         drawn[contract.COORDINATOR_TLS] = plan.asked.coordinator_tls
-    values = {**drawn, **plan.coordinator.variables, contract.LAYOUT: _expect(plan.layout)}
-    if plan.nonces:
-        values.update(_watch(plan.asked))
+    layout = plan.layout
+    if layout.gpus_assumed:  # a node may have others
+        groups = tuple([group._replace(gpus=None) for group in layout.groups])
+        layout = layout._replace(groups=groups)
+    values = {**drawn, **plan.coordinator.variables, contract.LAYOUT: layout.expectation}
+    if plan.nonces and plan.asked.hang_timeout != OFF:
+        values[contract.HANG_TIMEOUT] = str(plan.asked.hang_timeout)
+    if plan.nonces and plan.asked.check_programs != OFF:
+        values[contract.CHECK_PROGRAMS] = plan.asked.check_programs
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
     if plan.is_live and all(plan.host.window):
@@ -171,23 +188,6 @@ def _settle(plan: Plan) -> Settled:
         plan.asked.cleanenv,
         plan.container is not None,
     )
-
-
-def _watch(asked: RunOptions) -> dict[str, str]:
-    """Return what has tasks say while they run that they wait, and what they compile."""
-    wanted = {
-        contract.HANG_TIMEOUT: asked.hang_timeout,
-        contract.CHECK_PROGRAMS: asked.check_programs,
-    }
-    return {name: str(value) for name, value in wanted.items() if value != OFF}
-
-
-def _expect(layout: Layout) -> str:
-    """Return what each task holds against what it finds."""
-    if layout.gpus_assumed:
-        groups = tuple(group._replace(gpus=None) for group in layout.groups)
-        layout = layout._replace(groups=groups)
-    return layout.expectation
 
 
 def can_change_port(plan: Plan) -> bool:

@@ -5,14 +5,13 @@ its source.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxsif import installation, trust
-from jaxsif.errors import JaxsifError, Show, printable
+from jaxsif.errors import JaxsifError, Show
 from jaxsif.files import user_folder
-from jaxsif.limits import shorten
 from jaxsif.settings.options import (
     DEFAULTS,
     DIGESTS,
@@ -21,13 +20,22 @@ from jaxsif.settings.options import (
     PATH,
     TEXT,
     Option,
+    Rank,
+    Setting,
     check_value,
     read_variable,
 )
-from jaxsif.settings.variables import check_variables
+from jaxsif.task import contract
+from jaxsif.text import printable, shorten
 from jaxsif.trust import Candidate
 
 NAME = "jaxsif.toml"
+_PREFIX = "JAXSIF_"
+CONFIG = "JAXSIF_CONFIG"  # names a file of settings
+# That a user sets and that are no options; modules set the third one, too.
+_OF_USERS = (CONFIG, "JAXSIF_RUNTIME", "JAXSIF_IMAGES", contract.INDEPENDENT)
+_OF_MODULES = ("JAXSIF_HOME",)
+_SIMILAR = 0.75  # of 1, from which on a name is taken for a typing error
 _PROFILE_LISTS = ("env", "binds", "libraries", "devices", "interfaces")
 # Table -> key -> what it takes. A later file's value replaces an earlier one's, and so does a whole
 # profile; of [policy], all files are obeyed.
@@ -42,33 +50,13 @@ TABLES: dict[str, dict[str, Option]] = {
     },
     "run": {option.key: option for option in OPTIONS},
 }
-# The ways to say how many tasks there are.
-_TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")
-# The ways to say how many GPUs there are.
-_GPUS = ("gpus", "gpus-per-node")
-# An option -> those that settle the same: of a stronger source, one of them overrules it.
-RIVALS = {
-    **dict.fromkeys(_TASKS, _TASKS),
-    "gpus-per-task": ("per-gpu",),
-    **dict.fromkeys(_GPUS, _GPUS),
-}
-
-
-class Setting(NamedTuple):
-    """A value, and what set it."""
-
-    value: Any
-    source: str
-
-
-NOTHING = Setting(None, "")  # where nothing sets it
-_DEFAULTS = {key: Setting(value, "default") for key, value in DEFAULTS.items()}
 
 
 class Files(NamedTuple):
     """The files that may count, in order; a later one has more weight."""
 
-    own: tuple[Candidate, ...]  # of this installation, of the host, of the user
+    # Of this installation, of the host, of the user, and that of JAXSIF_CONFIG.
+    own: tuple[Candidate, ...]
     # In the current folder and above: those that are ignored, then the project's.
     above: tuple[Candidate, ...]
 
@@ -87,13 +75,13 @@ class Config(NamedTuple):
         """Return what the project's file sets, of the options in `settings`, the policies, and
         these profiles.
         """
-        sources = [
-            *((f"run.{key}", setting.source) for key, setting in settings.items()),
-            *((key, policy.source) for key, policy in self.policies),
-            *((f"profile.{name}", self.profiles[name].source) for name in profiles),
+        counted = [(f"run.{key}", setting) for key, setting in settings.items()]
+        named = [
+            *((name, setting) for name, setting in counted if setting is self.settings.get(name)),
+            *self.policies,
+            *((f"profile.{name}", self.profiles[name]) for name in profiles),
         ]
-        project = self.project
-        return [name for name, source in sources if source in (project, f"{name} in {project}")]
+        return [name for name, setting in named if setting.rank == Rank.PROJECT]
 
 
 def staff_files() -> tuple[str, str]:
@@ -111,24 +99,34 @@ def personal_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(user_folder(environ, "XDG_CONFIG_HOME"), "jaxsif")
 
 
-def allowed_list(environ: Mapping[str, str]) -> str:
-    """Return the file that has the projects' files that the user allows."""
-    return os.path.join(personal_folder(environ), "allowed.json")
-
-
 def find_files(environ: Mapping[str, str], folder: str) -> Files:
     """Return the files of settings for a command in `folder`; raise JaxsifError for one that is no
     file.
 
-    The project's is the nearest one in `folder` or above it, unless that is one of the others.
+    The project's is the nearest one in `folder` or above it, unless that is one of the others. Any
+    file that JAXSIF_CONFIG names counts in its place, as one of the user's own.
     """
     own = dict.fromkeys([*staff_files(), os.path.join(personal_folder(environ), NAME)])
+    if environ.get(CONFIG):
+        return Files((*map(trust.read_own, own), _read_named(environ[CONFIG])), ())
     real = [os.path.realpath(path) for path in own]
-    found = list(trust.find_project(NAME, folder, allowed_list(environ)))
+    found = list(trust.find_project(NAME, folder))
     above = [file for file in found if os.path.realpath(file.path) not in real]
     if not found:
         above.append(Candidate(os.path.join(folder, NAME), trust.ABSENT))
     return Files(tuple(map(trust.read_own, own)), tuple(above))
+
+
+def _read_named(name: str) -> Candidate:
+    """Read the file that JAXSIF_CONFIG names: by its whole path, or another one would count in each
+    folder.
+    """
+    path = os.path.expanduser(name)
+    file = trust.read_own(path)
+    if os.path.isabs(path) and file.state == trust.READ:
+        return file
+    what = f"no such file: {path}" if os.path.isabs(path) else f"not a whole path: {shorten(name)}"
+    raise JaxsifError(what, f"{CONFIG} (environment)", f"{CONFIG}=/FOLDER/FILE, or unset {CONFIG}")
 
 
 def read_config(environ: Mapping[str, str], folder: str) -> Config:
@@ -150,20 +148,22 @@ def parse_files(files: Files) -> Config:
     settings: dict[str, Setting] = {}
     policies: list[tuple[str, Setting]] = []
     profiles: dict[str, Setting] = {}
-    for path, _, content, _ in (*files.own, *files.above):
+    own = zip(files.own, (Rank.SITE, Rank.SITE, Rank.USER, Rank.USER))
+    for (path, _, content, _), rank in (*own, *((file, Rank.PROJECT) for file in files.above)):
         tables = parse_settings(content, path)
         for key, value in tables.get("run", {}).items():
-            settings[f"run.{key}"] = Setting(value, f"run.{key} in {path}")
+            settings[f"run.{key}"] = Setting(value, f"run.{key} in {path}", rank)
         for key, value in tables.get("policy", {}).items():
-            policies.append((f"policy.{key}", Setting(value, path)))
+            policies.append((f"policy.{key}", Setting(value, path, rank)))
         for name, keys in tables.get("profile", {}).items():
-            profiles[name] = Setting(keys, path)
-    project = "".join(file.path for file in files.above if file.state == trust.READ)
-    notes = (
-        f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}"
-        for file in files.above
-        if file.state == trust.IGNORED
-    )
+            profiles[name] = Setting(keys, path, rank)
+    project, notes = "", []
+    for file in files.above:
+        if file.state == trust.READ:
+            project = file.path
+        elif file.state == trust.IGNORED:
+            folder = os.path.dirname(file.path)
+            notes.append(f"ignored: {file.path}: others may write in {folder}")
     return Config(settings, tuple(policies), profiles, project, tuple(notes))
 
 
@@ -174,71 +174,34 @@ def read_profiles(config: Config) -> dict[str, Setting]:
     return {**builtin.profiles, **config.profiles}
 
 
-def resolve(
-    said: Mapping[str, Any],
-    environ: Mapping[str, str],
-    config: Config,
-    in_job: bool,
-    fixed: Container[str] = (),
-) -> dict[str, Setting]:
-    """Return each option of `jaxsif run` that something sets, by its key: as the command line says,
-    else a variable, else a file.
-
-    `said` has what the command line says, by field; None where it says nothing. What asks for a job
-    counts in a job only when the command line says it, and so do the options `fixed`, by their
-    keys. Of the ways to say how many tasks there are, only those of the strongest source count.
-    Raise JaxsifError for a variable that is not of the option's kind.
-    """
-    found: dict[str, Setting | None] = {}
-    for option in OPTIONS:
-        only_said = option.key in fixed or (in_job and option.of_job)
-        if said.get(option.field) is not None:
-            found[option.key] = Setting(said[option.field], option.flag)
-        elif not (only_said or _is_overruled(option, said, environ)):
-            found[option.key] = _find_setting(option, environ, config)
-    return {key: setting for key, setting in found.items() if setting}
-
-
-def _is_overruled(option: Option, said: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
-    """Return whether something stronger than a file, or than a variable, sets a rival of an option
-    that the command line does not set.
-    """
-    own = _strength(option, said, environ)
-    rivals = [TABLES["run"][key] for key in RIVALS.get(option.key, ())]
-    return any(_strength(rival, said, environ) > own for rival in rivals)
-
-
-def _strength(
-    option: Option, said: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[bool, bool]:
-    """Return whether the command line asks for an option, and whether its variable does: more is
-    stronger, and (False, False) is left to the files.
-    """
-    return bool(said.get(option.field)), bool(environ.get(option.variable))
-
-
 def resolve_image(
-    said: str | None,
+    path: str | None,
     environ: Mapping[str, str],
     show: Show,
     named_by: str = "--image",
 ) -> Setting | None:
-    """Return the image's path as for `jaxsif run`, for the commands that have no other of its
-    options; None where nothing names it.
+    """Find the image's path as `jaxsif run` does, for commands without its other options; None
+    without one. `path` is that of the command line.
     """
-    if said is not None:
-        return Setting(os.path.expanduser(said), named_by)
+    if path is not None:
+        return Setting(os.path.expanduser(path), named_by, Rank.COMMAND_LINE)
     config = read_config(environ, os.getcwd())
     for line in config.notes:
         show(printable(line))
-    return _find_setting(TABLES["run"]["image"], environ, config)
+    return find_setting(TABLES["run"]["image"], environ, config)
 
 
-def _find_setting(option: Option, environ: Mapping[str, str], config: Config) -> Setting | None:
+def find_setting(option: Option, environ: Mapping[str, str], config: Config) -> Setting | None:
+    """Read an option from its variable, else take it from the files, else its default; raise
+    JaxsifError for a variable that is not of the option's kind.
+    """
     if environ.get(option.variable):
         value = read_variable(option, environ[option.variable])
-        return Setting(value, f"{option.variable} (environment)")
-    return config.settings.get(f"run.{option.key}", _DEFAULTS.get(option.key))
+        return Setting(value, f"{option.variable} (environment)", Rank.VARIABLE)
+    default = DEFAULTS.get(option.key)
+    return config.settings.get(
+        f"run.{option.key}", None if default is None else Setting(default, "default")
+    )
 
 
 def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
@@ -294,3 +257,36 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = tuple(known)
     close = difflib.get_close_matches(name, known, 1)
     return f"{close[0]}?" if close else "one of " + ", ".join(known)
+
+
+def check_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a warning for each variable JAXSIF_… that nothing reads; raise JaxsifError for one
+    that resembles the name of a setting.
+
+    In a task, the run around it has checked them, and perhaps set some of another version.
+    """
+    names = [name for name, value in environ.items() if name.startswith(_PREFIX) and value]
+    if not names or contract.STEP in environ:
+        return ()
+    known = {option.variable for option in OPTIONS}.union(_OF_USERS, _OF_MODULES)
+    known.update(value for value in vars(contract).values() if isinstance(value, str))
+    unknown = sorted(set(names) - known)
+    for name in unknown:
+        near = _find_near(name)
+        if near:
+            what = f"no setting has the variable {name}"
+            raise JaxsifError(what, f"{name} (environment)", f"{near}?")
+    return tuple(f"warning: no setting has the variable {name}" for name in unknown)
+
+
+def _find_near(name: str) -> str:
+    """Return the variable that is meant: of the option with this name, or the nearest one."""
+    from difflib import get_close_matches  # here: 5 ms, and few runs have such a name
+
+    by_flag = {_PREFIX + one.flag[2:].replace("-", "_").upper(): one.variable for one in OPTIONS}
+    if name in by_flag:
+        return by_flag[name]
+    variables = (*by_flag.values(), *_OF_USERS)
+    endings = {one.removeprefix(_PREFIX): one for one in variables}
+    found = get_close_matches(name.removeprefix(_PREFIX), endings, 1, _SIMILAR)
+    return endings[found[0]] if found else ""

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from jaxsif.errors import JaxsifError
-from jaxsif.limits import shorten
-from jaxsif.settings.config import Setting, nearest
-from jaxsif.settings.variables import parse_env
+from jaxsif.settings.config import nearest
+from jaxsif.settings.options import Setting
+from jaxsif.settings.read import parse_env
 from jaxsif.task import contract
+from jaxsif.text import shorten
 
 # The variables by which jaxsif/task/start.sh knows of it.
 NAME = contract.FABRIC
@@ -56,7 +57,7 @@ def resolve_fabric(chosen: Setting, profiles: Mapping[str, Setting]) -> Fabric:
     lists: dict[str, Setting] = {}
     env: dict[str, Setting] = {}
     for name in reversed(find_lineage(chosen, profiles)):
-        keys, path = profiles[name]
+        keys, path, _ = profiles[name]
         for key, value in keys.items():
             source = f"profile.{name}.{key} in {path}"
             if key == "env":
@@ -72,7 +73,7 @@ def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
     one that is not there.
     """
     names: list[str] = []
-    name, source = chosen
+    name, source, _ = chosen
     while name is not None:
         if name not in profiles:
             raise JaxsifError(
@@ -86,7 +87,7 @@ def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
                 "give one of them another name",
             )
         names.append(name)
-        keys, path = profiles[name]
+        keys, path, _ = profiles[name]
         name, source = keys.get("inherits"), f"profile.{name}.inherits in {path}"
     return names
 
@@ -113,7 +114,7 @@ def find_variables(
     """
     variables = {}
     notes = []
-    for pair, source in fabric.env.values():
+    for pair, source, _ in fabric.env.values():
         ((name, value),) = parse_env([pair], environ, source)
         own = (environ[way + name] for way in _ENVIRONMENT if way + name in environ)
         stands = given.get(name, next(own, None))

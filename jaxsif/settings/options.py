@@ -5,18 +5,20 @@ help.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 from collections.abc import Callable, Container, Mapping
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
 from jaxsif.installation import list_launchers
-from jaxsif.job.srun_options import short_of
-from jaxsif.limits import MOST_COUNT, read_number, shorten
-from jaxsif.settings.request import AUTO, NODE, OFF, REPORT, TASK, RunOptions
+from jaxsif.job.srun_options import SrunArgument, short_of
+from jaxsif.limits import MOST_COUNT, read_number
 from jaxsif.task.contract import ON, STOP, WARN
+from jaxsif.text import shorten
 
 JOB = "what to ask Slurm for"
 CONTAINER = "the container"
@@ -25,6 +27,13 @@ HANGS = "processes that do not do what the others do"
 OUTPUT = "how to run"
 _HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, OUTPUT)  # in the order of --help
 
+
+NODE = "node"
+TASK = "task"
+OFF = "off"
+AUTO = "auto"
+REPORT = "report"
+HIDDEN = "…"  # in place of a secret
 
 DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
 
@@ -346,6 +355,103 @@ OPTIONS = (
     Option("--history", SWITCH, OUTPUT, "keep for `jaxsif history` how the run ended"),
 )
 
+
+class Rank(IntEnum):
+    """The kinds of sources; a greater one takes precedence."""
+
+    DEFAULT = 0
+    SITE = 1
+    USER = 2
+    PROJECT = 3
+    VARIABLE = 4
+    COMMAND_LINE = 5
+
+
+class Setting(NamedTuple):
+    """A value and its source."""
+
+    value: Any
+    source: str  # as errors name it: 'run.stage in /sw/jaxsif/jaxsif.toml'
+    rank: Rank = Rank.DEFAULT
+
+
+NOTHING = Setting(None, "")  # of an option without a value
+
+
+class RunOptions(NamedTuple):
+    """What is asked for; the defaults here are those of the options, None where there is none."""
+
+    command: tuple[str, ...]  # the program and its arguments
+    launcher: str | None = None  # a file of jaxsif/launch/launchers
+    nodes: int | None = None
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    node_range: tuple[int, int] | None = None  # the fewest and the most nodes, instead of `nodes`
+    gpus: str | None = None  # N or TYPE:N, over all nodes
+    gpus_per_node: str | None = None  # N or TYPE:N
+    gpus_per_task: int | None = None
+    gpu_type: str = ""  # of gpus_per_task
+    cpus_per_task: int | None = None
+    gpu_bind: str | None = None  # as for srun
+    per_node: bool = False  # one process on each node
+    per_gpu: bool = False  # one process for each GPU
+    allow_uneven: bool = False  # processes and nodes may have different numbers of GPUs
+    share_gpus: bool = False  # several tasks may have one GPU
+    time: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    constraint: str | None = None
+    passed: tuple[
+        SrunArgument, ...
+    ] = ()  # srun's own options on the command line, as one word each
+    srun_args: tuple[SrunArgument, ...] = ()  # of --srun-args
+    binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
+    env: tuple[tuple[str, str], ...] = ()  # variables for the container
+    label: bool = False  # prefix output lines with the task's number
+    history: bool = True  # keep how the run ended
+    coordinator_ports: str | None = None  # FIRST-LAST, from which one is taken
+    node_address: str | None = None  # how tasks reach a node, %N its name
+    coordinator_tls: str = AUTO  # certificates for the coordinator, where there can be; on, or OFF
+    init_timeout: int | None = None  # seconds, of jax.distributed.initialize
+    heartbeat_timeout: int | None = None
+    shutdown_timeout: int | None = None
+    hang_timeout: int | str = 60  # seconds that tasks may wait before that is told, or OFF
+    on_hang: str = REPORT  # what is done then; STOP ends the run
+    busy_timeout: int | str = OFF  # seconds that others may wait for a task at work
+    check_programs: str = WARN  # what is done when tasks compile different programs; STOP, or OFF
+    containers: str = NODE  # one container for all tasks of a node, or for each TASK
+    hosts: str | None = None  # NAME:SLOTS,... for mpirun
+    hostfile: str | None = None  # a file of them
+    # Pass on what the table of container/environment.py names, and nothing else.
+    cleanenv: bool = False
+    sources: Mapping[str, Setting] = MappingProxyType({})  # all options, by their keys
+
+    @property
+    def patience(self) -> int:
+        """Return the seconds that tasks may wait before that is told; 0 where nobody asks."""
+        return 0 if self.hang_timeout == OFF else int(self.hang_timeout)
+
+    @property
+    def busy_patience(self) -> float:
+        """Return the seconds that others may wait for a task at work."""
+        return math.inf if self.busy_timeout == OFF else int(self.busy_timeout)
+
+    @property
+    def srun_arguments(self) -> tuple[SrunArgument, ...]:
+        """All options of srun that the user passes on."""
+        return (*self.passed, *self.srun_args)
+
+    def source(self, key: str) -> str:
+        """Return the source of an option for an error: 'run.stage in /sw/jaxsif/jaxsif.toml'."""
+        return self.sources[key].source if key in self.sources else f"--{key}"
+
+    def is_on_command_line(self, key: str) -> bool:
+        """Return whether the command line sets an option."""
+        return key not in self.sources or self.sources[key].rank == Rank.COMMAND_LINE
+
+
+# The options that ask for a job, each with its field.
+OF_JOB = tuple((option, option.field) for option in OPTIONS if option.of_job)
 _OF_RUN = RunOptions._field_defaults
 # Key -> the value of an option that nothing sets: as RunOptions has it, whose None and empty lists
 # are no values; of what becomes the container, as here.

@@ -1,36 +1,44 @@
-"""What was asked for, of all sources: the command line, variables, files."""
+"""The settings of a run, resolved from the command line, variables and files; srun's own options
+count as the options of jaxsif that mean the same.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
-from jaxsif.job.srun_args import lift
-from jaxsif.job.srun_options import find_unsafe, flag_of
-from jaxsif.limits import shorten
-from jaxsif.settings.config import NOTHING, RIVALS, Config, Setting, read_config, resolve
-from jaxsif.settings.options import split_words
-from jaxsif.settings.passed import FIELD
-from jaxsif.settings.request import RunOptions
-from jaxsif.settings.variables import parse_env
+from jaxsif.job.srun_options import FIELD, SrunArgument, find_unsafe, lift, split_options
+from jaxsif.settings.config import Config, find_setting, read_config
+from jaxsif.settings.options import NOTHING, OPTIONS, Rank, RunOptions, Setting, split_words
+from jaxsif.text import shorten
+
+# The ways to give the number of tasks, and that of GPUs.
+_TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")
+_GPUS = ("gpus", "gpus-per-node")
+# An option -> those that settle the same: one of them from a stronger source overrules it.
+_RIVALS = {
+    **dict.fromkeys(_TASKS, _TASKS),
+    "gpus-per-task": ("per-gpu",),
+    **dict.fromkeys(_GPUS, _GPUS),
+}
 
 
 class Settings(NamedTuple):
-    """What was asked for, and what said so."""
+    """The options of a run, each with its source."""
 
     config: Config  # of the files
-    values: Mapping[str, Setting]  # all options that something sets, by their keys
+    values: Mapping[str, Setting]  # of all options that have one, by their keys
     asked: RunOptions
 
     def value(self, key: str) -> Any:
-        """Return the value of an option, None where nothing sets it."""
+        """Return the value of an option, None without one."""
         return self.values.get(key, NOTHING).value
 
     def is_on_command_line(self, key: str) -> bool:
-        """Whether the command line sets an option."""
-        return self.values.get(key, NOTHING).source == f"--{key}"
+        """Return whether the command line sets an option."""
+        return self.values.get(key, NOTHING).rank == Rank.COMMAND_LINE
 
 
 def read_settings(
@@ -40,54 +48,110 @@ def read_settings(
     in_job: bool,
     fixed: Container[str] = (),
 ) -> Settings:
-    """Return what the command line `said`, completed from variables and files.
+    """Complete the command line, `said`, from variables and files.
 
     Options whose keys are in `fixed` mean nothing to the command, whatever files and variables say
     of them. Raises JaxsifError for what is no setting.
     """
     config = read_config(environ, os.getcwd())
-    words = tuple((said.get(FIELD) or {}).values())
-    lifted, passed = lift(words, said, "the command line")
-    values = resolve({**said, **lifted}, environ, config, in_job=in_job, fixed=fixed)
-    attributes = _attributes(values, environ, passed, config.project)
-    return Settings(config, values, RunOptions(tuple(command), **attributes))
+    values = resolve(said, environ, config, in_job, fixed)
+    passed, srun_args = _lift_srun(values, tuple((said.get(FIELD) or {}).values()))
+    options = _convert(values, environ)
+    asked = RunOptions(tuple(command), **options, passed=passed, srun_args=srun_args)
+    return Settings(config, values, asked._replace(sources=values))
 
 
-def _attributes(
-    values: Mapping[str, Setting],
+def resolve(
+    said: Mapping[str, Any],
     environ: Mapping[str, str],
-    passed: Sequence[str],
-    project: str,
-) -> dict[str, Any]:
-    """Return the attributes of RunOptions that are set; what has none becomes the container.
+    config: Config,
+    in_job: bool,
+    fixed: Container[str] = (),
+) -> dict[str, Setting]:
+    """Find each option of `jaxsif run` that has a value, by its key: on the command line, else in
+    its variable, else in a file.
 
-    `passed` are srun's own options, `project` is the path of the project's file.
+    `said` has the values of the command line, by field. Options that ask for a job count in a job
+    only on the command line, and so do the options `fixed`, by their keys. Of the ways to give the
+    number of tasks, only those of the strongest source count. Raise JaxsifError for a variable that
+    is not of the option's kind.
     """
-    said = {key.replace("-", "_"): setting.value for key, setting in values.items()}
-    found = {field: said[field] for field in RunOptions._fields if field in said}
-    sources = {key: setting.source for key, setting in values.items()}
-    if _asks_for_mpirun(values):
-        found["launcher"] = "mpirun"
-    found["binds"] = tuple(found.get("binds", ()))
-    _check_binds(found["binds"], sources.get("binds", ""))
-    found["env"] = parse_env(found.get("env", ()), environ, sources.get("env", ""))
-    source = sources.get("srun-args", "")
-    words = [word for text in found.get("srun_args", ()) for word in split_words(text, source)]
-    if source == f"run.srun-args in {project}":
-        _check_project_words(words, source)
-    overruled = _find_overruled(values, passed)
-    lifted, found["srun_args"] = lift(words, found, source, overruled)
-    found["passed"] = tuple(passed)
-    found.update(_split_values(found))
-    sources.update({field.replace("_", "-"): source for field in lifted})
-    return {**found, **lifted, "sources": sources}
+    values: dict[str, Setting] = {}
+    for option in OPTIONS:
+        setting = None
+        if said.get(option.field) is not None:
+            setting = Setting(said[option.field], option.flag, Rank.COMMAND_LINE)
+        elif not (option.key in fixed or (in_job and option.of_job)):
+            setting = find_setting(option, environ, config)
+        if setting:
+            values[option.key] = setting
+    _drop_overruled(values)
+    return values
 
 
-def _check_binds(binds: Sequence[str], source: str) -> None:
-    """Raise JaxsifError for a bind without a path of the host, which the runtime would ignore."""
-    for bind in binds:
-        if not bind.partition(":")[0].strip():
-            raise JaxsifError(f"a bind names no path: {bind!r}", source, "SRC[:DEST[:OPTS]]")
+def _drop_overruled(values: dict[str, Setting]) -> None:
+    for key in [key for key in _RIVALS if key in values]:
+        if values[key].rank > Rank.DEFAULT and _is_overruled(key, values[key], values):
+            del values[key]
+
+
+def _lift_srun(
+    values: dict[str, Setting], arguments: tuple[SrunArgument, ...]
+) -> tuple[tuple[SrunArgument, ...], tuple[SrunArgument, ...]]:
+    """Add to `values` what srun's own options say of the layout; return those that are left of the
+    command line's `arguments`, and of --srun-args.
+    """
+    passed = _lift(values, arguments, Setting((), "the command line", Rank.COMMAND_LINE))
+    extra = values.get("srun-args", NOTHING)
+    words = [word for text in extra.value or () for word in split_words(text, extra.source)]
+    if extra.rank == Rank.PROJECT:
+        _check_project_words(words, extra.source)
+    srun_args = _lift(values, split_options(words), extra, arguments)
+    _drop_overruled(values)
+    return passed, srun_args
+
+
+def _is_overruled(key: str, setting: Setting, values: Mapping[str, Setting]) -> bool:
+    """Return whether a stronger source settles an option, or a rival of it."""
+    for rival in _RIVALS.get(key, ()):
+        stronger = values.get(rival, NOTHING)
+        if stronger.value and stronger.rank > setting.rank:
+            return True
+    return values.get(key, NOTHING).rank > setting.rank
+
+
+def _lift(
+    values: dict[str, Setting],
+    arguments: Iterable[SrunArgument],
+    origin: Setting,
+    passed: Iterable[SrunArgument] = (),
+) -> tuple[SrunArgument, ...]:
+    """Add to `values` what srun's own options of one source, `origin`, say of the layout; return
+    the arguments that are left for srun. Arguments that a stronger source overrules, or that are
+    among `passed`, are dropped.
+
+    Raises JaxsifError where another option of the same source contradicts one.
+    """
+    left: list[SrunArgument] = []
+    flags = {argument.flag for argument in passed}
+    for argument in arguments:
+        # As `nodes = 2` in a file overrules --nodes among weaker --srun-args.
+        if argument.flag in flags or _is_overruled(argument.flag[2:], origin, values):
+            continue
+        key, value, remaining = lift(argument)
+        left += remaining
+        if value is None or _is_overruled(key, origin, values):
+            continue
+        before = values.get(key, NOTHING)
+        if before.rank == origin.rank and before.value not in (None, value):
+            raise JaxsifError(
+                f"--{key}={before.value} and {argument.flag}={argument.value} contradict"
+                " each other",
+                origin.source,
+                "leave out one of them",
+            )
+        values[key] = Setting(value, origin.source if origin.value else f"--{key}", origin.rank)
+    return tuple(left)
 
 
 def _check_project_words(words: Sequence[str], source: str) -> None:
@@ -103,50 +167,58 @@ def _check_project_words(words: Sequence[str], source: str) -> None:
         )
 
 
-def _find_overruled(values: Mapping[str, Setting], passed: Sequence[str]) -> set[str]:
-    """Return the attributes of which --srun-args say nothing: what a stronger source sets, what
-    settles the same as that, and srun's own options of the command line.
+def _check_binds(binds: Setting) -> tuple[str, ...]:
+    """Raise JaxsifError for a bind without a path of the host, which the runtime would ignore."""
+    for bind in binds.value or ():
+        if not bind.partition(":")[0].strip():
+            what = f"a bind names no path: {bind!r}"
+            raise JaxsifError(what, binds.source, "SRC[:DEST[:OPTS]]")
+    return tuple(binds.value or ())
+
+
+def _convert(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of RunOptions that have a value, as it has them; the other options become
+    the container.
     """
-    own = _rank(values.get("srun-args", NOTHING).source)
-    stronger = {key for key, one in values.items() if _rank(one.source) > own}
-    asked = {key for key in stronger if values[key].value}
-    settled = {key for key, rivals in RIVALS.items() if not asked.isdisjoint(rivals)}
-    flags = {flag_of(word)[2:] for word in passed}
-    return {key.replace("-", "_") for key in stronger | settled | flags}
+    known = {key.replace("-", "_"): setting.value for key, setting in values.items()}
+    options = {field: known[field] for field in RunOptions._fields if field in known}
+    options.pop("srun_args", None)  # they are taken apart
+    # Only mpirun takes a list of hosts; a variable may have one for all runs.
+    hosts = max(values.get(key, NOTHING).rank for key in ("hosts", "hostfile"))
+    launcher = values.get("launcher", NOTHING).rank
+    if hosts > launcher and (launcher == Rank.DEFAULT or hosts == Rank.COMMAND_LINE):
+        options["launcher"] = "mpirun"
+    options["binds"] = _check_binds(values.get("binds", NOTHING))
+    env = values.get("env", NOTHING)
+    options["env"] = parse_env(env.value or (), environ, env.source)
+    if isinstance(options.get("nodes"), str):
+        least, _, most = options["nodes"].partition("-")
+        options.update(nodes=None, node_range=(int(least), int(most)))
+    if options.get("gpus_per_task"):
+        kind, _, number = str(options["gpus_per_task"]).rpartition(":")
+        options.update(gpu_type=kind, gpus_per_task=int(number))
+    if options.get("gpus"):
+        options["gpus"] = str(options["gpus"])
+    return options
 
 
-def _rank(source: str) -> tuple[bool, bool]:
-    """Return whether a source is the command line, and whether it is a variable: more is
-    stronger.
+def parse_env(
+    pairs: Iterable[str], environ: Mapping[str, str], source: str = "--env"
+) -> tuple[tuple[str, str], ...]:
+    """Return the variables of --env: of 'NAME=VALUE', or of 'NAME' with its value in `environ`;
+    raise JaxsifError for another text, and for a NAME that is not set.
     """
-    return source.startswith("--"), source.endswith(" (environment)")
-
-
-def _split_values(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that --nodes=MIN-MAX, --gpus and --gpus-per-task=TYPE:N set."""
-    split: dict[str, Any] = {}
-    nodes, each = found.get("nodes"), str(found.get("gpus_per_task") or "")
-    if isinstance(nodes, str):
-        least, _, most = nodes.partition("-")
-        split.update(nodes=None, node_range=(int(least), int(most)))
-    if each:
-        kind, _, number = each.rpartition(":")
-        split.update(gpu_type=kind, gpus_per_task=int(number))
-    if found.get("gpus"):
-        split["gpus"] = str(found["gpus"])
-    return split
-
-
-def _asks_for_mpirun(values: Mapping[str, Setting]) -> bool:
-    """Return whether a list of hosts, which only mpirun takes, is stronger than the launcher's
-    setting.
-    """
-    lists = max(_strength(values, "hosts"), _strength(values, "hostfile"))
-    return lists > _strength(values, "launcher")
-
-
-def _strength(values: Mapping[str, Setting], key: str) -> tuple[bool, bool]:
-    """Return whether anything sets an option, and whether the command line does: more is
-    stronger.
-    """
-    return key in values, values.get(key, NOTHING).source == f"--{key}"
+    parsed = []
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        # A shell, and so --dry-run and the runtime, knows no other letters in names.
+        if not (name.isascii() and name.isidentifier()):
+            raise JaxsifError(
+                f"not a variable: {pair!r}", source, "--env NAME=VALUE, or --env NAME to pass it on"
+            )
+        if not equals and name not in environ:
+            raise JaxsifError(
+                f"variable {name} is not set", source, f"export {name}, or --env {name}=VALUE"
+            )
+        parsed.append((name, value if equals else environ[name]))
+    return tuple(parsed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from jaxsif.settings.options import HIDDEN
+
 _PASSWORD = re.compile("PASSWORD|PASSWD|PASSPHRASE", re.IGNORECASE)  # which may be a number
 _NAME = re.compile(
     rf"{_PASSWORD.pattern}|TOKEN(?![A-Z])|SECRET|CREDENTIAL"
@@ -26,7 +28,6 @@ _HARMLESS = re.compile(r"|[/~.<\[].*|true|false|yes|no|on|off", re.IGNORECASE | 
 _LOGIN = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 # NAME=VALUE and --NAME VALUE, as in a script.
 _PAIR = re.compile(r"""([\w.-]+=|--[\w-]+[ ]+(?!-))('[^']*'|"[^"]*"|[^\s'";|&]+)""")
-HIDDEN = "…"  # in place of a secret
 
 
 def hide_secrets(text: str) -> str:

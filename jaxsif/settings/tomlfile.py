@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from jaxsif.errors import JaxsifError
-from jaxsif.limits import shorten
+from jaxsif.text import shorten
 
 # Python's own reader, where it has one; imported late, since most runs have no file to read.
 _READER = "tomllib" if sys.version_info >= (3, 11) else "tomli"

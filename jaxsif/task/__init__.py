@@ -28,42 +28,39 @@ def install(environ: MutableMapping[str, str]) -> None:
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:
         return
     from . import (
-        alone,
-        arguments,
         contract,
         coordinator,
         credentials,
+        defaults,
         devices,
-        drain,
         failure,
-        hooks,
-        lean_import,
+        importing,
+        pipes,
         preemption,
-        shm,
         spawned,
-        watching,
     )
+    from .watch import install as watch
 
-    drain.install(environ)
+    pipes.install(environ)
     emit = failure.reporter(environ)
     try:
         devices.prepare(environ)
         coordinator.prepare(environ, emit)
-        wishes = watching.read_wishes(environ)
+        wishes = watch.read_wishes(environ)
     except contract.MisfitError as misfit:
         failure.refuse(environ, misfit)
     # A Python that the program starts may have a standard error that the program reads.
     environ.pop(contract.STARTER, None)
-    lean_import.install(environ)
-    arguments.install(environ)
+    importing.speed_up(environ)
+    defaults.install(environ)
     credentials.install(environ)
     preemption.install(environ)
     pipe = failure.install(environ, emit)
-    alone.install(environ, emit)
+    coordinator.report_unconnected(environ, emit)
     spawned.install(environ, emit)
-    watching.install(environ, emit, pipe, *wishes)
-    hooks.install(environ, emit)
-    shm.check(environ, emit)
+    watch.install(environ, emit, pipe, *wishes)
+    importing.report_missing(environ, emit)
+    devices.check_shm(environ, emit)
     if environ.get("JAX_COMPILATION_CACHE_DIR"):
         from . import compilecache
 

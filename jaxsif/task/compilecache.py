@@ -1,5 +1,4 @@
-"""JAX's compile cache, in the task: what it was good for, entries that are whole, one key for all
-processes.
+"""JAX's compile cache, in the task: its counts, entries that are whole, one key for all processes.
 
 JAX is changed when the program imports it, and only where it is as JAX 0.12 is.
 """
@@ -92,10 +91,10 @@ def _remove_broken_entries(module: Any) -> None:
 def _share_keys(module: Any) -> None:
     """Compute the same key in all processes of a program.
 
-    On CPUs, JAX's key has the numbers of the process's own devices, so nobody finds what process 0
-    writes. The others would compile while process 0 waits for them, and Gloo waits no longer than
-    30 seconds. JAX's own remedy for GPUs (strip_device_assignment) does for CPUs, too. Processors
-    must be alike, instead.
+    On CPUs, JAX's key has the numbers of the process's own devices, so no other process finds the
+    entries of process 0. The others would compile while process 0 waits for them, and Gloo waits no
+    longer than 30 seconds. JAX's own remedy for GPUs (strip_device_assignment) does for CPUs, too.
+    Processors must be alike, instead.
 
     On GPUs, JAX's key has a fingerprint of the links between the GPUs that the process itself sees.
     Where nodes differ, some processes find an entry, and the others compile and wait for the share
@@ -127,6 +126,6 @@ def _share_keys(module: Any) -> None:
 
 
 def _processor() -> bytes:
-    """Return what this machine's processors can do."""
+    """Return the features of this machine's processors."""
     with open("/proc/cpuinfo", "rb") as file:
         return next((line for line in file if line.startswith((b"flags", b"Features"))), b"")

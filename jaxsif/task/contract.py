@@ -7,6 +7,8 @@ tests/unit/task/test_contract.py compares them.
 
 from __future__ import annotations
 
+import os
+
 # A tool that checks types takes it for true. Nothing here is slow to import, such as typing: each
 # task of mpirun waits for it.
 TYPE_CHECKING = False
@@ -203,11 +205,6 @@ def node_number(environ: Mapping[str, str]) -> int:
     return parse_number(environ.get("SLURM_NODEID", "0"), "SLURM_NODEID")
 
 
-def _render_shape(shape: Shape, nodes: int) -> str:
-    text = ":".join("-" if count is None else str(count) for count in shape)
-    return f"{text}{times(nodes)}"
-
-
 def times(nodes: int) -> str:
     """Return what Slurm writes after the value of so many equal nodes: '(x3)', '' of one."""
     return f"(x{nodes})" if nodes > 1 else ""
@@ -245,10 +242,13 @@ class Expectation:
 
     def render(self) -> str:
         """Return the text."""
-        words = [",".join(_render_shape(*shape) for shape in self.shapes)]
-        if self.each:
-            words.append(f"{_EACH}{self.each}")
-        return " ".join([*words, *(flag for flag in _FLAGS if getattr(self, flag))])
+        shapes = [
+            f"{'-' if tasks is None else tasks}:{'-' if gpus is None else gpus}{times(nodes)}"
+            for (tasks, gpus), nodes in self.shapes
+        ]
+        each = [f"{_EACH}{self.each}"] if self.each else []
+        flags = [flag for flag in _FLAGS if getattr(self, flag)]
+        return " ".join([",".join(shapes), *each, *flags])
 
     @classmethod
     def parse(cls, text: str) -> Expectation:
@@ -290,6 +290,11 @@ def visible_gpus(value: str) -> list[str]:
     Slurm's word for none is NoDevFiles, and people write -1.
     """
     return [name for name in value.split(",") if name not in ("", "NoDevFiles", "-1")]
+
+
+def count_gpus() -> int:
+    """Count the NVIDIA GPUs of this machine."""
+    return sum(name[:6] == "nvidia" and name[6:].isdecimal() for name in os.listdir("/dev"))
 
 
 def first_host(nodelist: str) -> str:

@@ -1,11 +1,21 @@
-"""Where JAX's coordinator listens, and by which address all tasks find it."""
+"""Where JAX's coordinator listens, by which address all tasks find it, and whether they did."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Mapping, MutableMapping
 
 from . import credentials
-from .contract import COORDINATOR_PORT, NODE_ADDRESS, PORT_HELD, STEP, MisfitError, first_host
+from .contract import (
+    COORDINATOR_PORT,
+    INDEPENDENT,
+    NODE_ADDRESS,
+    PORT_HELD,
+    STEP,
+    MisfitError,
+    first_host,
+)
 
 # JAX's own variables, see jax/_src/distributed.py.
 _ADDRESS = "JAX_COORDINATOR_ADDRESS"
@@ -70,3 +80,26 @@ def _prepare_first(environ: MutableMapping[str, str], name: str, port: str) -> N
     if address:
         host = f"[{address}]" if ":" in address else address
         environ.setdefault(_BIND_ADDRESS, f"{host}:{port}")
+
+
+def report_unconnected(
+    environ: Mapping[str, str], emit: Callable[[Mapping[str, object]], None]
+) -> None:
+    """Report at the end of this process, where the step has several tasks, that it computed with
+    JAX and was connected to no other: jax.distributed.initialize was forgotten.
+
+    `jaxsif run` warns when several tasks report it. JAXSIF_INDEPENDENT=1 allows independent copies.
+    """
+    tasks = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS", "1")
+    if tasks == "1" or environ.get(INDEPENDENT):
+        return
+
+    def report() -> None:
+        backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
+        state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+        # The address stays when the program has ended the connection itself.
+        if backends and getattr(state, "coordinator_address", "unknown") is None:
+            emit({"event": "alone"})
+
+    # Before JAX's own exit handler, after which nothing is left to see.
+    threading._register_atexit(report)  # type: ignore[attr-defined]

@@ -16,7 +16,6 @@ from functools import wraps
 from typing import Any
 
 from . import importing
-from .box import make_file
 from .contract import (
     COORDINATOR_TLS,
     CREDENTIALS,
@@ -25,11 +24,12 @@ from .contract import (
     SEPARATOR_OF_LINES,
     MisfitError,
 )
+from .watch.status_file import make_file
 
 _FILES = ("JAX_MTLS_CERT_FILE", "JAX_MTLS_KEY_FILE", "JAX_MTLS_CA_FILE")
 _PREFIX = "JAX_MTLS_PEER_URI_PREFIX"
 _NAME = "jaxsif-credentials"
-_LOWEST = 300  # of its descriptors, above that of the box
+_LOWEST = 300  # of its descriptors, above that of the status file
 _PARAMETERS = tuple(name[len("JAX_") :].lower() for name in (*_FILES, _PREFIX))
 
 
@@ -68,15 +68,11 @@ def _read(path: str) -> bytes:
 def _keep(text: bytes) -> str:
     """Return the path of a file in memory, without a name, which JAX reads again from time to time.
 
-    Child processes can read it by that path, and what this process may become by exec has it.
+    Child processes can read it by that path, and a program that this process executes has it.
     """
-    low = make_file(_NAME)
-    try:
-        limit = os.sysconf("SC_OPEN_MAX")  # may be lower than ours; -1 is none
-        lowest = min(_LOWEST, limit // 2) if limit > 0 else _LOWEST
-        descriptor = fcntl.fcntl(low, fcntl.F_DUPFD, lowest)
-    finally:
-        os.close(low)
+    limit = os.sysconf("SC_OPEN_MAX")  # may be lower than ours; -1 is none
+    lowest = min(_LOWEST, limit // 2) if limit > 0 else _LOWEST
+    descriptor = make_file(_NAME, fcntl.F_DUPFD, lowest)
     os.fchmod(descriptor, 0o600)
     os.write(descriptor, text)
     return f"/proc/{os.getpid()}/fd/{descriptor}"

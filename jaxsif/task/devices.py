@@ -1,11 +1,12 @@
 """A task's Slurm variables -> the variables by which JAX finds its devices.
 
-What the task sees is held against the plan before.
+The devices are compared with the plan before, and the room in /dev/shm with the needs of NCCL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+import os
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import NamedTuple
 
 from . import contract
@@ -21,12 +22,19 @@ _FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"  # the older way, i
 _SOME_GPUS = "leave --gpu-bind, --gpus and CUDA_VISIBLE_DEVICES to jaxsif, or"
 _NO_GPUS = "ask for GPUs, by --gpus-per-node=N; if the job has them,"
 
+# NCCL passes data between processes of a node through files there: about 10 MB for each pair of
+# neighbours, and up to some 100 MB for each process where GPUs do not reach each other. Without
+# room it ends with an error or by SIGBUS.
+_SHM = "/dev/shm"
+_SHM_PER_TASK = 128 << 20  # bytes
+_SHM_ENOUGH = 1 << 30
+
 # Under a bare srun nothing is planned, and tasks on one GPU are the user's own affair.
 _NO_PLAN = "-:- share"
 
 
 class Seen(NamedTuple):
-    """What a task sees of its node."""
+    """A task's view of its node."""
 
     tasks: int
     gpus: int
@@ -83,7 +91,7 @@ def has_private_gpus(environ: Mapping[str, str]) -> bool:
 
 
 def check(seen: Seen, planned: Expectation, tasks: int | None, gpus: int | None) -> None:
-    """Raise MisfitError where what a task sees is not what was planned: `tasks` and `gpus`."""
+    """Raise MisfitError where a task does not see the planned numbers of tasks and GPUs."""
     if tasks not in (None, seen.tasks):
         raise MisfitError(
             f"{seen.tasks} task(s) on this node, but {tasks} were planned",
@@ -117,3 +125,32 @@ def _check_private(seen: Seen, planned: Expectation, gpus: int | None) -> None:
             " GPU(s), so some have the same",
             "--gpu-bind=none, by which each task takes its share, or --share-gpus",
         )
+
+
+def check_shm(
+    environ: MutableMapping[str, str], emit: Callable[[Mapping[str, object]], None]
+) -> None:
+    """Have the first of several tasks on a node warn, once, of too little room in /dev/shm."""
+    if environ.get("SLURM_LOCALID") != "0" or contract.NODE_CHECKED in environ:
+        return
+    environ[contract.NODE_CHECKED] = "1"  # inherited: what a child sees, its parent may have filled
+    without_nccl = environ.get(contract.FLAVOUR) == "cpu" or environ.get("NCCL_SHM_DISABLE") == "1"
+    tasks = contract.tasks_on_node(environ)
+    if without_nccl or not find_gpus(environ) or tasks == 1:
+        return
+    try:
+        status = os.statvfs(_SHM)
+        free = status.f_bavail * status.f_frsize
+    except OSError:
+        free = 0  # there is none
+    problem = describe_shm(free, tasks)
+    if problem:
+        emit({"event": "warning", "text": problem})
+
+
+def describe_shm(free: int, tasks: int) -> str:
+    """Describe the problem with so many free bytes in /dev/shm; '' if there is none."""
+    needed = min(_SHM_PER_TASK * tasks, _SHM_ENOUGH)
+    if free >= needed:
+        return ""
+    return f"{_SHM} has {free >> 20} MiB free, and NCCL may need {needed >> 20} for {tasks} tasks"

@@ -1,4 +1,4 @@
-"""A process that fails ends at once, and says why.
+"""A process that fails ends at once, and reports its exception.
 
 JAX ends a process through a barrier that waits for all others; a failed process would wait 300 s
 there while they wait for it in a collective. So when Python is about to end with an uncaught
@@ -33,10 +33,10 @@ from .contract import (
     MisfitError,
     render_report,
 )
-from .monitoring import TOOL, claim
-from .outlet import Outlet
+from .watch.monitoring import TOOL, claim
+from .watch.outlet import Outlet
 
-# What reports an event with its fields.
+# Reports an event with its fields.
 Emit = Callable[[Mapping[str, Any]], None]
 
 _LONGEST_LINE = 1000  # bytes; srun --label makes several lines of one with more than 1024
@@ -54,8 +54,8 @@ _OUTERMOST = {"<module>": "__main__", "_run_module_as_main": "runpy"}
 
 
 def install(environ: MutableMapping[str, str], emit: Emit) -> int:
-    """Watch how this process ends, with JAX or without. Return the descriptor of start.sh's pipe;
-    -1 where there is none.
+    """Watch for the end of this process, with JAX or without. Return the descriptor of start.sh's
+    pipe; -1 where there is none.
     """
     pipe = _find_pipe(environ.pop(CRASH, ""))
     if pipe >= 0 and not faulthandler.is_enabled():  # the user's own, on standard error
@@ -77,11 +77,17 @@ def install(environ: MutableMapping[str, str], emit: Emit) -> int:
 
 
 def _find_pipe(descriptor: str) -> int:
-    """Return the pipe, which this process keeps to itself, and which it never waits for; -1 where
-    there is none.
+    """Find the pipe that start.sh has opened, and keep it to this process, which never waits for
+    it; -1 where there is none.
     """
     pipe = int(descriptor or -1)
-    if pipe < 0 or not _is_pipe(pipe):
+    try:
+        state = os.fstat(pipe)
+    # A program between start.sh and this one may have closed it, or have used its number.
+    except OSError:
+        return -1
+    # An old bash has a file without a name in the pipe's place.
+    if not stat.S_ISFIFO(state.st_mode) and state.st_nlink:
         return -1
     os.set_blocking(pipe, False)  # what is too long for the pipe is lost
     os.set_inheritable(pipe, False)
@@ -89,8 +95,8 @@ def _find_pipe(descriptor: str) -> int:
 
 
 def _watch_crashes(pipe: int) -> None:
-    """Let Python tell start.sh what its threads are at when a signal ends this process, such as
-    JAX's SIGABRT.
+    """Have Python write the stacks of its threads to start.sh when a signal ends this process, such
+    as JAX's SIGABRT.
     """
     c_stack = {"c_stack": False} if sys.version_info >= (3, 14) else {}
     faulthandler.enable(pipe, **c_stack)
@@ -107,19 +113,6 @@ def _watch_crashes(pipe: int) -> None:
     os.register_at_fork(after_in_child=forget)  # a fork is not the task
 
 
-def _is_pipe(descriptor: int) -> bool:
-    """Return whether this is what start.sh has opened: an old bash has a file without a name in the
-    pipe's place.
-
-    A program between start.sh and this one may have closed it, or have used its number.
-    """
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        return False
-    return stat.S_ISFIFO(found.st_mode) or not found.st_nlink
-
-
 def refuse(environ: Mapping[str, str], misfit: MisfitError) -> NoReturn:
     """End this task before its program starts."""
     reporter(environ)({"event": misfit.event, "text": str(misfit), "hint": misfit.hint})
@@ -130,8 +123,7 @@ def refuse(environ: Mapping[str, str], misfit: MisfitError) -> NoReturn:
 
 
 def _watch_unwinding() -> Sequence[BaseException]:
-    """Return where the exceptions will be that leave the main thread's outermost frame, SystemExit
-    included.
+    """Collect the exceptions that leave the main thread's outermost frame, SystemExit included.
 
     Before Python 3.12 only sys.last_value is known, so a plain sys.exit(3) still waits for JAX's
     barrier there.
@@ -165,24 +157,25 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
     consequence = any(phrase in text for phrase in CONSEQUENCES)
     if consequence:
         time.sleep(_CONSEQUENCE_DELAY)
-    found = {
-        "text": text,
-        "where": location(exception),
-        "consequence": consequence,
-        "hint": _suggest(text),
-        "jax": _has_jax(),
-    }
-    emit({"event": "exception", **found})
-    if found["hint"] == SPAWNED_HINT:  # a pool starts such workers for ever
+    hint = _suggest(text)
+    emit(
+        {
+            "event": "exception",
+            "text": text,
+            "where": location(exception),
+            "consequence": consequence,
+            "hint": hint,
+            "jax": _has_jax(),
+        }
+    )
+    if hint == SPAWNED_HINT:  # a pool starts such workers for ever
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
     if _connected():
         leave(status)
 
 
 def exit_status(exception: BaseException) -> int:
-    """Return the status that Python ends with for an exception that nobody catches, as a shell sees
-    it.
-    """
+    """Convert an uncaught exception to the exit status of Python, as a shell sees it."""
     if isinstance(exception, KeyboardInterrupt):
         return 130
     code = exception.code if isinstance(exception, SystemExit) else 1
@@ -192,11 +185,11 @@ def exit_status(exception: BaseException) -> int:
 
 
 def describe(exception: BaseException) -> str:
-    """Return the exception's kind and the first line of its message, cut to LONGEST_TEXT."""
+    """Render the exception's kind and the first line of its message, cut to LONGEST_TEXT."""
     if isinstance(exception, SystemExit) and isinstance(exception.code, int):
         return f"sys.exit({exception.code})"
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
-        # All that JAX says is 'AssertionError'.
+        # JAX's own message is 'AssertionError'.
         return f"JAX cannot use any platform of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
     message = _message(exception)
     in_callback, _ = _read_callback(message)
@@ -210,8 +203,8 @@ def describe(exception: BaseException) -> str:
 
 
 def location(exception: BaseException) -> str:
-    """Return 'FILE:LINE' of the innermost frame in the user's own code, or of the outermost one;
-    '' of an exception that was not raised.
+    """Find 'FILE:LINE' of the innermost frame in the user's own code, or of the outermost one; ''
+    of an exception that was not raised.
     """
     _, where = _read_callback(_message(exception))
     return where or find_place([(code.co_filename, line) for code, line in _frames(exception)])
@@ -226,24 +219,28 @@ def _frames(exception: BaseException) -> Iterator[tuple[CodeType, int]]:
 
 
 def _is_without_platform(exception: BaseException) -> bool:
-    """Return whether it comes from where JAX looks for a platform."""
+    """Whether JAX raised it while it looked for a platform."""
     places = [(os.path.basename(code.co_filename), code.co_name) for code, _ in _frames(exception)]
     return places[-1:] == [("xla_bridge.py", "backends")]
 
 
 def find_place(frames: Sequence[tuple[str, object]]) -> str:
-    """Return 'FILE:LINE' of the last frame in the user's own code, or of the first one of all."""
+    """Find 'FILE:LINE' of the last frame in the user's own code, or of the first one of all."""
     own = [frame for frame in frames if not is_installed(frame[0])]
     places = [f"{file}:{line}" for file, line in (*frames[:1], *own)]
     return places[-1] if places else ""
 
 
-def find_user(frame: FrameType | None) -> str:
-    """Return 'FILE:LINE' of the innermost frame that is the user's own code."""
-    frames = []
+def walk_stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and its callers."""
     while frame is not None:
-        frames.append((frame.f_code.co_filename, frame.f_lineno))
+        yield frame
         frame = frame.f_back
+
+
+def find_user(frame: FrameType | None) -> str:
+    """Find 'FILE:LINE' of the innermost frame that is the user's own code."""
+    frames = [(one.f_code.co_filename, one.f_lineno) for one in walk_stack(frame)]
     return find_place(frames[::-1])
 
 
@@ -256,13 +253,13 @@ def _message(exception: BaseException) -> str:
 
 
 def _read_callback(message: str) -> tuple[str, str]:
-    """Return what failed in a callback that XLA called, such as that of io_callback, and where.
+    """Parse the exception and the place of a callback that XLA called, such as that of io_callback.
 
     Such as 'ValueError: boom' and 'train.py:7', from the traceback that XLA makes the message of an
     exception of its own; two '' for another message.
     """
-    _, found, traceback = message.partition(_CALLBACK)
-    if not found:
+    _, begin, traceback = message.partition(_CALLBACK)
+    if not begin:
         return "", ""
     texts = re.findall(r"^[^\W\d][\w.]*(?:: .*|$)", traceback, re.MULTILINE)
     frames = re.findall(r'^  File "(.+)", line (\d+)', traceback, re.MULTILINE)
@@ -270,7 +267,7 @@ def _read_callback(message: str) -> tuple[str, str]:
 
 
 def _suggest(text: str) -> str:
-    """Return what to try where a module was not found, or a worker failed; '' otherwise."""
+    """Suggest a remedy for a missing module or a failed worker; '' for other exceptions."""
     if any(phrase in text for phrase in SPAWNED):
         return SPAWNED_HINT
     if "No module named" not in text:
@@ -284,17 +281,18 @@ def _suggest(text: str) -> str:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether a frame's file is not the user's own code."""
+    """Whether a frame's file is not the user's own code."""
     library = os.path.dirname(os.__file__) + os.sep  # which is /usr/lib64/python3.9 on some systems
     own = os.path.dirname(__file__) + os.sep
     not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", own)
-    return "/site-packages/" in name or "/dist-packages/" in name or name.startswith(not_theirs)
+    folders = ("/site-packages/", "/dist-packages/", "/jax/_src/")  # JAX may be a checkout, too
+    return name.startswith(not_theirs) or any(folder in name for folder in folders)
 
 
 def reporter(environ: Mapping[str, str]) -> Emit:
-    """Return what tells `jaxsif run`, if it listens, of this task.
+    """Make the function that reports events of this task to `jaxsif run`, if that reads them.
 
-    It keeps what it needs of `environ`: programs remove Slurm's variables to start srun or mpirun.
+    It keeps its part of `environ`: programs remove Slurm's variables to start srun or mpirun.
     """
     origin = {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
     nonce = environ.get(REPORT, "")
@@ -309,7 +307,7 @@ def reporter(environ: Mapping[str, str]) -> Emit:
 
 
 def _render(nonce: str, record: dict[str, Any]) -> bytes:
-    """Return the line of a report, with as much of its texts as srun leaves in one line."""
+    """Render the line of a report, with as much of its texts as srun leaves in one line."""
     while True:
         line = render_report(nonce, record)
         longest = max(("text", "where", "hint"), key=lambda name: len(record.get(name, "")))
@@ -319,15 +317,15 @@ def _render(nonce: str, record: dict[str, Any]) -> bytes:
 
 
 def _has_jax() -> bool:
-    """Return whether this Python has imported JAX, and is no worker of another one: the failures of
-    helpers and workers are the program's own affair.
+    """Whether this Python has imported JAX, and is no worker of another one: failures of helpers
+    and workers are the program's own affair.
     """
     parent: Any = getattr(sys.modules.get("multiprocessing.process"), "parent_process", bool)
     return "jax" in sys.modules and not parent()
 
 
 def _connected() -> bool:
-    """Return whether JAX in this process is connected to others."""
+    """Whether JAX in this process is connected to others."""
     module = sys.modules.get("jax._src.distributed")
     return getattr(getattr(module, "global_state", None), "client", None) is not None
 

@@ -1,10 +1,14 @@
-"""Do something around a module that the program will import, and never import it from here."""
+"""Do something around a module that the program will import, and never import it from here: report
+JAX internals that are missing, save work while JAX is imported.
+"""
 
 from __future__ import annotations
 
 import copy
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import partial
 from operator import attrgetter
 from types import ModuleType
 from typing import Any
@@ -12,17 +16,30 @@ from typing import Any
 # What executes a module, or does something else with it.
 Step = Callable[[ModuleType], None]
 
+# OpenBLAS, in NumPy and SciPy, makes a thread for each core. Each spins for 2 to this power ticks
+# of the processor's clock before it sleeps. The default is 28: `import numpy` keeps all cores busy
+# for 0.1 s, in each process. With 20, half a millisecond, threads still bridge the time between the
+# operations of a loop.
+_BLAS_SPIN = ("OPENBLAS_THREAD_TIMEOUT", "20")
+# JAX's names that this package only reads, long after the import. Modules that change something of
+# JAX look for it themselves, by `find`.
+_READ = {
+    "jax._src.distributed": ("global_state.client", "global_state.coordinator_address"),
+    "jax._src.api": ("clean_up",),
+    "jax._src.xla_bridge": ("_backends",),
+}
+
 
 def around(name: str, step: Callable[[ModuleType, Step], None]) -> None:
-    """When module `name` is imported, call `step` with it and with what executes it."""
+    """When module `name` is imported, call `step` with it and with its executor."""
     sys.meta_path.insert(0, _Finder(name, step))
 
 
 def after(name: str, change: Step) -> None:
     """When module `name` has been imported, call `change` with it.
 
-    A module that has not what `change` looks for is left alone, and `listen` is told of it: it is
-    of another JAX.
+    A module that lacks the names that `change` needs is of another JAX, and left alone;
+    `report_missing` reports it.
     """
 
     def execute_and_change(module: ModuleType, execute: Step) -> None:
@@ -30,10 +47,10 @@ def after(name: str, change: Step) -> None:
         try:
             change(module)
         except MissingError as missing:
-            _tell(str(missing))
+            _report(str(missing))
         # Whatever another JAX does otherwise, the program must not learn of it.
         except Exception as error:
-            _tell(f"{name} ({type(error).__name__}: {error})")
+            _report(f"{name} ({type(error).__name__}: {error})")
 
     around(name, execute_and_change)
 
@@ -43,8 +60,8 @@ class MissingError(AttributeError):
 
 
 def find(module: Any, name: str, *parameters: str) -> Any:
-    """Return what a module has by a name such as 'State.initialize'; raise MissingError where it
-    has none, or where that takes no parameters of these names, in this order.
+    """Find an attribute of a module by a name such as 'State.initialize'; raise MissingError where
+    there is none, or where it takes no parameters of these names, in this order.
     """
     text = f"{module.__name__}.{name}"
     try:
@@ -58,17 +75,47 @@ def find(module: Any, name: str, *parameters: str) -> Any:
     return found
 
 
-_listeners: list[Callable[[str], None]] = []
+_emits: list[Callable[[Mapping[str, Any]], None]] = []
 
 
-def listen(listener: Callable[[str], None]) -> None:
-    """Have `listener` told what is missing in the modules that are imported from now on."""
-    _listeners.append(listener)
+def report_missing(environ: Mapping[str, str], emit: Callable[[Mapping[str, Any]], None]) -> None:
+    """Report, in the first task, the names that this JAX lacks; all tasks have the same JAX."""
+    if environ["SLURM_PROCID"] != "0":
+        return
+    _emits.append(emit)
+    for module, names in _READ.items():
+        after(module, partial(_find_all, names))
 
 
-def _tell(text: str) -> None:
-    for listener in _listeners:
-        listener(text)
+def _find_all(names: Sequence[str], module: ModuleType) -> None:
+    for name in names:
+        find(module, name)
+
+
+def _report(text: str) -> None:
+    for emit in _emits:
+        emit({"event": "missing", "text": text})
+
+
+def speed_up(environ: MutableMapping[str, str]) -> None:
+    """Have NumPy's threads sleep soon, and JAX imported without garbage collections."""
+    environ.setdefault(*_BLAS_SPIN)
+    around("jax", _import_without_collections)
+
+
+def _import_without_collections(module: ModuleType, execute: Step) -> None:
+    """Of the 150,000 objects that JAX makes, nearly all stay."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(0)  # and not gc.disable(), which is the program's
+    try:
+        execute(module)
+        if not gc.get_freeze_count():
+            # Both together move all objects to the oldest generation, and do not look at them.
+            gc.freeze()
+            gc.unfreeze()
+    finally:
+        if gc.get_threshold()[0] == 0:
+            gc.set_threshold(*thresholds)
 
 
 class _Finder:

@@ -18,8 +18,8 @@ _PATIENCE = 120.0  # seconds until the server listens
 _PATHS = {"jupyterlab": "lab", "notebook": "tree"}
 
 
-def tell(login: str, node: str, port: int, path: str) -> str:
-    """Return what to type and to open, on the machine with the browser."""
+def render_address(login: str, node: str, port: int, path: str) -> str:
+    """Render the command to type and the address to open, on the machine with the browser."""
     lines = [f"Jupyter runs on {node}; Ctrl-C here ends it."]
     if login:
         lines += ["On your own machine:", f"    ssh -N -L {port}:{node}:{port} {login}"]
@@ -27,7 +27,7 @@ def tell(login: str, node: str, port: int, path: str) -> str:
 
 
 def find_port(address: str) -> int:
-    """Return a port that nobody has here."""
+    """Find a free port."""
     with socket.socket() as listener:
         listener.bind((address, 0))
         port: int = listener.getsockname()[1]
@@ -40,7 +40,7 @@ def listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def tell_when_ready(server: int, port: int, text: str) -> None:
+def print_when_ready(server: int, port: int, text: str) -> None:
     """Print the text as soon as the server, the parent, listens; nothing if it ends before."""
     deadline = time.monotonic() + _PATIENCE
     while os.getppid() == server and time.monotonic() < deadline:
@@ -55,10 +55,10 @@ def main(module: str, login: str, *arguments: str) -> None:
     address = "0.0.0.0" if login else "127.0.0.1"  # reached from the login node
     port, token = find_port(address), secrets.token_urlsafe(24)
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    text = tell(login, node, port, f"{_PATHS.get(module, '')}?token={token}")
+    text = render_address(login, node, port, f"{_PATHS.get(module, '')}?token={token}")
     server = os.getpid()
     if os.fork() == 0:
-        tell_when_ready(server, port, text)
+        print_when_ready(server, port, text)
         os._exit(0)
     os.environ["JUPYTER_TOKEN"] = token  # not an argument, which everybody on the node could read
     options = (

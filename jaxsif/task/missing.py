@@ -1,6 +1,4 @@
-"""A module that was not found -> what to try: a layer with its package, or the folder in which it
-is.
-"""
+"""Remedies for a module that was not found: a layer with its package, or the folder that has it."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ _INSTALLERS = ("pip", "conda", "uv")
 
 
 def suggest(text: str, folders: Sequence[str]) -> str:
-    """Return what to try for an exception of this text; '' where it is no such one.
+    """Suggest a remedy for an exception of this text; '' for another exception.
 
     `folders` are those of the script and of the current one: a module in one of them, or above, is
     no package.

@@ -79,7 +79,7 @@ def hold(address: str, port: int) -> int:
     """Take `port` of this node if nobody has it, for this process; return 0, or errno's number.
 
     JAX would not say that it is taken: gRPC shares ports (SO_REUSEPORT). So does this socket once
-    it has the port, and it never listens: from now on the port is taken for everybody but the
+    it has the port, and it never listens: from now on the port is taken for all but the
     coordinator, which is the same user's.
     """
     everywhere_or_ipv6 = not address or ":" in address

@@ -1,8 +1,8 @@
-"""Tell when a program asks JAX for a notice of preemption, and JAX's service for it is off: Orbax
+"""Warn when a program asks JAX for a notice of preemption, and JAX's service for it is off: Orbax
 saves nothing then.
 
 `jaxsif run` and its job scripts set JAX_ENABLE_PREEMPTION_SERVICE=0. Orbax takes JAX's error for
-"no preemption", so nobody would learn that it does not save at the end of a job.
+"no preemption", so a user would not learn that it does not save at the end of a job.
 """
 
 from __future__ import annotations

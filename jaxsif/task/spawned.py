@@ -29,7 +29,7 @@ _ARGUMENTS = {"coordinator_address", "num_processes", "process_id", "cluster_det
 
 
 def install(environ: MutableMapping[str, str], emit: Emit) -> None:
-    """Have `emit` told before a worker connects; nothing changes in other processes."""
+    """Guard this process against connecting as its parent; nothing changes in other processes."""
     mark, pid = environ.pop(CONNECTED, ""), os.getpid()  # the mark is of the parent
     if mark:
         importing.after("jax._src.distributed", lambda module: _guard(module, mark, environ, emit))
@@ -38,8 +38,8 @@ def install(environ: MutableMapping[str, str], emit: Emit) -> None:
 
 
 def _watch(module: Any, environ: MutableMapping[str, str], pid: int) -> None:
-    """Let the workers that process `pid` spawns know whether it is connected. Those of a fork
-    server are left to JAX.
+    """Mark the connection of process `pid` in the environment of workers that it spawns. Those of a
+    fork server are left to JAX.
     """
     launch = importing.find(module, "Popen._launch")
 
@@ -58,7 +58,7 @@ def _watch(module: Any, environ: MutableMapping[str, str], pid: int) -> None:
 
 
 def _is_connected(environ: Mapping[str, str]) -> bool:
-    """Return whether JAX here is connected to others, and as the process of these variables.
+    """Whether JAX here is connected to others, and as the process of these variables.
 
     Where it is the only process, a worker may well be one of its own.
     """

@@ -117,7 +117,7 @@ END
 fi
 
 # Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, or else of the
-# main one, the last. Sets `box` to what the program did a moment before (jaxsif/task/box.py).
+# main one, the last. Sets `box` to what the program did a moment before (jaxsif/task/watch/status_file.py).
 find_line() {
     crashed=''
     LC_ALL=C # in a case, bytes

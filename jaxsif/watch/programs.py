@@ -21,16 +21,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import Report
-from jaxsif.errors import count_of, enclose, name_tasks
 from jaxsif.task.contract import render_position
-from jaxsif.watch.picture import conjugate
-from jaxsif.watch.sight import STALE, Sight
+from jaxsif.text import count_of, enclose, name_tasks
+from jaxsif.watch.sample import STALE, Sample
+from jaxsif.watch.snapshot import conjugate
 from jaxsif.watch.states import IDLE, WAITING, describe_state
 
-# Seconds from a difference until it is told: of programs of the main thread, for more tasks to say
-# what they have; and of other threads', which may have to compile others first.
+# Seconds from a difference until it is reported: of programs of the main thread, for the reports of
+# more tasks; and of other threads', which may have to compile others first.
 _PATIENCE, _LONG_PATIENCE = 0.7, 60.0
-_MOST_PAIRS = 10  # of programs to tell of in a run, each at most twice
+_MOST_PAIRS = 10  # of programs to report in a run, each at most twice
 _MOST_FOLLOWED = 400_000  # tasks, each counted in each of its groups
 _MOST_STATES = 1000  # of a group: some tasks are that many programs ahead
 # Bytes between two looks: an observer writes 4 KiB a second.
@@ -70,11 +70,6 @@ class _Mismatch(NamedTuple):
     other_count: int  # of the tasks that compiled the other
     is_sure: bool  # the other is right, whatever the tasks compile that have not said it yet
 
-    @property
-    def digests(self) -> frozenset[str]:
-        """What is the same when the same mismatch is found again."""
-        return frozenset((self.one.digest, self.other.digest))
-
     def render(self) -> str:
         """Return a sentence; where it is not sure who is right, it blames neither."""
         one, other = self.one, self.other
@@ -99,7 +94,6 @@ class Lead(NamedTuple):
     report: Report  # of the first task that has
     ahead: frozenset[int]  # tasks that have
     behind: frozenset[int]  # those that have not
-    first: float  # when the first report came
 
     def render(self, how: str) -> str:
         """Return a sentence: `how` is what the tasks behind do, such as 'goes on'.
@@ -110,39 +104,33 @@ class Lead(NamedTuple):
         program = f"{report.name} for ({_focus(report.types, '')}){_render_place(report)}"
         ahead, behind = (_name(one, len(one)) for one in (self.ahead, self.behind))
         without = f"{conjugate(how, len(self.behind))} without"
-        difference = len(self.ahead) - len(self.behind)
-        if difference > 0:
-            others = count_of(len(self.ahead), "other")
-            text = f"{behind} {without} {program}, which {others} compiled"
-        elif difference < 0:
-            others = count_of(len(self.behind), "other")
-            text = f"{ahead} alone compiled {program}; {others} {without} it"
+        if len(self.ahead) > len(self.behind):
+            text = f"{behind} {without} {program}, which {len(self.ahead)} others compiled"
+        elif len(self.ahead) < len(self.behind):
+            text = f"{ahead} alone compiled {program}; {len(self.behind)} others {without} it"
         else:
             text = f"{ahead} compiled {program}; {behind} {without} it"
-        return (
-            f"{text}: {'they wait for each other' if how == WAITS else 'the results may be wrong'}"
-        )
+        outcome = "they wait for each other" if how == WAITS else "the results may be wrong"
+        return f"{text}: {outcome}"
 
     def describe(self) -> str:
         """Return which of the two, the fewer tasks, differs; '' of two halves."""
         few, many = sorted((self.ahead, self.behind), key=len)
         if len(few) == len(many):
             return ""
-        verb = "has" if len(few) == 1 else "have"
-        others = f"{len(many)} others {'have' if len(many) > 1 else 'has'}"
+        verb = conjugate("has", len(few))
         denies = ("", " not") if few is self.ahead else (" not", "")
         program = f"{self.report.name}{_render_place(self.report)} in the main thread"
-        return (
-            f"{name_tasks(sorted(few))} {verb}{denies[0]} compiled {program}, {others}{denies[1]}"
-        )
+        first = f"{name_tasks(sorted(few))} {verb}{denies[0]} compiled {program}"
+        return f"{first}, {len(many)} others have{denies[1]}"
 
 
 def judge_lead(
     lead: Lead,
     ended: Set[int],
     received: Counter[int],
-    sights: Mapping[int, Sight],
-    before: Mapping[int, Sight],
+    samples: Mapping[int, Sample],
+    before: Mapping[int, Sample],
 ) -> str:
     """Return how the tasks that are behind go on without a program, as `render` takes it; '' where
     they may still compile it.
@@ -154,19 +142,19 @@ def judge_lead(
     if not left:
         return "has ended"
     # The others' reports may still be on their way; what they have done is seen at once.
-    sights = {task: one for task, one in sights.items() if one.box.programs == received[task]}
-    past = [task for task in left if task in sights and _is_past(lead.report.at, sights[task])]
+    samples = {task: one for task, one in samples.items() if one.status.programs == received[task]}
+    past = [task for task in left if task in samples and _is_past(lead.report.at, samples[task])]
     if 2 * len(past) > len(left):
         return "goes on"
     both = (lead.ahead | left) - ended
-    if both <= sights.keys() & before.keys():
-        return WAITS if all(_stands_still(sights[one], before[one]) for one in both) else ""
+    if both <= samples.keys() & before.keys():
+        return WAITS if all(_stands_still(samples[one], before[one]) for one in both) else ""
     return ""
 
 
-def _is_past(at: str, sight: Sight) -> bool:
+def _is_past(at: str, sample: Sample) -> bool:
     """Return whether a task is in a later iteration than the call at this position."""
-    parts = render_position(sight.box.around).split(",")
+    parts = render_position(sample.status.around).split(",")
     for theirs, own in zip(at.split(","), parts):
         (loop, _, turns), (own_loop, _, own_turns) = theirs.partition(":"), own.partition(":")
         if loop != own_loop or not turns or "-1" in (turns, own_turns):
@@ -176,14 +164,14 @@ def _is_past(at: str, sight: Sight) -> bool:
     return False
 
 
-def _stands_still(sight: Sight, before: Sight) -> bool:
+def _stands_still(sample: Sample, before: Sample) -> bool:
     """Return whether a task waits for others, and nothing computes or moves. A driver of GPUs hides
     whether they compute.
     """
-    is_quiet = sight.box.quiet >= _STILL and sight.age <= STALE and sight.cpu < IDLE
-    moved = sight.read + sight.written - before.read - before.written
-    waits = describe_state(sight).kind in WAITING
-    return is_quiet and waits and not sight.gpu and moved <= _MOST_MOVED
+    is_quiet = sample.status.quiet >= _STILL and sample.age <= STALE and sample.cpu < IDLE
+    moved = sample.read + sample.written - before.read - before.written
+    waits = describe_state(sample).kind in WAITING
+    return is_quiet and waits and not sample.gpu and moved <= _MOST_MOVED
 
 
 class _Group:
@@ -275,7 +263,7 @@ class _Group:
             behind = missing.union(*(one.tasks for one in path[:place]))
             ahead = frozenset[int]().union(*(one.tasks for one in path[place:]))
             if behind and ahead:
-                yield Lead(state.report, ahead, behind, state.first)
+                yield Lead(state.report, ahead, behind)
 
     def _leave(self, tasks: Set[int]) -> None:
         self._members.update(dict.fromkeys(tasks, _LEFT))
@@ -293,10 +281,9 @@ class ProgramCensus:
         self._ntasks = ntasks
         # By the devices, and whether the programs have numbers.
         self._groups: dict[tuple[str, bool], _Group] = {}
-        self._torn: dict[tuple[str, bool], _Group] = {}  # those of the groups to look at
         self._followed = 0
         self._received: Counter[int] = Counter()  # reports, by task
-        self._said: dict[tuple[str, frozenset[str]], bool] = {}  # whether it was sure
+        self._reported: dict[tuple[str, frozenset[str]], bool] = {}  # whether it was sure
 
     def add(self, report: Report, now: float) -> None:
         """Take the report of a program, which came at the time `now`, in seconds.
@@ -313,10 +300,6 @@ class ProgramCensus:
         self._followed += is_new
         self._groups[key] = group
         group.add(report, now)
-        if group.torn:
-            self._torn[key] = group
-        else:
-            self._torn.pop(key, None)
 
     def check(self, now: float, ended: bool = False) -> list[str]:
         """Return a sentence for each mismatch that has become certain by the time `now`: each once,
@@ -326,10 +309,11 @@ class ProgramCensus:
         not: the end may have come before what is missing.
         """
         texts = []
-        for (name, has_numbers), group in self._torn.items():
+        for (name, has_numbers), group in self._groups.items():
             until = math.inf if ended and has_numbers else now
-            for mismatch in group.find_mismatches(until):
-                if self._is_news((name, mismatch.digests), mismatch.is_sure):
+            for mismatch in group.find_mismatches(until) if group.torn else ():
+                digests = frozenset((mismatch.one.digest, mismatch.other.digest))
+                if self._is_news((name, digests), mismatch.is_sure):
                     texts.append(mismatch.render())
         return texts
 
@@ -339,11 +323,11 @@ class ProgramCensus:
         return [lead for group in groups for lead in group.find_leads(self._ntasks)]
 
     def judge_leads(
-        self, ended: Set[int], sights: Mapping[int, Sight], before: Mapping[int, Sight]
+        self, ended: Set[int], samples: Mapping[int, Sample], before: Mapping[int, Sample]
     ) -> list[tuple[Lead, str]]:
         """Return each program without which tasks certainly go on, with a sentence: each once."""
         judged = (
-            (lead, judge_lead(lead, ended, self._received, sights, before))
+            (lead, judge_lead(lead, ended, self._received, samples, before))
             for lead in self.find_leads()
         )
         return [
@@ -353,13 +337,11 @@ class ProgramCensus:
         ]
 
     def _is_news(self, key: tuple[str, frozenset[str]], is_sure: bool) -> bool:
-        """Note that a mismatch was found; return whether it is to be told."""
-        if key in self._said:
-            is_news = is_sure and not self._said[key]
-        else:
-            is_news = len(self._said) < _MOST_PAIRS
+        """Note that a mismatch was found; return whether it is to be reported."""
+        known = self._reported.get(key)
+        is_news = len(self._reported) < _MOST_PAIRS if known is None else is_sure > known
         if is_news:
-            self._said[key] = is_sure
+            self._reported[key] = is_sure
         return is_news
 
 
@@ -408,7 +390,7 @@ def _find_differences(own: Sequence[_State], usual: Sequence[_State]) -> dict[in
 
 
 def _find_end(one: _State, other: _State) -> float:
-    """Return the time until which two states are not told to differ."""
+    """Return the time until which two states are not known to differ."""
     if one.report.order:
         return max(one.first, other.first) + _PATIENCE
     return max(one.last, other.first) + _LONG_PATIENCE

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Optional
 
-from jaxsif.watch.sight import STALE, Frame, Sight
+from jaxsif.watch.sample import STALE, Frame, Sample
 
 # Kinds of states.
 COMPUTING = "computing"
@@ -51,100 +51,85 @@ class State(NamedTuple):
     words: str  # of one task, such as 'waits in a collective'
 
 
-_Describe = Callable[[Sight], Optional[State]]  # None where the task is in another state
+_Describe = Callable[[Sample], Optional[State]]  # None where the task is in another state
 
 
 class _Place(NamedTuple):
     """A part of a library, which frames of the main thread tell."""
 
     state: State
-    file: re.Pattern[str]
-    function: re.Pattern[str] = re.compile("")
+    file: str  # a pattern, as the next
+    function: str = ""
 
     def holds(self, frame: Frame) -> bool:
-        return bool(self.file.search(frame.file) and self.function.match(frame.function))
+        return bool(re.search(self.file, frame.file) and re.match(self.function, frame.function))
 
 
 class _Wait(NamedTuple):
     """What a task does in a system call, or in a function of the kernel."""
 
-    call: re.Pattern[str]
-    file: re.Pattern[str]  # what the call's descriptor is
+    call: str  # a pattern, as the next
+    file: str  # what the call's descriptor is
     kind: str
     words: str  # {file} is the descriptor's
 
-    def holds(self, sight: Sight) -> bool:
-        return bool(self.call.search(sight.call) and self.file.search(sight.file))
+    def holds(self, sample: Sample) -> bool:
+        return bool(re.search(self.call, sample.call) and re.search(self.file, sample.file))
 
-    def describe(self, sight: Sight) -> State:
-        return State(self.kind, self.words.format(file=sight.file))
-
-
-def _place(kind: str, words: str, file: str, function: str = "") -> _Place:
-    return _Place(State(kind, words), re.compile(file), re.compile(function))
-
-
-def _wait(call: str, file: str, kind: str, words: str) -> _Wait:
-    return _Wait(re.compile(call), re.compile(file), kind, words)
+    def describe(self, sample: Sample) -> State:
+        return State(self.kind, self.words.format(file=sample.file))
 
 
 # By folders of packages, since the user may have a folder of the same name as a package. In this
 # order: a checkpoint can wait for the others, compile or read, and not the other way round.
 _PLACES = (
-    _place(
-        DEBUGGER,
-        "is in a debugger",
+    _Place(
+        State(DEBUGGER, "is in a debugger"),
         r"/lib(64)?/python3[^/]*/(pdb|bdb)\.py$|/debugpy/|/pydevd|/jax/_src/debugger/",
     ),
-    _place(
-        INITIALIZE,
-        "waits in jax.distributed.initialize",
+    _Place(
+        State(INITIALIZE, "waits in jax.distributed.initialize"),
         r"/jax/_src/distributed\.py$",
         "initialize$",
     ),
-    _place(
-        SHUTDOWN,
-        "has ended, and waits for the others",
+    _Place(
+        State(SHUTDOWN, "has ended, and waits for the others"),
         r"/jax/_src/(distributed|api|xla_bridge)\.py$",
         "(shutdown|clean_up)$",
     ),
-    _place(
-        COLLECTIVE,
-        "waits in a collective",
+    _Place(
+        State(COLLECTIVE, "waits in a collective"),
         r"/jax/experimental/multihost_utils\.py$|/jax/_src/multihost",
     ),
-    _place(
-        CHECKPOINT,
-        "is in a checkpoint",
+    _Place(
+        State(CHECKPOINT, "is in a checkpoint"),
         r"/orbax/(checkpoint|export|experimental)/|/tensorstore/__init__"
         "|/flax/training/checkpoints",
     ),
-    _place(COMPILING, "compiles", r"/jax/_src/compiler\.py$", "(backend_compile|compile_or_get)"),
-    _place(
-        INPUT,
-        "waits for input",
+    _Place(
+        State(COMPILING, "compiles"), r"/jax/_src/compiler\.py$", "(backend_compile|compile_or_get)"
+    ),
+    _Place(
+        State(INPUT, "waits for input"),
         r"/grain/(_src|python|experimental)/|/tensorflow/python/data/|/torch/utils/data/"
         "|/(site|dist)-packages/(tensorflow_datasets/|datasets/iter)",
     ),
 )
 # Of jaxsif, within a compile of JAX.
-_PROGRAMS = _place(
-    PROGRAMS,
-    "waits for another task to compile its program",
-    r"/(jaxsif_)?task/census\.py$",
-    "_compare$",
+_PROGRAMS = _Place(
+    State(PROGRAMS, "waits for another task to compile its program"),
+    r"/(jaxsif_)?task/watch/census\.py$",
+    "compare$",
 )
 # Of Python's own library, which the user's line has called.
-_LOCKS = _place(
-    LOCK,
-    "waits for a lock",
+_LOCKS = _Place(
+    State(LOCK, "waits for a lock"),
     r"/lib(64)?/python3[^/]*/((.*/)?(threading|queue|_base|futures)\.py$|multiprocessing/)",
 )
 # What an innermost line of the user calls, when it waits for a lock.
 _CALLS_OF_LOCKS = re.compile(
     r"^with |\.(acquire|wait|wait_for|join|get|put|result|map|shutdown)\([^()]*\)?$"
 )
-_FUTEX = re.compile("futex")
 _READ = "^(p?readv?(64)?|pipe_read|anon_pipe_read|n_tty_read|wait_woken)"
 _WRITE = "^(p?writev?(64)?|pipe_write|anon_pipe_write|sendfile|splice|copy_file_range)"
 _NETWORK = "^(recv|send|accept|connect|sk_wait|unix_stream|inet_|tcp_)"
@@ -154,36 +139,27 @@ _DISK = (
     "|mkdir|ftruncate|fallocate|io_|ioctl|folio_wait|nfs|fuse|ll_|cl_|wait_on_)"
 )
 _WAITS = (
-    _wait(_READ, "^pipe", PIPE, "reads from a pipe"),
-    _wait("pipe_read", "", PIPE, "reads from a pipe"),
-    _wait("pipe_write", "", PIPE, "writes to a pipe"),
-    _wait(_READ, "^socket", SOCKET, "reads from a socket"),
-    _wait(_READ, "^terminal", TERMINAL, "reads from a terminal"),
-    _wait("n_tty_read|wait_woken", "", TERMINAL, "reads from a terminal"),
-    _wait(_READ, "^/", FILE, "reads {file}"),
-    _wait(_WRITE, "^pipe", PIPE, "writes to a pipe"),
-    _wait(_WRITE, "^socket", SOCKET, "writes to a socket"),
-    _wait(_WRITE, "^terminal", TERMINAL, "writes to a terminal"),
-    _wait(_WRITE, "^/", FILE, "writes {file}"),
-    _wait(_NETWORK, "", SOCKET, "waits for a socket"),
-    _wait(_POLL, "^pipe", PIPE, "waits for a pipe"),
-    _wait(_POLL, "^terminal", TERMINAL, "waits for a terminal"),
-    _wait(_POLL, "", SOCKET, "waits for a socket or a pipe"),
-    _wait("nanosleep", "", SLEEP, "sleeps"),
-    _wait("^(wait4|waitid|do_wait|kernel_wait)", "", CHILD, "waits for a child process"),
-    _wait(_DISK, "^/", FILE, "waits for {file}"),
-    _wait(_DISK, "", FILE, "waits for a file"),
-    _wait("futex|^sem|^msg|^mq_", "", LOCK, "waits for a lock"),
-    _wait("pause|sigsuspend|sigtimedwait", "", SLEEP, "waits for a signal"),
-)
-_NAMES = (  # of collectives, in the names of compiled functions
-    (re.compile("(?i)all_?reduce"), "an all-reduce"),
-    (re.compile("(?i)all_?gather"), "an all-gather"),
-    (re.compile("(?i)reduce_?scatter"), "a reduce-scatter"),
-    (re.compile("(?i)all_?to_?all"), "an all-to-all"),
-    (re.compile("(?i)permute|ncclSend|ncclRecv"), "a permutation"),
-    (re.compile("(?i)broadcast"), "a broadcast"),
-    (re.compile("(?i)barrier"), "a barrier"),
+    _Wait(_READ, "^pipe", PIPE, "reads from a pipe"),
+    _Wait("pipe_read", "", PIPE, "reads from a pipe"),
+    _Wait("pipe_write", "", PIPE, "writes to a pipe"),
+    _Wait(_READ, "^socket", SOCKET, "reads from a socket"),
+    _Wait(_READ, "^terminal", TERMINAL, "reads from a terminal"),
+    _Wait("n_tty_read|wait_woken", "", TERMINAL, "reads from a terminal"),
+    _Wait(_READ, "^/", FILE, "reads {file}"),
+    _Wait(_WRITE, "^pipe", PIPE, "writes to a pipe"),
+    _Wait(_WRITE, "^socket", SOCKET, "writes to a socket"),
+    _Wait(_WRITE, "^terminal", TERMINAL, "writes to a terminal"),
+    _Wait(_WRITE, "^/", FILE, "writes {file}"),
+    _Wait(_NETWORK, "", SOCKET, "waits for a socket"),
+    _Wait(_POLL, "^pipe", PIPE, "waits for a pipe"),
+    _Wait(_POLL, "^terminal", TERMINAL, "waits for a terminal"),
+    _Wait(_POLL, "", SOCKET, "waits for a socket or a pipe"),
+    _Wait("nanosleep", "", SLEEP, "sleeps"),
+    _Wait("^(wait4|waitid|do_wait|kernel_wait)", "", CHILD, "waits for a child process"),
+    _Wait(_DISK, "^/", FILE, "waits for {file}"),
+    _Wait(_DISK, "", FILE, "waits for a file"),
+    _Wait("futex|^sem|^msg|^mq_", "", LOCK, "waits for a lock"),
+    _Wait("pause|sigsuspend|sigtimedwait", "", SLEEP, "waits for a signal"),
 )
 # By whether they compute.
 _DEVICES = (
@@ -198,20 +174,16 @@ _OF_A_PROCESS = {
 }
 
 
-def describe_state(sight: Sight) -> State:
+def describe_state(sample: Sample) -> State:
     """Return what a task does."""
-    return next(filter(None, _describe_all(sight)), State(UNKNOWN, "waits"))
+    found = (describe(sample) for describe in _DESCRIPTIONS)
+    return next(filter(None, found), State(UNKNOWN, "waits"))
 
 
-def _describe_all(sight: Sight) -> Iterator[State | None]:
-    for describe in _DESCRIPTIONS:
-        yield describe(sight)
-
-
-def _when(applies: Callable[[Sight], object], kind: str, words: str) -> _Describe:
+def _when(applies: Callable[[Sample], object], kind: str, words: str) -> _Describe:
     """Return the description of a state that is the same for all tasks that are in it."""
     state = State(kind, words)
-    return lambda sight: state if applies(sight) else None
+    return lambda sample: state if applies(sample) else None
 
 
 @lru_cache(_MOST_STACKS)
@@ -220,26 +192,12 @@ def own_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     return tuple(frame for frame in frames if not _LIBRARIES.search(frame.file))
 
 
-def _process(sight: Sight) -> State | None:
-    return _OF_A_PROCESS.get(sight.state)
-
-
-def _compares_programs(sight: Sight) -> bool:
-    """Return whether the task waits for the program of another one."""
-    return any(map(_PROGRAMS.holds, sight.frames))
-
-
-def _compiling(sight: Sight) -> State | None:
+def _compiling(sample: Sample) -> State | None:
     """Return what is compiled, by the main thread or while it waits for another one."""
-    box = sight.box
-    words = f"compiles {box.compiling} since {box.since + sight.age:.0f} s"
-    is_its = not box.aside or _needs_lock(sight)
-    return State(COMPILING, words) if box.compiling and is_its else None
-
-
-def _in_a_library(sight: Sight) -> State | None:
-    """Return what the library does that the main thread is in."""
-    return _find_place(sight.frames)
+    status = sample.status
+    words = f"compiles {status.compiling} since {status.since + sample.age:.0f} s"
+    is_its = not status.aside or _needs_lock(sample)
+    return State(COMPILING, words) if status.compiling and is_its else None
 
 
 @lru_cache(_MOST_STACKS)
@@ -247,91 +205,72 @@ def _find_place(frames: tuple[Frame, ...]) -> State | None:
     return next((place.state for place in _PLACES if any(map(place.holds, frames))), None)
 
 
-def _holds_python(sight: Sight) -> bool:
-    """Return whether the main thread computes and lets the observer, a thread, not write."""
-    return sight.age > STALE and _runs(sight)
-
-
-def _runs(sight: Sight) -> bool:
+def _runs(sample: Sample) -> bool:
     """Return whether the main thread computes, or would if there were a CPU for it."""
-    return sight.main_cpu > _BUSY or (sight.state == "R" and not sight.call)
+    return sample.main_cpu > _BUSY or (sample.state == "R" and not sample.call)
 
 
-def _native(sight: Sight) -> State | None:
-    """Return the collective that a compiled function names."""
-    names = (words for pattern, words in _NAMES if pattern.search(sight.native))
-    words = next(names, "a collective")
-    return State(COLLECTIVE, f"waits in {words}") if sight.native else None
+def _waits_for_a_thread(sample: Sample) -> bool:
+    return "futex" in sample.call
 
 
-def _waits_for_a_thread(sight: Sight) -> bool:
-    return bool(_FUTEX.search(sight.call))
-
-
-def _is_deadlocked(sight: Sight) -> bool:
+def _is_deadlocked(sample: Sample) -> bool:
     """Return whether no thread can release the lock, nor one of C that computes meanwhile."""
-    return sight.box.deadlock and sight.cpu < IDLE and _waits_for_a_thread(sight)
+    return sample.status.deadlock and sample.cpu < IDLE and _waits_for_a_thread(sample)
 
 
-def _needs_lock(sight: Sight) -> bool:
+def _needs_lock(sample: Sample) -> bool:
     """Return whether the main thread waits for a lock of Python's."""
-    if not _blocks(sight):
+    if not _blocks(sample):
         return False
-    if own_frames(sight.frames[:1]):  # it waits in a function of C, which has no frame
-        return bool(_CALLS_OF_LOCKS.search(sight.box.call))
-    return _LOCKS.holds(sight.frames[0])
+    if own_frames(sample.frames[:1]):  # it waits in a function of C, which has no frame
+        return bool(_CALLS_OF_LOCKS.search(sample.status.call))
+    return _LOCKS.holds(sample.frames[0])
 
 
-def _blocks(sight: Sight) -> bool:
+def _blocks(sample: Sample) -> bool:
     """Return whether the main thread of a Python waits for another thread."""
-    return bool(sight.frames) and _waits_for_a_thread(sight)
+    return bool(sample.frames) and _waits_for_a_thread(sample)
 
 
-def _devices(sight: Sight) -> State | None:
+def _devices(sample: Sample) -> State | None:
     """Return a state where the main thread waits for what it has started on its devices.
 
     A wait for a result shows as the line of the user that needs it, without a frame of JAX. Where
     the devices are CPUs, the process computes as long as they do; a driver of GPUs may compute
     while it waits.
     """
-    computes = sight.cpu > _BUSY and not sight.gpu
-    return _DEVICES[computes] if _blocks(sight) else None
+    computes = sample.cpu > _BUSY and not sample.gpu
+    return _DEVICES[computes] if _blocks(sample) else None
 
 
-def _is_silent(sight: Sight) -> bool:
+def _is_silent(sample: Sample) -> bool:
     """Return whether the task has not said where it is, as on a busy node, or where its program has
     taken the signal away: it may wait for other tasks, or for a lock.
     """
-    return not sight.frames and _waits_for_a_thread(sight)
-
-
-def _reads_input(sight: Sight) -> bool:
-    return sight.descriptor == 0 and bool(re.match(_READ, sight.call))
-
-
-def _call(sight: Sight) -> State | None:
-    """Return what a system call does."""
-    return next((wait.describe(sight) for wait in _WAITS if wait.holds(sight)), None)
-
-
-def _waits_for_disk(sight: Sight) -> bool:
-    return sight.state == "D"
+    return not sample.frames and _waits_for_a_thread(sample)
 
 
 # Of what they find, the first counts.
 _DESCRIPTIONS: Sequence[_Describe] = (
-    _process,
-    _when(_compares_programs, *_PROGRAMS.state),
+    lambda sample: _OF_A_PROCESS.get(sample.state),
+    _when(lambda sample: any(map(_PROGRAMS.holds, sample.frames)), *_PROGRAMS.state),
     _compiling,
-    _in_a_library,
-    _when(_holds_python, HELD, "computes in C, and holds the interpreter"),
-    _native,
+    lambda sample: _find_place(sample.frames),
+    # It lets the observer, a thread of Python, not write.
+    _when(
+        lambda sample: sample.age > STALE and _runs(sample),
+        *(HELD, "computes in C, and holds the interpreter"),
+    ),
     _when(_runs, COMPUTING, "computes"),
     _when(_is_deadlocked, DEADLOCK, "waits for a lock that no other thread can release"),
     _when(_needs_lock, *_LOCKS.state),
     _devices,
     _when(_is_silent, UNKNOWN, "waits, and has not told where"),
-    _when(_reads_input, INPUT, "reads standard input"),
-    _call,
-    _when(_waits_for_disk, FILE, "waits for a disk or a file system"),
+    _when(
+        lambda sample: sample.descriptor == 0 and re.match(_READ, sample.call),
+        *(INPUT, "reads standard input"),
+    ),
+    lambda sample: next((wait.describe(sample) for wait in _WAITS if wait.holds(sample)), None),
+    _when(lambda sample: sample.state == "D", FILE, "waits for a disk or a file system"),
 )

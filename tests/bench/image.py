@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxsif import process
-from jaxsif.bench.kinds import BYTES, SECONDS, TEXT, Field
-from jaxsif.bench.units import render_heading, render_row
+from jaxsif.bench.kinds import BYTES, SECONDS, TEXT, Field, render_heading, render_row
 from jaxsif.builds.build import find_uv
 from jaxsif.builds.host_settings import apt_mirror, host_variables, write_settings
 from jaxsif.builds.recipe import Recipe, read_recipe

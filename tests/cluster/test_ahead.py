@@ -28,6 +28,14 @@ def test_the_odd_task_alone_is_named(cluster: Cluster, folder: str, kind: str, s
 
 @pytest.mark.parametrize("saves", ["save", "no"])
 def test_where_nothing_tells_nobody_is_named(cluster: Cluster, folder: str, saves: str) -> None:
-    """A task has left out a sum, and all wait in the same iteration."""
-    status, said, _ = run(cluster, folder, "skip", saves, 5)
-    assert (status, re.findall("likely", said)) == (124, []), said
+    """Task 2 leaves out the sum of iteration 35, and all wait in the same one."""
+    status, said, odd = run(cluster, folder, "skip", saves, 0)
+    assert (status, odd, re.findall("likely", said)) == (124, 2, []), said
+
+
+@pytest.mark.parametrize("saves", ["save", "no"])
+def test_a_sum_left_out_brings_a_task_ahead(cluster: Cluster, folder: str, saves: str) -> None:
+    """Task 3 leaves out the sum of iteration 19, after which a barrier pairs with another one's."""
+    status, said, odd = run(cluster, folder, "skip", saves, 5)
+    assert (status, odd) == (124, 3), said
+    assert set(re.findall(r"likely: (.+)", said)) == {"task 3 keeps the others waiting"}, said

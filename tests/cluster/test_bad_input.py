@@ -7,13 +7,6 @@ from harness import Cluster, jaxsif_run
 
 # name: (shell commands before, arguments of jaxsif run, exit status, the whole of standard error)
 REFUSED = {
-    "image from --image is missing": (
-        "",
-        ["--image", "/no/such.sif", "--", "true"],
-        125,
-        "jaxsif: error: image not found: /no/such.sif\n  from: --image\n"
-        "  try:  make image, module load jax/sif, or pass --image PATH\n",
-    ),
     "image from JAX_IMAGE is missing": (
         "export JAX_IMAGE=gone.sif",
         ["--", "true"],
@@ -43,25 +36,6 @@ REFUSED = {
         "jaxsif: error: no container runtime: neither apptainer nor singularity is on the PATH\n  from: PATH\n"
         "  try:  load its module, or set JAXSIF_RUNTIME to its path on the nodes\n",
     ),
-    "no command": (
-        "",
-        ["--"],
-        2,
-        "jaxsif: error: no command\n  from: jaxsif run\n"
-        "  try:  jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py\n",
-    ),
-    "unknown option": (
-        "",
-        ["--nods=2", "--", "true"],
-        2,
-        "jaxsif: error: unrecognized arguments: --nods=2\n  from: jaxsif run\n  try:  --nodes?\n",
-    ),
-    "script not found": (
-        "",
-        ["--nodes=1", "--", "python", "missing.py"],
-        127,
-        "jaxsif: error: script not found: missing.py\n  from: looked for in @FOLDER@\n  try:  check its path\n",
-    ),
     "python forgotten": (
         "touch q.py",
         ["--", "q.py"],
@@ -76,25 +50,6 @@ REFUSED = {
         "jaxsif: error: job.sbatch is a job script, not a program\n  from: looked for in @FOLDER@\n"
         "  try:  sbatch job.sbatch\n",
     ),
-    "more tasks than GPUs": (
-        "",
-        ["--nodes=1", "--ntasks-per-node=3", "--gpus-per-node=2", "--", "true"],
-        2,
-        "jaxsif: error: 3 tasks on a node with 2 GPU(s): JAX needs at least one GPU for each process\n"
-        "  from: --ntasks-per-node\n  try:  --ntasks-per-node=2, --gpus-per-node=3, or --share-gpus\n",
-    ),
-    "GPUs that are no number": (
-        "",
-        ["--gpus-per-node=many", "--", "true"],
-        2,
-        "jaxsif: error: not a number of GPUs: 'many'\n  from: --gpus-per-node\n  try:  give N or TYPE:N, as for srun\n",
-    ),
-    "variable that is not set": (
-        "",
-        ["--env=NO_SUCH", "--", "true"],
-        2,
-        "jaxsif: error: variable NO_SUCH is not set\n  from: --env\n  try:  export NO_SUCH, or --env NO_SUCH=VALUE\n",
-    ),
 }
 
 
@@ -108,17 +63,6 @@ def test_refused_before_the_step(
     done = cluster.run(script)
     assert (done.stderr, done.returncode) == (message.replace("@FOLDER@", folder), status)
     assert done.stdout == ""
-
-
-def test_truncated_image(cluster: Cluster, folder: str) -> None:
-    cut = "size=$(stat -c %s $JAX_IMAGE); head -c $((size - 1000000)) $JAX_IMAGE >cut.sif; echo $size"
-    done = cluster.run(f"cd {folder} && module load jax/sif && {cut} && exec jaxsif run --image cut.sif -- true")
-    size = int(done.stdout)
-    assert done.returncode == 125
-    assert done.stderr == (
-        f"jaxsif: error: image is truncated, 1000000 of {size} bytes are missing: cut.sif\n"
-        "  from: --image\n  try:  copy or build it again\n"
-    )
 
 
 @pytest.mark.parametrize(
@@ -159,14 +103,6 @@ def test_program_that_a_node_cannot_execute(cluster: Cluster, command: list[str]
     assert done.stderr.endswith(f"jaxsif: error: task 0 on node1 ended with exit status {status}\n  try:  {hint}\n"), (
         done.stderr
     )
-
-
-def test_submit_takes_no_job_script(cluster: Cluster, folder: str) -> None:
-    lines = "#!/bin/bash\n#SBATCH --nodes=1\nhostname\n"
-    cluster.write(f"{folder}/job.sh", lines)
-    done = cluster.run(f"cd {folder} && module load jax/sif && jaxsif submit ./job.sh; ls jaxsif-jobs")
-    assert done.stderr.startswith("jaxsif: error: ./job.sh is a job script, not a program\n"), done.stderr
-    assert done.stdout == ""
 
 
 TAKE_AN_IMAGE = (
@@ -234,25 +170,6 @@ def test_image_that_the_runtime_cannot_open(cluster: Cluster, folder: str) -> No
     done = cluster.run(f"cd {folder} && module load jax/sif && {spoil} && exec jaxsif run --image bad.sif -- true")
     assert done.returncode == 125
     assert "jaxsif: error: the container did not start: " in done.stderr
-
-
-REFUSED_WORDS = {
-    "run --dry-run -- ''": (2, "the program's name is empty"),
-    "run --dry-run --bind '' -- true": (2, "a bind names no path: ''"),
-    "run --dry-run --bind :/x -- true": (2, "a bind names no path: ':/x'"),
-    "run --dry-run --nodes ٣ -- true": (2, "argument --nodes: '٣' is not a number from 1 to 2147483647, or two"),
-    "run --dry-run --gpus-per-node ٣ -- true": (2, "not a number of GPUs: '٣'"),
-    "bench collectives --seconds ٣": (2, "argument --seconds: not a number above 0: '٣'"),
-    "bench collectives --sizes $(printf '9%.0s' $(seq 5000))": (2, "not a size: '99999"),
-}
-
-
-@pytest.mark.parametrize(("words", "status", "what"), [(key, *value) for key, value in REFUSED_WORDS.items()])
-def test_refused_words(cluster: Cluster, words: str, status: int, what: str) -> None:
-    done = cluster.run(f"module load jax/sif && jaxsif {words}")
-    assert (done.returncode, done.stdout) == (status, "")
-    assert done.stderr.startswith(f"jaxsif: error: {what}"), done.stderr
-    assert len(done.stderr.splitlines()) <= 3
 
 
 def test_job_script_on_a_full_disk(cluster: Cluster) -> None:

@@ -224,7 +224,7 @@ def test_the_controller_may_be_away_when_it_is_asked(cluster: Cluster, started: 
     run.wait_alive()  # seconds before the fault
     end_slurmctld(cluster)
     try:
-        blind = "^jaxsif: tasks wait, and nobody can look at them: "
+        blind = "^jaxsif: cannot inspect the waiting tasks: "
         run.wait_until(lambda told: told.find(blind), 40)
         time.sleep(8)  # it is asked again meanwhile
         told = run.look()

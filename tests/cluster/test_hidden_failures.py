@@ -57,6 +57,7 @@ def test_a_reader_of_the_output_ends_by_itself(cluster: Cluster, folder: str) ->
     assert cluster.check(["cat", f"{folder}/log"]) == "last\n"
 
 
+RAISING = "import jax\nraise ValueError('boom')\n"
 HIDDEN = r"jaxsif: warning: task 0 on node\d: python failed \(ValueError: boom, train\.py:2\), but its command ended"
 
 
@@ -70,7 +71,7 @@ HIDDEN = r"jaxsif: warning: task 0 on node\d: python failed \(ValueError: boom, 
     ids=["a pipe", "a script", "a parent that does not check"],
 )
 def test_a_failure_behind_exit_status_0(cluster: Cluster, folder: str, command: str) -> None:
-    cluster.write(f"{folder}/train.py", "import jax\nraise ValueError('boom')\n")
+    cluster.write(f"{folder}/train.py", RAISING)
     done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "sh", "-c", command))
     assert done.returncode == 0
     assert re.match(HIDDEN, done.stderr.splitlines()[-1]), done.stderr
@@ -87,7 +88,7 @@ def test_a_failure_behind_exit_status_0(cluster: Cluster, folder: str, command: 
     ids=["an attempt that is repeated", "a probe without JAX", "a worker"],
 )
 def test_a_failure_that_the_program_handles(cluster: Cluster, folder: str, command: str) -> None:
-    cluster.write(f"{folder}/train.py", "import jax\nraise ValueError('boom')\n")
+    cluster.write(f"{folder}/train.py", RAISING)
     cluster.write(
         f"{folder}/workers.py",
         "import multiprocessing\ndef work():\n    import jax, sys\n    sys.exit(1)\n"

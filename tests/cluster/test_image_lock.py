@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -35,20 +34,21 @@ def contents(source: Path) -> dict[str, str]:
 
 def test_locks_are_what_their_flavours_want() -> None:
     done = lock(REPOSITORY, "--check")
-    assert (done.returncode, done.stdout.splitlines()[:2]) == (0, ["cpu.txt: unchanged", "cpu-aarch64.txt: unchanged"])
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["cpu.txt: unchanged", "cpu-aarch64.txt: unchanged"])
 
 
 def test_another_version_of_jax(source: Path) -> None:
     before = contents(source)
     checked = lock(source, "--jax", "0.11.0", "--platform", "aarch64", "--check")
     assert checked.returncode == 1
-    assert re.search(r"^cpu-aarch64.txt: would change\n  changed  jax \S+ -> 0\.11\.0$", checked.stdout, re.MULTILINE)
+    assert checked.stdout == "cpu-aarch64.txt: would change\n"
     assert contents(source) == before
     done = lock(source, "--jax", "0.11.0", "--platform", "aarch64")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^  changed  jaxlib \S+ -> 0\.11\.0$", done.stdout, re.MULTILINE)
+    assert done.stdout == "cpu-aarch64.txt: changed\n"
     after = contents(source)
     assert {name for name in after if after[name] != before[name]} == {"cpu-aarch64.txt"}
+    assert "\njaxlib==0.11.0 " in after["cpu-aarch64.txt"]
     assert "numpy==" in after["cpu-aarch64.txt"]
 
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 from harness import HERE, MINICLUSTER, Cluster
-from scripts import load_script
+from kit.scripts import load_script
 
 CONTAINERS = HERE.parents[1] / "containers"
 # Without a network: what an install needs from elsewhere is below build/ before.

@@ -1,4 +1,4 @@
-"""What each process of a layout gets from real Slurm equals the plan; docs/layouts.md has the table of them.
+"""What each process of a layout gets from real Slurm equals the plan; docs/slurm-layouts.md has the table of them.
 
 `pytest --rewrite-golden` writes that table anew.
 """
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from harness import Cluster, jaxsif_run
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/layouts.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/slurm-layouts.md"
 
 # Options of salloc ('' where srun makes the job) -> options of `jaxsif run` in it.
 LAYOUTS = {

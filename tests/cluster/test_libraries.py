@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from builds import REPOSITORY
-from siffile import write_image
+from kit.siffile import write_image
 
 LIBRARIES = REPOSITORY / "build/launcher-lib/3.9/lib"
 # `jaxsif ARGUMENTS`, which ends with a traceback where it comes to a function that has a known vulnerability.

@@ -228,12 +228,9 @@ def test_launcher_ignores_the_users_python_variables(cluster: Cluster, folder: s
     assert cluster.check(script).startswith("jaxsif ")
 
 
-def test_man_pages_and_completion(cluster: Cluster) -> None:
-    """In share, beside the folder of the PATH that has the command: there man-db looks, without MANPATH."""
+def test_completion(cluster: Cluster) -> None:
+    """In share, beside the folder of the PATH that has the command."""
     script = """module load jax/sif; share=$(dirname "$(command -v jaxsif)")/../share
-        head -n 1 "$share/man/man1/jaxsif-run.1"
-        test -s "$share/zsh/site-functions/_jaxsif" && test -s "$share/fish/vendor_completions.d/jaxsif.fish"
+        test -s "$share/zsh/site-functions/_jaxsif"
         . "$share/bash-completion/completions/jaxsif"; complete -p jaxsif"""
-    page, completion = cluster.check(f"set -e; {script}").splitlines()
-    assert page.startswith(".TH JAXSIF")
-    assert completion == "complete -F _jaxsif jaxsif"
+    assert cluster.check(f"set -e; {script}") == "complete -F _jaxsif jaxsif\n"

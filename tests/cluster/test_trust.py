@@ -1,4 +1,4 @@
-"""A jaxsif.toml or an image of somebody else: ignored or refused, and named, and nothing of theirs runs; or allowed."""
+"""A jaxsif.toml or an image of somebody else: ignored or refused, and nothing of theirs runs; or the user names it."""
 
 from __future__ import annotations
 
@@ -58,38 +58,34 @@ def test_in_a_folder_of_all_a_file_of_another_user_is_ignored_and_named(cluster:
     assert in_folder(cluster, f"{shared}/sticky/mine", "image inspect")[0] == 0
 
 
-def test_elsewhere_it_is_refused_until_it_is_allowed_and_again_when_it_changes(cluster: Cluster, shared: str) -> None:
+def test_elsewhere_it_is_refused_unless_it_is_named(cluster: Cluster, shared: str) -> None:
     file, mine = f"{shared}/group/jaxsif.toml", f"{shared}/group/mine"
     owners = f"owner other, mode 0644; folder {shared}/group: owner other, mode 2775"
-    hint = f"  from: {owners}\n  try:  read it, then jaxsif config --allow {file}\n"
-    refused = f"jaxsif: error: others may have written {file}\n{hint}"
+    hint = f"read it, then copy it to a folder of your own, or export JAXSIF_CONFIG={file}"
+    refused = f"jaxsif: error: others may have written {file}\n  from: {owners}\n  try:  {hint}\n"
     assert in_folder(cluster, mine, *COMMANDS) == (2, "", refused * len(COMMANDS))
     status, out, err = in_folder(cluster, mine, "config")
     assert (status, "attack" in out) == (0, False)
     assert f"jaxsif: not allowed: others may have written {file} ({owners}); read it" in err
 
-    status, out, _ = in_folder(cluster, mine, f"config --allow {file}")
-    assert (status, out.split()[:2]) == (0, ["run.srun-args", f'["--prolog={shared}/attack.sh"]'])
-    assert "ATTACKED" not in out
-    prolog = f"--prolog={shared}/attack.sh"
-    passed = f"jaxsif: error: a project's file cannot pass this to srun: {prolog}\n  from: run.srun-args in {file}\n"
+    named = f"--version && export JAXSIF_CONFIG={file}"
+    status, out, err = in_folder(cluster, mine, named, "run --nodes=1 -- echo fine", "config run.stage")
+    assert (status, out.splitlines()[1], " sets " in err) == (0, "fine", False)
+    assert "ATTACKED" in out  # so it is an attack
+
+
+def test_a_projects_own_file_passes_no_program_to_srun(cluster: Cluster, shared: str) -> None:
+    mine, prolog = f"{shared}/mine", f"--prolog={shared}/attack.sh"
+    cluster.check(f"install -d -o user {mine}", user="root")
+    cluster.write(f"{mine}/jaxsif.toml", ATTACK)
+    passed = f"jaxsif: error: a project's file cannot pass this to srun: {prolog}\n"
+    passed += f"  from: run.srun-args in {mine}/jaxsif.toml\n"
     for command in ("run --nodes=1 -- true", "submit -- true", "shell"):
         status, out, err = in_folder(cluster, mine, command)
         assert (status, out, err.startswith(passed)) == (2, "", True), err
-    allowed = f"run --nodes=1 --srun-args={prolog} -- echo fine"
-    status, out, err = in_folder(cluster, mine, allowed, "config run.stage")
-    assert (status, out.splitlines()[0]) == (0, "fine")
-    assert "ATTACKED" in out  # so it is an attack
-    assert err.splitlines()[0] == f"jaxsif: {file} sets run.binds"
-
-    cluster.check(f"echo '[policy]' >>{file}", user="other")
-    changed = f"jaxsif: error: {file} has changed since you allowed it\n{hint}"
-    assert in_folder(cluster, mine, "run --nodes=1 -- true") == (2, "", changed)
-    cluster.check(["tee", file], stdin=ATTACK, user="other")
-    status, out, err = in_folder(cluster, mine, "config", f"config --disallow {file}", "run --nodes=1 -- true")
-    assert (status, "ATTACKED" in out) == (2, False)
-    assert f"jaxsif: allowed: {file} sha256:" in err
-    assert err.endswith(refused)
+    status, out, err = in_folder(cluster, mine, f"run --nodes=1 --srun-args={prolog} -- echo fine")
+    assert (status, out.splitlines()[0], "ATTACKED" in out) == (0, "fine", True)
+    assert err.splitlines()[0] == f"jaxsif: {mine}/jaxsif.toml sets run.binds"
 
 
 def test_an_image_of_another_user_is_taken_only_by_its_name(cluster: Cluster, shared: str) -> None:

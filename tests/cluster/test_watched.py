@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import loop_shapes
 import pytest
 from harness import Cluster
+from kit import loop_shapes
 
 SHAPES = Path(loop_shapes.__file__)
 TWO = "--nodes=2 --ntasks-per-node=1 --hang-timeout=3"

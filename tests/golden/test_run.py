@@ -1,4 +1,4 @@
-"""What typical requests start, whole: the argument vector, the variables, the line of --dry-run, what --verbose says.
+"""What typical requests start, whole, as --verbose prints it.
 
 One file of expected text for each case, in run/; `make golden` writes them anew.
 """
@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hosts import CONTAINER, LAPTOP, LOGIN_NODE, WORKSTATION, plan_for
+from kit.hosts import CONTAINER, LAPTOP, LOGIN_NODE, WORKSTATION, plan_for, srun_words
 
-from jaxsif.container.allowed import Allowed
+from jaxsif.images.file import Allowed
 from jaxsif.plan.command import render_command, render_summary
 from jaxsif.plan.container import Container
 from jaxsif.plan.host import Host
 from jaxsif.plan.host_list import HostList
 from jaxsif.plan.notes import find_notes
 from jaxsif.runtime import Runtime
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions
 
 EXPECTED = Path(__file__).parent / "run"
 
@@ -102,7 +102,7 @@ CASES = {
             partition="gpu",
             account="physics",
             constraint="nvlink&ib",
-            srun_args=("--qos=debug", "--comment=a night's run"),
+            srun_args=srun_words("--qos=debug", "--comment=a night's run"),
             binds=("/scratch", "/data/My Set:/data:ro"),
             env=(("WANDB_MODE", "offline"),),
             label=True,
@@ -111,7 +111,6 @@ CASES = {
     ),
     "outside-with-gpus": Case(RunOptions(TRAIN, gpus_per_node="4")),
     "outside-with-nothing": Case(RunOptions(("python", "-c", 'import jax; print("$HOME", jax.devices())'))),
-    "label": Case(RunOptions(TRAIN, label=True), environ=job(SLURM_GPUS_PER_NODE="4")),
     "env-with-commas-and-quotes": Case(
         RunOptions(
             TRAIN,
@@ -156,16 +155,16 @@ CASES = {
             **{"BASH_FUNC_ml%%": "() { module; }"},
         ),
     ),
-    "compile-cache": Case(
-        RunOptions(TRAIN), container=CONTAINER._replace(cache="/home/a/.cache/jaxsif/compiled/0123456789abcdef")
-    ),
     "singularityce": Case(
         RunOptions(TRAIN, env=(("NCCL_DEBUG", "INFO"),)),
         LOGIN_NODE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),
         job(SLURM_GPUS_PER_NODE="4"),
     ),
-    "layers": Case(
-        RunOptions(TRAIN), container=CONTAINER._replace(layers=("/home/a/my layers/a.0.sqfs", "/home/a/b.1.sqfs"))
+    "layers-and-compile-cache": Case(
+        RunOptions(TRAIN),
+        container=CONTAINER._replace(
+            layers=("/home/a/my layers/a.0.sqfs", "/home/a/b.1.sqfs"), cache="/home/a/.cache/jaxsif/compiled/0123"
+        ),
     ),
     "under-a-policy": Case(
         RunOptions(TRAIN, ntasks_per_node=1),
@@ -191,18 +190,10 @@ CASES = {
 
 
 def render(case: Case) -> str:
-    """All that can be seen of a plan, one word a line where a difference should be easy to read."""
+    """What --verbose prints, its command line folded, and the notes."""
     plan = plan_for(case.options, case.host, case.container, case.environ)
-    parts = {
-        "launcher": [plan.launcher.name],
-        "argv, as Python writes its words": [repr(word) for word in plan.argv],
-        "variables set": [f"{name}={value!r}" for name, value in plan.variables.items()],
-        "variables removed": list(plan.unset),
-        "--dry-run": [render_command(plan)],
-        "--verbose": [render_summary(plan)],
-        "notes": list(find_notes(plan)),
-    }
-    return "\n".join(f"# {title}\n" + "".join(f"{line}\n" for line in lines) for title, lines in parts.items())
+    summary = render_summary(plan).partition("\n")[0]
+    return "\n".join([summary, render_command(plan, width=118), *find_notes(plan), ""])
 
 
 @pytest.mark.parametrize("name", CASES)

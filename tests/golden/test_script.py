@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hosts import CONTAINER, LOGIN_NODE, plan_for
+from kit.hosts import CONTAINER, LOGIN_NODE, plan_for, srun_words
 
-from jaxsif.container.allowed import Allowed
+from jaxsif.images.file import Allowed
+from jaxsif.launch.script import JobOptions, Script, judge_image, render_script
 from jaxsif.plan.container import Container
-from jaxsif.plan.script import JobOptions, Script, judge_image, render_script
 from jaxsif.runtime import Runtime
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions
 
 EXPECTED = Path(__file__).parent / "script"
 TRAINING = JobOptions("train", output="%x-%j.out")
@@ -48,9 +48,13 @@ CASES = {
             partition="gpu",
             account="physics",
             constraint="nvlink&ib",
-            srun_args=("--cpu-bind=cores",),
-            binds=("/scratch", "/data/My Set:/data:ro"),
-            env=(("WANDB_MODE", "offline"), ("WANDB_API_KEY", "secret")),
+            srun_args=srun_words("--cpu-bind=cores"),
+            binds=("/data/My Set:/data:ro", "/usr/lib64/libcxi.so.1:/opt/jaxsif/fabric/libcxi.so.1:ro"),
+            env=(
+                *(("WANDB_API_KEY", "secret"), ("NCCL_NET", "AWS Libfabric"), ("LD_LIBRARY_PATH", "/home/a/lib")),
+                *(("JAXSIF_FABRIC", "alps"), ("JAXSIF_FABRIC_NEEDS", "/dev/cxi*")),
+                ("JAXSIF_FABRIC_LIBRARIES", "/opt/jaxsif/fabric"),
+            ),
             label=True,
             coordinator_ports="7000-7009",
             node_address="%N-ib",
@@ -66,7 +70,7 @@ CASES = {
             task_output="%x-%A_%a-%t.out",
             sbatch_args=(("--signal=URG@60", "--mem", "0"), ('--comment=it\'s "C:\\temp" #1',)),
         ),
-        container=IMAGE._replace(layers=("/home/a/my layers/a.0.sqfs",)),
+        container=IMAGE._replace(layers=("/home/a/my layers/a.0.sqfs",), cache="/home/a/.cache/jaxsif/compiled/0123"),
         inherited=("WANDB_API_KEY",),
     ),
     "odd-words": Case(
@@ -88,21 +92,10 @@ CASES = {
         ),
         JobOptions("python", output="%x-%j.out"),
     ),
-    "foreign-image": Case(RunOptions(TRAIN, ntasks_per_node=1, gpus_per_node="4"), flavour=None),
-    "cache-and-network": Case(
-        RunOptions(
-            TRAIN,
-            nodes=2,
-            gpus_per_node="4",
-            binds=("/usr/lib64/libcxi.so.1:/opt/jaxsif/fabric/libcxi.so.1:ro",),
-            env=(
-                ("NCCL_NET", "AWS Libfabric"),
-                *(("JAXSIF_FABRIC", "alps"), ("JAXSIF_FABRIC_NEEDS", "/dev/cxi*")),
-                ("JAXSIF_FABRIC_LIBRARIES", "/opt/jaxsif/fabric"),
-                ("LD_LIBRARY_PATH", "/home/a/lib"),
-            ),
-        ),
-        container=IMAGE._replace(cache="/home/a/.cache/jaxsif/compiled/0123456789abcdef"),
+    "foreign-image-by-singularityce": Case(
+        RunOptions(TRAIN, ntasks_per_node=1, gpus_per_node="4"),
+        container=IMAGE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),
+        flavour=None,
     ),
     "under-a-policy": Case(
         RunOptions(TRAIN, nodes=1, binds=("/scratch",)),
@@ -110,10 +103,6 @@ CASES = {
             image="/sw/my images/jax.sif", allowed=Allowed("sha256:0123", "4711:2800000000:1795344762464341680")
         ),
         checksum="0123456789abcdef" * 4,
-    ),
-    "singularityce": Case(
-        RunOptions(TRAIN, nodes=1),
-        container=IMAGE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),
     ),
 }
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import io
 import os
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit.executables import executable
+from kit.siffile import write_image
 
 from jaxsif import __version__
 from jaxsif.cli import main
-from jaxsif.settings.options import NODES, OPTIONS
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import NODES, OPTIONS, RunOptions
 
 ROOT = Path(__file__).parents[2]
 ALWAYS = "srun --export=ALL --kill-on-bad-exit=1"
@@ -31,12 +31,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))  # no settings of whoever runs the tests
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    (tmp_path / "bin").mkdir()
     for name in ("srun", "apptainer"):
-        (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    header = bytes(32) + b"SIF_MAGIC\x00" + bytes(22) + struct.pack("<8q", 0, 0, 0, 0, 0, 0, 128, 0)
-    (tmp_path / "jax.sif").write_bytes(header)
+        executable(tmp_path / "bin" / name)
+    write_image(tmp_path / "jax.sif", b"x")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -60,21 +57,9 @@ def test_version(jaxsif: Jaxsif, arguments: list[str]) -> None:
     assert jaxsif(*arguments) == (0, f"jaxsif {__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "usage"),
-    [
-        (["help"], "jaxsif [-h]"),
-        (["help", "run"], "jaxsif run"),
-        (["help", "image"], "jaxsif image [-h]"),
-        (["help", "image", "build"], "jaxsif image build"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_help_command(jaxsif: Jaxsif, arguments: list[str], usage: str) -> None:
-    code, out, err = jaxsif(*arguments)
-    assert (code, err) == (0, "")
-    assert out.startswith(f"usage: {usage} ")
-    assert out == jaxsif(*arguments[1:], "--help")[1]
+@pytest.mark.parametrize("arguments", [[], ["run"], ["image"], ["image", "build"]], ids=" ".join)
+def test_help_command(jaxsif: Jaxsif, arguments: list[str]) -> None:
+    assert jaxsif("help", *arguments) == jaxsif(*arguments, "--help")
 
 
 @pytest.mark.parametrize("arguments", [[], ["image"], ["bench"]], ids=" ".join)
@@ -133,34 +118,17 @@ def test_dry_run(jaxsif: Jaxsif, host: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variables", "options"),
+    ("arguments", "options"),
     [
-        (["run", "--dry-run", "hostname", "--nodes=2"], {}, ""),
-        (["run", "--dry-run", "--srun-args=--qos='a b' --mem=0", "--srun-args=-v", "x"], {}, " '--qos=a b' --mem=0 -v"),
-        (
-            ["run", "--dry-run", "hostname"],
-            {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "2"},
-            " --nodes=2 --ntasks-per-node=2",
-        ),
-        (
-            ["run", "--dry-run", "--gpus-per-node=1", "hostname"],
-            {
-                "SLURM_JOB_ID": "7",
-                "SLURM_JOB_NUM_NODES": "2",
-                "SLURM_GPUS_PER_NODE": "2",
-                "SLURM_JOB_CPUS_PER_NODE": "8(x2)",
-            },
-            " --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --exact --cpus-per-task=4",
-        ),
+        (["hostname", "--nodes=2"], ""),
+        (["--srun-args=--qos='a b' --mem=0", "--srun-args=-v", "x"], " '--qos=a b' --mem=0 -v"),
     ],
-    ids=["options behind the program are the program's", "words of --srun-args", "in a job", "in a part of a job"],
+    ids=["options behind the program are the program's", "words of --srun-args"],
 )
-def test_options_of_srun(jaxsif: Jaxsif, arguments: list[str], variables: dict[str, str], options: str) -> None:
-    code, out, err = jaxsif(*arguments, **variables)
+def test_options_of_srun(jaxsif: Jaxsif, arguments: list[str], options: str) -> None:
+    code, out, err = jaxsif("run", "--dry-run", *arguments)
     assert (code, err) == (0, "")
-    assert variables_of(out)[1].startswith(
-        f"{ALWAYS}{options} {'' if '--ntasks-per-node=1' in options else SHARE + ' '}apptainer "
-    )
+    assert variables_of(out)[1].startswith(f"{ALWAYS}{options} {SHARE} apptainer ")
 
 
 @pytest.mark.parametrize(
@@ -270,15 +238,12 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["image", "build", "x"], "unrecognized arguments: x", *BUILD_HELP),
     (["image", "build", "--force", "--", "--base=x"], "unrecognized arguments: -- --base=x", *BUILD_HELP),
     (["run", "--nodes=0", "x"], f"argument --nodes: '0' is not {NODES.words}", *RUN_HELP),
-    (["run", "--nodes=two", "x"], f"argument --nodes: 'two' is not {NODES.words}", *RUN_HELP),
     (
         ["run", "--ntasks-per-node=-1", "x"],
         "argument --ntasks-per-node: '-1' is not a number from 1 to 2147483647",
         *RUN_HELP,
     ),
     (["run", "--nodes"], "argument --nodes: expected one argument", *RUN_HELP),
-    (["run", "--nodse=2", "x"], "unrecognized arguments: --nodse=2", "jaxsif run", "--nodes?"),
-    (["run", "--node=2", "--", "x"], "unrecognized arguments: --node=2", "jaxsif run", "--nodes?"),
     (["--label", "run", "x"], "unrecognized arguments: --label", "jaxsif", "jaxsif run --label?"),
     (["run", "--srun-args", "--mem=0", "x"], "argument --srun-args: expected one argument", *RUN_HELP),
     (
@@ -323,25 +288,14 @@ def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str
     assert jaxsif(*arguments) == (2, "", f"jaxsif: error: {what}\n  from: {where}\n  try:  {hint}\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what", "choices", "where"),
-    [
-        (
-            ["run", "--launcher=pbs", "x"],
-            "argument --launcher: invalid choice: 'pbs'",
-            ("srun", "local"),
-            "jaxsif run",
-        ),
-    ],
-    ids=["launcher"],
-)
-def test_bad_choice(jaxsif: Jaxsif, arguments: list[str], what: str, choices: tuple[str, ...], where: str) -> None:
-    code, out, err = jaxsif(*arguments)
+def test_bad_choice(jaxsif: Jaxsif) -> None:
+    code, out, err = jaxsif("run", "--launcher=pbs", "x")
     assert (code, out) == (2, "")
     first, *others = err.splitlines()
-    assert first.startswith(f"jaxsif: error: {what} (choose from ")
-    assert all(choice in first for choice in choices)  # in quotes or not: that depends on the version of Python
-    assert others == [f"  from: {where}", f"  try:  {where} --help"]
+    assert first.startswith("jaxsif: error: argument --launcher: invalid choice: 'pbs' (choose from ")
+    assert "srun" in first  # in quotes or not: that depends on the version of Python
+    assert "local" in first
+    assert others == ["  from: jaxsif run", "  try:  jaxsif run --help"]
 
 
 @pytest.mark.parametrize(
@@ -503,8 +457,7 @@ def test_others_may_not_have_written_an_image_that_nothing_names(jaxsif: Jaxsif,
 
 
 def test_hosts_on_the_command_line_want_mpirun_whatever_a_file_says(jaxsif: Jaxsif, host: Path) -> None:
-    (host / "bin/mpirun").write_text("#!/bin/sh\n")
-    (host / "bin/mpirun").chmod(0o755)
+    executable(host / "bin/mpirun")
     (host / "jaxsif.toml").write_text('[run]\nlauncher = "srun"\n')
     assert " mpirun --host a:2,b:2 " in jaxsif("run", "--dry-run", "--hosts=a:2,b:2", "--", "true")[1]
     assert " srun " in jaxsif("run", "--dry-run", "--launcher=srun", "--hosts=a:2,b:2", "--", "true")[1]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts import load_script
+from kit.scripts import load_script
 
 AUDIT = Path(__file__).resolve().parents[2] / "containers/audit.py"
 ANSWER = Path(__file__).with_name("osv-urllib3-2.6.3.json").read_text()
@@ -136,3 +136,8 @@ def test_bad_exceptions(tmp_path: Path, text: str, error: str) -> None:
 def test_our_exceptions_are_of_packages_in_our_locks() -> None:
     locked = {pin for path in audit.LOCKS.glob("*.txt") for pin in audit.read_pins(path.read_text())}
     assert {exemption.pin for exemption in audit.read_exemptions(audit.LOCKS / "exceptions.toml")} <= locked
+
+
+def test_both_versions_of_a_package_are_read() -> None:
+    pins = audit.read_pins((audit.LOCKS / "launcher.txt").read_text())
+    assert [version for name, version in pins if name == "urllib3"] == ["2.6.3", "2.8.0"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scripts import load_script
+from kit.scripts import load_script
 
 check = load_script(Path(__file__).resolve().parents[2] / "containers/check.py")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from scripts import load_script
+from kit.scripts import load_script
 
 sbom = load_script(Path(__file__).resolve().parents[2] / "containers/sbom.py")
 

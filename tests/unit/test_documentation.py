@@ -14,7 +14,7 @@ import pytest
 
 from jaxsif.cli import COMMANDS, _parse, build_parser
 from jaxsif.diagnose import symptoms
-from jaxsif.settings.passed import PassedOptions
+from jaxsif.job.srun_options import PassedOptions
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("slurm/**/*.md")])
@@ -35,11 +35,13 @@ PAGE_OF = {
     "layer": "layers.md",
     "bench": "bench.md",
     **dict.fromkeys(("submit", "shell", "jupyter"), "jobs.md"),
-    **dict.fromkeys(("module", "home", "completion", "manual", "help", "version"), "modules.md"),
+    **dict.fromkeys(("module", "home", "completion", "help", "version"), "modules.md"),
 }
-MOST_WORDS = 1000  # of prose on a page; troubleshooting.md is looked up, and its entries have a limit
+MOST_WORDS = 1000  # of prose on a page; troubleshooting.md is looked up, and has limits of its own
 MOST_WORDS_OF_README = 900  # all of it
+MOST_WORDS_OF_TROUBLESHOOTING = 6000  # all of it
 MOST_WORDS_OF_ENTRY = 120
+WORDS_OF_INDEX = 3  # of each entry
 _ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError", "AnotherKeyError", "RunError")
 _SYMPTOMS = [*(row for row in vars(symptoms).values() if isinstance(row, symptoms.Symptom)), *symptoms.SIGNALS.values()]
 
@@ -101,9 +103,9 @@ def test_words_are_plain() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_lines_of_text_are_short(page: Path) -> None:
-    """Rows of tables cannot be broken."""
+    """Rows of tables, and lines with a link alone, cannot be broken."""
     lines = [line for line in page.read_text().splitlines() if len(line) > 120 and not line.startswith("|")]
-    assert lines == []
+    assert [line for line in lines if not re.fullmatch(r"- \[[^\]]*\]\(\S+\)", line)] == []
 
 
 def _options(*command: str) -> list[str]:
@@ -159,36 +161,54 @@ def test_readme_is_short() -> None:
     assert len((REPOSITORY / "README.md").read_text().split()) <= MOST_WORDS_OF_README
 
 
+def _troubleshooting() -> str:
+    return (REPOSITORY / "docs/troubleshooting.md").read_text()
+
+
+def _messages(text: str) -> list[str]:
+    """The messages in the headings of entries, each in its backticks; a heading without a message as it is."""
+    headings = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    return [message for heading in headings for message in re.findall(r"`[^`]+`", heading) or [heading]]
+
+
 def _list_entries(text: str) -> str:
-    """The rows of the list at the top of docs/troubleshooting.md: a row for each section, a line for each entry."""
-    sections = [section.split("\n", 1) for section in re.split(r"^## ", text, flags=re.MULTILINE)[2:]]
-    rows = [(title, re.findall(r"^### (.+)$", entries, re.MULTILINE)) for title, entries in sections]
-    return "".join(
-        f"| [{title}](#{_anchor(title)}) | {'<br>'.join(f'[{entry}](#{_anchor(entry)})' for entry in entries)} |\n"
-        for title, entries in rows
-    )
+    """The index of docs/troubleshooting.md: a line for each entry, with the first words of its heading, or the last."""
+    headings = re.findall(r"^### (.+)\n(?:### .+\n)*", text, re.MULTILINE)
+    words = [re.findall(r"`[^`]+`|[^`]+", heading)[0].strip("`").split() for heading in headings]
+    starts = [word_list[:WORDS_OF_INDEX] for word_list in words]
+    titles = [_shorten(word_list, starts.count(start) == 1) for word_list, start in zip(words, starts)]
+    return "".join(f"- [{title}](#{_anchor(heading)})\n" for title, heading in zip(titles, headings))
+
+
+def _shorten(words: list[str], first: bool) -> str:
+    if len(words) <= WORDS_OF_INDEX:
+        return " ".join(words)
+    return f"{' '.join(words[:WORDS_OF_INDEX])}…" if first else f"…{' '.join(words[-WORDS_OF_INDEX:])}"
 
 
 def test_all_entries_are_listed(compare: Callable[[Path, str], None]) -> None:
     """`make golden` writes the list."""
-    path = REPOSITORY / "docs/troubleshooting.md"
-    text = path.read_text()
-    before, rule, rest = text.partition("|---|---|\n")
-    _, heading, after = rest.partition("\n## ")
-    compare(path, before + rule + _list_entries(text) + heading + after)
+    before, heading, rest = _troubleshooting().partition("## Index\n\n")
+    _, section, after = rest.partition("\n## ")
+    index = _list_entries(section + after)
+    compare(REPOSITORY / "docs/troubleshooting.md", before + heading + index + section + after)
+
+
+def test_troubleshooting_is_short() -> None:
+    assert len(_troubleshooting().split()) <= MOST_WORDS_OF_TROUBLESHOOTING
 
 
 def test_entries_are_short_and_differ() -> None:
-    entries = re.split(r"^(?=#{2,3} )", (REPOSITORY / "docs/troubleshooting.md").read_text(), flags=re.MULTILINE)
-    assert [entry for entry in entries if len(_prose(entry).split()) > MOST_WORDS_OF_ENTRY] == []
+    entries = re.split(r"^(?=#{2,3} )", _troubleshooting(), flags=re.MULTILINE)
+    long = [entry for entry in entries if len(_prose(entry).split()) > MOST_WORDS_OF_ENTRY]
+    assert [entry for entry in long if not entry.startswith("## Index\n")] == []
     anchors = [_anchor(entry.partition("\n")[0].lstrip("# ")) for entry in entries]
     assert [anchor for anchor in anchors if anchors.count(anchor) > 1] == []
 
 
 @pytest.mark.parametrize("pattern", sorted(_error_texts()))
 def test_error_text_is_described(pattern: str) -> None:
-    headings = re.findall(r"^### .+$", (REPOSITORY / "docs/troubleshooting.md").read_text(), re.MULTILINE)
-    assert any(re.search(pattern, heading) for heading in headings), f"no heading of docs/troubleshooting.md: {pattern}"
+    assert any(re.search(pattern, message) for message in _messages(_troubleshooting())), f"no entry: {pattern}"
 
 
 @pytest.mark.parametrize("page", sorted({row.page for row in _SYMPTOMS if row.page}))

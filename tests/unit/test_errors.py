@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxsif.errors import HostError, JaxsifError, ProgramError, SignatureError, list_tasks
+from jaxsif.errors import HostError, JaxsifError, ProgramError, SignatureError
 
 WHOLE = """\
 jaxsif: error: image not found: /scratch/jax.sif
@@ -51,11 +51,3 @@ def test_the_message_of_another_program_is_shown_line_by_line() -> None:
         "jaxsif: error: uv failed:\n    error: no\n      cause: \\x1b[2J\n"
         "  from: in the container\n  try:  see its messages"
     )
-
-
-@pytest.mark.parametrize(
-    ("tasks", "text"),
-    [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8"), (list(range(0, 99, 2)), "0,2,4,6,8,10,12,14,16,...")],
-)
-def test_lists_of_tasks(tasks: list[int], text: str) -> None:
-    assert list_tasks(tasks, 26) == text

@@ -7,16 +7,16 @@ import socket
 from pathlib import Path
 
 import pytest
-from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.bounds import read_bounded
 
 from jaxsif.bench.results import read_results
 from jaxsif.errors import HostError
 from jaxsif.foreign import MOST_TEXT, find, open_file, parse_json, read_given, read_text
 from jaxsif.images.signing import check_key
 from jaxsif.launch.launchers.mpirun import _read_hostfile
-from jaxsif.layers.requirements import read_requirements
+from jaxsif.layers.resolve import read_requirements
 
 WRONG = {"fifo": "a FIFO", "device": "a device", "socket": "a socket", "folder": "a folder"}
 

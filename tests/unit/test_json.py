@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hosts import CONTAINER, LOGIN_NODE, plan_for
+from kit.hosts import CONTAINER, LOGIN_NODE, plan_for
 
 from jaxsif.bench.compare import comparison_as_json
 from jaxsif.bench.results import Results
-from jaxsif.builds.converted import Refusal, converted_as_json
-from jaxsif.builds.lock import Lock, Need, lock_as_json
+from jaxsif.builds.definition import Refusal, converted_as_json
 from jaxsif.cli import COMMANDS, find_parser
 from jaxsif.images.diff import Comparison
 from jaxsif.images.diff import comparison_as_json as diff_as_json
-from jaxsif.images.store import Item
+from jaxsif.images.listing import Item
 from jaxsif.layers.store import Layer
 from jaxsif.plan.command import describe_plan
-from jaxsif.settings.request import RunOptions
-from jaxsif.watch.picture import make_picture, render_json
+from jaxsif.settings.options import RunOptions
+from jaxsif.watch.snapshot import make_snapshot, render_json
 
 PAGE = Path(__file__).parents[2] / "docs/json.md"
 _ROW = re.compile(r"^\| `jaxsif ([^`]+)` \| (?:object|list) \| (.*) \|$", re.MULTILINE)
@@ -48,7 +47,7 @@ def test_a_plan() -> None:
 
 
 def test_stacks() -> None:
-    assert list(render_json(make_picture([], []), "1.0")) == ROWS["stacks"]
+    assert list(render_json(make_snapshot([], []), "1.0")) == ROWS["stacks"]
 
 
 def test_images() -> None:
@@ -56,12 +55,6 @@ def test_images() -> None:
     assert (
         list(diff_as_json(Comparison({"packages": [], "labels": [], "definition": []}, ()))) == ROWS["image diff"][:5]
     )
-
-
-def test_locks() -> None:
-    lock = lock_as_json(Lock(Path("a.txt"), "", "a==1\n"))
-    assert [*lock, *lock["packages"][0]] == ["file", "changed", "packages", "name", "old", "new"]
-    assert Need._fields == ("flavour", "jax", "driver")
 
 
 def test_converted_files() -> None:

@@ -9,50 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bounds import read_bounded
-from hypothesis import given
-from hypothesis import strategies as st
+from kit.bounds import read_bounded
 
+from jaxsif.bench.collectives import parse_bytes
 from jaxsif.bench.execute import read_records
-from jaxsif.bench.runner import positive
-from jaxsif.bench.units import parse_bytes
-from jaxsif.diagnose.mpirun_output import Output
+from jaxsif.commands.bench import positive
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.errors import JaxsifError
 from jaxsif.launch.launchers.local import _Labeller
-from jaxsif.limits import LONGEST_LINE, Lines, read_number
+from jaxsif.launch.launchers.mpirun import Output
+from jaxsif.limits import LONGEST_LINE, read_number
 from jaxsif.process import run_logged
 from jaxsif.task.contract import MisfitError, parse_number
 
 Feed = Callable[[bytes], object]
-
-
-def all_lines(lines: Lines, chunks: list[bytes]) -> list[bytes]:
-    return [line for chunk in [*chunks, b""] for line in lines.feed(chunk)]
-
-
-@pytest.mark.parametrize(
-    ("chunks", "lines"),
-    [
-        ([], []),
-        ([b"a\n\nb"], [b"a", b"", b"b"]),
-        ([b"a", b"b\nc\n"], [b"ab", b"c"]),
-        ([b"12345678\n"], [b"12345678"]),
-        ([b"12345678", b"\n"], [b"12345678"]),
-        ([b"123456789\n"], [b"12345678", b"9"]),
-        ([b"1234567", b"89", b"\n"], [b"12345678", b"9"]),
-        ([b"1" * 20], [b"1" * 8, b"1" * 8, b"1" * 4]),
-    ],
-)
-def test_lines(chunks: list[bytes], lines: list[bytes]) -> None:
-    assert all_lines(Lines(8), chunks) == lines
-
-
-@given(st.text("a\n", max_size=40), st.integers(1, 40))
-def test_the_cut_of_chunks_changes_no_line(text: str, size: int) -> None:
-    data = text.encode()
-    chunks = [data[begin : begin + size] for begin in range(0, len(data), size)]
-    assert all_lines(Lines(8), chunks) == all_lines(Lines(8), [data] if data else [])
 
 
 READERS: dict[str, Callable[[], Feed]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executables import executable
+from kit.executables import executable
 
 from jaxsif import process
 from jaxsif.process import find_executable
@@ -42,31 +42,20 @@ def test_interrupted_while_starting(start: Callable[[], object], monkeypatch: py
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-@pytest.mark.parametrize(
-    ("name", "path", "found"),
-    [
-        ("tool", "{0}/nowhere:{0}/a:{0}/b", "{0}/a/tool"),
-        ("tool", "{0}/no:{0}/b", "{0}/b/tool"),
-        ("tool", "{0}/folder:{0}/b", "{0}/b/tool"),
-        ("tool", "{0}/no", None),
-        ("here", "{0}/a:", "here"),
-        ("{0}/a/tool", "{0}/b", "{0}/a/tool"),
-        ("b/tool", "{0}/a", "b/tool"),
-        ("{0}/no/tool", "{0}/a", None),
-        ("{0}/a", "", None),
-    ],
-    ids=[
-        "first on the PATH",
-        "not one that cannot be executed",
-        "not a folder",
-        "none",
-        "the working directory",
-        "a path",
-        "a relative path",
-        "a path that cannot be executed",
-        "a path of a folder",
-    ],
-)
+FIND_EXECUTABLE = {
+    "first on the PATH": ("tool", "{0}/nowhere:{0}/a:{0}/b", "{0}/a/tool"),
+    "not one that cannot be executed": ("tool", "{0}/no:{0}/b", "{0}/b/tool"),
+    "not a folder": ("tool", "{0}/folder:{0}/b", "{0}/b/tool"),
+    "none": ("tool", "{0}/no", None),
+    "the working directory": ("here", "{0}/a:", "here"),
+    "a path": ("{0}/a/tool", "{0}/b", "{0}/a/tool"),
+    "a relative path": ("b/tool", "{0}/a", "b/tool"),
+    "a path that cannot be executed": ("{0}/no/tool", "{0}/a", None),
+    "a path of a folder": ("{0}/a", "", None),
+}
+
+
+@pytest.mark.parametrize(("name", "path", "found"), FIND_EXECUTABLE.values(), ids=FIND_EXECUTABLE)
 def test_find_executable(folder: Path, name: str, path: str, found: str | None) -> None:
     for place in ("a/tool", "b/tool", "here"):
         executable(folder / place)

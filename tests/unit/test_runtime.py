@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from caught import error_of
-from executables import executable
+from kit.caught import error_of
+from kit.executables import executable
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.runtime import Runtime, find_runtime, require_runtime
-from jaxsif.settings.variables import parse_env
+from jaxsif.settings.read import parse_env
 
 IMAGE = "/scratch/jax.sif"
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
+import re
+import subprocess
 import sys
 import time
 
 import pytest
 
 from jaxsif import screen
-from jaxsif.bench import execute
-from jaxsif.launch import pipeline
-from jaxsif.launch.children import Readers
-from jaxsif.screen import Progress, paint_error, print_json, print_table, working
+from jaxsif.screen import paint_error, print_json, print_table, render_progress, show_progress
 
 ROWS = [("jax-0.12.0.1-cuda12.sif", "stale", "/a/very/long/path/" + "x" * 80), ("b\x1b[2J", "ok", "")]
 HEADING = ("NAME", "STATUS", "IMAGE")
@@ -22,15 +20,8 @@ COLOURS = {"FORCE_COLOR": "1"}
 
 
 class Terminal(io.StringIO):
-    gone = False  # whether somebody has closed it
-
     def isatty(self) -> bool:
         return True
-
-    def write(self, text: str) -> int:
-        if self.gone:
-            raise OSError(errno.EIO, "Input/output error")
-        return super().write(text)
 
 
 @pytest.fixture(autouse=True)
@@ -126,123 +117,56 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         ((5_000_000, None, 1e6), "5 MB, 1.0 MB/s"),
     ],
 )
-def test_state(numbers: tuple[int, int | None, float], text: str) -> None:
-    assert Progress("pull", *numbers).render() == text
+def test_progress_as_text(numbers: tuple[int, int | None, float], text: str) -> None:
+    assert render_progress(*numbers) == text
 
 
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has patience."""
-    pytest.importorskip("rich.progress")  # now, and not within the time that a test measures
-    monkeypatch.setattr(screen, "_PATIENCE", 0.2)
-    monkeypatch.setattr(screen, "_LOG_PERIOD", 0.2)
-    monkeypatch.setattr(screen, "_FRAME", 0.02)
-
-
-@pytest.mark.usefixtures("hasty")
-def test_silence_on_a_terminal_is_filled_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar goes before a line is written and at the end; standard output, which may be a file, is left alone."""
     terminal = open_terminal(monkeypatch)
-    before = sys.stdout
-    with working("verify", {}):
-        time.sleep(0.1)
-        assert terminal.getvalue() == ""
+    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+    stdout = sys.stdout
+    with show_progress("pull\x1b[2J", {}) as update:
+        update(1_000_000_000, 2_000_000_000)
         time.sleep(0.3)
-        assert "verify" in terminal.getvalue()
-        sys.stdout.write("the answer\n")
-        assert sys.stdout is before
-        drawn, _, after = terminal.getvalue().rpartition("the answer\n")
-        assert drawn.endswith("\x1b[2K")  # an empty line, where the progress was
-        assert after == ""
-        time.sleep(0.4)
-    assert sys.stdout is before
+        assert "pull\\x1b[2J" in terminal.getvalue()
+        assert "1.0/2.0 GB" in terminal.getvalue()
+        sys.stderr.write("jaxsif: the connection ended\n")
+        drawn, _, _ = terminal.getvalue().partition("jaxsif: the connection ended\n")
+        assert drawn.endswith("\x1b[2K")
+        assert sys.stdout is stdout
+    assert sys.stderr is terminal
     assert terminal.getvalue().endswith("\x1b[2K")
     # The cursor is there, also after Ctrl-Z.
     hidden = [text.partition("\x1b[?25h")[0] for text in terminal.getvalue().split("\x1b[?25l")[1:]]
-    assert ["verify" in text for text in hidden] == [False, False]
+    assert ["pull" in text for text in hidden] == [False]
 
 
-@pytest.mark.usefixtures("hasty")
-def test_bytes_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
-    with working("pull", {}) as update:
-        update(0, 2_000_000_000)
+    monkeypatch.setenv("NO_COLOR", "1")
+    with show_progress("pull", {"NO_COLOR": "1"}) as update:
         update(1_000_000_000, 2_000_000_000)
-        time.sleep(0.4)
     assert "1.0/2.0 GB" in terminal.getvalue()
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.getvalue())
 
 
-@pytest.mark.usefixtures("hasty")
-def test_work_within_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    with working("inspect", {}):
-        time.sleep(0.4)
-        with working("digest", {}) as update:
-            assert "GB" not in terminal.getvalue()
-            update(1_000_000_000, 2_000_000_000)
-            time.sleep(0.4)
-        assert "1.0/2.0 GB" in terminal.getvalue()
-        time.sleep(0.1)
-        size = len(terminal.getvalue())
-        time.sleep(0.3)
-        assert "inspect" in terminal.getvalue()[size:]
-        assert "GB" not in terminal.getvalue()[size:]
-    assert "digest" not in terminal.getvalue()
-    assert screen._active == []
+@pytest.mark.parametrize("environ", [{}, {"TERM": "dumb"}], ids=["log", "dumb terminal"])
+def test_a_log_has_lines_of_what_counts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], environ: dict[str, str]
+) -> None:
+    if environ:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    times = iter((100.0, 101.0, 104.0, 110.0, 111.0))
+    monkeypatch.setattr(screen.time, "monotonic", lambda: next(times))
+    with show_progress("pull", environ) as update:
+        for done in (50_000_000, 60_000_000, 70_000_000, 71_000_000):
+            update(done, 90_000_000)
+    assert capsys.readouterr().err == "pull: 77 %, 70 of 90 MB, 2.0 MB/s, 10 s left\n"
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_command_that_is_fast_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    with working("verify", {}):
-        sys.stdout.write("done\n")
-    assert terminal.getvalue() == "done\n"
-
-
-@pytest.mark.usefixtures("hasty")
-def test_a_log_has_lines_of_what_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    with working("verify", {}):
-        time.sleep(0.3)
-    assert capsys.readouterr().err == ""
-    with working("pull", {}) as update:
-        update(1_000_000, 10_000_000)
-        time.sleep(0.5)
-    assert set(capsys.readouterr().err.splitlines()) == {"pull: 10 %, 1 of 10 MB, 0.0 MB/s"}
-
-
-@pytest.mark.usefixtures("hasty")
-def test_a_terminal_that_is_closed_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    with working("bench", {}):
-        time.sleep(0.4)
-        assert "bench" in terminal.getvalue()
-        terminal.gone = True
-        time.sleep(0.1)
-    assert screen._active == []
-
-
-@pytest.mark.usefixtures("hasty")
-def test_a_job_in_the_background_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    monkeypatch.setattr(screen, "_is_in_background", lambda stream: stream is terminal)
-    with working("bench", {}):
-        time.sleep(0.4)
-    assert terminal.getvalue() == ""
-
-
-@pytest.mark.usefixtures("hasty")
-def test_what_is_written_beside_takes_the_progress_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As srun's own lines are, which `jaxsif bench` passes on."""
-    terminal = open_terminal(monkeypatch)
-    passes: list[bytes] = []
-
-    def run(_plan: object, _note: object, readers: Readers) -> int:
-        time.sleep(0.4)
-        assert "bench" in terminal.getvalue()
-        passes.append(readers.stderr(b"srun: a line\n"))
-        return 0
-
-    monkeypatch.setattr(pipeline, "run_plan", run)
-    with working("bench", {}):
-        assert execute.run_program(None, print, print) == 0  # type: ignore[arg-type]
-        assert terminal.getvalue().endswith("\x1b[2K")
-    assert passes == [b"srun: a line\n"]
+@pytest.mark.starts_processes
+def test_a_log_needs_no_rich() -> None:
+    code = "import sys; from jaxsif import screen as s; s.print_table([['a']], {}); print('rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, text=True)
+    assert done.stdout == "a\nFalse\n"

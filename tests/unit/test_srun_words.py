@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from jaxsif.cli import build_parser, find_command, main
-from jaxsif.job.srun_options import MAYBE, OWN, REFUSED, TABLE, VALUE, SrunOption
+from jaxsif.job.srun_options import MAYBE, OWN, REFUSED, TABLE, VALUE, SrunArgument, SrunOption, join, split_options
 from jaxsif.settings.options import OPTIONS
 from jaxsif.settings.read import read_settings
 
@@ -29,12 +29,18 @@ def spellings(option: SrunOption) -> list[list[str]]:
     return [[name] for name in names]
 
 
+def taken(word: str) -> SrunArgument:
+    """The argument that argparse keeps: one word."""
+    (argument,) = split_options([word])
+    return argument
+
+
 @pytest.mark.parametrize("option", PASSED, ids=lambda option: option.flag)
 def test_option_is_passed_on(option: SrunOption) -> None:
     word = f"{option.flag}=v" if option.value == VALUE else option.flag
     for spelling in spellings(option):
         found = parse("run", *spelling, "python")
-        assert (found.passed, found.command) == ({option.flag: word}, ["python"])
+        assert (found.passed, found.command) == ({option.flag: taken(word)}, ["python"])
 
 
 @pytest.mark.parametrize("option", [one for one in PASSED if one.value == MAYBE], ids=lambda option: option.flag)
@@ -42,7 +48,7 @@ def test_a_value_that_may_be_there_stands_behind_an_equals_sign(option: SrunOpti
     names = [f"{option.flag}=v", *([f"{option.short}v"] if option.short else [])]
     for word in names:
         found = parse("run", word, "python", word)
-        assert (found.passed, found.command) == ({option.flag: f"{option.flag}=v"}, ["python", word])
+        assert (found.passed, found.command) == ({option.flag: taken(f"{option.flag}=v")}, ["python", word])
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -110,7 +116,8 @@ def test_what_options_mean(words: str, options: dict[str, object], monkeypatch: 
 
     said = vars(parse("run", *shlex.split(words), "python"))
     asked = read_settings(said, ("python",), {"HOME": "/nonexistent"}, in_job=False).asked
-    assert {name: getattr(asked, name) for name in options} == options
+    asked_words = {"passed": join(asked.passed), "srun_args": join(asked.srun_args)}
+    assert {name: asked_words.get(name, getattr(asked, name)) for name in options} == options
 
 
 TYPOS = {

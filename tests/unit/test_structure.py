@@ -1,4 +1,4 @@
-"""The package stays simple: few branches in a function, few files in a folder, one meaning for a name."""
+"""The package stays simple: few branches in a function, one meaning for a name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ PACKAGE = Path(__file__).parents[2] / "jaxsif"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 _BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp)
 _MOST_BRANCHES = 12  # in a function
-_MOST_DENSITY = 0.33  # branches a statement, over all functions
 
 
 def count_branches(tree: ast.AST) -> int:
@@ -28,10 +27,6 @@ def count_branches(tree: ast.AST) -> int:
     return branches
 
 
-def count_statements(tree: ast.AST) -> int:
-    return sum(isinstance(node, ast.stmt) for node in ast.walk(tree))
-
-
 def functions(path: Path) -> Iterator[ast.FunctionDef]:
     return (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
 
@@ -41,30 +36,7 @@ def test_functions_have_few_branches(path: Path) -> None:
     assert [one.name for one in functions(path) if count_branches(one) > _MOST_BRANCHES] == []
 
 
-def test_the_package_is_not_dense() -> None:
-    found = [one for path in MODULES for one in functions(path)]
-    assert sum(map(count_branches, found)) / sum(map(count_statements, found)) <= _MOST_DENSITY
-
-
-def test_the_package_has_few_files_and_folders() -> None:
-    assert len(list(PACKAGE.glob("*.py"))) <= 12
-    assert len([path for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]) <= 18
-
-
 def test_public_classes_have_one_meaning() -> None:
     trees = (ast.parse(path.read_text()) for path in MODULES)
     classes = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     assert [name for name, times in Counter(classes).items() if times > 1 and name[0] != "_"] == []
-
-
-@pytest.mark.parametrize(
-    ("source", "branches"),
-    [
-        ("if a and b or c:\n    pass", 3),
-        ("x = [a for a in b if a if b]", 3),
-        ("try:\n    pass\nexcept OSError:\n    y = 1 if x else 2", 2),
-        ("for a in b:\n    while c:\n        pass", 2),
-    ],
-)
-def test_the_count(source: str, branches: int) -> None:
-    assert count_branches(ast.parse(source)) == branches

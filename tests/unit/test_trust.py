@@ -1,4 +1,4 @@
-"""Whose files count without being named, what the user allows, and where the search for a project's file ends."""
+"""Whose files count without being named, and where the search for a project's file ends."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from bounds import read_bounded
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jaxsif import trust
 from jaxsif.errors import JaxsifError
@@ -23,8 +20,6 @@ from jaxsif.trust import (
     IGNORED,
     READ,
     REFUSED,
-    allow,
-    disallow,
     find_places_of_others,
     find_project,
     find_writers,
@@ -96,14 +91,14 @@ def test_a_private_group_is_nobody_else(
     file.write_text("[run]\n")
     folder.chmod(0o775)
     file.chmod(0o664)
-    (found,) = find_project(NAME, str(folder), str(tmp_path / "list"))
+    (found,) = find_project(NAME, str(folder))
     assert found.state == (READ if private else REFUSED)
     assert (find_writers(str(file)) == "") is private
     file.chmod(0o666)
     assert find_writers(str(file)) != ""
-    (found,) = find_project(NAME, str(folder), str(tmp_path / "list"))
+    (found,) = find_project(NAME, str(folder))
     assert found.error is not None
-    assert found.error.hint.startswith(f"chmod go-w {file}{'' if private else f' {folder}'}, or jaxsif config --allow ")
+    assert found.error.hint.startswith(f"chmod go-w {file}{'' if private else f' {folder}'}, or export JAXSIF_CONFIG=")
 
 
 @pytest.mark.parametrize("module", [pwd, grp])
@@ -153,59 +148,46 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def list_path(tmp_path: Path) -> str:
-    return str(tmp_path / "config/jaxsif/allowed.json")
-
-
-def states(folder: Path, list_path: str) -> list[tuple[str, str]]:
+def states(folder: Path) -> list[tuple[str, str]]:
     """The files that are found from `folder` on, and what becomes of each."""
-    return [(one.path, one.state) for one in find_project(NAME, str(folder), list_path)]
+    return [(one.path, one.state) for one in find_project(NAME, str(folder))]
 
 
-def test_a_file_that_a_group_may_write_counts_while_its_content_is_allowed(project: Path, list_path: str) -> None:
+def test_a_file_that_a_group_may_write_is_refused(project: Path) -> None:
     file = str(project / NAME)
-    (found,) = find_project(NAME, str(project), list_path)
+    (found,) = find_project(NAME, str(project))
     assert (found.state, found.content) == (REFUSED, b"")
     assert found.error is not None
     assert found.error.what == f"others may have written {file}"
     assert ", mode 0664; folder " in found.error.where
-    assert found.error.hint == f"chmod go-w {file}, or jaxsif config --allow {file}"
+    assert found.error.hint == f"chmod go-w {file}, or export JAXSIF_CONFIG={file}"
 
-    allow(file, (project / NAME).read_bytes(), list_path)
-    assert stat.S_IMODE(os.stat(list_path).st_mode) == 0o600
-    assert os.listdir(os.path.dirname(list_path)) == ["allowed.json"]
-    (found,) = find_project(NAME, str(project), list_path)
-    assert (found.state, found.content) == (READ, b"[run]\nlabel = true\n")
 
-    (project / NAME).write_text("[run]\nlabel = false\n")
-    (found,) = find_project(NAME, str(project), list_path)
+def test_a_file_of_another_user_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, real = project / NAME, os.geteuid()
+    monkeypatch.setattr("os.geteuid", lambda: real + 1)
+    (found,) = find_project(NAME, str(project))
+    assert found.state == REFUSED
     assert found.error is not None
-    assert (found.state, found.error.what) == (REFUSED, f"{file} has changed since you allowed it")
-
-    (project / NAME).write_text("[run]\nlabel = true\n")
-    disallow(file, list_path)
-    assert states(project, list_path) == [(file, REFUSED)]
-    with pytest.raises(JaxsifError, match="not in the list of allowed files: "):
-        disallow(file, list_path)
+    assert found.error.hint == f"read it, then copy it to a folder of your own, or export JAXSIF_CONFIG={file}"
 
 
-def test_a_file_counts_by_itself_once_nobody_else_may_write_it(project: Path, list_path: str) -> None:
+def test_a_file_counts_by_itself_once_nobody_else_may_write_it(project: Path) -> None:
     (project / NAME).chmod(0o644)
-    assert states(project, list_path) == [(str(project / NAME), READ)]
+    assert states(project) == [(str(project / NAME), READ)]
     project.chmod(0o775)
-    assert states(project, list_path) == [(str(project / NAME), REFUSED)]
+    assert states(project) == [(str(project / NAME), REFUSED)]
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o777, 0o1770])
-def test_in_a_folder_of_all_it_is_ignored_and_the_search_goes_on(project: Path, list_path: str, mode: int) -> None:
+def test_in_a_folder_of_all_it_is_ignored_and_the_search_goes_on(project: Path, mode: int) -> None:
     (project / NAME).chmod(0o644)
     shared = project / "shared"
     for folder in (shared, shared / "mine"):
         folder.mkdir()
     shared.chmod(mode)
     (shared / NAME).write_text("[run]\nsrun-args = ['--prolog=/evil']\n")
-    assert states(shared / "mine", list_path) == [(str(shared / NAME), IGNORED), (str(project / NAME), READ)]
+    assert states(shared / "mine") == [(str(shared / NAME), IGNORED), (str(project / NAME), READ)]
     for made in ("a FIFO", "a folder", "a loop"):
         (shared / NAME).unlink()
         {
@@ -213,38 +195,34 @@ def test_in_a_folder_of_all_it_is_ignored_and_the_search_goes_on(project: Path, 
             "a folder": lambda: (shared / "other").mkdir() or (shared / NAME).symlink_to("other"),
             "a loop": lambda: (shared / NAME).symlink_to(NAME),
         }[made]()
-        assert states(shared / "mine", list_path)[0] == (str(shared / NAME), IGNORED)
-    (shared / NAME).unlink()
-    (shared / NAME).write_text("[run]\n")
-    allow(str(shared / NAME), b"[run]\n", list_path)
-    assert states(shared / "mine", list_path) == [(str(shared / NAME), READ)]
+        assert states(shared / "mine")[0] == (str(shared / NAME), IGNORED)
 
 
-def test_a_link_is_judged_by_both_folders(project: Path, list_path: str) -> None:
+def test_a_link_is_judged_by_both_folders(project: Path) -> None:
     (project / NAME).chmod(0o644)
     mine = project / "mine"
     mine.mkdir()
     (mine / NAME).symlink_to(project / NAME)
-    assert states(mine, list_path) == [(str(mine / NAME), READ)]
+    assert states(mine) == [(str(mine / NAME), READ)]
     project.chmod(0o1777)
-    (found,) = find_project(NAME, str(mine), list_path)
+    (found,) = find_project(NAME, str(mine))
     assert found.state == REFUSED
     assert found.error is not None
     assert f"folder {project}: owner " in found.error.where
     assert f"chmod go-w {project}, or " in found.error.hint
 
 
-def test_an_empty_file_of_ones_own_ends_the_search(project: Path, list_path: str) -> None:
+def test_an_empty_file_of_ones_own_ends_the_search(project: Path) -> None:
     mine = project / "mine"
     mine.mkdir(mode=0o755)
     (mine / NAME).write_text("")
-    assert states(mine, list_path) == [(str(mine / NAME), READ)]
+    assert states(mine) == [(str(mine / NAME), READ)]
 
 
-def test_what_is_no_file_is_refused(project: Path, list_path: str) -> None:
+def test_what_is_no_file_is_refused(project: Path) -> None:
     (project / NAME).unlink()
     os.mkfifo(project / NAME)
-    (found,) = find_project(NAME, str(project), list_path)
+    (found,) = find_project(NAME, str(project))
     assert found.state == REFUSED
     assert found.error is not None
     assert found.error.what == f"not a regular file: {project / NAME}"
@@ -259,46 +237,6 @@ def test_the_writers_of_an_image(project: Path) -> None:
     assert find_writers(str(image)) == ""
     image.chmod(0o666)
     assert ", mode 0666; folder " in find_writers(str(image))
-
-
-@pytest.mark.parametrize("text", ["", "{}"])
-def test_an_empty_list(tmp_path: Path, text: str) -> None:
-    (tmp_path / "list").write_text(text)
-    assert trust.read_allowed(str(tmp_path / "list")) == {}
-
-
-@given(
-    st.sampled_from(["[", '{"a":', "9", "{", '"', "\ud800", "null", '{"a": null}', "\0"]), st.sampled_from([1, 200_000])
-)
-def test_a_list_that_cannot_be_read_is_refused_in_bounds(
-    tmp_path_factory: pytest.TempPathFactory, text: str, times: int
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "allowed.json"
-    path.write_text(text * times, errors="surrogatepass")
-    error = read_bounded(lambda: trust.read_allowed(str(path)))
-    assert error is not None
-    assert error.what == f"not a list of allowed files: {path}"
-
-
-@pytest.mark.parametrize(
-    ("name", "members", "primary", "own"),
-    [
-        ("me", [], 7, True),
-        ("me", ["me"], 7, True),
-        ("me", ["other"], 7, False),
-        ("users", [], 7, False),
-        ("me", [], 8, False),
-    ],
-)
-def test_a_group_of_one_user(
-    monkeypatch: pytest.MonkeyPatch, name: str, members: list[str], primary: int, own: bool
-) -> None:
-    monkeypatch.setattr(pwd, "getpwuid", lambda uid: pwd.struct_passwd(("me", "x", uid, primary, "", "/", "")))
-    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, members)))
-    with monkeypatch.context() as patch:
-        patch.setattr("os.stat", lambda _path: os.stat_result((0o40775, 1, 1, 1, 0, 7, 0, 0, 0, 0)))
-        why = trust.find_replacers("/folder")
-    assert why == ("" if own else "it has no sticky bit")
 
 
 @pytest.mark.parametrize(

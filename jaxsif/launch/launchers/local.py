@@ -4,68 +4,81 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.errors import JaxsifError
 from jaxsif.job.task_env import hand_out_gpus, identify
 from jaxsif.launch.children import Child, Pass, Reader
-from jaxsif.launch.look import count_gpus
+from jaxsif.launch.probe import count_gpus
 from jaxsif.layout.layout import Layout
 from jaxsif.layout.planner import plan_layout
-from jaxsif.limits import Lines
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import LOCAL, Launcher, Words
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions
+from jaxsif.text import Lines
 
 
-def _look(_asked: RunOptions, host: Host) -> Host:
-    return host._replace(gpus=count_gpus(host.environ))
+class Local(Launcher):
+    """The processes of one machine."""
 
+    name = LOCAL
+    words = Words(
+        where="on this machine",
+        refuses="this machine",
+        look="the kernel's log tells of processes that it killed",
+    )
+    spans_nodes = False
 
-def _layout(asked: RunOptions, host: Host) -> Layout:
-    if asked.nodes not in (None, 1):
-        remedy = "--nodes=1, or run it where srun is"
-        raise JaxsifError(f"{asked.nodes} nodes without Slurm", asked.source("nodes"), remedy)
-    gpus = str(host.gpus) if asked.gpus_per_node is None else asked.gpus_per_node
-    layout = plan_layout(asked._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None), None, None)
-    return layout if layout.ntasks_per_node else layout.put(1, "one task without GPUs")
+    def probe(self, asked: RunOptions, host: Host) -> Host:
+        """Count the GPUs of this machine."""
+        return host._replace(gpus=count_gpus(host.environ))
 
+    def plan_layout(self, asked: RunOptions, host: Host) -> Layout:
+        """Plan it for this machine; raise JaxsifError for several nodes."""
+        if asked.nodes not in (None, 1):
+            remedy = "--nodes=1, or run it where srun is"
+            raise JaxsifError(f"{asked.nodes} nodes without Slurm", asked.source("nodes"), remedy)
+        gpus = str(host.gpus) if asked.gpus_per_node is None else asked.gpus_per_node
+        asked = asked._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
+        layout = plan_layout(asked, None, None)
+        return layout if layout.ntasks_per_node else layout.put(1, "one task without GPUs")
 
-def _name_nodes(_plan: Plan, _first: int, _count: int | None) -> str:
-    return "this machine"
+    def argv(self, plan: Plan) -> tuple[str, ...]:
+        """Return the command line of each process."""
+        return plan.task_argv
 
-
-def _argv(plan: Plan) -> tuple[str, ...]:
-    """Return the command of each process."""
-    return plan.task_argv
-
-
-def _children(
-    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
-) -> list[Child]:
-    """One child per process, each with the variables by which Slurm would tell it who it is."""
-    count = plan.layout.ntasks_per_node or 1
-    gpus = hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), plan.layout.gpus_per_node or 0, 0)
-    children = []
-    for index in range(count):
-        variables = {**identify(index, count, ["localhost"], str(os.getpid())), **gpus}
-        variables["SLURMD_NODENAME"] = socket.gethostname()
-        reports = ReportFilter(plan.nonces, count, beside=seen)
-        shown = _Labeller(index, reports) if plan.asked.label else _Plain(stdout(), reports.feed)
-        children.append(
-            Child(
-                plan.argv,
-                {**environ, **variables},
-                stderr=shown.stderr,
-                stdout=shown.stdout,
-                own_group=True,
-                stdin=index == 0,
+    def children(
+        self, plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
+    ) -> Sequence[Child]:
+        """One for each process, with the variables by which Slurm would identify its task."""
+        count = plan.layout.ntasks_per_node or 1
+        gpus = hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), plan.layout.gpus_per_node or 0, 0)
+        children = []
+        for index in range(count):
+            variables = {**identify(index, count, ["localhost"], str(os.getpid())), **gpus}
+            variables["SLURMD_NODENAME"] = socket.gethostname()
+            reports = ReportFilter(plan.nonces, count, beside=seen)
+            shown = (
+                _Labeller(index, reports) if plan.asked.label else _Plain(stdout(), reports.feed)
             )
-        )
-    return children
+            children.append(
+                Child(
+                    plan.argv,
+                    {**environ, **variables},
+                    stderr=shown.stderr,
+                    stdout=shown.stdout,
+                    own_group=True,
+                    stdin=index == 0,
+                )
+            )
+        return children
+
+    def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
+        """Name the only one."""
+        return "this machine"
 
 
 class _Plain(NamedTuple):
@@ -95,17 +108,4 @@ class _Labeller:
         return b"".join(self._prefix + line + b"\n" for line in lines)
 
 
-LAUNCHER = Launcher(
-    LOCAL,
-    Words(
-        where="on this machine",
-        refuses="this machine",
-        look="the kernel's log tells of processes that it killed",
-    ),
-    spans_nodes=False,
-    look=_look,
-    layout=_layout,
-    argv=_argv,
-    name_nodes=_name_nodes,
-    children=_children,
-)
+LAUNCHER = Local()

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from jaxsif.diagnose.mpirun_output import Output
 from jaxsif.diagnose.reports import ReportFilter
-from jaxsif.errors import HostError, JaxsifError, told_as
+from jaxsif.diagnose.symptoms import MPIRUN_ERROR, MPIRUN_NOISE, SSH
+from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.foreign import read_given
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.children import INSIST_ONCE, Child, Reader
-from jaxsif.launch.look import ask_for_gpus, count_gpus
+from jaxsif.launch.probe import count_gpus, query_gpus
 from jaxsif.layout.layout import NOBODY, Layout
 from jaxsif.layout.planner import find_asker, plan_layout
+from jaxsif.limits import LONGEST_LINE
 from jaxsif.plan.host import Host
 from jaxsif.plan.host_list import HOSTFILE_VARIABLES, HostList, parse_hostfile, parse_hosts
 from jaxsif.plan.launcher import Launcher, Words, name_ends
 from jaxsif.plan.plan import Plan
 from jaxsif.process import find_executable
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions
 
 _MPIRUN = "mpirun"
+_TAG = rb"(?m)^\[[^\]\n]*,(\d+)\]<std(?:out|err)>: ?"
+_KEPT = 16384  # bytes of output, to find the complaint in
 _LONGEST_HOSTFILE = 1 << 22  # bytes, for as many hosts as there can be
 # What each node knows better, and what belongs to the start of Open MPI and of Slurm.
 _OWN = (
@@ -34,15 +37,86 @@ _OWN = (
 _PASSED_ON = re.compile(rf"(?!{_OWN})[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _look(asked: RunOptions, host: Host) -> Host:
-    if not find_executable(_MPIRUN, host.environ):
-        source = asked.source("launcher")
-        raise HostError("mpirun is not on the PATH", source, "load Open MPI's module")
-    return host._replace(
-        host_list=_find_hosts(asked, host),
-        gpus=count_gpus(host.environ),
-        job_gpus=ask_for_gpus(asked, host.allocation),
+class Mpirun(Launcher):
+    """Open MPI's launcher."""
+
+    name = _MPIRUN
+    words = Words(
+        where="by mpirun",
+        refuses="mpirun",
+        remedy="mpirun --host NODE hostname shows whether it reaches a node,"
+        " by ssh without a password",
+        look="what mpirun says above, and the node's log, tell of lost nodes",
     )
+
+    def probe(self, asked: RunOptions, host: Host) -> Host:
+        """Find the hosts; raise HostError without mpirun."""
+        if not find_executable(_MPIRUN, host.environ):
+            source = asked.source("launcher")
+            raise HostError("mpirun is not on the PATH", source, "load Open MPI's module")
+        return host._replace(
+            host_list=_find_hosts(asked, host),
+            gpus=count_gpus(host.environ),
+            job_gpus=query_gpus(asked, host.allocation),
+        )
+
+    def plan_layout(self, asked: RunOptions, host: Host) -> Layout:
+        """Plan it for the hosts; raise JaxsifError for more nodes than hosts."""
+        known, source = len(host.host_list.slots), host.host_list.source
+        count = asked.nodes or known
+        if count > known:
+            hint = f"--nodes={known}, or name more hosts"
+            raise JaxsifError(f"{count} nodes, but {known} host(s)", source, hint)
+        # Unless told, each node hands out its own GPUs, which may be others than here.
+        assumed = asked.gpus_per_node is None
+        asked = asked._replace(nodes=count, gpu_bind=None)
+        slots = _find_slots(asked, host, count)
+        if assumed and host.allocation is None and host.gpus:
+            asked = asked._replace(
+                gpus_per_node=str(host.gpus)
+            )  # nodes are taken to be like this one
+        if slots:
+            asked = asked._replace(ntasks_per_node=slots)
+        layout = plan_layout(asked, host.allocation, host.job_gpus)._replace(gpus_assumed=assumed)
+        if slots:
+            return layout._replace(why=f"the slots of {source}")
+        if layout.ntasks_per_node:
+            return layout
+        if any(group.tasks for group in layout.groups):
+            remedy = "--ntasks-per-node=N, or --launcher srun"
+            raise JaxsifError(
+                "mpirun starts the same number of tasks on each node", layout.why, remedy
+            )
+        return layout.put(1, "one task on each node")
+
+    def argv(self, plan: Plan) -> tuple[str, ...]:
+        """mpirun, its options, what tells each task who it is, and the task."""
+        nodes = list(plan.host.host_list.slots)[: plan.layout.nodes]
+        tasks = plan.layout.ntasks_per_node or 1
+        hosts = ",".join(f"{node}:{tasks}" for node in nodes)
+        argv = [_MPIRUN, "--host", hosts, "-np", str(len(nodes) * tasks)]
+        # A resource manager may have given fewer slots than a node has GPUs.
+        argv += ["--map-by", f"ppr:{tasks}:node:OVERSUBSCRIBE"]
+        argv += ["--bind-to", "none"]  # the default confines each process to one core
+        if plan.asked.label:
+            argv.append("--tag-output")
+        # By their names alone, -x takes variables with any value.
+        argv += chain.from_iterable(("-x", name) for name in choose_variables(plan))
+        gpus = "-" if plan.asked.gpus_per_node is None else str(plan.layout.gpus_per_node)
+        identify = (plan.host.python, "-IS", f"{plan.host.package}/node/mpi.py")
+        return (*argv, *identify, ",".join(nodes), str(tasks), gpus, *plan.task_argv)
+
+    def children(
+        self, plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
+    ) -> Sequence[Child]:
+        """mpirun, alone in its session: a second Ctrl-C would make it leave its tasks."""
+        show = Output(label=True).feed if plan.asked.label else stdout()
+        stderr = _Stderr(plan.asked.label, seen).feed
+        return [Child(plan.argv, environ, stderr, show, own_group=True, insist=INSIST_ONCE)]
+
+    def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
+        """Name hosts of the list."""
+        return name_ends(list(plan.host.host_list.slots)[first : first + (count or 1)])
 
 
 def _find_hosts(asked: RunOptions, host: Host) -> HostList:
@@ -62,34 +136,9 @@ def _find_hosts(asked: RunOptions, host: Host) -> HostList:
 
 
 def _read_hostfile(path: str, source: str) -> HostList:
-    with told_as(JaxsifError(f"cannot read the hosts of {path}", source, "correct the path")):
+    with raise_as(JaxsifError(f"cannot read the hosts of {path}", source, "correct the path")):
         text = read_given(path, "list of hosts", source, _LONGEST_HOSTFILE)
     return parse_hostfile(text, f"{path}, of {source}")._replace(source=source)
-
-
-def _layout(asked: RunOptions, host: Host) -> Layout:
-    known, source = len(host.host_list.slots), host.host_list.source
-    count = asked.nodes or known
-    if count > known:
-        hint = f"--nodes={known}, or name more hosts"
-        raise JaxsifError(f"{count} nodes, but {known} host(s)", source, hint)
-    # Unless told, each node hands out its own GPUs, which may be others than here.
-    assumed = asked.gpus_per_node is None
-    asked = asked._replace(nodes=count, gpu_bind=None)
-    slots = _find_slots(asked, host, count)
-    if assumed and host.allocation is None and host.gpus:
-        asked = asked._replace(gpus_per_node=str(host.gpus))  # nodes are taken to be like this one
-    if slots:
-        asked = asked._replace(ntasks_per_node=slots)
-    layout = plan_layout(asked, host.allocation, host.job_gpus)._replace(gpus_assumed=assumed)
-    if slots:
-        return layout._replace(why=f"the slots of {source}")
-    if layout.ntasks_per_node:
-        return layout
-    if any(group.tasks for group in layout.groups):
-        remedy = "--ntasks-per-node=N, or --launcher srun"
-        raise JaxsifError("mpirun starts the same number of tasks on each node", layout.why, remedy)
-    return layout.put(1, "one task on each node")
 
 
 def _find_slots(asked: RunOptions, host: Host, count: int) -> int | None:
@@ -103,28 +152,6 @@ def _find_slots(asked: RunOptions, host: Host, count: int) -> int | None:
     return None if slots and slots > host.gpus > 0 else slots
 
 
-def _name_nodes(plan: Plan, first: int, count: int | None) -> str:
-    return name_ends(list(plan.host.host_list.slots)[first : first + (count or 1)])
-
-
-def _argv(plan: Plan) -> tuple[str, ...]:
-    """mpirun, its options, what tells each task who it is, and the task."""
-    nodes = list(plan.host.host_list.slots)[: plan.layout.nodes]
-    tasks = plan.layout.ntasks_per_node or 1
-    hosts = ",".join(f"{node}:{tasks}" for node in nodes)
-    argv = [_MPIRUN, "--host", hosts, "-np", str(len(nodes) * tasks)]
-    # A resource manager may have given fewer slots than a node has GPUs.
-    argv += ["--map-by", f"ppr:{tasks}:node:OVERSUBSCRIBE"]
-    argv += ["--bind-to", "none"]  # the default confines each process to one core
-    if plan.asked.label:
-        argv.append("--tag-output")
-    # By their names alone, -x takes variables with any value.
-    argv += chain.from_iterable(("-x", name) for name in choose_variables(plan))
-    gpus = "-" if plan.asked.gpus_per_node is None else str(plan.layout.gpus_per_node)
-    identify = (plan.host.python, "-IS", f"{plan.host.package}/node/mpi.py")
-    return (*argv, *identify, ",".join(nodes), str(tasks), gpus, *plan.task_argv)
-
-
 def choose_variables(plan: Plan) -> tuple[str, ...]:
     """Return the names of the variables for the tasks: all, as with srun. mpirun passes none."""
     unset = set(plan.unset)
@@ -132,13 +159,38 @@ def choose_variables(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*filter(_PASSED_ON.fullmatch, there), *plan.variables]))
 
 
-def _children(
-    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
-) -> list[Child]:
-    """mpirun, alone in its session: a second Ctrl-C would make it leave its tasks."""
-    show = Output(label=True).feed if plan.asked.label else stdout()
-    stderr = _Stderr(plan.asked.label, seen).feed
-    return [Child(plan.argv, environ, stderr, show, own_group=True, insist=INSIST_ONCE)]
+class Output:
+    """One stream of mpirun, standard output or error: gives its tasks labels as srun's."""
+
+    def __init__(self, label: bool) -> None:
+        self._label = label
+        self._pending = b""  # an unfinished line that may begin with a tag
+        self._seen = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Filter the next output; b'' means the end of the stream."""
+        self._seen = (self._seen + data)[-_KEPT:]
+        if self._label:
+            data = re.sub(_TAG, rb"\1: ", self._take_whole_lines(data))
+        return re.sub(MPIRUN_NOISE.pattern.encode(), b"", data)
+
+    def _take_whole_lines(self, data: bytes) -> bytes:
+        """Take the whole lines; a long line comes in pieces."""
+        text = self._pending + data
+        end = text.rfind(b"\n") + 1
+        if not data or len(text) - end > LONGEST_LINE:
+            end = len(text)
+        self._pending = text[end:]
+        return text[:end]
+
+    @property
+    def complaint(self) -> str:
+        """Why mpirun could not do it, in its own words: ssh's, or the first sentence of a message;
+        '' for nothing.
+        """
+        text = self._seen.decode(errors="replace")
+        match = re.search(SSH.pattern, text) or re.search(MPIRUN_ERROR.pattern, text)
+        return " ".join(match[1].split()) if match else ""
 
 
 class _Stderr:
@@ -159,19 +211,4 @@ class _Stderr:
         return shown + self._seen.feed(b"")
 
 
-LAUNCHER = Launcher(
-    _MPIRUN,
-    Words(
-        where="by mpirun",
-        refuses="mpirun",
-        remedy="mpirun --host NODE hostname shows whether it reaches a node,"
-        " by ssh without a password",
-        look="what mpirun says above, and the node's log, tell of lost nodes",
-    ),
-    spans_nodes=True,
-    look=_look,
-    layout=_layout,
-    argv=_argv,
-    name_nodes=_name_nodes,
-    children=_children,
-)
+LAUNCHER = Mpirun()

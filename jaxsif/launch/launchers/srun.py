@@ -1,25 +1,28 @@
-"""Slurm starts the tasks, by srun."""
+"""Slurm starts the tasks, by srun; its options make Slurm start just the layout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
+from operator import floordiv
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import Report, ReportFilter, find_start
 from jaxsif.errors import JaxsifError
-from jaxsif.job.allocation import Allocation
+from jaxsif.job.allocation import BINDING_VARIABLES, Allocation
+from jaxsif.job.counts import each_node
 from jaxsif.job.nodelist import expand
+from jaxsif.job.srun_options import BOTH, STEP, SrunArgument, StepOptions, select
+from jaxsif.job.srun_options import JOB as ASKS_FOR_JOB
 from jaxsif.launch.children import INSIST, Child, Reader, Remote
-from jaxsif.launch.look import ask_for_gpus
-from jaxsif.launch.ports import draw_name
-from jaxsif.layout.layout import Layout
+from jaxsif.launch.coordinator import draw_name
+from jaxsif.launch.probe import query_gpus
+from jaxsif.layout.layout import JOB, NOBODY, Layout, known
 from jaxsif.layout.planner import plan_layout
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher, Nodes, Words, name_ends
 from jaxsif.plan.plan import Plan
-from jaxsif.plan.step import StepOptions, binding_variables, step_options
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import OF_JOB, RunOptions
 
 _JOB_IDS = {"SLURM_JOB_ID", "SLURM_JOBID"}  # variables by which srun takes a job for its own
 _ALWAYS = (
@@ -27,80 +30,115 @@ _ALWAYS = (
     "--export=ALL",  # a job submitted with --export=NONE would hand that on to its steps
     "--kill-on-bad-exit=1",  # one failed process ends the step
 )
+# What would contradict a step that names the node of each task.
+_PLACES = {"--nodelist", "--exclude", "--distribution", "--nodefile"}
+_LONGEST_WORD = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
+Options = dict[str, object]  # an option -> its value, as StepOptions has them
 
 
-def _look(asked: RunOptions, host: Host) -> Host:
-    return host._replace(job_gpus=ask_for_gpus(asked, host.allocation))
+class Srun(Launcher):
+    """Slurm's own launcher."""
 
-
-def _layout(asked: RunOptions, host: Host) -> Layout:
-    return plan_layout(asked, host.allocation, host.job_gpus)
-
-
-def _name_nodes(plan: Plan, first: int, count: int | None) -> str:
-    names = _names_of_nodes(plan.host.allocation)
-    if count is None or not names:
-        return "one node" if count == 1 else "each node"
-    if plan.layout.placed or plan.layout.nodes == len(names):
-        return name_ends(names[first : first + count])
-    return f"{count} of {names[0]} … {names[-1]}"
-
-
-def _names_of_nodes(job: Allocation | None) -> list[str]:
-    """Return the names of all nodes of a job; none where they are not known."""
-    if job is None:
-        return []
-    names = [name for part in job.parts for name in expand(part.nodelist)]
-    return names if len(names) == job.nodes else []
-
-
-def _argv(plan: Plan) -> tuple[str, ...]:
-    """srun with its options and the task; once more after ':' for each further component."""
-    asked = plan.asked
-    if ":" in asked.command:
-        raise JaxsifError(
-            "srun takes an argument ':' for the beginning of another program",
-            f"argument {asked.command.index(':')} of the program",
-            "put the command line into a script",
-        )
-    # Else srun shows whole lines only: neither a progress bar nor a prompt.
-    begin = (
-        *_ALWAYS,
-        *_named(
-            {"--label": asked.label, "--unbuffered": plan.is_live and not plan.is_told_unbuffered}
-        ),
+    name = SRUN
+    words = Words(
+        where="by srun",
+        refuses="Slurm",
+        remedy="sinfo and sacctmgr show what there is",
+        look="squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
     )
-    first, *others = _options(plan)
-    rest = chain.from_iterable((":", *part.words, *plan.task_argv) for part in others)
-    return (*begin, *first.words, *plan.task_argv, *rest)
 
+    def probe(self, asked: RunOptions, host: Host) -> Host:
+        """Ask Slurm for the GPUs of the job, where its variables lack them."""
+        if host.allocation is None:
+            return host
+        return host._replace(job_gpus=query_gpus(asked, host.allocation))
 
-def _named(options: Mapping[str, bool]) -> Iterator[str]:
-    return (name for name, wanted in options.items() if wanted)
+    def plan_layout(self, asked: RunOptions, host: Host) -> Layout:
+        """Plan it for the job, or for one to make."""
+        return plan_layout(asked, host.allocation, host.job_gpus)
 
+    def step_options(
+        self, asked: RunOptions, layout: Layout, host: Host
+    ) -> tuple[StepOptions, ...]:
+        """Return the options of the step; of one in a heterogeneous job, those of each component.
 
-def _options(plan: Plan) -> tuple[StepOptions, ...]:
-    return step_options(plan.asked, plan.layout, plan.host.allocation)
+        Raises JaxsifError for what cannot be asked for.
+        """
+        job = host.allocation
+        if job is None or not job.components:
+            return (layout_options(asked, layout, job),)
+        first, *others = (
+            _component_options(asked, layout, component, index)
+            for index, component in enumerate(job.components)
+        )
+        return (first._replace(further=_further(asked, job)), *others)
 
+    def argv(self, plan: Plan) -> tuple[str, ...]:
+        """srun, its options and the task; once more after ':' for each further component."""
+        asked = plan.asked
+        if ":" in asked.command:
+            raise JaxsifError(
+                "srun takes an argument ':' for the beginning of another program",
+                f"argument {asked.command.index(':')} of the program",
+                "put the command line into a script",
+            )
+        argv = [*_ALWAYS]
+        if asked.label:
+            argv.append("--label")
+        # Else srun shows whole lines only: neither a progress bar nor a prompt.
+        if plan.is_live and not plan.is_told_unbuffered:
+            argv.append("--unbuffered")
+        task = plan.task_argv
+        for number, part in enumerate(plan.step):
+            argv += [*([":"] if number else []), *part.words, *task]
+        return tuple(argv)
 
-def _hides(layout: Layout, host: Host) -> tuple[str, ...]:
-    return binding_variables(layout, host.allocation, host.environ)
+    def hide(self, layout: Layout, host: Host) -> tuple[str, ...]:
+        """Return the variables of a job by which srun would bind GPUs: each task is to see all GPUs
+        of its node, as NCCL and JAX want.
+        """
+        if host.allocation is None or layout.gpu_bind:
+            return ()
+        return tuple(name for name in BINDING_VARIABLES if name in host.environ)
 
+    def children(
+        self, plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
+    ) -> Sequence[Child]:
+        """srun alone."""
+        in_job = not _JOB_IDS.isdisjoint(environ)
+        step = _Step(seen, in_job or any(part.value("--jobid") for part in plan.step))
+        # srun begins its messages with the name by which it was called: a program that prints those
+        # of another srun does not know it.
+        name = f"{SRUN}-{draw_name()}"
+        seen.name_srun(name)
+        return [
+            Child(
+                plan.argv,
+                environ,
+                seen.feed,
+                stdout(),
+                insist=INSIST[:1],
+                remote=Remote(step.end, step.clear),
+                name=name,
+            )
+        ]
 
-def _children(
-    plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
-) -> list[Child]:
-    in_job = not _JOB_IDS.isdisjoint(environ)
-    has_job = in_job or any(part.value("--jobid") for part in _options(plan))
-    step = _Step(seen, has_job)
-    remote = Remote(step.end, step.clear)
-    # srun begins its messages with the name by which it was called: a program that prints those of
-    # another srun does not know it.
-    name = f"{SRUN}-{draw_name()}"
-    seen.name_srun(name)
-    return [
-        Child(plan.argv, environ, seen.feed, stdout(), insist=INSIST[:1], remote=remote, name=name)
-    ]
+    def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
+        """Name nodes of the job; of one to make, only their number is known."""
+        job = plan.host.allocation
+        names = [name for part in job.parts for name in expand(part.nodelist)] if job else []
+        if count is None or job is None or len(names) != job.nodes:
+            return "one node" if count == 1 else "each node"
+        if plan.layout.placed or plan.layout.nodes == len(names):
+            return name_ends(names[first : first + count])
+        return f"{count} of {names[0]} … {names[-1]}"
+
+    def nodes(self, plan: Plan, started: Report) -> tuple[Nodes, ...]:
+        """Return them from the job's variables, or from the report of a task in a new job."""
+        job = plan.host.allocation
+        if job is None or (started.nodes and not job.components):
+            return ((started.step.partition(".")[0], tuple(expand(started.nodes))),)
+        return tuple((part.job_id, tuple(expand(part.nodelist))) for part in job.parts)
 
 
 class _Step(NamedTuple):
@@ -119,28 +157,183 @@ class _Step(NamedTuple):
         return ("scancel", number, *job) if number else ()
 
 
-def _nodes(plan: Plan, started: Report) -> tuple[Nodes, ...]:
-    job = plan.host.allocation
-    if job is None or (started.nodes and not job.components):
-        return ((started.step.partition(".")[0], tuple(expand(started.nodes))),)
-    return tuple((part.job_id, tuple(expand(part.nodelist))) for part in job.parts)
+def layout_options(asked: RunOptions, layout: Layout, allocation: Allocation | None) -> StepOptions:
+    """Return --nodes, --ntasks-per-node, --gpus-per-node and their like; outside of a job, --time
+    and others that ask for one too. Raises JaxsifError for what cannot be asked for.
+    """
+    if allocation is None:
+        given = _outside(asked, layout)
+    elif layout.placed:
+        given = _placed(asked, layout, allocation)
+    else:
+        given = _inside(asked, layout, allocation)
+    return StepOptions(given, _further(asked, allocation))
 
 
-LAUNCHER = Launcher(
-    SRUN,
-    Words(
-        where="by srun",
-        refuses="Slurm",
-        remedy="sinfo and sacctmgr show what there is",
-        look="squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
-    ),
-    spans_nodes=True,
-    look=_look,
-    layout=_layout,
-    argv=_argv,
-    name_nodes=_name_nodes,
-    children=_children,
-    hides=_hides,
-    nodes=_nodes,
-    options=_options,
-)
+def _further(asked: RunOptions, allocation: Allocation | None) -> tuple[SrunArgument, ...]:
+    """Return the user's own options of srun; in a job without those that only ask for one."""
+    handled = (STEP, BOTH) if allocation else (STEP, BOTH, ASKS_FOR_JOB)
+    own = select(asked.passed, *handled) if asked.passed else ()
+    return (*own, *asked.srun_args)
+
+
+def _component_options(
+    asked: RunOptions, layout: Layout, component: Allocation, index: int
+) -> StepOptions:
+    """Return the options of one component of a heterogeneous job; raise JaxsifError for nodes with
+    different numbers of tasks.
+    """
+    groups = tuple(group for group in layout.groups if group.component == index)
+    # By SLURM_NTASKS srun would know the tasks of the whole job only, so that all must be said.
+    part = layout._replace(groups=groups, counted_by="ntasks")
+    if part.ntasks_per_node is None:
+        raise JaxsifError(
+            f"the nodes of component {index} would have different numbers of tasks",
+            "the heterogeneous job",
+            "ask for --ntasks-per-node in each of its components",
+        )
+    # As a text, since the number 0 would be left out.
+    return StepOptions({"--het-group": str(index), **_inside(asked, part, component)})
+
+
+def _outside(asked: RunOptions, layout: Layout) -> Options:
+    return {
+        "--nodes": layout.nodes,
+        "--ntasks-per-node": layout.ntasks_per_node,
+        "--ntasks": asked.ntasks,
+        **_gpu_options(asked, layout),
+        "--cpus-per-task": asked.cpus_per_task,
+        **{option.flag: getattr(asked, field) for option, field in OF_JOB},
+    }
+
+
+def _inside(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:
+    told = layout.counted_by not in (JOB, NOBODY)
+    # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
+    part = told or asked.nodes or allocation.in_step
+    counted = allocation.gpus_per_task is not None and not layout.gpu_bind
+    return {
+        "--nodes": layout.nodes,  # all of them, also when fewer tasks than nodes would do
+        # What the job itself asked for, srun inherits.
+        "--ntasks-per-node": None if layout.counted_by == JOB else layout.ntasks_per_node,
+        **_gpu_options(asked, layout, counted),
+        "--ntasks": layout.ntasks if part else None,
+        "--overlap": allocation.in_step,  # the step that we are in holds what we would wait for
+        **_cpu_options(asked, layout, allocation),
+    }
+
+
+def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> Options:
+    """Return --gpus-per-node or --gpus-per-task, and --gpu-bind.
+
+    `counted`: the job asked for GPUs per task, and the controller counts a step's GPUs so, unless
+    told otherwise.
+    """
+    per_node: object = asked.gpus_per_node
+    per_task, bind = asked.gpus_per_task, asked.gpu_bind
+    if layout.ntasks_per_node and (counted or per_task):
+        per_node = per_node or _typed(asked, layout.gpus_per_node)
+    if per_node or not per_task:
+        return {"--gpus-per-node": per_node, "--gpu-bind": bind}
+    # Slurm would bind them one by one.
+    bind = "none" if bind is None else bind
+    return {"--gpus-per-task": _typed(asked, per_task), "--gpu-bind": bind}
+
+
+def _typed(asked: RunOptions, number: int | None) -> object:
+    """Return a number of GPUs with the type that --gpus-per-task says."""
+    return f"{asked.gpu_type}:{number}" if asked.gpu_type and number else number
+
+
+def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:
+    """Return options that name the node of each task: srun would spread tasks as the CPUs are, and
+    never as the GPUs are.
+    """
+    _check_places(asked, layout)
+    _, tasks, _, cpus = zip(*(group.counts for group in layout.groups))
+    wanted, own, per_node = known(
+        asked.cpus_per_task, allocation.cpus_per_task, allocation.ntasks_per_node
+    )
+    most, fair = max(tasks), min(map(floordiv, cpus, tasks))
+    each = wanted or min(fair, own)
+    return {
+        "--distribution": "arbitrary",
+        "--nodelist": _name_nodes(layout, allocation),
+        "--ntasks": layout.ntasks,
+        "--ntasks-per-node": most if 0 < per_node < most else None,
+        "--cpus-per-task": each,
+        "--overcommit": fair < max(each, 1),
+        "--overlap": allocation.in_step,
+        **_gpu_options(asked, layout),
+    }
+
+
+def _check_places(asked: RunOptions, layout: Layout) -> None:
+    """Raise JaxsifError for an option of the user's own that places tasks, too."""
+    for option in asked.srun_arguments:
+        if option.flag in _PLACES:
+            raise JaxsifError(
+                f"{option.flag} contradicts this layout, which names the node of each task",
+                layout.why,
+                "take it out, or allocate the same number of GPUs on each node",
+            )
+
+
+def _name_nodes(layout: Layout, allocation: Allocation) -> str:
+    """Return the name of each task's node; raise JaxsifError for too many tasks."""
+    hosts = expand(allocation.nodelist)
+    each = [*each_node(tuple((group.counts[1], group.counts[0]) for group in layout.groups))]
+    if len(hosts) < len(each):
+        raise JaxsifError(
+            f"a list of {len(hosts)} nodes, and the job has {layout.nodes}",
+            "SLURM_JOB_NODELIST (environment)",
+            "unset SLURM_JOB_ID when this is not inside of a job",
+        )
+    length = sum((len(host) + 1) * tasks for host, tasks in zip(hosts, each)) - 1
+    if not 0 < length <= _LONGEST_WORD:
+        raise JaxsifError(
+            f"{layout.ntasks} tasks are too many to be placed one by one",
+            layout.why,
+            "allocate the same number of GPUs and CPUs on each node",
+        )
+    return ",".join(chain.from_iterable(map(repeat, hosts, each)))
+
+
+def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:
+    """Return what srun must be told of CPUs for a step in a job, where its defaults stand in the
+    way.
+    """
+    each, own, cpus = known(asked.cpus_per_task, allocation.cpus_per_task, allocation.cpus_per_node)
+    tasks, gpus = known(layout.ntasks_per_node, layout.gpus_per_node)
+    whole, memory = known(allocation.gpus_per_node, allocation.mem_per_node)
+    if 0 in (tasks, cpus):
+        return {"--cpus-per-task": each}
+    fitting = cpus // tasks
+    if each > fitting:
+        raise _too_few_cpus(asked, tasks, cpus)
+    # Left to itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits
+    # until it is over.
+    part = cpus * gpus // whole if gpus < whole else 0
+    if part >= tasks:
+        exact = each or part // tasks
+        return {"--exact": True, "--cpus-per-task": exact, "--mem": memory * gpus // whole}
+    return {
+        # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all
+        # the same.
+        "--overcommit": fitting == 0,
+        # srun inherits it no more, and would confine a process to one core; less where there are
+        # more tasks.
+        "--cpus-per-task": each or min(own, fitting),
+    }
+
+
+def _too_few_cpus(asked: RunOptions, tasks: int, cpus: int) -> JaxsifError:
+    each, fitting = asked.cpus_per_task, cpus // tasks
+    return JaxsifError(
+        f"{tasks} tasks with {each} CPUs each on a node, but the job has {cpus} CPU(s) there",
+        asked.source("cpus-per-task"),
+        f"--cpus-per-task={fitting}, or a job with more" if fitting else "a job with more CPUs",
+    )
+
+
+LAUNCHER = Srun()

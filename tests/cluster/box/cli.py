@@ -16,7 +16,7 @@ from .namespaces import (
     check_node,
     enter_argv,
     enter_identity_userns,
-    find_box,
+    find_status_file,
     user_argv,
 )
 from .needs import check_needs, userns_argv
@@ -81,7 +81,7 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 def _exec(settings: Settings, node: str, user: str, command: list[str]) -> int:
-    box = find_box(settings)
+    box = find_status_file(settings)
     if not box:
         raise BoxError("the cluster is not up\n  try: minicluster up")
     check_node(settings, node)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import conf
 from .errors import BoxError
-from .namespaces import Box, enter_argv, find_box, kill_box, start_box
+from .namespaces import Box, enter_argv, find_status_file, kill_box, start_box
 from .rootfs import build_rootfs, remove_tree
 from .settings import GPUS_PER_NODE, Settings
 
@@ -31,7 +31,7 @@ def locked(settings: Settings) -> Iterator[None]:
 def up(settings: Settings) -> None:
     """Bring the cluster up, from whatever state it is in; nothing to do when every node answers."""
     begin = time.monotonic()
-    box = find_box(settings)
+    box = find_status_file(settings)
     if box and _same_shape(settings) and not _absent(settings, box):
         print(f"cluster is up: {_summary(settings)}")
         return
@@ -63,7 +63,7 @@ def reset(settings: Settings, everything: bool) -> None:
 
 def status(settings: Settings) -> int:
     """Print what runs and where its logs are; 0 when every node is usable, otherwise 3, as service scripts have it."""
-    box = find_box(settings)
+    box = find_status_file(settings)
     print(f"folder   {settings.home}")
     print(f"logs     {settings.logs}/NODE/{{slurmctld,slurmd,munged,node}}.log")
     if not box:
@@ -121,7 +121,7 @@ def _absent(settings: Settings, box: Box) -> list[str]:
 def _wait_until_ready(settings: Settings, box: Box) -> None:
     deadline = time.monotonic() + _READY_TIMEOUT
     while absent := _absent(settings, box):
-        if not find_box(settings):
+        if not find_status_file(settings):
             raise BoxError(f"the box ended while it started; {_log_tail(settings.logs / 'box.log')}")
         if time.monotonic() > deadline:
             log = settings.logs / absent[0] / "slurmd.log"

@@ -29,7 +29,7 @@ class Box:
     pid: int  # of its first process, as the host counts
 
 
-def find_box(settings: Settings) -> Box | None:
+def find_status_file(settings: Settings) -> Box | None:
     """The box that `start_box` left, unless it is gone; a process id that the kernel gave away again does not count."""
     try:
         recorded = _parse_stat((settings.home / "box.stat").read_text())
@@ -59,7 +59,7 @@ def start_box(settings: Settings) -> Box:
             stderr=log,
             start_new_session=True,
         )
-    while (box := find_box(settings)) is None:
+    while (box := find_status_file(settings)) is None:
         if starter.poll() is not None:
             raise BoxError(f"the box could not start; {log_path} says:\n{log_path.read_text()}")
         time.sleep(0.01)
@@ -68,11 +68,11 @@ def start_box(settings: Settings) -> Box:
 
 def kill_box(settings: Settings) -> bool:
     """End the box and all in it, and wait until it is gone; False when there was none."""
-    box = find_box(settings)
+    box = find_status_file(settings)
     if box is None:
         return False
     os.kill(box.pid, signal.SIGKILL)
-    while find_box(settings):
+    while find_status_file(settings):
         time.sleep(0.01)
     (settings.home / "box.stat").unlink(missing_ok=True)
     return True

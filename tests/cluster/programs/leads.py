@@ -142,19 +142,6 @@ def while_loop():
         time.sleep(PERIOD)
 
 
-def others_wait():
-    """Outside of loops."""
-    value_of(loss(make()))
-    multihost_utils.sync_global_devices("before")
-    note("odd" if is_odd else "at")
-    if is_odd:
-        value_of(loss(make(3)))
-    else:
-        note("next")
-        multihost_utils.sync_global_devices("after")
-        multihost_utils.sync_global_devices("again")
-
-
 def others_end():
     """Outside of loops."""
     value_of(loss(make()))
@@ -164,6 +151,13 @@ def others_end():
         value_of(loss(make(3)))
     else:
         note("next")
+
+
+def others_wait():
+    others_end()
+    if not is_odd:
+        multihost_utils.sync_global_devices("after")
+        multihost_utils.sync_global_devices("again")
 
 
 # --- All is well

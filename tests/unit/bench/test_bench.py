@@ -11,14 +11,33 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jaxsif.bench.bandwidth import OPERATIONS, add_bandwidths, bus_factor
+from jaxsif.bench.collectives import (
+    OPERATIONS,
+    add_bandwidths,
+    bus_factor,
+    find_slow_nodes,
+    parse_bytes,
+    parse_sizes,
+    render_blame,
+)
 from jaxsif.bench.compare import compare, render_comparison
 from jaxsif.bench.execute import read_records
 from jaxsif.bench.inside.rings import find_rounds
-from jaxsif.bench.kinds import BYTES, COUNT, FLOPS, KEY, KINDS, NUMBER, RATE, SECONDS, SHARE
-from jaxsif.bench.links import find_slow_nodes, render_blame
+from jaxsif.bench.kinds import (
+    BYTES,
+    COUNT,
+    FLOPS,
+    KEY,
+    KINDS,
+    NUMBER,
+    RATE,
+    SECONDS,
+    SHARE,
+    render_heading,
+    render_row,
+    render_value,
+)
 from jaxsif.bench.results import Results, read_results, recording
-from jaxsif.bench.units import parse_bytes, parse_sizes, render_heading, render_row, render_value
 from jaxsif.errors import JaxsifError
 
 HEADER = {"bench": "collectives", "devices": 8, "complete": True}
@@ -64,7 +83,7 @@ def test_the_bus_bandwidth_of_a_perfect_ring_is_that_of_its_links(name: str, dev
     """In a ring each device sends, at this rate, what the operation cannot do without."""
     size = 1 << 20
     sent = {"all-reduce": 2 * size * (devices - 1) / devices, "permute": size}.get(name, size * (devices - 1) / devices)
-    record = add_bandwidths({"operation": name, "size": size, "time": sent / link_rate}, devices)
+    record = add_bandwidths({"record": "operation", "operation": name, "size": size, "time": sent / link_rate}, devices)
     assert record["bus_bandwidth"] == pytest.approx(link_rate)
     assert record["algorithm_bandwidth"] == size / record["time"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripts import load_script
+from kit.scripts import load_script
 
 from jaxsif.bench import startup, train
 from jaxsif.bench.kinds import KINDS, STARTUP_PHASES
-from jaxsif.bench.peaks import find_peak
+from jaxsif.bench.train import find_peak
 from jaxsif.errors import JaxsifError
 from jaxsif.layout.layout import Group, Layout
 

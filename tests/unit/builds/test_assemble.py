@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-import siffile
+from kit import siffile
 
 from jaxsif.builds.assemble import add_base, add_parts, find_links, pack_parts, read_system, write_image
 from jaxsif.builds.squashfs_writer import write

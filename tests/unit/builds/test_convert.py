@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxsif.builds.convert import convert_file, find_escape, refuse
+from jaxsif.errors import JaxsifError
 
 LEADS = "out of the folder: put a copy in its place, or take it out"
 
@@ -64,7 +65,6 @@ def test_links_within_a_folder_may_go_round(repository: Path) -> None:
         ("FROM a\nRUN x\nADD *.txt \\\n /opt/\n", "3: ADD *.txt \\", "key.txt leads to {home}/.ssh/id"),
         ("FROM a\nCOPY a.txt hidden /x/\n", "2: COPY a.txt hidden /x/", "hidden/deep/hop/out leads to {home}"),
         ("FROM a\nCOPY hop/.. /x/\n", "2: COPY hop/.. /x/", None),
-        ("Bootstrap: docker\nFrom: a\n%files\n  a.txt /a\n  data /x\n", "5: data /x", "data leads to {home}/.ssh"),
     ],
 )
 def test_recipes_that_copy_from_elsewhere(repository: Path, text: str, line: str, leads: str | None) -> None:
@@ -79,17 +79,22 @@ def test_recipes_that_copy_from_elsewhere(repository: Path, text: str, line: str
         assert error.said.startswith(f"Recipe:{line}: has .. in a path")
 
 
-def test_recipes_that_copy_what_is_theirs(repository: Path) -> None:
-    """A definition file may name a path outside of its folder: it shows."""
+def test_recipe_that_copies_from_its_folder(repository: Path) -> None:
     file = repository / "Recipe"
     (repository / "plain/deep/round").unlink()
-    home = repository.parent / "home"
-    for text in (
-        "FROM a\nCOPY a.txt plain* none* /x/\n",
-        f"Bootstrap: docker\nFrom: a\n%files\n  plain\n  ../home /x\n  {home} /y\n",
-    ):
-        file.write_text(text)
-        found = convert_file(str(file), "/i.sif")
-        assert found.refused == ()
-        assert found.definition
-        assert str(repository / "plain") in found.definition
+    file.write_text("FROM a\nCOPY a.txt plain* none* /x/\n")
+    found = convert_file(str(file), "/i.sif")
+    assert found.refused == ()
+    assert found.definition
+    assert str(repository / "plain") in found.definition
+
+
+def test_definition_file(tmp_path: Path) -> None:
+    file = tmp_path / "lab.def"
+    file.write_text("# a lab's\nBootStrap : docker\nFrom: a\n%post\n  x\n")
+    with pytest.raises(JaxsifError) as caught:
+        convert_file(str(file), "/i.sif")
+    assert caught.value.render() == (
+        f"jaxsif: error: {file} is a definition file, and no Dockerfile\n"
+        '  from: FILE\n  try:  write "Bootstrap: localimage" and "From: /i.sif" in its head by hand'
+    )

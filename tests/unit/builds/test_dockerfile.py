@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.builds.converted import Converted
+from jaxsif.builds.definition import Converted
 from jaxsif.builds.dockerfile import (
     Instruction,
     check_instructions,
     convert_dockerfile,
-    parse_alone,
     split_instructions,
 )
 
@@ -156,10 +155,6 @@ def test_values_are_what_docker_makes_of_them() -> None:
     script = "\n".join([*found.environment, *(f'printf "%s\\n" "${name}"' for name in names if f"ENV {name}=" in text)])
     done = subprocess.run(["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.splitlines() == [pair[1:-1] for pair in pairs if "{{" not in pair]
-
-
-def test_spython_reads_one_instruction() -> None:
-    assert parse_alone(Instruction(1, "ENV", 'A="b c" D=e')).environ == ['A="b c"', "D=e"]
 
 
 def test_args_have_the_values_of_docker() -> None:

@@ -7,19 +7,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from kit.scripts import load_script
 from packaging.requirements import Requirement
-from scripts import load_script
 
-from jaxsif.builds.lock import (
-    Lock,
-    Need,
-    find_needs,
-    lock_as_json,
-    read_pins,
-    render_changes,
-    select_flavours,
-    write_locks,
-)
+from jaxsif.builds.lock import Lock, select_flavours, write_locks
 from jaxsif.errors import JaxsifError
 
 LOCKS = Path(__file__).resolve().parents[3] / "containers/locks"
@@ -69,36 +60,6 @@ def test_cuda_parts_are_of_one_cuda(number: int, suffix: str) -> None:
     assert {name for name in locked if name.endswith("-cu12" if number == 13 else "-cu13")} == set()
 
 
-OLD = "a==1 \\\n    --hash=sha256:00\nb==1 \\\n    --hash=sha256:00\nc==1\n"
-NEW = "a==2 \\\n    --hash=sha256:00\nc==1\nd-e==1.0.post1\n"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "lines"),
-    [
-        (OLD, NEW, ["changed  a 1 -> 2", "removed  b 1", "added    d-e 1.0.post1"]),
-        (OLD, OLD, []),
-        (OLD, OLD.replace("00", "11"), ["the same versions, with other hashes or comments"]),
-        ("", "a==1\n", ["added    a 1"]),
-    ],
-    ids=["other packages", "the same", "other hashes", "the first lock"],
-)
-def test_changes(tmp_path: Path, old: str, new: str, lines: list[str]) -> None:
-    assert list(render_changes(Lock(tmp_path / "a.txt", old, new))) == lines
-
-
-def test_changes_as_json(tmp_path: Path) -> None:
-    assert lock_as_json(Lock(tmp_path / "a.txt", OLD, NEW)) == {
-        "file": "a.txt",
-        "changed": True,
-        "packages": [
-            {"name": "a", "old": "1", "new": "2"},
-            {"name": "b", "old": "1", "new": None},
-            {"name": "d-e", "old": None, "new": "1.0.post1"},
-        ],
-    }
-
-
 def test_changed_locks_are_written_beside_and_renamed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a==1\n")
     before = (tmp_path / "a.txt").stat()
@@ -110,15 +71,6 @@ def test_changed_locks_are_written_beside_and_renamed(tmp_path: Path) -> None:
         write_locks([Lock(tmp_path / "a.txt", "a==1\n", "a==2\n"), Lock(tmp_path / "b.txt/c.txt", "", "c==1\n")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
     assert (tmp_path / "a.txt").read_text() == "a==1\n"
-
-
-def test_drivers() -> None:
-    root = LOCKS.parents[1]
-    lock = Lock(LOCKS / "cuda12.txt", "", "jax==0.9.0\n")
-    assert list(find_needs(root, ["cuda12", "cpu"], [lock])) == [
-        Need("cuda12", "0.9.0", "525.60.13"),
-        Need("cpu", "", None),
-    ]
 
 
 def test_flavours_to_resolve(tmp_path: Path) -> None:
@@ -148,8 +100,3 @@ def test_the_launcher_lock_has_what_the_launcher_wants() -> None:
 @pytest.mark.parametrize(("version", "oldest"), [("3.9", "3.9"), ("3.10", "3.10"), ("3.11", "3.11"), ("3.14", "3.11")])
 def test_the_oldest_python_that_gets_the_same_libraries(version: str, oldest: str) -> None:
     assert for_python.find_oldest((LOCKS / "launcher.txt").read_text(), version) == oldest
-
-
-def test_both_versions_of_a_package_are_read() -> None:
-    pins = read_pins((LOCKS / "launcher.txt").read_text())
-    assert [version for name, version in pins if name == "urllib3"] == ["2.6.3", "2.8.0"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.builds.revision import Revision, find_revision
+from jaxsif.builds.recipe import Revision, find_revision
 from jaxsif.errors import JaxsifError
 
 pytestmark = pytest.mark.starts_processes  # git

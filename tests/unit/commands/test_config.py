@@ -92,7 +92,6 @@ def test_json(jaxsif: Jaxsif, tmp_path: Path) -> None:
     assert {"path": file, "read": True, "state": "read"} in told["files"]
     personal = f"{tmp_path}/personal/jaxsif/jaxsif.toml"
     assert {"path": personal, "read": False, "state": "not there"} in told["files"]
-    assert told["allowed"] == {}
 
 
 @pytest.mark.parametrize(
@@ -106,10 +105,12 @@ def test_refused(jaxsif: Jaxsif, key: str, message: str) -> None:
     assert jaxsif(key) == (2, "", f"jaxsif: error: {message}")
 
 
-def test_a_file_of_others_is_shown_as_such_until_it_is_allowed(jaxsif: Jaxsif, tmp_path: Path) -> None:
-    file, list_path = tmp_path / "jaxsif.toml", tmp_path / "personal/jaxsif/allowed.json"
+def test_a_file_of_others_is_shown_as_such_until_it_is_named(
+    jaxsif: Jaxsif, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "jaxsif.toml"
     file.chmod(0o666)
-    remedy = f"chmod go-w {file}, or jaxsif config --allow {file}\n"
+    remedy = f"chmod go-w {file}, or export JAXSIF_CONFIG={file}\n"
     status, out, err = jaxsif()
     assert (status, "sha256:0000000000000000000000000000000000000000000000000000000000000000" in out) == (0, False)
     (line,) = [line for line in err.splitlines(keepends=True) if "not allowed: " in line]
@@ -118,34 +119,6 @@ def test_a_file_of_others_is_shown_as_such_until_it_is_allowed(jaxsif: Jaxsif, t
     assert jaxsif("run.stage")[1:] == ("run.stage  false  default\n", line)
     assert {"path": str(file), "read": False, "state": "not allowed"} in json.loads(jaxsif("--json")[1])["files"]
 
-    status, out, err = jaxsif("--allow", str(tmp_path))
-    assert (status, out.splitlines()[0].split()) == (0, ["run.stage", "true"])
-    assert err.endswith(f" to no longer allow it: jaxsif config --disallow {file}\n")
-    assert list(json.loads(list_path.read_text())) == [str(file)]
+    monkeypatch.setenv("JAXSIF_CONFIG", str(file))
     assert jaxsif("run.stage")[1:] == (f"run.stage  true  run.stage in {file}\n", "")
-    assert f"jaxsif: allowed: {file} sha256:" in jaxsif()[2]
-    assert list(json.loads(jaxsif("--json")[1])["allowed"]) == [str(file)]
-    assert jaxsif("--disallow", str(file)) == (0, "", f"jaxsif: {file} is no longer allowed\n")
-    assert jaxsif("run.stage")[1] == "run.stage  false  default\n"
-
-
-def test_what_cannot_be_read_is_not_allowed(jaxsif: Jaxsif, tmp_path: Path) -> None:
-    (tmp_path / "jaxsif.toml").write_text("[run")
-    assert jaxsif("--allow", "jaxsif.toml")[2].startswith("jaxsif: error: cannot read ")
-    assert not (tmp_path / "personal").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (("--allow", "gone"), "not a jaxsif.toml: gone"),
-        (("--allow", "gone/jaxsif.toml"), "no such file: {tmp_path}/gone/jaxsif.toml"),
-        (("--disallow", "jaxsif.toml"), "not in the list of allowed files: {tmp_path}/jaxsif.toml"),
-        (("--allow", "jaxsif.toml", "--json"), "--allow and --disallow take neither KEY nor --json"),
-        (("--disallow", "jaxsif.toml", "run"), "--allow and --disallow take neither KEY nor --json"),
-        (("--allow", "a", "--disallow", "b"), "argument --disallow: not allowed with argument --allow"),
-    ],
-)
-def test_what_cannot_be_allowed(jaxsif: Jaxsif, tmp_path: Path, arguments: tuple[str, ...], what: str) -> None:
-    status, _, err = jaxsif(*arguments)
-    assert (status, err.splitlines()[0]) == (2, f"jaxsif: error: {what.format(tmp_path=tmp_path)}")
+    assert {"path": str(file), "read": True, "state": "read"} in json.loads(jaxsif("--json")[1])["files"]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from runs import BEGIN, a_run
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.runs import BEGIN, a_run
 
 from jaxsif.cli import build_parser
 from jaxsif.commands import history
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.history.folder import RUN, write
-from jaxsif.history.run import render_record
+from jaxsif.history.run import describe_run, render_record
 
 
 @pytest.fixture
@@ -72,3 +76,53 @@ def test_a_request_that_cannot_be_met(environ: dict[str, str], words: tuple[str,
     with pytest.raises(JaxsifError) as caught:
         call(environ, *words)
     assert caught.value.what == what
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("text", "not the history of a run: {path}"),
+        ("types", "not the history of a run: {path}"),
+        ("fifo", "history of a run is a FIFO, not a file: {path}"),
+        ("large", "history of a run has more than 16777216 bytes: {path}"),
+    ],
+)
+def test_a_file_that_jaxsif_did_not_write(
+    environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, what: str
+) -> None:
+    path = tmp_path / "jaxsif/runs" / a_run().name / RUN
+    whole = json.loads(path.read_text())
+    path.unlink()
+    if kind == "text":
+        path.write_text("{}")
+    elif kind == "types":
+        path.write_text(json.dumps({**whole, "begin": "now"}))
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 30)
+    with pytest.raises(HostError) as caught:
+        call(environ, "show", a_run().name)
+    assert caught.value.what == what.format(path=path)
+    assert call(environ) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+LIST, SHOW = (build_parser(("history",)).parse_args(["history", *words]) for words in ((), ("show",)))
+
+
+@given(
+    field=st.sampled_from(sorted(describe_run(a_run()))),
+    value=st.recursive(st.none() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=3),
+)
+def test_no_value_of_a_file_makes_the_command_fail(
+    tmp_path_factory: pytest.TempPathFactory, field: str, value: object
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "edited/jaxsif/runs" / a_run().name
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / RUN).write_text(json.dumps({**describe_run(a_run()), field: value}))
+    environ = {"XDG_STATE_HOME": str(folder.parents[2])}
+    assert history.call(LIST, environ) == 0
+    with suppress(HostError):
+        history.call(SHOW, environ)

@@ -7,10 +7,10 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from bounds import read_bounded
-from elffile import elf_library
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.bounds import read_bounded
+from kit.elffile import elf_library
 
 from jaxsif.container.elf import Needs, read_needs
 

@@ -89,35 +89,22 @@ def test_the_longest_name_counts(name: str, action: str | None) -> None:
     assert (rule.action if rule else None) == action
 
 
-@pytest.mark.parametrize(
-    ("environ", "host", "unset", "changed"),
-    [
-        ({"HTTP_PROXY": "http://p:1", "no_proxy": "localhost", "EDITOR": "vi"}, {}, (), {}),
-        ({"http_proxy": "http://p:1"}, {"HTTP_PROXY": "http://p:1"}, ("http_proxy",), {}),
-        ({"http_proxy": "http://p:1", "HTTP_PROXY": "http://q:2"}, {}, ("http_proxy",), {}),
-        ({"grpc_proxy": "http://p:1"}, {}, ("grpc_proxy",), {}),
-        ({"PYTHONHOME": "/usr", "LD_PRELOAD": "x.so"}, {}, ("PYTHONHOME", "LD_PRELOAD"), {}),
-        ({"LD_LIBRARY_PATH": "/usr/lib", "TMPDIR": "/local"}, {}, (), {}),
-        ({"JAX_ENABLE_PREEMPTION_SERVICE": "1"}, {}, (), {"JAX_ENABLE_PREEMPTION_SERVICE": None}),
-        ({"JAX_ENABLE_PREEMPTION_SERVICE": ""}, {}, (), {"JAX_ENABLE_PREEMPTION_SERVICE": None}),
-        ({"JAX_COMPILATION_CACHE_DIR": "/mine"}, {}, (), {"JAX_COMPILATION_CACHE_DIR": None}),
-        ({"LC_ALL": "de_DE.UTF-8"}, {}, (), {}),
-        ({"APPTAINERENV_LC_ALL": "de_DE.UTF-8"}, {}, (), {"LC_ALL": None}),
-    ],
-    ids=[
-        "nothing to do",
-        "moved",
-        "both spellings",
-        "gRPC's own",
-        "of the host's system",
-        "left to others",
-        "the user's choice",
-        "the user's empty choice",
-        "the user's cache",
-        "the host's locale",
-        "by the runtime's own way",
-    ],
-)
+SETTLED = {
+    "nothing to do": ({"HTTP_PROXY": "http://p:1", "no_proxy": "localhost", "EDITOR": "vi"}, {}, (), {}),
+    "moved": ({"http_proxy": "http://p:1"}, {"HTTP_PROXY": "http://p:1"}, ("http_proxy",), {}),
+    "both spellings": ({"http_proxy": "http://p:1", "HTTP_PROXY": "http://q:2"}, {}, ("http_proxy",), {}),
+    "gRPC's own": ({"grpc_proxy": "http://p:1"}, {}, ("grpc_proxy",), {}),
+    "of the host's system": ({"PYTHONHOME": "/usr", "LD_PRELOAD": "x.so"}, {}, ("PYTHONHOME", "LD_PRELOAD"), {}),
+    "left to others": ({"LD_LIBRARY_PATH": "/usr/lib", "TMPDIR": "/local"}, {}, (), {}),
+    "the user's choice": ({"JAX_ENABLE_PREEMPTION_SERVICE": "1"}, {}, (), {"JAX_ENABLE_PREEMPTION_SERVICE": None}),
+    "the user's empty choice": ({"JAX_ENABLE_PREEMPTION_SERVICE": ""}, {}, (), {"JAX_ENABLE_PREEMPTION_SERVICE": None}),
+    "the user's cache": ({"JAX_COMPILATION_CACHE_DIR": "/mine"}, {}, (), {"JAX_COMPILATION_CACHE_DIR": None}),
+    "the host's locale": ({"LC_ALL": "de_DE.UTF-8"}, {}, (), {}),
+    "by the runtime's own way": ({"APPTAINERENV_LC_ALL": "de_DE.UTF-8"}, {}, (), {"LC_ALL": None}),
+}
+
+
+@pytest.mark.parametrize(("environ", "host", "unset", "changed"), SETTLED.values(), ids=SETTLED)
 def test_settle(
     environ: dict[str, str], host: dict[str, str], unset: tuple[str, ...], changed: dict[str, str | None]
 ) -> None:

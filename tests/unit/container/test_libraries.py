@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from elffile import elf_library
+from kit.elffile import elf_library
 
 from jaxsif.container.libraries import Libraries, check_libraries, find_libraries
 from jaxsif.errors import HostError
 from jaxsif.images import execute as inside
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import Setting
+from jaxsif.settings.options import Setting
 
 RUNTIME = Runtime("apptainer", "APPTAINERENV_")
 SOURCE = "profile.ours.libraries in FILE"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from siffile import sha256, write_image
+from kit.siffile import sha256, write_image
 
 from jaxsif.container.policy import (
     Allowed,
@@ -19,8 +19,9 @@ from jaxsif.container.policy import (
 from jaxsif.errors import HostError
 from jaxsif.images.file import find_state
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import Config, Setting, staff_files
+from jaxsif.settings.config import Config, staff_files
 from jaxsif.settings.fabric import Fabric
+from jaxsif.settings.options import Setting
 
 GOOD, BAD = sha256(b"good"), sha256(b"bad")
 

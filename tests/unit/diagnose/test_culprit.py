@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hosts import SRUN
+from kit.hosts import SRUN
 
-from jaxsif.diagnose.barriers import Barrier
 from jaxsif.diagnose.culprit import find_failure
-from jaxsif.diagnose.facts import End
-from jaxsif.diagnose.places import describe_places
-from jaxsif.diagnose.reports import Report
+from jaxsif.diagnose.facts import End, render_places
+from jaxsif.diagnose.reports import Barrier, Report
 from jaxsif.errors import JaxsifError
+from jaxsif.launch.probe import choose_launcher
 from jaxsif.task import contract
 
 STARTED = Report(0, "node1", "started", step="7.0")
@@ -55,6 +54,12 @@ def test_a_task_that_left_with_status_0_is_the_cause() -> None:
     assert OTHERS in said
 
 
+def test_a_task_that_left_with_status_0_is_the_cause_of_a_timeout() -> None:
+    timeout = Report(0, "node1", "exception", text="JaxRuntimeError: Gloo: Timed out waiting 30000ms")
+    said = find(End(1, SRUN, tasks=4), exit_of(2, 0, ""), timeout, exit_of(0, 1), exit_of(1, 143))
+    assert said.startswith("jaxsif: error: task 2 on node2 ended with exit status 0, and 3 of 4 tasks did not\n")
+
+
 def test_a_task_that_was_killed_comes_before_one_that_left() -> None:
     errors = ("srun: error: node1: task 1: Killed", CANCELLED)
     said = find(End(137, SRUN, tasks=4), exit_of(2, 0, ""), gone(3), exit_of(3, 1), errors=errors)
@@ -63,8 +68,9 @@ def test_a_task_that_was_killed_comes_before_one_that_left() -> None:
 
 def test_tasks_that_ended_are_no_cause_of_an_error_of_another() -> None:
     failed = Report(3, "node2", "exception", text="ValueError: boom", where="train.py:4")
-    said = find(End(1, SRUN, tasks=4), exit_of(2, 0, ""), failed, exit_of(3, 1), exit_of(0, 143))
-    assert said == "jaxsif: error: task 3 on node2 failed: ValueError: boom\n  from: train.py:4"
+    for early in (exit_of(2, 0, ""), end_of(2)):
+        said = find(End(1, SRUN, tasks=4), early, failed, exit_of(3, 1), exit_of(0, 143))
+        assert said == "jaxsif: error: task 3 on node2 failed: ValueError: boom\n  from: train.py:4"
 
 
 def test_many_tasks_that_ended_are_not_the_odd_ones() -> None:
@@ -187,11 +193,8 @@ def test_the_time_limit_is_told_to_whom_it_ended_with_the_job() -> None:
 def test_a_killed_srun_is_named() -> None:
     said = find(End(137, SRUN, 4, killed=True), errors=())
     assert said.startswith("jaxsif: error: srun was killed by SIGKILL\n  from: this host\n")
-
-
-def test_an_image_that_was_written_to() -> None:
-    said = find(End(135, SRUN, 1, changed_image="/sw/jax.sif"), exit_of(0, 135, ""))
-    assert "from: /sw/jax.sif, which was written to during the run\n  try:  copy a new image" in said
+    task = find(End(137, choose_launcher("local", True, None), 4, killed=True), exit_of(0, 137), errors=())
+    assert task.startswith("jaxsif: error: task 0 on node1 was killed by SIGKILL\n")
 
 
 def test_slurm_calls_a_failed_task_a_reason() -> None:
@@ -223,20 +226,31 @@ def test_who_ends_because_of_a_signal_did_not_end_early() -> None:
     interrupted = Report(-1, "", "interrupted")
     reports = [STARTED, interrupted, end_of(1), exit_of(1, 0, ""), exit_of(0, 143)]
     assert find_failure(End(143, SRUN, 2, interrupted=15), reports, [CANCELLED]) is None
-    assert describe_places(reports) == "tasks were at train.py:9 (task 0)"
+    assert render_places(reports) == "tasks were at train.py:9 (task 0)"
 
 
 def test_who_had_ended_before_a_signal_is_told() -> None:
     reports = [STARTED, exit_of(2, 0, ""), Report(-1, "", "interrupted"), *TERMINATED[:2]]
-    assert describe_places(reports) == "tasks were at train.py:9 (tasks 0-1); task 2 had ended with exit status 0"
+    assert render_places(reports) == "tasks were at train.py:9 (tasks 0-1); task 2 had ended with exit status 0"
     said = find(End(143, SRUN, 4), exit_of(2, 0, ""), ABORTED, *TERMINATED[:2], errors=(CANCELLED,))
     assert "; task 2 had ended with exit status 0\n" in said
 
 
-def test_an_image_that_was_written_to_leaves_another_error_its_own_hint() -> None:
-    failed = Report(0, "node1", "exception", text="ValueError: boom", where="train.py:4", hint="see there")
-    said = find(End(1, SRUN, 1, changed_image="/sw/jax.sif"), failed, exit_of(0, 1))
-    assert "from: train.py:4 and /sw/jax.sif, which was written to during the run\n  try:  see there" in said
+@pytest.mark.parametrize(
+    ("status", "text", "hint", "shown"),
+    [
+        (135, "", "", "copy a new image"),
+        (1, "ValueError: boom", "", "copy a new image"),
+        (1, "ValueError: boom", "see there", "see there"),
+        (1, "OSError: boom", "see there", "copy a new image"),
+    ],
+    ids=["a signal", "no hint", "a hint of its own", "a file of the image"],
+)
+def test_an_image_that_was_written_to(status: int, text: str, hint: str, shown: str) -> None:
+    failed = [Report(0, "node1", "exception", text=text, where="a.py:4", hint=hint)] if text else []
+    said = find(End(status, SRUN, 1, changed_image="/sw/jax.sif"), *failed, exit_of(0, status, ""))
+    place = "a.py:4 and /sw/jax.sif" if text else "/sw/jax.sif"
+    assert f"from: {place}, which was written to during the run\n  try:  {shown}" in said
 
 
 SPAWNED = Report(2, "node2", "exception", text=f"RuntimeError: {contract.SPAWNED[1]}", where="a.py:3", hint="guard it")
@@ -263,7 +277,7 @@ def test_an_image_that_was_lost_is_named_with_the_task_that_lost_it() -> None:
 
 
 def test_tasks_that_never_started_are_the_cause_of_a_timeout() -> None:
-    end = End(134, SRUN, tasks=4, unstarted="tasks 2-3 on node2")
+    end = End(134, SRUN, tasks=4, name_unstarted=lambda: "tasks 2-3 on node2")
     said = find(end, exit_of(0, 134), exit_of(1, 134), errors=(GAVE_UP,))
     what = "tasks 2-3 on node2 have not started, and task 0 on node1 timed out waiting at train.py:9"
     assert said.startswith(f"jaxsif: error: {what}\n")

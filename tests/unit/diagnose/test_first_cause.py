@@ -3,191 +3,231 @@
 from __future__ import annotations
 
 import pytest
-from hosts import SRUN
-from reporting import GONE, STARTED, ended, feed_all, raised, report_line, started
+from kit.hosts import SRUN
+from kit.reporting import GONE, STARTED, ended, feed_all, raised, report_line, started
 
 from jaxsif.diagnose.culprit import find_failure, signal_name
 from jaxsif.diagnose.facts import End
-from jaxsif.diagnose.reports import Report
+from jaxsif.diagnose.reports import Barrier, Report
 
+NO_IMAGE = (
+    "FATAL:   While checking container encryption: could not open image /tmp/my x.sif: failed to retrieve path for"
+    " /tmp/my x.sif: lstat /tmp/my x.sif: no such file or directory"
+)
+NO_BIND = (
+    "FATAL:   container creation failed: mount hook function failure: mount /tmp/x->/tmp/x error: while mounting"
+    " /tmp/x: mount source /tmp/x doesn't exist"
+)
+EXITED = "srun: error: node1: task"
 NO_GPU = "RuntimeError: Unable to initialize backend 'cuda': no device"
 
 
-@pytest.mark.parametrize(
-    ("status", "reports", "errors", "code", "text"),
-    [
-        (
-            1,
-            [started(), raised(1, "ValueError: shapes"), ended(1, 1)],
-            [],
-            1,
-            "task 1 on node1 failed: ValueError: shapes\n  from: train.py:10",
-        ),
-        (
-            1,
-            [started(), raised(0, GONE, True), ended(0, 1), raised(1, "ValueError: shapes"), ended(1, 1)],
-            [],
-            1,
-            "task 1 on node1 failed: ValueError: shapes\n  from: train.py:10",
-        ),
-        (
+CAUSES = {
+    "an exception": (
+        1,
+        [started(), raised(1, "ValueError: shapes"), ended(1, 1)],
+        [],
+        1,
+        "task 1 on node1 failed: ValueError: shapes\n  from: train.py:10",
+    ),
+    "a neighbour's exception first": (
+        1,
+        [started(), raised(0, GONE, True), ended(0, 1), raised(1, "ValueError: shapes"), ended(1, 1)],
+        [],
+        1,
+        "task 1 on node1 failed: ValueError: shapes\n  from: train.py:10",
+    ),
+    "JAX's SIGABRT first": (
+        134,
+        [started(), ended(0, 134), ended(1, 137)],
+        [],
+        137,
+        "task 1 on node1 was killed by SIGKILL\n"
+        "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job",
+    ),
+    **{
+        name: (
             134,
-            [started(), ended(0, 134), ended(1, 137)],
+            [started(), ended(0, 134), *srun_ends],
             [],
-            137,
-            "task 1 on node1 was killed by SIGKILL\n"
-            "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job",
-        ),
-        *(
-            (
-                134,
-                [started(), ended(0, 134), *srun_ends],
-                [],
-                134,
-                "task 0 on node0 was killed by SIGABRT\n  try:  JAX ended it, and says why above; DEADLINE_EXCEEDED: "
-                "a process did not come, or cannot reach task 0",
-            )
-            for srun_ends in ([], [ended(1, 143)])
-        ),
-        (
-            1,
-            [started(), raised(0, GONE, True), ended(0, 1)],
-            [],
-            1,
-            f"task 0 on node0 failed: {GONE}\n  from: train.py:00",
-        ),
-        (
-            139,
-            [started(), raised(1, "ValueError: caught and shown"), ended(1, 139)],
-            [],
-            139,
-            "task 1 on node1 was killed by SIGSEGV\n  from: train.py:10",
-        ),
-        (3, [started(), ended(1, 3)], [], 3, "task 1 on node1 ended with exit status 3"),
-        (
-            3,
-            [started(), raised(1, "sys.exit(3)"), ended(1, 3)],
-            [],
-            3,
-            "task 1 on node1 failed: sys.exit(3)\n  from: train.py:10",
-        ),
-        (
-            200,
-            [started(), raised(1, "sys.exit(200)"), ended(1, 200)],
-            [],
-            200,
-            "task 1 on node1 failed: sys.exit(200)\n  from: train.py:10",
-        ),
-        (255, [started(), ended(1, 255)], [], 255, "task 1 on node1 ended with exit status 255"),
-        (
-            128,
-            [started(), raised(1, "sys.exit(128)"), ended(1, 128)],
-            [],
-            128,
-            "task 1 on node1 failed: sys.exit(128)\n  from: train.py:10",
-        ),
-        (
-            127,
-            [started(), ended(0, 127)],
-            [],
-            127,
-            "task 0 on node0 ended with exit status 127",
-        ),
-        (
-            1,
-            [started(), raised(0, NO_GPU), ended(0, 1)],
-            [],
-            1,
-            f"task 0 on node0 failed: {NO_GPU}\n"
-            "  from: train.py:00\n"
-            "  try:  the task was given GPUs, but JAX cannot use them: see nvidia-smi on the node, or set --env"
-            " JAX_PLATFORMS=cpu to run on the CPU",
-        ),
-        (
-            1,
-            [started(), ended(1, 1), Report(0, "node0", "refused", text="port 61234 is taken")],
-            [],
-            125,
-            "port 61234 is taken\n  from: task 0 on node0",
-        ),
-        (
-            125,
-            [Report(0, "node0", "port-taken", text="port 61234 is taken")],
-            [],
-            125,
-            "port 61234 is taken\n  from: task 0 on node0\n"
-            "  try:  run it again for another port, or --coordinator-ports",
-        ),
-        (
-            1,
-            [],
-            ["srun: error: x", "srun: error: Unable to allocate resources: Invalid qos"],
-            125,
-            "Slurm refused the request: Unable to allocate resources: Invalid qos\n"
-            "  from: srun\n"
-            "  try:  sinfo and sacctmgr show what there is",
-        ),
-        (
-            1,
-            [],
-            ["srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive."],
-            125,
-            "Slurm refused the request: --gpus-per-node and --gres=gpu are mutually exclusive.\n"
-            "  from: srun\n"
-            "  try:  sinfo and sacctmgr show what there is",
-        ),
-        (
-            255,
-            [],
-            ["FATAL:   could not open image", "srun: error: node1: task 0: Exited with exit code 255"],
-            125,
-            "the container did not start: could not open image\n"
-            "  from: the runtime, on a node\n"
-            "  try:  run it there by hand",
-        ),
-        (1, [], [], 125, "no task started (exit status 1)\n  from: srun"),
-        (
-            143,
-            [started()],
-            ["slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***"],
-            143,
-            "the step ended with exit status 143, and no task said why\n"
-            "  from: slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***\n"
-            "  try:  squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
-        ),
-        (
-            1,
-            [Report(0, "", "started"), Report(2, "", "exit", 1)],
-            [],
-            1,
-            "process 2 ended with exit status 1",
-        ),
-    ],
-    ids=[
-        "an exception",
-        "a neighbour's exception first",
-        "JAX's SIGABRT first",
-        "SIGABRT alone",
-        "SIGABRT, then srun's SIGTERM",
-        "a consequence alone",
-        "a signal behind an exception",
-        "an exit status",
-        "sys.exit",
-        "sys.exit with a status beyond all signals",
-        "a status beyond all signals",
-        "sys.exit(128)",
-        "no program",
-        "no usable GPU",
-        "refused",
-        "a taken port",
-        "refused by Slurm",
-        "refused by srun itself",
-        "refused by the runtime",
-        "nothing known",
-        "ended by Slurm",
-        "without Slurm",
-    ],
-)
+            134,
+            "task 0 on node0 was killed by SIGABRT\n  try:  JAX ended it, and says why above; DEADLINE_EXCEEDED: "
+            "a process did not come, or cannot reach task 0",
+        )
+        for name, srun_ends in (("SIGABRT alone", []), ("SIGABRT, then srun's SIGTERM", [ended(1, 143)]))
+    },
+    "a consequence alone": (
+        1,
+        [started(), raised(0, GONE, True), ended(0, 1)],
+        [],
+        1,
+        f"task 0 on node0 failed: {GONE}\n  from: train.py:00",
+    ),
+    "a signal behind an exception": (
+        139,
+        [started(), raised(1, "ValueError: caught and shown"), ended(1, 139)],
+        [],
+        139,
+        "task 1 on node1 was killed by SIGSEGV\n  from: train.py:10",
+    ),
+    "a line where a signal came": (
+        139,
+        [started(), Report(1, "node1", "exit", 139, where="train.py:7")],
+        [],
+        139,
+        "task 1 on node1 was killed by SIGSEGV\n  from: train.py:7",
+    ),
+    "an iteration in which a signal came": (
+        137,
+        [started(), ended(0, 137)._replace(box="40 0.0 /home/ada/train.py:16|")],
+        [],
+        137,
+        "task 0 on node0 was killed by SIGKILL\n"
+        "  from: it was in iteration 40 of the loop at train.py:16\n"
+        "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job",
+    ),
+    "an exception's line says more than the iteration": (
+        1,
+        [started(), raised(0, "ValueError"), ended(0, 1)._replace(box="40 0.0 train.py:16|")],
+        [],
+        1,
+        "task 0 on node0 failed: ValueError\n  from: train.py:00",
+    ),
+    "an exit status": (3, [started(), ended(1, 3)], [], 3, "task 1 on node1 ended with exit status 3"),
+    "sys.exit with a status beyond all signals": (
+        200,
+        [started(), raised(1, "sys.exit(200)"), ended(1, 200)],
+        [],
+        200,
+        "task 1 on node1 failed: sys.exit(200)\n  from: train.py:10",
+    ),
+    "sys.exit(128)": (
+        128,
+        [started(), raised(1, "sys.exit(128)"), ended(1, 128)],
+        [],
+        128,
+        "task 1 on node1 failed: sys.exit(128)\n  from: train.py:10",
+    ),
+    "no usable GPU": (
+        1,
+        [started(), raised(0, NO_GPU), ended(0, 1)],
+        [],
+        1,
+        f"task 0 on node0 failed: {NO_GPU}\n"
+        "  from: train.py:00\n"
+        "  try:  the task was given GPUs, but JAX cannot use them: see nvidia-smi on the node, or set --env"
+        " JAX_PLATFORMS=cpu to run on the CPU",
+    ),
+    "refused": (
+        1,
+        [started(), ended(1, 1), Report(0, "node0", "refused", text="port 61234 is taken")],
+        [],
+        125,
+        "port 61234 is taken\n  from: task 0 on node0",
+    ),
+    "a taken port": (
+        125,
+        [Report(0, "node0", "port-taken", text="port 61234 is taken")],
+        [],
+        125,
+        "port 61234 is taken\n  from: task 0 on node0\n  try:  run it again for another port, or --coordinator-ports",
+    ),
+    "refused by Slurm": (
+        1,
+        [],
+        ["srun: error: x", "srun: error: Unable to allocate resources: Invalid qos"],
+        125,
+        "Slurm refused the request: Unable to allocate resources: Invalid qos\n"
+        "  from: srun\n"
+        "  try:  sinfo and sacctmgr show what there is",
+    ),
+    "refused by srun itself": (
+        1,
+        [],
+        ["srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive."],
+        125,
+        "Slurm refused the request: --gpus-per-node and --gres=gpu are mutually exclusive.\n"
+        "  from: srun\n"
+        "  try:  sinfo and sacctmgr show what there is",
+    ),
+    "refused by the runtime": (
+        255,
+        [],
+        ["FATAL:   could not open image", "srun: error: node1: task 0: Exited with exit code 255"],
+        125,
+        "the container did not start: could not open image\n"
+        "  from: the runtime, on a node\n"
+        "  try:  run it there by hand",
+    ),
+    "no image on a node without a name": (
+        255,
+        [],
+        [NO_IMAGE],
+        125,
+        "the image is not on the node: /tmp/my x.sif\n"
+        "  from: the runtime, on a node\n"
+        "  try:  put it on a disk that all nodes see",
+    ),
+    "no bind on a node with one": (
+        255,
+        [],
+        [NO_BIND, "srun: error: node1: task 0: Exited with exit code 255"],
+        125,
+        "node1 has no /tmp/x, which --bind asks for\n"
+        "  from: the runtime, on a node\n"
+        "  try:  put it on a disk that all nodes see, or leave out --bind",
+    ),
+    "the first task by srun": (
+        143,
+        [],
+        ["srun: error: node2: task 1: Exited with exit code 3", f"{EXITED}s 0-1: Exited with exit code 143"],
+        3,
+        "task 1 on node2 ended with exit status 3",
+    ),
+    "the first task by srun that srun did not end": (
+        143,
+        [],
+        [f"{EXITED} 0: Exited with exit code 143", "srun: error: node2: tasks 4-5,7: Exited with exit code 1"],
+        1,
+        "task 4 on node2 ended with exit status 1",
+    ),
+    "the signal of a task by srun": (
+        143,
+        [],
+        [f"{EXITED} 2: Exited with exit code 139"],
+        139,
+        "task 2 on node1 was killed by SIGSEGV",
+    ),
+    "no task by srun but those that it ended": (
+        143,
+        [],
+        [f"{EXITED}s 0-3: Exited with exit code 143"],
+        143,
+        "the step ended with exit status 143, and no task said why\n"
+        f"  from: {EXITED}s 0-3: Exited with exit code 143\n"
+        "  try:  squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+    ),
+    "nothing known": (1, [], [], 125, "no task started (exit status 1)\n  from: srun"),
+    "ended by Slurm": (
+        143,
+        [started()],
+        ["slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***"],
+        143,
+        "the step ended with exit status 143, and no task said why\n"
+        "  from: slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***\n"
+        "  try:  squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+    ),
+    "without Slurm": (
+        1,
+        [Report(0, "", "started"), Report(2, "", "exit", 1)],
+        [],
+        1,
+        "process 2 ended with exit status 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "reports", "errors", "code", "text"), CAUSES.values(), ids=CAUSES)
 def test_first_cause(status: int, reports: list[Report], errors: list[str], code: int, text: str) -> None:
     failure = find_failure(End(status, SRUN), reports, errors)
     assert failure is not None
@@ -208,75 +248,59 @@ absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded"
 TIMED_OUT = raised(0, "JaxRuntimeError: Gloo: Timed out waiting 30000ms")
 
 
-@pytest.mark.parametrize(
-    ("reports", "errors", "text"),
-    [
-        (
-            [aborted(1, "a.py:7"), aborted(3, "a.py:7"), terminated(0, "a.py:7"), terminated(2, "a.py:3")],
-            [GAVE_UP],
-            "task 2 on node2 never came, and task 1 on node1 timed out waiting at a.py:7\n"
-            "  from: a.py:3, where task 2 on node2 was\n",
-        ),
-        (
-            [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4")],
-            [],
-            "task 1 on node1 never came, and task 0 on node0 timed out waiting at train.py:00\n"
-            "  from: b.py:4, where task 1 on node1 was\n"
-            "  try:  see what keeps it there; what the other one said: "
-            "JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
-        ),
-        (
-            [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(2, "b.py:4"), terminated(3, "load.py:3")],
-            [],
-            "task 3 on node3 never came, and task 0 on node0 timed out waiting at train.py:00\n",
-        ),
-        (
-            [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(3, "load.py:3")],
-            [],
-            "task 0 on node0 failed: JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
-        ),
-        (
-            [raised(0, "RpcError: DEADLINE_EXCEEDED: of the data"), ended(0, 1), terminated(1, "b.py:4")],
-            [],
-            "task 0 on node0 failed: RpcError: DEADLINE_EXCEEDED: of the data\n",
-        ),
-        (
-            [aborted(1, "a.py:7"), terminated(2, "a.py:7")],
-            [GAVE_UP],
-            "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n",
-        ),
-        (
-            [aborted(1, "a.py:7"), terminated(2, "a.py:3")],
-            [],
-            "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n",
-        ),
-        (
-            [raised(0, "ValueError: x"), ended(0, 1), terminated(1, "a.py:3")],
-            [],
-            "task 0 on node0 failed: ValueError: x\n",
-        ),
-    ],
-    ids=[
-        "JAX's coordinator",
-        "Gloo",
-        "others further on",
-        "nobody knows which",
-        "not JAX's timeout",
-        "all at one line",
-        "an abort of another kind",
-        "another failure",
-    ],
-)
+WAITED_FOR = {
+    "JAX's coordinator": (
+        [aborted(1, "a.py:7"), aborted(3, "a.py:7"), terminated(0, "a.py:7"), terminated(2, "a.py:3")],
+        [GAVE_UP],
+        "task 2 on node2 never came, and task 1 on node1 timed out waiting at a.py:7\n"
+        "  from: a.py:3, where task 2 on node2 was\n",
+    ),
+    "Gloo": (
+        [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4")],
+        [],
+        "task 1 on node1 never came, and task 0 on node0 timed out waiting at train.py:00\n"
+        "  from: b.py:4, where task 1 on node1 was\n"
+        "  try:  see what keeps it there; the other one raised "
+        "JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
+    ),
+    "others further on": (
+        [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(2, "b.py:4"), terminated(3, "load.py:3")],
+        [],
+        "task 3 on node3 never came, and task 0 on node0 timed out waiting at train.py:00\n",
+    ),
+    "nobody knows which": (
+        [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(3, "load.py:3")],
+        [],
+        "task 0 on node0 failed: JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
+    ),
+    "not JAX's timeout": (
+        [raised(0, "RpcError: DEADLINE_EXCEEDED: of the data"), ended(0, 1), terminated(1, "b.py:4")],
+        [],
+        "task 0 on node0 failed: RpcError: DEADLINE_EXCEEDED: of the data\n",
+    ),
+    "all at one line": (
+        [aborted(1, "a.py:7"), terminated(2, "a.py:7")],
+        [GAVE_UP],
+        "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n",
+    ),
+    "an abort of another kind": (
+        [aborted(1, "a.py:7"), terminated(2, "a.py:3")],
+        [],
+        "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n",
+    ),
+    "another failure": (
+        [raised(0, "ValueError: x"), ended(0, 1), terminated(1, "a.py:3")],
+        [],
+        "task 0 on node0 failed: ValueError: x\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("reports", "errors", "text"), WAITED_FOR.values(), ids=WAITED_FOR)
 def test_the_one_that_others_waited_for(reports: list[Report], errors: list[str], text: str) -> None:
     failure = find_failure(End(134, SRUN), [started(), *reports], errors)
     assert failure is not None
     assert f"{failure.render()}\n".startswith(f"jaxsif: error: {text}")
-
-
-def test_a_line_where_a_signal_came() -> None:
-    failure = find_failure(End(139, SRUN), [started(), Report(1, "node1", "exit", 139, where="train.py:7")], [])
-    assert failure is not None
-    assert failure.render() == "jaxsif: error: task 1 on node1 was killed by SIGSEGV\n  from: train.py:7"
 
 
 def test_sigkill_of_a_whole_task_is_the_cause_of_the_others_sigterm() -> None:
@@ -286,7 +310,8 @@ def test_sigkill_of_a_whole_task_is_the_cause_of_the_others_sigterm() -> None:
     assert failure is not None
     assert failure.render().startswith("jaxsif: error: task 3 on node2 was killed by SIGKILL\n")
     for reports in ([ended(0, 134)], [raised(0, GONE, True), ended(0, 1)]):
-        failure = find_failure(End(137, SRUN), [started(), *reports], [killed, cancelled])
+        follows = "srun: error: node0: task 0: Exited with exit code 1"
+        failure = find_failure(End(137, SRUN), [started(), *reports], [follows, killed, cancelled])
         assert failure is not None
         assert failure.what == "task 3 on node2 was killed by SIGKILL"
     ended_by_slurm = find_failure(End(137, SRUN), [started(), ended(0, 143)], [cancelled, killed])
@@ -320,3 +345,92 @@ def test_an_unknown_flag_of_xla_is_named(line: str, flags: str, label: bool) -> 
     assert error is not None
     assert (error.what, error.where) == (f"XLA does not know {flags}", "XLA_FLAGS, in task 0 on node1")
     assert error.exit_code == 1
+
+
+ALL_ABORTED = [started(), *(Report(task, f"node{task}", "exit", 134, where=f"train.py:{task}0") for task in range(4))]
+HINT = "\n  try:  all processes must compute the same, equally often: see slurm/mistakes"
+INIT_HINT = (
+    "\n  try:  see what it does before, and whether it can reach task 0; --init-timeout says how long the others wait"
+)
+
+
+AT_BARRIERS = {
+    "one came": (
+        Barrier("Shutdown", 1, 4, 3, (1, 0)),
+        ALL_ABORTED,
+        "task 3 on node3 came to the end of the program, and 3 of 4 did not\n"
+        "  from: train.py:10, where task 1 on node1 was" + HINT,
+    ),
+    "one came, and reported it": (
+        Barrier("Shutdown", 1, 4, 3, (1, 0)),
+        [*ALL_ABORTED, Report(3, "node3", "end")],
+        "task 3 on node3 came to the end of the program, and 3 of 4 did not\n"
+        "  from: train.py:10, where task 1 on node1 was" + HINT,
+    ),
+    "two came": (
+        Barrier("Shutdown", 2, 8, 3, (1, 0)),
+        ALL_ABORTED,
+        "task 3 on node3 came to the end of the program, and 6 of 8 did not; it was the first of 2\n"
+        "  from: train.py:10, where task 1 on node1 was" + HINT,
+    ),
+    "half of them came": (
+        Barrier("Shutdown", 2, 4, 3, (1, 0)),
+        ALL_ABORTED,
+        "task 1 on node1, task 0 on node0 did not come to the end of the program, and 2 of 4 did\n"
+        "  from: train.py:10, where task 1 on node1 was" + HINT,
+    ),
+    "one is missing": (
+        Barrier("Shutdown", 3, 4, 1, (0,)),
+        ALL_ABORTED,
+        "task 0 on node0 did not come to the end of the program, and 3 of 4 did\n"
+        "  from: train.py:00, where task 0 on node0 was" + HINT,
+    ),
+    "initialize": (
+        Barrier("[Init]Wait_for_all_tasks_to_register", 6, 8, 1, (5, 7)),
+        [started(), raised(1, "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out"), ended(1, 1)],
+        "task 5, task 7 did not come to jax.distributed.initialize, and 6 of 8 did" + INIT_HINT,
+    ),
+    "its neighbours were faster": (
+        Barrier("Shutdown", 3, 4, 1, (0,)),
+        [started(), ended(1, 134), raised(0, GONE, True), ended(0, 1)],
+        "task 0 on node0 did not come to the end of the program, and 3 of 4 did\n"
+        "  from: train.py:00, where task 0 on node0 was" + HINT,
+    ),
+    "another barrier": (
+        Barrier("save", 3, 4, 1, (2,)),
+        [started(), raised(0, "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: save::0."), ended(0, 1)],
+        "task 2 did not come to the barrier save, and 3 of 4 did" + HINT,
+    ),
+    "many are missing": (
+        Barrier("Shutdown", 60, 64, 1, (1, 2)),
+        ALL_ABORTED,
+        "task 1 on node1, task 2 on node2 and 2 more did not come to the end of the program, and 60 of 64 did\n"
+        "  from: train.py:10, where task 1 on node1 was" + HINT,
+    ),
+}
+
+
+@pytest.mark.parametrize(("barrier", "reports", "text"), AT_BARRIERS.values(), ids=AT_BARRIERS)
+def test_the_odd_one_at_a_barrier(barrier: Barrier, reports: list[Report], text: str) -> None:
+    failure = find_failure(End(134, SRUN), reports, [], [barrier])
+    assert failure is not None
+    assert failure.render() == f"jaxsif: error: {text}"
+
+
+@pytest.mark.parametrize(
+    ("barrier", "reports", "what"),
+    [
+        (Barrier("save", 3, 4, 1, (2,)), [], "task 0 on node0 was killed by SIGABRT"),
+        (Barrier("", 3, 4, 1, (2,)), [], "task 0 on node0 was killed by SIGABRT"),  # a program may print one
+        (
+            Barrier("Shutdown", 3, 4, 1, (2,)),
+            [raised(2, "ValueError: shapes"), ended(2, 1)],
+            "task 2 on node2 failed: ValueError: shapes",
+        ),
+    ],
+    ids=["the program went on from it", "no name", "a task failed by itself"],
+)
+def test_a_barrier_that_is_no_cause(barrier: Barrier, reports: list[Report], what: str) -> None:
+    failure = find_failure(End(134, SRUN), [*ALL_ABORTED, *reports], [], [barrier])
+    assert failure is not None
+    assert failure.what == what

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from bounds import read_bounded
-from reporting import EXIT, NONCES, PROGRAM, barrier_text, marked, report_line
+from kit.bounds import read_bounded
+from kit.reporting import EXIT, NONCES, PROGRAM, barrier_text, marked, report_line
 
 from jaxsif.diagnose.reports import ReportFilter
 

@@ -7,22 +7,31 @@ import re
 from typing import Any
 
 import pytest
-from bounds import read_bounded
-from hosts import SRUN
 from hypothesis import given
 from hypothesis import strategies as st
-from reporting import EXIT, EXIT_REPORT, NONCES, PROGRAM, START, STARTED, STARTED_REPORT, feed_all, marked, report_line
+from kit.bounds import read_bounded
+from kit.hosts import SRUN
+from kit.reporting import (
+    EXIT,
+    EXIT_REPORT,
+    NONCES,
+    PROGRAM,
+    START,
+    STARTED,
+    STARTED_REPORT,
+    feed_all,
+    marked,
+    report_line,
+)
 
 from jaxsif.diagnose.culprit import find_failure
-from jaxsif.diagnose.facts import End
-from jaxsif.diagnose.places import describe_places
-from jaxsif.diagnose.remarks import describe_alone, describe_cache
+from jaxsif.diagnose.facts import End, render_alone, render_cache, render_places
 from jaxsif.diagnose.reports import Report, ReportFilter, find_start
 from jaxsif.task.contract import PROGRAM_EVENTS, START_EVENTS
 
 
 def test_a_task_says_that_it_computed_alone_and_what_to_try() -> None:
-    """As task/alone.py and task/failure.py do."""
+    """As task/coordinator.py and task/failure.py do."""
     seen = ReportFilter(NONCES)
     seen.feed(report_line(PROGRAM, event="alone"))
     seen.feed(report_line(PROGRAM, event="exception", text="E", where="a.py:1", consequence=False, hint="try this"))
@@ -55,6 +64,24 @@ FORGED = {
     "an event that is a list": marked('{"task": 0, "node": "x", "event": []}', START),
     "a step that is an option": marked('{"task": 0, "node": "x", "event": "started", "step": "--me 7.0"}', START),
     "a step of the program": marked('{"task": 0, "node": "x", "event": "started", "step": "7.0"}'),
+    **{
+        f"a status of {box!r} at the end": marked(
+            json.dumps({"task": 0, "node": "x", "event": "exit", "status": 137, "box": box}), START
+        )
+        for box in (
+            "40",
+            "40 12 a|b",
+            "40 1.0 a",
+            "40 1.0 a|b|c",
+            "4" * 19 + " 1.0 a|b",
+            "40 1.0 \x1b|b",
+            "40 1.0 " + "a" * 300 + "|",
+            1,
+        )
+    },
+    "a status of the program at its end": marked(
+        '{"task": 0, "node": "x", "event": "exception", "text": "E", "where": "", "box": "40 1.0 a|"}'
+    ),
     "an unknown field": marked('{"task": 0, "node": "x", "event": "started", "place": "x"}', START),
     "a field of another event": marked('{"task": 0, "node": "x", "event": "started", "status": 1}', START),
     "a list": marked("[1]"),
@@ -105,28 +132,22 @@ TAKEN = report_line(PROGRAM, event="port-taken", text="port 61234 is taken")
 REFUSED = report_line(PROGRAM, event="refused", text="a GPU short", hint="--share-gpus")
 
 
+REFUSALS = {
+    "the port is taken": ([STARTED, TAKEN], 125, "port 61234 is taken"),
+    "said by the program": ([STARTED, HELD, TAKEN], 3, "task 0 on node1 ended with exit status 3"),
+    "with the status of a refusal": ([STARTED, HELD, TAKEN], 125, "task 0 on node1 ended with exit status 125"),
+    "with another status": ([STARTED, TAKEN], 3, "task 0 on node1 ended with exit status 3"),
+    "refused": ([STARTED, REFUSED], 125, "a GPU short"),
+    "refused by the program": ([STARTED, HELD, REFUSED], 125, "task 0 on node1 ended with exit status 125"),
+    "refused with another status": ([STARTED, REFUSED], 3, "task 0 on node1 ended with exit status 3"),
+    "refused by start.sh": ([report_line(START, event="refused", text="no /dev/nvidiactl")], None, "no /dev/nvidiactl"),
+}
+
+
 @pytest.mark.parametrize(
     ("lines", "status", "what"),
-    [
-        ([STARTED, TAKEN], 125, "port 61234 is taken"),
-        ([STARTED, HELD, TAKEN], 3, "task 0 on node1 ended with exit status 3"),
-        ([STARTED, HELD, TAKEN], 125, "task 0 on node1 ended with exit status 125"),
-        ([STARTED, TAKEN], 3, "task 0 on node1 ended with exit status 3"),
-        ([STARTED, REFUSED], 125, "a GPU short"),
-        ([STARTED, HELD, REFUSED], 125, "task 0 on node1 ended with exit status 125"),
-        ([STARTED, REFUSED], 3, "task 0 on node1 ended with exit status 3"),
-        ([report_line(START, event="refused", text="no /dev/nvidiactl")], None, "no /dev/nvidiactl"),
-    ],
-    ids=[
-        "the port is taken",
-        "said by the program",
-        "with the status of a refusal",
-        "with another status",
-        "refused",
-        "refused by the program",
-        "refused with another status",
-        "refused by start.sh",
-    ],
+    REFUSALS.values(),
+    ids=REFUSALS,
 )
 def test_a_refusal_counts_before_the_programs_first_line(lines: list[bytes], status: int | None, what: str) -> None:
     ends = [] if status is None else [report_line(event="exit", status=status)]
@@ -170,7 +191,7 @@ def test_whatever_a_program_reports_the_end_is_told_as_it_was(
         shown = b"".join(map(one.feed, [prefix + STARTED, *lines, prefix + EXIT, b""]))
         for line in shown.splitlines(True):
             assert line in lines or line[:-1].decode().isprintable()
-        for text in (describe_places(one.reports), describe_cache(one.reports), describe_alone(one.reports)):
+        for text in (render_places(one.reports), render_cache(one.reports), render_alone(one.reports)):
             assert text.isprintable()
         assert re.fullmatch(r"(\d+\.\d+)?", find_start(one.reports).step)
         assert find_failure(End(0, SRUN), one.reports, one.errors, one.barriers) is None

@@ -8,38 +8,37 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reporting import EXIT, EXIT_REPORT, NONCES, PROGRAM, START, STARTED, STARTED_REPORT, feed_all, marked, report_line
-
-from jaxsif.diagnose.reports import Report, ReportFilter, find_start
-
-
-@pytest.mark.parametrize(
-    ("data", "shown", "reports"),
-    [
-        (b"loss 0.1\nloss 0.2\n", b"loss 0.1\nloss 0.2\n", []),
-        (STARTED + b"loss\n" + EXIT, b"loss\n", [STARTED_REPORT, EXIT_REPORT]),
-        (b"no newline" + EXIT + b"more\n", b"no newlinemore\n", [EXIT_REPORT]),
-        (b"12: " + EXIT, b"12: ", [EXIT_REPORT]),
-        (EXIT.rstrip(), b"", [EXIT_REPORT]),
-        (EXIT.replace(b"2c3d", b"0000"), EXIT.replace(b"2c3d", b"0000"), []),
-        (EXIT.replace(b" 2c3d", b""), EXIT.replace(b" 2c3d", b""), []),
-        (EXIT.rstrip() + b" " + EXIT, EXIT.rstrip() + b" ", [EXIT_REPORT]),
-        (b"\x1e[1mbold\n", b"\x1e[1mbold\n", []),
-        (b"\xff\xfe\x00\r\n\n", b"\xff\xfe\x00\r\n\n", []),
-    ],
-    ids=[
-        "none",
-        "between lines",
-        "behind an unfinished line",
-        "behind a number that is no label",
-        "without its newline",
-        "of another run",
-        "without a nonce",
-        "behind half of one",
-        "another use of the separator",
-        "no text",
-    ],
+from kit.reporting import (
+    EXIT,
+    EXIT_REPORT,
+    NONCES,
+    PROGRAM,
+    START,
+    STARTED,
+    STARTED_REPORT,
+    barrier_text,
+    feed_all,
+    marked,
+    report_line,
 )
+
+from jaxsif.diagnose.reports import Barrier, Report, ReportFilter, find_start
+
+FILTER = {
+    "none": (b"loss 0.1\nloss 0.2\n", b"loss 0.1\nloss 0.2\n", []),
+    "between lines": (STARTED + b"loss\n" + EXIT, b"loss\n", [STARTED_REPORT, EXIT_REPORT]),
+    "behind an unfinished line": (b"no newline" + EXIT + b"more\n", b"no newlinemore\n", [EXIT_REPORT]),
+    "behind a number that is no label": (b"12: " + EXIT, b"12: ", [EXIT_REPORT]),
+    "without its newline": (EXIT.rstrip(), b"", [EXIT_REPORT]),
+    "of another run": (EXIT.replace(b"2c3d", b"0000"), EXIT.replace(b"2c3d", b"0000"), []),
+    "without a nonce": (EXIT.replace(b" 2c3d", b""), EXIT.replace(b" 2c3d", b""), []),
+    "behind half of one": (EXIT.rstrip() + b" " + EXIT, EXIT.rstrip() + b" ", [EXIT_REPORT]),
+    "another use of the separator": (b"\x1e[1mbold\n", b"\x1e[1mbold\n", []),
+    "no text": (b"\xff\xfe\x00\r\n\n", b"\xff\xfe\x00\r\n\n", []),
+}
+
+
+@pytest.mark.parametrize(("data", "shown", "reports"), FILTER.values(), ids=FILTER)
 def test_filter(data: bytes, shown: bytes, reports: list[Report]) -> None:
     assert feed_all([data]) == (shown, reports, [])
 
@@ -99,14 +98,12 @@ def test_without_nonces_nothing_is_a_report() -> None:
 @pytest.mark.parametrize(
     ("data", "label", "errors"),
     [
-        (b"srun: error: Unable to allocate\n", False, ["srun: error: Unable to allocate"]),
         (b"srun: job 7 queued\nslurmstepd: error: a\nb\n", False, ["slurmstepd: error: a"]),
-        (b"FATAL:   no such image\n", False, ["FATAL:   no such image"]),
         (b"my FATAL: x\n1: FATAL: y\n", False, []),
         (b"1: FATAL:   no such image\nsrun: error: x\n", True, ["FATAL:   no such image", "srun: error: x"]),
         (b"srun: error: x", False, ["srun: error: x"]),
     ],
-    ids=["srun", "slurmstepd", "the runtime", "the program", "labelled", "without its newline"],
+    ids=["slurmstepd", "the program", "labelled", "without its newline"],
 )
 def test_errors_are_kept_and_shown(data: bytes, label: bool, errors: list[str]) -> None:
     assert feed_all([data], label) == (data, [], errors)
@@ -266,3 +263,19 @@ def test_an_unfinished_line_that_is_no_name_is_shown() -> None:
 def test_a_srun_that_does_not_say_its_name_is_believed() -> None:
     """One that is a script of the site, say."""
     assert feed_srun([f"srun: {ABORT}\n", f"srun: {FAILED}\n"])[1:] == ([f"srun: {FAILED}"], ["cancelled"])
+
+
+@pytest.mark.parametrize("label", [False, True])
+def test_barriers_are_read(label: bool) -> None:
+    text = barrier_text("Shutdown", "1/4", 3, "1\n0")
+    if label:
+        text = b"".join(b"2: " + line for line in text.splitlines(True))
+    one = ReportFilter(NONCES, label=label)
+    assert one.feed(text) + one.feed(b"") == text
+    assert one.barriers == [Barrier("Shutdown", 1, 4, 3, (1, 0))]
+
+
+def test_a_barriers_name_is_without_its_numbers() -> None:
+    one = ReportFilter()
+    one.feed(barrier_text("a::b::x::12", "1/4", 3, "1"))
+    assert [barrier.name for barrier in one.barriers] == ["a::b::x"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxsif.diagnose.reports import Report
-from jaxsif.diagnose.starts import find_unstarted, say_unstarted
+from jaxsif.diagnose.starts import find_unstarted, render_unstarted
 
 NODES = ["node1", "node2", "node3"]
 START = Report(0, "node1", "started")
@@ -35,5 +35,5 @@ def test_tasks_that_have_not_started(reports: list[Report], counts: list[int], n
 
 
 def test_one_task_has_and_several_have_not_started() -> None:
-    assert say_unstarted("task 1 on node2") == "task 1 on node2 has not started"
-    assert say_unstarted("tasks 2-3 on node2") == "tasks 2-3 on node2 have not started"
+    assert render_unstarted("task 1 on node2") == "task 1 on node2 has not started"
+    assert render_unstarted("tasks 2-3 on node2") == "tasks 2-3 on node2 have not started"

@@ -1,4 +1,4 @@
-"""What bash, zsh and fish offer, asked of the real shells where they are installed."""
+"""What bash and zsh offer, asked of the real shells where they are installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jaxsif import cli
-from jaxsif.commands.completion import RENDER
+from jaxsif.commands.about import RENDER
 
 SHELLS = tuple(RENDER)
 # A line that is typed -> all that is offered for its last word, in a folder with image.sif and others/.
@@ -72,11 +72,6 @@ done
     return _answers(["bash", "--norc", "-c", script, "bash", *(line.replace("=", " = ") for line in lines)], folder)
 
 
-def ask_fish(lines: list[str], folder: Path) -> list[set[str]]:
-    script = "source completion.fish; for line in $argv; complete --do-complete $line; echo ==; end"
-    return _answers(["fish", "--no-config", "--command", script, *lines], folder)
-
-
 def _answers(argv: list[str], folder: Path) -> list[set[str]]:
     done = subprocess.run(argv, cwd=folder, env=environ(folder), capture_output=True, text=True)
     assert done.stderr == ""
@@ -118,7 +113,7 @@ def _read(terminal: int, until: str) -> str:
     return said
 
 
-ASK = {"bash": ask_bash, "zsh": ask_zsh, "fish": ask_fish}
+ASK = {"bash": ask_bash, "zsh": ask_zsh}
 
 
 @pytest.mark.starts_processes
@@ -133,7 +128,7 @@ def test_what_is_offered(shell: str, folder: Path) -> None:
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", SHELLS)
 def test_nothing_is_offered_without_layers(shell: str, folder: Path) -> None:
     if not shutil.which(shell):
         pytest.skip(f"no {shell} on this machine")

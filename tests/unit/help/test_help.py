@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from jaxsif import cli
-from jaxsif.help.describe import Command
 
-PROGRAM = cli.describe_all()
 CLUSTER_TESTS = "".join(path.read_text() for path in (Path(__file__).parents[2] / "cluster").glob("test_*.py"))
 
 
-def examples(command: Command) -> list[str]:
+def examples(name: tuple[str, ...]) -> list[str]:
     """The lines of jaxsif's below 'examples:', without what is told of them."""
-    _, _, text = command.description.replace("\\\n", "").partition("example")
+    _, _, text = str(cli.find_parser(name).description).replace("\\\n", "").partition("example")
     return [re.split(r" {3,}", line)[0] for line in re.findall(r"^  (\S.*)", text, re.MULTILINE) if "jaxsif " in line]
 
 
@@ -30,11 +28,11 @@ def words_of(example: str) -> list[str]:
     return words[: next((index for index, word in enumerate(words) if set(word) <= set("()<>|&;")), None)]
 
 
-@pytest.mark.parametrize("command", PROGRAM.commands, ids=lambda one: " ".join(one.name))
-def test_examples(command: Command) -> None:
-    found = examples(command)
-    own = [example for example in found if tuple(words_of(example)[: len(command.name)]) == command.name]
-    assert own, f"no example in jaxsif {' '.join(command.name)} --help"
+@pytest.mark.parametrize("name", cli.COMMANDS, ids=" ".join)
+def test_examples(name: tuple[str, ...]) -> None:
+    found = examples(name)
+    own = [example for example in found if tuple(words_of(example)[: len(name)]) == name]
+    assert own, f"no example in jaxsif {' '.join(name)} --help"
     for example in found:
         words = words_of(example)
         end = words.index("--") if "--" in words else len(words)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hosts import CONTAINER, NONCES, WORKSTATION, plan_for
-from reporting import STARTED, report_line
-from sights import sight
+from kit.hosts import CONTAINER, NONCES, WORKSTATION, plan_for
+from kit.reporting import STARTED, report_line
+from kit.samples import sample
 
-from jaxsif.container.allowed import Allowed
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.errors import RunError
 from jaxsif.history.folder import RUN, STDERR, list_runs, read_run
 from jaxsif.history.recorder import Recorder, hide_in_command, read_slurm_version
+from jaxsif.history.render import Listed
 from jaxsif.history.run import MOST_ALARMS, MOST_BYTES, Complaint, RunRecord, TaskEnd
-from jaxsif.history.words import Listed
+from jaxsif.images.file import Allowed
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.request import RunOptions
-from jaxsif.watch.picture import make_picture
+from jaxsif.settings.options import RunOptions
 from jaxsif.watch.rule import Level, Verdict
+from jaxsif.watch.snapshot import make_snapshot
 
 
 def plan_in(folder: Path, *command: str) -> Plan:
@@ -69,7 +69,7 @@ def test_the_end_is_kept(tmp_path: Path) -> None:
 
 def test_an_alarm_is_kept_at_once(tmp_path: Path) -> None:
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
-    recorder.alarm(Verdict(Level.HANG, 61.23), make_picture([sight(), sight(task=1, file="\x1b")]))
+    recorder.alarm(Verdict(Level.HANG, 61.23), make_snapshot([sample(), sample(task=1, file="\x1b")]))
     (alarm,) = kept(tmp_path).alarms
     assert (alarm.level, alarm.seconds) == ("hang", 61.2)
     assert alarm.lines[0].startswith("the program hangs")
@@ -78,7 +78,7 @@ def test_an_alarm_is_kept_at_once(tmp_path: Path) -> None:
 
 def test_of_a_large_step_no_task_is_kept_by_itself(tmp_path: Path) -> None:
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
-    recorder.alarm(Verdict(Level.HANG, 60), make_picture(sight(task=task) for task in range(1001)))
+    recorder.alarm(Verdict(Level.HANG, 60), make_snapshot(sample(task=task) for task in range(1001)))
     (group,) = kept(tmp_path).alarms[0].picture["groups"]
     assert (group["count"], group["members"]) == (1001, [])
 
@@ -87,7 +87,9 @@ def test_alarms_of_tasks_that_all_differ_can_be_read_again(tmp_path: Path) -> No
     """Without a bound, they would have 80 MB, more than `read_run` takes."""
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
     frames = [["/home/ada/experiments/models/transformer.py", number, "forward_block"] for number in range(20)]
-    picture = make_picture(sight(task=task, frames=[["/home/ada/a.py", task, "step"], *frames]) for task in range(1000))
+    picture = make_snapshot(
+        sample(task=task, frames=[["/home/ada/a.py", task, "step"], *frames]) for task in range(1000)
+    )
     for _ in range(MOST_ALARMS):
         recorder.alarm(Verdict(Level.HANG, 60), picture)
     alarms = kept(tmp_path).alarms
@@ -113,7 +115,7 @@ def test_nothing_long_is_written_while_tasks_run(tmp_path: Path) -> None:
     """The launcher passes on their output, and the disk may be slow."""
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
     recorder.keep(b"word\n" * 100_000)
-    recorder.alarm(Verdict(Level.WAIT, 61.23), make_picture([sight()]))
+    recorder.alarm(Verdict(Level.WAIT, 61.23), make_snapshot([sample()]))
     (folder,) = (tmp_path / "jaxsif/runs").iterdir()
     assert [file.name for file in folder.iterdir()] == ["run.json"]
     recorder.end(0)
@@ -154,7 +156,7 @@ def test_a_folder_that_cannot_be_made_is_told_once(tmp_path: Path) -> None:
     lines: list[str] = []
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), lines.append)
     recorder.keep(b"a word\n")
-    recorder.alarm(Verdict(Level.WAIT, 60), make_picture([sight()]))
+    recorder.alarm(Verdict(Level.WAIT, 60), make_snapshot([sample()]))
     recorder.end(0)
     assert lines == [f"warning: no history of this run: File exists ({tmp_path}/jaxsif)"]
 

@@ -10,23 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
-from siffile import descriptor, sif_header
+from kit.bounds import read_bounded
+from kit.siffile import descriptor, sif_header
 
-from jaxsif.container.compilecache import identify
 from jaxsif.errors import JaxsifError
 from jaxsif.images import execute as inside
-from jaxsif.images.file import digest, find_root, read_date, read_objects, remembered_digest
-from jaxsif.images.find import find_image
+from jaxsif.images.file import digest, find_image, find_root, read_date, read_objects
 from jaxsif.images.inspect import PACKAGES, Fact, from_packages, inspect_image, render_fact
 from jaxsif.images.labels import describe_image, read_labels
+from jaxsif.images.listing import list_images, render_item
 from jaxsif.images.signing import read_signatures
-from jaxsif.images.store import Shelf, list_images, render_item
+from jaxsif.launch.container import identify
 from jaxsif.modules.modulefile import Module, read_module
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import Setting
+from jaxsif.settings.options import Setting
 
 LABELS = json.dumps({"data": {"attributes": {"labels": {"io.jaxsif.jax": "0.12.0"}}}}).encode()
 ENVELOPE = json.dumps({"payload": "e30=", "signatures": [{"keyid": "SHA256:abc"}]}).encode()
@@ -41,7 +40,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "compile cache": identify,
     "verbose": describe_image,
     "inspect": lambda image: list(map(render_fact, inspect_image(image, {"PATH": "", "HOME": os.path.dirname(image)}))),
-    "list": lambda image: list(map(render_item, list_images(Shelf(Path(image).parent, ""), {"HOME": "/nowhere"}))),
+    "list": lambda image: list(map(render_item, list_images(Path(image).parent, {"HOME": "/nowhere"}))),
 }
 HEADER = {"created": 64, "rows": 88, "table": 96, "table size": 104, "data": 112, "data size": 120}
 ROW = {"type": 0, "used": 4, "offset": 17, "size": 25}
@@ -214,19 +213,6 @@ def facts_of(components: list[dict[str, Any]]) -> list[Fact]:
 
 
 @given(VALUES)
-def test_what_is_remembered(image: str, value: object) -> None:
-    """Anything may stand in ~/.cache/jaxsif/images.json; what is no digest is computed anew."""
-    Path(image).write_bytes(small_image())
-    home = Path(image).parent
-    (home / ".cache/jaxsif").mkdir(parents=True, exist_ok=True)
-    for text in (json.dumps(value), json.dumps({image: value})):
-        (home / ".cache/jaxsif/images.json").write_text(text)
-        found: list[str] = []
-        assert read_bounded(lambda found=found: found.append(remembered_digest(image, {"HOME": str(home)}))) is None
-        assert found == [digest(image)]
-
-
-@given(VALUES)
 def test_what_a_modulefile_says_of_itself(image: str, value: object) -> None:
     path = Path(image).with_suffix(".lua")
     for record in (value, {**dict.fromkeys(Module._fields, "a"), "image": value}):
@@ -242,7 +228,7 @@ def test_image_that_is_a_fifo(tmp_path: Path, reader: str) -> None:
     os.mkfifo(tmp_path / "a.sif")
     said = f"image is a FIFO, not a file: {tmp_path}/a.sif"
     if reader == "list":
-        assert [one.problem for one in list_images(Shelf(tmp_path, ""), {"HOME": "/nowhere"})] == [said]
+        assert [one.problem for one in list_images(tmp_path, {"HOME": "/nowhere"})] == [said]
     elif reader == "verbose":
         assert describe_image(str(tmp_path / "a.sif")) == said
     else:

@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from siffile import write_image
+from kit.siffile import write_image
 
-from jaxsif.errors import printable
-from jaxsif.images import client
 from jaxsif.images import diff as images
-from jaxsif.images.client import ImageMetadata
+from jaxsif.images import spython_client
 from jaxsif.images.diff import (
     Comparison,
     Difference,
@@ -20,7 +18,9 @@ from jaxsif.images.diff import (
     find_differences,
     render_comparison,
 )
+from jaxsif.images.spython_client import ImageMetadata
 from jaxsif.runtime import Runtime
+from jaxsif.text import printable
 
 RUNTIME = Runtime("apptainer", "APPTAINERENV_")
 
@@ -79,7 +79,7 @@ def test_sif_file_and_unpacked_image(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "b/.singularity.d/labels.json").write_text('{"x": "1"}')
     definitions = {image: "A\nFrom: a\n", str(tmp_path / "b"): "From: b\nA\n"}
     told = ImageMetadata("", "", {}, "", "", {})
-    monkeypatch.setattr(client, "read_metadata", lambda _, path: told._replace(definition=definitions[path]))
+    monkeypatch.setattr(spython_client, "read_metadata", lambda path, _: told._replace(definition=definitions[path]))
     assert compare_images(image, str(tmp_path / "b"), RUNTIME, {}).sections == {
         "packages": [],
         "labels": [Difference("x", None, "1")],

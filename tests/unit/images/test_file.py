@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from siffile import OVERLAY, descriptor, sha256, sif_header, write_image
+from kit.siffile import OVERLAY, descriptor, sha256, sif_header, write_image
 
 from jaxsif.errors import HostError
 from jaxsif.images.file import (
@@ -78,38 +78,12 @@ def test_another_host_remembers_the_digest(tmp_path: Path, monkeypatch: pytest.M
     assert (known(image, "digest", environ), find_state(image)) == (sha256(b"one"), here)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[", "{}", "[]", "[" * 200_000, "9" * 10_000, '{"a": ' + "9" * 10_000 + "}", "\ud800", "1" * 5_000_000],
-    ids=range(9),
-)
+@pytest.mark.parametrize("text", ["", "[", "{}", '{"/a.sif": {"sta', "\ud800"])
 def test_memory_that_was_cut_short(tmp_path: Path, text: str) -> None:
     (tmp_path / "jaxsif").mkdir()
     (tmp_path / "jaxsif/images.json").write_text(text, errors="surrogatepass")
     image = write_image(tmp_path / "a.sif", b"one")
     assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path)}) == sha256(b"one")
-
-
-@pytest.mark.parametrize("value", ["[" * 300 + "]" * 300, "5", "null", '{"digest": "x"}', '""'])
-def test_memory_of_another_shape(tmp_path: Path, value: str) -> None:
-    """What is remembered is found again where it is no text."""
-    environ = {"XDG_CACHE_HOME": str(tmp_path)}
-    image = write_image(tmp_path / "a.sif", b"one")
-    assert remembered_digest(image, environ) == sha256(b"one")
-    memory = tmp_path / "jaxsif/images.json"
-    memory.write_text(memory.read_text().replace(f'"{sha256(b"one")}"', value))
-    assert known(image, "digest", environ) is None
-    assert remembered_digest(image, environ) == sha256(b"one")
-    memory.write_text(f'{{"{image}": {value}}}')
-    assert remembered_digest(image, environ) == sha256(b"one")
-
-
-def test_memory_that_is_a_fifo(tmp_path: Path) -> None:
-    (tmp_path / "jaxsif").mkdir()
-    os.mkfifo(tmp_path / "jaxsif/images.json")
-    environ = {"XDG_CACHE_HOME": str(tmp_path)}
-    image = write_image(tmp_path / "a.sif", b"one")
-    assert remembered_digest(image, environ) == known(image, "digest", environ) == sha256(b"one")
 
 
 def test_each_thing_is_remembered_for_itself(tmp_path: Path) -> None:

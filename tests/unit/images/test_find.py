@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from caught import error_of
-from siffile import write_image
+from kit.caught import error_of
+from kit.siffile import write_image
 
 from jaxsif.errors import HostError
-from jaxsif.images.find import Image, find_image
-from jaxsif.settings.config import Setting
+from jaxsif.images.file import Image, find_image
+from jaxsif.settings.options import Setting
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.errors import align
 from jaxsif.images.inspect import PACKAGES, Fact, facts_as_json, from_packages, inspect_image, render_fact
 from jaxsif.images.labels import describe_image, read_labels
+from jaxsif.text import align
 
 ROWS = {package.key: package for package in PACKAGES}
 

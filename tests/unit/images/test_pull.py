@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pulling import ANY, Pull
-from siffile import sha256, write_image
-from webserver import Served, serve
+import requests
+from kit.pulling import ANY, Pull
+from kit.siffile import sha256, write_image
+from kit.webserver import Served, serve
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images import download as downloads
 from jaxsif.images.file import checksum
-from jaxsif.images.partial import Partial, only_one
 from jaxsif.images.pull import Expected, find_target, find_there
 
 ROOT = bytes(range(256)) * 12_000  # 3 MB: more than one piece
@@ -144,7 +145,7 @@ def test_content_length_that_promises_too_much(served: Served, tmp_path: Path) -
 def test_content_length_that_promises_too_little(served: Served, tmp_path: Path) -> None:
     served.length_is_wrong_by = -1000
     done = Pull(served, tmp_path)
-    assert "not what was asked for: image is truncated, 1000 of " in done.error
+    assert "unexpected file at URL: image is truncated, 1000 of " in done.error
     assert done.files == []
 
 
@@ -166,7 +167,7 @@ def test_length_that_is_not_told(served: Served, tmp_path: Path) -> None:
 def test_image_that_was_not_asked_for(served: Served, tmp_path: Path, wanted: Expected, problem: str) -> None:
     (tmp_path / "jax.sif").write_text("the old one")
     done = Pull(served, tmp_path, wanted)
-    assert done.error.startswith(f"jaxsif: error: what URL has is not what was asked for: {problem}")
+    assert done.error.startswith(f"jaxsif: error: unexpected file at URL: {problem}")
     assert done.files == ["jax.sif"]
     assert done.target.read_text() == "the old one"
 
@@ -174,7 +175,7 @@ def test_image_that_was_not_asked_for(served: Served, tmp_path: Path, wanted: Ex
 def test_page_instead_of_an_image(served: Served, tmp_path: Path) -> None:
     served.content = b"<html>please log in</html>" * 100
     done = Pull(served, tmp_path)
-    said = "jaxsif: error: what URL has is not what was asked for: not a SIF image: .jax.sif.part\n"
+    said = "jaxsif: error: unexpected file at URL: not a SIF image: .jax.sif.part\n"
     assert done.error.startswith(said)
     assert done.files == []
 
@@ -187,13 +188,16 @@ def test_part_of_another_address_is_not_gone_on_with(served: Served, tmp_path: P
 
 
 def test_two_at_once(served: Served, tmp_path: Path) -> None:
-    with only_one(Partial(str(tmp_path / ".jax.sif.part"))):
+    with downloads.open_partial(str(tmp_path / ".jax.sif.part")):
         assert Pull(served, tmp_path).error.startswith("jaxsif: error: another download writes .jax.sif.part\n")
 
 
-def test_way_that_leaves_https(tmp_path: Path) -> None:
+def test_way_that_leaves_https() -> None:
+    response = requests.Response()
+    response.url, response.status_code, response.raw = "https://me:secret@user.example/a", 302, io.BytesIO()
+    response.headers["Location"] = "http://other/jax.sif"
     with pytest.raises(HostError, match=r"^https://user\.example/a leads to an address without https$"):
-        downloads._check_way("https://me:secret@user.example/a", "http://other/jax.sif")
+        downloads._Session().get_redirect_target(response)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from siffile import descriptor, sif_header
+from kit.siffile import descriptor, sif_header
 
 from jaxsif.errors import HostError
 from jaxsif.images.sif import (

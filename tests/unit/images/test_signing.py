@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from siffile import descriptor, write_image
+from kit.siffile import descriptor, write_image
 
 from jaxsif.errors import HostError, SignatureError
 from jaxsif.files import check_space

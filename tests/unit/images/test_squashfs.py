@@ -6,9 +6,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.bounds import read_bounded
 
 from jaxsif.builds.squashfs_writer import write
 from jaxsif.errors import HostError

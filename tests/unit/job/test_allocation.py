@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.bounds import read_bounded
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation, parse_gpu_count, parse_job_gpus
 from jaxsif.job.counts import Counts
+from jaxsif.launch.launchers.srun import layout_options
 from jaxsif.layout.planner import plan_layout
-from jaxsif.plan.step import layout_options
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions
 
 SBATCH = {
     "SLURM_JOB_ID": "4711",
@@ -26,6 +26,12 @@ SBATCH = {
     "SLURM_GPUS_ON_NODE": "4",
     "SLURM_JOB_CPUS_PER_NODE": "32(x2)",
 }
+
+
+def read_job(environ: dict[str, str]) -> Allocation:
+    allocation = Allocation.from_environ(environ)
+    assert allocation is not None
+    return allocation
 
 
 def test_no_allocation() -> None:
@@ -63,8 +69,7 @@ def test_partial_allocation(environ: dict[str, str], allocation: Allocation) -> 
 )
 def test_cpus_of_the_node_that_has_fewest(value: str | None, cpus: int | None) -> None:
     environ = {"SLURM_JOB_ID": "1", **({} if value is None else {"SLURM_JOB_CPUS_PER_NODE": value})}
-    allocation = Allocation.from_environ(environ)
-    assert allocation is not None
+    allocation = read_job(environ)
     assert allocation.cpus_per_node == cpus
 
 
@@ -163,18 +168,15 @@ def test_variables_of_a_step_are_not_those_of_its_job() -> None:
         ("4294967290", False, 8),
         ("", False, 8),
     ):
-        allocation = Allocation.from_environ({**SBATCH, "SLURM_STEP_ID": step})
-        assert allocation is not None
+        allocation = read_job({**SBATCH, "SLURM_STEP_ID": step})
         assert (allocation.in_step, allocation.ntasks) == (in_step, ntasks)
 
 
 def test_cpus_per_task_and_memory() -> None:
     environ = {**SBATCH, "SLURM_CPUS_PER_TASK": "8", "SLURM_MEM_PER_NODE": "64000"}
-    allocation = Allocation.from_environ(environ)
-    assert allocation is not None
+    allocation = read_job(environ)
     assert (allocation.cpus_per_task, allocation.mem_per_node) == (8, 64000)
-    answered = Allocation.from_environ({**environ, "SRUN_CPUS_PER_TASK": "4"})
-    assert answered is not None
+    answered = read_job({**environ, "SRUN_CPUS_PER_TASK": "4"})
     assert answered.cpus_per_task is None
 
 
@@ -194,8 +196,7 @@ HET = {
 
 
 def test_components_of_a_heterogeneous_job() -> None:
-    job = Allocation.from_environ(HET)
-    assert job is not None
+    job = read_job(HET)
     assert (job.nodes, job.ntasks) == (3, None)
     first, second = job.components
     assert (first.nodes, first.ntasks, first.gpus_per_node, first.nodelist) == (1, 1, 1, "node3")
@@ -212,8 +213,7 @@ def test_components_of_a_heterogeneous_job() -> None:
     ],
 )
 def test_gpus_of_tasks(variables: dict[str, str], gpus_per_task: int | None, gpu_bind: str) -> None:
-    job = Allocation.from_environ({**SBATCH, **variables})
-    assert job is not None
+    job = read_job({**SBATCH, **variables})
     assert (job.gpus_per_task, job.gpu_bind) == (gpus_per_task, gpu_bind)
 
 

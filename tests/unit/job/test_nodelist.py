@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.bounds import read_bounded
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.nodelist import count, expand

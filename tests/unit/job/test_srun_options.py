@@ -6,7 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.job.srun_options import BOTH, JOB, OWN, REFUSED, STEP, TABLE, Given, find_unsafe, select, split_options
+from jaxsif.job.srun_options import (
+    BOTH,
+    JOB,
+    OWN,
+    REFUSED,
+    STEP,
+    TABLE,
+    SrunArgument,
+    find_unsafe,
+    join,
+    lift,
+    select,
+    split_options,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs/srun.md").read_text()
 # What the page says of each.
@@ -42,24 +55,24 @@ def test_page_has_each_option_once() -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("--qos=a", [Given("--qos", "a", ("--qos=a",))]),
-        ("--qos a", [Given("--qos", "a", ("--qos", "a"))]),
-        ("-qa", [Given("--qos", "a", ("-qa",))]),
-        ("-q a", [Given("--qos", "a", ("-q", "a"))]),
-        ("--exclusive x", [Given("--exclusive", None, ("--exclusive",)), Given("x", None, ("x",))]),
-        ("--nice=5", [Given("--nice", "5", ("--nice=5",))]),
-        ("-O -H", [Given("--overcommit", None, ("-O",)), Given("--hold", None, ("-H",))]),
-        ("--site-s=1 -N", [Given("--site-s", "1", ("--site-s=1",)), Given("--nodes", None, ("-N",))]),
+        ("--qos=a", [SrunArgument("--qos", "a", ("--qos=a",))]),
+        ("--qos a", [SrunArgument("--qos", "a", ("--qos", "a"))]),
+        ("-qa", [SrunArgument("--qos", "a", ("-qa",))]),
+        ("-q a", [SrunArgument("--qos", "a", ("-q", "a"))]),
+        ("--exclusive x", [SrunArgument("--exclusive", None, ("--exclusive",)), SrunArgument("x", None, ("x",))]),
+        ("--nice=5", [SrunArgument("--nice", "5", ("--nice=5",))]),
+        ("-O -H", [SrunArgument("--overcommit", None, ("-O",)), SrunArgument("--hold", None, ("-H",))]),
+        ("--site-s=1 -N", [SrunArgument("--site-s", "1", ("--site-s=1",)), SrunArgument("--nodes", None, ("-N",))]),
     ],
 )
-def test_words_are_taken_apart(words: str, found: list[Given]) -> None:
+def test_words_are_taken_apart(words: str, found: list[SrunArgument]) -> None:
     assert list(split_options(words.split())) == found
 
 
 def test_select() -> None:
-    words = ("--qos=a", "--mem=0", "--mpi=none")
-    assert select(words, JOB, BOTH) == ("--qos=a", "--mem=0")
-    assert select(words, STEP) == ("--mpi=none",)
+    qos, mem, mpi = arguments = list(split_options(["--qos=a", "--mem=0", "--mpi=none"]))
+    assert select(arguments, JOB, BOTH) == (qos, mem)
+    assert select(arguments, STEP) == (mpi,)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +91,24 @@ def test_select() -> None:
 )
 def test_words_that_run_programs(words: str, found: list[str]) -> None:
     assert list(find_unsafe(words.split())) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "left"),
+    [
+        (["--gpus-per-task=2", "--mem=0"], {"gpus_per_task": 2}, ("--mem=0",)),
+        (["-n", "4", "-N2", "-c", "3"], {"ntasks": 4, "nodes": 2, "cpus_per_task": 3}, ()),
+        (["--gres=gpu:a100:2"], {"gpus_per_node": "a100:2"}, ()),
+        (["--gres=gpu:2,nvme:1", "--nodes=2-4"], {"gpus_per_node": "2"}, ("--gres=nvme:1", "--nodes=2-4")),
+        (["--gres=gpu"], {"gpus_per_node": "1"}, ()),
+        (["--gres=gpu:a100,gpu:v100:2"], {"gpus_per_node": "a100:1,v100:2"}, ()),
+        (["--gres=none"], {}, ("--gres=none",)),
+        (["--tasks-per-node=2", "--ntasks-per-gpu", "1"], {"ntasks_per_node": 2, "per_gpu": True}, ()),
+        (["--mem", "0", "--site-option", "-x", "node1"], {}, ("--mem", "0", "--site-option", "-x", "node1")),
+        (["--gpu-bind", "closest", "-O"], {"gpu_bind": "closest"}, ("-O",)),
+    ],
+)
+def test_what_srun_args_say(words: list[str], found: dict[str, object], left: tuple[str, ...]) -> None:
+    lifted = [lift(argument) for argument in split_options(words)]
+    assert {key.replace("-", "_"): value for key, value, _ in lifted if value is not None} == found
+    assert join(argument for _, _, rest in lifted for argument in rest) == left

@@ -11,7 +11,7 @@ import pytest
 
 from jaxsif.errors import HostError
 from jaxsif.launch.certificate import PendingCertificate, find_point, render_certificate, render_fields
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions, Setting
 
 KEY = b"""\
 -----BEGIN EC PRIVATE KEY-----
@@ -59,7 +59,7 @@ def test_a_host_without_openssl(tmp_path: Path) -> None:
     assert pending.finish(RunOptions(("x",))) == ""
     assert (pending.lack, pending.has_openssl) == ("openssl is not on the PATH", False)
     with pytest.raises(HostError) as caught:
-        pending.finish(RunOptions(("x",), coordinator_tls="on", sources={"coordinator-tls": "a.toml"}))
+        pending.finish(RunOptions(("x",), coordinator_tls="on", sources={"coordinator-tls": Setting("on", "a.toml")}))
     assert (caught.value.what, caught.value.where) == ("openssl is not on the PATH", "a.toml")
 
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from hosts import CONTAINER, LOGIN_NODE, plan_for
+from kit.hosts import CONTAINER, LOGIN_NODE, plan_for
 
 from jaxsif.launch.gpus import note_missing_gpus
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions
 
 
 @pytest.fixture(params=["cuda12", "cpu", ""])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hosts import CONTAINER
+from kit.hosts import CONTAINER
 
-from jaxsif.container.allowed import Allowed
 from jaxsif.errors import HostError
-from jaxsif.images.file import find_state
+from jaxsif.images.file import Allowed, find_state
 from jaxsif.launch.packages import unchanged_image
 
 

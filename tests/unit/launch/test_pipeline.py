@@ -1,4 +1,4 @@
-"""Secrets that others may read; what a run leaves in the history."""
+"""Secrets that others may read; the history of a run; the hint of its error."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import sys
 from pathlib import Path
 
 import pytest
-from hosts import LAPTOP, plan_for
+from kit.hosts import LAPTOP, plan_for
 
 import jaxsif
+from jaxsif.diagnose.reports import Report, ReportFilter
 from jaxsif.errors import JaxsifError
 from jaxsif.history.folder import STDERR, list_runs, read_run
 from jaxsif.history.run import RunRecord
-from jaxsif.launch.pipeline import run_plan, warn_of_secrets
-from jaxsif.settings.config import Setting
-from jaxsif.settings.request import RunOptions
+from jaxsif.launch.children import Ended
+from jaxsif.launch.pipeline import Outcome, diagnose, run_plan, warn_of_secrets
+from jaxsif.settings.options import Rank, RunOptions, Setting
 
+CHDIR = "slurmstepd-node1: error: couldn't chdir to `/tmp/my x': No such file or directory: going to /tmp instead"
 FILE = "run.env in /home/user/jaxsif.toml"
 
 
 @pytest.mark.parametrize(
-    ("source", "place"),
-    [("--env", "the list of processes"), (FILE, FILE), ("JAXSIF_ENV (environment)", None)],
+    ("source", "rank", "place"),
+    [
+        ("--env", Rank.COMMAND_LINE, "the list of processes"),
+        (FILE, Rank.USER, FILE),
+        ("JAXSIF_ENV (environment)", Rank.VARIABLE, None),
+    ],
 )
-def test_a_secret_that_others_may_read_is_named(source: str, place: str | None) -> None:
+def test_a_secret_that_others_may_read_is_named(source: str, rank: Rank, place: str | None) -> None:
     lines: list[str] = []
-    warn_of_secrets({"env": Setting(["SEED=1", "HF_TOKEN=s3cret", "API_KEY"], source)}, lines.append)
+    warn_of_secrets(Setting(["SEED=1", "HF_TOKEN=s3cret", "API_KEY"], source, rank), lines.append)
     expected = f"warning: HF_TOKEN looks like a secret, and others may read its value in {place}:"
     assert lines == ([f"{expected} export HF_TOKEN, and name it alone, as in --env HF_TOKEN"] if place else [])
-
-
-def test_no_variables() -> None:
-    lines: list[str] = []
-    warn_of_secrets({}, lines.append)
-    assert lines == []
 
 
 def run_here(folder: Path, script: str) -> tuple[int, RunRecord, str]:
@@ -82,3 +82,23 @@ def test_a_run_goes_on_without_a_history(tmp_path: Path, capfd: pytest.CaptureFi
     with pytest.raises(NotADirectoryError):  # nothing to read
         run_here(tmp_path, "exit 0")
     assert capfd.readouterr().out == f"warning: no history of this run: File exists ({tmp_path}/jaxsif)\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "errors", "hint"),
+    [
+        ("", [], "put q.py on a disk that all nodes see, if the node does not find it"),
+        ("q.py:7", [], ""),  # as argparse of a program that is not given what it needs
+        ("q.py:7", [CHDIR], "work in a folder that all nodes see: /tmp/my x is not on node1"),
+    ],
+    ids=["no line", "a line of its own", "no folder"],
+)
+def test_the_hint_of_a_failure(folder: Path, where: str, errors: list[str], hint: str) -> None:
+    (folder / "q.py").touch()
+    seen = ReportFilter()
+    seen.reports += [Report(0, "node1", "started"), Report(0, "node1", "exit", 2, where=where)]
+    seen.errors += errors
+    plan = plan_for(RunOptions(("python", "q.py")))
+    with pytest.raises(JaxsifError) as caught:
+        diagnose(plan, Outcome(Ended(2, None), seen, "", None), print)
+    assert (caught.value.where, caught.value.hint) == (where, hint)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import socket
 
 import pytest
-from hosts import plan_for
+from kit.hosts import plan_for
 
 from jaxsif.errors import HostError
-from jaxsif.launch.launchers import load_launcher
-from jaxsif.launch.ports import draw_coordinator, draw_name, free_ports, plans_on_other_ports
-from jaxsif.plan.coordinator import COORDINATOR_PORTS
-from jaxsif.settings.request import RunOptions
+from jaxsif.launch.coordinator import COORDINATOR_PORTS, draw_coordinator, draw_name, free_ports, plans_on_other_ports
+from jaxsif.launch.probe import choose_launcher
+from jaxsif.settings.options import RunOptions
 
 RANGE = "61234-61236"
 
 
 def draw_port(ports: str | None = None) -> int:
-    return draw_coordinator(RunOptions(("x",), coordinator_ports=ports), load_launcher("local")).port
+    return draw_coordinator(RunOptions(("x",), coordinator_ports=ports), choose_launcher("local", True, None)).port
 
 
 def test_port_is_in_range_and_can_be_bound() -> None:

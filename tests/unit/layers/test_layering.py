@@ -9,8 +9,8 @@ import pytest
 from jaxsif.errors import JaxsifError
 from jaxsif.layers import inside
 from jaxsif.layers.make import _arrange
-from jaxsif.layers.requirements import read_requirements, write_requirements
-from jaxsif.layers.resolve import Resolution, explain, parse_plan
+from jaxsif.layers.resolve import Resolution, explain, parse_plan, read_requirements, write_requirements
+from jaxsif.layers.workspace import SEEN_AS
 
 DRY_RUN = """\
 Using Python 3.13.5 environment at: /opt/jax
@@ -21,7 +21,7 @@ Would install 4 packages
  + absl-py==2.5.1
  - numpy==2.5.5
  + numpy==2.4.0
- + mine==1.0+local (from file:///mnt/mine-1.0+local-py3-none-any.whl)
+ + mine==1.0+local (from file://{SEEN_AS}/mine-1.0+local-py3-none-any.whl)
  + two @ file:///mnt/two-1.0-py3-none-any.whl
 """
 
@@ -31,7 +31,7 @@ def test_plan_of_uv() -> None:
         {
             "absl-py": "absl-py==2.5.1",
             "numpy": "numpy==2.4.0",
-            "mine": "mine @ file:///mnt/mine-1.0+local-py3-none-any.whl",
+            "mine": "mine @ file://{SEEN_AS}/mine-1.0+local-py3-none-any.whl",
             "two": "two @ file:///mnt/two-1.0-py3-none-any.whl",
         },
         ("numpy",),
@@ -120,14 +120,14 @@ def test_requirements_as_uv_gets_them(tmp_path: Path) -> None:
     wheel = tmp_path / "mine-1.0-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
     (tmp_path / "scratch").mkdir()
-    write_requirements(["flax", str(wheel), "rich==15.0.0 --hash=sha256:00"], tmp_path / "scratch", "/mnt")
+    write_requirements(["flax", str(wheel), "rich==15.0.0 --hash=sha256:00"], tmp_path / "scratch")
     assert {path.name: path.read_text() for path in (tmp_path / "scratch").iterdir()} == {
-        "requirements.txt": "flax\n/mnt/mine-1.0-py3-none-any.whl\nrich==15.0.0 --hash=sha256:00\n",
+        "requirements.txt": f"flax\n{SEEN_AS}/mine-1.0-py3-none-any.whl\nrich==15.0.0 --hash=sha256:00\n",
         "hashes.txt": "rich==15.0.0 --hash=sha256:00\n",
         "mine-1.0-py3-none-any.whl": "wheel",
     }
     with pytest.raises(JaxsifError, match=r"wheel not found: /nowhere/a\.whl"):
-        write_requirements(["/nowhere/a.whl"], tmp_path / "scratch", "/mnt")
+        write_requirements(["/nowhere/a.whl"], tmp_path / "scratch")
 
 
 def write(path: Path, text: str = "") -> None:

@@ -10,12 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bounds import read_bounded
-from hypothesis import given
-from hypothesis import strategies as st
-from siffile import descriptor, sif_header
+from kit.siffile import descriptor, sif_header
 
-from jaxsif.commands.layer import list as list_command
+from jaxsif.commands.layer import VERBS
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.layers.store import (
     Layer,
@@ -146,13 +143,9 @@ def test_a_layer_is_named_with_its_digest(environ: dict[str, str], image: str, m
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "folder", "device"])
-@pytest.mark.parametrize("suffix", ["json", "sqfs"])
-def test_what_is_no_file(
-    tmp_path: Path, environ: dict[str, str], image: str, make: Make, kind: str, suffix: str
-) -> None:
+def test_what_is_no_file(environ: dict[str, str], image: str, make: Make, kind: str) -> None:
     """It is refused without waiting for what a FIFO or a terminal might say."""
-    file = Path(make("a"))
-    path = file if suffix == "sqfs" else file.parent / "a.json"
+    path = Path(make("a"))
     path.unlink()
     if kind == "FIFO":
         os.mkfifo(path)
@@ -160,87 +153,8 @@ def test_what_is_no_file(
         path.mkdir()
     else:
         path.symlink_to("/dev/zero")
-    with pytest.raises(
-        HostError,
-        match=r"layer a.*: .* is (no file$|a FIFO, not a file: |a folder, not a file: |a device, not a file: )",
-    ):
+    with pytest.raises(HostError, match=r"layer a is damaged: .* is no file$"):
         find_layers(["a"], "--layer", image, environ)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "problem"),
-    [
-        *(("file", file, "its name or file is not that of a") for file in ("/etc/a.0.sqfs", "../a.0.sqfs", "b.0.sqfs")),
-        ("file", "a.0.sqfs\0", "its file is not what it must be"),
-        ("file", 5, "its file is not what it must be"),
-        ("name", "b", "its name or file is not that of a"),
-        ("name", "a\x1b[2J", "its name or file is not that of a"),
-        ("size", "100", "its size is not what it must be"),
-        ("size", True, "its size is not what it must be"),
-        ("size", 10**19, "its size is not what it must be"),
-        ("size", 10**25, "its size is not what it must be"),
-        ("image_key", None, "its image_key is not what it must be"),
-        ("image", "\ud800", "its image is not what it must be"),
-        ("image_state", [1], "its image_state is not what it must be"),
-        ("requirements", "flax", "its requirements is not what it must be"),
-        ("packages", ["flax"], "its packages is not what it must be"),
-        ("packages", {"flax": 1}, "its packages is not what it must be"),
-        ("more", 1, "it has a field 'more', which no layer has"),
-    ],
-)
-def test_a_field_that_is_not_what_it_must_be(
-    environ: dict[str, str], image: str, make: Make, field: str, value: object, problem: str
-) -> None:
-    path = Path(make("a")).parent / "a.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
-    error = read_bounded(lambda: find_layers(["a"], "--layer", image, environ))
-    assert error is not None
-    assert (error.what, error.where) == (f"cannot read layer a: {problem}", str(path))
-
-
-ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-)
-
-
-@given(field=st.sampled_from(Layer._fields), value=ANY_JSON)
-def test_any_value_of_a_field(tmp_path_factory: pytest.TempPathFactory, field: str, value: object) -> None:
-    folder = tmp_path_factory.mktemp("layers")
-    environ = {"XDG_DATA_HOME": str(folder)}
-    path = folder / "jaxsif/layers/a.json"
-    path.parent.mkdir(parents=True)
-    layer = Layer("a", "a.0.sqfs", 1, "/a.sif", "sha256:0", (1, 2), "3.13", "2026", (), (), {})
-    path.write_text(json.dumps({**layer._asdict(), field: value}))
-    error = read_bounded(lambda: read_layer("a", environ, "--layer"))
-    assert error is None or (field in error.what and error.where == str(path))
-
-
-@given(
-    data=st.binary(max_size=200)
-    | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass"))
-    | st.builds(
-        lambda text, count: text * count, st.sampled_from([b"[", b"9", b'{"a":', b'"']), st.integers(1, 300_000)
-    )
-)
-def test_any_json_file(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    folder = tmp_path_factory.mktemp("layers")
-    path = folder / "jaxsif/layers/a.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(data)
-    error = read_bounded(lambda: read_layer("a", {"XDG_DATA_HOME": str(folder)}, "--layer"))
-    assert error is not None
-    assert error.what.startswith("cannot read layer a: ")
-    assert error.where == str(path)
-
-
-def test_a_json_that_is_too_large(environ: dict[str, str], make: Make) -> None:
-    path = Path(make("a")).parent / "a.json"
-    with open(path, "r+b") as file:
-        file.truncate(3 << 30)
-    error = read_bounded(lambda: read_layer("a", environ, "--layer"))
-    assert error is not None
-    assert error.what == f"cannot read layer a: its JSON has more than {1 << 20} bytes: {path}"
 
 
 def test_one_bad_layer_does_not_hide_the_others(
@@ -248,20 +162,20 @@ def test_one_bad_layer_does_not_hide_the_others(
 ) -> None:
     folder = Path(make("a")).parent
     make("b")
-    (folder / "b.json").write_text("[" * 100_000)
+    (folder / "b.json").write_text("[")
     (folder / "not a name.json").touch()
-    assert list_command.call(argparse.Namespace(json=False), environ) == 0
+    assert VERBS["list"].call(argparse.Namespace(json=False), environ) == 0
     said = capsys.readouterr()
     assert [line.split()[:2] for line in said.out.splitlines()] == [["NAME", "STATUS"], ["a", "ok"], ["b", "damaged"]]
     assert said.err.startswith("jaxsif: warning: cannot read layer b: ")
-    assert list_command.call(argparse.Namespace(json=True), environ) == 0
+    assert VERBS["list"].call(argparse.Namespace(json=True), environ) == 0
     assert [layer["status"] for layer in json.loads(capsys.readouterr().out)] == ["ok", "damaged"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "a"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "a"}', "\udc80"])
 def test_damaged_json(tmp_path: Path, environ: dict[str, str], make: Make, text: str) -> None:
     make("a")
-    (tmp_path / "data/jaxsif/layers/a.json").write_text(text)
+    (tmp_path / "data/jaxsif/layers/a.json").write_bytes(os.fsencode(text))
     with pytest.raises(JaxsifError, match="cannot read layer a: ") as caught:
         read_layer("a", environ, "")
     assert caught.value.hint == "jaxsif layer remove a"

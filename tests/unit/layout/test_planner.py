@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable
 
 import pytest
-from bounds import least_seconds
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.bounds import least_seconds
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import NO_JOB, Allocation
 from jaxsif.job.counts import Counts
-from jaxsif.job.srun_args import lift
-from jaxsif.layout import gpu_bind as binding
+from jaxsif.launch.launchers.srun import layout_options
+from jaxsif.layout import layout as binding
 from jaxsif.layout.layout import JOB, NOBODY, Group, Layout
 from jaxsif.layout.planner import (
     RULES,
@@ -31,8 +31,7 @@ from jaxsif.layout.planner import (
     plan_layout,
     refuse_unknown_gpus,
 )
-from jaxsif.plan.step import layout_options
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions, Setting
 from jaxsif.task.contract import share
 
 Shape = tuple[object, ...]  # of a layout whose nodes are equal: nodes, tasks, GPUs, why
@@ -311,7 +310,7 @@ def test_refused(
 def test_a_refusal_names_what_set_the_option(asked: RunOptions, key: str) -> None:
     job = Allocation("1", 2, None, None, 4)
     with pytest.raises(JaxsifError) as caught:
-        plan_layout(asked._replace(sources={key: f"run.{key} in FILE"}), job, None)
+        plan_layout(asked._replace(sources={key: Setting(None, f"run.{key} in FILE")}), job, None)
     assert caught.value.where == f"run.{key} in FILE"
 
 
@@ -329,7 +328,7 @@ def test_a_refusal_names_what_set_the_option(asked: RunOptions, key: str) -> Non
 )
 def test_bound_by_slurm(bind: str, tasks: int, found: object) -> None:
     """As measured with real Slurm."""
-    assert binding.predict(bind, tasks, 4) == found
+    assert binding.predict_binding(bind, tasks, 4) == found
 
 
 def test_sharers_of_a_gpu() -> None:
@@ -342,30 +341,6 @@ def test_each_gpu_is_one_tasks(tasks: int, gpus: int) -> None:
     used = [gpu for local_id in range(tasks) for gpu in share(local_id, tasks, gpus)]
     assert sorted(set(used)) == list(range(min(tasks, gpus) if tasks > gpus else gpus))
     assert len(used) == max(tasks, gpus)
-
-
-@pytest.mark.parametrize(
-    ("words", "found", "left"),
-    [
-        (["--gpus-per-task=2", "--mem=0"], {"gpus_per_task": 2}, ("--mem=0",)),
-        (["-n", "4", "-N2", "-c", "3"], {"ntasks": 4, "nodes": 2, "cpus_per_task": 3}, ()),
-        (["--gres=gpu:a100:2"], {"gpus_per_node": "a100:2"}, ()),
-        (["--gres=gpu:2,nvme:1", "--nodes=2-4"], {"gpus_per_node": "2"}, ("--gres=nvme:1", "--nodes=2-4")),
-        (["--gres=gpu"], {"gpus_per_node": "1"}, ()),
-        (["--gres=gpu:a100,gpu:v100:2"], {"gpus_per_node": "a100:1,v100:2"}, ()),
-        (["--gres=none"], {}, ("--gres=none",)),
-        (["--tasks-per-node=2", "--ntasks-per-gpu", "1"], {"ntasks_per_node": 2, "per_gpu": True}, ()),
-        (["--mem", "0", "--site-option", "-x", "node1"], {}, ("--mem", "0", "--site-option", "-x", "node1")),
-        (["--gpu-bind", "closest", "-O"], {"gpu_bind": "closest"}, ("-O",)),
-    ],
-)
-def test_what_srun_args_say(words: list[str], found: dict[str, object], left: tuple[str, ...]) -> None:
-    assert lift(words, {}, "--srun-args") == (found, left)
-
-
-def test_srun_args_that_contradict_an_option() -> None:
-    with pytest.raises(JaxsifError, match="--ntasks=2 and --ntasks=4 contradict each other"):
-        lift(["-n4"], {"ntasks": 2}, "--srun-args")
 
 
 def test_ten_thousand_nodes_are_planned_in_no_time() -> None:

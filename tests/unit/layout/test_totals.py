@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jaxsif.errors import JaxsifError
-from jaxsif.layout.totals import settle_totals
-from jaxsif.settings.request import RunOptions
+from jaxsif.layout.planner import resolve_totals
+from jaxsif.settings.options import RunOptions
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from jaxsif.settings.request import RunOptions
     ],
 )
 def test_totals(options: dict[str, Any], there: int | None, nodes: int | None, gpus_per_node: str | None) -> None:
-    settled = settle_totals(RunOptions(("x",), **options), there)
+    settled = resolve_totals(RunOptions(("x",), **options), there)
     assert (settled.nodes, settled.node_range, settled.gpus_per_node) == (nodes, None, gpus_per_node)
 
 
@@ -59,5 +59,5 @@ def test_totals(options: dict[str, Any], there: int | None, nodes: int | None, g
 )
 def test_what_cannot_be_shared(options: dict[str, Any], there: int | None, what: str, hint: str) -> None:
     with pytest.raises(JaxsifError) as raised:
-        settle_totals(RunOptions(("x",), **options), there)
+        resolve_totals(RunOptions(("x",), **options), there)
     assert (raised.value.what, raised.value.hint) == (what, hint)

@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from siffile import descriptor
+from kit.siffile import descriptor
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
@@ -246,3 +246,19 @@ def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
             add(prefix, str(path))
     with pytest.raises(JaxsifError, match="this launcher is not an installed one"):
         modules.find_prefix(None)
+
+
+def test_the_folder_of_a_launcher_leads_to_the_wheel(tmp_path: Path) -> None:
+    home, share = tmp_path / "sw/jaxsif/0.1.0", tmp_path / "it's/jaxsif/share"
+    (share / "slurm/__pycache__").mkdir(parents=True)
+    (share / "slurm/a.py").touch()
+    for _ in range(2):  # the second time as after another `pip install`
+        modules.link_launcher(home, str(share), str(share.parents[1]), "/venv/bin/python")
+    assert [path.name for path in (home / "slurm").iterdir()] == ["a.py"]
+    assert not (home / "slurm").is_symlink()  # which `cp -r` would copy
+    command = (home / "bin/jaxsif").read_text()
+    assert command.splitlines()[0] == "#!/venv/bin/python -IS"
+    assert repr(str(tmp_path / "it's")) in command
+    compile(command, "jaxsif", "exec")
+    assert (home / "bin/jaxsif").stat().st_mode & 0o111
+    assert not modules.is_installed(home)

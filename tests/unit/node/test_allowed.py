@@ -8,29 +8,29 @@ import sys
 from pathlib import Path
 
 import pytest
-from siffile import sha256, write_image
+from kit.siffile import sha256, write_image
 
 from jaxsif.images.file import find_state
-from jaxsif.node.allowed import describe_change, examine, find_change, look
+from jaxsif.node.allowed import describe_change, examine, find_change, read_state
 
 GOOD = sha256(b"good")
 
 
 def test_the_launcher_and_the_node_tell_the_same_state(tmp_path: Path) -> None:
     image = write_image(tmp_path / "a.sif", b"good")
-    assert look(image) == find_state(image)
+    assert read_state(image) == find_state(image)
     (tmp_path / "link.sif").symlink_to(image)
-    assert look(str(tmp_path / "link.sif")) == find_state(image)
+    assert read_state(str(tmp_path / "link.sif")) == find_state(image)
 
 
 def test_the_file_that_was_allowed(tmp_path: Path) -> None:
     image = write_image(tmp_path / "a.sif", b"good")
-    assert examine("not computed", look(image), image) == (look(image), "")
+    assert examine("not computed", read_state(image), image) == (read_state(image), "")
 
 
 def test_another_file_is_told_by_its_digest(tmp_path: Path) -> None:
     image = write_image(tmp_path / "a.sif", b"good")
-    assert examine(GOOD, "1:2:3", image) == (look(image), "")
+    assert examine(GOOD, "1:2:3", image) == (read_state(image), "")
     write_image(tmp_path / "a.sif", b"evil")
     assert examine(GOOD, "1:2:3", image)[1] == f"it has {sha256(b'evil')}, and the policy allowed {GOOD}"
 
@@ -56,7 +56,7 @@ def test_what_is_no_image(tmp_path: Path, kind: str) -> None:
 def test_a_file_that_gave_way_and_came_back_has_changed(tmp_path: Path) -> None:
     """It is the same file, and a time of change that nobody can set tells that it was renamed."""
     image = write_image(tmp_path / "a.sif", b"good")
-    before = look(image)
+    before = read_state(image)
     assert find_change(image, before) == ""
     os.rename(image, tmp_path / "away")
     assert find_change(image, before) == "cannot read it: No such file or directory"

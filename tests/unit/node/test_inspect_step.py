@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import boxed
 import pytest
+from kit import waiting_task
 
 from jaxsif.node import inspect_step
-from jaxsif.watch.picture import make_picture, render_text
-from jaxsif.watch.sight import LONGEST_LINE, NO_BOX, Answer, Sight, parse_line
+from jaxsif.watch.sample import LONGEST_LINE, NO_STATUS, Answer, Sample, parse_line
+from jaxsif.watch.snapshot import make_snapshot, render_text
 from jaxsif.watch.states import describe_state
 
 SCRIPT = inspect_step.__file__
-# A process that holds the interpreter has not written its box for long.
+# A process that holds the interpreter has not written its status for long.
 STALE = {"time": time.time() - 100}
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -63,17 +63,17 @@ def start(job: str) -> Iterator[Start]:
         process.wait()
 
 
-def inspect(*words: str) -> tuple[list[Sight], Answer]:
+def inspect(*words: str) -> tuple[list[Sample], Answer]:
     """What the script says, each line parsed."""
     environ = {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "node1"}
     done = subprocess.run([sys.executable, "-IS", SCRIPT, *words], env=environ, capture_output=True, check=True)
     assert done.stderr == b""
     *lines, last = re.sub(rb"(?m)^0 (?:\+(.*)\n|\.)", rb"\1", done.stdout).splitlines()
-    sights = [parse_line(line) for line in lines]
+    samples = [parse_line(line) for line in lines]
     answer = parse_line(last)
     assert isinstance(answer, Answer)
-    assert all(isinstance(one, Sight) for one in sights)
-    return sights, answer  # type: ignore[return-value]
+    assert all(isinstance(one, Sample) for one in samples)
+    return samples, answer  # type: ignore[return-value]
 
 
 def settle(process: subprocess.Popen[str], state: str) -> None:
@@ -87,7 +87,7 @@ def settle(process: subprocess.Popen[str], state: str) -> None:
 
 @pytest.mark.starts_processes
 @pytest.mark.parametrize(
-    ("what", "box", "kind", "words", "innermost"),
+    ("what", "status", "kind", "words", "innermost"),
     [
         ("sleep", {}, "sleep", "sleeps", "sleep"),
         ("spin", {}, "computing", "computes", "spin"),
@@ -101,18 +101,18 @@ def settle(process: subprocess.Popen[str], state: str) -> None:
     ],
 )
 def test_what_a_task_does(
-    start: Start, job: str, what: str, box: dict[str, object], kind: str, words: str, innermost: str
+    start: Start, job: str, what: str, status: dict[str, object], kind: str, words: str, innermost: str
 ) -> None:
-    process = start(3, sys.executable, boxed.__file__, what, json.dumps(box))
+    process = start(3, sys.executable, waiting_task.__file__, what, json.dumps(status))
     settle(process, "R" if what in ("spin", "hold") else "S")
-    ((sight,), answer) = inspect(f"{job}.0")
+    ((sample,), answer) = inspect(f"{job}.0")
     assert answer == Answer("node1", 1)
-    assert (sight.task, sight.node, sight.pid, sight.answered) == (3, "node1", process.pid, True)
-    assert describe_state(sight) == (kind, words)
-    assert sight.frames[0].function == innermost
-    assert sight.frames[-1].function == "<module>"
-    assert sight.box is not None
-    assert (sight.box.loop, sight.box.turns) == ("train.py:38", 12)
+    assert (sample.task, sample.node, sample.pid, sample.answered) == (3, "node1", process.pid, True)
+    assert describe_state(sample) == (kind, words)
+    assert sample.frames[0].function == innermost
+    assert sample.frames[-1].function == "<module>"
+    assert sample.status is not None
+    assert (sample.status.loop, sample.status.turns) == ("train.py:38", 12)
 
 
 @pytest.mark.starts_processes
@@ -121,12 +121,12 @@ def test_a_task_that_has_told_where_it_is_gets_no_signal(
     start: Start, job: str, age: int, answered: bool | None
 ) -> None:
     """It would end a sleep of C code early."""
-    box = {"time": time.time() - age, "quiet": 9.0, "frames": [["/home/u/train.py", 7, "step"]]}
-    process = start(0, sys.executable, boxed.__file__, "sleep_in_c", json.dumps(box))
+    status = {"time": time.time() - age, "quiet": 9.0, "frames": [["/home/u/train.py", 7, "step"]]}
+    process = start(0, sys.executable, waiting_task.__file__, "sleep_in_c", json.dumps(status))
     settle(process, "S")
-    ((sight,), _) = inspect(f"{job}.0")
-    assert sight.answered is answered
-    assert sight.frames[0].function == ("step" if answered is None else "sleep_in_c")
+    ((sample,), _) = inspect(f"{job}.0")
+    assert sample.answered is answered
+    assert sample.frames[0].function == ("step" if answered is None else "sleep_in_c")
     assert process.stdout
     assert bool(select.select([process.stdout], [], [], 1)[0]) is bool(answered)
 
@@ -138,52 +138,52 @@ def test_a_task_that_has_told_where_it_is_gets_no_signal(
 def test_a_task_that_moves_is_asked_where_no_sleep_ends_early(
     start: Start, job: str, what: str, quiet: float, answered: bool | None
 ) -> None:
-    box = {"quiet": quiet, "frames": [["/home/u/train.py", 7, "step"]]}
-    settle(start(0, sys.executable, boxed.__file__, what, json.dumps(box)), "R" if what == "spin" else "S")
-    ((sight,), _) = inspect(f"{job}.0")
-    assert sight.answered is answered
+    status = {"quiet": quiet, "frames": [["/home/u/train.py", 7, "step"]]}
+    settle(start(0, sys.executable, waiting_task.__file__, what, json.dumps(status)), "R" if what == "spin" else "S")
+    ((sample,), _) = inspect(f"{job}.0")
+    assert sample.answered is answered
 
 
 @pytest.mark.starts_processes
 def test_a_task_is_asked_again(start: Start, job: str) -> None:
-    start(0, sys.executable, boxed.__file__, "sleep")
+    start(0, sys.executable, waiting_task.__file__, "sleep")
     begin = time.monotonic()
     for _ in range(3):
-        ((sight,), _) = inspect(f"{job}.")
-        assert [frame.function for frame in sight.frames] == ["sleep", "<module>"]
+        ((sample,), _) = inspect(f"{job}.")
+        assert [frame.function for frame in sample.frames] == ["sleep", "<module>"]
     assert time.monotonic() - begin < 3 * 2
 
 
 @pytest.mark.starts_processes
 def test_more_threads_than_python_shows(start: Start, job: str) -> None:
-    start(0, sys.executable, boxed.__file__, "many")
+    start(0, sys.executable, waiting_task.__file__, "many")
     time.sleep(0.5)
-    ((sight,), _) = inspect(f"{job}.0")
-    assert (sight.threads, sight.answered, sight.frames[0].function) == (120, True, "sleep")
+    ((sample,), _) = inspect(f"{job}.0")
+    assert (sample.threads, sample.answered, sample.frames[0].function) == (120, True, "sleep")
 
 
 @pytest.mark.starts_processes
 def test_a_stopped_task(start: Start, job: str) -> None:
-    process = start(0, sys.executable, boxed.__file__, "stop")
+    process = start(0, sys.executable, waiting_task.__file__, "stop")
     settle(process, "T")
-    ((sight,), _) = inspect(f"{job}.0")
-    assert (sight.state, sight.answered, sight.frames) == ("T", False, ())
-    assert describe_state(sight).kind == "stopped"
+    ((sample,), _) = inspect(f"{job}.0")
+    assert (sample.state, sample.answered, sample.frames) == ("T", False, ())
+    assert describe_state(sample).kind == "stopped"
 
 
 @pytest.mark.starts_processes
 def test_a_child_with_the_same_box_is_not_the_program(start: Start, job: str) -> None:
-    process = start(0, sys.executable, boxed.__file__, "fork")
-    ((sight,), _) = inspect(f"{job}.0")
-    assert sight.pid == process.pid
-    assert describe_state(sight).kind == "sleep"
+    process = start(0, sys.executable, waiting_task.__file__, "fork")
+    ((sample,), _) = inspect(f"{job}.0")
+    assert sample.pid == process.pid
+    assert describe_state(sample).kind == "sleep"
 
 
 @pytest.mark.starts_processes
 def test_a_program_without_a_handler_is_left_alone(start: Start, job: str) -> None:
-    start(0, sys.executable, boxed.__file__, "bare", json.dumps({"frames": "strange"}))
-    ((sight,), _) = inspect(f"{job}.0")
-    assert (sight.answered, sight.call, sight.frames) == (None, "clock_nanosleep", ())
+    start(0, sys.executable, waiting_task.__file__, "bare", json.dumps({"frames": "strange"}))
+    ((sample,), _) = inspect(f"{job}.0")
+    assert (sample.answered, sample.call, sample.frames) == (None, "clock_nanosleep", ())
 
 
 @pytest.mark.starts_processes
@@ -192,17 +192,17 @@ def test_where_a_program_has_a_handler_of_its_own_its_observer_tells(
     start: Start, job: str, age: float, known: bool
 ) -> None:
     frames = [["/home/ada/train.py", 7, "step"]]
-    start(0, sys.executable, boxed.__file__, "bare", json.dumps({"frames": frames, "time": time.time() - age}))
-    ((sight,), _) = inspect(f"{job}.0")
-    assert [list(frame) for frame in sight.frames] == (frames if known else [])
+    start(0, sys.executable, waiting_task.__file__, "bare", json.dumps({"frames": frames, "time": time.time() - age}))
+    ((sample,), _) = inspect(f"{job}.0")
+    assert [list(frame) for frame in sample.frames] == (frames if known else [])
 
 
 @pytest.mark.starts_processes
 def test_a_deep_stack_loses_its_middle(start: Start, job: str) -> None:
-    start(0, sys.executable, boxed.__file__, "deep")
-    ((sight,), _) = inspect(f"{job}.0")
-    assert len(sight.frames) == 40
-    assert (sight.frames[0].function, sight.frames[-1].function) == ("sleep", "<module>")
+    start(0, sys.executable, waiting_task.__file__, "deep")
+    ((sample,), _) = inspect(f"{job}.0")
+    assert len(sample.frames) == 40
+    assert (sample.frames[0].function, sample.frames[-1].function) == ("sleep", "<module>")
 
 
 @pytest.mark.starts_processes
@@ -213,21 +213,21 @@ def test_tasks_without_a_box(start: Start, job: str) -> None:
     start(2, "sleep", "102", ready=False)
     start(3, "sleep", "103", number=1, ready=False)
     time.sleep(0.2)
-    sights, answer = inspect(f"{job}.0")
+    samples, answer = inspect(f"{job}.0")
     assert answer.tasks == 3
-    assert [(one.task, one.command) for one in sights if one.task != 1] == [(0, "sleep"), (2, "sleep")]
-    assert [(one.file, one.descriptor) for one in sights if one.task == 1] == [("pipe", 0)]
+    assert [(one.task, one.command) for one in samples if one.task != 1] == [(0, "sleep"), (2, "sleep")]
+    assert [(one.file, one.descriptor) for one in samples if one.task == 1] == [("pipe", 0)]
     assert inspect(f"{job}.2") == ([], Answer("node1", 0))
-    assert re.match("x: 3 tasks on 1 node", render_text(make_picture(sights), "x")[0])
+    assert re.match("x: 3 tasks on 1 node", render_text(make_snapshot(samples), "x")[0])
 
 
 @pytest.mark.starts_processes
 def test_a_box_that_is_nonsense(start: Start, job: str) -> None:
     for task, fields in enumerate(({"turns": -1}, {"loop": "x" * 500}, {"time": "now"}, {"quiet": 1e300})):
-        start(task, sys.executable, boxed.__file__, "sleep", json.dumps(fields))
-    sights, _ = inspect(f"{job}.0")
-    assert [one.box for one in sights] == [NO_BOX] * 4
-    assert all(one.frames for one in sights)
+        start(task, sys.executable, waiting_task.__file__, "sleep", json.dumps(fields))
+    samples, _ = inspect(f"{job}.0")
+    assert [one.status for one in samples] == [NO_STATUS] * 4
+    assert all(one.frames for one in samples)
 
 
 def test_a_line_is_bounded() -> None:

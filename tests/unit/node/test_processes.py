@@ -1,15 +1,13 @@
-"""Texts of /proc, and what py-spy says."""
+"""Texts of /proc."""
 
 from __future__ import annotations
 
-import json
 import os
 
 import pytest
 
-from jaxsif.node.boxes import is_whole, parse_dump
-from jaxsif.node.native import Native, _parse
 from jaxsif.node.processes import Stat, find_descriptors, name_file, parse_stat, read_environ, read_io, read_stat
+from jaxsif.node.status_files import is_whole, parse_dump
 from jaxsif.node.syscalls import list_names
 
 
@@ -33,7 +31,7 @@ def test_this_process() -> None:
 def test_a_process_that_is_gone() -> None:
     gone = 1 << 22  # above the highest number that the kernel gives
     assert read_stat(gone) is None
-    assert read_environ(gone) == {b"": b""}
+    assert read_environ(gone) == {}
     assert find_descriptors(gone) == {}
 
 
@@ -88,15 +86,3 @@ DEEP = MAIN.replace(b"in <module>", b"in f") + b"  ...\n"
 def test_dumps(dump: bytes, whole: bool, frames: list[list[object]]) -> None:
     assert is_whole(dump) == whole
     assert parse_dump(dump) == frames
-
-
-def test_py_spy() -> None:
-    user = {"name": "step", "filename": "/a.py", "line": 4}
-    native = {"name": "gloo::allreduce(gloo::AllreduceOptions&)", "filename": "lib.so", "line": 0}
-    threads = [{"os_thread_id": 8, "frames": [native]}, {"os_thread_id": 7, "frames": [user, {**native, "name": "f"}]}]
-    assert _parse(7, json.dumps(threads).encode()) == Native([["/a.py", 4, "step"]], native["name"])
-
-
-@pytest.mark.parametrize("said", [b"", b"[]", b"{}", b"7", b"[7]", b'[{"os_thread_id": 7}]', b"[" * 100_000])
-def test_py_spy_says_something_else(said: bytes) -> None:
-    assert _parse(7, said) is None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jaxsif.node.keeper import compare, parse_variables
-from jaxsif.node.share import address, pack, parse, tasks_here, unpack
+from jaxsif.node.keeper import compare
+from jaxsif.node.share import address, pack, parse, parse_variables, tasks_here, unpack
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_is_set_for_all_is_told_even_if_the_first_task_has_it() -> None:
 
 
 def test_variables_as_the_kernel_lists_them() -> None:
-    assert parse_variables(b"A=1\0B=x=y\nz\0C=\0") == {b"A": b"1", b"B": b"x=y\nz", b"C": b""}
+    assert parse_variables([b"A=1", b"B=x=y\nz", b"C=", b""]) == {b"A": b"1", b"B": b"x=y\nz", b"C": b""}
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.bounds import read_bounded
 
 from jaxsif.errors import JaxsifError
 from jaxsif.plan.host_list import HostList, parse_hostfile, parse_hosts

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from hosts import LOGIN_NODE, plan_for
+from kit.hosts import LOGIN_NODE, plan_for, srun_words
 
 from jaxsif.job.allocation import Allocation
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.layout.topology import Near
 from jaxsif.plan.map import render_map
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions
 
 JOB = Allocation("4711", 3, None, None, 4, nodelist="gpu[07-09]")
 
 
 def plan(layout: Layout, *options: str) -> Plan:
-    asked = RunOptions(("x",), srun_args=options)
+    asked = RunOptions(("x",), srun_args=srun_words(*options))
     return plan_for(asked, LOGIN_NODE._replace(allocation=JOB))._replace(layout=layout)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hosts import CONTAINER, LAPTOP, LOGIN_NODE, WORKSTATION, launch_words, plan_for
+from kit.hosts import CONTAINER, LAPTOP, LOGIN_NODE, WORKSTATION, launch_words, plan_for, srun_words
 
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.job.allocation import Allocation
+from jaxsif.launch.probe import choose_launcher
 from jaxsif.plan.container import Container, Staged
 from jaxsif.plan.host import Host
-from jaxsif.plan.launcher import LOCAL, SRUN, choose_launcher
+from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, move_to_port
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions
 
 JOB = Allocation("4711", 2, None, None, 4)
 ITS_OWN_TASKS = JOB._replace(ntasks=8, ntasks_per_node=4)
@@ -37,7 +38,7 @@ def plan_of(
     ],
 )
 def test_launcher(asked: str | None, has_srun: bool, allocation: Allocation | None, launcher: str) -> None:
-    assert choose_launcher(asked, has_srun, allocation) == launcher
+    assert choose_launcher(asked, has_srun, allocation).name == launcher
 
 
 @pytest.mark.parametrize(
@@ -54,37 +55,28 @@ def test_srun_missing(asked: str | None, allocation: Allocation | None, origin: 
 ALWAYS = ("srun", "--export=ALL", "--kill-on-bad-exit=1")
 
 
-@pytest.mark.parametrize(
-    ("allocation", "options", "argv"),
-    [
-        (None, {}, ()),
-        (None, {"gpus_per_node": "a100:4"}, ("--ntasks-per-node=4", "--gpus-per-node=a100:4")),
-        (None, {"time": "1-0", "account": "a"}, ("--time=1-0", "--account=a")),
-        (JOB, {}, ("--nodes=2", "--ntasks-per-node=4")),
-        (JOB, {"time": "5", "partition": "p", "account": "a", "constraint": "c"}, ("--nodes=2", "--ntasks-per-node=4")),
-        (JOB, {"nodes": 1, "ntasks_per_node": 1}, ("--nodes=1", "--ntasks-per-node=1", "--ntasks=1")),
-        (JOB._replace(ntasks=8), {}, ("--nodes=2",)),
-        (JOB._replace(ntasks_per_node=2), {}, ("--nodes=2",)),
-        (ITS_OWN_TASKS, {"ntasks_per_node": 1}, ("--nodes=2", "--ntasks-per-node=1", "--ntasks=2")),
-        (ITS_OWN_TASKS, {"nodes": 1}, ("--nodes=1", "--ntasks=4")),
-        (JOB._replace(nodes=3, ntasks=8), {"nodes": 1}, ("--nodes=1",)),
-        (None, {"label": True, "srun_args": ("--mem=0", "--qos=a b")}, ("--label", "--mem=0", "--qos=a b")),
-    ],
-    ids=[
-        "nothing",
-        "GPUs",
-        "an allocation's options",
-        "in a job",
-        "in a job, where an allocation's options mean nothing",
-        "a part of a job",
-        "tasks of the job, which srun inherits",
-        "tasks per node of the job, which srun inherits",
-        "tasks given before those of the job",
-        "a part of a job with tasks of its own",
-        "a part of a job whose tasks its nodes cannot share evenly",
-        "label and further arguments",
-    ],
-)
+OPTIONS_OF_SRUN = {
+    "in a job, where an allocation's options mean nothing": (
+        JOB,
+        {"time": "5", "partition": "p", "account": "a", "constraint": "c"},
+        ("--nodes=2", "--ntasks-per-node=4"),
+    ),
+    "tasks of the job, which srun inherits": (JOB._replace(ntasks=8), {}, ("--nodes=2",)),
+    "tasks per node of the job, which srun inherits": (JOB._replace(ntasks_per_node=2), {}, ("--nodes=2",)),
+    "tasks given before those of the job": (
+        ITS_OWN_TASKS,
+        {"ntasks_per_node": 1},
+        ("--nodes=2", "--ntasks-per-node=1", "--ntasks=2"),
+    ),
+    "a part of a job whose tasks its nodes cannot share evenly": (
+        JOB._replace(nodes=3, ntasks=8),
+        {"nodes": 1},
+        ("--nodes=1",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("allocation", "options", "argv"), OPTIONS_OF_SRUN.values(), ids=OPTIONS_OF_SRUN)
 def test_options_of_srun(allocation: Allocation | None, options: dict[str, object], argv: tuple[str, ...]) -> None:
     assert launch_words(plan_of(LOGIN_NODE, allocation, **options)) == (*ALWAYS, *argv)
 
@@ -93,45 +85,35 @@ SPARE = JOB._replace(cpus=((2, 2),))  # fewer CPUs than GPUs
 ROOMY = JOB._replace(cpus=((64, 2),))
 
 
-@pytest.mark.parametrize(
-    ("allocation", "options", "cpu_options"),
-    [
-        (SPARE, {"gpus_per_node": "2", "ntasks_per_node": 1}, ("--exact", "--cpus-per-task=1")),
-        (ROOMY, {"gpus_per_node": "2"}, ("--exact", "--cpus-per-task=16")),
-        (ROOMY, {"gpus_per_node": "a100:2", "ntasks_per_node": 1}, ("--exact", "--cpus-per-task=32")),
-        (JOB._replace(cpus=((15, 2),)), {"gpus_per_node": "3"}, ("--exact", "--cpus-per-task=3")),
-        (JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, ("--overcommit",)),
-        (SPARE._replace(ntasks_per_node=4), {}, ("--overcommit",)),
-        (ROOMY, {}, ()),
-        (ROOMY, {"gpus_per_node": "4"}, ()),
-        (JOB._replace(cpus=((4, 2),)), {}, ()),
-        (SPARE, {"gpus_per_node": "2"}, ()),
-        (SPARE, {"gpus_per_node": "3"}, ("--overcommit",)),
-        (ROOMY, {"gpus_per_node": "0", "ntasks_per_node": 2}, ()),
-        (ROOMY._replace(gpus_per_node=None), {"gpus_per_node": "2"}, ()),
-        (ROOMY._replace(nodes=3, ntasks=8), {"gpus_per_node": "2"}, ()),
-        (JOB, {"gpus_per_node": "2"}, ()),
-        (None, {"gpus_per_node": "2"}, ()),
-    ],
-    ids=[
-        "some GPUs and one task",
-        "some GPUs",
-        "some GPUs of a type and one task",
-        "some GPUs, and CPUs that the tasks cannot share evenly",
-        "one task per GPU on one CPU",
-        "more tasks of the job than CPUs",
-        "all GPUs, enough CPUs",
-        "all GPUs, given",
-        "all GPUs, a CPU for each",
-        "more tasks than the share of the CPUs",
-        "more tasks than the share of the CPUs, and than all of them",
-        "no GPUs",
-        "GPUs of the job unknown",
-        "tasks unknown",
-        "CPUs unknown",
-        "outside a job",
-    ],
-)
+OPTIONS_FOR_CPUS = {
+    "some GPUs and one task": (SPARE, {"gpus_per_node": "2", "ntasks_per_node": 1}, ("--exact", "--cpus-per-task=1")),
+    "some GPUs": (ROOMY, {"gpus_per_node": "2"}, ("--exact", "--cpus-per-task=16")),
+    "some GPUs of a type and one task": (
+        ROOMY,
+        {"gpus_per_node": "a100:2", "ntasks_per_node": 1},
+        ("--exact", "--cpus-per-task=32"),
+    ),
+    "some GPUs, and CPUs that the tasks cannot share evenly": (
+        JOB._replace(cpus=((15, 2),)),
+        {"gpus_per_node": "3"},
+        ("--exact", "--cpus-per-task=3"),
+    ),
+    "one task per GPU on one CPU": (JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, ("--overcommit",)),
+    "more tasks of the job than CPUs": (SPARE._replace(ntasks_per_node=4), {}, ("--overcommit",)),
+    "all GPUs, enough CPUs": (ROOMY, {}, ()),
+    "all GPUs, given": (ROOMY, {"gpus_per_node": "4"}, ()),
+    "all GPUs, a CPU for each": (JOB._replace(cpus=((4, 2),)), {}, ()),
+    "more tasks than the share of the CPUs": (SPARE, {"gpus_per_node": "2"}, ()),
+    "more tasks than the share of the CPUs, and than all of them": (SPARE, {"gpus_per_node": "3"}, ("--overcommit",)),
+    "no GPUs": (ROOMY, {"gpus_per_node": "0", "ntasks_per_node": 2}, ()),
+    "GPUs of the job unknown": (ROOMY._replace(gpus_per_node=None), {"gpus_per_node": "2"}, ()),
+    "tasks unknown": (ROOMY._replace(nodes=3, ntasks=8), {"gpus_per_node": "2"}, ()),
+    "CPUs unknown": (JOB, {"gpus_per_node": "2"}, ()),
+    "outside a job": (None, {"gpus_per_node": "2"}, ()),
+}
+
+
+@pytest.mark.parametrize(("allocation", "options", "cpu_options"), OPTIONS_FOR_CPUS.values(), ids=OPTIONS_FOR_CPUS)
 def test_options_for_cpus(
     allocation: Allocation | None, options: dict[str, object], cpu_options: tuple[str, ...]
 ) -> None:
@@ -141,48 +123,20 @@ def test_options_for_cpus(
 
 
 def test_the_users_own_words_replace_options_for_cpus() -> None:
-    options = {"gpus_per_node": "2", "ntasks_per_node": 1, "srun_args": ("--cpus-per-task=2",)}
+    options = {"gpus_per_node": "2", "ntasks_per_node": 1, "srun_args": srun_words("--cpus-per-task=2")}
     plan = plan_of(LOGIN_NODE, SPARE, **options)
-    assert plan.cpus_per_task == "2"
+    assert plan.srun_option("--cpus-per-task") == "2"
     assert launch_words(plan)[-3:] == ("--ntasks=2", "--exact", "--cpus-per-task=2")
-
-
-def test_task_argv_in_a_container() -> None:
-    plan = plan_of(LOGIN_NODE, binds=("/scratch", "/data:/in:ro"), containers="task")
-    binds = ("--bind", "/sw/jaxsif/lib/jaxsif/task:/opt/jaxsif/task:ro", "--bind", "/scratch", "--bind", "/data:/in:ro")
-    engine = ("apptainer", "--quiet", "run", "--nv", "--no-eval", *binds, "/sw/containers/jax.sif")
-    assert plan.task_argv == (*engine, "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
-
-
-def test_tasks_of_a_node_share_a_container() -> None:
-    share = ("/usr/bin/python3", "-IS", "/sw/jaxsif/lib/jaxsif/node/share.py", "apptainer", "--quiet", "run")
-    program = ("/sw/containers/jax.sif", "--", "/bin/sh", "/opt/jaxsif/task/start.sh", "python", "train.py")
-    for tasks in (None, 2):  # None: Slurm decides, and the node will see
-        argv = plan_of(LOGIN_NODE, ntasks_per_node=tasks).task_argv
-        assert (argv[:6], argv[-6:]) == (share, program)
-
-
-def test_one_task_has_a_container_of_its_own() -> None:
-    assert plan_of(LOGIN_NODE, ntasks_per_node=1).task_argv[:3] == ("apptainer", "--quiet", "run")
-
-
-def test_task_argv_without_a_container() -> None:
-    plan = plan_of(LAPTOP)
-    assert plan.argv == ("/bin/sh", "/home/a/jaxsif/task/start.sh", "python", "train.py")
-    assert plan.variables["JAXSIF_COORDINATOR_PORT"] == "61234"  # under its own name, for there is no runtime
 
 
 @pytest.mark.parametrize(
     ("host", "options", "tasks", "gpus"),
     [
-        (WORKSTATION, {}, 2, 2),
         (WORKSTATION, {"gpus_per_node": "1"}, 1, 1),
-        (WORKSTATION, {"gpus_per_node": "4"}, 4, 4),
         (WORKSTATION, {"ntasks_per_node": 1}, 1, 2),
-        (LAPTOP, {}, 1, 0),
         (LAPTOP, {"ntasks_per_node": 3, "nodes": 1}, 3, 0),
     ],
-    ids=["all GPUs", "one GPU", "a rehearsal", "one process", "no GPUs", "processes on CPUs"],
+    ids=["one GPU", "one process", "processes on CPUs"],
 )
 def test_local_layout(host: Host, options: dict[str, object], tasks: int, gpus: int) -> None:
     layout = plan_of(host, **options).layout
@@ -230,23 +184,6 @@ def test_what_the_task_shim_is_told_of_the_coordinator() -> None:
     ]
 
 
-def test_environment_of_the_launcher_decides_about_proxies_and_preemption() -> None:
-    environ = {"https_proxy": "http://p:3128", "JAX_ENABLE_PREEMPTION_SERVICE": "1"}
-    plan = plan_for(PROGRAM, environ=environ)
-    assert plan.unset == ("https_proxy",)
-    assert plan.variables == {
-        "JAXSIF_STEP": "0a1b",
-        "HTTPS_PROXY": "http://p:3128",
-        "APPTAINERENV_PYTHONNOUSERSITE": "1",
-        "APPTAINERENV_LC_ALL": "C.UTF-8",
-        "APPTAINERENV_JAXSIF_REPORT": "2c3d:4e5f",
-        "APPTAINERENV_JAXSIF_COORDINATOR_PORT": "61234",
-        "APPTAINERENV_JAXSIF_HANG_TIMEOUT": "60",
-        "APPTAINERENV_JAXSIF_CHECK_PROGRAMS": "warn",
-        "APPTAINERENV_JAXSIF_LAYOUT": "-:-",
-    }
-
-
 def test_cpus_per_task_of_the_job_is_asked_for_again() -> None:
     """Slurm's srun inherits it no more, and would confine each process to one core."""
     job = JOB._replace(ntasks_per_node=4, cpus=((32, 2),), cpus_per_task=8)
@@ -268,7 +205,7 @@ def test_in_a_step_others_are_overlapped() -> None:
 @pytest.mark.parametrize("word", ["--output=log-%t.txt", "--error", "-o", "-elog", "--pty"])
 def test_no_reports_into_files_and_terminals(word: str) -> None:
     """Nobody would take them out there."""
-    plan = plan_for(RunOptions(("x",), srun_args=(word,)), LOGIN_NODE._replace(allocation=JOB))
+    plan = plan_for(RunOptions(("x",), srun_args=srun_words(word)), LOGIN_NODE._replace(allocation=JOB))
     assert plan.variables["APPTAINERENV_JAXSIF_REPORT"] == ""
     assert plan.nonces == ()
 
@@ -276,7 +213,7 @@ def test_no_reports_into_files_and_terminals(word: str) -> None:
 @pytest.mark.parametrize("environ", [{}, {"APPTAINERENV_JAXSIF_REPORT": "0:1"}, {"JAXSIF_REPORT": "1"}])
 def test_tasks_get_the_nonces_that_the_reader_knows(environ: dict[str, str]) -> None:
     """A run in a run has its own; --env does not change them."""
-    options = RunOptions(("x",), srun_args=("--overlap",), env=(("JAXSIF_REPORT", "1"),))
+    options = RunOptions(("x",), srun_args=srun_words("--overlap"), env=(("JAXSIF_REPORT", "1"),))
     plan = plan_for(options, LOGIN_NODE._replace(allocation=JOB, environ=environ))
     assert plan.variables["APPTAINERENV_JAXSIF_REPORT"] == ":".join(plan.nonces) == "2c3d:4e5f"
 
@@ -325,7 +262,7 @@ def test_on_another_port_what_the_user_set_stays() -> None:
         (None, {"ntasks": 2}, False),
         (ITS_OWN_TASKS, {}, False),
         (None, {"label": True}, False),
-        (None, {"srun_args": ("--pty",)}, False),
+        (None, {"srun_args": srun_words("--pty")}, False),
     ],
 )
 def test_on_a_terminal_one_task_is_live(allocation: Allocation | None, options: dict[str, object], live: bool) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.bounds import read_bounded
 
 from jaxsif.cli import build_parser
 from jaxsif.errors import JaxsifError
-from jaxsif.settings.config import Config, Setting, read_config, read_profiles, resolve, resolve_image
-from jaxsif.settings.options import OPTIONS, Option, read_variable
+from jaxsif.settings.config import Config, read_config, read_profiles, resolve_image
+from jaxsif.settings.options import OPTIONS, Option, Rank, Setting, read_variable
+from jaxsif.settings.read import resolve
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -37,8 +38,8 @@ def test_the_project_wins_over_the_user(tmp_path: Path, environ: dict[str, str])
     project = write(tmp_path / "project/jaxsif.toml", "[run]\nlayers = ['c']\n")
     config = read_config(environ, str(tmp_path / "project"))
     assert config.settings == {
-        "run.stage": Setting(True, f"run.stage in {user}"),
-        "run.layers": Setting(["c"], f"run.layers in {project}"),
+        "run.stage": Setting(True, f"run.stage in {user}", Rank.USER),
+        "run.layers": Setting(["c"], f"run.layers in {project}", Rank.PROJECT),
     }
 
 
@@ -51,7 +52,7 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pyte
     assert config.settings["run.image"].value == f"{tmp_path}/a~/b.sif"
     assert read_variable(next(one for one in OPTIONS if one.key == "image"), "~/b.sif") == "/home/ada/b.sif"
     assert build_parser(("run",)).parse_args(["run", "--hostfile=~/hosts"]).hostfile == "/home/ada/hosts"
-    assert resolve_image("~/b.sif", {}, print) == Setting("/home/ada/b.sif", "--image")
+    assert resolve_image("~/b.sif", {}, print) == Setting("/home/ada/b.sif", "--image", Rank.COMMAND_LINE)
 
 
 def test_policies_of_all_files_are_kept(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -60,9 +61,9 @@ def test_policies_of_all_files_are_kept(tmp_path: Path, environ: dict[str, str])
     config = read_config({"XDG_CONFIG_HOME": str(tmp_path / "xdg")}, str(tmp_path))
     assert config.settings == {}
     assert config.policies == (
-        ("policy.signed-by", Setting(["/keys/site.pem"], user)),
-        ("policy.signed-by", Setting([], project)),
-        ("policy.digests", Setting([DIGEST], project)),
+        ("policy.signed-by", Setting(["/keys/site.pem"], user, Rank.USER)),
+        ("policy.signed-by", Setting([], project, Rank.PROJECT)),
+        ("policy.digests", Setting([DIGEST], project, Rank.PROJECT)),
     )
 
 
@@ -70,7 +71,10 @@ def test_a_profile_replaces_the_one_of_an_earlier_file(tmp_path: Path, environ: 
     user = write(tmp_path / "home/.config/jaxsif/jaxsif.toml", "[profile.a]\nbinds = ['/a']\n[profile.b]\n")
     project = write(tmp_path / "jaxsif.toml", "[profile.a]\ninherits = 'b'\n")
     config = read_config(environ, str(tmp_path))
-    assert config.profiles == {"a": Setting({"inherits": "b"}, project), "b": Setting({}, user)}
+    assert config.profiles == {
+        "a": Setting({"inherits": "b"}, project, Rank.PROJECT),
+        "b": Setting({}, user, Rank.USER),
+    }
     assert list(read_profiles(config)) == ["none", "tcp", "ib", "slingshot", "efa", "a", "b"]
 
 
@@ -81,6 +85,42 @@ def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> 
     assert read_config(environ, str(tmp_path / "a/b")).project == near
 
 
+def test_a_file_that_is_named_counts_in_place_of_the_projects(tmp_path: Path, environ: dict[str, str]) -> None:
+    """As an option of the command line: whoever wrote it, and with any word for srun."""
+    near = Path(write(tmp_path / "a/jaxsif.toml", "[run]\nstage = true\n"))
+    near.chmod(0o666)
+    named = Path(write(tmp_path / "ours.toml", "[run]\nsrun-args = ['--prolog=/p']\n[policy]\ndigests = []\n"))
+    named.chmod(0o666)
+    config = read_config({**environ, "JAXSIF_CONFIG": str(named)}, str(tmp_path / "a"))
+    assert (config.project, len(config.policies)) == ("", 1)
+    assert config.settings == {"run.srun-args": Setting(["--prolog=/p"], f"run.srun-args in {named}", Rank.USER)}
+    with pytest.raises(JaxsifError, match="others may have written"):
+        read_config({**environ, "JAXSIF_CONFIG": ""}, str(tmp_path / "a"))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("{folder}/gone", "no such file: {folder}/gone"), ("a.toml", "not a whole path: a.toml")]
+)
+def test_a_named_file_that_does_not_count_is_refused(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str, what: str
+) -> None:
+    """A relative path would make the file of any folder count."""
+    write(tmp_path / "a.toml", "")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JaxsifError) as caught:
+        read_config({**environ, "JAXSIF_CONFIG": name.format(folder=tmp_path)}, str(tmp_path))
+    assert caught.value.what == what.format(folder=tmp_path)
+    assert caught.value.where == "JAXSIF_CONFIG (environment)"
+
+
+def test_a_policy_of_the_user_counts_beside_a_named_file(tmp_path: Path, environ: dict[str, str]) -> None:
+    write(tmp_path / "home/.config/jaxsif/jaxsif.toml", f"[policy]\ndigests = ['{DIGEST}']\n[run]\nstage = true\n")
+    named = write(tmp_path / "ours.toml", "[policy]\ndigests = []\n[run]\nstage = false\n")
+    config = read_config({**environ, "JAXSIF_CONFIG": named}, str(tmp_path))
+    assert [policy.value for _, policy in config.policies] == [[DIGEST], []]
+    assert config.settings["run.stage"].value is False
+
+
 def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str, str]) -> None:
     own = Path(write(tmp_path / "home/.config/jaxsif/jaxsif.toml", "[run]\nstage = true\n[policy]\ndigests = []\n"))
     (tmp_path / "link").symlink_to(own.parent)
@@ -88,7 +128,7 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
     for folder in (own.parent, tmp_path / "link", own.parent / "below"):
         config = read_config(environ, str(folder))
         assert (config.project, len(config.policies)) == ("", 1)
-        assert config.settings == {"run.stage": Setting(True, f"run.stage in {own}")}
+        assert config.settings == {"run.stage": Setting(True, f"run.stage in {own}", Rank.USER)}
 
 
 @pytest.mark.parametrize(
@@ -157,20 +197,22 @@ def find(said: dict[str, object], environ: dict[str, str], *, in_job: bool = Fal
 def test_the_command_line_wins_over_variables_and_they_over_files() -> None:
     environ = {"JAXSIF_LABEL": "0", "JAXSIF_TIME": "20", "JAXSIF_NODES": "3"}
     assert find({"label": True, "time": None}, environ) == {
-        "nodes": Setting(3, "JAXSIF_NODES (environment)"),
-        "time": Setting("20", "JAXSIF_TIME (environment)"),
-        "label": Setting(True, "--label"),
+        "nodes": Setting(3, "JAXSIF_NODES (environment)", Rank.VARIABLE),
+        "time": Setting("20", "JAXSIF_TIME (environment)", Rank.VARIABLE),
+        "label": Setting(True, "--label", Rank.COMMAND_LINE),
     }
     assert find({}, {})["label"] == Setting(True, "FILE")
 
 
 def test_in_a_job_what_asks_for_one_counts_only_on_the_command_line() -> None:
     assert "time" not in find({}, {"JAXSIF_TIME": "20"}, in_job=True)
-    assert find({"time": "30"}, {}, in_job=True)["time"] == Setting("30", "--time")
+    assert find({"time": "30"}, {}, in_job=True)["time"] == Setting("30", "--time", Rank.COMMAND_LINE)
 
 
 def test_a_number_of_tasks_on_the_command_line_wins_over_any_way_to_say_it_elsewhere() -> None:
-    config = Config({"run.ntasks-per-node": Setting(1, "FILE"), "run.gpus-per-task": Setting(2, "FILE")}, ())
+    config = Config(
+        {"run.ntasks-per-node": Setting(1, "FILE", Rank.SITE), "run.gpus-per-task": Setting(2, "FILE", Rank.SITE)}, ()
+    )
     found = resolve({"per_gpu": True}, {"JAXSIF_NTASKS": "6"}, config, in_job=False)
     assert not {"ntasks", "ntasks-per-node"} & set(found)
     assert "gpus-per-task" not in found

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from jaxsif.errors import JaxsifError
-from jaxsif.settings.config import Config, Setting, read_config, read_profiles
+from jaxsif.settings.config import Config, read_config, read_profiles
 from jaxsif.settings.fabric import Fabric, find_variables, resolve_fabric, shim_variables
+from jaxsif.settings.options import Setting
 
 CHOSEN = Setting("ours", "--fabric")
 SITES = Path(__file__).parents[3] / "docs/sites"

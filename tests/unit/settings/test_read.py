@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from jaxsif.errors import JaxsifError
-from jaxsif.settings.options import DEFAULTS
+from jaxsif.job.srun_options import SrunArgument, join
+from jaxsif.settings.options import DEFAULTS, RunOptions
 from jaxsif.settings.read import read_settings
-from jaxsif.settings.request import RunOptions
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_a_list_of_hosts_asks_for_mpirun_where_nothing_else_is_said(tmp_path: Pa
         ({"partition": "debug"}, ("-t60", "--gpus=8", "--mem=0")),
         ({"time": "5", "gpus": 4}, ("--partition=a", "--mem=0")),
         ({"gpus_per_node": "2"}, ("--partition=a", "-t60", "--mem=0")),
-        ({"passed": {"--mem": "--mem=1G"}}, ("--partition=a", "-t60", "--gpus=8")),
+        ({"passed": {"--mem": SrunArgument("--mem", "1G", ("--mem=1G",))}}, ("--partition=a", "-t60", "--gpus=8")),
         ({"srun_args": ["--nice=1"]}, ("--nice=1",)),
     ],
 )
@@ -56,7 +56,7 @@ def test_the_command_line_replaces_the_same_option_of_a_variable(
 ) -> None:
     variables = {"JAXSIF_SRUN_ARGS": "--partition=a -t60 --gpus=8 --mem=0 -c 8"}
     asked = read_settings({"cpus_per_task": 4, **said}, ["true"], variables, in_job=False).asked
-    assert (asked.srun_args, asked.cpus_per_task) == (left, 4)
+    assert (join(asked.srun_args), asked.cpus_per_task) == (left, 4)
 
 
 @pytest.mark.parametrize(
@@ -73,19 +73,19 @@ def test_the_command_line_replaces_the_same_option_of_a_variable(
 def test_what_means_the_same_is_replaced_too(said: dict[str, object], words: str, field: str, value: object) -> None:
     variables = {"JAXSIF_SRUN_ARGS": f"{words} --mem=0"}
     asked = read_settings(said, ["true"], variables, in_job=False).asked
-    assert (getattr(asked, field), asked.srun_args) == (value, ("--mem=0",))
+    assert (getattr(asked, field), join(asked.srun_args)) == (value, ("--mem=0",))
 
 
 def test_other_resources_stay_beside_gpus_that_are_replaced() -> None:
     variables = {"JAXSIF_SRUN_ARGS": "--gres=gpu:4,nvme:1"}
     asked = read_settings({"gpus_per_node": "2"}, ["true"], variables, in_job=False).asked
-    assert (asked.gpus_per_node, asked.srun_args) == ("2", ("--gres=nvme:1",))
+    assert (asked.gpus_per_node, join(asked.srun_args)) == ("2", ("--gres=nvme:1",))
 
 
 def test_a_variable_replaces_the_same_option_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "jaxsif.toml").write_text("[run]\nsrun-args = ['--partition=a -t60']\ntime = '5'\n")
     asked = read_settings({}, ["true"], {"JAXSIF_PARTITION": "debug"}, in_job=False).asked
-    assert asked.srun_args == ("-t60",)
+    assert join(asked.srun_args) == ("-t60",)
 
 
 def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,14 +100,14 @@ def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: py
         "  try:  set it on the command line, or in your own jaxsif.toml"
     )
     words = ("--mem=0", "--task-prolog=/x.sh")
-    assert read_settings({"srun_args": list(words)}, ["true"], {}, in_job=False).asked.srun_args == words
+    assert join(read_settings({"srun_args": list(words)}, ["true"], {}, in_job=False).asked.srun_args) == words
     variables = {"JAXSIF_SRUN_ARGS": "--mem=0 --task-prolog=/x.sh"}
-    assert read_settings({}, ["true"], variables, in_job=False).asked.srun_args == words
+    assert join(read_settings({}, ["true"], variables, in_job=False).asked.srun_args) == words
     (tmp_path / "jaxsif.toml").rename(tmp_path / "of_user")
     (tmp_path / "jaxsif").mkdir()
     (tmp_path / "of_user").rename(tmp_path / "jaxsif/jaxsif.toml")
     own = {"XDG_CONFIG_HOME": str(tmp_path)}
-    assert read_settings({}, ["true"], own, in_job=False).asked.srun_args == words
+    assert join(read_settings({}, ["true"], own, in_job=False).asked.srun_args) == words
 
 
 @pytest.mark.parametrize("bind", ["", " ", ":/x"])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from bounds import read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.bounds import read_bounded
 
 from jaxsif.settings.config import parse_settings
 from jaxsif.settings.tomlfile import MOST_BYTES, parse_toml

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from jaxsif.errors import JaxsifError
+from jaxsif.settings.config import check_variables
 from jaxsif.settings.options import OPTIONS
-from jaxsif.settings.variables import check_variables
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("jaxsif", "modulefiles", "containers", "slurm")
@@ -60,5 +60,5 @@ def test_in_a_task_of_another_version_all_are_taken() -> None:
 @pytest.mark.starts_processes
 def test_known_names_take_no_time() -> None:
     """difflib is imported for an unknown name only."""
-    code = "import sys; from jaxsif.settings.variables import check_variables as check; check({'JAXSIF_NODES': '2'})"
+    code = "import sys; from jaxsif.settings.config import check_variables as check; check({'JAXSIF_NODES': '2'})"
     subprocess.run([sys.executable, "-c", f"{code}; assert 'difflib' not in sys.modules"], cwd=ROOT, check=True)

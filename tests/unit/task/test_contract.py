@@ -200,7 +200,7 @@ def told_events(path: Path) -> Iterator[tuple[str, set[str]]]:
 
 
 def test_tasks_report_events_with_their_fields() -> None:
-    told = [event for path in (PACKAGE / "task").glob("*.py") for event in told_events(path)]
+    told = [event for path in (PACKAGE / "task").rglob("*.py") for event in told_events(path)]
     assert {event for event, _ in told} == set(contract.PROGRAM_EVENTS) - {"refused", "port-taken"}  # of a MisfitError
     assert all(fields <= set(contract.PROGRAM_EVENTS[event]) for event, fields in told)
     assert list(told_events(PACKAGE / "node/stage.py")) == [("refused", {"text"})]

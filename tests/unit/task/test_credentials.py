@@ -92,11 +92,6 @@ class State:
         own = (mtls_cert_file, mtls_key_file, mtls_ca_file, mtls_peer_uri_prefix)
         return tuple(value or getattr(config.config, "jax_" + name) for name, value in zip(config.NAMES, own))
 """
-OLD_JAX = """\
-class State:
-    def initialize(self, coordinator_address=None, num_processes=None, process_id=None):
-        return "without"
-"""
 CONFIG = f"""\
 NAMES = ("mtls_cert_file", "mtls_key_file", "mtls_ca_file", "mtls_peer_uri_prefix")
 
@@ -117,7 +112,7 @@ WITHOUT = (None,) * 4
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with a JAX; what is imported from it is forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(importing, "_listeners", [])
+    monkeypatch.setattr(importing, "_emits", [])
     finders, modules = list(sys.meta_path), set(sys.modules)
     (tmp_path / "jax/_src").mkdir(parents=True)
     (tmp_path / "jax/_src/config.py").write_text(CONFIG)
@@ -228,15 +223,6 @@ def test_a_low_limit_of_descriptors(pipe: str) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_an_older_jax(packages: Path) -> None:
-    """It goes without in all tasks, or in none."""
-    (packages / "jax/_src/distributed.py").write_text(f"from jax._src import config\n{OLD_JAX}")
-    missing: list[str] = []
-    importing.listen(missing.append)
-    assert initialize() == "without"
-    assert [name.partition("(")[0] for name in missing] == ["jax._src.distributed.State.initialize"]
-
-
 @pytest.mark.parametrize("name", ["jax_mtls_ca_file", "update", "config"])
 def test_a_jax_with_other_settings_is_left_alone(packages: Path, name: str) -> None:
     """Whatever it makes of the variables."""
@@ -245,17 +231,11 @@ def test_a_jax_with_other_settings_is_left_alone(packages: Path, name: str) -> N
         "from jax._src import config\n" + JAX.partition("        own =")[0] + "        return 'its own'\n"
     )
     missing: list[str] = []
-    importing.listen(missing.append)
+    importing._emits.append(lambda fields: missing.append(fields["text"]))
     assert initialize() == "its own"
     (found,) = missing
     assert found.startswith("jax._src.distributed.config.config.")
     assert name == "config" or found.endswith(f".{name}")
-
-
-def test_an_older_jax_is_refused_where_the_user_insists(packages: Path) -> None:
-    (packages / "jax/_src/distributed.py").write_text(f"from jax._src import config\n{OLD_JAX}")
-    with pytest.raises(RuntimeError, match=r"this JAX has no mutual TLS, which --coordinator-tls=on asks for"):
-        initialize(mode="on")
 
 
 def test_a_python_without_the_certificate_is_left_alone() -> None:

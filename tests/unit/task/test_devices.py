@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.task.contract import MisfitError, share
-from jaxsif.task.devices import find_device_ids, has_private_gpus, prepare
+from jaxsif.task.devices import check_shm, describe_shm, find_device_ids, has_private_gpus, prepare
 
 # The second of four tasks, two on each of two nodes with four GPUs, under `jaxsif run`.
 TASK = {
@@ -28,52 +28,38 @@ def without(*names: str) -> dict[str, str]:
     return {name: value for name, value in TASK.items() if name not in names}
 
 
-@pytest.mark.parametrize(
-    ("environ", "added"),
-    [
-        (TASK, {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_PLATFORMS": "cuda"}),
-        (without("JAXSIF_COORDINATOR_PORT"), {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
-        ({**TASK, "JAX_LOCAL_DEVICE_IDS": "0"}, {"JAX_PLATFORMS": "cuda"}),
-        ({**TASK, "JAX_PLATFORMS": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
-        (
-            {**TASK, "CUDA_VISIBLE_DEVICES": "0"},
-            {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda"},
-        ),
-        (
-            {**TASK, "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
-            {"JAX_LOCAL_DEVICE_IDS": "1", "JAX_PLATFORMS": "cuda"},
-        ),
-        (without("CUDA_VISIBLE_DEVICES"), {}),
-        ({**TASK, "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, {}),
-        ({**TASK, "CUDA_VISIBLE_DEVICES": "-1"}, {}),
-        (
-            {**TASK, "JAXSIF_FLAVOUR": "cpu"},
-            {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2"},
-        ),
-        (
-            {**TASK, "JAXSIF_FLAVOUR": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
-            {"JAX_LOCAL_DEVICE_IDS": "2,3"},
-        ),
-        (
-            {**TASK, "JAXSIF_FLAVOUR": "cpu", "JAX_NUM_CPU_DEVICES": "1"},
-            {"JAX_LOCAL_DEVICE_IDS": "2,3"},
-        ),
-    ],
-    ids=[
-        "shared GPUs",
-        "a bare srun",
-        "the user's devices",
-        "the user's platform",
-        "a GPU of its own",
-        "as many tasks as GPUs",
-        "no GPUs",
-        "Slurm's word for no GPUs",
-        "the user's word for no GPUs",
-        "the rehearsal",
-        "the rehearsal, devices forced by XLA_FLAGS",
-        "the rehearsal, devices given",
-    ],
-)
+PREPARE = {
+    "shared GPUs": (TASK, {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_PLATFORMS": "cuda"}),
+    "a bare srun": (without("JAXSIF_COORDINATOR_PORT"), {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
+    "the user's devices": ({**TASK, "JAX_LOCAL_DEVICE_IDS": "0"}, {"JAX_PLATFORMS": "cuda"}),
+    "the user's platform": ({**TASK, "JAX_PLATFORMS": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
+    "a GPU of its own": (
+        {**TASK, "CUDA_VISIBLE_DEVICES": "0"},
+        {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda"},
+    ),
+    "as many tasks as GPUs": (
+        {**TASK, "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
+        {"JAX_LOCAL_DEVICE_IDS": "1", "JAX_PLATFORMS": "cuda"},
+    ),
+    "no GPUs": (without("CUDA_VISIBLE_DEVICES"), {}),
+    "Slurm's word for no GPUs": ({**TASK, "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, {}),
+    "the user's word for no GPUs": ({**TASK, "CUDA_VISIBLE_DEVICES": "-1"}, {}),
+    "the rehearsal": (
+        {**TASK, "JAXSIF_FLAVOUR": "cpu"},
+        {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2"},
+    ),
+    "the rehearsal, devices forced by XLA_FLAGS": (
+        {**TASK, "JAXSIF_FLAVOUR": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
+        {"JAX_LOCAL_DEVICE_IDS": "2,3"},
+    ),
+    "the rehearsal, devices given": (
+        {**TASK, "JAXSIF_FLAVOUR": "cpu", "JAX_NUM_CPU_DEVICES": "1"},
+        {"JAX_LOCAL_DEVICE_IDS": "2,3"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("environ", "added"), PREPARE.values(), ids=PREPARE)
 def test_prepare(environ: dict[str, str], added: dict[str, str]) -> None:
     prepared = dict(environ)
     prepare(prepared)
@@ -189,3 +175,31 @@ def test_a_variable_that_slurm_does_not_write_so_ends_the_task_and_is_named(name
 def test_private_gpus_are_all_taken(tasks: int, visible: str, ids: tuple[int, ...]) -> None:
     environ = {**TASK, "SLURM_STEP_TASKS_PER_NODE": f"{tasks}(x2)", "CUDA_VISIBLE_DEVICES": visible}
     assert find_device_ids(environ) == ids
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("free", "tasks", "text"),
+    [
+        (64 * MIB, 2, "/dev/shm has 64 MiB free, and NCCL may need 256 for 2 tasks"),
+        (0, 8, "/dev/shm has 0 MiB free, and NCCL may need 1024 for 8 tasks"),
+        (1023 * MIB, 16, "/dev/shm has 1023 MiB free, and NCCL may need 1024 for 16 tasks"),
+        (256 * MIB, 2, ""),
+        (1024 * MIB, 16, ""),
+    ],
+)
+def test_describe_shm(free: int, tasks: int, text: str) -> None:
+    assert describe_shm(free, tasks) == text
+
+
+def test_shm_is_checked_once() -> None:
+    warnings: list[object] = []
+    environ = {"SLURM_LOCALID": "0"}
+    check_shm(environ, warnings.append)
+    assert environ.pop("JAXSIF_NODE_CHECKED") == "1"
+    other = {"SLURM_LOCALID": "1"}
+    check_shm(other, warnings.append)
+    assert "JAXSIF_NODE_CHECKED" not in other
+    assert warnings == []

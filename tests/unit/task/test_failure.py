@@ -13,7 +13,7 @@ import pytest
 
 import jaxsif
 from jaxsif.diagnose.reports import Report, ReportFilter
-from jaxsif.task.failure import SPAWNED_HINT, _suggest, describe, exit_status, location
+from jaxsif.task.failure import SPAWNED_HINT, _suggest, describe, exit_status, is_installed, location
 
 TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
 NONCES = START, PROGRAM = "2c3d", "4e5f"
@@ -58,37 +58,23 @@ class Outer:
         pass
 
 
-@pytest.mark.parametrize(
-    ("exception", "text"),
-    [
-        (ValueError("shapes (2,) and (3,)"), "ValueError: shapes (2,) and (3,)"),
-        (ValueError(), "ValueError"),
-        (ValueError("\n  first\nsecond\n"), "ValueError: first"),
-        (ValueError("missing:"), "ValueError: missing:"),
-        (KeyError("a"), "KeyError: 'a'"),
-        (SystemExit(3), "sys.exit(3)"),
-        (SystemExit(True), "sys.exit(True)"),
-        (SystemExit("cannot go on\nat all"), "SystemExit: cannot go on"),
-        (Outer.InnerError("x"), "Outer.InnerError: x"),
-        (UnshowableError(), "UnshowableError: <exception str() failed>"),
-        (ValueError("x" * 1000), "ValueError: " + "x" * 288),
-        (SystemExit("x" * 1000), "SystemExit: " + "x" * 288),
-    ],
-    ids=[
-        "message",
-        "no message",
-        "many lines",
-        "a colon at the end",
-        "a key",
-        "exit",
-        "exit with a truth",
-        "exit with a text",
-        "nested",
-        "unshowable",
-        "long",
-        "long exit",
-    ],
-)
+DESCRIBE = {
+    "message": (ValueError("shapes (2,) and (3,)"), "ValueError: shapes (2,) and (3,)"),
+    "no message": (ValueError(), "ValueError"),
+    "many lines": (ValueError("\n  first\nsecond\n"), "ValueError: first"),
+    "a colon at the end": (ValueError("missing:"), "ValueError: missing:"),
+    "a key": (KeyError("a"), "KeyError: 'a'"),
+    "exit": (SystemExit(3), "sys.exit(3)"),
+    "exit with a truth": (SystemExit(True), "sys.exit(True)"),
+    "exit with a text": (SystemExit("cannot go on\nat all"), "SystemExit: cannot go on"),
+    "nested": (Outer.InnerError("x"), "Outer.InnerError: x"),
+    "unshowable": (UnshowableError(), "UnshowableError: <exception str() failed>"),
+    "long": (ValueError("x" * 1000), "ValueError: " + "x" * 288),
+    "long exit": (SystemExit("x" * 1000), "SystemExit: " + "x" * 288),
+}
+
+
+@pytest.mark.parametrize(("exception", "text"), DESCRIBE.values(), ids=DESCRIBE)
 def test_describe(exception: BaseException, text: str) -> None:
     assert describe(exception) == text
 
@@ -237,23 +223,25 @@ threading.Thread.start = start
 """
 
 
+ENDS = {
+    "failed": ("object()", "raise ValueError", 1, b"saved\n"),
+    "failed, with a handler that blocks": ("object()", "atexit.register(time.sleep, 60); raise ValueError", 1, b""),
+    "failed without JAX's connection": ("None", "time.sleep = print; raise ValueError", 1, b"saved\nbarrier\n60\n"),
+    "succeeded": ("object()", "time.sleep = print", 0, b"saved\nbarrier\n60\n"),
+    "failed, and no thread can be started": (
+        "object()",
+        f"{NO_THREAD}print('unfinished', end=''); raise ValueError",
+        1,
+        b"unfinished",
+    ),
+}
+
+
 @pytest.mark.starts_processes
 @pytest.mark.parametrize(
     ("client", "end", "status", "out"),
-    [
-        ("object()", "raise ValueError", 1, b"saved\n"),
-        ("object()", "atexit.register(time.sleep, 60); raise ValueError", 1, b""),
-        ("None", "time.sleep = print; raise ValueError", 1, b"saved\nbarrier\n60\n"),
-        ("object()", "time.sleep = print", 0, b"saved\nbarrier\n60\n"),
-        ("object()", f"{NO_THREAD}print('unfinished', end=''); raise ValueError", 1, b"unfinished"),
-    ],
-    ids=[
-        "failed",
-        "failed, with a handler that blocks",
-        "failed without JAX's connection",
-        "succeeded",
-        "failed, and no thread can be started",
-    ],
+    ENDS.values(),
+    ids=ENDS,
 )
 def test_only_a_failed_and_connected_process_skips_jaxs_barrier(
     tmp_path: Path, client: str, end: str, status: int, out: bytes
@@ -361,8 +349,8 @@ def test_the_line_where_a_signal_came(
 
 LEAVES = """\
 import os, signal, sys
-import jaxsif_task.box
-trail = jaxsif_task.box.Trail(7)
+import jaxsif_task.watch.status_file
+trail = jaxsif_task.watch.status_file.StatusPipe(7)
 trail.write({"turns": 39, "quiet": 0.0, "loop": "/a/train.py:16"})
 trail.write({"turns": 40, "quiet": 0.1, "loop": "/a/train.py:16"})
 os.write(7, sys.argv[1].encode())
@@ -469,3 +457,17 @@ def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
     phase = "before the current process has finished its bootstrapping phase"
     assert told == f"RuntimeError: An attempt has been made to start a new process {phase}"
     assert _suggest(told) == SPAWNED_HINT
+
+
+@pytest.mark.parametrize(
+    ("file", "installed"),
+    [
+        ("/home/a/train.py", False),
+        ("/home/a/jax/examples/mnist.py", False),
+        ("/home/a/jax/jax/_src/array.py", True),
+        ("/opt/lib/python3.13/site-packages/flax/nnx.py", True),
+        (os.__file__, True),
+    ],
+)
+def test_code_that_is_not_the_users(file: str, installed: bool) -> None:
+    assert is_installed(file) == installed

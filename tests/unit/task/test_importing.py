@@ -108,8 +108,8 @@ def test_one_thread_imports_while_another_looks(changed: list[str]) -> None:
 def missing(changed: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is told to be missing."""
     texts: list[str] = []
-    monkeypatch.setattr(importing, "_listeners", [])
-    importing.listen(texts.append)
+    monkeypatch.setattr(importing, "_emits", [])
+    importing.report_missing({"SLURM_PROCID": "0"}, lambda fields: texts.append(fields["text"]))
     return texts
 
 

@@ -72,7 +72,10 @@ def test_only_processes_of_the_task_are_its_own(shell: str, variables: dict[str,
     """As start.sh finds them among those of its process group; here, the task is this process."""
     own = {name: value.format(os.getpid()) for name, value in variables.items()}
     body = START.read_text().partition("\nis_of_task() {")[2].partition("\n}\n")[0]
-    with subprocess.Popen(["/usr/bin/env", "sleep", "60"], env={**own, "PATH": os.environ["PATH"]}) as child:
+    environ = {**own, "PATH": os.environ["PATH"]}
+    with subprocess.Popen(["cat"], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        os.write(child.stdin.fileno(), b"\n")
+        child.stdout.read(1)  # while it was being executed, its environment would have been empty
         script = f"is_of_task() {{{body}\n}}\nis_of_task {child.pid}"
         done = subprocess.run([shell, "-c", script], check=False)
         gone = subprocess.run([shell, "-c", f"{script}0000000"], check=False, stderr=subprocess.DEVNULL)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sights import sight
+from kit.samples import sample
 
 from jaxsif.diagnose.reports import Report, ReportFilter
-from jaxsif.launch.watcher import ProgramWatcher
 from jaxsif.task.contract import render_position
 from jaxsif.watch import programs
 from jaxsif.watch.programs import ProgramCensus
-from jaxsif.watch.sight import Sight
+from jaxsif.watch.sample import Sample
+from jaxsif.watch.watcher import ProgramWatcher
 
 JITTER = 59.9  # seconds; less than the census's patience with threads
 
@@ -273,7 +273,7 @@ def test_the_end_of_a_run(names: list[str], said: int) -> None:
     watcher = ProgramWatcher(plan, ReportFilter(), texts.append, ProgramCensus())
     for _, report in numbered([0, 0], names):
         watcher.hear(report)
-    watcher.look()
+    watcher.poll()
     assert texts == []
     watcher.close()
     assert len(texts) == said
@@ -453,27 +453,30 @@ AT = render_position([(EPOCH, 2), (STEP, 20)])
 TASKS = frozenset(range(4))
 
 
-def at(*turns: int, **fields: Any) -> Sight:
+def at(*turns: int, **fields: Any) -> Sample:
     """A task in these iterations of its epochs and steps."""
     around = [[place, count] for place, count in zip((EPOCH, STEP), turns)]
-    return sight(box={"around": around, "inside": bool(around), "quiet": 3.0}, **fields)
+    return sample(status={"around": around, "inside": bool(around), "quiet": 3.0}, **fields)
 
 
 def judge(
-    ahead: set[int], sights: Mapping[int, Sight], ended: Sequence[int] = (), before: Mapping[int, Sight] | None = None
+    ahead: set[int],
+    samples: Mapping[int, Sample],
+    ended: Sequence[int] = (),
+    before: Mapping[int, Sample] | None = None,
 ) -> list[str]:
     """What is said of a program that only these of four tasks have compiled."""
     census = ProgramCensus(ntasks=4)
     for task in ahead:
         census.add(compiled(task, "jit_step", 4, "tensor<4x5xf32>")._replace(at=AT), 0.0)
-    seen = {task: report_programs(one, task in ahead) for task, one in sights.items()}
+    seen = {task: report_programs(one, task in ahead) for task, one in samples.items()}
     found = census.judge_leads(set(ended), seen, seen if before is None else before)
     return [text for _, text in found]
 
 
-def report_programs(one: Sight, count: int) -> Sight:
+def report_programs(one: Sample, count: int) -> Sample:
     """The task when it has reported so many programs."""
-    return one._replace(box=one.box._replace(programs=count))
+    return one._replace(status=one.status._replace(programs=count))
 
 
 GO_ON = "task 2 alone compiled jit_step for (tensor<4x5xf32>) at train.py:12; 3 others go on without it"

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sights import MAIN, sight
+from kit.samples import MAIN, sample
 
-from jaxsif.watch.picture import Picture, make_picture
-from jaxsif.watch.rule import Level, Waits
-from jaxsif.watch.sight import Sight
+from jaxsif.watch.rule import Level, Verdict, Waits
+from jaxsif.watch.sample import Sample
+from jaxsif.watch.snapshot import Snapshot, make_snapshot
 
 BUSY, WAIT, HANG = Level.BUSY, Level.WAIT, Level.HANG
 SUM, ODD = "/home/ada/train.py:41", "/home/ada/odd.py:9"
@@ -26,7 +26,7 @@ SPEED = 1 << 20  # bytes a second of who saves
 class Way(NamedTuple):
     """How the odd tasks are while the others wait for them."""
 
-    fields: Mapping[str, Any]  # of their sights
+    fields: Mapping[str, Any]  # of their samples
     said: tuple[tuple[Level, int], ...]  # what is said, and after how many times the patience
     tells: bool = False  # they tell that they stand still
     saves: bool = False
@@ -42,10 +42,10 @@ WAYS = {
     "hold": Way(
         {"state": "R", "call": "", "main_cpu": 1.0, "frames": ODD_FRAMES, **STALE}, ((WAIT, 1),), computes=True
     ),
-    "deadlock": Way({"frames": ODD_FRAMES, "box": {"deadlock": True}}, ((HANG, 1),), tells=True),
+    "deadlock": Way({"frames": ODD_FRAMES, "status": {"deadlock": True}}, ((HANG, 1),), tells=True),
     "stop": Way({"state": "T", "frames": [], **STALE}, ((HANG, 1),)),
     "shutdown": Way({"frames": SHUTDOWN}, ((HANG, 1),), tells=True),
-    "compile": Way({"main_cpu": 1.0, "cpu": 1.0, "box": {"compiling": "f"}}, ((BUSY, 1),)),
+    "compile": Way({"main_cpu": 1.0, "cpu": 1.0, "status": {"compiling": "f"}}, ((BUSY, 1),)),
     "save": Way({"call": "write", "frames": [ORBAX, *ODD_FRAMES]}, ((BUSY, 1),), tells=True, saves=True),
     "stuck": Way({"call": "write", "frames": [ORBAX, *ODD_FRAMES]}, ((BUSY, 1), (WAIT, 2), (HANG, 5)), tells=True),
 }
@@ -79,14 +79,14 @@ class Run:
         self.waits = Waits(patience, 0.0)
         self.now, self.looks = 0.0, 0
         self.looks_of: list[int] = []  # by phase
-        self._plain = sight()
+        self._plain = sample()
 
     def play(self, phases: list[Phase]) -> Iterator[Said]:
         """What the rule says, in order."""
         for number, phase in enumerate(phases):
             begin, before = self.now, self.looks
-            self._base = {"all sleep": sight(call="clock_nanosleep")}.get(phase.way, self._plain)
-            self._odd = sight(**WAYS.get(phase.way, NOBODY).fields)
+            self._base = {"all sleep": sample(call="clock_nanosleep")}.get(phase.way, self._plain)
+            self._odd = sample(**WAYS.get(phase.way, NOBODY).fields)
             for _ in range(phase.length):
                 self.now += self.patience / 4
                 self._tell(phase, self.now - begin)
@@ -119,14 +119,14 @@ class Run:
         ends = [self.waits.go_on(task, quiet, self.now) for task, _ in self._waiting(phase)]
         return [seconds for seconds in ends if seconds is not None]
 
-    def _look(self, phase: Phase, quiet: float) -> Picture:
+    def _look(self, phase: Phase, quiet: float) -> Snapshot:
         way = WAYS.get(phase.way, NOBODY)
         odd = self._odd._replace(written=int(self.now * SPEED) if way.saves else 0, spent=self.now * way.computes)
         quiet = 0.0 if phase.way == "moves" else quiet
-        assert self._base.box
-        box = self._base.box._replace(quiet=quiet)
-        others = self._base._replace(box=box)
-        return make_picture(
+        assert self._base.status
+        status = self._base.status._replace(quiet=quiet)
+        others = self._base._replace(status=status)
+        return make_snapshot(
             (odd if task < phase.odd else others)._replace(task=task, node=f"n{task // 8}")
             for task in range(self.tasks)
         )
@@ -183,23 +183,23 @@ def test_a_day_without_a_wait_takes_no_look() -> None:
     assert run.looks == 0
 
 
-def _look(rule: Waits, sights: list[Sight], now: float, *silent: str) -> Level:
+def _look(rule: Waits, samples: list[Sample], now: float, *silent: str) -> Level:
     assert rule.is_due(now)
-    return rule.judge(make_picture(sights, silent), now).level
+    return rule.judge(make_snapshot(samples, silent), now).level
 
 
 def test_a_node_that_does_not_answer_is_told() -> None:
-    rule, sights = Waits(60.0, 0.0), [sight(task=task) for task in range(4)]
+    rule, samples = Waits(60.0, 0.0), [sample(task=task) for task in range(4)]
     rule.wait(0, 60.0, SUM, 100.0)
-    assert _look(rule, sights, 100.0, "node2") == WAIT
-    assert _look(rule, sights, 340.0, "node2") == Level.NOTHING  # nothing proves that it hangs
+    assert _look(rule, samples, 100.0, "node2") == WAIT
+    assert _look(rule, samples, 340.0, "node2") == Level.NOTHING  # nothing proves that it hangs
 
 
 def test_tasks_that_move_beside_one_that_stands_still_do_not_wait_for_it() -> None:
     """As a task that only logs, beside others in a loop with sums."""
     rule = Waits(60.0, 0.0)
-    moving = [sight(task=task, box={"quiet": 0.0}) for task in range(3)]
-    sleeps = sight(task=3, call="clock_nanosleep", frames=ODD_FRAMES)
+    moving = [sample(task=task, status={"quiet": 0.0}) for task in range(3)]
+    sleeps = sample(task=3, call="clock_nanosleep", frames=ODD_FRAMES)
     rule.wait(3, 60.0, ODD, 100.0)
     assert [_look(rule, [*moving, sleeps], now) for now in (100.0, 160.0, 400.0, 10_000.0)] == [Level.NOTHING] * 4
 
@@ -207,11 +207,11 @@ def test_tasks_that_move_beside_one_that_stands_still_do_not_wait_for_it() -> No
 def test_bytes_of_the_observer_itself_are_no_work() -> None:
     """It writes 4 KiB a second; a task that reads its standard input does nothing else."""
     rule = Waits(5.0, 0.0)
-    waiting = [sight(task=task) for task in range(3)]
+    waiting = [sample(task=task) for task in range(3)]
     rule.wait(0, 5.0, SUM, 5.0)
 
-    def reads(written: int) -> Sight:
-        return sight(task=3, call="read", descriptor=0, file="pipe", frames=ODD_FRAMES, written=written)
+    def reads(written: int) -> Sample:
+        return sample(task=3, call="read", descriptor=0, file="pipe", frames=ODD_FRAMES, written=written)
 
     assert _look(rule, [*waiting, reads(0)], 5.0) == BUSY  # it may
     assert not rule.is_due(6.9)
@@ -219,9 +219,9 @@ def test_bytes_of_the_observer_itself_are_no_work() -> None:
 
 
 def test_input_that_comes_is_no_wait() -> None:
-    rule, waiting = Waits(5.0, 0.0), [sight(task=task) for task in range(3)]
+    rule, waiting = Waits(5.0, 0.0), [sample(task=task) for task in range(3)]
     rule.wait(0, 5.0, SUM, 5.0)
-    reads = sight(task=3, call="read", descriptor=0, file="pipe", frames=ODD_FRAMES)
+    reads = sample(task=3, call="read", descriptor=0, file="pipe", frames=ODD_FRAMES)
     for now in (5.0, 7.0, 10.0, 25.0, 50.0):
         level = _look(rule, [*waiting, reads._replace(read=int(now * SPEED))], now)
         assert level == (BUSY if now == 5.0 else Level.NOTHING)
@@ -242,8 +242,8 @@ def test_the_end_of_a_wait_that_nobody_told_is_nothing() -> None:
 SLEEP = {"call": "clock_nanosleep", "frames": ODD_FRAMES}
 
 
-def _see(*odd: int, tasks: int = 6) -> list[Sight]:
-    return [sight(task=task, **(SLEEP if task in odd else {})) for task in range(tasks)]
+def _see(*odd: int, tasks: int = 6) -> list[Sample]:
+    return [sample(task=task, **(SLEEP if task in odd else {})) for task in range(tasks)]
 
 
 def test_another_wait_is_told_while_the_first_goes_on() -> None:
@@ -267,7 +267,7 @@ def test_one_that_always_stands_still_hides_no_wait_and_makes_none_worse() -> No
     """Such as a task that only serves requests, beside others in a loop with sums."""
     rule, day = Waits(60.0, 0.0), 86_400.0
     rule.wait(5, 60.0, ODD, 60.0)
-    moving = [one._replace(box=one.box._replace(quiet=0.0)) for one in _see(5)]
+    moving = [one._replace(status=one.status._replace(quiet=0.0)) for one in _see(5)]
     for now in (60.0, 120.0, 300.0, 600.0, 1200.0, day):
         assert _look(rule, moving, now) == Level.NOTHING
     for begin in (day, day + 3000.0):
@@ -276,7 +276,7 @@ def test_one_that_always_stands_still_hides_no_wait_and_makes_none_worse() -> No
             rule.wait(task, 60.0, f"{SUM}{begin}", begin + 61.0 + task / 4)
         for second in range(61, 400):
             if rule.is_due(begin + second):
-                told.append((second, rule.judge(make_picture(_see(4, 5)), begin + second).level))
+                told.append((second, rule.judge(make_snapshot(_see(4, 5)), begin + second).level))
         assert [(second, level) for second, level in told if level] == [(61, WAIT), (301, HANG)]
         assert len(told) == 3
         ends = [rule.go_on(task, 400.0, begin + 401.0) for task in range(4)]
@@ -292,7 +292,7 @@ def test_tasks_that_come_to_stand_still_one_after_the_other_take_one_look() -> N
                 rule.wait(task, 5.0, SUM, now)
         if rule.is_due(now):
             looks.append(now)
-            rule.judge(make_picture(_see(11, tasks=12)), now)
+            rule.judge(make_snapshot(_see(11, tasks=12)), now)
     assert looks == [5.0, 10.0, 25.0]
 
 
@@ -308,9 +308,9 @@ def test_tasks_that_come_a_moment_after_the_odd_one_wait_no_longer_for_the_word_
 
 def test_a_wait_for_tasks_at_work_is_not_learned() -> None:
     """A first compile takes minutes, at the line where all later waits are."""
-    rule, busy = Waits(60.0, 0.0), {"main_cpu": 1.0, "cpu": 1.0, "box": {"compiling": "f"}}
+    rule, busy = Waits(60.0, 0.0), {"main_cpu": 1.0, "cpu": 1.0, "status": {"compiling": "f"}}
     rule.wait(0, 60.0, SUM, 100.0)
-    assert _look(rule, [*_see(tasks=3), sight(task=3, **busy)], 100.0) == BUSY
+    assert _look(rule, [*_see(tasks=3), sample(task=3, **busy)], 100.0) == BUSY
     rule.go_on(0, 1200.0, 1240.0)
     rule.wait(0, 60.0, SUM, 2000.0)
     assert _look(rule, _see(3, tasks=4), 2000.0) == WAIT
@@ -321,26 +321,38 @@ def test_what_goes_on_while_it_is_looked_at_is_no_wait() -> None:
     rule.wait(0, 60.0, SUM, 100.0)
     assert rule.is_due(100.0)
     rule.go_on(0, 61.0, 101.0)
-    assert rule.judge(make_picture(_see(5)), 101.0).level == Level.NOTHING
+    assert rule.judge(make_snapshot(_see(5)), 101.0).level == Level.NOTHING
 
 
 def test_a_task_that_has_not_told_where_it_waits_is_blamed_for_nothing() -> None:
     """On a busy node its stack may come too late; it waits in the same collective as the others."""
-    rule, late = Waits(5.0, 0.0), sight(task=3, frames=[], answered=False)
+    rule, late = Waits(5.0, 0.0), sample(task=3, frames=[], answered=False)
     rule.wait(0, 5.0, SUM, 5.0)
-    picture = make_picture([*_see(tasks=3), late])
-    assert picture.odd == ()
-    assert rule.judge(picture, 5.0).level == Level.NOTHING
+    snapshot = make_snapshot([*_see(tasks=3), late])
+    assert snapshot.odd == ()
+    assert rule.judge(snapshot, 5.0).level == Level.NOTHING
     assert not rule.is_due(6.9)
     assert _look(rule, _see(3, tasks=4), 7.0) == WAIT
 
 
 def test_a_task_that_never_tells_where_it_waits_is_asked_twice_as_often_at_most() -> None:
     rule, looks = Waits(5.0, 0.0), []
-    picture = make_picture([*_see(tasks=3), sight(task=3, frames=[], answered=False)])
+    snapshot = make_snapshot([*_see(tasks=3), sample(task=3, frames=[], answered=False)])
     rule.wait(0, 5.0, SUM, 5.0)
     for tenth in range(50, 510):
         if rule.is_due(tenth / 10):
             looks.append(tenth / 10)
-            rule.judge(picture, tenth / 10)
+            rule.judge(snapshot, tenth / 10)
     assert looks == [5.0, 7.0, 10.0, 12.0, 25.0, 27.0, 50.0]
+
+
+@pytest.mark.parametrize(
+    ("level", "title"),
+    [
+        (Level.BUSY, "tasks wait for others that compile, load or save, for 61 s"),
+        (Level.WAIT, "tasks wait for 61 s"),
+        (Level.HANG, "the program hangs: tasks wait for 61 s"),
+    ],
+)
+def test_titles(level: Level, title: str) -> None:
+    assert Verdict(level, 61.2).title == title

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sights import MAIN, USER, sight
+from kit.samples import MAIN, USER, sample
 
-from jaxsif.watch.sight import Frame
+from jaxsif.task.watch import census
+from jaxsif.watch.sample import Frame
 from jaxsif.watch.states import State, describe_state, own_frames
 
 SITE = "/opt/venv/lib/python3.13/site-packages"
@@ -25,38 +26,38 @@ def library(file: str, function: str) -> dict[str, Any]:
         ({"call": "", "state": "R"}, State("computing", "computes")),
         ({"call": "", "main_cpu": 0.9}, State("computing", "computes")),
         ({}, State("collective", "waits in a collective")),
-        ({"box": {"call": "block_until_ready"}}, State("collective", "waits in a collective")),
-        ({"box": {"call": "lock.acquire()"}}, State("lock", "waits for a lock")),
-        ({"box": {"call": "worker.join()"}}, State("lock", "waits for a lock")),
+        ({"status": {"call": "block_until_ready"}}, State("collective", "waits in a collective")),
+        ({"status": {"call": "lock.acquire()"}}, State("lock", "waits for a lock")),
+        ({"status": {"call": "worker.join()"}}, State("lock", "waits for a lock")),
         (
             {"frames": [[f"{LIBRARY}/threading.py", 3, "wait"], USER, MAIN]},
             State("lock", "waits for a lock"),
         ),
         (
-            {"box": {"deadlock": True, "call": "lock.acquire()"}},
+            {"status": {"deadlock": True, "call": "lock.acquire()"}},
             State("deadlock", "waits for a lock that no other thread can release"),
         ),
         (
-            {"box": {"deadlock": True}, "frames": []},
+            {"status": {"deadlock": True}, "frames": []},
             State("deadlock", "waits for a lock that no other thread can release"),
         ),
-        ({"box": {"deadlock": True, "call": "lock.acquire()"}, "cpu": 0.3}, State("lock", "waits for a lock")),
+        ({"status": {"deadlock": True, "call": "lock.acquire()"}, "cpu": 0.3}, State("lock", "waits for a lock")),
         ({"cpu": 1.9}, State("computing", "waits for its own devices, which compute")),
         ({"cpu": 1.0, "gpu": True}, State("collective", "waits in a collective")),
-        ({"native": "gloo::allreduce(int)", "cpu": 1.0}, State("collective", "waits in an all-reduce")),
-        ({"native": "ncclDevKernel_AllGather_RING_LL"}, State("collective", "waits in an all-gather")),
-        ({"native": "ncclGroupEnd"}, State("collective", "waits in a collective")),
         ({"frames": [], "answered": None}, State("unknown", "waits, and has not told where")),
-        ({"box": {"call": 'float(found.get("loss"))'}}, State("collective", "waits in a collective")),
-        ({"box": {"call": 'found.get("loss").block_until_ready()'}}, State("collective", "waits in a collective")),
+        ({"status": {"call": 'float(found.get("loss"))'}}, State("collective", "waits in a collective")),
+        ({"status": {"call": 'found.get("loss").block_until_ready()'}}, State("collective", "waits in a collective")),
         (
-            {"frames": [[f"{SITE}/jax/_src/array.py", 7, "_value"], USER], "box": {"call": "jax.tree.map(f, found)"}},
+            {
+                "frames": [[f"{SITE}/jax/_src/array.py", 7, "_value"], USER],
+                "status": {"call": "jax.tree.map(f, found)"},
+            },
             State("collective", "waits in a collective"),
         ),
         ({"frames": [], "answered": False}, State("unknown", "waits, and has not told where")),
         ({"frames": [], "answered": False, "call": "clock_nanosleep"}, State("sleep", "sleeps")),
         (
-            {"frames": [], "call": "futex_do_wait", "answered": None, "box": None},
+            {"frames": [], "call": "futex_do_wait", "answered": None, "status": None},
             State("unknown", "waits, and has not told where"),
         ),
         (
@@ -70,14 +71,14 @@ def library(file: str, function: str) -> dict[str, Any]:
         (library("jax/_src/api.py", "clean_up"), State("shutdown", "has ended, and waits for the others")),
         (library("jax/_src/compiler.py", "backend_compile_and_load"), State("compiling", "compiles")),
         (
-            {"box": {"compiling": "jit_step", "since": 213.7}},
+            {"status": {"compiling": "jit_step", "since": 213.7}},
             State("compiling", "compiles jit_step since 214 s"),
         ),
         (
-            {"box": {"compiling": "jit_step", "since": 9.0, "aside": True, "call": "pool.submit(f).result()"}},
+            {"status": {"compiling": "jit_step", "since": 9.0, "aside": True, "call": "pool.submit(f).result()"}},
             State("compiling", "compiles jit_step since 10 s"),
         ),
-        ({"box": {"compiling": "jit_step", "aside": True}}, State("collective", "waits in a collective")),
+        ({"status": {"compiling": "jit_step", "aside": True}}, State("collective", "waits in a collective")),
         (library("orbax/checkpoint/handler.py", "save"), State("checkpoint", "is in a checkpoint")),
         (library("grain/_src/python/loader.py", "__next__"), State("input", "waits for input")),
         ({"frames": [["/home/ada/grain/train.py", 7, "step"]]}, State("collective", "waits in a collective")),
@@ -118,14 +119,14 @@ def library(file: str, function: str) -> dict[str, Any]:
             {"state": "R", "call": "", "main_cpu": 1.0, "age": 9.0},
             State("held", "computes in C, and holds the interpreter"),
         ),
-        ({"state": "R", "call": "", "box": None, "age": 0}, State("computing", "computes")),
+        ({"state": "R", "call": "", "status": None, "age": 0}, State("computing", "computes")),
         ({"state": "D", "call": ""}, State("file", "waits for a disk or a file system")),
         ({"call": "call 999"}, State("unknown", "waits")),
     ],
     ids=str,
 )
 def test_states(fields: dict[str, Any], state: State) -> None:
-    assert describe_state(sight(**fields)) == state
+    assert describe_state(sample(**fields)) == state
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_states(fields: dict[str, Any], state: State) -> None:
         ("/usr/lib/python3.13/threading.py", True),
         ("/opt/venv/lib/python3.13/site-packages/jax/_src/api.py", True),
         ("/usr/lib/python3/dist-packages/numpy/core.py", True),
-        ("/opt/jaxsif/jaxsif_task/observer.py", True),
+        ("/opt/jaxsif/jaxsif_task/watch/observer.py", True),
     ],
 )
 def test_files_of_the_user(file: str, of_a_library: bool) -> None:
@@ -148,5 +149,13 @@ def test_files_of_the_user(file: str, of_a_library: bool) -> None:
 
 
 def test_own_frames() -> None:
-    frames = sight(**library("jax/_src/api.py", "f")).frames
+    frames = sample(**library("jax/_src/api.py", "f")).frames
     assert own_frames(frames) == (Frame("/x/inner.py", 1, "inner"), Frame(*USER), Frame(*MAIN))
+
+
+def test_a_task_that_waits_for_the_program_of_another_one() -> None:
+    """Its frames are those of the census in it, which an image has by another name."""
+    compare = census._Comparison.compare.__code__
+    path = compare.co_filename.replace("/jaxsif/task/", "/jaxsif_task/")
+    for file in (compare.co_filename, path):
+        assert describe_state(sample(frames=[[file, 1, "read"], [file, 9, compare.co_name]])).kind == "programs"

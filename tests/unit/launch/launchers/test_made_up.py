@@ -13,16 +13,20 @@ from jaxsif.installation import PACKAGE
 
 FLUX = """
 from jaxsif.launch.children import INSIST, Child
-from jaxsif.launch.launchers.local import LAUNCHER as LOCAL
+from jaxsif.launch.launchers.local import Local
 from jaxsif.plan.launcher import Words
 
-def argv(plan):
-    return ("flux", "run", f"--ntasks={plan.layout.ntasks}", *plan.task_argv)
+class Flux(Local):
+    name = "flux"
+    words = Words("by flux", "Flux")
 
-def children(plan, environ, seen, stdout):
-    return [Child(plan.argv, environ, seen.feed, stdout())]
+    def argv(self, plan):
+        return ("flux", "run", f"--ntasks={plan.layout.ntasks}", *plan.task_argv)
 
-LAUNCHER = LOCAL._replace(name="flux", words=Words("by flux", "Flux"), argv=argv, children=children)
+    def children(self, plan, environ, seen, stdout):
+        return [Child(plan.argv, environ, seen.feed, stdout())]
+
+LAUNCHER = Flux()
 """
 FAKE = """#!/bin/sh
 echo "$@" | cut -d' ' -f1,2

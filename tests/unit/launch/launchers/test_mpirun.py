@@ -1,23 +1,23 @@
-"""Hosts and options -> what mpirun starts; the whole line is in tests/golden."""
+"""Hosts and options -> what mpirun starts, and what is shown of its output; the whole line is in tests/golden."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from executables import executable
-from hosts import WORKSTATION, launch_words, plan_for
+from kit.executables import executable
+from kit.hosts import WORKSTATION, launch_words, plan_for, srun_words
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.launchers.mpirun import choose_variables
+from jaxsif.launch.launchers.mpirun import Output, choose_variables
 from jaxsif.launch.pipeline import prepare
 from jaxsif.plan.host import Host
 from jaxsif.plan.host_list import HostList, parse_hosts
 from jaxsif.plan.map import render_map
 from jaxsif.plan.notes import find_notes
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.request import RunOptions
+from jaxsif.settings.options import RunOptions, Setting
 
 LAUNCHER = WORKSTATION._replace(gpus=0)
 PROGRAM = RunOptions(("true",), launcher="mpirun")
@@ -96,11 +96,13 @@ def test_different_numbers_of_tasks_are_refused() -> None:
 
 
 def test_options_of_another_launcher_are_told() -> None:
-    asked = PROGRAM._replace(launcher="local", hosts="a", srun_args=("--mem=0",), gpu_bind="none", cpus_per_task=2)
+    asked = PROGRAM._replace(
+        launcher="local", hosts="a", srun_args=srun_words("--mem=0"), gpu_bind="none", cpus_per_task=2
+    )
     names = ("cpus-per-task", "gpu-bind", "srun-args", "hosts")
     told = find_notes(plan_for(asked, LAUNCHER))
     assert told == tuple(f"warning: --{name} has no effect with --launcher local" for name in names)
-    of_a_file = asked._replace(sources={name: f"run.{name} in FILE" for name in names})
+    of_a_file = asked._replace(sources={name: Setting(None, "FILE") for name in names})
     assert find_notes(plan_for(of_a_file, LAUNCHER)) == ()
 
 
@@ -183,3 +185,41 @@ def test_options_of_the_layout_stand_before_slots() -> None:
 def test_the_map_names_the_hosts() -> None:
     plan = plan_of(host("a:1,b:1,c:1"), JOB._replace(nodes=3, nodelist="n[1-3]"))
     assert "\na … c " in render_map(plan, None)
+
+
+NOISE = b"[login:00258] plm:ssh: Warning: setpgid(262,262) failed in parent with errno=Permission denied(13)\n"
+
+
+def test_labels_are_as_sruns() -> None:
+    out = Output(label=True)
+    shown = [
+        out.feed(data) for data in (b"[prterun-a-1@1,", b"10]<stdout>: a\n[1,2]<stderr>:b [1,2]<stderr>: c\nx", b"")
+    ]
+    assert shown == [b"", b"10: a\n2:b [1,2]<stderr>: c\n".replace(b"2:b", b"2: b"), b"x"]
+
+
+def test_noise_is_left_out_and_the_rest_is_shown_at_once() -> None:
+    out = Output(label=False)
+    assert [out.feed(NOISE + b"10 %"), out.feed(b" 20 %\r"), out.feed(b"")] == [b"10 %", b" 20 %\r", b""]
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (b"hello\n", ""),
+        (
+            NOISE + b"ssh: connect to host n9 port 22: No route to host\n",
+            "ssh: connect to host n9 port 22: No route to host",
+        ),
+        (b"a@n1: Permission denied (publickey).\n", "a@n1: Permission denied (publickey)."),
+        (
+            b"-" * 74 + b"\nThere are not enough slots\nfor it:\n\n  sh\n" + b"-" * 74,
+            "There are not enough slots for it:",
+        ),
+    ],
+    ids=["none", "ssh", "a key", "mpirun's own"],
+)
+def test_complaint(said: bytes, complaint: str) -> None:
+    out = Output(label=False)
+    out.feed(said)
+    assert out.complaint == complaint

@@ -1,0 +1,164 @@
+"""jaxsif home, completion, help and version: commands about jaxsif itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
+
+from jaxsif import __version__, process
+from jaxsif.commands import JSON, CommandGroup, argument
+from jaxsif.errors import JaxsifError, Show
+from jaxsif.help.completion import render_bash, render_zsh
+from jaxsif.images.file import find_image
+from jaxsif.images.labels import describe_image
+from jaxsif.installation import PACKAGE, find_share
+from jaxsif.plan.launcher import SRUN
+from jaxsif.process import find_executable
+from jaxsif.runtime import find_runtime
+from jaxsif.screen import note, print_json
+from jaxsif.settings.config import resolve_image
+from jaxsif.text import printable, shorten
+
+VERBS = CommandGroup()
+
+
+@VERBS.verb(
+    "home",
+    """\
+Print the folder that has slurm/ (job scripts and programs to start from) and containers/ (what \
+images are made of).
+With a site's module it is also $JAXSIF_HOME.
+
+examples:
+  jaxsif home
+        cp -r "$(jaxsif home)/slurm" . copies the programs
+""",
+)
+def _home(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    print(find_share())
+    return 0
+
+
+RENDER = {"bash": render_bash, "zsh": render_zsh}
+
+
+@VERBS.verb(
+    "completion",
+    """\
+Print a script by which a shell completes commands, options, files and layers. It starts no jaxsif.
+
+examples:
+  source <(jaxsif completion bash)
+        in this shell; an installed jaxsif has the scripts below $JAXSIF_HOME/share
+  source <(jaxsif completion zsh)
+        after compinit
+""",
+    argument("shell", choices=tuple(RENDER), help="the shell"),
+    methodcaller("set_defaults", program=None),  # by cli.py
+)
+def _completion(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    print(RENDER[arguments.shell](arguments.program), end="")
+    return 0
+
+
+@VERBS.verb(
+    "help",
+    """\
+Show what a command does, and its options, as COMMAND --help does.
+
+examples:
+  jaxsif help run
+  jaxsif help image build
+""",
+    argument("words", nargs="*", metavar="COMMAND", help="all commands unless given"),
+    methodcaller("set_defaults", format_help=None),  # by cli.py
+)
+def _help(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    print(arguments.format_help(arguments.words), end="")
+    return 0
+
+
+@VERBS.verb(
+    "version",
+    """\
+Show the version of jaxsif; with --verbose all versions for a bug report: Python, this machine,
+Slurm, the container runtime, and the image that `jaxsif run` would take, with its JAX.
+
+examples:
+  jaxsif version --verbose
+  jaxsif version --verbose --json
+""",
+    argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show also the versions of Python, Slurm, runtime, image",
+    ),
+    JSON,
+)
+def _version(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    versions = {"jaxsif": __version__}
+    if arguments.verbose:
+        versions.update(find_versions(environ, note))
+    if arguments.json:
+        print_json(versions)
+        return 0
+    for name, text in versions.items():
+        print(printable(f"{name} {text}" if name == "jaxsif" else f"  {name:8} {text}"))
+    return 0
+
+
+_NONE = "none"
+
+
+def find_versions(environ: Mapping[str, str], show: Show) -> dict[str, str]:
+    """Find name -> version and place; 'none' or the error for a missing part.
+
+    `show` prints notes on files of settings that do not count.
+    """
+    system = platform.uname()
+    return {
+        "folder": PACKAGE,
+        "python": f"{platform.python_version()}, {sys.executable}",
+        "system": f"{system.system} {system.release} {system.machine}",
+        "slurm": _read_version((SRUN, "--version"), environ),
+        "runtime": _or_error(lambda: _find_runtime(environ)),
+        "image": _or_error(lambda: _find_image(environ, show)),
+    }
+
+
+def _or_error(find: Callable[[], str]) -> str:
+    """Call `find`; return the error instead where it fails: a bug report needs that, too."""
+    try:
+        return find()
+    except JaxsifError as error:
+        return error.what
+
+
+def _find_runtime(environ: Mapping[str, str]) -> str:
+    """Return the version and the command of the container runtime."""
+    runtime = find_runtime(environ)
+    if runtime is None:
+        return _NONE
+    return f"{_read_version((runtime.command, '--version'), environ)}, {runtime.command}"
+
+
+def _find_image(environ: Mapping[str, str], show: Show) -> str:
+    """Describe the image: its labels, its path, and the setting that names it."""
+    image = find_image(resolve_image(None, environ, show))
+    return f"{describe_image(image.path)}, {image.path} (from {image.source})"
+
+
+def _read_version(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return the first line that a program of this host prints."""
+    if not find_executable(argv[0], environ):
+        return _NONE
+    try:
+        done = process.captured(argv, environ)
+    except OSError as error:
+        return f"{os.path.basename(argv[0])}: {error.strerror}"
+    return shorten((done.stdout or done.stderr).strip().partition("\n")[0])

@@ -1,1 +1,0 @@
-"""jaxsif bench …: one module a verb."""

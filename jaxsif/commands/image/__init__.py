@@ -1,1 +1,0 @@
-"""jaxsif image …: one module a verb."""

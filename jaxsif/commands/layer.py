@@ -1,0 +1,234 @@
+"""jaxsif layer …: packages on top of an image, each set in one file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from jaxsif.commands import JSON, CommandGroup, argument
+from jaxsif.errors import JaxsifError
+from jaxsif.images.file import find_image
+from jaxsif.layers.inside import normalize
+from jaxsif.layers.make import Wanted, make_layer, remove_files
+from jaxsif.layers.resolve import read_requirements
+from jaxsif.layers.store import (
+    Layer,
+    check_name,
+    find_damage,
+    is_made_for,
+    layers_folder,
+    list_names,
+    read_layer,
+)
+from jaxsif.runtime import require_runtime
+from jaxsif.screen import note, print_json, print_table
+from jaxsif.settings.config import resolve_image
+from jaxsif.text import printable
+
+VERBS = CommandGroup()
+
+# Options of several commands.
+_NAME = argument("name", metavar="NAME", help="the layer's name")
+_IMAGE = argument("--image", metavar="PATH", help="the image, as for jaxsif run")
+
+
+@VERBS.verb(
+    "create",
+    """\
+Make a layer: one file with packages that the image lacks. `jaxsif run --layer
+NAME` mounts it over the image.
+
+The image's packages keep their versions: uv finds versions that fit them.
+
+examples:
+  jaxsif layer create my-layer flax optax orbax-checkpoint
+  jaxsif layer create -r requirements.txt my-layer
+  jaxsif layer create --allow-replace numpy my-layer 'numpy<2.5'
+""",
+    _NAME,
+    argument(
+        "packages",
+        nargs="*",
+        metavar="PACKAGE",
+        help="as pip takes it, such as 'optax>=0.2'; a wheel",
+    ),
+    argument(
+        *("-r", "--requirements"),
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="packages, one on each line",
+    ),
+    _IMAGE,
+    argument(
+        "--allow-replace",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="the layer may have another version of this package of the image",
+    ),
+    usage="jaxsif layer create [OPTIONS] NAME [PACKAGE...]",
+)
+def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    name = check_name(arguments.name, "NAME")
+    requirements = read_requirements(arguments.requirements, arguments.packages)
+    wanted = Wanted(name, requirements, tuple(map(normalize, arguments.allow_replace)))
+    runtime = require_runtime(environ)
+    image = find_image(resolve_image(arguments.image, environ, note)).path
+    if name in list_names(environ):
+        old = read_layer(name, environ, "NAME")
+        is_same = (old.requirements, old.allow_replace) == wanted[1:]
+        if not is_same or find_damage(old, environ) or not is_made_for(old, image, environ):
+            raise JaxsifError(
+                f"there is a layer {name} already",
+                "NAME",
+                f"jaxsif layer update {name}, or first layer remove {name}",
+            )
+        _print_progress(f"layer {name} is there already")
+        return 0
+    make_layer(wanted, image, runtime, environ, _print_progress)
+    return 0
+
+
+def _print_progress(line: str) -> None:
+    print(f"jaxsif: {line}" if line.startswith("note:") else line, file=sys.stderr, flush=True)
+
+
+_DAMAGED = "damaged"
+_HEADING = ("NAME", "STATUS", "PACKAGES", "MB", "IMAGE")
+
+
+@VERBS.verb(
+    "list",
+    """\
+List the layers with their status: 'ok'; 'stale', if the layer's image is
+missing or has changed; 'damaged', if the layer's file is missing or has
+changed.
+
+example:
+  jaxsif layer list
+""",
+    JSON,
+)
+def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    described = [_describe(name, environ) for name in list_names(environ)]
+    if arguments.json:
+        print_json([entry for entry, _ in described])
+    else:
+        print_table([row for _, row in described], environ, _HEADING)
+    return 0
+
+
+def _describe(name: str, environ: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
+    """Return a layer as JSON and as a row of the table. One whose JSON is damaged has a name and a
+    status, so that the others are listed.
+    """
+    try:
+        layer = read_layer(name, environ, "jaxsif layer list")
+    except JaxsifError as error:
+        note(f"warning: {printable(error.what)}")
+        return {"name": name, "status": _DAMAGED}, (name, _DAMAGED, "-", "-", "-")
+    status, size = _find_status(layer, environ), f"{layer.size / 1e6:.1f}"
+    row = (name, status, str(len(layer.packages)), size, layer.image)
+    return {**layer._asdict(), "status": status}, row
+
+
+def _find_status(layer: Layer, environ: Mapping[str, str]) -> str:
+    """Return 'ok', 'stale' or 'damaged'."""
+    if find_damage(layer, environ):
+        return _DAMAGED
+    images = (layer.image, environ.get("JAX_IMAGE", ""))
+    return "ok" if any(_fits(layer, image, environ) for image in images) else "stale"
+
+
+def _fits(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
+    try:
+        return is_made_for(layer, image, environ)
+    except (JaxsifError, OSError):
+        return False  # what is there now is no image, or cannot be read
+
+
+@VERBS.verb(
+    "show",
+    """\
+Show a layer: its requirements, packages and image.
+
+example:
+  jaxsif layer show my-layer
+""",
+    _NAME,
+    JSON,
+)
+def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    layer = read_layer(arguments.name, environ, "NAME")
+    status, file = _find_status(layer, environ), os.path.join(layers_folder(environ), layer.file)
+    if arguments.json:
+        print_json({**layer._asdict(), "status": status, "file": file})
+        return 0
+    rows = [
+        ("status", status),
+        ("image", layer.image),
+        ("digest", layer.image_key),
+        ("python", layer.python),
+        ("created", layer.created),
+        ("file", file),
+        ("size", f"{layer.size / 1e6:.1f} MB"),
+        ("requirements", "\n".join(layer.requirements)),
+        ("may replace", "\n".join(layer.allow_replace)),
+        ("packages", "\n".join(map(" ".join, sorted(layer.packages.items())))),
+    ]
+    lines = [
+        ("" if index else name, line)
+        for name, value in rows
+        for index, line in enumerate(value.splitlines())
+    ]
+    print_table(lines, environ)
+    return 0
+
+
+@VERBS.verb(
+    "update",
+    """\
+Rebuild a layer from its saved requirements for the current image, in the
+newest versions that fit. After an error, the layer is unchanged.
+
+examples:
+  jaxsif layer update my-layer
+  jaxsif layer update --image /sw/jaxsif/images/jax-0.12.0.1-cuda12.sif my-layer
+""",
+    _NAME,
+    _IMAGE,
+)
+def _update(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    old = read_layer(arguments.name, environ, "NAME")
+    image = find_image(resolve_image(arguments.image, environ, note)).path
+    wanted = Wanted(old.name, old.requirements, old.allow_replace)
+    make_layer(wanted, image, require_runtime(environ), environ, _print_progress)
+    return 0
+
+
+_NAMES = argument("names", nargs="+", metavar="NAME", help="a layer's name")
+
+
+@VERBS.verb(
+    "remove",
+    """\
+Remove layers. Jobs that use a layer lose its files.
+
+example:
+  jaxsif layer remove my-layer
+""",
+    argument("names", nargs="+", metavar="NAME", help="a layer's name"),
+)
+def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    folder, known = Path(layers_folder(environ)), list_names(environ)
+    for name in arguments.names:
+        if check_name(name, "NAME") not in known:
+            raise JaxsifError(f"no layer {name}", f"NAME, {folder}", "jaxsif layer list")
+    for name in dict.fromkeys(arguments.names):
+        (folder / f"{name}.json").unlink()
+        remove_files(name, folder)
+    return 0

@@ -1,1 +1,0 @@
-"""jaxsif layer …: one module a verb."""

@@ -1,0 +1,133 @@
+"""jaxsif module …: the modules of images, for Lmod and Environment Modules."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Mapping
+
+from jaxsif.commands import JSON, CommandGroup, argument
+from jaxsif.modules.install import (
+    add_module,
+    find_default,
+    find_prefix,
+    list_modules,
+    remove_module,
+    set_default,
+)
+from jaxsif.modules.modulefile import Module
+from jaxsif.screen import print_json, print_table
+
+VERBS = CommandGroup()
+
+_NAME = argument(
+    "name", metavar="NAME", help="a name from jaxsif module list, with or without jax/"
+)
+_PREFIX = argument(
+    "--prefix", metavar="FOLDER", help="the PREFIX of the installed launcher (this one's)"
+)
+
+
+@VERBS.verb(
+    "add",
+    """\
+Write the modulefiles of an image below PREFIX/modulefiles, for Lmod and for
+Environment Modules, and print the module's name. The first module is the
+default.
+
+examples:
+  jaxsif module add /sw/jaxsif/images/jax-0.12.0.1-cuda12.sif
+  jaxsif module add --name 0.13.0-ours-sif /scratch/our.sif
+""",
+    argument(
+        "image", metavar="IMAGE", help="the image, a .sif file that all nodes see at this path"
+    ),
+    argument(
+        "--name", help="the module's name after jax/; needed for an image without jaxsif's labels"
+    ),
+    argument("--default", action="store_true", help="make it the default"),
+    _PREFIX,
+)
+def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    prefix = find_prefix(arguments.prefix)
+    show = functools.partial(print, file=sys.stderr, flush=True)
+    module = add_module(prefix, arguments.image, arguments.name, arguments.default, show)
+    print(f"jax/{module.name}")
+    return 0
+
+
+@VERBS.verb(
+    "default",
+    """\
+Choose the module that jax/sif and plain jax load.
+
+examples:
+  jaxsif module default jax/0.12.0.1-cuda12-sif
+  jaxsif module default 0.12.0.1-cuda12-sif
+""",
+    _NAME,
+    _PREFIX,
+)
+def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    module = set_default(find_prefix(arguments.prefix), arguments.name)
+    print(f"jax/{module.name}")
+    return 0
+
+
+@VERBS.verb(
+    "list",
+    """\
+List the modules of images below PREFIX: name, launcher, image. A star marks the default.
+
+examples:
+  jaxsif module list
+  jaxsif module list --json
+""",
+    JSON,
+    _PREFIX,
+)
+def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    prefix = find_prefix(arguments.prefix)
+    default = find_default(prefix)
+    rows = [_describe(module, default) for module in list_modules(prefix)]
+    if arguments.json:
+        print_json(rows)
+    else:
+        print_table(list(map(_render_row, rows)), environ)
+    return 0
+
+
+def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
+    mark, state = "*" if row["default"] else " ", "" if row["exists"] else "missing"
+    return mark, str(row["name"]), f"jaxsif {row['launcher']}", str(row["image"]), state
+
+
+def _describe(module: Module, default: str | None) -> dict[str, object]:
+    return {
+        "name": f"jax/{module.name}",
+        "default": module.name == default,
+        "image": module.image,
+        "digest": module.digest,
+        "exists": os.path.isfile(module.image),
+        "launcher": os.path.basename(module.home),
+    }
+
+
+@VERBS.verb(
+    "remove",
+    """\
+Remove the modulefiles of an image; the image and the launcher stay. Before you
+remove the default, name another one.
+
+examples:
+  jaxsif module remove jax/0.12.0.1-cuda12-sif
+""",
+    _NAME,
+    _PREFIX,
+)
+def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    module = remove_module(find_prefix(arguments.prefix), arguments.name)
+    print(f"removed jax/{module.name}; its image stays: {module.image}", file=sys.stderr)
+    return 0

@@ -1,0 +1,165 @@
+"""Render runs: a table of many, or one in full. Each line is printable."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from jaxsif.history.run import Alarm, RunRecord, TaskEnd
+from jaxsif.text import align, count_of, name_tasks, printable
+
+WIDTH = 80  # columns of the table
+_HEAD = ("RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND")
+_LONGEST_CELL = 11
+_MOST_ENDS = 20  # lines of tasks' ends
+_MOST_COMMAND = 2000  # letters
+# Units of a duration, each with its seconds, the larger ones first.
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+# The states of a run.
+RUNNING, UNKNOWN, DONE, INTERRUPTED, FAILED = "runs", "unknown", "done", "interrupted", "failed"
+
+
+class Listed(NamedTuple):
+    """A run, and whether its launcher is at work."""
+
+    run: RunRecord
+    running: bool
+
+    @property
+    def state(self) -> str:
+        """Return one of the words above."""
+        if self.run.status is None:
+            return RUNNING if self.running else UNKNOWN
+        if not self.run.status:
+            return DONE
+        return FAILED if self.run.error else INTERRUPTED
+
+    @property
+    def ended(self) -> str:
+        """Return the state, with the status of a run that failed: 'failed 137'; 'done*' where a
+        Python has failed behind status 0.
+        """
+        if self.state == FAILED:
+            return f"{FAILED} {self.run.status}"
+        return f"{DONE}*" if self.state == DONE and self.run.error else self.state
+
+
+def render_table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Render the rows of runs in lines of WIDTH columns at most, below a heading."""
+    return [_cut(line, WIDTH) for line in align([_HEAD, *rows])]
+
+
+def render_row(listed: Listed) -> tuple[str, ...]:
+    """Render the cells of a run in the table."""
+    run = listed.run
+    tasks = "" if run.tasks is None else str(run.tasks)
+    cells = (describe_seconds(run.seconds), run.step, tasks, listed.ended)
+    short = (_cut(printable(cell), _LONGEST_CELL) for cell in cells)
+    return (run.name, *short, printable(_shorten_command(run.command)))
+
+
+def _shorten_command(command: Sequence[str]) -> str:
+    """Return a command with the names of its files, without their folders."""
+    return shlex.join(word.rpartition("/")[2] or word for word in command)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def describe_seconds(seconds: float | None) -> str:
+    """Return a duration in its two largest units: '1h02m', '3m20s', '0.4s'; '' for None."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    first = next(index for index, (_, size) in enumerate(_UNITS) if whole >= size)
+    (unit, size), *below = _UNITS[first : first + 2]
+    rest = "".join(f"{whole % size // less:02d}{name}" for name, less in below)
+    return f"{whole // size}{unit}{rest}"
+
+
+def render_run(listed: Listed, path: str, files: Sequence[str]) -> list[str]:
+    """Render all of a run, whose folder is `path` with these files."""
+    return [printable(line) for line in _render_run(listed, path, files)]
+
+
+def _render_run(listed: Listed, path: str, files: Sequence[str]) -> Iterator[str]:
+    run = listed.run
+    yield f"run {run.name}: {describe_end(listed)}"
+    yield from (_row(name, text) for name, text in _facts(run) if text)
+    yield from _render_ends(run)
+    yield from _render_silent(run)
+    for alarm in run.alarms:
+        yield from _render_alarm(alarm, run.begin)
+    yield _row("folder", path)
+    yield _row("files", ", ".join(files))
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:9} {text}".rstrip()
+
+
+def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
+    yield "command", _cut(shlex.join(run.command), _MOST_COMMAND)
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.begin))
+    yield "begin", begun
+    yield "lasted", describe_seconds(run.seconds)
+    yield "step", run.step
+    yield "tasks", f"{run.tasks or ''} by {run.launcher}: {run.layout}".strip()
+    yield "nodes", run.nodes
+    yield "image", f"{run.image} {run.digest}".strip()
+    versions = (f"jaxsif {run.jaxsif}", f"Python {run.python}", run.slurm and f"Slurm {run.slurm}")
+    yield "launcher", f"{', '.join(filter(None, versions))}, process {run.pid} on {run.host}"
+    yield from zip(("error", "from", "try"), run.error or ())
+
+
+def describe_end(listed: Listed) -> str:
+    """Return how a run ended, as a sentence has it."""
+    words = {
+        RUNNING: "it runs",
+        UNKNOWN: "no end is known: jaxsif run was killed, or runs on another host",
+        DONE: "it ended with exit status 0",
+        INTERRUPTED: f"a signal ended it, exit status {listed.run.status}",
+        FAILED: f"it failed with exit status {listed.run.status}",
+    }
+    return words[listed.state]
+
+
+def _render_ends(run: RunRecord) -> Iterator[str]:
+    """Yield lines of the tasks that ended alike, those that failed first."""
+    groups: dict[tuple[str, ...], list[TaskEnd]] = {}
+    for end in run.exits:
+        words = (f"status {end.status}", end.where, end.text, end.doing)
+        groups.setdefault(words, []).append(end)
+    shown = list(groups.items())[:_MOST_ENDS]
+    for key, ends in shown:
+        yield _row("ended", ", ".join(filter(None, (_name(ends), *key))))
+    left = run.ended - sum(len(ends) for _, ends in shown)
+    if left > 0:
+        yield _row("ended", f"and {left} other tasks")
+
+
+def _render_silent(run: RunRecord) -> Iterator[str]:
+    """Yield a line where tasks of a run that is over have not reported their ends."""
+    if run.tasks is None or run.status is None or not run.nodes:
+        return
+    silent = run.tasks - run.ended
+    if silent > 0:
+        who = f"{silent} of {count_of(run.tasks, 'task')}"
+        yield _row("ended", f"no report from {who}: a lost node or a killed step sends none")
+
+
+def _name(ends: Iterable[TaskEnd]) -> str:
+    tasks = sorted(end.task for end in ends)
+    nodes = {end.node for end in ends if end.node}
+    on = f" on {nodes.pop()}" if len(nodes) == 1 else ""
+    return f"{name_tasks(tasks)}{on}"
+
+
+def _render_alarm(alarm: Alarm, begin: float) -> Iterator[str]:
+    yield f"  after {describe_seconds(max(0.0, alarm.time - begin))}:"
+    yield from (f"    {line}" for line in alarm.lines)

@@ -1,0 +1,89 @@
+"""List the images of a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxsif.errors import HostError, JaxsifError, raise_as
+from jaxsif.images.file import known, read_date, unreadable
+from jaxsif.images.labels import read_labels
+
+_DEFAULT = "build/images"
+_NAME = re.compile(r"jax-([^-]+)-(.+)\.sif")  # as `jaxsif image build` names them
+
+
+class Item(NamedTuple):
+    """An image of a folder; None where it is not known."""
+
+    name: str
+    flavour: str | None = None
+    jax: str | None = None
+    size: int = 0  # bytes
+    created: str | None = None
+    digest: str | None = None  # if it was computed before
+    problem: str | None = None  # why it is no image
+
+
+def find_folder(option: str | None, environ: Mapping[str, str]) -> Path:
+    """Find the folder of --folder, JAXSIF_IMAGES, or the default of builds; raise JaxsifError where
+    it does not exist.
+    """
+    candidates = (
+        (option, "--folder"),
+        (environ.get("JAXSIF_IMAGES"), "JAXSIF_IMAGES (environment)"),
+        (_DEFAULT, ""),
+    )
+    named, source = next((path, source) for path, source in candidates if path)
+    if not Path(named).is_dir():
+        raise JaxsifError(
+            f"no folder of images: {named}", source, "pass --folder, or set JAXSIF_IMAGES"
+        )
+    return Path(named).resolve()
+
+
+def list_images(folder: Path, environ: Mapping[str, str]) -> list[Item]:
+    """List every SIF file of the folder, by name, and files that only have the name of one; raise
+    OSError.
+    """
+    paths = sorted(folder.glob("[!.]*.sif"))
+    return [_describe(path, environ) for path in paths if not path.is_dir()]
+
+
+def _describe(path: Path, environ: Mapping[str, str]) -> Item:
+    item = Item(path.name, size=os.lstat(path).st_size)
+    try:
+        with raise_as(unreadable(str(path), "")):
+            return _read(path, item, environ)
+    except HostError as error:
+        return item._replace(problem=error.what)
+
+
+def _read(path: Path, item: Item, environ: Mapping[str, str]) -> Item:
+    """Complete the item from the image's file; raise HostError and OSError."""
+    image = str(path)
+    labels = read_labels(image)
+    named = _NAME.fullmatch(path.name)
+    jax, flavour = named.groups() if named else (None, None)
+    return item._replace(
+        flavour=labels.get("io.jaxsif.flavour", flavour),
+        jax=labels.get("io.jaxsif.jax", jax),
+        size=path.stat().st_size,
+        created=labels.get("org.opencontainers.image.created", read_date(image)),
+        digest=known(image, "digest", environ),
+    )
+
+
+HEADING = ("NAME", "FLAVOUR", "JAX", "SIZE", "CREATED", "DIGEST")
+
+
+def render_item(item: Item) -> tuple[str, ...]:
+    """Render the columns of an image, below HEADING; '-' for an unknown value."""
+    digest = (item.digest or "").partition(":")[2][:12]
+    size = f"{item.size / 1e6:.0f} MB"
+    created = (item.created or "").partition("T")[0]
+    columns = (item.name, item.flavour, item.jax, size, created, digest)
+    return tuple(column or "-" for column in columns)

@@ -1,0 +1,195 @@
+"""spython's client for the container engine found here, and the metadata of an image."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import spython.main  # adds the commands to the class Client
+from spython.image import Image
+from spython.instance import Instance
+from spython.main.base import Client
+
+from jaxsif.errors import HostError
+from jaxsif.foreign import MOST_TEXT, find, parse_json
+from jaxsif.images.execute import MOST_OUTPUT, collect
+from jaxsif.images.file import read_parts
+from jaxsif.images.sif import check_field
+from jaxsif.runtime import require_runtime
+
+assert spython.main.Client
+_LIMIT = ("timeout", "120")  # seconds, for a command of the engine that answers at once
+# The engine's commands that start a container, and so take the client's options.
+_STARTING = (["exec"], ["run"], ["shell"], ["instance", "start"])
+_METADATA = "inspect-metadata.json"  # the part of a SIF file that the engine reads
+_FOLDER = ".singularity.d"  # where an unpacked image has the same
+
+
+class RuntimeClient(Client):  # type: ignore[misc]
+    """spython's Client with this host's engine, an image, and options for each container.
+
+    It raises HostError for failures that spython prints or drops.
+    """
+
+    def __init__(self, head: Sequence[str], image: str = "", options: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.head = tuple(head)  # the words that start the engine
+        self.options = tuple(options)  # of each container
+        self.quiet = True
+        self.simage = Image(image)
+        self.instance = type("RuntimeInstance", (_Instance,), {"client": self})
+
+    def _init_command(
+        self, action: str | list[str], flags: Sequence[str] | None = None
+    ) -> list[str]:
+        """Return the engine's command line so far; spython asks for it before each command."""
+        words = [action] if isinstance(action, str) else action
+        options = self.options if words in _STARTING else ()
+        return [*self.head, "--quiet", *(flags or ()), *words, *options]
+
+    def run_engine(self, action: list[str], *words: str) -> str:
+        """Run a command of the engine and return its output; raise HostError where it fails, prints
+        too much, or does not end.
+        """
+        answer = collect([*_LIMIT, *self._init_command(action), *words])
+        if answer.status or len(answer.printed) > MOST_OUTPUT:
+            what = f"{self.head[-1]} {' '.join(action)} failed with exit status {answer.status}"
+            raise HostError(what, " ".join(words), "see its message", answer.said)
+        return answer.printed.decode(errors="replace")
+
+    def version(self) -> str:
+        """Return the engine and its version."""
+        return self.run_engine(["--version"]).strip()
+
+    def inspect(self, image: str | None = None, **options: Any) -> dict[str, Any]:
+        """Return the metadata of an image, below 'attributes'; raise HostError where the engine
+        cannot read it.
+        """
+        found: dict[str, Any] = super().inspect(image, **options)
+        if "return_code" in found:
+            what = f"cannot inspect {image or self.simage}"
+            raise HostError(what, self.head[-1], "see its message", "".join(found["message"]))
+        return found
+
+    def instance_stopall(self, **_: Any) -> int:
+        """Stop all instances of this user on this host; return 0."""
+        self.run_engine(["instance", "stop"], "--all")
+        return 0
+
+
+class _Instance(Instance):  # type: ignore[misc]
+    """A container that stays when the process ends which has started it."""
+
+    client: RuntimeClient  # whose class this is
+
+    def __init__(self, image: str | None = None, **options: Any) -> None:
+        super().__init__(image or self.client.simage.image, **options)
+
+    def _init_command(self, *words: Any) -> list[str]:
+        return self.client._init_command(*words)
+
+    def start(self, **asked: Any) -> _Instance:
+        """Start it; its program gets `args`."""
+        options, args = (list(asked.get(key) or ()) for key in ("options", "args"))
+        self.client.run_engine(["instance", "start"], *options, self._image, self.name, *args)
+        self._update_metadata()
+        return self
+
+    def stop(self, name: str | None = None, timeout: int | None = None, **_: Any) -> int:
+        """Stop it; return 0. After `timeout` seconds its processes are killed."""
+        limit = ("--timeout", str(timeout)) if timeout else ()
+        self.client.run_engine(["instance", "stop"], *limit, name or self.name)
+        return 0
+
+
+class ImageMetadata(NamedTuple):
+    """How an image was made, and what it runs; '' where it does not say."""
+
+    definition: str  # the definition file
+    runscript: str  # what starts without a command of the caller's
+    environment: Mapping[str, str]  # file in the image -> what it sets
+    help: str
+    test: str
+    labels: Mapping[str, str]
+
+
+# Field -> the engine's word for it.
+_KEYS = dict(zip(ImageMetadata._fields, ImageMetadata._fields))
+_KEYS.update(definition="deffile", help="helpfile")
+_TABLES = {"environment", "labels"}
+
+
+def read_metadata(image: str, environ: Mapping[str, str]) -> ImageMetadata:
+    """Read the metadata of an image: of a SIF file the part that the engine wrote, of a folder by
+    the engine, which runs nothing of the image for that. Raise HostError, and OSError.
+    """
+    folder = os.path.isdir(image)
+    if folder:
+        _check_folder(image)
+    try:
+        if folder:
+            client = RuntimeClient([*_LIMIT, require_runtime(environ).command])
+            return parse_metadata(client.inspect(image))
+        return parse_metadata(parse_json(_find_metadata(image))["data"])
+    except (ValueError, LookupError, TypeError) as error:
+        what = f"cannot parse the metadata of {image}: {error}"
+        raise HostError(what, "", "copy or build it again") from error
+
+
+def _find_metadata(image: str) -> str:
+    """Find the metadata in a SIF file; raise HostError where only its own shell could print them,
+    and for large parts.
+    """
+    for part, data in read_parts(image, "json"):
+        if part.name == _METADATA:
+            return data.decode()
+    raise HostError(
+        f"image has no {_METADATA}, so to tell more means to run it: {image}",
+        hint=f"apptainer inspect --deffile {image}, if you trust it",
+    )
+
+
+def _check_folder(image: str) -> None:
+    """Raise HostError for an unpacked image whose path the engine would read as shell words, and
+    for one with large files.
+    """
+    if not re.fullmatch(r"[\w./+@%,=-]+", image):
+        raise HostError(
+            f"{image!r} has letters that the engine's inspect takes for the shell's",
+            hint="rename the folder",
+        )
+    size = sum(_measure(os.path.join(image, _FOLDER)))
+    check_field(size <= 4 * MOST_TEXT, f"size of its {_FOLDER}", size, image, "")
+
+
+def _measure(folder: str) -> Iterator[int]:
+    """Yield the bytes of all files; raise HostError for links and others, which may never end."""
+    for at, folders, files in os.walk(folder):
+        for path in (os.path.join(at, name) for name in (*folders, *files)):
+            found = os.lstat(path)
+            if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
+                raise HostError(
+                    f"not a plain file: {path}", hint="replace it by what it stands for"
+                )
+            yield found.st_size
+
+
+def parse_metadata(found: Any) -> ImageMetadata:
+    """Return the engine's JSON as a value; raise ValueError for another form."""
+    values = {field: find(found, "attributes", key) for field, key in _KEYS.items()}
+    for field in _TABLES:
+        table = values[field] = values[field] or {}
+        _check(isinstance(table, dict), field)
+        _check(all(isinstance(value, str) for value in table.values()), field)
+    for field in values.keys() - _TABLES:
+        values[field] = values[field] or ""
+        _check(isinstance(values[field], str), field)
+    return ImageMetadata(**values)
+
+
+def _check(holds: bool, field: str) -> None:
+    if not holds:
+        raise ValueError(f"invalid {field}")

@@ -1,0 +1,306 @@
+"""A plan -> the text of a job script that does the same without jaxsif."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from jaxsif.container.environment import DEFAULT, SET, UNSET, UPPER, find_rule, names_of
+from jaxsif.errors import JaxsifError
+from jaxsif.job.srun_options import BOTH, JOB, STEP, StepOptions, join, select
+from jaxsif.launch.coordinator import parse_ports
+from jaxsif.launch.launchers.srun import layout_options
+from jaxsif.layout.layout import Layout
+from jaxsif.plan.container import Container
+from jaxsif.plan.plan import Plan
+from jaxsif.task import contract
+from jaxsif.text import enclose
+
+# Between the launcher and the tasks, who are alone here.
+_OF_THE_LAUNCHER = (
+    *(contract.REPORT, contract.COORDINATOR_PORT, contract.OWN_CACHE),
+    *(contract.HANG_TIMEOUT, contract.CHECK_PROGRAMS),
+    *(contract.FABRIC, contract.FABRIC_NEEDS, contract.FABRIC_LIBRARIES),
+)
+
+
+class JobOptions(NamedTuple):
+    """What is asked of sbatch beside the options of a run; None where nothing is."""
+
+    job_name: str
+    array: str | None = None  # 0-9%2
+    dependency: str | None = None  # afterok:4711
+    requeue: bool = False  # start again after a node failed
+    output: str | None = None  # a file's name, with %j and others
+    error: str | None = None  # likewise
+    task_output: str | None = None  # likewise, with %t for each task's own
+    sbatch_args: tuple[tuple[str, ...], ...] = ()  # further options, in lines of words
+
+
+class Foreign(NamedTuple):
+    """What the script must do itself for the image, since no hook of jaxsif in it does."""
+
+    platforms: str | None = None  # JAX_PLATFORMS
+    local_device_ids: str | None = None  # JAX_LOCAL_DEVICE_IDS
+
+
+class Script(NamedTuple):
+    """Everything that a job script is made of."""
+
+    plan: Plan
+    container: Container
+    job: JobOptions
+    foreign: Foreign = Foreign()
+    inherited: tuple[str, ...] = ()  # variables of --env that take the value that the job finds
+    # Under a policy, SHA-256 of the image's file: to find the root file system in it takes more
+    # than a shell. '' without a policy.
+    checksum: str = ""
+
+
+# Stands before the program in the container: tells that the image is mounted, and waits for the
+# second look.
+_WAIT = 'echo mounted >&8; read -r go <&9 || exit 125; exec "$@" 8>&- 9<&-'
+_LOOKS = r"""
+# A policy allowed the image as it was when this script was written. Each task compares the file's
+# inode, size and time of change, or else its SHA-256, before the container starts. It looks again
+# once the image is mounted, and lets the program begin: between the two looks nothing may change.
+image={image}
+state={state}
+checksum={checksum}
+look() {{ [ -f "$image" ] && LC_ALL=C stat --format=%i:%s:%.9Z - <"$image"; }}
+refuse() {{ # WHY
+    echo "jaxsif: error: this is not the image that the policy allowed:" \
+        "$image on $SLURMD_NODENAME: $1" >&2
+    exit 125
+}}
+look_again() {{ # FIRST LOOK
+    read -r # until the image is mounted
+    [ "$(look)" = "$1" ] || refuse "it changed while the container started"
+    echo go
+}}
+start() {{ # RUNTIME OPTION... IMAGE PROGRAM...
+    before=$(look) || refuse "cannot read it"
+    if [ "$before" != "$state" ]; then
+        found=$(sha256sum <"$image")
+        found=${{found%% *}}
+        [ "$found" = "$checksum" ] || refuse "its file has SHA-256 $found instead of $checksum"
+    fi
+    coproc look_again "$before"
+    # Copies made by >& would be closed by exec.
+    exec "$@" 8>"/proc/self/fd/${{COPROC[1]}}" 9<"/proc/self/fd/${{COPROC[0]}}"
+}}"""
+# What each task executes: the functions, and then the command.
+_START = (
+    r'"$(declare -p image state checksum; declare -f look refuse look_again start); start \"\$@\""'
+)
+
+_COORDINATOR = """
+# JAX's processes meet at a port of the first node, which runs this script; it is free there. \
+What JAX
+# would choose depends on the job's number alone, and is the same again after a requeue.
+for _ in {{1..100}}; do
+    port=$(({first} + RANDOM % {count}))
+    (exec 3<>"/dev/tcp/localhost/$port") 2>/dev/null || break # nobody answers
+done
+export {prefix}JAX_COORDINATOR_ADDRESS="{address}:$port\""""
+_BEFORE_SRUN = """
+# The one thing of the job that its steps do not take over.
+if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi
+
+# Without --kill-on-bad-exit, the other tasks would wait for one that has failed."""
+
+
+def name_job(command: Sequence[str]) -> str:
+    """Return a name after the program: 'train' for `python -u train.py`; fit for a file, too."""
+    program, *arguments = command
+    script = next((word for word in arguments if word.endswith((".py", ".sh"))), program)
+    name = script.rsplit("/", 1)[-1]
+    return (
+        re.sub(r"[^\w.-]+", "-", re.sub(r"\.(py|sh)$", "", name), flags=re.ASCII).strip("-.")
+        or "job"
+    )
+
+
+def judge_image(flavour: str | None, layout: Layout) -> Foreign:
+    """Return what a run must do in place of an image of this flavour (None: not jaxsif's); raise
+    JaxsifError where nothing helps.
+    """
+    tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
+    if not gpus:
+        return Foreign()
+    if flavour is not None:
+        return Foreign(platforms="cuda" if flavour.startswith("cuda") else None)
+    if tasks in (None, gpus):
+        return Foreign()  # JAX's own choice: the GPU with the task's number
+    if tasks == 1:
+        return Foreign(local_device_ids=",".join(map(str, range(gpus))))
+    raise JaxsifError(
+        f"{tasks} tasks on {gpus} GPUs of a node need an image of jaxsif in a job script",
+        "the layout",
+        f"--ntasks-per-node={gpus} or 1, or `jaxsif run` in a script of your own",
+    )
+
+
+def render_script(script: Script) -> str:
+    """Return the text; raises JaxsifError for what no #SBATCH line can have."""
+    body = [*_variables(script), *_step(script)]
+    quoted = any("'" in line and re.search(r"[$`\\]", line) for line in body)
+    # In single quotes, shellcheck takes '$' and '\\' for mistakes.
+    remark = ["# shellcheck disable=SC1003,SC2016"] if quoted else []
+    return "\n".join([*_head(script.plan, script.job), *remark, *body]) + "\n"
+
+
+def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
+    asked = plan.asked
+    shape = plan.layout.describe()
+    yield "#!/bin/bash"
+    yield f"# {_one_line(job.job_name, '--job-name')}{enclose(': ', shape)}"
+    yield (
+        "# Written by `jaxsif submit`; needs no jaxsif."
+        " Hand it to sbatch in the folder that the program starts in."
+    )
+    directives = {
+        "--job-name": job.job_name,
+        **layout_options(asked, plan.layout, None).given,
+        "--array": job.array,
+        "--dependency": job.dependency,
+        "--output": job.output,
+        "--error": job.error,
+    }
+    for word in (*StepOptions(directives).words, *join(select(asked.passed, JOB, BOTH))):
+        option, separator, value = word.partition("=")
+        yield f"#SBATCH {option}{separator}{quote_directive(value, option) if separator else ''}"
+    if job.requeue:
+        yield "# After a node has failed, the job starts again, and goes on in its output file."
+        yield "#SBATCH --requeue"
+        yield "#SBATCH --open-mode=append"
+    for line in job.sbatch_args:
+        yield "#SBATCH " + " ".join(quote_directive(word, "--sbatch-args") for word in line)
+
+
+def quote_directive(word: str, source: str) -> str:
+    """Quote a word of an #SBATCH line: sbatch takes quotes off, `\\` before any character, and cuts
+    at '#'.
+    """
+    if re.fullmatch(r"[\w@%+=:,./&|*!()\[\]<>~^$;?{}-]+", word):
+        return word
+    return '"' + re.sub(r'(["\\])', r"\\\1", _one_line(word, source)) + '"'
+
+
+def _one_line(text: str, source: str) -> str:
+    if "\n" in text or "\r" in text:
+        raise JaxsifError(f"more than one line in {text!r}", source, "write it on one line")
+    return text
+
+
+def _variables(script: Script) -> Iterator[str]:
+    """Yield the lines that set variables, for the job and for the container."""
+    prefix = script.container.runtime.prefix
+    inside = script.plan.environment.container
+    variables = {name: text for name, text in inside.items() if name not in _OF_THE_LAUNCHER}
+    if "JAX_COORDINATOR_ADDRESS" not in variables:
+        yield from _coordinator(prefix, script.plan)
+    yield ""
+    for name, text in variables.items():
+        rule = find_rule(name)
+        if rule and rule.action in (SET, DEFAULT):
+            why = rule.why.replace("`", "")
+            yield f"# {why[0].upper()}{why[1:]}."
+        value = f'"${{{name}?is not set}}"' if name in script.inherited else shlex.quote(text)
+        yield f"export {prefix}{name}={value}"
+    cache = script.container.cache
+    if cache:
+        yield (
+            "# Private, because JAX executes what is in it:"
+            " without this, JAX makes it readable for all."
+        )
+        yield f"(umask 077 && mkdir -p {shlex.quote(cache)})"
+    if inside.get(contract.FABRIC_LIBRARIES):
+        yield "# The host's libraries for its network come first."
+        others = f"${{{prefix}LD_LIBRARY_PATH:-/.singularity.d/libs}}"
+        ours = shlex.quote(inside[contract.FABRIC_LIBRARIES])
+        yield f'export {prefix}LD_LIBRARY_PATH={ours}:"{others}"'
+    if "PYTHONUNBUFFERED" not in variables:
+        yield "# Lines are seen when they are printed, not when 8 KiB are full."
+        yield f"export {prefix}PYTHONUNBUFFERED=1"
+    yield from _devices(prefix, script.foreign, variables)
+    yield from _unset_variables()
+
+
+def _unset_variables() -> Iterator[str]:
+    """Yield the lines that take variables of the host away, as the table of variables has it."""
+    moved = names_of(UPPER)
+    proxies = [name for name in names_of(UNSET) if name.endswith("_proxy")]
+    yield ""
+    yield (
+        "# gRPC, and so JAX, would send even local connections to a proxy."
+        " Other programs read the upper-case names."
+    )
+    for name in moved:
+        upper = name.upper()
+        yield f'if [ -n "${{{name}-}}" ]; then export {upper}="${{{upper}-${name}}}"; fi'
+    yield f"unset {' '.join([*moved, *proxies])}"
+    yield (
+        "# The first would lead the image's Python to another library,"
+        " the second bring libraries that do not fit it."
+    )
+    yield f"unset {' '.join(names_of(UNSET, at_border=True))}"
+
+
+def _coordinator(prefix: str, plan: Plan) -> Iterator[str]:
+    ports = parse_ports(plan.asked)
+    address = re.sub(r'(["$`\\])', r"\\\1", plan.asked.node_address or "%N").replace(
+        "%N", "${SLURMD_NODENAME}"
+    )
+    text = _COORDINATOR.format(first=ports.start, count=len(ports), prefix=prefix, address=address)
+    yield from text.split("\n")
+
+
+def _devices(prefix: str, foreign: Foreign, variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines that do what no hook of jaxsif in the image does."""
+    if foreign.platforms and "JAX_PLATFORMS" not in variables:
+        yield "# Otherwise JAX runs on the CPU where it cannot use the GPUs, and nobody notices."
+        yield f'export {prefix}JAX_PLATFORMS="${{JAX_PLATFORMS-{foreign.platforms}}}"'
+    if foreign.local_device_ids and "JAX_LOCAL_DEVICE_IDS" not in variables:
+        yield "# All GPUs of the node: without this, JAX takes the one with the task's number."
+        yield f"export {prefix}JAX_LOCAL_DEVICE_IDS={foreign.local_device_ids}"
+
+
+class _Look(NamedTuple):
+    """How each task looks at the image: not at all, unless a policy allows it."""
+
+    functions: tuple[str, ...] = ()  # of the shell
+    start: tuple[str, ...] = ()  # what srun starts instead of the runtime
+    wait: tuple[tuple[str, ...], ...] = ()  # what stands before the program in the container
+
+
+def _find_look(container: Container, checksum: str) -> _Look:
+    if container.allowed is None:
+        return _Look()
+    inode, size, time = container.allowed.state.split(":")
+    state = f"{inode}:{size}:{time[:-9]}.{time[-9:]}"  # as stat writes nanoseconds
+    image = shlex.quote(container.image)
+    functions = _LOOKS.format(image=image, state=state, checksum=checksum)
+    return _Look((functions,), (f"bash -c {_START} bash",), (("sh", "-c", _WAIT, "sh"),))
+
+
+def _step(script: Script) -> Iterator[str]:
+    """Yield srun, the runtime, and the program."""
+    asked, container = script.plan.asked, script.container
+    look = _find_look(container, script.checksum)
+    yield from look.functions
+    yield from _BEFORE_SRUN.split("\n")
+    output = script.job.task_output
+    srun = [
+        *("srun", "--export=ALL", "--kill-on-bad-exit=1"),
+        *([] if output is None else [f"--output={output}"]),
+        *(["--label"] if asked.label else []),
+    ]
+    # One option a line, with its value; the image; the program with its arguments.
+    program = ((container.image,), *look.wait, asked.command)
+    lines = (container.runtime.run_head, *container.mounts, *program)
+    own = join((*select(asked.passed, STEP), *asked.srun_args))
+    start = (shlex.join((*srun, *own)), *look.start)
+    yield " \\\n    ".join([*start, *map(shlex.join, lines)])

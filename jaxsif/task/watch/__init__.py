@@ -1,0 +1,1 @@
+"""Watch the program: where it stands still, and the programs that JAX compiles."""

@@ -1,0 +1,365 @@
+"""The loops of a code object, found in its bytecode (Python 3.12 and later).
+
+A loop is where a backward jump leads to an instruction that all ways to the jump pass. Its body is
+all that gets from there to the jump; and what ends it, such as a block before `break`, so far as
+the places in the source tell that from what follows the loop. In doubt, an instruction is outside.
+"""
+
+from __future__ import annotations
+
+import opcode
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from types import CodeType
+from typing import NamedTuple, Optional
+
+# Instructions times backward jumps; more would take longer than a tenth of a second.
+_MOST_WORK = 100_000
+_MOST_BYTES = 1 << 16  # of a code
+
+_OPS = opcode.opmap
+_JUMPS = frozenset(opcode.hasjrel)
+_BACKWARD = _OPS.get("JUMP_BACKWARD", -1)
+_UNSEEN = _OPS.get("JUMP_BACKWARD_NO_INTERRUPT", -1)  # no event tells of it
+_FOR, _NOP = _OPS["FOR_ITER"], _OPS["NOP"]
+_EXTENDED, _CACHE = _OPS["EXTENDED_ARG"], _OPS.get("CACHE", -1)
+_APPENDS = {_OPS.get(name, -1) for name in ("LIST_APPEND", "SET_ADD", "MAP_ADD")}
+_ENDS = {
+    _OPS.get(name, -1)
+    for name in (
+        *("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT"),
+        *("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
+    )
+}
+# Of the source: first line, last line, first column, column after the last one.
+_Span = tuple[Optional[int], Optional[int], Optional[int], Optional[int]]
+
+
+class CodeLoop(NamedTuple):
+    """One loop of a code."""
+
+    begin: int  # offset of its first instruction
+    line: int
+    jumps: frozenset[int]  # offsets of all its backward jumps
+    region: frozenset[int]  # numbers of the instructions that are inside of it
+    again: frozenset[int]  # of those, numbers of the ones that ask for the next turn at its end
+    is_counted: bool  # an event tells of each turn
+    is_statement: bool  # and no comprehension
+
+
+class CodeLoops:
+    """The loops of a code, and which are around an instruction."""
+
+    def __init__(self, code: CodeType) -> None:
+        self._flow = _Flow(code)
+        self.loops: Sequence[CodeLoop] = tuple(_find_loops(code, self._flow))
+
+    def around(self, offset: int) -> list[CodeLoop]:
+        """Return the loops that an instruction is inside of, the innermost first."""
+        number = self._flow.number(offset)
+        loops = (one for one in self.loops if number in one.region)
+        return sorted(loops, key=lambda loop: len(loop.region))
+
+    def inside(self, outer: CodeLoop) -> list[CodeLoop]:
+        """Return the loops that are inside of a loop."""
+        number = self._flow.number
+        return [one for one in self.loops if one != outer and number(one.begin) in outer.region]
+
+    def asks_again(self, loop: CodeLoop, offset: int) -> bool:
+        """Return whether an instruction asks, at the end of a turn, whether there is another."""
+        return self._flow.number(offset) in loop.again
+
+
+def has_loops(code: CodeType) -> bool:
+    """Return whether a code may have loops that can be counted."""
+    text = code.co_code
+    return len(text) <= _MOST_BYTES and _BACKWARD in text[::2]
+
+
+class _Flow:
+    """The instructions of a code by number, and which can follow which."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.begins: list[int] = []  # offsets
+        self.offsets: list[int] = []  # the same, without EXTENDED_ARG, as events have them
+        self.ops: list[int] = []
+        targets = list(self._read(code.co_code))
+        places = list(code.co_positions())  # type: ignore[attr-defined]
+        self.spans: list[_Span] = [places[offset // 2] for offset in self.offsets]
+        self.targets = [None if to is None else self.number(to) for to in targets]
+        self.handlers = self._find_handlers(code)
+        self.covered: dict[int, set[int]] = {}  # by handler
+        for one, handler in self.handlers.items():
+            self.covered.setdefault(handler, set()).add(one)
+        self._next = [self._list_next(number) for number in range(len(self.ops))]
+        self._before: list[list[int]] = [[] for _ in self.ops]
+        for number in range(len(self.ops)):
+            for follower in self._follow(number):
+                self._before[follower].append(number)
+
+    def _read(self, code: bytes) -> Iterator[int | None]:
+        """Note all instructions, and yield where each may jump to."""
+        at = argument = begin = 0
+        while at < len(code):
+            op, argument = code[at], argument << 8 | code[at + 1]
+            here, at = at, at + 2
+            if op == _EXTENDED:
+                continue
+            while at < len(code) and code[at] == _CACHE:
+                at += 2
+            self.begins.append(begin)
+            self.offsets.append(here)
+            self.ops.append(op)
+            sign = -1 if op in (_BACKWARD, _UNSEEN) else 1
+            yield at + sign * 2 * argument if op in _JUMPS else None
+            begin, argument = at, 0
+
+    def _find_handlers(self, code: CodeType) -> dict[int, int]:
+        """Return where an exception in an instruction leads to."""
+        handlers = {}
+        table = code.co_exceptiontable  # type: ignore[attr-defined]
+        for begin, end, target in _parse_exceptions(table):
+            first, last = self.number(begin), self.number(end - 2)
+            handlers.update(dict.fromkeys(range(first, last + 1), self.number(target)))
+        return handlers
+
+    def number(self, offset: int) -> int:
+        """Return the number of the instruction at an offset."""
+        return bisect_right(self.begins, offset) - 1
+
+    def _list_next(self, number: int) -> list[int]:
+        target, op = self.targets[number], self.ops[number]
+        follows = op not in _ENDS and number + 1 < len(self.ops)
+        return [*([number + 1] if follows else []), *([] if target is None else [target])]
+
+    def _follow(self, number: int) -> list[int]:
+        handler = self.handlers.get(number)
+        return self._next[number] if handler is None else [*self._next[number], handler]
+
+    def reach(
+        self, firsts: Iterable[int], but: Collection[int] = (), calm: bool = False
+    ) -> set[int]:
+        """Return what can be executed after these instructions without passing others; `calm`
+        without an exception.
+        """
+        return _search(firsts, self._next.__getitem__ if calm else self._follow, but)
+
+    def lead(self, sources: Iterable[int], head: int) -> set[int]:
+        """Return what leads to one of the sources without passing the head, and the head."""
+        return _search(sources, self._before.__getitem__, [head]) | {head}
+
+    def passes(self, number: int) -> bool:
+        """Return whether the next instruction comes after this one, or after the one before it."""
+        return self.ops[number] not in _ENDS or self.targets[number - 1] == number + 1
+
+    def is_placed(self, number: int) -> bool:
+        """Return whether the place of an instruction in the source is known."""
+        return None not in self.spans[number]
+
+    def begin_of(self, number: int) -> tuple[int, int]:
+        """Return the line and the column where an instruction begins; -1 where unknown."""
+        line, _, column, _ = self.spans[number]
+        return (-1 if line is None else line), (-1 if column is None else column)
+
+
+def _search(
+    firsts: Iterable[int], follow: Callable[[int], Iterable[int]], but: Collection[int]
+) -> set[int]:
+    """Find all instructions on the ways from the first ones, which end at those of `but`."""
+    seen: set[int] = set()
+    left = list(firsts)
+    while left:
+        number = left.pop()
+        if number not in seen and number not in but:
+            seen.add(number)
+            left += follow(number)
+    return seen
+
+
+def _parse_exceptions(table: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield begin, end and handler, offsets, of an exception table."""
+    values: list[int] = []
+    value = 0
+    for byte in table:
+        value = value << 6 | byte & 0x3F
+        if not byte & 0x40:  # the last one of this number
+            values.append(value)
+            value = 0
+    for begin, length, target, _ in zip(*[iter(values)] * 4):
+        yield 2 * begin, 2 * (begin + length), 2 * target
+
+
+class _Cycle(NamedTuple):
+    """A loop while it is looked for; all are numbers of instructions."""
+
+    head: int
+    sources: frozenset[int]
+    core: frozenset[int]  # all that leads from the head to a source
+    test: range  # before the head: the first copy of what `while` asks; empty without one
+
+
+def _find_loops(code: CodeType, flow: _Flow) -> Iterator[CodeLoop]:
+    sources = _find_sources(flow)
+    cycles = list(_join(flow, [_make_cycle(flow, *one) for one in sources.items()]))
+    calm = flow.reach([0], calm=True)
+    is_generator = code.co_name == "<genexpr>"
+    for cycle, is_certain in cycles:
+        region = _find_region(flow, cycle, [one for one, _ in cycles], calm)
+        first = cycle.test.start if cycle.test else cycle.head
+        own = cycle.core.difference(*(one.core for one, _ in cycles if one.core < cycle.core))
+        is_seen = all(flow.ops[one] == _BACKWARD for one in cycle.sources)
+        yield CodeLoop(
+            begin=flow.offsets[first],
+            line=_find_line(flow, cycle, first) or code.co_firstlineno,
+            jumps=frozenset(flow.offsets[one] for one in cycle.sources),
+            region=frozenset(region),
+            again=_find_copies(flow, cycle),
+            is_counted=is_certain and is_seen,
+            is_statement=not is_generator and _APPENDS.isdisjoint(flow.ops[one] for one in own),
+        )
+
+
+def _find_sources(flow: _Flow) -> Mapping[int, set[int]]:
+    """Return the backward jumps that are those of loops, by where they lead."""
+    jumps = [number for number, op in enumerate(flow.ops) if op in (_BACKWARD, _UNSEEN)]
+    if len(jumps) * len(flow.ops) > _MOST_WORK:
+        return {}
+    sources: dict[int, set[int]] = {}
+    reached = flow.reach([0])
+    for number in jumps:
+        head = flow.targets[number]
+        if head is not None and number in reached and number not in flow.reach([0], [head]):
+            sources.setdefault(head, set()).add(number)
+    # An event tells of any of the jumps: `await` has others.
+    return {
+        head: found
+        for head, found in sources.items()
+        if any(flow.ops[one] == _BACKWARD for one in found)
+    }
+
+
+def _make_cycle(flow: _Flow, head: int, sources: Iterable[int]) -> _Cycle:
+    core = flow.lead(sources, head)
+    first = head
+    if flow.ops[head] != _FOR:
+        # Python 3.12 and 3.13 have the test of `while` twice: before the loop and at its end. That
+        # of `while True` is a NOP.
+        spans = {flow.spans[one] for one in core if flow.is_placed(one)}
+        while first and flow.spans[first - 1] in spans and flow.passes(first - 1):
+            first -= 1
+    return _Cycle(head, frozenset(sources), frozenset(core), range(first, head))
+
+
+def _join(flow: _Flow, cycles: Sequence[_Cycle]) -> Iterator[tuple[_Cycle, bool]]:
+    """Yield the loops, each with whether its turns are certain. `continue` in a `while` jumps to
+    the first copy of its test, which may be the head of a loop around it, too.
+    """
+    others = {cycle.head: cycle for cycle in cycles}
+    for cycle in cycles:
+        around = others.get(cycle.test.start) if cycle.test else None
+        if around:
+            del others[cycle.head], others[around.head]
+            yield from _part(flow, cycle, around)
+    yield from ((cycle, True) for cycle in others.values())
+
+
+def _part(flow: _Flow, cycle: _Cycle, around: _Cycle) -> Iterator[tuple[_Cycle, bool]]:
+    """Yield the loop to whose test a head belongs, and that around it, if it is one."""
+    low, high = _find_extent(flow, cycle.core)
+    begin = flow.begin_of(around.head)
+    inner = {one for one in around.sources if low <= flow.begin_of(one) <= high}
+    outer = {one for one in around.sources - inner if flow.begin_of(one) < begin}
+    is_clear = inner | outer == around.sources
+    if flow.ops[around.head - 1] != _NOP:  # which is what is left there of `while True`
+        outer, is_clear = set(), True
+    inner = set(around.sources - outer)
+    core = cycle.core | flow.lead(inner, around.head) if inner else cycle.core
+    yield cycle._replace(core=core, sources=cycle.sources | inner), is_clear
+    if outer:
+        yield _Cycle(around.head, frozenset(outer), around.core, range(0)), is_clear
+
+
+def _find_extent(flow: _Flow, core: Iterable[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return where in the source the first and the last of these instructions begin.
+
+    The jumps back may have the place of the whole statement, with its `else`.
+    """
+    known = [one for one in core if flow.is_placed(one) and flow.ops[one] not in _ENDS]
+    begins = [flow.begin_of(one) for one in known]
+    return min(begins, default=(1, 0)), max(begins, default=(0, 0))
+
+
+def _find_region(
+    flow: _Flow, cycle: _Cycle, cycles: Sequence[_Cycle], calm: Collection[int]
+) -> set[int]:
+    """Return the instructions that are inside of a loop."""
+    heads = {one.head for one in cycles if cycle.head in one.core and one.head != cycle.head}
+    heads -= set(cycle.test)
+    near = flow.reach([cycle.head, *cycle.test[:1]], heads)
+    low, high = _find_extent(flow, cycle.core)
+    region = set(cycle.core).union(cycle.test)
+    region |= {one for one in near if flow.is_placed(one) and low <= flow.begin_of(one) <= high}
+    return region | set(_find_rest(flow, cycle, region, near, calm))
+
+
+def _find_rest(
+    flow: _Flow, cycle: _Cycle, region: set[int], near: set[int], calm: Collection[int]
+) -> set[int]:
+    """Return what ends a loop behind the last statement from which it goes on, in its body and in
+    handlers of exceptions; nothing of `while True`, which has no mark at its end.
+
+    Python puts copies of what follows the loop into it: that is elsewhere, too.
+    """
+    end = _find_end(flow, cycle, calm)
+    if end is None:
+        return set()
+    if cycle.head not in calm:  # the whole loop handles an exception
+        calm = flow.reach([cycle.head], calm=True).union(calm)
+    body = set(range(cycle.head, end))
+    elsewhere = {flow.spans[one] for one in calm if one not in body and one not in region}
+    found = _choose_known(flow, near & body, elsewhere)
+    # Again and again: a handler may be inside of another one.
+    rounds = min(len(flow.covered), 4)
+    for handler, covered in chain.from_iterable([sorted(flow.covered.items())] * rounds):
+        # A `try` around the loop has its head, too.
+        if covered <= region | found and cycle.head not in covered and handler in near:
+            cold = flow.reach([handler], [cycle.head], calm=True) & near - set(calm)
+            found |= _choose_known(flow, cold, elsewhere) | {handler}
+    return found
+
+
+def _find_end(flow: _Flow, cycle: _Cycle, calm: Collection[int]) -> int | None:
+    """Return the instruction before which the body of a loop ends; None where nothing marks it."""
+    if flow.ops[cycle.head] == _FOR:
+        return flow.targets[cycle.head]
+    if _has_test(flow, cycle):
+        return max((one for one in cycle.sources if one in calm), default=0)
+    return None
+
+
+def _choose_known(flow: _Flow, numbers: Iterable[int], elsewhere: Collection[_Span]) -> set[int]:
+    """Return those of the instructions whose place in the source is known, and not elsewhere."""
+    return {one for one in numbers if flow.is_placed(one) and flow.spans[one] not in elsewhere}
+
+
+def _has_test(flow: _Flow, cycle: _Cycle) -> bool:
+    return any(flow.ops[one] != _NOP for one in cycle.test)
+
+
+def _find_copies(flow: _Flow, cycle: _Cycle) -> frozenset[int]:
+    """Return the second copy of what a `while` asks."""
+    asks = {flow.spans[one] for one in cycle.test if _has_test(flow, cycle)}
+    return frozenset(one for one in cycle.core if one not in cycle.test and flow.spans[one] in asks)
+
+
+def _find_line(flow: _Flow, cycle: _Cycle, first: int) -> int:
+    """Return the first line of a loop; the jump back at the end of `while True` has it, or what is
+    before its first instruction.
+    """
+    lines = [flow.begin_of(first)[0]]
+    if flow.ops[first] != _FOR and not _has_test(flow, cycle):
+        lines += [flow.begin_of(one)[0] for one in cycle.sources]
+        if first and flow.ops[first - 1] == _NOP and min(lines) == lines[0]:
+            lines.append(flow.begin_of(first - 1)[0])
+    return min((line for line in lines if line > 0), default=0)

@@ -1,0 +1,108 @@
+"""What watches a program is imported when the program uses JAX: many Pythons of a task never do.
+
+Without compiled files, as where the image has another Python than the launcher, it takes 8 ms.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .. import importing
+from ..contract import CHECK_PROGRAMS, HANG_TIMEOUT, STOP, WARN, MisfitError, parse_number
+from .monitoring import TOOL, claim
+from .status_file import open_status_file
+
+if TYPE_CHECKING:
+    from ..failure import Emit
+    from .observer import Observer
+
+# What a run of JAX uses first, one or the other: module, and a function of it.
+_FIRST_USES: Mapping[str, str] = {
+    "jax._src.xla_bridge": "backends",
+    "jax._src.distributed": "State.initialize",
+}
+
+
+def read_wishes(environ: Mapping[str, str]) -> tuple[int, str]:
+    """Return how many seconds the program may stand still, 0 for any number, and how its compiled
+    programs are checked, '' for not at all; raise MisfitError for other words.
+    """
+    check = environ.get(CHECK_PROGRAMS, "")
+    if check not in ("", WARN, STOP):
+        raise MisfitError(
+            f"{CHECK_PROGRAMS} is neither {WARN} nor {STOP}: {check[:40]!r}",
+            f"do not set {CHECK_PROGRAMS}; jaxsif sets it",
+        )
+    return parse_number(environ.get(HANG_TIMEOUT) or "0", HANG_TIMEOUT), check
+
+
+def install(
+    environ: Mapping[str, str], emit: Emit, pipe: int, hang_timeout: int, check: str
+) -> None:
+    """Have this process watched when it uses JAX; `pipe` is that of start.sh, the rest is as
+    `read_wishes` returns it.
+    """
+    file = open_status_file(pipe)
+    variables = dict(environ)  # the program may change its own
+
+    @cache
+    def make_observer() -> Observer:
+        from .observer import Observer
+
+        return Observer(file, hang_timeout, emit)
+
+    def take_census(module: Any) -> None:
+        from . import census
+
+        def locate() -> str:
+            return make_observer().locate() if hang_timeout else ""
+
+        census.take_over(module, variables, emit, check, locate)
+
+    def begin() -> None:
+        try:
+            make_observer().begin()
+        except Exception as error:  # within the program's own call, which goes on
+            from ..failure import describe
+
+            emit({"event": "warning", "text": f"hang detection stopped: {describe(error)}"})
+
+    if hang_timeout:
+        importing.after("jax._src.monitoring", lambda it: make_observer().follow_compiles(it))
+        for name, function in _FIRST_USES.items():
+            importing.after(name, _begin_at(function, begin))
+    if check:
+        importing.after("jax._src.compiler", take_census)
+
+
+def _begin_at(name: str, begin: Callable[[], None]) -> Callable[[Any], None]:
+    """Return what has `begin` called at the first call of a function of a module."""
+    return lambda module: _before(importing.find(module, name), begin)
+
+
+def _before(function: Any, call: Callable[[], None]) -> None:
+    """Call `call`, which raises nothing, when `function` starts the first time, without a frame of
+    jaxsif in tracebacks.
+
+    Before Python 3.12, call it now.
+    """
+    monitoring = claim()
+    if monitoring is None:
+        call()
+        return
+    _calls[function.__code__] = call
+    monitoring.register_callback(TOOL, monitoring.events.PY_START, _started)
+    monitoring.set_local_events(TOOL, function.__code__, monitoring.events.PY_START)
+
+
+_calls: dict[object, Callable[[], None]] = {}
+
+
+def _started(code: object, _offset: int) -> Any:
+    call = _calls.pop(code, None)
+    if call:
+        call()
+    return sys.monitoring.DISABLE  # type: ignore[attr-defined]

@@ -1,0 +1,372 @@
+"""How often the program's own loops have turned, counted from outside: the program changes
+nothing.
+
+A loop is a jump backwards in the code of the user's own files. sys.monitoring (Python 3.12 and
+later) tells of each; before, no loop is known. What is counted begins at 0 when a loop is entered.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from .bytecode import CodeLoop, CodeLoops, has_loops
+from .monitoring import TOOL, claim
+
+# A loop that turns more often is left alone: at 0.6 us a turn, counting it would be felt.
+_MOST_TURNS = 2048  # a second
+_LOOK = 1024  # turns between looks at the clock
+_MOST_CODES = 10_000  # of the user's own functions
+_MOST_FRAMES = 10_000  # of which it is known when they began
+_DEPTH = 2  # of the program's frame, seen from what HookGuard.around calls
+_MOST_WRAPPERS = 16  # of decorators around a function, each in the next one
+# What the files of the task package begin with.
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+# What is told of the error that ends a guard's hooks.
+Close = Callable[[Exception], object]
+
+
+class HookGuard:
+    """Keeps errors of hooks out of the program that calls them: of hooks that call jaxsif's own
+    code alone. Other code in the middle of one is the program's, such as its handler of a signal.
+
+    After the first error, `close` is told of it, and the hooks do nothing any more.
+    """
+
+    def __init__(self, close: Close) -> None:
+        self._close = close
+        self._open = True
+
+    def around(self, hook: Callable[..., Any], then: object = None) -> Callable[..., Any]:
+        """Return a hook that raises nothing itself; it returns `then` once a hook has failed."""
+
+        def guarded(*arguments: Any, **more: Any) -> Any:
+            if not self._open:
+                return then
+            try:
+                return hook(*arguments, **more)
+            # Without a call: the program may have reached the limit of recursion.
+            except Exception as error:
+                place = error.__traceback__
+                while place:
+                    if not place.tb_frame.f_code.co_filename.startswith(_OWN):
+                        raise
+                    place = place.tb_next
+                self._open = False
+                with suppress(Exception):
+                    self._close(error)
+                return then
+
+        return guarded
+
+
+class _RateLimit:
+    """How often something has happened, and whether that is too often to be counted."""
+
+    __slots__ = ("looked", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.looked = time.monotonic()
+
+    def is_hot(self) -> bool:
+        """Return whether the last _LOOK times took less time than they should."""
+        before, self.looked = self.looked, time.monotonic()
+        return self.looked - before < _LOOK / _MOST_TURNS
+
+
+class Loop(_RateLimit):
+    """One loop: where it is, and how often it has turned, whenever it was entered."""
+
+    __slots__ = ("at", "code", "inner", "is_left_alone")
+
+    def __init__(self, code: CodeType, at: CodeLoop) -> None:
+        super().__init__()
+        self.code = code
+        self.at = at
+        self.inner: list[Loop] = []
+        # Wherever it jumps back from: Python disables only one place. From the others, each task
+        # would count again from 0, beginning at another iteration.
+        self.is_left_alone = not at.is_counted
+
+    def describe(self, turns: int) -> dict[str, object]:
+        """Return what the box has of it; `turns` is how often it has turned since it was
+        entered.
+        """
+        return {"loop": self.place, "turns": turns}
+
+    @property
+    def place(self) -> str:
+        """FILE:LINE of its first line."""
+        return f"{self.code.co_filename}:{self.at.line}"
+
+
+class Entry:
+    """What a frame does in a loop, from when it enters that."""
+
+    __slots__ = ("frame", "is_known", "loop", "offset", "turns")
+
+    def __init__(self, loop: Loop, frame: int, is_known: bool) -> None:
+        self.loop = loop
+        self.frame = frame  # its id(); 0 when another frame has it
+        self.is_known = is_known  # the turns are all since then
+        self.offset = -1  # of the last jump
+        self.turns = 0
+
+
+class _Code(_RateLimit):
+    """The loops of one code; what is counted is how often it has begun to run."""
+
+    __slots__ = ("code", "found", "loops")
+
+    def __init__(self, code: CodeType) -> None:
+        super().__init__()
+        self.code = code
+        self.found = CodeLoops(code)
+        made = {at.begin: Loop(code, at) for at in self.found.loops}
+        for loop in made.values():
+            loop.inner = [made[at.begin] for at in self.found.inside(loop.at)]
+        self.loops = {offset: loop for loop in made.values() for offset in loop.at.jumps}
+
+    def around(self, offset: int) -> list[Loop]:
+        """Return the loops around an instruction, the innermost first."""
+        return [self.loops[min(at.jumps)] for at in self.found.around(offset)]
+
+
+class Loops:
+    """The loops that have turned, and how often since they were entered.
+
+    Within one turn of the loop around it, or one call of its function, a loop is entered once. So
+    its count begins again when that loop turns, or the function is called.
+    """
+
+    def __init__(self) -> None:
+        self.threads = {threading.main_thread().ident}  # those whose turns are movement
+        self.turns = 0  # of their loops
+        self._watched: dict[int, CodeType] = {}  # by id()
+        self._codes: dict[int, _Code] = {}  # those of them that were needed
+        # What frames do, by their id(): another frame may have it later, and begins then.
+        self._entries: dict[int, dict[Loop, Entry]] = {}
+        self._unseen: set[int] = set()  # frames that began before they could be seen
+        self._last: Entry | None = None
+        self._recent: dict[Loop, Entry] = {}  # of statements, the last one turned last
+
+    def count_in(
+        self,
+        codes: Iterator[CodeType],
+        close: Close = lambda _error: None,
+        frames: Sequence[FrameType] = (),
+    ) -> None:
+        """Count the loops in these codes, and in the functions that are made in them; `close` is
+        told of an error, after which nothing is counted. `frames` are running.
+        """
+        monitoring = claim()
+        if monitoring is None:
+            return
+        guard, events = HookGuard(close), monitoring.events
+        hooks: Sequence[tuple[int, Callable[..., Any]]] = (
+            (events.JUMP, self._jump),
+            (events.PY_START, self._start),
+        )
+        for event, hook in hooks:
+            monitoring.register_callback(TOOL, event, guard.around(hook, monitoring.DISABLE))
+        for code, _ in zip(filter(has_loops, codes), range(_MOST_CODES)):
+            self._watched[id(code)] = code
+            monitoring.set_local_events(TOOL, code, events.JUMP | events.PY_START)
+        for frame in frames:
+            self._note_running(frame)
+
+    def _note_running(self, frame: FrameType) -> None:
+        """Note the loops that a frame is inside of: how often they have turned is not known."""
+        code = self._find_code(frame.f_code)
+        loops = code.around(frame.f_lasti) if code else []
+        self._entries[id(frame)] = {loop: Entry(loop, id(frame), False) for loop in loops}
+
+    def _find_code(self, code: CodeType) -> _Code | None:
+        """Return what is known of a code; None of one that is not watched."""
+        found = self._codes.get(id(code))
+        if found is None and self._watched.get(id(code)) is code:
+            found = self._codes.setdefault(id(code), _Code(code))
+        return found
+
+    def _start(self, code: CodeType, _offset: int) -> Any:
+        """See that a frame begins."""
+        found = self._find_code(code)
+        if found is None:  # another one that jaxsif waited for
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        found.total += 1
+        if found.total % _LOOK == 0 and found.is_hot():
+            for loop in found.loops.values():
+                self._leave_alone(loop)
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        frame = id(sys._getframe(_DEPTH))
+        if self._last and self._last.frame == frame:
+            self._last.frame = 0
+        if len(self._entries) >= _MOST_FRAMES:
+            self._entries.clear()
+        self._entries[frame] = {}
+        self._unseen.discard(frame)
+        return None
+
+    def _jump(self, code: CodeType, offset: int, destination: int) -> Any:
+        if destination > offset:
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        frame = id(sys._getframe(_DEPTH))
+        entry = self._last
+        is_followed = threading.get_ident() in self.threads
+        # Most often it is the same as before: 1,000 times a second, the way through a dict is felt.
+        if (
+            entry is None
+            or entry.offset != offset
+            or entry.frame != frame
+            or entry.loop.code is not code
+        ):
+            entry = self._enter(code, offset, frame, is_followed)
+            if entry is None:
+                return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        entry.turns += 1
+        self.turns += is_followed
+        loop = entry.loop
+        loop.total += 1
+        if loop.total % _LOOK == 0 and loop.is_hot():
+            return self._leave_alone(loop)
+        return None
+
+    def _leave_alone(self, loop: Loop) -> Any:
+        """Count a loop no longer."""
+        loop.is_left_alone = True
+        self._recent.pop(loop, None)
+        if self._last and self._last.loop is loop:
+            self._last = None
+        return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+
+    def _enter(self, code: CodeType, offset: int, frame: int, is_followed: bool) -> Entry | None:
+        """Return what the frame does in the loop that jumps back from there, and did not turn
+        last; None if the loop is left alone. The loops inside of it are over.
+        """
+        found = self._find_code(code)
+        loop = found.loops.get(offset) if found else None
+        if loop is None or loop.is_left_alone:
+            return None
+        entries = self._entries.get(frame)
+        if entries is None:
+            entries = self._entries[frame] = {}
+            self._unseen.add(frame)
+        entry = entries.get(loop)
+        if entry is None:
+            entry = entries[loop] = Entry(loop, frame, frame not in self._unseen)
+        for inner in loop.inner:
+            entries[inner] = Entry(inner, frame, True)
+        entry.offset = offset
+        self._last = entry
+        if loop.at.is_statement and is_followed:
+            self._recent.pop(loop, None)
+            self._recent[loop] = entry
+        return entry
+
+    def describe(self, frames: list[FrameType]) -> dict[str, object]:
+        """Return the place and the turns of the innermost loop around these frames, the innermost
+        of which comes first; of loops around them whose turns are known. Outside of all loops, of
+        the one that has turned last in the threads.
+        """
+        around = list(self._find_around(frames))
+        known = ((loop, turns) for loop, turns in around if turns is not None)
+        for loop, turns in known:
+            return {**loop.describe(turns), "inside": True}
+        return {} if around else self.describe_last()
+
+    def list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
+        """Return the place and the turns, -1 where they are not known, of the loops around these
+        frames, the outermost first; `frames` has the innermost first.
+        """
+        around = [*self._find_around(frames)][::-1]
+        return [(loop.place, -1 if turns is None else turns) for loop, turns in around]
+
+    def _find_around(self, frames: list[FrameType]) -> Iterator[tuple[Loop, int | None]]:
+        """Yield the loops around these frames, the innermost first, and the turns where known."""
+        for frame in frames:
+            code = self._find_code(frame.f_code)
+            for loop in code.around(frame.f_lasti) if code else []:
+                turns = None if loop.is_left_alone else self._count(loop, frame)
+                if code and turns is not None:
+                    turns += code.found.asks_again(loop.at, frame.f_lasti)
+                yield loop, turns
+
+    def _count(self, loop: Loop, frame: FrameType) -> int | None:
+        """Return how often a frame has turned a loop that it is inside of; None if that is not
+        known.
+        """
+        entries = self._entries.get(id(frame))
+        if entries is None:
+            return None
+        entry = entries.get(loop)
+        if entry is None:
+            return None if id(frame) in self._unseen else 0
+        return entry.turns if entry.is_known else None
+
+    def describe_last(self) -> dict[str, object]:
+        """Return the place and the turns of the loop that has turned last; nothing without one."""
+        last = next(reversed(list(self._recent.values())), None)
+        return last.loop.describe(last.turns) if last and last.is_known else {}
+
+
+def own_codes(is_own: Callable[[str], bool], frames: list[FrameType]) -> Iterator[CodeType]:
+    """Yield the codes of the user's own files: of what is running, and of all modules that are
+    imported. `is_own` tells whether a file is the user's.
+    """
+    running = (frame.f_code for frame in frames if is_own(frame.f_code.co_filename))
+    modules = [module for module in list(sys.modules.values()) if _is_module_of(module, is_own)]
+    for code in (*running, *(code for module in modules for code in _codes_of(vars(module)))):
+        if is_own(code.co_filename):
+            yield from _nested(code)
+
+
+def _is_module_of(module: object, is_own: Callable[[str], bool]) -> bool:
+    """Return whether a module is the user's; one that is loaded when it is first used is not."""
+    file = vars(module).get("__file__") if type(module) is ModuleType else None
+    return isinstance(file, str) and is_own(file)
+
+
+def _codes_of(names: Any) -> Iterator[CodeType]:
+    """Yield the codes of functions, also of methods and of what decorators wrap, in the names of a
+    module.
+
+    By their types: any other object may do something when it is asked for an attribute.
+    """
+    for value in list(names.values()):
+        found = [value, *vars(value).values()] if issubclass(type(value), type) else [value]
+        inner = (wrapped for one in found for wrapped in _unwrap(one))
+        yield from (one.__code__ for one in inner if type(one) is FunctionType)
+
+
+def _unwrap(value: Any) -> Iterator[Any]:
+    """Yield a value, and the functions that its decorators wrap, the outermost first.
+
+    Only so many: what functools.wraps leaves in __wrapped__ may lead back to the value.
+    """
+    for _ in range(_MOST_WRAPPERS):
+        value = value.__func__ if type(value) in _METHODS else value
+        yield value
+        if type(value) not in _WRAPPERS:
+            return
+        value = vars(value).get("__wrapped__")
+
+
+_METHODS = (staticmethod, classmethod)
+_WRAPPERS = (FunctionType, type(lru_cache(len)))  # they have no attributes but those set on them
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code and those of the functions that are made in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

@@ -1,0 +1,276 @@
+"""A thread that sees when the program stands still, and says that to `jaxsif run`, once.
+
+The program is its main thread; or, while that waits for other threads, the one that last ran a
+program of several processes, or else compiled for JAX.
+
+It begins when the program first uses JAX's devices or jax.distributed. Once a second it compares
+the clock of that thread's processor time, and the count of its loops. While one of them
+advances, nothing is sent or written to a disk.
+"""
+
+from __future__ import annotations
+
+# Also what status_file.py needs: a process without free descriptors imports nothing.
+import json  # noqa: F401
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import chain
+from operator import itemgetter
+from types import FrameType
+from typing import Any
+
+from .. import importing
+from ..contract import render_position
+from ..failure import Emit, describe, is_installed, walk_stack
+from .locks import find_call, is_deadlock
+from .loops import HookGuard, Loops, own_codes
+from .status_file import StatusFile
+
+_PERIOD = 1.0  # seconds between two observations
+_MOVES = 0.002  # of a processor; a main thread that uses less stands still
+_QUIET = 1.5  # seconds without, from which on the status file has what the program's line calls
+_MOST_FRAMES, _LONGEST_FILE, _LONGEST_NAME = 20, 100, 40  # in the status file; letters
+_MOST_LOOPS = 4  # around the main thread, in the status file
+_STOPPED = 3.0  # seconds between observations, after which the whole process was stopped
+# Where a main thread waits that has left the work to others.
+_WAITS = re.compile(
+    r"/lib(64)?/python3[^/]*/"
+    r"((threading|queue|selectors)\.py$|(asyncio|concurrent|multiprocessing)/)"
+)
+_COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
+# The fields of the status file, of a program of which nothing is known.
+_UNKNOWN: Mapping[str, object] = {
+    **dict.fromkeys(("loop", "where", "compiling", "call"), ""),
+    "turns": 0,
+    "since": 0,
+    "aside": False,
+    "deadlock": False,
+    "inside": False,
+    "around": (),
+    "thread": 0,
+    "others": 0,
+    "programs": 0,
+}
+
+
+class Observer:
+    """What is known of the main thread of this process."""
+
+    def __init__(self, file: StatusFile, hang_timeout: float, emit: Emit) -> None:
+        """`hang_timeout` is how long it may stand still without a report, in seconds."""
+        self._file = file
+        self._hang_timeout = hang_timeout
+        self._emit = emit
+        self._loops = Loops()
+        self._main = self._thread = threading.main_thread().ident  # and what is observed
+        self._programs = 0  # that were reported
+        self._runs_jax: int | None = None  # the thread that last ran a program of several processes
+        self._compiles: int | None = None  # the thread that last compiled
+        # Names, and when each began, by thread.
+        self._compiling: dict[int | None, list[tuple[str, float]]] = {}
+        self._begun = False
+        self._used = 0.0  # seconds of processor time of the main thread
+        self._computed = self._moved = time.monotonic()  # when it last used some; or a loop turned
+        self._turns = 0  # of the loops, at the last observation
+        self._size = file.size()  # of the file, at the last observation
+        self._is_reported = self._failed = False
+
+    def follow_compiles(self, module: Any) -> None:
+        """Learn from JAX what it compiles; `module` is jax._src.monitoring."""
+        begin = importing.find(module, "register_scalar_listener")
+        end = importing.find(module, "register_event_duration_secs_listener")
+        guard = HookGuard(self._forget_compiles)
+        begin(guard.around(self._on_begin))
+        end(guard.around(self._on_end))
+
+    def _on_begin(self, event: str, _value: object, **more: object) -> None:
+        if event.startswith(_COMPILES):
+            self._compiles = threading.get_ident()
+            begun = self._compiling.setdefault(self._compiles, [])
+            begun.append((str(more.get("fun_name")), time.monotonic()))
+
+    def _on_end(self, event: str, _seconds: float, **_more: object) -> None:
+        begun = self._compiling.get(threading.get_ident())
+        if event.startswith(_COMPILES) and begun:
+            begun.pop()
+
+    def _forget_compiles(self, error: Exception) -> None:
+        self._compiling = {}  # no event would end it
+        self._warn("compile tracking stopped", error)
+
+    def _forget_loops(self, error: Exception) -> None:
+        self._loops = Loops()  # the counts of other tasks go on
+        self._warn("iteration count stopped", error)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        self._emit({"event": "warning", "text": f"{what}: {describe(error)}"})
+
+    def locate(self) -> str:
+        """Return the loops around the caller's thread, as `program` reports have them; count the
+        report, which is about to be written.
+        """
+        self._programs += 1
+        self._runs_jax = threading.get_ident()
+        return render_position(self._list_around(list_frames(self._runs_jax)))
+
+    def _list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
+        around = self._loops.list_around(frames)[:_MOST_LOOPS]
+        return [(place[-_LONGEST_FILE:], turns) for place, turns in around]
+
+    def begin(self) -> None:
+        """Start the thread, once; count the loops of what is imported now, at the same moment of
+        the program in each task.
+
+        This runs within the program's own call: the caller keeps errors from that.
+        """
+        if self._begun:
+            return
+        self._begun = True
+        frames = list_frames(self._main)
+        codes = own_codes(lambda file: not is_installed(file), frames)
+        self._loops.count_in(codes, self._forget_loops, frames)
+        threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
+        self._emit({"event": "watched"})
+
+    def _run(self) -> None:
+        now = time.monotonic()
+        while True:
+            before, now = now, time.monotonic()
+            if now - before > _STOPPED:  # as when Slurm suspends the job
+                self.skip(now - before)
+            with suppress(Exception):  # the program's output is no place to tell of it
+                self._choose_thread()
+                self.observe(self._measure_thread(), now)
+            time.sleep(_PERIOD)
+
+    def _choose_thread(self) -> None:
+        """Choose the thread to observe."""
+        frames = sys._current_frames()
+        others = (one for one in (self._runs_jax, self._compiles) if one in frames)
+        main = frames.get(self._main or 0)
+        waits = main and _WAITS.search(main.f_code.co_filename)
+        chosen = next(others, self._main) if waits else self._main
+        if chosen != self._thread:
+            self._thread = chosen
+            self._loops.threads = {self._main, chosen}  # the main thread's loop may call the other
+            self._used = -1.0  # it has another clock
+
+    def _measure_thread(self) -> float:
+        """Return the seconds of processor time of the observed thread."""
+        if self._thread == self._main:
+            clock = time.pthread_getcpuclockid(self._main or 0)
+            return time.clock_gettime(clock)
+        # A clock of a thread that has just ended must not be asked.
+        spent, _ = _read_schedule(_find_number(self._thread))
+        return spent
+
+    def skip(self, seconds: float) -> None:
+        """Leave this time out of the waits."""
+        self._computed += seconds
+        self._moved += seconds
+
+    def observe(self, used: float, now: float) -> None:
+        """Observe the main thread, which has used so many seconds in all.
+
+        Where stacks were asked for meanwhile, it has written them, which is no work of its own.
+        """
+        before, self._size = self._size, self._file.size()
+        before_turns, self._turns = self._turns, self._loops.turns
+        is_new = self._used < 0
+        has_computed = is_new or (used - self._used > _MOVES * _PERIOD and self._size <= before)
+        self._used = used
+        if has_computed:
+            self._computed = now
+        if has_computed or self._turns != before_turns:
+            if self._is_reported:
+                self._emit({"event": "moved", "seconds": round(now - self._moved, 1)})
+            self._moved, self._is_reported = now, False
+        quiet = now - self._moved
+        state = self._describe(quiet, now - self._computed)
+        self._file.write(state)
+        if quiet >= self._hang_timeout and not self._is_reported:
+            self._is_reported = True
+            self._emit({"event": "wait", "seconds": round(quiet, 1), "where": state["where"]})
+
+    def _describe(self, quiet: float, idle: float) -> dict[str, object]:
+        """Describe the program for the status file. `idle` is how long it has not computed, `quiet`
+        how long no loop has turned either; both are seconds.
+        """
+        now = {"pid": os.getpid(), "time": time.time(), "quiet": round(quiet, 1)}
+        state: dict[str, object] = {**_UNKNOWN, **now}
+        try:
+            self._fill(state, idle)
+        except Exception as error:  # the wait must be reported, whatever else is not known
+            if not self._failed:
+                self._failed = True
+                self._warn("lines of waits are no longer known", error)
+        return state
+
+    def _fill(self, state: dict[str, object], idle: float) -> None:
+        """Add all that is known; less of a program that computes."""
+        frames = list_frames(self._thread)
+        state.update(self._describe_compile())
+        state["thread"] = 0 if self._thread == self._main else _find_number(self._thread)
+        state["around"] = self._list_around(frames)
+        state["programs"] = self._programs
+        state.update(self._loops.describe(frames))
+        state["frames"] = [
+            (code.co_filename[-_LONGEST_FILE:], frame.f_lineno or 0, code.co_name[:_LONGEST_NAME])
+            for frame in frames[:_MOST_FRAMES]
+            for code in (frame.f_code,)
+        ]
+        if idle < _QUIET:
+            return
+        self._file.answer_again()
+        state["others"] = self._count_runs()
+        state["deadlock"] = any(map(is_deadlock, frames[:1]))
+        own = next((frame for frame in frames if not is_installed(frame.f_code.co_filename)), None)
+        if own:
+            place = f"{own.f_code.co_filename}:{own.f_lineno}"
+            state.update(where=place, call=find_call(own))
+
+    def _count_runs(self) -> int:
+        """Return how often the kernel has let the program's other threads of Python run."""
+        ours = (self._thread, threading.get_ident())
+        active = list(threading._active)  # type: ignore[attr-defined]
+        others = [number for number in active if number not in ours]
+        return sum(runs for _, runs in map(_read_schedule, map(_find_number, others)))
+
+    def _describe_compile(self) -> dict[str, object]:
+        """Return what the main thread compiles; while it compiles nothing, what another thread has
+        compiled for the longest time: the main thread may wait for that.
+        """
+        main = self._compiling.get(self._thread)
+        stacks = [main] if main else list(self._compiling.values())
+        begun = [stack[-1:] for stack in stacks]  # another thread may end in between
+        name, since = min(chain.from_iterable(begun), key=itemgetter(1), default=("", 0.0))
+        if not name:
+            return {}
+        seconds = round(time.monotonic() - since, 1)
+        return {"compiling": name, "since": seconds, "aside": not main}
+
+
+def list_frames(thread: int | None) -> list[FrameType]:
+    """Return the frames of a thread, the innermost first."""
+    return list(walk_stack(sys._current_frames().get(thread or 0)))
+
+
+def _find_number(thread: int | None) -> int:
+    """Return the kernel's number of a thread; 0 of one that has ended, or is not Python's own."""
+    known = threading._active.get(thread)  # type: ignore[attr-defined]
+    return getattr(known, "native_id", None) or 0
+
+
+def _read_schedule(number: int) -> tuple[float, int]:
+    """Return the seconds that a thread of this process has computed, and how often it ran."""
+    try:
+        with open(f"/proc/self/task/{number}/schedstat", "rb") as file:
+            spent, _, runs = file.read(100).split()
+    except (OSError, ValueError):  # it has ended, or the kernel does not tell
+        return 0.0, 0
+    return int(spent) / 1e9, int(runs)

@@ -1,0 +1,74 @@
+"""Where the reports of a Python go: to the standard error of start.sh.
+
+Most often that is this process's own. Where a script has put another one in its place, as `2>log`
+does, or the program has closed it, it is opened again through /proc, for each report: a process
+that kept it open would keep srun waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+_THEIRS = 3  # start.sh's number for it
+_OWN = 2
+_LOST = "jaxsif: warning: reports of this process do not reach 'jaxsif run': {}\n"
+
+
+class Outlet:
+    """Where reports go."""
+
+    def __init__(self, starter: str, nonce: str) -> None:
+        """`starter` is the process id of start.sh; '' where that is not known."""
+        is_known = starter.isdecimal() and _has_nonce(starter, nonce)
+        self._path = f"/proc/{starter}/fd/{_THEIRS}"
+        self._identity = identify(self._path) if is_known else None
+        self._is_lost = False
+
+    def write(self, report: bytes) -> None:
+        """Write a report; nothing where it cannot be written, which is said once."""
+        if self._identity is None or identify(_OWN) == self._identity:
+            with suppress(OSError):  # nobody can be told that standard error is closed
+                os.write(_OWN, report)
+            return
+        try:
+            self._write_there(report)
+        except OSError as error:
+            self._say_lost(error)
+
+    def _write_there(self, report: bytes) -> None:
+        # Without O_NONBLOCK, this would wait for somebody who reads.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a file that nobody listens to
+                os.set_blocking(descriptor, True)
+                os.write(descriptor, report)
+        finally:
+            os.close(descriptor)
+
+    def _say_lost(self, error: OSError) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            with suppress(OSError):
+                os.write(_OWN, _LOST.format(error.strerror).encode())
+
+
+def _has_nonce(pid: str, nonce: str) -> bool:
+    """Return whether a process began with this nonce as its second one, as start.sh does: in a
+    namespace of its own, a process may have another one's number.
+    """
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f":{nonce}\0".encode() in file.read()
+    except OSError:
+        return False
+
+
+def identify(file: str | int) -> tuple[int, int] | None:
+    """Device and inode of a file or descriptor; None where there is none."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,255 @@
+"""Start the inspector (jaxsif/node/inspect_step.py) where a step runs, and read what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import IO, NamedTuple
+
+from jaxsif.installation import PACKAGE
+from jaxsif.job.allocation import outside_of_job
+from jaxsif.process import Running, start_heard
+from jaxsif.text import Lines, printable
+from jaxsif.watch.sample import LONGEST_LINE, Answer, Sample, parse_line
+
+LIMIT = 10.0  # seconds for all nodes
+_HERE = ("this machine",)  # in place of nodes
+STEP_NAME = "jaxsif-stacks"
+_AT_ONCE = 16  # sruns
+# Of one srun, which speaks to that many nodes itself: a dead node then hides no other one.
+_NODES = 16
+_PIECE = re.compile(rb"(\d{1,8}) ([+.])(.*)", re.DOTALL)  # of a line, see inspect_step.py
+_LONGEST_JOINED = LONGEST_LINE + 1  # bytes; longer lines are refused
+_GRACE = 1.0  # seconds from SIGTERM to SIGKILL
+_LARGEST = 65_536  # bytes to read at once
+_LONGEST_COMPLAINT = 300  # letters
+# Beside a step that has all CPUs, memory and GPUs of its nodes; and without the job's variables.
+_BESIDE = (
+    *("--overlap", "--mem=0", "--gres=none", "--cpus-per-task=1", "--ntasks-per-node=1"),
+    *("--cpu-bind=none", "--mpi=none", "--input=none", "--export=PATH,LD_LIBRARY_PATH"),
+    *("--kill-on-bad-exit=0", "--quit-on-interrupt", f"--job-name={STEP_NAME}"),
+)
+
+
+class Part(NamedTuple):
+    """A job, or one component of a heterogeneous job, and the nodes of it to look at."""
+
+    job: str  # Slurm's number; of a component, that of the whole job
+    nodes: tuple[str, ...]
+    component: str = ""  # its number in a heterogeneous job
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return the options of srun that name it."""
+        group = (f"--het-group={self.component}",) if self.component else ()
+        return (f"--jobid={self.job}", *group)
+
+
+class Target(NamedTuple):
+    """A step to look into."""
+
+    name: str  # in messages: '12.0'
+    words: tuple[str, ...]  # what its processes are known by, see inspect_step.py
+    parts: tuple[Part, ...]  # () for this machine
+
+
+class _Command(NamedTuple):
+    """The command that inspects a step on some of its nodes."""
+
+    argv: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+def list_commands(target: Target) -> list[_Command]:
+    """Return the commands that look into a step: one for this machine, or one for few nodes."""
+    script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *target.words)
+    if not target.parts:
+        return [_Command(script, _HERE)]
+    return [
+        _make_command(part, part.nodes[first : first + _NODES], script)
+        for part in target.parts
+        for first in range(0, len(part.nodes), _NODES)
+    ]
+
+
+def _make_command(part: Part, nodes: tuple[str, ...], script: Sequence[str]) -> _Command:
+    count = len(nodes)
+    where = (f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(nodes)}")
+    return _Command(("srun", *part.options, *_BESIDE, *where, *script), nodes)
+
+
+class _Stream:
+    """The output of a process, read without waiting."""
+
+    def __init__(self, file: IO[bytes] | None) -> None:
+        assert file is not None
+        os.set_blocking(file.fileno(), False)
+        self._file = file
+        self._lines = Lines(_LONGEST_JOINED)
+        self.open = True
+
+    def read(self) -> list[bytes]:
+        """Return the lines that have come."""
+        found: list[bytes] = []
+        while self.open:
+            try:
+                data = os.read(self._file.fileno(), _LARGEST)
+            except BlockingIOError:
+                break
+            found += self._lines.feed(data)
+            if not data:
+                self.close()
+        return found
+
+    def close(self) -> None:
+        """Read no more."""
+        self.open = False
+        self._file.close()
+
+
+class _Probe(NamedTuple):
+    """A process that inspects some nodes, with its output."""
+
+    process: Running
+    nodes: tuple[str, ...]
+    output: _Stream
+    errors: _Stream
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether more may come."""
+        return self.output.open or self.errors.open or self.process.poll() is None
+
+
+class Inspection:
+    """A look into a running step, which goes on while the caller does other things."""
+
+    def __init__(self, target: Target, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._all = list_commands(target)
+        self._commands = self._all[::-1]  # that are not started yet, the last one first
+        self._probes: list[_Probe] = []
+        self._deadline = time.monotonic() + LIMIT
+        self._is_ending = False
+        self._answered: dict[str, int] = {}  # nodes, with the tasks that they have looked at
+        self._pieces: dict[tuple[int, bytes], bytes] = {}  # of lines, by process and node
+        self.samples: list[Sample] = []  # in the order in which they came
+        self.complaint = ""  # the last line of srun; printable
+
+    @classmethod
+    def start(cls, target: Target, environ: Mapping[str, str]) -> Inspection:
+        """Start to look into a step; raise HostError where a command cannot start."""
+        one = cls(target, outside_of_job(environ))
+        try:
+            one._start_some()
+        except BaseException:
+            one.stop()
+            raise
+        return one
+
+    def _start_some(self) -> None:
+        """Start commands, as many as may run at once."""
+        while self._commands and sum(probe.goes_on for probe in self._probes) < _AT_ONCE:
+            argv, nodes = self._commands.pop()
+            process = start_heard(argv, self._environ)
+            streams = _Stream(process.stdout), _Stream(process.stderr)
+            self._probes.append(_Probe(process, nodes, *streams))
+
+    def poll(self) -> bool:
+        """Read what has come, without waiting; return whether it is all, or the time is up."""
+        for number, probe in enumerate(self._probes):
+            for line in probe.output.read():
+                self._take(probe, self._join(number, line))
+            for line in probe.errors.read():
+                text = printable(line.decode(errors="replace").strip())
+                self.complaint = text[:_LONGEST_COMPLAINT] or self.complaint
+        self._start_some()
+        now = time.monotonic()
+        if now > self._deadline:
+            self._terminate()
+        is_over = now > self._deadline + _GRACE or not any(probe.goes_on for probe in self._probes)
+        if is_over:
+            self._kill()
+        return is_over
+
+    def _terminate(self) -> None:
+        """Start nothing more, and have what runs end: srun ends its step."""
+        self._commands.clear()
+        if not self._is_ending:
+            self._is_ending = True
+            for probe in self._probes:
+                _signal(probe.process, signal.SIGTERM)
+
+    def _kill(self) -> None:
+        """End what still runs, at once."""
+        for probe in self._probes:
+            _signal(probe.process, signal.SIGKILL)
+            probe.process.wait()
+            probe.output.close()
+            probe.errors.close()
+
+    def _join(self, stream: int, line: bytes) -> Sample | Answer | None:
+        """Return what the line says of which this is the last piece; None of another piece."""
+        piece = _PIECE.fullmatch(line)
+        if piece is None:
+            return parse_line(line)
+        node, more, text = piece.groups()
+        whole = self._pieces.pop((stream, node), b"") + text
+        if more == b".":
+            return parse_line(whole)
+        self._pieces[stream, node] = whole[:_LONGEST_JOINED]
+        return None
+
+    def _take(self, probe: _Probe, found: Sample | Answer | None) -> None:
+        if isinstance(found, Sample):
+            self.samples.append(found)
+        elif found:
+            node = _HERE[0] if probe.nodes == _HERE else found.node
+            self._answered[node] = found.tasks
+
+    @property
+    def has_answer(self) -> bool:
+        """Return whether any node has answered."""
+        return bool(self._answered)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Return the nodes that were asked and of which not all has come."""
+        return self._find_missing(self._probes)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Return all nodes of which not all has come: the time may have been too short to ask."""
+        return self._find_missing(self._all)
+
+    def _find_missing(self, parts: Iterable[_Command | _Probe]) -> tuple[str, ...]:
+        nodes = chain.from_iterable(part.nodes for part in parts)
+        return tuple(node for node in nodes if node not in self._answered)
+
+    @property
+    def unseen(self) -> int:
+        """Return the number of tasks whose lines have not come, or were refused."""
+        return max(0, sum(self._answered.values()) - len(self.samples))
+
+    def stop(self) -> None:
+        """End what still runs; it takes a second at most."""
+        self._terminate()
+        deadline = time.monotonic() + _GRACE
+        while time.monotonic() < deadline and any(
+            probe.process.poll() is None for probe in self._probes
+        ):
+            time.sleep(0.01)
+        self._kill()
+
+
+def _signal(process: Running, number: int) -> None:
+    """Signal a process and its group."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(process.pid, number)

@@ -1,0 +1,223 @@
+"""What the inspector (jaxsif/node/inspect_step.py) has seen of one task, read from its line.
+
+A line comes through srun from a process of the same user, and half of it is what a program wrote:
+each field has a type and a range, and a line with anything else is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from jaxsif.foreign import (
+    Check,
+    check_list,
+    check_number,
+    check_object,
+    check_text,
+    is_flag,
+    is_node,
+    or_none,
+    parse_json,
+)
+from jaxsif.limits import MOST_COUNT, MOST_TASKS_OF_A_STEP
+from jaxsif.text import printable
+
+LONGEST_LINE = 8192  # bytes
+MOST_FRAMES = 40
+MOST_LOOPS = 4  # around a main thread, in a status file
+LONGEST_FILE, LONGEST_NAME = 240, 120  # letters
+STALE = 3.0  # seconds since an observer, which writes each second, has written
+_LINE = re.compile(r"[0-9]{1,9}")  # of a place
+
+
+class Status(NamedTuple):
+    """What an observer in the task wrote last, see jaxsif/task/watch/status_file.py."""
+
+    pid: int = 0  # as the task knows itself
+    time: float = 0.0  # when it was written, in seconds since 1970
+    quiet: float = float("inf")  # seconds since the main thread last computed
+    loop: str = ""  # FILE:LINE of the program's own loop; '' without one
+    turns: int = 0  # its iterations
+    compiling: str = ""  # the program that JAX compiles; '' while it compiles none
+    since: float = 0.0  # seconds that it has compiled
+    aside: bool = False  # another thread than the main one compiles it
+    call: str = ""  # what the user's innermost frame executes: "lock.acquire()"; "" where unknown
+    deadlock: bool = False  # it waits for a lock that no other thread of its Python can release
+    inside: bool = False  # the main thread is inside of that loop, and not after it
+    # Loops and iterations (-1: not counted), the outermost first.
+    around: tuple[tuple[str, int], ...] = ()
+    thread: int = 0  # the kernel's number of what is meant by the main thread; 0 of that itself
+    others: int = 0  # how often the kernel has let the other threads of Python run
+    programs: int = 0  # that this Python has reported
+
+
+NO_STATUS = Status()  # of a task without a status file
+
+
+class Frame(NamedTuple):
+    """A function that has not returned yet."""
+
+    file: str
+    line: int  # 0 where it is not known
+    function: str
+
+    @property
+    def place(self) -> str:
+        """Return 'train.py:41 step', or 'train.py:41' where the function is not known."""
+        file = self.file.rpartition("/")[2]
+        return f"{file}:{self.line} {self.function}".rstrip()
+
+
+class Sample(NamedTuple):
+    """What one task does, as far as that is known; its texts are printable."""
+
+    task: int  # SLURM_PROCID
+    node: str  # SLURMD_NODENAME, or the host's name
+    pid: int = 0  # on the node
+    command: str = ""  # the short name of the process
+    state: str = "S"  # of the main thread: R runs, S sleeps, D waits for a device, T stopped, ...
+    call: str = ""  # the system call in which it is, or the kernel's function; '' outside of any
+    descriptor: int = -1  # what the call is about; -1 where it is about none
+    file: str = ""  # what the descriptor is: pipe, socket, terminal, or a path
+    frames: tuple[Frame, ...] = ()  # of the main thread, innermost first; () where unknown
+    threads: int = 0  # beside the main one, not only Python's
+    main_cpu: float = 0.0  # of the main thread, in CPU seconds a second
+    cpu: float = 0.0  # of the process
+    spent: float = 0.0  # CPU seconds of all processes of the task since they started
+    runs: int = -1  # how often the kernel has let the main thread run; -1 where it does not tell
+    read: int = -1  # bytes of all processes of the task since they started; -1 where unknown
+    written: int = -1
+    gpu: bool = False  # it has a GPU open
+    answered: bool | None = None  # to the question for its frames; None where it could not be asked
+    age: float = 0.0  # seconds since the status file was written; 0 without one
+    status: Status = NO_STATUS  # NO_STATUS without one
+
+
+def make_sample(task: int, node: str, place: str) -> Sample:
+    """Return what is known of a task that nobody has seen: it waits at FILE:LINE, or ''."""
+    file, _, line = place.rpartition(":")
+    frames = (Frame(file, int(line), ""),) if _LINE.fullmatch(line) else ()
+    return Sample(task, node, frames=frames)
+
+
+def _check_row(*checks: Check) -> Check:
+    """Return a check of a list with one value for each of these checks."""
+
+    def is_row(value: object) -> bool:
+        if type(value) is not list or len(value) != len(checks):
+            return False
+        return all(check(part) for check, part in zip(checks, value))
+
+    return is_row
+
+
+_is_frame = _check_row(
+    check_text(LONGEST_FILE), check_number(MOST_COUNT, int), check_text(LONGEST_NAME)
+)
+# Of a main thread, innermost first.
+are_frames = check_list(MOST_FRAMES, _is_frame)
+_are_loops = check_list(
+    MOST_LOOPS, _check_row(check_text(LONGEST_FILE), check_number(1 << 63, int, least=-1))
+)
+_SECONDS = check_number(1e10, int, float)
+_BYTES = check_number(1 << 63, int, least=-1)
+_CORES = check_number(1e6, int, float)
+_OF_A_STATUS: Mapping[str, Check] = {
+    "pid": check_number(MOST_COUNT, int),
+    "time": _SECONDS,
+    "quiet": _SECONDS,
+    "loop": check_text(LONGEST_FILE),
+    "turns": check_number(1 << 63, int),
+    "compiling": check_text(LONGEST_NAME),
+    "since": _SECONDS,
+    "aside": is_flag,
+    "call": check_text(LONGEST_NAME),
+    "deadlock": is_flag,
+    "inside": is_flag,
+    "around": _are_loops,
+    "thread": check_number(MOST_COUNT, int),
+    "others": check_number(1 << 63, int),
+    "programs": check_number(1 << 63, int),
+}
+_is_status = check_object(_OF_A_STATUS)
+_OF_A_SAMPLE: Mapping[str, Check] = {
+    "task": check_number(MOST_TASKS_OF_A_STEP - 1, int),
+    "node": is_node,
+    "pid": check_number(MOST_COUNT, int),
+    "command": check_text(64),
+    "state": check_text(1),
+    "call": check_text(LONGEST_NAME),
+    "descriptor": check_number(MOST_COUNT, int, least=-1),
+    "file": check_text(LONGEST_FILE),
+    "threads": check_number(1 << 22, int),
+    "main_cpu": _CORES,
+    "cpu": _CORES,
+    "spent": _SECONDS,
+    "runs": _BYTES,
+    "read": _BYTES,
+    "written": _BYTES,
+    "gpu": is_flag,
+    "answered": or_none(is_flag),
+    "age": _SECONDS,
+    "frames": are_frames,
+    "status": or_none(check_object({})),
+}
+_is_sample = check_object(_OF_A_SAMPLE)
+_is_answer = check_object({"node": is_node, "tasks": _OF_A_SAMPLE["task"]})
+
+
+class Answer(NamedTuple):
+    """The last line of a node: it has looked at all its processes."""
+
+    node: str
+    tasks: int  # of the step on this node
+
+
+def parse_status(found: object) -> Status | None:
+    """Return what a status file says; None where a field is missing, strange or of no use.
+
+    Fields that are not known here come from a later version, and are left out.
+    """
+    if type(found) is not dict:
+        return None
+    # What is not printable gets longer, and must still fit into a line.
+    known = {name: _clean(value) for name, value in found.items() if name in _OF_A_STATUS}
+    if not _is_status(known):
+        return None
+    around = tuple((_clean(place), turns) for place, turns in known["around"])
+    return Status(**{**known, "around": around})
+
+
+def parse_line(line: bytes) -> Sample | Answer | None:
+    """Return what a line of the inspector says; None where it is none of the inspector's."""
+    if len(line) > LONGEST_LINE:
+        return None
+    try:
+        found = parse_json(line.decode())
+    except ValueError:  # no text, or no JSON
+        return None
+    if _is_answer(found) and len(found) == len(Answer._fields):
+        return Answer(**found)
+    return _parse_sample(found) if _is_sample(found) and len(found) == len(_OF_A_SAMPLE) else None
+
+
+def _parse_sample(found: dict[str, Any]) -> Sample | None:
+    frames = tuple(map(_parse_frame, found["frames"]))
+    status = NO_STATUS if found["status"] is None else parse_status(found["status"])
+    if status is None:
+        return None
+    texts = dict(zip(found, map(_clean, found.values())))
+    return Sample(**{**texts, "frames": frames, "status": status})
+
+
+def _parse_frame(found: Any) -> Frame:
+    """Return the frame of [file, line, function]."""
+    file, line, function = found
+    return Frame(_clean(file), line, _clean(function))
+
+
+def _clean(value: Any) -> Any:
+    """Return a text that is printable; a number as it is."""
+    return printable(value) if type(value) is str else value

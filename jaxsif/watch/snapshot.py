@@ -1,0 +1,398 @@
+"""What all tasks of a step do: groups of tasks that do the same, as text and as JSON.
+
+Two tasks do the same when the kinds of their states and the user's own frames are equal. The text
+has at most 25 lines for any number of tasks: the largest group comes first, and the odd ones last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render_span
+from jaxsif.watch.sample import MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
+from jaxsif.watch.states import (
+    DEADLOCK,
+    SHUTDOWN,
+    STOPPED,
+    UNKNOWN,
+    WAITING,
+    State,
+    describe_state,
+    own_frames,
+)
+
+_MOST_GROUPS = 20  # in a text
+MOST_NODES = 4  # by name
+_LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
+_UNCOUNTED = -1  # iterations of a loop that turns too often to count
+_QUIET = 2.0  # seconds without computing after which the count of a loop stands still
+# Of words such as 'has ended, and waits for the others'.
+_VERBS = re.compile(r"(^|, and (?=waits|holds|has))(\w+)")
+_PLURALS = {"is": "are", "has": "have", "goes": "go"}
+
+
+class TaskGroup(NamedTuple):
+    """Tasks that do the same."""
+
+    state: State
+    frames: tuple[Frame, ...]  # the user's own, innermost first
+    samples: tuple[Sample, ...]  # by task
+
+    @property
+    def first(self) -> Sample:
+        """Return what was seen of the first task."""
+        return self.samples[0]
+
+    @property
+    def turns(self) -> tuple[int, int] | None:
+        """Return the fewest and the most iterations of the loop; None without a loop."""
+        counts = [status.turns for status in self.counting]
+        return (min(counts), max(counts)) if counts else None
+
+    @property
+    def counting(self) -> list[Status]:
+        """Return the statuses of tasks that count a loop."""
+        return [one.status for one in self.samples if one.status.loop]
+
+    @property
+    def tasks(self) -> list[int]:
+        """Return the numbers of the tasks, sorted."""
+        return [sample.task for sample in self.samples]
+
+    @property
+    def size(self) -> int:
+        """Return the number of tasks."""
+        return len(self.samples)
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the tasks wait for other tasks."""
+        return self.state.kind in WAITING
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether anybody knows what the tasks do."""
+        return self.state.kind != UNKNOWN
+
+    @property
+    def nodes(self) -> list[str]:
+        """Return the names of the nodes, in the order of the tasks."""
+        return list(dict.fromkeys(sample.node for sample in self.samples))
+
+    @property
+    def place(self) -> str:
+        """Return where the tasks are, such as 'train.py:41 step'."""
+        frame = next(iter(self.frames or self.first.frames), None)
+        return frame.place if frame else self.first.command
+
+
+class Snapshot(NamedTuple):
+    """What all tasks of a step do."""
+
+    groups: tuple[TaskGroup, ...]  # the largest first
+    silent: tuple[str, ...] = ()  # nodes that did not answer
+    apart: frozenset[int] = frozenset()  # where all wait, the tasks that wait elsewhere
+    unseen: int = 0  # tasks of which nothing is known, beside those of silent nodes
+    note: str = ""  # what else is known
+
+    @property
+    def size(self) -> int:
+        """Return the number of tasks that were seen."""
+        return _count_tasks(self.groups)
+
+    @property
+    def waiting(self) -> list[TaskGroup]:
+        """Return the groups of tasks that wait for others."""
+        return [group for group in self.groups if group.waits]
+
+    @property
+    def odd(self) -> tuple[TaskGroup, ...]:
+        """Return the groups that keep the others waiting; () where that is not known.
+
+        A task that has ended is one, while a task that has not ended waits for others; else a task
+        that waits for no other; else, where all wait, the minority by line and iteration. A state
+        that is not known proves nothing, and a task that was not seen may be the odd one.
+        """
+        busy = tuple(group for group in self.groups if not group.waits)
+        apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
+        others = self._ended or busy or apart
+        is_clear = len(others) < len(self.groups) and all(group.is_known for group in others)
+        is_few = 2 * _count_tasks(others) <= self.size
+        return others if is_clear and is_few and not self.is_partial else ()
+
+    @property
+    def is_left(self) -> bool:
+        """Return whether some tasks have ended, and all that have not ended wait for others."""
+        return bool(self._ended) and all(group.waits for group in self.groups)
+
+    @property
+    def _ended(self) -> tuple[TaskGroup, ...]:
+        """Return the groups of tasks that have ended, while others wait; the rest where these are
+        fewer.
+        """
+        ended = tuple(group for group in self.groups if group.state.kind == SHUTDOWN)
+        others = tuple(group for group in self.groups if group not in ended)
+        is_wait = ended and any(group.waits for group in others)
+        return min(ended, others, key=_count_tasks) if is_wait else ()
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether there are tasks that nobody has seen, but for what they say themselves."""
+        has_said = any(sample.pid == 0 for sample in list_samples(self.groups))
+        return bool(self.silent or self.unseen or has_said)
+
+
+def list_samples(groups: Iterable[TaskGroup]) -> Iterator[Sample]:
+    """Return what was seen of all tasks of these groups."""
+    return (sample for group in groups for sample in group.samples)
+
+
+def _count_tasks(groups: Iterable[TaskGroup]) -> int:
+    return sum(group.size for group in groups)
+
+
+def make_snapshot(
+    samples: Iterable[Sample], silent: Iterable[str] = (), unseen: int = 0
+) -> Snapshot:
+    """Return the snapshot of a step; of several samples of a task, the last counts."""
+    by_task = {sample.task: sample for sample in samples}
+    found: dict[tuple[str, tuple[Frame, ...]], tuple[State, list[Sample]]] = {}
+    for _, sample in sorted(by_task.items()):
+        state = describe_state(sample)
+        key = (state.kind, own_frames(sample.frames) or sample.frames)
+        found.setdefault(key, (state, []))[1].append(sample)
+    groups = [
+        TaskGroup(state, own_frames(frames), tuple(alike))
+        for (_, frames), (state, alike) in found.items()
+    ]
+    apart = _find_minority(groups) if all(group.waits for group in groups) else frozenset()
+    parts = [part for group in groups for part in _split(group, apart)]
+    parts.sort(key=lambda group: (-group.size, not group.waits, group.first.task))
+    return Snapshot(tuple(parts), tuple(sorted(set(silent))), apart, unseen=unseen)
+
+
+def _split(group: TaskGroup, apart: frozenset[int]) -> Iterator[TaskGroup]:
+    """Yield the part of a group that waits elsewhere, and the rest."""
+    for is_apart in (False, True):
+        samples = tuple(one for one in group.samples if (one.task in apart) is is_apart)
+        if samples:
+            yield group._replace(samples=samples)
+
+
+def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
+    """Return the tasks, less than half, that are not where the others wait; none where nothing
+    tells the two apart.
+
+    Tasks that run the same program stop in the same iteration of the same loops, the outermost
+    first. A task may be in another loop within an iteration, as process 0 is while it saves.
+    """
+    samples = list(list_samples(groups))
+    majority = _compare_loops(samples)
+    if majority:
+        return frozenset(one.task for one, is_usual in zip(samples, majority) if not is_usual)
+    # Process 0 saves and logs at lines of its own, and there it waits for its devices, and so for
+    # the others. Of several other lines, each may be a consequence of one of them.
+    most = max(groups, key=lambda group: group.size, default=None)
+    lines = [set(group.tasks) for group in groups if group is most or 0 not in group.tasks]
+    least = min(lines, key=len, default=set[int]())
+    is_odd = len(lines) == 2 and 2 * len(least) < len(set[int]().union(*lines))
+    return frozenset(least if is_odd else ())
+
+
+def _compare_loops(samples: Sequence[Sample]) -> Sequence[bool]:
+    """Return which tasks are in the loops and iterations where most are; [] where all are in the
+    same, or nothing tells.
+    """
+    for depth in range(MOST_LOOPS if all(map(_stands, samples)) else 0):
+        loops = [
+            (*sample.status.around[depth : depth + 1], ("", _UNCOUNTED))[0] for sample in samples
+        ]
+        places, turns = [place for place, _ in loops], [turns for _, turns in loops]
+        if len(set(places)) > 1:
+            return [] if depth else _find_majority(places, places)
+        if _UNCOUNTED in turns:
+            return []
+        if len(set(turns)) > 1:
+            return _find_most_turns(turns)
+    return []
+
+
+def _find_most_turns(turns: Sequence[int]) -> Sequence[bool]:
+    """Return which tasks are where most are. Where tasks run ahead of their devices, an iteration
+    more or less proves nothing, unless no task differs by more.
+    """
+    middle = sorted(turns)[len(turns) // 2]
+    near = [abs(count - middle) <= 1 for count in turns]
+    return _find_majority(turns, turns) if all(near) else _find_majority(near, [True])
+
+
+def _find_majority(values: Sequence[object], wanted: Iterable[object]) -> Sequence[bool]:
+    """Return which values are the one of `wanted` that more than half have; all where none is."""
+    for value in set(wanted):
+        if 2 * values.count(value) > len(values):
+            return [one == value for one in values]
+    return [True] * len(values)
+
+
+def _stands(sample: Sample) -> bool:
+    """Return whether the counts of a task are known, and stand still: while tasks move, their
+    observers have counted at different times.
+    """
+    return sample.status != NO_STATUS and sample.status.quiet >= _QUIET and sample.age <= STALE
+
+
+def render_text(snapshot: Snapshot, title: str) -> list[str]:
+    """Return at most 25 lines of text, under a title such as 'step 12.0'."""
+    shown = snapshot.groups[:_MOST_GROUPS]
+    # The first one is the largest.
+    widths = [len(text) for group in shown[:1] for text in count_of(group.size, "task").split()]
+    rows = [_render_row(group, *widths) for group in shown]
+    nodes = {sample.node for sample in list_samples(snapshot.groups)}
+    there = f"{count_of(snapshot.size, 'task')} on {count_of(len(nodes), 'node')}"
+    head = f"{title}: {there if snapshot.groups else 'no task was found'}"
+    lines = [head, *(f"  {line}" for line in align(rows))]
+    left = snapshot.groups[_MOST_GROUPS:]
+    if left:
+        largest = count_of(left[0].size, "task")
+        lines.append(f"  {count_of(len(left), 'other group')}, the largest of {largest}")
+    if snapshot.silent:
+        lines.append(f"  no answer from {list_nodes(snapshot.silent)}")
+    if snapshot.unseen:
+        lines.append(f"  nothing is known of {count_of(snapshot.unseen, 'other task')}")
+    odd = sorted(sample.task for sample in list_samples(snapshot.odd))
+    if odd:
+        keeps = conjugate("keeps", len(odd))
+        lines.append(f"  likely: {name_tasks(odd)} {keeps} the others waiting")
+    if snapshot.note:
+        lines.append(f"  {snapshot.note}")
+    return lines
+
+
+def _render_row(group: TaskGroup, digits: int, letters: int) -> tuple[str, ...]:
+    """Return the columns; the first one begins with numbers so wide, and `task` or `tasks`."""
+    words = conjugate(group.state.words, group.size)[:_LONGEST_WORDS]
+    number, noun = count_of(group.size, "task").split()
+    nodes = f" on {', '.join(group.nodes)}" if len(group.nodes) <= MOST_NODES else ""
+    what = f"{number:>{digits}} {noun:{letters}} {words}"
+    place = group.place[-_LONGEST_PLACE:]
+    return what, place, _render_turns(group), f"{name_tasks(group.tasks)}{nodes}"
+
+
+def _render_turns(group: TaskGroup) -> str:
+    """Return 'iteration 12044 of the loop at train.py:38'; '' without a loop.
+
+    An observer that cannot write any more has counted up to a second too few.
+    """
+    turns = group.turns
+    if turns is None:
+        return ""
+    loops = {status.loop for status in group.counting}
+    at = f" of the loop at {loops.pop().rpartition('/')[2]}" if len(loops) == 1 else ""
+    number = render_span(*turns)
+    later = " or later" if all(one.age > STALE for one in group.samples) else ""
+    return f"iteration {number}{later}{at}"[:_LONGEST_PLACE]
+
+
+def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
+    """Return who kept the others waiting, and where. For a task that has left the program: its last
+    loop, and where the others are.
+    """
+    if snapshot.odd:
+        first = snapshot.odd[0]
+        words = f"{'they' if first.size > 1 else 'it'} {conjugate(first.state.words, first.size)}"
+        text = f"{_name(first)} kept the others waiting for {seconds:.0f} s: {words}"
+        return text, _describe_place(first, snapshot)
+    stuck = (group for group in snapshot.groups if group.state.kind in (STOPPED, DEADLOCK))
+    first = next(stuck, snapshot.groups[0])
+    if len(snapshot.groups) > 1 or snapshot.unseen:
+        words = f"{_name(first)} {conjugate(first.state.words, first.size)}"
+        return f"tasks have waited for {seconds:.0f} s: {words}", first.place
+    return f"all tasks have waited for {seconds:.0f} s: each {first.state.words}", first.place
+
+
+def _describe_place(group: TaskGroup, snapshot: Snapshot) -> str:
+    if group.frames:
+        return group.place
+    status = group.first.status
+    file = status.loop.rpartition("/")[2]
+    loop = enclose(f"iteration {status.turns} of the loop at ", file)
+    others = (f"the others are at {one.place}" for one in snapshot.groups if one.frames)
+    return "; ".join(filter(None, (loop, next(others, ""))))
+
+
+def _name(group: TaskGroup) -> str:
+    if group.size == 1:
+        return f"task {group.first.task} on {group.first.node}"
+    return name_tasks(group.tasks)
+
+
+def list_nodes(nodes: Sequence[str]) -> str:
+    """Return the names of the first few nodes, and how many others there are."""
+    left = len(nodes) - MOST_NODES
+    others = f" and {count_of(left, 'other node')}" if left > 0 else ""
+    return f"{', '.join(nodes[:MOST_NODES])}{others}"
+
+
+def conjugate(words: str, count: int) -> str:
+    """Return words such as 'waits in a collective' as they are said of this many tasks."""
+    if count == 1:
+        return words
+    return _VERBS.sub(
+        lambda found: found[1] + _PLURALS.get(found[2], found[2].removesuffix("s")), words
+    )
+
+
+def render_json(snapshot: Snapshot, step: str) -> dict[str, Any]:
+    """Return the snapshot as values of JSON.
+
+    step     the step, as it was asked for
+    tasks    the number of tasks that were seen
+    silent   the names of nodes that did not answer
+    unseen   the number of tasks of which nothing is known, beside those of silent nodes
+    groups   the largest first, each with
+      count, tasks     how many, and which: '0-8,10'
+      nodes            their names
+      kind, words      what they do: a stable word, and a text that may change
+      odd              whether they keep the others waiting
+      frames           the user's own, innermost first: [file, line, function]
+      stack            all frames of the first task's main thread
+      loop, turns      FILE:LINE of the user's loop, and [fewest, most] iterations; or null
+      members          each task with node, pid, state, call, descriptor, file, threads, main_cpu,
+                       cpu (CPU seconds a second), spent (CPU seconds), runs, read, written (bytes),
+                       answered, age, box; runs and bytes are -1 where they are not known
+    """
+    odd = set(map(id, snapshot.odd))
+    return {
+        "step": step,
+        "tasks": snapshot.size,
+        "silent": list(snapshot.silent),
+        "unseen": snapshot.unseen,
+        "groups": [
+            {**_describe_group(group), "odd": id(group) in odd} for group in snapshot.groups
+        ],
+    }
+
+
+def _describe_group(group: TaskGroup) -> Mapping[str, Any]:
+    return {
+        "count": group.size,
+        "tasks": list_tasks(group.tasks, 1 << 30),
+        "nodes": group.nodes,
+        "kind": group.state.kind,
+        "words": group.state.words,
+        "frames": list(map(list, group.frames)),
+        "stack": list(map(list, group.first.frames)),
+        "loop": next((status.loop for status in group.counting), None),
+        "turns": group.turns and list(group.turns),
+        "members": list(map(_describe_member, group.samples)),
+    }
+
+
+def _describe_member(sample: Sample) -> Mapping[str, Any]:
+    fields = sample._asdict()
+    for left_out in ("frames", "gpu", "status"):
+        del fields[left_out]
+    box = {**sample.status._asdict(), "around": list(map(list, sample.status.around))}
+    return {**fields, "box": None if sample.status == NO_STATUS else box}

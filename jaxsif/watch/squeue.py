@@ -1,0 +1,143 @@
+"""Which steps of this user run, as squeue lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jaxsif import process
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.job import nodelist
+from jaxsif.job.allocation import outside_of_job
+from jaxsif.process import find_executable
+from jaxsif.text import printable, shorten
+from jaxsif.watch.inspector import STEP_NAME, Part, Target
+
+_SQUEUE = ("squeue", "--me", "--noheader", "--states=RUNNING")
+_JOBS = (*_SQUEUE, "--sort=-S", "--format=%i|%A")  # the newest first
+_STEPS = (*_SQUEUE[:3], "--steps", "--format=%i|%j|%N")
+# A job, an element of an array, or a component; and a step of it. Or nothing.
+_ASKED = re.compile(r"(?:([0-9]{1,10}(?:[_+][0-9]{1,10})?)(?:\.([0-9]{1,10}))?)?")
+_JOB = re.compile(r"(?m)^([\d_+]{1,32})\|(\d{1,10})[ ]*$")
+_STEP = re.compile(
+    r"(?m)^([\d_+]{1,32})\.(\d{1,10})\|(.*)\|([^|\s]+)[ ]*$"
+)  # none of batch, extern, ...
+_SHOW = "squeue --me --steps"
+
+
+class Job(NamedTuple):
+    """A job that runs, or one component of a heterogeneous job."""
+
+    name: str  # as squeue shows it: 12, 12_3 of an array, 12+1 of a heterogeneous job
+    number: str  # Slurm's own
+
+    @property
+    def whole(self) -> str:
+        """Return the name of the heterogeneous job; of another job, its name."""
+        return self.name.partition("+")[0]
+
+    @property
+    def component(self) -> str:
+        """Return its number in a heterogeneous job; '' of another job."""
+        return self.name.partition("+")[2]
+
+    def take_part(self, nodes: tuple[str, ...]) -> Part:
+        """Return what the inspector must know of it."""
+        return Part(self.whole if self.component else self.number, nodes, self.component)
+
+
+class Step(NamedTuple):
+    """A step that runs, of a job or of one component."""
+
+    job: str  # as squeue shows it
+    number: int
+    name: str
+    nodes: str  # a node list
+
+
+def find_target(asked: str | None, inside: str | None, environ: Mapping[str, str]) -> Target:
+    """Return the step that `asked` names, JOB or JOB.STEP; without one, the newest step of the job
+    that this process is `inside` of, or else of the newest job.
+
+    Without Slurm, JOB is the process id of `jaxsif run`. Raise JaxsifError where there is no such
+    step, and HostError where Slurm does not tell.
+    """
+    found = _ASKED.fullmatch(asked or "")
+    if not found:
+        what = f"not a step of Slurm: {shorten(printable(str(asked)))!r}"
+        raise JaxsifError(what, "jaxsif stacks", f"give JOB or JOB.STEP of {_SHOW}")
+    named, number = found.groups()
+    if not find_executable("squeue", environ):
+        return _target_here(named)
+    jobs = parse_jobs(_ask(_JOBS, environ))
+    steps = parse_steps(_ask(_STEPS, environ))
+    return choose_target(jobs, steps, named or inside, None if number is None else int(number))
+
+
+def _target_here(job: str | None) -> Target:
+    if job is None:
+        hint = "name the process id of jaxsif run: jaxsif stacks PID"
+        raise JaxsifError("there is no Slurm here to ask for steps", "PATH", hint)
+    return Target(f"process {job}", (f"{job}.",), ())
+
+
+def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    done = process.captured(argv, outside_of_job(environ))
+    if done.returncode:
+        said = done.stderr.strip().rpartition("\n")[2]
+        raise HostError(f"cannot ask Slurm for steps: {said}", "squeue", "try it again")
+    return done.stdout
+
+
+def parse_jobs(listed: str) -> list[Job]:
+    """Return the jobs that squeue lists."""
+    return [Job(name, number) for name, number in _JOB.findall(listed)]
+
+
+def parse_steps(listed: str) -> list[Step]:
+    """Return the steps that squeue lists: those of tasks, without ours."""
+    return [
+        Step(job, int(number), name, nodes)
+        for job, number, name, nodes in _STEP.findall(listed)
+        if name != STEP_NAME
+    ]
+
+
+def choose_target(
+    jobs: Sequence[Job], steps: Sequence[Step], asked: str | None, number: int | None
+) -> Target:
+    """Return the step with this number, or the newest one, of the job that is asked for, or of the
+    newest one; raise JaxsifError.
+    """
+    parts = _list_parts(jobs, asked)
+    whole = parts[0].whole
+    named_so = {name: job for job in parts for name in (job.name, job.number)}
+    own = [step for step in steps if step.job in named_so and number in (None, step.number)]
+    if not own:
+        step = "no step that runs" if number is None else f"no step {number} that runs"
+        raise JaxsifError(f"job {whole} has {step}", "squeue", f"{_SHOW} lists what runs")
+    newest = max(step.number for step in own)
+    words = dict.fromkeys(f"{number}.{newest}" for number in _list_numbers(whole, parts))
+    found = tuple(
+        named_so[step.job].take_part(nodelist.expand(step.nodes, "squeue"))
+        for step in own
+        if step.number == newest
+    )
+    return Target(f"{whole}.{newest}", tuple(words), found)
+
+
+def _list_parts(jobs: Sequence[Job], asked: str | None) -> list[Job]:
+    """Return the job with a name or number, or the newest one, with all its components; a step has
+    the same number in each.
+    """
+    named = [job for job in jobs if asked in (None, job.name, job.number, job.whole)]
+    if not named:
+        what = f"job {asked} does not run, or is not yours" if asked else "no job of yours runs"
+        raise JaxsifError(what, "squeue", f"{_SHOW} lists what runs")
+    return [job for job in jobs if job.whole == named[0].whole]
+
+
+def _list_numbers(whole: str, parts: Sequence[Job]) -> list[str]:
+    """Return the numbers that tasks may have for their job: each component's, and the whole's."""
+    return [job.number for job in parts] + ([whole] if whole.isdecimal() else [])

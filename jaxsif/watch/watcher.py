@@ -1,0 +1,374 @@
+"""Watch a run: report which task keeps the others waiting, which one compiles another program, and
+lost nodes.
+
+Tasks report that they stand still (jaxsif/task/watch/observer.py) and which programs they compile
+(jaxsif/task/watch/census.py). While all goes well, neither they nor Slurm nor the nodes are polled.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
+from jaxsif.diagnose.starts import name_unstarted, render_unstarted
+from jaxsif.errors import HostError, JaxsifError, RunError, Show
+from jaxsif.plan.plan import Plan
+from jaxsif.settings.options import OFF
+from jaxsif.task.contract import STOP
+from jaxsif.text import name_tasks
+from jaxsif.watch.inspector import Inspection, Part, Target
+from jaxsif.watch.programs import ProgramCensus
+from jaxsif.watch.rule import Level, Verdict, Waits
+from jaxsif.watch.sample import NO_STATUS, Sample, make_sample
+from jaxsif.watch.snapshot import (
+    MOST_NODES,
+    Snapshot,
+    describe_odd,
+    list_nodes,
+    make_snapshot,
+    render_text,
+)
+
+_ENDS_WITHIN = 5.0  # seconds from the first failure, or the nodes are looked at
+# Seconds from a program that only some tasks have compiled to a look at all tasks, and from one
+# look to the next: at least so many, a part of the time since then, at most so many.
+_LEAD_PAUSE, _LEAD_PART, _MOST_LEAD_PAUSE = 1.0, 0.125, 60.0
+_BLOCKED = 2.0  # seconds between two turns of the launcher, of which it makes ten a second
+_START_WITHIN = 15.0  # seconds from the start of the first task
+_STOPPED = 124  # exit status, as timeout(1) has it
+# Seconds between two attempts to look, where none could be made: they grow by this part of the time
+# in which none could.
+_AGAIN, _AGAIN_PART, _MOST_AGAIN = 5.0, 0.2, 12.0
+_UNWATCHED = 2  # hang timeouts from the start to a look at tasks that do not say they are watched
+_MOST_COMMANDS = 3  # by name
+
+Keep = Callable[[Verdict, Snapshot], None]
+
+
+class Watcher:
+    """Watches one run: it hears the tasks' reports, is polled ten times a second, and may inspect
+    the tasks.
+    """
+
+    must_end = False  # the run
+    failure: JaxsifError | None = None  # why, where nothing else tells
+    _inspection: Inspection | None = None  # that is under way
+    _due = math.inf  # when to inspect the tasks, by the monotonic clock
+
+    def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
+        self._plan = plan
+        self._seen = seen
+        self._show = show
+
+    def hear(self, report: Report) -> None:
+        """Take what a task says."""
+
+    def poll(self) -> None:
+        """Begin an inspection when it is due, and take what it has seen, without waiting."""
+        now = time.monotonic()
+        if self._inspection is None:
+            if self._is_due(now):
+                self._inspection = self._begin(now)
+        elif self._inspection.poll():
+            over, self._inspection = self._inspection, None
+            self._take(over, now)
+
+    def close(self) -> None:
+        """Do what is left at the end of the run."""
+        if self._inspection:
+            self._inspection.stop()
+
+    def _is_due(self, now: float) -> bool:
+        return now > self._due
+
+    def _begin(self, now: float) -> Inspection | None:
+        """Start an inspection; None before the first task has started, and where Slurm's controller
+        is away.
+        """
+        self._due = now + self._find_pause(now)
+        started = find_start(self._seen.reports)
+        if started.task < 0:
+            return None
+        parts = [Part(job, nodes) for job, nodes in self._plan.launcher.nodes(self._plan, started)]
+        steps = {self._plan.coordinator.step, started.step} - {""}
+        target = Target(started.step, tuple(steps), tuple(parts))
+        try:
+            return Inspection.start(target, self._plan.host.environ)
+        except HostError as error:
+            self._fail(error.what, now)
+            return None
+
+    def _find_pause(self, now: float) -> float:
+        """Find the seconds until the next inspection; infinite after the only one."""
+        return math.inf
+
+    def _fail(self, why: str, now: float) -> None:
+        """Note that no inspection could start."""
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        """Take what an inspection has seen."""
+
+
+class ProgramWatcher(Watcher):
+    """Tells when tasks run different programs for the same devices."""
+
+    def __init__(self, plan: Plan, seen: ReportFilter, show: Show, census: ProgramCensus) -> None:
+        super().__init__(plan, seen, show)
+        self._census = census
+        self._ended: set[int] = set()  # tasks, without an error
+        self._leads = 0  # that were there at the last turn
+        self._since = math.inf  # when their number grew last, by the monotonic clock
+        self._before: Mapping[int, Sample] = {}  # tasks, at the last look
+
+    def hear(self, report: Report) -> None:
+        """Take what a task has compiled, and that it has ended."""
+        if report.event == "program":
+            self._census.add(report, time.monotonic())
+            if report.task in self._ended:  # by another Python: all of them begin again
+                self._ended.clear()
+        elif report.event == "end" or (report.event == "exit" and not report.status):
+            self._ended.add(report.task)
+
+    def poll(self) -> None:
+        """Report what has become certain, too."""
+        self._report({})
+        super().poll()
+
+    def close(self) -> None:
+        """Report the rest, too: the run may have ended sooner than it is certain."""
+        super().close()
+        self._report({}, has_ended=True)
+
+    def _report(self, samples: Mapping[int, Sample], has_ended: bool = False) -> None:
+        """Report programs that differ, and those that only some tasks have compiled; end the run
+        for these where that is asked.
+        """
+        for text in self._census.check(time.monotonic(), has_ended):
+            self._show(f"warning: {text}")
+        for lead, text in self._census.judge_leads(self._ended, samples, self._before):
+            if self._plan.asked.check_programs != STOP:
+                self._show(f"warning: {text}")
+            elif self.failure is None:
+                hint = "let all tasks compute with the same shapes and types, in the same order"
+                self.failure = RunError(f"{text}; the run was ended", lead.report.where, hint, 1)
+                self.must_end = True
+
+    def _is_due(self, now: float) -> bool:
+        """Return whether to look: seldomer the longer some tasks are behind, as in a compile."""
+        leads = len(self._census.find_leads())
+        if leads > self._leads:
+            self._since, self._due, self._before = now, now + _LEAD_PAUSE, {}
+        self._leads = leads
+        return leads > 0 and now >= self._due
+
+    def _find_pause(self, now: float) -> float:
+        return min(max(_LEAD_PAUSE, _LEAD_PART * (now - self._since)), _MOST_LEAD_PAUSE)
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        samples = {sample.task: sample for sample in inspection.samples}
+        self._report(samples)
+        self._before = samples
+
+
+class WaitWatcher(Watcher):
+    """Tells when tasks wait too long, and for which."""
+
+    def __init__(
+        self, plan: Plan, seen: ReportFilter, show: Show, keep: Keep, census: ProgramCensus
+    ) -> None:
+        """`keep` gets each verdict that was shown."""
+        super().__init__(plan, seen, show)
+        self._keep = keep
+        self._census = census
+        self._waits = Waits(plan.asked.patience, time.monotonic(), plan.asked.busy_patience)
+        self._turn = time.monotonic()  # of the launcher, the last one
+        self._due = 0.0  # not before
+        self._blind_since = math.inf  # no inspection works, and that was shown
+        self._waiting: dict[int, Report] = {}  # tasks, and what they have said of their waits
+        self._ended: set[int] = set()  # tasks
+
+    def hear(self, report: Report) -> None:
+        """Take what a task says of its waits; the end of a task ends its wait."""
+        now = time.monotonic()
+        if report.event == "wait":
+            self._waiting[report.task] = report
+            # A report that could not come in time may be of a wait that is over.
+            stood = 0.0 if self._was_blocked(now) else report.seconds
+            self._waits.wait(report.task, stood, report.where, now)
+        elif report.event == "moved":
+            self._waiting.pop(report.task, None)
+            seconds = self._waits.go_on(report.task, report.seconds, now)
+            if seconds is not None:
+                self._show(f"the wait is over, after {seconds:.0f} s: the tasks go on")
+        elif report.event == "exit":
+            self._ended.add(report.task)
+            self._waiting.pop(report.task, None)
+            self._waits.go_on(report.task, 0, now)
+
+    def poll(self) -> None:
+        """Do as any inspector; begin all waits again after a time in which nothing was heard."""
+        now = time.monotonic()
+        if self._was_blocked(now):
+            self._waits.restart(now)
+        self._turn = now
+        super().poll()
+
+    def _was_blocked(self, now: float) -> bool:
+        """Return whether the launcher could not go on, as while nobody reads its output."""
+        return now - self._turn > _BLOCKED
+
+    def _is_due(self, now: float) -> bool:
+        return now >= self._due and self._waits.is_due(now)
+
+    def _find_pause(self, now: float) -> float:
+        return min(max(_AGAIN, _AGAIN_PART * (now - self._blind_since)), _MOST_AGAIN)
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        snapshot = self._make_snapshot(inspection)
+        if not snapshot.groups:
+            reason = "no node has answered" if inspection.silent else "no task was found"
+            self._fail(inspection.complaint or reason, now)
+            return
+        self._blind_since, self._due = math.inf, now
+        verdict = self._waits.judge(snapshot, now)
+        if verdict.level == Level.NOTHING:
+            return
+        notes = (lead.describe() for lead in self._census.find_leads())
+        snapshot = snapshot._replace(note=next(filter(None, notes), ""))
+        for line in render_text(snapshot, verdict.title):
+            self._show(line)
+        self._keep(verdict, snapshot)
+        if self._plan.asked.on_hang == STOP and verdict.level == Level.HANG:
+            what, place = describe_odd(snapshot, verdict.seconds)
+            hint = "see what it does there; --on-hang=report lets the run go on"
+            self.failure = RunError(f"{what}; the run was ended", place, hint, _STOPPED)
+            self.must_end = True
+
+    def _make_snapshot(self, inspection: Inspection) -> Snapshot:
+        """Return what was seen of all tasks. Of one that nobody has seen, as on another host of
+        mpirun, there is what it has said itself.
+        """
+        if inspection.silent:
+            return make_snapshot(inspection.samples, inspection.silent)
+        said = (make_sample(one.task, one.node, one.where) for one in self._waiting.values())
+        snapshot = make_snapshot([*said, *inspection.samples])
+        missing = (self._plan.layout.ntasks or 0) - snapshot.size - len(self._ended)
+        return snapshot._replace(unseen=max(inspection.unseen, missing))
+
+    def _fail(self, why: str, now: float) -> None:
+        if self._blind_since == math.inf:
+            self._blind_since = now
+            self._show(f"cannot inspect the waiting tasks: {why}; trying again")
+
+
+class UnwatchedWatcher(Watcher):
+    """Tells once which tasks cannot tell that they wait: their program is not Python.
+
+    A Python that has not used JAX yet may still do that, and is left out.
+    """
+
+    def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
+        super().__init__(plan, seen, show)
+        self._known: set[int] = set()  # tasks that are watched, or have ended
+
+    def hear(self, report: Report) -> None:
+        """Take the start of the run, and which tasks are watched or have ended."""
+        if report.event == "started":
+            self._due = time.monotonic() + _UNWATCHED * self._plan.asked.patience
+        elif report.event in ("watched", "exit"):
+            self._known.add(report.task)
+
+    def _is_due(self, now: float) -> bool:
+        return super()._is_due(now) and len(self._known) < (self._plan.layout.ntasks or math.inf)
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        others = (one for one in inspection.samples if one.task not in self._known)
+        unwatched = [one for one in others if one.status == NO_STATUS and one.answered is None]
+        if unwatched:
+            tasks = name_tasks(sorted({one.task for one in unwatched}))
+            commands = sorted({one.command for one in unwatched})[:_MOST_COMMANDS]
+            names = f"{', '.join(commands)} {'is' if len(commands) == 1 else 'are'}"
+            is_python = any(one.startswith("python") for one in commands)
+            reason = "without jaxsif's hook" if is_python else "not Python"
+            self._show(f"cannot watch {tasks} for hangs: {names} {reason}")
+
+
+class EndWatcher(Watcher):
+    """Ends a run that has failed and waits for the tasks of a node that is lost: Slurm waits for
+    such a node for minutes.
+    """
+
+    _failed = Report(-1, "", "exit")  # the first task that did
+
+    def hear(self, report: Report) -> None:
+        """Take how a task has ended."""
+        if report.event == "exit" and report.status and self._failed.task < 0:
+            self._failed, self._due = report, time.monotonic() + _ENDS_WITHIN
+
+    def _is_due(self, now: float) -> bool:
+        return super()._is_due(now) and not of_event(self._seen.reports, *OUTSIDE)
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        # Where no node answers, Slurm may have refused to look: the job is ending.
+        if inspection.lost and inspection.has_answer:
+            self._end(inspection.lost)
+
+    def _end(self, nodes: Sequence[str]) -> None:
+        """End the run; Slurm takes half a minute for that."""
+        self.must_end = True
+        names = list_nodes(nodes)
+        self._show(f"no answer from {names}: ending the run")
+        failed = self._failed
+        raised = of_event(self._seen.reports, "exception")
+        if any(not report.consequence for report in raised):
+            return  # the program's own failure tells more
+        what = f"no answer from {names}, after {failed.place} has failed; the run was ended"
+        hint = "list lost nodes with sinfo --list-reasons"
+        if len(nodes) <= MOST_NODES:
+            hint += f"; leave them out: --exclude={','.join(nodes)}"
+        self.failure = RunError(what, failed.where, hint, failed.status)
+
+
+class StartWatcher(Watcher):
+    """Tells which tasks have not started long after the first one; JAX ends the run itself."""
+
+    _begun = math.inf  # when the first task started, by the monotonic clock
+    _is_told = False
+
+    def hear(self, report: Report) -> None:
+        """Take the start of a node's first task."""
+        if report.event not in ("started", "ready"):
+            return
+        now = time.monotonic()
+        self._begun = min(self._begun, now)
+        if self._is_told and not name_unstarted(self._plan, self._seen.reports):
+            self._is_told = False
+            self._show(f"all tasks have started, {now - self._begun:.0f} s after the first one")
+
+    def poll(self) -> None:
+        """Tell once which tasks are missing."""
+        if time.monotonic() < self._begun + _START_WITHIN or self._is_told:
+            return
+        unstarted = name_unstarted(self._plan, self._seen.reports)
+        if unstarted:
+            self._is_told = True
+            self._show(f"{render_unstarted(unstarted)}, {_START_WITHIN:.0f} s after the first one")
+        else:
+            self._begun = math.inf  # all have
+
+
+def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watcher]:
+    """Return what watches a run: nothing, where its tasks do not report."""
+    if not plan.nonces:
+        return []
+    # It gets no reports where programs are not compared.
+    census = ProgramCensus(plan.layout.ntasks or 0)
+    watchers: list[Watcher] = [EndWatcher(plan, seen, show), StartWatcher(plan, seen, show)]
+    if plan.asked.patience:
+        watchers.append(WaitWatcher(plan, seen, show, keep, census))
+        watchers.append(UnwatchedWatcher(plan, seen, show))
+    if plan.asked.check_programs != OFF:
+        watchers.append(ProgramWatcher(plan, seen, show, census))
+    return watchers

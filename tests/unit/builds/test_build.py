@@ -1,0 +1,30 @@
+"""What the cache of builds forgets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from jaxsif.builds.build import prune
+
+DAY = 24 * 3600
+
+
+def test_what_was_not_used_for_thirty_days_is_removed(tmp_path: Path) -> None:
+    for days in (29, 31):
+        for name in (
+            f"base-trixie-{days}.sqfs",
+            f"packed/{days}-128K.sqfs",
+            f"compiled/{days}/0",
+            f"uv/{days}",
+            f"{days}.log",
+        ):
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.utime(path, (0, 1000 * DAY - days * DAY))
+        os.utime(tmp_path / f"compiled/{days}", (0, 1000 * DAY - days * DAY))
+    prune(tmp_path, 1000 * DAY)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    used = {"base-trixie-29.sqfs", "packed/29-128K.sqfs", "compiled/29/0", "uv/29", "29.log"}
+    assert left == {*used, "uv/31", "31.log"}

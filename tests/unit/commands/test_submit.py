@@ -1,0 +1,141 @@
+"""Scripts that stay, and how jobs ended."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jaxsif.commands.submit import EndedJob, check_slurm, keep_script, parse_ends, submit, wait_job
+from jaxsif.errors import HostError, JaxsifError
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_scripts_do_not_replace_each_other(tmp_path: Path) -> None:
+    paths = [keep_script(text, "train", None) for text in ("one\n", "one\n", "\udcff\n")]
+    assert paths == [f"jaxsif-jobs/{name}" for name in ("train.sbatch", "train-2.sbatch", "train-3.sbatch")]
+    assert [(tmp_path / path).read_bytes() for path in paths] == [b"one\n", b"one\n", b"\xff\n"]
+
+
+def test_what_somebody_else_writes_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a loop in a shell submits several at once."""
+
+    def link(new: str, path: str) -> None:
+        monkeypatch.undo()
+        (tmp_path / path).write_text("theirs\n")
+        os.link(tmp_path / new, tmp_path / path)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.link", link)
+    path = tmp_path / keep_script("ours\n", str(tmp_path / "train"), None)
+    assert (path.name, path.read_text()) == ("train-2.sbatch", "ours\n")
+    assert (tmp_path / "train.sbatch").read_text() == "theirs\n"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo", "link to nothing"])
+def test_a_named_script_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "job.sh"
+    {
+        "file": lambda: path.write_text("one\n"),
+        "fifo": lambda: os.mkfifo(path),
+        "link to nothing": lambda: path.symlink_to("nothing"),
+    }[kind]()
+    with pytest.raises(JaxsifError, match=r"job\.sh is there already"):
+        keep_script("one\n", "", "job.sh")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("path", [None, "job.sh"])
+def test_a_script_is_for_its_user_alone(path: str | None) -> None:
+    """The values of --env stand in it."""
+    previous = os.umask(0)
+    try:
+        written = keep_script("export TOKEN=s3cret\n", "train", path)
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(os.stat(written).st_mode) == 0o600
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_nobody_can_make_the_new_file_before_us(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where somebody guesses its name."""
+    monkeypatch.setattr("os.urandom", bytes)
+    planted = Path(f".job.sh.{bytes(8).hex()}")
+    Path("target").write_text("")
+    if kind == "link":
+        planted.symlink_to("target")
+    else:
+        planted.write_text("")
+    with pytest.raises(OSError, match="File exists"):
+        keep_script("export TOKEN=s3cret\n", "", "job.sh")
+    assert [path.read_text() for path in (planted, Path("target"))] == ["", ""]
+
+
+def record(job: str, state: str, code: str) -> str:
+    return f"JobId={job} JobName=a UserId=u(1) JobState={state} Reason=None ExitCode={code} RunTime=0 Comment=x\n"
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ("", []),
+        (record("7", "PENDING", "0:0"), None),
+        (record("7", "COMPLETED", "0:0"), [EndedJob("7", "COMPLETED", 0)]),
+        (record("7", "FAILED", "3:0"), [EndedJob("7", "FAILED", 3)]),
+        (record("7", "FAILED", "0:9"), [EndedJob("7", "FAILED", 137)]),
+        (record("7", "TIMEOUT", "0:15"), [EndedJob("7", "TIMEOUT", 143)]),
+        (record("7", "CANCELLED", "0:0"), [EndedJob("7", "CANCELLED", 1)]),
+        (record("7 ArrayJobId=7 ArrayTaskId=2-9", "PENDING", "0:0") + record("8", "COMPLETED", "0:0"), None),
+        (
+            record("9 ArrayJobId=7 ArrayTaskId=2", "FAILED", "1:0")
+            + record("8 ArrayJobId=7 ArrayTaskId=1", "COMPLETED", "0:0"),
+            [EndedJob("7_1", "COMPLETED", 0), EndedJob("7_2", "FAILED", 1)],
+        ),
+    ],
+    ids=["none", "waits", "good", "bad", "killed", "time over", "cancelled", "half an array", "array"],
+)
+def test_parse_ends(records: str, expected: list[EndedJob] | None) -> None:
+    ended, going_on = parse_ends(records)
+    assert (None if going_on else ended) == expected
+
+
+def test_a_job_of_an_array_that_slurm_forgets_while_others_go_on_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = "8 ArrayJobId=7 ArrayTaskId=1", "9 ArrayJobId=7 ArrayTaskId=2"
+    looks = [
+        record(first, "FAILED", "3:0") + record(second, "RUNNING", "0:0"),
+        record(second, "RUNNING", "0:0"),
+        record(second, "COMPLETED", "0:0"),
+    ]
+    answers = (subprocess.CompletedProcess((), 0, look, "") for look in looks)
+    monkeypatch.setattr("jaxsif.process.captured", lambda _argv, _environ: next(answers))
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    assert wait_job("7", {}) == [EndedJob("7_1", "FAILED", 3), EndedJob("7_2", "COMPLETED", 0)]
+
+
+def test_a_job_from_within_a_job_takes_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, str] = {}
+
+    def sbatch(_argv: object, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        seen.update(environ)
+        return subprocess.CompletedProcess((), 0, "4712\n", "")
+
+    monkeypatch.setattr("jaxsif.process.captured", sbatch)
+    ours = {"PATH": "/bin", "SLURM_CONF": "/etc/s.conf", "SBATCH_QOS": "debug"}
+    job = {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "8", "SRUN_CPUS_PER_TASK": "8", "SLURMD_NODENAME": "n1"}
+    assert submit("job.sh", {**ours, **job}, print) == "4712"
+    assert seen == ours
+
+
+def test_where_there_is_no_slurm(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"^sbatch is not on the PATH$"):
+        check_slurm("sbatch", {"PATH": str(tmp_path)})
+    (tmp_path / "sbatch").touch(0o755)
+    check_slurm("sbatch", {"PATH": str(tmp_path)})

@@ -1,0 +1,112 @@
+"""Places of tasks and the last status of one; remarks on the compile cache, JAX and hidden failures."""
+
+from __future__ import annotations
+
+import pytest
+from kit.reporting import EXIT_REPORT, GONE, STARTED_REPORT, ended, raised
+
+from jaxsif.diagnose.facts import (
+    find_hidden,
+    render_activity,
+    render_alone,
+    render_cache,
+    render_missing,
+    render_places,
+)
+from jaxsif.diagnose.reports import Report
+
+
+def test_places_of_tasks() -> None:
+    reports = [Report(task, "", "exit", 143, where="a.py:9") for task in range(12) if task != 5]
+    assert render_places(reports) == "tasks were at a.py:9 (tasks 0-4,6-11)"
+    assert render_places([ended(5, 137)]) == ""
+    interrupted = Report(5, "", "exception", text="KeyboardInterrupt", where="a.py:2")
+    text = "tasks were at a.py:2 (task 5), a.py:9 (tasks 0-4,6-11)"
+    assert render_places([*reports, interrupted, ended(5, 130)]) == text
+    many = [Report(task, "", "exit", 143, where=f"a.py:{task}") for task in range(9)]
+    assert render_places(many).endswith("a.py:3 (task 3) and 5 other places")
+
+
+@pytest.mark.parametrize(
+    ("box", "words"),
+    [
+        ("", ""),
+        ("0 0.0 |", ""),
+        ("40 0.0 /home/ada/train.py:16|", "it was in iteration 40 of the loop at train.py:16"),
+        (
+            "40 12.4 /home/ada/train.py:16|/home/ada/data.py:7",
+            "it was in iteration 40 of the loop at train.py:16, at data.py:7 for 12 s",
+        ),
+        ("0 12.4 |train.py:7", "it was at train.py:7 for 12 s"),
+    ],
+)
+def test_what_a_task_did(box: str, words: str) -> None:
+    assert render_activity(Report(0, "node1", "exit", 137, box=box)) == words
+
+
+def test_what_the_compile_cache_was_good_for() -> None:
+    reports = [
+        STARTED_REPORT,
+        Report(0, "node1", "cache", requests=10, hits=3, written=1, saved=4.4),
+        Report(1, "node1", "cache", requests=10, saved=0.0),
+        Report(2, "node2", "cache", requests=10, hits=2, saved=1.3),
+    ]
+    text = "compile cache: 5 of 30 programs from it, in 2 of 3 task(s), 6 s of compiling saved; 1 new"
+    assert render_cache(reports) == text
+    assert render_cache([STARTED_REPORT, EXIT_REPORT]) == ""
+
+
+def test_what_this_jax_has_not_is_told_once() -> None:
+    reports = [Report(0, "node1", "missing", text=text) for text in ("jax.a", "jax.b(key)", "jax.a")]
+    assert render_missing(reports) == "this JAX lacks jax.a, jax.b(key); features that use it are off"
+    assert render_missing([STARTED_REPORT]) == ""
+
+
+@pytest.mark.parametrize(
+    ("events", "tasks"),
+    [
+        ([(0, "alone"), (1, "alone"), (1, "alone")], 2),
+        ([(task, "alone") for task in range(8)], 8),
+        ([(0, "alone")], 0),
+        ([(0, "alone"), (1, "alone"), (2, "end")], 0),
+        ([(0, "started")], 0),
+    ],
+    ids=["two", "eight", "one", "others were connected", "no JAX"],
+)
+def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) -> None:
+    warning = render_alone([Report(task, "node1", event) for task, event in events])
+    assert warning.startswith(f"warning: {tasks} tasks ran JAX, and none called ") == bool(tasks)
+    assert bool(warning) == bool(tasks)
+
+
+BOOM = raised(0, "ValueError: boom")._replace(jax=True)
+FOLLOWS = raised(1, GONE, consequence=True)._replace(jax=True)
+SUCCESS = Report(0, "node0", "success")
+
+
+def test_a_failure_that_a_pipe_hides() -> None:
+    hidden = find_hidden([FOLLOWS, SUCCESS, BOOM, ended(1, 0), ended(0, 0)])
+    assert hidden is not None
+    what = "task 0 on node0: python failed (ValueError: boom, train.py:00), but its command ended with status 0"
+    assert hidden.what == f"{what}; so did 1 other task"
+    assert hidden.hint.startswith("if that is not meant: ")  # the program may have handled it
+    alone = find_hidden([BOOM, ended(0, 0)])
+    assert alone is not None
+    assert alone.what == what
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        [ended(0, 0)],
+        [BOOM, SUCCESS, ended(0, 0)],
+        [BOOM, Report(0, "node0", "end"), ended(0, 0)],
+        [BOOM._replace(jax=False), ended(0, 0)],
+        [BOOM],
+        [BOOM, ended(0, 3)],
+        [*([SUCCESS] * 100), BOOM, ended(0, 0)],
+    ],
+    ids=["none", "repeated", "connected again", "no JAX", "no end", "another status", "too many to know"],
+)
+def test_a_failure_that_is_the_programs_own_affair(reports: list[Report]) -> None:
+    assert find_hidden(reports) is None

@@ -1,0 +1,100 @@
+"""Images of a folder: the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from kit.siffile import descriptor
+
+from jaxsif.commands.image import VERBS
+from jaxsif.errors import JaxsifError
+from jaxsif.images.file import remembered_digest
+from jaxsif.images.listing import find_folder, list_images, render_item
+
+LABELS = {"io.jaxsif.flavour": "cuda12", "io.jaxsif.jax": "0.12.0", "org.opencontainers.image.created": "2026-11-20"}
+
+
+def write_image(path: Path, labels: dict[str, str] | None) -> None:
+    """A SIF file with labels, as the runtime keeps them, and two bytes for a file system."""
+    text = json.dumps({"data": {"attributes": {"labels": labels}}}).encode() if labels is not None else b"{}"
+    table = descriptor(0x4006, 4096, len(text)) + descriptor(0x4004, 8192, 2, struct.pack("<ii3s", 1, 2, b"02\0"))
+    numbers = struct.pack("<8q", 86400, 0, 0, len(table) // 585, 128, len(table), 4096, 4098)
+    header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
+    path.write_bytes(((header + table).ljust(4096, b"\0") + text).ljust(8192, b"\0") + b"fs")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    write_image(folder / "jax-0.12.0-cuda12.sif", LABELS)
+    write_image(folder / "jax-0.11.0-cpu.sif", None)
+    write_image(folder / "other.sif", None)
+    (folder / "broken.sif").write_bytes(b"<html>")
+    (folder / ".build.sif").write_bytes(b"")
+    return folder
+
+
+def test_list(folder: Path, tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    digest = remembered_digest(str(folder / "jax-0.12.0-cuda12.sif"), environ)
+    items = list_images(folder, environ)
+    assert [(one.name, one.flavour, one.jax, one.created, one.digest) for one in items] == [
+        ("broken.sif", None, None, None, None),
+        ("jax-0.11.0-cpu.sif", "cpu", "0.11.0", "1970-01-02T00:00:00+00:00", None),
+        ("jax-0.12.0-cuda12.sif", "cuda12", "0.12.0", "2026-11-20", digest),
+        ("other.sif", None, None, "1970-01-02T00:00:00+00:00", None),
+    ]
+    assert items[0].problem == f"not a SIF image: {folder}/broken.sif"
+    assert render_item(items[0]) == ("broken.sif", "-", "-", "0 MB", "-", "-")
+    assert render_item(items[2])[3:] == ("0 MB", "2026-11-20", digest[7:19])
+
+
+def test_odd_files_spoil_no_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no image is listed with its problem, in one line each, whatever its name is."""
+    os.mkfifo(folder / "fifo.sif")
+    (folder / "gone.sif").symlink_to("nowhere")
+    (folder / "round.sif").symlink_to("round.sif")
+    (folder / "zero.sif").symlink_to("/dev/zero")
+    (folder / "folder.sif").mkdir()
+    for name in (b"two\nlines.sif", b"\x1b[2J.sif", b"\xff.sif"):
+        Path(os.fsdecode(bytes(folder) + b"/" + name)).write_bytes(b"x" * 200)
+    write_image(folder / "jax-0.10.0-cpu.sif", {"io.jaxsif.jax": "0.10\n\x1b[2J", "io.jaxsif.flavour": "\ud800"})
+    content = bytearray((folder / "other.sif").read_bytes())
+    struct.pack_into("<q", content, 64, 2**62)  # the time of its creation
+    (folder / "future.sif").write_bytes(content)
+    assert VERBS["list"].call(Namespace(folder=str(folder), json=False), {"HOME": "/nowhere"}) == 0
+    said, complaints = capsys.readouterr()
+    assert all(line.isprintable() for line in (said + complaints).splitlines())
+    names = [line.split()[0] for line in said.splitlines()[1:]]
+    assert names == [
+        *("\\x1b[2J.sif", "broken.sif", "fifo.sif", "future.sif", "gone.sif", "jax-0.10.0-cpu.sif"),
+        *("jax-0.11.0-cpu.sif", "jax-0.12.0-cuda12.sif", "other.sif", "round.sif", "two\\nlines.sif", "zero.sif"),
+        "\\udcff.sif",
+    ]
+    assert sorted(complaints.replace(f"{folder}/", "").splitlines()) == [
+        "jaxsif: cannot read image gone.sif: No such file or directory",
+        "jaxsif: cannot read image round.sif: Too many levels of symbolic links",
+        "jaxsif: image is a FIFO, not a file: fifo.sif",
+        "jaxsif: image is a device, not a file: zero.sif",
+        f"jaxsif: image is damaged, the time of its creation is {2**62}: future.sif",
+        *(f"jaxsif: not a SIF image: {name}.sif" for name in ("\\udcff", "\\x1b[2J", "broken", "two\\nlines")),
+    ]
+    assert VERBS["list"].call(Namespace(folder=str(folder), json=True), {"HOME": "/nowhere"}) == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(names)
+
+
+def test_where_images_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "build/images").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert find_folder(None, {}) == tmp_path / "build/images"
+    assert find_folder(None, {"JAXSIF_IMAGES": str(tmp_path)}) == tmp_path
+    assert find_folder(str(tmp_path / "build"), {"JAXSIF_IMAGES": str(tmp_path)}) == tmp_path / "build"
+    with pytest.raises(JaxsifError, match="no folder of images: missing") as caught:
+        find_folder(None, {"JAXSIF_IMAGES": "missing"})
+    assert caught.value.where == "JAXSIF_IMAGES (environment)"

@@ -1,0 +1,102 @@
+"""spython's client for the engine that was found: its command lines, and what it makes of an image's metadata."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.siffile import descriptor, write_image
+
+from jaxsif.errors import HostError
+from jaxsif.images.spython_client import ImageMetadata, RuntimeClient, parse_metadata, read_metadata
+
+CLIENT = RuntimeClient(["env", "A=1", "/opt/singularity"], "/a.sif", ["--nv"])
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("exec", ["exec", "--nv"]),
+        (["instance", "start"], ["instance", "start", "--nv"]),
+        (["instance", "list", "--json"], ["instance", "list", "--json"]),
+        ("inspect", ["inspect"]),
+    ],
+)
+def test_command_line(action: Any, words: list[str]) -> None:
+    expected = ["env", "A=1", "/opt/singularity", "--quiet", *words]
+    assert CLIENT._init_command(action) == expected
+    stopped = CLIENT.instance(name="mine", start=False)
+    assert stopped._init_command(action) == expected
+    assert (stopped.name, stopped._image) == ("mine", "/a.sif")
+
+
+def test_flags_of_the_engine_itself() -> None:
+    assert CLIENT._init_command("run", ["--debug"])[3:] == ["--quiet", "--debug", "run", "--nv"]
+
+
+def test_two_clients_have_their_own_instances() -> None:
+    other = RuntimeClient(["apptainer"], "/b.sif")
+    assert other.instance(name="x", start=False)._image == "/b.sif"
+    assert CLIENT.instance(name="x", start=False)._image == "/a.sif"
+
+
+def test_metadata() -> None:
+    attributes = {"deffile": "From: a", "labels": {"x": "1"}, "environment": {"/90.sh": "export A=1"}, "test": "true"}
+    assert parse_metadata({"attributes": attributes}) == ImageMetadata(
+        "From: a", "", {"/90.sh": "export A=1"}, "", "true", {"x": "1"}
+    )
+    assert parse_metadata({"attributes": {}}) == ImageMetadata("", "", {}, "", "", {})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "field"),
+    [({"deffile": 1}, "definition"), ({"labels": ["a"]}, "labels"), ({"environment": {"a": 1}}, "environment")],
+)
+def test_metadata_of_another_form(attributes: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValueError, match=f"^invalid {field}$"):
+        parse_metadata({"attributes": attributes})
+
+
+def test_image_that_the_engine_would_run(tmp_path: Path) -> None:
+    image = write_image(tmp_path / "a.sif", b"squashfs", descriptor(0x4006, 8192, 8))
+    with pytest.raises(
+        HostError, match=r"image has no inspect-metadata.json, so to tell more means to run it: .*a\.sif"
+    ):
+        read_metadata(image, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ({"data": {"attributes": {"deffile": "From: b"}}}, ""),
+        ({"data": {"attributes": {"deffile": 1}}}, "cannot parse the metadata of IMAGE: invalid definition"),
+        ([], "cannot parse the metadata of IMAGE: list indices must be integers or slices, not str"),
+    ],
+)
+def test_metadata_of_a_file_need_no_engine(tmp_path: Path, text: Any, error: str) -> None:
+    data = json.dumps(text).encode()
+    row = descriptor(0x4006, 8192, len(data)).replace(b"name".ljust(24, b"\0"), b"inspect-metadata.json\0\0\0")
+    image = write_image(tmp_path / "a.sif", data, row)
+    if error:
+        with pytest.raises(HostError) as caught:
+            read_metadata(image, {})
+        assert caught.value.what == error.replace("IMAGE", image)
+    else:
+        assert read_metadata(image, {}).definition == "From: b"
+
+
+def test_folder_with_letters_of_the_shell(tmp_path: Path) -> None:
+    folder = tmp_path / "a$(touch b)"
+    (folder / ".singularity.d").mkdir(parents=True)
+    with pytest.raises(HostError, match="has letters that the engine's inspect takes for the shell's"):
+        read_metadata(str(folder), {})
+
+
+def test_folder_with_large_files(tmp_path: Path) -> None:
+    (tmp_path / ".singularity.d").mkdir()
+    with open(tmp_path / ".singularity.d/Singularity", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(HostError, match=r"image is damaged, the size of its \.singularity\.d is 1099511627776: "):
+        read_metadata(str(tmp_path), {})

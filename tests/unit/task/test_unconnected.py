@@ -1,0 +1,61 @@
+"""Which processes say that they computed with JAX and were connected to no other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxsif
+
+ROOT = Path(jaxsif.__file__).parents[1]
+SEVERAL = {"SLURM_STEP_NUM_TASKS": "2"}
+# Modules that are built like JAX's, behind the hook.
+START = """
+import sys, types
+sys.path.insert(0, {root!r})
+from jaxsif.task import coordinator, failure
+coordinator.report_unconnected({environ!r}, failure.reporter({{"SLURM_PROCID": "5", "JAXSIF_REPORT": "4e5f"}}))
+bridge = types.SimpleNamespace(_backends={{}})
+state = types.SimpleNamespace(client=None, coordinator_address=None)
+def jax():
+    sys.modules["jax._src.xla_bridge"] = bridge
+    sys.modules["jax._src.distributed"] = types.SimpleNamespace(global_state=state)
+"""
+ALONE = '\x1ejaxsif 4e5f {"task": 5, "node": "", "event": "alone"}\n'
+
+
+def run(program: str, environ: dict[str, str]) -> str:
+    """Execute a program behind the hook; return what it reports."""
+    source = START.format(root=str(ROOT), environ=environ) + program
+    return subprocess.run([sys.executable, "-ISc", source], check=False, text=True, stderr=subprocess.PIPE).stderr
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("program", "reports"),
+    [
+        ("jax(); bridge._backends['cpu'] = 1", ALONE),
+        ("jax(); bridge._backends['cpu'] = 1; sys.exit(0)", ALONE),
+        ("jax()", ""),
+        ("", ""),
+        ("jax(); bridge._backends['cpu'] = 1; state.coordinator_address = 'node1:1'", ""),
+        ("jax(); bridge._backends['cpu'] = 1; import os; os.fork() and os.wait()", ALONE),
+        ("jax(); bridge._backends['cpu'] = 1; import atexit; atexit.register(bridge._backends.clear)", ALONE),
+    ],
+    ids=["computed", "sys.exit(0)", "imported only", "no JAX", "connected, or once", "a fork is not the task", "exit"],
+)
+def test_who_computed_alone(program: str, reports: str) -> None:
+    assert run(program, SEVERAL) == reports
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    "environ",
+    [{"SLURM_NTASKS": "1"}, {}, {**SEVERAL, "JAXSIF_INDEPENDENT": "1"}],
+    ids=["one task", "nothing known", "independent"],
+)
+def test_who_is_not_asked(environ: dict[str, str]) -> None:
+    assert run("jax(); bridge._backends['cpu'] = 1", environ) == ""

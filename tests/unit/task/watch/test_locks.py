@@ -1,0 +1,103 @@
+"""Locks that the main thread waits for, as another thread sees them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxsif.task.watch.locks import find_call
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="no columns before Python 3.11")
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+# The thread that looks is the last to start, as the observer is.
+PROGRAM = """
+import json, os, queue, signal, sys, threading, time
+
+def look():
+    sys.path.insert(0, sys.argv[1])
+    from jaxsif.task.watch.locks import is_deadlock
+    time.sleep(0.3)
+    frame = sys._current_frames()[threading.main_thread().ident]
+    print(json.dumps(is_deadlock(frame)), flush=True)
+    os._exit(0)
+
+class Owner:
+    def __init__(self):
+        self.lock = held
+        self.data = queue.Queue()
+
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self, *_):
+        pass
+
+held = threading.Lock()
+held.acquire()
+owner = Owner()
+
+def start():
+    threading.Thread(target=look, daemon=True).start()
+
+"""
+OTHER = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        ("start(); held.acquire()", True),
+        ("start()\nwith held:\n    pass", True),
+        ("start()\nwith owner.lock:\n    pass", True),
+        ("start(); owner.lock.acquire()", True),
+        ("start(); threading.Event().wait()", False),
+        ("start(); owner.data.get()", False),
+        ("held = threading.Condition(held); start()\nwith held:\n    pass", True),
+        (f"{OTHER}; start(); held.acquire()", False),
+        ("start(); held.acquire(timeout=9)", False),
+        ("start(); threading.Event().wait(9)", False),
+        ("signal.setitimer(signal.ITIMER_REAL, 9); start(); held.acquire()", False),
+        ("signal.signal(signal.SIGUSR1, lambda *_: held.release()); start(); held.acquire()", False),
+        ("signal.signal(signal.SIGUSR1, Unhashable()); start(); held.acquire()", False),
+        ("start(); time.sleep(9)", False),
+        ("import multiprocessing; held = multiprocessing.Lock(); held.acquire(); start(); held.acquire()", False),
+        ("start(); os.read(os.pipe()[0], 1)", False),
+    ],
+    ids=str,
+)
+def test_a_lock_that_nobody_can_release(tmp_path: Path, waits: str, expected: bool) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + waits)
+    done = subprocess.run([sys.executable, program, REPOSITORY], capture_output=True, text=True, check=False)
+    assert (done.stderr, json.loads(done.stdout)) == ("", expected)
+
+
+class Gate:
+    """Keeps the frame that calls it."""
+
+    def __init__(self) -> None:
+        self.call = ""
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def acquire(self, *_: object) -> None:
+        frame = sys._getframe(1)
+        self.call = find_call(frame.f_back if frame.f_code.co_name == "__enter__" and frame.f_back else frame)
+
+
+def test_the_call_is_in_the_users_words() -> None:
+    gate = Gate()
+    gate.acquire("ä", 1)
+    assert gate.call == 'gate.acquire("ä", 1)'
+    with gate:
+        assert gate.call == "with gate"

@@ -1,0 +1,475 @@
+"""What a watcher shows and decides, by reports and snapshots in the test's hands; nothing is started."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kit.samples import MAIN, sample
+
+from jaxsif.diagnose.reports import Report
+from jaxsif.errors import HostError
+from jaxsif.watch import watcher as module
+from jaxsif.watch.inspector import Target
+from jaxsif.watch.programs import ProgramCensus
+from jaxsif.watch.rule import Level, Verdict
+from jaxsif.watch.sample import Sample
+from jaxsif.watch.snapshot import Snapshot
+from jaxsif.watch.watcher import EndWatcher, UnwatchedWatcher, WaitWatcher
+
+SLEEPS = {"call": "clock_nanosleep", "frames": [["/home/ada/odd.py", 9, "go"], MAIN]}
+SAMPLES = [*(sample(task=task) for task in range(3)), sample(task=3, **SLEEPS)]
+PATIENCE = 5
+
+
+class Look:
+    """An inspection that has this to say, at once."""
+
+    def __init__(self, samples: Sequence[Sample], silent: Sequence[str] = (), complaint: str = "") -> None:
+        self.samples, self.silent, self.complaint = samples, silent, complaint
+        self.lost, self.unseen = silent, 0
+        self.has_answer = bool(samples)
+        self.stopped = False
+
+    def poll(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Watched:
+    """A watcher of a run of 4 tasks, its looks, and what it shows."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, on_hang: str = "report", step: str = "12.0") -> None:
+        self.now, self.shown = 1000.0, list[str]()
+        self.kept: list[Level] = []
+        self.looks: list[Look | HostError] = []
+        self.targets: list[Target] = []
+        start = Report(0, "n0", "started", step=step)
+        plan: Any = SimpleNamespace(
+            asked=SimpleNamespace(patience=PATIENCE, on_hang=on_hang, busy_patience=math.inf),
+            launcher=SimpleNamespace(nodes=lambda _plan, _started: (("12", ("n0",)),)),
+            coordinator=SimpleNamespace(step="random"),
+            layout=SimpleNamespace(ntasks=4),
+            host=SimpleNamespace(environ={}),
+        )
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(module, "Inspection", SimpleNamespace(start=self._start))
+        seen: Any = SimpleNamespace(reports=[start])
+        self.seen = seen
+        self.census = ProgramCensus()
+        self.watcher = WaitWatcher(plan, seen, self.shown.append, self._keep, self.census)
+        self.ends = EndWatcher(plan, seen, self.shown.append)
+        self.unwatched = UnwatchedWatcher(plan, seen, self.shown.append)
+
+    def _keep(self, verdict: Verdict, _snapshot: Snapshot) -> None:
+        self.kept.append(verdict.level)
+
+    def _start(self, target: Target, _environ: object) -> Look:
+        self.targets.append(target)
+        look = self.looks.pop(0)
+        if isinstance(look, HostError):
+            raise look
+        return look
+
+    def pass_time(self, seconds: float) -> None:
+        """The launcher goes on meanwhile, and there is nothing to do for it."""
+        self.now += seconds
+        self.watcher._turn = self.now
+
+    def wait(self, seconds: float, *others: int) -> None:
+        """Task 0 stands still for so long, and so do these."""
+        self.pass_time(seconds)
+        for task in (0, *others):
+            self.watcher.hear(Report(task, "n0", "wait", seconds=seconds, where="/home/ada/train.py:41"))
+
+    def look(self, *looks: Look | HostError) -> bool:
+        """Whether the run must end, after these looks with 6 s between them."""
+        for one in looks:
+            self.looks.append(one)
+            self.watcher.poll()
+            self.watcher.poll()
+            self.pass_time(6)
+        return self.watcher.failure is not None
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+def test_nothing_is_asked_while_all_goes_on(watched: Watched) -> None:
+    watched.pass_time(9 * PATIENCE)
+    watched.watcher.poll()
+    assert (watched.targets, watched.shown) == ([], [])
+
+
+def look_for_unwatched(watched: Watched, look: Look | HostError, *told: int) -> None:
+    """Let a run of 4 tasks go on for long, in which these tell that they are watched."""
+    watched.looks.append(look)
+    watched.unwatched.hear(Report(0, "n0", "started"))
+    for task in told:
+        watched.unwatched.hear(Report(task, "n0", "watched"))
+    for _ in range(9):
+        watched.unwatched.poll()
+        watched.now += PATIENCE
+
+
+BARE: dict[str, Any] = {"status": None, "answered": None, "frames": []}
+
+
+@pytest.mark.parametrize(
+    ("commands", "text"),
+    [
+        ({1: "a.out", 3: "a.out"}, "cannot watch tasks 1,3 for hangs: a.out is not Python"),
+        ({1: "a.out", 2: "b.out"}, "cannot watch tasks 1-2 for hangs: a.out, b.out are not Python"),
+        ({2: "python3"}, "cannot watch task 2 for hangs: python3 is without jaxsif's hook"),
+    ],
+)
+def test_tasks_that_cannot_be_watched_are_named_once(watched: Watched, commands: dict[int, str], text: str) -> None:
+    samples = [
+        sample(task=task, **({"command": commands[task], **BARE} if task in commands else {})) for task in range(4)
+    ]
+    look_for_unwatched(watched, Look(samples), 0)
+    assert watched.shown == [text]
+    assert len(watched.targets) == 1
+
+
+def test_tasks_that_may_use_jax_later_are_no_others(watched: Watched) -> None:
+    """They have a file in memory, and nothing in it; or have told while somebody looked."""
+    late = sample(task=1, status=None, answered=True)
+    look_for_unwatched(watched, Look([late, sample(task=2, **BARE)]), 0, 2)
+    assert watched.shown == []
+    assert len(watched.targets) == 1
+
+
+def test_where_all_tasks_are_watched_nobody_looks(watched: Watched) -> None:
+    look_for_unwatched(watched, Look([]), 0, 1, 2, 3)
+    assert watched.targets == []
+
+
+def test_where_nobody_can_look_nothing_is_said_of_unwatched_tasks(watched: Watched) -> None:
+    look_for_unwatched(watched, HostError("no srun", "", ""), 0)
+    assert watched.shown == []
+
+
+def test_a_wait_is_shown_and_so_is_its_end(watched: Watched) -> None:
+    watched.wait(PATIENCE)
+    assert not watched.look(Look(SAMPLES))
+    assert watched.shown[0] == "tasks wait for 5 s: 4 tasks on 1 node"
+    assert watched.shown[-1] == "  likely: task 3 keeps the others waiting"
+    assert watched.kept == [Level.WAIT]
+    watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
+    assert watched.shown[-1] == "the wait is over, after 11 s: the tasks go on"
+
+
+def test_who_has_not_compiled_what_the_others_wait_in_is_told(watched: Watched) -> None:
+    told = Report(0, "n0", "program", where="train.py:41", order=1, group="a", processes=4, name="jit_f", digest="b")
+    for task in range(4):
+        watched.census.add(told._replace(task=task), watched.now)
+    for task in range(3):
+        watched.census.add(told._replace(task=task, order=2, name="jit_g"), watched.now)
+    watched.wait(PATIENCE)
+    watched.look(Look(SAMPLES))
+    assert watched.shown[-2:] == [
+        "  likely: task 3 keeps the others waiting",
+        "  task 3 has not compiled jit_g at train.py:41 in the main thread, 3 others have",
+    ]
+
+
+def test_stop_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    assert not watched.look(Look(SAMPLES))
+    watched.pass_time(4 * PATIENCE)
+    assert watched.look(Look(SAMPLES))
+    failure = watched.watcher.failure
+    assert failure is not None
+    assert (failure.what, failure.where, failure.exit_code) == (
+        "task 3 on node1 kept the others waiting for 31 s: it sleeps; the run was ended",
+        "odd.py:9 go",
+        124,
+    )
+
+
+@pytest.mark.parametrize("silent", [[], ["n1"]], ids=["all answer", "a daemon is away"])
+def test_who_works_alone_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch, silent: list[str]) -> None:
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    compiles = sample(task=3, main_cpu=1.0, cpu=1.0, status={"compiling": "f"})
+    assert not watched.look(Look([*SAMPLES[:3], compiles], silent))
+    watched.pass_time(10 * PATIENCE)
+    assert not watched.look(Look([*SAMPLES[:3], compiles], silent))
+    assert watched.kept == [Level.BUSY]
+    assert watched.shown[0].startswith("tasks wait for others that compile, load or save, for 5 s: ")
+
+
+def test_it_is_looked_soon_again_whether_input_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    reads = sample(task=3, call="read", descriptor=0, file="pipe", frames=SLEEPS["frames"])
+    for _ in range(2):
+        watched.looks.append(Look([*SAMPLES[:3], reads]))
+        watched.watcher.poll()
+        watched.watcher.poll()
+        watched.pass_time(0.41 * PATIENCE)
+    assert (watched.looks, watched.kept) == ([], [Level.BUSY, Level.WAIT])
+    assert watched.watcher.failure is None
+
+
+def test_that_nobody_can_look_is_said_once_and_tried_again(watched: Watched) -> None:
+    watched.wait(PATIENCE)
+    blind = Look([], ["n0"], "srun: error: Unable to contact slurm controller")
+    assert not watched.look(blind, blind, HostError("cannot start srun"))
+    assert watched.shown == [
+        "cannot inspect the waiting tasks: srun: error: Unable to contact slurm controller; trying again"
+    ]
+    watched.look(Look(SAMPLES))
+    assert watched.shown[1].startswith("tasks wait for 23 s: ")
+
+
+def test_slurm_is_asked_soon_after_it_has_come_back(watched: Watched) -> None:
+    """However long it was away."""
+    watched.wait(PATIENCE)
+    times = []
+    for _ in range(1000):
+        watched.looks.append(Look([], ["n0"]))
+        watched.watcher.poll()
+        watched.watcher.poll()
+        times += [watched.now] if not watched.looks else []
+        watched.looks.clear()
+        watched.pass_time(1)
+    assert max(later - one for one, later in zip(times, times[1:])) < 15
+
+
+def test_what_nobody_has_seen_may_be_what_others_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on other hosts of mpirun, where nobody can look: no task is blamed, and none called a hang."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    assert not watched.look(Look(SAMPLES[2:]))
+    assert watched.shown == []
+    watched.pass_time(20 * PATIENCE)
+    assert not watched.look(Look(SAMPLES[2:]))
+    assert watched.kept == [Level.WAIT]
+    assert watched.shown[0].endswith(": 3 tasks on 2 nodes")
+    assert any(re.fullmatch(r"  1 task waits  +train.py:41  .+ task 0 on n0", row) for row in watched.shown)
+    assert watched.shown[-1] == "  nothing is known of 1 other task"
+
+
+def test_what_tasks_say_themselves_is_shown(watched: Watched) -> None:
+    """Where all have said that they wait, that is a hang, in its time."""
+    watched.wait(PATIENCE, 1, 2)
+    watched.watcher.hear(Report(3, "n0", "exit"))
+    watched.pass_time(2 * PATIENCE)
+    watched.look(Look([]), Look([]))
+    assert watched.shown[1:] == ["  3 tasks wait  train.py:41    tasks 0-2 on n0"]
+    watched.watcher.hear(Report(0, "n0", "moved", seconds=20))
+    assert watched.shown[2:] == []
+
+
+def test_a_silent_node_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its daemon may be away, and its tasks at work. If it is lost, JAX ends the run."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    assert not watched.look(Look(SAMPLES, ["n1"]))
+    assert watched.shown[-1] == "  no answer from n1"  # and nobody is blamed, who may wait for that node
+    watched.pass_time(20 * PATIENCE)
+    assert not watched.look(Look(SAMPLES, ["n1"]))
+    assert watched.kept == [Level.WAIT]
+
+
+def test_reports_that_come_late_are_of_waits_that_may_be_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of standard error has paused: the launcher could neither read nor write."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    watched.now += 6 * PATIENCE
+    watched.watcher.hear(Report(1, "n0", "wait", seconds=5.0, where="/home/ada/train.py:41"))
+    watched.watcher.poll()
+    assert watched.targets == []
+    watched.watcher.hear(Report(0, "n0", "moved", seconds=9.0))
+    watched.pass_time(1.1 * PATIENCE)
+    watched.look(Look(SAMPLES))
+    assert watched.shown[0] == "tasks wait for 6 s: 4 tasks on 1 node"
+
+
+def test_a_lock_that_nobody_releases_is_a_hang_of_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "stop")
+    watched.watcher._plan.layout.ntasks = 1  # type: ignore[misc]
+    watched.wait(PATIENCE)
+    locked = Look([sample(status={"deadlock": True, "call": "lock.acquire()"})])
+    assert not watched.look(locked)
+    watched.pass_time(5 * PATIENCE)
+    assert watched.look(locked)
+    assert watched.kept == [Level.WAIT, Level.HANG]
+
+
+def test_a_lock_that_nobody_waits_for_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of C may do all the work, as those of a server."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    computes = [sample(task=task, main_cpu=1.0, cpu=1.0) for task in range(3)]
+    locked = sample(task=3, status={"deadlock": True, "call": "lock.acquire()"})
+    watched.look(Look([*computes, locked]))
+    watched.pass_time(20 * PATIENCE)
+    watched.look(Look([*computes, locked]))
+    assert watched.kept == []
+
+
+LOCKED = {"status": {"deadlock": True, "call": "lock.acquire()"}}
+COMPILES = {"main_cpu": 1.0, "cpu": 1.0, "status": {"compiling": "f"}}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "silent", "said"),
+    [
+        ([LOCKED, LOCKED, LOCKED, {"status": {"call": "queue.get()"}}], [], [Level.WAIT, Level.HANG]),
+        ([LOCKED, LOCKED, LOCKED, {}], [], [Level.WAIT, Level.HANG]),
+        ([COMPILES, COMPILES, COMPILES, {}], [], [Level.BUSY]),
+        ([COMPILES] * 4, ["n9"], []),  # a task there may have told that it waits
+    ],
+    ids=["a lock of its own in most", "and one waits", "most compile", "all that were seen compile"],
+)
+def test_where_nobody_is_odd(
+    watched: Watched, tasks: list[dict[str, Any]], silent: list[str], said: list[Level]
+) -> None:
+    watched.wait(PATIENCE)
+    seen = Look([sample(task=task, **fields) for task, fields in enumerate(tasks)], silent)
+    watched.look(seen)
+    watched.pass_time(5 * PATIENCE)
+    watched.look(seen)
+    assert watched.kept == said
+
+
+def test_the_error_names_the_task_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the others do not wait in collectives."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    locks = [sample(task=task, status={"call": "queue.get()"}) for task in range(3)]
+    assert watched.look(Look([*locks, sample(task=3, node="n7", state="T", frames=[])]))
+    failure = watched.watcher.failure
+    assert failure is not None
+    assert failure.what == "tasks have waited for 5 s: task 3 on n7 is stopped (SIGSTOP); the run was ended"
+
+
+def test_a_look_under_way_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, look = Watched(monkeypatch), Look(SAMPLES)
+    watched.wait(PATIENCE)
+    watched.looks.append(look)
+    watched.watcher.poll()
+    watched.watcher.close()
+    assert look.stopped
+
+
+def test_without_slurm_the_run_is_known_by_its_random_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, step="1.")
+    watched.wait(PATIENCE)
+    watched.look(Look(SAMPLES))
+    assert watched.targets[0].words == ("random",)
+    assert watched.shown[0] == "tasks wait for 5 s: 4 tasks on 1 node"
+
+
+def test_tasks_that_wait_alike_are_ended_only_when_they_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All may wait for a long step of their devices."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    alike = [sample(task=task) for task in range(4)]
+    assert not watched.look(Look(alike), Look(alike))
+    watched.pass_time(10 * PATIENCE)
+    assert watched.look(Look(alike), Look(alike))
+
+
+def test_tasks_that_wait_at_two_lines_are_ended_only_when_they_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process may read the result of a long step before it logs it."""
+    watched = Watched(monkeypatch, "stop")
+    watched.wait(PATIENCE)
+    apart = [*SAMPLES[:3], sample(task=3, frames=[["/home/ada/train.py", 44, "log"], MAIN])]
+    assert not watched.look(Look(apart))
+    assert watched.kept == [Level.WAIT]
+    watched.pass_time(5 * PATIENCE)
+    assert watched.look(Look(apart))
+
+
+def test_a_task_that_has_ended_waits_no_more(watched: Watched) -> None:
+    watched.wait(PATIENCE)
+    watched.watcher.hear(Report(0, "n0", "exit", 1))
+    watched.watcher.poll()
+    assert (watched.targets, watched.shown) == ([], [])
+
+
+def hear(watched: Watched, *reports: Report) -> None:
+    for report in reports:
+        watched.ends.hear(report)
+
+
+def end_after(watched: Watched, *seconds: float) -> None:
+    """Look so many seconds after a task has ended."""
+    begin = watched.now
+    for second in seconds:
+        watched.now = begin + second
+        watched.ends.poll()
+
+
+def test_a_run_that_has_failed_and_waits_for_a_lost_node_is_ended(watched: Watched) -> None:
+    hear(watched, Report(2, "n0", "exit", 0), Report(1, "n0", "exit", 1, where="a.py:7"))
+    watched.looks = [Look(SAMPLES, ["n1"])]
+    end_after(watched, 0, 4, 6, 7)
+    assert watched.shown == ["no answer from n1: ending the run"]
+    failure = watched.ends.failure
+    assert failure is not None
+    assert failure.what == "no answer from n1, after task 1 on n0 has failed; the run was ended"
+    assert (failure.where, failure.exit_code) == ("a.py:7", 1)
+    assert "--exclude=n1" in failure.hint
+
+
+def test_the_programs_own_failure_is_told(watched: Watched) -> None:
+    watched.seen.reports.append(Report(1, "n0", "exception", text="ValueError: boom"))
+    hear(watched, Report(1, "n0", "exit", 1))
+    watched.looks = [Look(SAMPLES, ["n1"])]
+    end_after(watched, 0, 6, 7)
+    assert (watched.ends.must_end, watched.ends.failure) == (True, None)
+
+
+@pytest.mark.parametrize("event", ["cancelled", "interrupted"])
+def test_a_job_that_is_ending_is_left_alone(watched: Watched, event: str) -> None:
+    watched.seen.reports.append(Report(-1, "", event))
+    hear(watched, Report(1, "n0", "exit", 143))
+    end_after(watched, 0, 6, 60)
+    assert (watched.targets, watched.ends.must_end) == ([], False)
+
+
+def test_where_no_node_answers_nobody_is_lost(watched: Watched) -> None:
+    """Slurm refuses steps in a job that is ending."""
+    hear(watched, Report(1, "n0", "exit", 143))
+    watched.looks = [Look([], ["n0", "n1"])]
+    end_after(watched, 0, 6, 60)
+    assert (watched.shown, watched.ends.must_end) == ([], False)
+
+
+def test_where_nobody_can_look_the_programs_own_failure_stands(watched: Watched) -> None:
+    hear(watched, Report(1, "n0", "exit", 1))
+    watched.looks = [HostError("cannot start srun")]
+    end_after(watched, 0, 6, 60)
+    assert len(watched.targets) == 1
+    assert (watched.shown, watched.ends.must_end, watched.ends.failure) == ([], False, None)
+
+
+def test_a_run_whose_nodes_answer_ends_in_its_time(watched: Watched) -> None:
+    """Once it is looked at, however many tasks fail."""
+    hear(watched, *(Report(task, "n0", "exit", 1) for task in range(3)))
+    watched.looks = [Look(SAMPLES)]
+    end_after(watched, 0, 6, 7)
+    hear(watched, Report(3, "n0", "exit", 1))
+    end_after(watched, 0, 6, 60)
+    assert (len(watched.targets), watched.shown, watched.ends.failure) == (1, [], None)
+
+
+def test_nobody_looks_while_no_task_has_failed(watched: Watched) -> None:
+    hear(watched, Report(0, "n0", "exit", 0))
+    end_after(watched, 0, 6, 600)
+    assert watched.targets == []
