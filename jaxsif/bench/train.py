@@ -67,7 +67,7 @@ def find_processes(bench: Bench) -> Processes:
             what = f"no {missing[0]} in the image {container.image} and its layers"
             hint = f"jaxsif layer create ml {' '.join(_NEEDED)}, then --layer ml"
             raise HostError(what, "--layer", hint)
-    kind, colon, _ = (prepared.settings.asked.gpus_per_node or "").rpartition(":")
+    kind, colon, _ = (prepared.settings.options.gpus_per_node or "").rpartition(":")
     processes = read_layout(pipeline.make_plan(prepared).layout)
     return processes._replace(gpu_type=kind + colon)
 

@@ -87,7 +87,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     program = ("python3", f"{TASK_FOLDER}/jupyter.py", module, reached_by, *words)
     prepared = prepared.ask(command=program)
     if by_slurm and allocation and not allocation.in_step:
-        others = prepared.settings.asked.srun_args
+        others = prepared.settings.options.srun_args
         words = split_options(["--overlap"])  # with the job's other steps
         prepared = prepared.ask(srun_args=(*words, *others))
     note("waiting for Jupyter")

@@ -97,7 +97,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if certificate is None:
         _show(pipeline.make_plan(prepared), explain, dry_run, as_json)
         return 0
-    credentials = certificate.finish(prepared.settings.asked)
+    credentials = certificate.finish(prepared.settings.options)
     plan = pipeline.make_plan(prepared, credentials=credentials)
     _note(plan, allocation)
     if certificate.lack and (verbose or certificate.has_openssl):

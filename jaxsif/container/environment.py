@@ -236,12 +236,12 @@ class Settled(NamedTuple):
 
 def settle(
     environ: Mapping[str, str],
-    asked: Mapping[str, str],
+    env: Mapping[str, str],
     values: Mapping[str, str],
     clean: bool = False,
     container: bool = True,
 ) -> Settled:
-    """Apply the table to `environ`. `asked` is --env, `values` has what stands for '...'; `clean`
+    """Apply the table to `environ`. `env` is --env, `values` has what stands for '...'; `clean`
     is --cleanenv.
     """
     host: dict[str, str] = {}
@@ -252,7 +252,7 @@ def settle(
             unset.append(name)
         if action == UPPER and name.upper() not in environ:
             host[name.upper()] = environ[name]
-    return Settled(host, tuple(unset), {**_settings(environ, values, rules), **asked})
+    return Settled(host, tuple(unset), {**_settings(environ, values, rules), **env})
 
 
 def _settings(
@@ -289,13 +289,13 @@ class Caution(NamedTuple):
 CAUTIONS = (
     Caution(
         "JAX_PLATFORMS",
-        lambda value, asked: asked.gpus and value and not re.search("cuda|gpu|rocm", value),
+        lambda value, request: request.gpus and value and not re.search("cuda|gpu|rocm", value),
         "JAX_PLATFORMS={}: JAX will not use the GPUs that are asked for",
         "GPUs are asked for, and it names none of `cuda`, `gpu` and `rocm`",
     ),
     Caution(
         OLD_MEMORY,
-        lambda value, asked: value and asked.values.get(MEMORY),
+        lambda value, request: value and request.values.get(MEMORY),
         "XLA_CLIENT_MEM_FRACTION and XLA_PYTHON_CLIENT_MEM_FRACTION are both set:"
         " JAX refuses that on GPUs",
         "both are set",
@@ -308,7 +308,7 @@ CAUTIONS = (
     ),
     Caution(
         "JAX_LOCAL_DEVICE_IDS",
-        lambda _, asked: asked.gpus and (asked.tasks or 1) > 1,
+        lambda _, request: request.gpus and (request.tasks or 1) > 1,
         "JAX_LOCAL_DEVICE_IDS={}: all tasks of a node take the same GPUs",
         "GPUs are asked for, and several tasks on a node",
     ),
@@ -338,7 +338,7 @@ CAUTIONS = (
 
 def find_cautions(
     environ: Mapping[str, str],
-    asked: Mapping[str, str],
+    env: Mapping[str, str],
     clean: bool,
     gpus: int | None,
     tasks: int | None,
@@ -346,7 +346,7 @@ def find_cautions(
     """Return the warnings that the user's own variables call for."""
     actions = _find_actions(environ, _BY_NAME, clean)
     passed = {name: environ[name] for name in environ if actions[name] in (PASS, PATH, DEFAULT)}
-    values = {**passed, **_find_named(environ), **asked}
+    values = {**passed, **_find_named(environ), **env}
     request = Request(values, gpus, tasks)
     return tuple(
         caution.what.format(values[caution.name])

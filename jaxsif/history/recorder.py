@@ -137,7 +137,7 @@ def make_record(plan: Plan, now: float) -> RunRecord:
         layout=plan.layout.describe(),
         tasks=plan.layout.ntasks,
         nodes="",
-        command=hide_in_command(plan.asked.command),
+        command=hide_in_command(plan.options.command),
         image=container.image if container else "",
         digest=known.digest if known else "",
         jaxsif=__version__,

@@ -91,9 +91,9 @@ class _Instance(Instance):  # type: ignore[misc]
     def _init_command(self, *words: Any) -> list[str]:
         return self.client._init_command(*words)
 
-    def start(self, **asked: Any) -> _Instance:
+    def start(self, **keywords: Any) -> _Instance:
         """Start it; its program gets `args`."""
-        options, args = (list(asked.get(key) or ()) for key in ("options", "args"))
+        options, args = (list(keywords.get(key) or ()) for key in ("options", "args"))
         self.client.run_engine(["instance", "start"], *options, self._image, self.name, *args)
         self._update_metadata()
         return self

@@ -131,8 +131,8 @@ class Allocation(NamedTuple):
         """Return the variable that gives the number of the job's tasks; '' where none does."""
         if all(part.ntasks_per_node for part in self.parts):
             return "SLURM_NTASKS_PER_NODE"
-        asked = any(part.ntasks or part.ntasks_per_node for part in self.parts)
-        return "SLURM_NTASKS" if asked else ""
+        has_tasks = any(part.ntasks or part.ntasks_per_node for part in self.parts)
+        return "SLURM_NTASKS" if has_tasks else ""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:

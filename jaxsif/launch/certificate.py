@@ -74,18 +74,18 @@ class PendingCertificate:
         else:
             self._start("dgst", "-sha256", "-sign", texts=(self._key, self._fields))
 
-    def finish(self, asked: RunOptions) -> str:
+    def finish(self, options: RunOptions) -> str:
         """Return the certificate with its key, as tasks take them from their environment; '' where
         none is wanted, or there can be none and the run goes without. Raise HostError otherwise.
         """
-        if asked.coordinator_tls == OFF:
+        if options.coordinator_tls == OFF:
             if self._running:
                 _end(self._running)
             return ""
         try:
-            return self._finish(asked.source("coordinator-tls"))
+            return self._finish(options.source("coordinator-tls"))
         except HostError as error:
-            if asked.coordinator_tls == ON:
+            if options.coordinator_tls == ON:
                 raise
             self.lack = error.what
             return ""

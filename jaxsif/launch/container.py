@@ -41,8 +41,8 @@ def find_container(
         host.runtime,
         image.path,
         image.source,
-        settings.asked.binds,
-        alone=settings.asked.containers == TASK,
+        settings.options.binds,
+        alone=settings.options.containers == TASK,
     )
     if settings.config.policies:
         container = _obey_policies(container, settings, host)
@@ -104,11 +104,11 @@ def _add_fabric(
     from jaxsif.settings.config import read_profiles
     from jaxsif.settings.fabric import find_variables, resolve_fabric, shim_variables
 
-    asked = settings.asked
+    options = settings.options
     fabric = resolve_fabric(chosen, read_profiles(settings.config))
     environ = host.environ.items()
-    passed = {name: text for name, text in environ if find_rule(name) or not asked.cleanenv}
-    variables, notes = find_variables(fabric, dict(asked.env), passed)
+    passed = {name: text for name, text in environ if find_rule(name) or not options.cleanenv}
+    variables, notes = find_variables(fabric, dict(options.env), passed)
     binds = fabric.items("binds")
     folders: tuple[str, ...] = ()
     if container.allowed:
@@ -146,7 +146,7 @@ def _add_cache(container: Container, settings: Settings, host: Host, show: Show)
 
     Without one, where the user has a cache of his own or wants none.
     """
-    users_own = CACHE in {**host.environ, **container.variables, **dict(settings.asked.env)}
+    users_own = CACHE in {**host.environ, **container.variables, **dict(settings.options.env)}
     if (
         users_own
         or not settings.values["compile-cache"].value

@@ -19,35 +19,35 @@ COORDINATOR_PORTS = range(61000, 65500)
 _MORE_PORTS = 3  # to try when the first is taken
 
 
-def draw_coordinator(asked: RunOptions, launcher: Launcher) -> Coordinator:
+def draw_coordinator(options: RunOptions, launcher: Launcher) -> Coordinator:
     """Return a coordinator on a port that is free here; raises JaxsifError."""
-    ports = parse_ports(asked)
+    ports = parse_ports(options)
     port = next(free_ports(ports), None)
     if port is None:
         what = f"none of the ports {ports[0]} to {ports[-1]} is free"
         raise HostError(what, "this host", "--coordinator-ports")
-    return find_coordinator(asked, port, draw_name(), one_machine=not launcher.spans_nodes)
+    return find_coordinator(options, port, draw_name(), one_machine=not launcher.spans_nodes)
 
 
-def find_coordinator(asked: RunOptions, port: int, step: str, one_machine: bool) -> Coordinator:
+def find_coordinator(options: RunOptions, port: int, step: str, one_machine: bool) -> Coordinator:
     """Return the coordinator that was asked for; raises JaxsifError for a useless address."""
-    address = asked.node_address
+    address = options.node_address
     if address is not None:
-        check_node_address(address, asked.source("node-address"))
+        check_node_address(address, options.source("node-address"))
         if one_machine:  # there is no other network; '' hides the variable of this environment
             address = ""
-    timeouts = (asked.init_timeout, asked.heartbeat_timeout, asked.shutdown_timeout)
+    timeouts = (options.init_timeout, options.heartbeat_timeout, options.shutdown_timeout)
     return Coordinator(port, step, address, *timeouts)
 
 
-def parse_ports(asked: RunOptions) -> range:
+def parse_ports(options: RunOptions) -> range:
     """Parse the value of --coordinator-ports, 'FIRST-LAST' or 'PORT'; raise JaxsifError."""
-    if asked.coordinator_ports is None:
+    if options.coordinator_ports is None:
         return COORDINATOR_PORTS
-    ends = [read_number(end) or 0 for end in asked.coordinator_ports.split("-", 1)]
+    ends = [read_number(end) or 0 for end in options.coordinator_ports.split("-", 1)]
     if not 1024 <= ends[0] <= ends[-1] <= 65535:
-        what = f"not a range of ports: {shorten(asked.coordinator_ports)!r}"
-        source = asked.source("coordinator-ports")
+        what = f"not a range of ports: {shorten(options.coordinator_ports)!r}"
+        source = options.source("coordinator-ports")
         raise JaxsifError(what, source, "give FIRST-LAST, from 1024 to 65535")
     return range(ends[0], ends[-1] + 1)
 
@@ -85,7 +85,7 @@ def plans_on_other_ports(plan: Plan) -> Iterator[Plan]:
     """Yield a few plans of the same step on other ports, none where that cannot help."""
     if not can_change_port(plan):
         return
-    asked, own = plan.asked, plan.coordinator
-    ports = parse_ports(asked)
+    options, own = plan.options, plan.coordinator
+    ports = parse_ports(options)
     for port in islice((port for port in free_ports(ports) if port != own.port), _MORE_PORTS):
         yield move_to_port(plan, own._replace(port=port, step=draw_name()))

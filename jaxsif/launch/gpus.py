@@ -33,9 +33,9 @@ def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], show: Show) -> Non
 
 def _asks_for_gpus(plan: Plan, sbatch_args: Sequence[str]) -> bool:
     """Whether an option or a variable asks for GPUs, or JAX is told to use another platform."""
-    asked, environ = plan.asked, plan.host.environ
-    options = (*(one.flag for one in asked.srun_arguments), *sbatch_args)
-    words = [word for word in options if word.startswith(_OPTIONS)]
+    options, environ = plan.options, plan.host.environ
+    flags = (*(option.flag for option in options.srun_arguments), *sbatch_args)
+    words = [word for word in flags if word.startswith(_OPTIONS)]
     names = [name for name in environ if name.startswith(_VARIABLES)]
     platforms = {**environ, **given_variables(plan)}.get("JAX_PLATFORMS")
-    return any((asked.gpus_per_node, asked.gpus_per_task, words, names, platforms))
+    return any((options.gpus_per_node, options.gpus_per_task, words, names, platforms))

@@ -60,8 +60,8 @@ class Prepared(NamedTuple):
 
     def ask(self, **changes: Any) -> Prepared:
         """Return the same with other attributes of RunOptions."""
-        asked = self.settings.asked._replace(**changes)
-        return self._replace(settings=self.settings._replace(asked=asked))
+        options = self.settings.options._replace(**changes)
+        return self._replace(settings=self.settings._replace(options=options))
 
 
 def prepare(
@@ -83,17 +83,17 @@ def prepare(
     if "env" in settings.values:
         warn_of_secrets(settings.values["env"], show)
     host = probe_host(allocation, environ)
-    launcher = choose_launcher(settings.asked.launcher, host.srun, allocation)
-    host = launcher.probe(settings.asked, host)
+    launcher = choose_launcher(settings.options.launcher, host.srun, allocation)
+    host = launcher.probe(settings.options, host)
     if launcher.spans_nodes and host.runtime is None:
         raise no_runtime()
-    coordinator = draw_coordinator(settings.asked, launcher)
-    asked = settings.asked
-    if asked.node_range or asked.gpus:
-        asked = resolve_totals(asked, _count_nodes(launcher, host))
-        settings = settings._replace(asked=asked)
-    if "--chdir" not in [one.flag for one in (*asked.passed, *asked.srun_args)]:
-        check_program(asked.command)
+    coordinator = draw_coordinator(settings.options, launcher)
+    options = settings.options
+    if options.node_range or options.gpus:
+        options = resolve_totals(options, _count_nodes(launcher, host))
+        settings = settings._replace(options=options)
+    if "--chdir" not in [one.flag for one in (*options.passed, *options.srun_args)]:
+        check_program(options.command)
     container = find_container(settings, launcher, host, show)
     return Prepared(settings, launcher, host, coordinator, container)
 
@@ -127,7 +127,7 @@ def make_plan(prepared: Prepared, has_reader: bool = True, credentials: str = ""
     """
     settings, launcher, host, coordinator, container = prepared
     nonces = (draw_name(), draw_name()) if has_reader else ()
-    return build(settings.asked, launcher, host, container, coordinator, nonces, credentials)
+    return build(settings.options, launcher, host, container, coordinator, nonces, credentials)
 
 
 def run_plan(plan: Plan, show: Show, verbose: bool = False, readers: Readers = SHOWN) -> int:
@@ -156,7 +156,7 @@ class _History:
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
         """Note that the tasks start, and report to `seen`; nothing, where no history is wanted."""
-        if not plan.asked.history:
+        if not plan.options.history:
             return
         from jaxsif.history.recorder import Recorder
 
@@ -243,7 +243,7 @@ _GONE = _State(0, 0, 0)
 
 def run_step(plan: Plan, readers: Readers, history: _History) -> Outcome:
     """Start the step and wait for its end; raises HostError where it cannot start."""
-    tasks, label, whole = plan.layout.ntasks, plan.asked.label, plan.shows_whole_lines
+    tasks, label, whole = plan.layout.ntasks, plan.options.label, plan.shows_whole_lines
     seen = ReportFilter(plan.nonces, tasks, label, whole=whole)
     image = plan.container.path if plan.container else ""
     before = _state_of(image)
@@ -372,7 +372,7 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
         )
     if failure.hint or failure.where:
         return failure.hint
-    return suggest(plan.asked.command, failure.exit_code)
+    return suggest(plan.options.command, failure.exit_code)
 
 
 def warn_of_secrets(env: Setting, show: Show) -> None:

@@ -59,12 +59,12 @@ def count_gpus(environ: Mapping[str, str]) -> int:
     return contract.count_gpus()
 
 
-def query_gpus(asked: RunOptions, allocation: Allocation | None) -> Counts | None:
+def query_gpus(options: RunOptions, allocation: Allocation | None) -> Counts | None:
     """Return the job's GPUs on each node, of Slurm; None where nothing depends on them.
 
     The number of tasks may depend on them where the environment does not tell. Raises HostError.
     """
-    if allocation is None or _knows_gpus(asked, allocation):
+    if allocation is None or _knows_gpus(options, allocation):
         return None
     try:
         details = process.output("scontrol", "--details", "show", "job", allocation.job_id)
@@ -78,10 +78,10 @@ def query_gpus(asked: RunOptions, allocation: Allocation | None) -> Counts | Non
     return parse_job_gpus(details)
 
 
-def _knows_gpus(asked: RunOptions, allocation: Allocation) -> bool:
+def _knows_gpus(options: RunOptions, allocation: Allocation) -> bool:
     """Whether the number of tasks and GPUs follows from what was asked and from the environment."""
-    if asked.gpus or asked.gpus_per_node or all(map(gpus_of, allocation.parts)):
+    if options.gpus or options.gpus_per_node or all(map(gpus_of, allocation.parts)):
         return True
-    tasks = (asked.ntasks_per_node, asked.ntasks, asked.per_node, allocation.ntasks)
-    need_gpus = (allocation.gpus, asked.allow_uneven, asked.gpu_bind)
+    tasks = (options.ntasks_per_node, options.ntasks, options.per_node, allocation.ntasks)
+    need_gpus = (allocation.gpus, options.allow_uneven, options.gpu_bind)
     return any(tasks) and not any(need_gpus)

@@ -153,7 +153,7 @@ def render_script(script: Script) -> str:
 
 
 def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
-    asked = plan.asked
+    options = plan.options
     shape = plan.layout.describe()
     yield "#!/bin/bash"
     yield f"# {_one_line(job.job_name, '--job-name')}{enclose(': ', shape)}"
@@ -163,13 +163,13 @@ def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
     )
     directives = {
         "--job-name": job.job_name,
-        **layout_options(asked, plan.layout, None).given,
+        **layout_options(options, plan.layout, None).given,
         "--array": job.array,
         "--dependency": job.dependency,
         "--output": job.output,
         "--error": job.error,
     }
-    for word in (*StepOptions(directives).words, *join(select(asked.passed, JOB, BOTH))):
+    for word in (*StepOptions(directives).words, *join(select(options.passed, JOB, BOTH))):
         option, separator, value = word.partition("=")
         yield f"#SBATCH {option}{separator}{quote_directive(value, option) if separator else ''}"
     if job.requeue:
@@ -250,8 +250,8 @@ def _unset_variables() -> Iterator[str]:
 
 
 def _coordinator(prefix: str, plan: Plan) -> Iterator[str]:
-    ports = parse_ports(plan.asked)
-    address = re.sub(r'(["$`\\])', r"\\\1", plan.asked.node_address or "%N").replace(
+    ports = parse_ports(plan.options)
+    address = re.sub(r'(["$`\\])', r"\\\1", plan.options.node_address or "%N").replace(
         "%N", "${SLURMD_NODENAME}"
     )
     text = _COORDINATOR.format(first=ports.start, count=len(ports), prefix=prefix, address=address)
@@ -288,7 +288,7 @@ def _find_look(container: Container, checksum: str) -> _Look:
 
 def _step(script: Script) -> Iterator[str]:
     """Yield srun, the runtime, and the program."""
-    asked, container = script.plan.asked, script.container
+    options, container = script.plan.options, script.container
     look = _find_look(container, script.checksum)
     yield from look.functions
     yield from _BEFORE_SRUN.split("\n")
@@ -296,11 +296,11 @@ def _step(script: Script) -> Iterator[str]:
     srun = [
         *("srun", "--export=ALL", "--kill-on-bad-exit=1"),
         *([] if output is None else [f"--output={output}"]),
-        *(["--label"] if asked.label else []),
+        *(["--label"] if options.label else []),
     ]
     # One option a line, with its value; the image; the program with its arguments.
-    program = ((container.image,), *look.wait, asked.command)
+    program = ((container.image,), *look.wait, options.command)
     lines = (container.runtime.run_head, *container.mounts, *program)
-    own = join((*select(asked.passed, STEP), *asked.srun_args))
+    own = join((*select(options.passed, STEP), *options.srun_args))
     start = (shlex.join((*srun, *own)), *look.start)
     yield " \\\n    ".join([*start, *map(shlex.join, lines)])

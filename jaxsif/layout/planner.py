@@ -41,7 +41,7 @@ class Case(NamedTuple):
     """What the rules go by."""
 
     asker: Asker
-    asked: RunOptions
+    options: RunOptions
     there: Layout  # the nodes with what the job has on each, and where Slurm would place its tasks
     wanted: int | None  # GPUs on each node, where an option gives them
 
@@ -60,7 +60,7 @@ class Case(NamedTuple):
 
 
 def plan_layout(
-    asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None
+    options: RunOptions, allocation: Allocation | None, job_gpus: Counts | None
 ) -> Layout:
     """Return the layout for the options given and the allocation, one task per GPU unless told
     otherwise.
@@ -69,32 +69,32 @@ def plan_layout(
     JaxsifError for a layout that cannot work.
     """
     job = allocation or NO_JOB
-    asker = find_asker(asked, job)
-    there = _look_at(job, asked, job_gpus or ())
-    gpus = asked.gpus_per_node
-    wanted = None if gpus is None else parse_gpu_count(gpus, asked.source("gpus-per-node"))
-    case = Case(asker, asked, there, wanted)
+    asker = find_asker(options, job)
+    there = _look_at(job, options, job_gpus or ())
+    gpus = options.gpus_per_node
+    wanted = None if gpus is None else parse_gpu_count(gpus, options.source("gpus-per-node"))
+    case = Case(asker, options, there, wanted)
     chosen = choose_tasks(case)
-    bind = _binding(asked, job)
+    bind = _binding(options, job)
     layout = chosen._replace(
         groups=tuple([_give_gpus(case, group) for group in chosen.groups if group.tasks != 0]),
         # Where Slurm binds, it decides how many each has; and who gives the number leaves the rest
         # idle on purpose.
-        gpus_per_task=None if bind else asked.gpus_per_task,
+        gpus_per_task=None if bind else options.gpus_per_task,
         gpu_bind=bind,
-        uneven=asked.allow_uneven,
+        uneven=options.allow_uneven,
         counted_by=asker.name,
     )
-    sharers = check_layout(layout, asked.share_gpus)
-    return layout._replace(sharers=sharers, placed=_must_place(asked, layout, job))
+    sharers = check_layout(layout, options.share_gpus)
+    return layout._replace(sharers=sharers, placed=_must_place(options, layout, job))
 
 
-def find_asker(asked: RunOptions, job: Allocation = NO_JOB) -> Asker:
+def find_asker(options: RunOptions, job: Allocation = NO_JOB) -> Asker:
     """Return who gives the number of tasks; raise JaxsifError for options that contradict each
     other.
     """
-    counts = _count_by_options(asked).items()
-    given = [Asker(name, asked.source(name), count) for name, count in counts if count]
+    counts = _count_by_options(options).items()
+    given = [Asker(name, options.source(name), count) for name, count in counts if count]
     if len(given) > 1:
         first, second, *_ = given
         raise JaxsifError(
@@ -107,34 +107,34 @@ def find_asker(asked: RunOptions, job: Allocation = NO_JOB) -> Asker:
     return [*given, Asker(NOBODY, "Slurm's default")][0]
 
 
-def _count_by_options(asked: RunOptions) -> dict[str, int | None]:
+def _count_by_options(options: RunOptions) -> dict[str, int | None]:
     """Return the options that give a number of tasks, each with what it says; None or 0 for those
     that say nothing.
     """
-    product = Group(asked.nodes, asked.ntasks_per_node, None).ntasks
+    product = Group(options.nodes, options.ntasks_per_node, None).ntasks
     counts = {
-        "per-node": int(asked.per_node),
-        "per-gpu": int(asked.per_gpu),
-        "ntasks-per-node": asked.ntasks_per_node,
-        "ntasks": None if asked.ntasks == product else asked.ntasks,  # they agree
+        "per-node": int(options.per_node),
+        "per-gpu": int(options.per_gpu),
+        "ntasks-per-node": options.ntasks_per_node,
+        "ntasks": None if options.ntasks == product else options.ntasks,  # they agree
     }
     # Beside another option, this one says how large tasks are and not how many; --per-gpu means 1.
-    if (asked.per_gpu and asked.gpus_per_task != 1) or not any(counts.values()):
-        counts["gpus-per-task"] = asked.gpus_per_task
+    if (options.per_gpu and options.gpus_per_task != 1) or not any(counts.values()):
+        counts["gpus-per-task"] = options.gpus_per_task
     return counts
 
 
-def _look_at(job: Allocation, asked: RunOptions, job_gpus: Counts) -> Layout:
+def _look_at(job: Allocation, options: RunOptions, job_gpus: Counts) -> Layout:
     """Return the nodes of the step with what the job has there; .tasks is where Slurm would place
     the job's own. Raise JaxsifError for more nodes than the job has.
     """
     if job is NO_JOB:
-        return Layout((Group(asked.nodes, None, None),), "")
-    wanted = asked.nodes or job.nodes
+        return Layout((Group(options.nodes, None, None),), "")
+    wanted = options.nodes or job.nodes
     if wanted > job.nodes:
         raise JaxsifError(
             f"{wanted} nodes asked for, but the job has {job.nodes}",
-            asked.source("nodes"),
+            options.source("nodes"),
             f"--nodes={job.nodes}, or a job with more",
         )
     return Layout(tuple(_find_groups(job, wanted, job_gpus)), "")
@@ -193,7 +193,7 @@ def on_new_nodes(case: Case) -> Layout:
 
 def nodes_to_spare(case: Case) -> bool:
     """Return True for fewer tasks than nodes, where no option wants all of the nodes."""
-    return not case.asked.nodes and case.asker.number < case.nodes
+    return not case.options.nodes and case.asker.number < case.nodes
 
 
 def on_first_nodes(case: Case) -> Layout:
@@ -209,7 +209,7 @@ def gpus_for_all(case: Case) -> bool:
 
 def as_the_gpus(case: Case) -> Layout:
     """Put the tasks where the job's GPUs are, one for each, or for each so many as asked for."""
-    each = case.asked.gpus_per_task or 1
+    each = case.options.gpus_per_task or 1
     groups = (group._replace(tasks=group.counts[2] // each) for group in case.there.groups)
     return Layout(tuple(groups), case.asker.source)
 
@@ -229,7 +229,7 @@ def evenly(case: Case) -> Layout:
 def as_the_job(case: Case) -> Layout:
     """Put the job's tasks where Slurm would place them, but evenly where the GPUs are even."""
     there, tasks, source = case.there, case.there.ntasks, case.asker.source
-    if case.asked.allow_uneven or not there.gpus_per_node or not tasks or tasks % case.nodes:
+    if case.options.allow_uneven or not there.gpus_per_node or not tasks or tasks % case.nodes:
         return there._replace(why=source)
     return there.put(tasks // case.nodes, source)
 
@@ -255,8 +255,8 @@ def refuse_unknown_gpus(case: Case) -> Layout:
 
 def one_per_gpu(case: Case) -> Layout:
     """Put one task for each GPU, or for each so many; raise JaxsifError where some would differ."""
-    asked, groups, gpus, each = case.asked, case.there.groups, case.gpus, case.asker.number
-    if len(set(gpus)) > 1 and not asked.allow_uneven:
+    options, groups, gpus, each = case.options, case.there.groups, case.gpus, case.asker.number
+    if len(set(gpus)) > 1 and not options.allow_uneven:
         raise JaxsifError(
             f"the job's GPUs are spread unevenly over its nodes: {render_gpus(groups)}",
             "the allocation (--gpus gives a total; Slurm chooses where)",
@@ -265,7 +265,7 @@ def one_per_gpu(case: Case) -> Layout:
     if any(count % each for count in gpus):
         raise JaxsifError(
             f"{max(gpus)} GPUs of a node cannot be shared by tasks with {each} each",
-            asked.source("gpus-per-task"),
+            options.source("gpus-per-task"),
             f"a divisor, or --ntasks-per-node=N with --gpus-per-task={each}",
         )
     chosen = tuple(group._replace(tasks=count // each) for group, count in zip(groups, gpus))
@@ -302,30 +302,30 @@ def _give_gpus(case: Case, group: Group) -> Group:
     """
     wanted, option = case.wanted, "gpus-per-node"
     if wanted is None:
-        each = case.asked.gpus_per_task or None
+        each = case.options.gpus_per_task or None
         wanted, option = if_known(prod, (each, group.tasks)), "gpus-per-task"
     if wanted is None:
         return group
     if group.gpus is not None and wanted > group.gpus:
         raise JaxsifError(
             f"{wanted} GPUs on a node, but the job has {group.gpus} on each",
-            case.asked.source(option),
+            case.options.source(option),
             f"--gpus-per-node={group.gpus}, or a job with more",
         )
     return group._replace(gpus=wanted)
 
 
-def _binding(asked: RunOptions, job: Allocation) -> str:
+def _binding(options: RunOptions, job: Allocation) -> str:
     """Return what the user wants Slurm to bind, '' for nothing; what Slurm only adds to
     --gpus-per-task and the like is not wanted.
     """
-    bind, unwanted = asked.gpu_bind, ["none"]
+    bind, unwanted = options.gpu_bind, ["none"]
     if bind is None:
         bind, unwanted = job.gpu_bind, ["none", f"per_task:{job.gpus_per_task}"]
     return "" if bind in unwanted else bind
 
 
-def _must_place(asked: RunOptions, layout: Layout, job: Allocation) -> bool:
+def _must_place(options: RunOptions, layout: Layout, job: Allocation) -> bool:
     """Return True where srun, left to itself, would place the tasks otherwise: it goes by CPUs and
     not by GPUs.
     """
@@ -334,43 +334,43 @@ def _must_place(asked: RunOptions, layout: Layout, job: Allocation) -> bool:
     counts = [group.counts for group in layout.groups]
     # srun would take other nodes where CPUs are lacking here and to spare there.
     astray = len(job.cpus) > 1 and any(0 < cpus < tasks for _, tasks, _, cpus in counts)
-    if asked.nodes:
+    if options.nodes:
         return astray or len(counts) > 1
     placement = fold((tasks, nodes) for nodes, tasks, _, _ in counts)
     return placement != job.placement and (astray or len(placement) > 1)
 
 
-def resolve_totals(asked: RunOptions, there: int | None) -> RunOptions:
+def resolve_totals(options: RunOptions, there: int | None) -> RunOptions:
     """Return the options with --nodes as a number, and --gpus-per-node instead of --gpus.
 
     `there` is the number of nodes that there are, None where Slurm makes a job first. Raises
     JaxsifError for tasks or GPUs that the nodes cannot share evenly.
     """
-    if asked.node_range:
-        nodes = _choose_nodes(asked, *asked.node_range, there)
-        asked = asked._replace(nodes=nodes, node_range=None)
-    return _share_gpus(asked, asked.gpus, there) if asked.gpus else asked
+    if options.node_range:
+        nodes = _choose_nodes(options, *options.node_range, there)
+        options = options._replace(nodes=nodes, node_range=None)
+    return _share_gpus(options, options.gpus, there) if options.gpus else options
 
 
-def _choose_nodes(asked: RunOptions, least: int, most: int, there: int | None) -> int:
+def _choose_nodes(options: RunOptions, least: int, most: int, there: int | None) -> int:
     """Return as many nodes of a range as there are; of a new job the fewest, since srun places no
     tasks on nodes whose number is open.
     """
     if least > most:
         raise JaxsifError(
-            f"not a range of nodes: '{least}-{most}'", asked.source("nodes"), f"{most}-{least}"
+            f"not a range of nodes: '{least}-{most}'", options.source("nodes"), f"{most}-{least}"
         )
     if there:
         return min(most, max(least, there))
     # 0, where neither is given, is a multiple of any number.
-    shared = math.gcd(*known(asked.ntasks, _count_gpus(asked.gpus, asked.source("gpus"))))
+    shared = math.gcd(*known(options.ntasks, _count_gpus(options.gpus, options.source("gpus"))))
     fitting = (nodes for nodes in range(least, most + 1) if shared % nodes == 0)
     nodes = next(fitting, 0)
     if nodes:
         return nodes
     raise JaxsifError(
         f"{least} to {most} nodes cannot share {shared} tasks or GPUs evenly",
-        asked.source("nodes"),
+        options.source("nodes"),
         "another range, or another number of tasks or GPUs",
     )
 
@@ -380,11 +380,11 @@ def _count_gpus(given: str | None, source: str) -> int | None:
     return parse_gpu_count(given, source) if given else None
 
 
-def _share_gpus(asked: RunOptions, gpus: str, there: int | None) -> RunOptions:
+def _share_gpus(options: RunOptions, gpus: str, there: int | None) -> RunOptions:
     """Return the options with the GPUs of each node."""
-    source = asked.source("gpus")
+    source = options.source("gpus")
     total, kind = parse_gpu_count(gpus, source), gpus.rpartition(":")[0]
-    nodes = asked.nodes or there or _count_new_nodes(asked, total)
+    nodes = options.nodes or there or _count_new_nodes(options, total)
     if nodes is None:
         raise JaxsifError(
             f"{total} GPUs on a number of nodes that is not known", source, "add --nodes=N"
@@ -393,24 +393,24 @@ def _share_gpus(asked: RunOptions, gpus: str, there: int | None) -> RunOptions:
     if left:
         hint = f"--gpus={nodes * each}" if each else "--nodes=1"
         raise JaxsifError(f"{nodes} nodes cannot share {total} GPUs evenly", source, hint)
-    if _count_gpus(asked.gpus_per_node, "--gpus-per-node") not in (None, each):
+    if _count_gpus(options.gpus_per_node, "--gpus-per-node") not in (None, each):
         raise JaxsifError(
-            f"--gpus={gpus} and --gpus-per-node={asked.gpus_per_node} contradict each other",
+            f"--gpus={gpus} and --gpus-per-node={options.gpus_per_node} contradict each other",
             source,
             f"leave out --gpus: {nodes} node(s)",
         )
-    per_node = asked.gpus_per_node or enclose("", kind, ":") + str(each)
-    sources = {"gpus-per-node": Setting(per_node, source), **asked.sources}
-    nodes = asked.nodes or (None if there else nodes)  # those of a job are not asked for again
-    return asked._replace(nodes=nodes, gpus_per_node=per_node, sources=sources)
+    per_node = options.gpus_per_node or enclose("", kind, ":") + str(each)
+    sources = {"gpus-per-node": Setting(per_node, source), **options.sources}
+    nodes = options.nodes or (None if there else nodes)  # those of a job are not asked for again
+    return options._replace(nodes=nodes, gpus_per_node=per_node, sources=sources)
 
 
-def _count_new_nodes(asked: RunOptions, total: int) -> int | None:
+def _count_new_nodes(options: RunOptions, total: int) -> int | None:
     """Return the number of nodes that follows from what is asked for; None where none does."""
     if total == 1:
         return 1
-    gpus = _count_gpus(asked.gpus_per_node, "--gpus-per-node")
-    per_node, ntasks, tasks = known(gpus, asked.ntasks, asked.ntasks_per_node)
+    gpus = _count_gpus(options.gpus_per_node, "--gpus-per-node")
+    per_node, ntasks, tasks = known(gpus, options.ntasks, options.ntasks_per_node)
     pairs = ((total, per_node), (ntasks, tasks))
     counts = (whole // part for whole, part in pairs if part and whole % part == 0)
     return next(filter(None, counts), None)

@@ -39,16 +39,16 @@ class Launcher:
     words: ClassVar[Words]
     spans_nodes: ClassVar[bool] = True  # tasks run elsewhere, too: the nodes must have the runtime
 
-    def probe(self, asked: RunOptions, host: Host) -> Host:
+    def probe(self, options: RunOptions, host: Host) -> Host:
         """Add to the host what this launcher must know of it."""
         raise NotImplementedError
 
-    def plan_layout(self, asked: RunOptions, host: Host) -> Layout:
+    def plan_layout(self, options: RunOptions, host: Host) -> Layout:
         """Decide how many tasks run where; raise JaxsifError for what cannot work."""
         raise NotImplementedError
 
     def step_options(
-        self, asked: RunOptions, layout: Layout, host: Host
+        self, options: RunOptions, layout: Layout, host: Host
     ) -> tuple[StepOptions, ...]:
         """Return the options of srun, for each component of a heterogeneous job; () for others."""
         return ()

@@ -19,12 +19,16 @@ def find_notes(plan: Plan) -> tuple[str, ...]:
     """Return the lines, without --verbose too."""
     layout = plan.layout
     notes = []
-    if plan.launcher.name == LOCAL and plan.asked.launcher is None:
+    if plan.launcher.name == LOCAL and plan.options.launcher is None:
         notes.append(f"no Slurm here: starting {layout.ntasks_per_node or 1} local process(es)")
     warnings = [*_of_place(plan), *_of_cpus(plan), *_of_options(plan)]
     environ, given = plan.host.environ, given_variables(plan)
     warnings += find_cautions(
-        environ, given, plan.asked.cleanenv, gpus=layout.gpus_per_node, tasks=layout.ntasks_per_node
+        environ,
+        given,
+        plan.options.cleanenv,
+        gpus=layout.gpus_per_node,
+        tasks=layout.ntasks_per_node,
     )
     return (*notes, *(f"warning: {warning}" for warning in warnings))
 
@@ -52,21 +56,21 @@ def _of_cpus(plan: Plan) -> Iterator[str]:
 
 def _of_options(plan: Plan) -> Iterator[str]:
     """Yield the warnings on options of the command line without effect."""
-    asked, name, place = plan.asked, plan.launcher.name, _without_new_job(plan)
+    options, name, place = plan.options, plan.launcher.name, _without_new_job(plan)
     for option, _ in OF_JOB:
-        if place and _is_said(option, asked):
+        if place and _is_said(option, options):
             yield f"{option.flag} has no effect {place}"
-    idle = select(asked.passed, JOB) if name == SRUN else asked.passed
+    idle = select(options.passed, JOB) if name == SRUN else options.passed
     for argument in idle if place else ():
         yield f"{argument.flag} has no effect {place}"
     for option in _OF_A_LAUNCHER:
-        if option.launcher != name and _is_said(option, asked):
+        if option.launcher != name and _is_said(option, options):
             yield f"{option.flag} has no effect with --launcher {name}"
 
 
-def _is_said(option: Option, asked: RunOptions) -> bool:
+def _is_said(option: Option, options: RunOptions) -> bool:
     """Whether the command line says it, and not a variable or a file."""
-    return asked.is_on_command_line(option.key) and bool(getattr(asked, option.field))
+    return options.is_on_command_line(option.key) and bool(getattr(options, option.field))
 
 
 def _without_new_job(plan: Plan) -> str:

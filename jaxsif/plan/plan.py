@@ -42,7 +42,7 @@ class Coordinator(NamedTuple):
 class Plan(NamedTuple):
     """A step to start; nothing in it differs between its tasks."""
 
-    asked: RunOptions
+    options: RunOptions
     launcher: Launcher
     layout: Layout
     host: Host
@@ -66,7 +66,7 @@ class Plan(NamedTuple):
     def task_argv(self) -> tuple[str, ...]:
         """The command line of every task."""
         tasks = self.layout.ntasks_per_node
-        return self.around.start_task(self.host, tasks, self.asked.command)
+        return self.around.start_task(self.host, tasks, self.options.command)
 
     @property
     def unset(self) -> tuple[str, ...]:
@@ -98,14 +98,14 @@ class Plan(NamedTuple):
         """Whether people see on their terminal what the one task prints when it prints it: what has
         no newline yet, too, such as a progress bar or a prompt. Lines of several tasks stay whole.
         """
-        if not self.host.window or self.asked.label or not self.layout.is_one_task:
+        if not self.host.window or self.options.label or not self.layout.is_one_task:
             return False
-        return "--pty" not in [one.flag for one in self.asked.srun_args]  # srun's own terminal
+        return "--pty" not in [one.flag for one in self.options.srun_args]  # srun's own terminal
 
     @property
     def is_told_unbuffered(self) -> bool:
         """Whether the user tells srun not to wait for whole lines."""
-        return any(one.flag.startswith("--unb") for one in self.asked.srun_arguments)
+        return any(one.flag.startswith("--unb") for one in self.options.srun_arguments)
 
     @property
     def shows_whole_lines(self) -> bool:
@@ -115,11 +115,11 @@ class Plan(NamedTuple):
     @property
     def redirected(self) -> bool:
         """Whether srun writes standard error into files, so that no report arrives."""
-        return any(one.flag in ("--output", "--error") for one in self.asked.srun_args)
+        return any(one.flag in ("--output", "--error") for one in self.options.srun_args)
 
 
 def build(
-    asked: RunOptions,
+    options: RunOptions,
     launcher: Launcher,
     host: Host,
     container: Container | None,
@@ -127,15 +127,15 @@ def build(
     nonces: tuple[str, ...] = (),
     credentials: str = "",
 ) -> Plan:
-    """Make the plan for the options, `asked`; raise JaxsifError for what cannot work.
+    """Make the plan for the options, `options`; raise JaxsifError for what cannot work.
 
     `credentials` are the certificate for the coordinator with its key, '' for none.
     """
-    layout = launcher.plan_layout(asked, host)
-    step, hidden = launcher.step_options(asked, layout, host), launcher.hide(layout, host)
-    if any(one.flag in ("--output", "--error", "--pty") for one in asked.srun_args):
+    layout = launcher.plan_layout(options, host)
+    step, hidden = launcher.step_options(options, layout, host), launcher.hide(layout, host)
+    if any(one.flag in ("--output", "--error", "--pty") for one in options.srun_args):
         nonces = ()  # no reader takes reports out of files and a terminal
-    parts = (asked, launcher, layout, host, container, coordinator)
+    parts = (options, launcher, layout, host, container, coordinator)
     return _complete(Plan(*parts, step, nonces, credentials, hidden))
 
 
@@ -154,7 +154,7 @@ def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
 
 def given_variables(plan: Plan) -> dict[str, str]:
     """Return the variables of the fabric's profile and, over them, those of --env."""
-    return {**plan.around.variables, **dict(plan.asked.env)}
+    return {**plan.around.variables, **dict(plan.options.env)}
 
 
 def _settle(plan: Plan) -> Settled:
@@ -164,16 +164,16 @@ def _settle(plan: Plan) -> Settled:
     drawn = {REPORT: ":".join(plan.nonces)}
     if plan.credentials:
         drawn[contract.CREDENTIALS] = plan.credentials
-        drawn[contract.COORDINATOR_TLS] = plan.asked.coordinator_tls
+        drawn[contract.COORDINATOR_TLS] = plan.options.coordinator_tls
     layout = plan.layout
     if layout.gpus_assumed:  # a node may have others
         groups = tuple([group._replace(gpus=None) for group in layout.groups])
         layout = layout._replace(groups=groups)
     values = {**drawn, **plan.coordinator.variables, contract.LAYOUT: layout.expectation}
-    if plan.nonces and plan.asked.hang_timeout != OFF:
-        values[contract.HANG_TIMEOUT] = str(plan.asked.hang_timeout)
-    if plan.nonces and plan.asked.check_programs != OFF:
-        values[contract.CHECK_PROGRAMS] = plan.asked.check_programs
+    if plan.nonces and plan.options.hang_timeout != OFF:
+        values[contract.HANG_TIMEOUT] = str(plan.options.hang_timeout)
+    if plan.nonces and plan.options.check_programs != OFF:
+        values[contract.CHECK_PROGRAMS] = plan.options.check_programs
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
     if plan.is_live and all(plan.host.window):
@@ -185,7 +185,7 @@ def _settle(plan: Plan) -> Settled:
         plan.host.environ,
         {**given, **drawn},
         values,
-        plan.asked.cleanenv,
+        plan.options.cleanenv,
         plan.container is not None,
     )
 
@@ -196,5 +196,5 @@ def can_change_port(plan: Plan) -> bool:
     Not where the program is no Python: a script may have come far before the first Python looked
     at the port. And not where --env names the port.
     """
-    program = plan.asked.command[0].rpartition("/")[2]
+    program = plan.options.command[0].rpartition("/")[2]
     return program.startswith("python") and contract.COORDINATOR_PORT not in given_variables(plan)

@@ -30,7 +30,7 @@ class Settings(NamedTuple):
 
     config: Config  # of the files
     values: Mapping[str, Setting]  # of all options that have one, by their keys
-    asked: RunOptions
+    options: RunOptions
 
     def value(self, key: str) -> Any:
         """Return the value of an option, None without one."""
@@ -56,9 +56,9 @@ def read_settings(
     config = read_config(environ, os.getcwd())
     values = resolve(said, environ, config, in_job, fixed)
     passed, srun_args = _lift_srun(values, tuple((said.get(FIELD) or {}).values()))
-    options = _convert(values, environ)
-    asked = RunOptions(tuple(command), **options, passed=passed, srun_args=srun_args)
-    return Settings(config, values, asked._replace(sources=values))
+    fields = _convert(values, environ)
+    options = RunOptions(tuple(command), **fields, passed=passed, srun_args=srun_args)
+    return Settings(config, values, options._replace(sources=values))
 
 
 def resolve(

@@ -18,7 +18,7 @@ _SQUEUE = ("squeue", "--me", "--noheader", "--states=RUNNING")
 _JOBS = (*_SQUEUE, "--sort=-S", "--format=%i|%A")  # the newest first
 _STEPS = (*_SQUEUE[:3], "--steps", "--format=%i|%j|%N")
 # A job, an element of an array, or a component; and a step of it. Or nothing.
-_ASKED = re.compile(r"(?:([0-9]{1,10}(?:[_+][0-9]{1,10})?)(?:\.([0-9]{1,10}))?)?")
+_WANTED = re.compile(r"(?:([0-9]{1,10}(?:[_+][0-9]{1,10})?)(?:\.([0-9]{1,10}))?)?")
 _JOB = re.compile(r"(?m)^([\d_+]{1,32})\|(\d{1,10})[ ]*$")
 _STEP = re.compile(
     r"(?m)^([\d_+]{1,32})\.(\d{1,10})\|(.*)\|([^|\s]+)[ ]*$"
@@ -56,16 +56,16 @@ class Step(NamedTuple):
     nodes: str  # a node list
 
 
-def find_target(asked: str | None, inside: str | None, environ: Mapping[str, str]) -> Target:
-    """Return the step that `asked` names, JOB or JOB.STEP; without one, the newest step of the job
+def find_target(wanted: str | None, inside: str | None, environ: Mapping[str, str]) -> Target:
+    """Return the step that `wanted` names, JOB or JOB.STEP; without one, the newest step of the job
     that this process is `inside` of, or else of the newest job.
 
     Without Slurm, JOB is the process id of `jaxsif run`. Raise JaxsifError where there is no such
     step, and HostError where Slurm does not tell.
     """
-    found = _ASKED.fullmatch(asked or "")
+    found = _WANTED.fullmatch(wanted or "")
     if not found:
-        what = f"not a step of Slurm: {shorten(printable(str(asked)))!r}"
+        what = f"not a step of Slurm: {shorten(printable(str(wanted)))!r}"
         raise JaxsifError(what, "jaxsif stacks", f"give JOB or JOB.STEP of {_SHOW}")
     named, number = found.groups()
     if not find_executable("squeue", environ):
@@ -105,12 +105,12 @@ def parse_steps(listed: str) -> list[Step]:
 
 
 def choose_target(
-    jobs: Sequence[Job], steps: Sequence[Step], asked: str | None, number: int | None
+    jobs: Sequence[Job], steps: Sequence[Step], wanted: str | None, number: int | None
 ) -> Target:
     """Return the step with this number, or the newest one, of the job that is asked for, or of the
     newest one; raise JaxsifError.
     """
-    parts = _list_parts(jobs, asked)
+    parts = _list_parts(jobs, wanted)
     whole = parts[0].whole
     named_so = {name: job for job in parts for name in (job.name, job.number)}
     own = [step for step in steps if step.job in named_so and number in (None, step.number)]
@@ -127,13 +127,13 @@ def choose_target(
     return Target(f"{whole}.{newest}", tuple(words), found)
 
 
-def _list_parts(jobs: Sequence[Job], asked: str | None) -> list[Job]:
+def _list_parts(jobs: Sequence[Job], wanted: str | None) -> list[Job]:
     """Return the job with a name or number, or the newest one, with all its components; a step has
     the same number in each.
     """
-    named = [job for job in jobs if asked in (None, job.name, job.number, job.whole)]
+    named = [job for job in jobs if wanted in (None, job.name, job.number, job.whole)]
     if not named:
-        what = f"job {asked} does not run, or is not yours" if asked else "no job of yours runs"
+        what = f"job {wanted} does not run, or is not yours" if wanted else "no job of yours runs"
         raise JaxsifError(what, "squeue", f"{_SHOW} lists what runs")
     return [job for job in jobs if job.whole == named[0].whole]
 

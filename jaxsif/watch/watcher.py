@@ -148,7 +148,7 @@ class ProgramWatcher(Watcher):
         for text in self._census.check(time.monotonic(), has_ended):
             self._show(f"warning: {text}")
         for lead, text in self._census.judge_leads(self._ended, samples, self._before):
-            if self._plan.asked.check_programs != STOP:
+            if self._plan.options.check_programs != STOP:
                 self._show(f"warning: {text}")
             elif self.failure is None:
                 hint = "let all tasks compute with the same shapes and types, in the same order"
@@ -182,7 +182,7 @@ class WaitWatcher(Watcher):
         super().__init__(plan, seen, show)
         self._keep = keep
         self._census = census
-        self._waits = Waits(plan.asked.patience, time.monotonic(), plan.asked.busy_patience)
+        self._waits = Waits(plan.options.patience, time.monotonic(), plan.options.busy_patience)
         self._turn = time.monotonic()  # of the launcher, the last one
         self._due = 0.0  # not before
         self._blind_since = math.inf  # no inspection works, and that was shown
@@ -240,7 +240,7 @@ class WaitWatcher(Watcher):
         for line in render_text(snapshot, verdict.title):
             self._show(line)
         self._keep(verdict, snapshot)
-        if self._plan.asked.on_hang == STOP and verdict.level == Level.HANG:
+        if self._plan.options.on_hang == STOP and verdict.level == Level.HANG:
             what, place = describe_odd(snapshot, verdict.seconds)
             hint = "see what it does there; --on-hang=report lets the run go on"
             self.failure = RunError(f"{what}; the run was ended", place, hint, _STOPPED)
@@ -276,7 +276,7 @@ class UnwatchedWatcher(Watcher):
     def hear(self, report: Report) -> None:
         """Take the start of the run, and which tasks are watched or have ended."""
         if report.event == "started":
-            self._due = time.monotonic() + _UNWATCHED * self._plan.asked.patience
+            self._due = time.monotonic() + _UNWATCHED * self._plan.options.patience
         elif report.event in ("watched", "exit"):
             self._known.add(report.task)
 
@@ -366,9 +366,9 @@ def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watche
     # It gets no reports where programs are not compared.
     census = ProgramCensus(plan.layout.ntasks or 0)
     watchers: list[Watcher] = [EndWatcher(plan, seen, show), StartWatcher(plan, seen, show)]
-    if plan.asked.patience:
+    if plan.options.patience:
         watchers.append(WaitWatcher(plan, seen, show, keep, census))
         watchers.append(UnwatchedWatcher(plan, seen, show))
-    if plan.asked.check_programs != OFF:
+    if plan.options.check_programs != OFF:
         watchers.append(ProgramWatcher(plan, seen, show, census))
     return watchers

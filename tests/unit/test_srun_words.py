@@ -115,7 +115,7 @@ def test_what_options_mean(words: str, options: dict[str, object], monkeypatch: 
     import shlex
 
     said = vars(parse("run", *shlex.split(words), "python"))
-    asked = read_settings(said, ("python",), {"HOME": "/nonexistent"}, in_job=False).asked
+    asked = read_settings(said, ("python",), {"HOME": "/nonexistent"}, in_job=False).options
     asked_words = {"passed": join(asked.passed), "srun_args": join(asked.srun_args)}
     assert {name: asked_words.get(name, getattr(asked, name)) for name in options} == options
 

@@ -32,18 +32,20 @@ class Local(Launcher):
     )
     spans_nodes = False
 
-    def probe(self, asked: RunOptions, host: Host) -> Host:
+    def probe(self, options: RunOptions, host: Host) -> Host:
         """Count the GPUs of this machine."""
         return host._replace(gpus=count_gpus(host.environ))
 
-    def plan_layout(self, asked: RunOptions, host: Host) -> Layout:
+    def plan_layout(self, options: RunOptions, host: Host) -> Layout:
         """Plan it for this machine; raise JaxsifError for several nodes."""
-        if asked.nodes not in (None, 1):
+        if options.nodes not in (None, 1):
             remedy = "--nodes=1, or run it where srun is"
-            raise JaxsifError(f"{asked.nodes} nodes without Slurm", asked.source("nodes"), remedy)
-        gpus = str(host.gpus) if asked.gpus_per_node is None else asked.gpus_per_node
-        asked = asked._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
-        layout = plan_layout(asked, None, None)
+            raise JaxsifError(
+                f"{options.nodes} nodes without Slurm", options.source("nodes"), remedy
+            )
+        gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
+        options = options._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
+        layout = plan_layout(options, None, None)
         return layout if layout.ntasks_per_node else layout.put(1, "one task without GPUs")
 
     def argv(self, plan: Plan) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ class Local(Launcher):
             variables["SLURMD_NODENAME"] = socket.gethostname()
             reports = ReportFilter(plan.nonces, count, beside=seen)
             shown = (
-                _Labeller(index, reports) if plan.asked.label else _Plain(stdout(), reports.feed)
+                _Labeller(index, reports) if plan.options.label else _Plain(stdout(), reports.feed)
             )
             children.append(
                 Child(

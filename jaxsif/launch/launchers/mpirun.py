@@ -49,35 +49,35 @@ class Mpirun(Launcher):
         look="what mpirun says above, and the node's log, tell of lost nodes",
     )
 
-    def probe(self, asked: RunOptions, host: Host) -> Host:
+    def probe(self, options: RunOptions, host: Host) -> Host:
         """Find the hosts; raise HostError without mpirun."""
         if not find_executable(_MPIRUN, host.environ):
-            source = asked.source("launcher")
+            source = options.source("launcher")
             raise HostError("mpirun is not on the PATH", source, "load Open MPI's module")
         return host._replace(
-            host_list=_find_hosts(asked, host),
+            host_list=_find_hosts(options, host),
             gpus=count_gpus(host.environ),
-            job_gpus=query_gpus(asked, host.allocation),
+            job_gpus=query_gpus(options, host.allocation),
         )
 
-    def plan_layout(self, asked: RunOptions, host: Host) -> Layout:
+    def plan_layout(self, options: RunOptions, host: Host) -> Layout:
         """Plan it for the hosts; raise JaxsifError for more nodes than hosts."""
         known, source = len(host.host_list.slots), host.host_list.source
-        count = asked.nodes or known
+        count = options.nodes or known
         if count > known:
             hint = f"--nodes={known}, or name more hosts"
             raise JaxsifError(f"{count} nodes, but {known} host(s)", source, hint)
         # Unless told, each node hands out its own GPUs, which may be others than here.
-        assumed = asked.gpus_per_node is None
-        asked = asked._replace(nodes=count, gpu_bind=None)
-        slots = _find_slots(asked, host, count)
+        assumed = options.gpus_per_node is None
+        options = options._replace(nodes=count, gpu_bind=None)
+        slots = _find_slots(options, host, count)
         if assumed and host.allocation is None and host.gpus:
-            asked = asked._replace(
+            options = options._replace(
                 gpus_per_node=str(host.gpus)
             )  # nodes are taken to be like this one
         if slots:
-            asked = asked._replace(ntasks_per_node=slots)
-        layout = plan_layout(asked, host.allocation, host.job_gpus)._replace(gpus_assumed=assumed)
+            options = options._replace(ntasks_per_node=slots)
+        layout = plan_layout(options, host.allocation, host.job_gpus)._replace(gpus_assumed=assumed)
         if slots:
             return layout._replace(why=f"the slots of {source}")
         if layout.ntasks_per_node:
@@ -98,11 +98,11 @@ class Mpirun(Launcher):
         # A resource manager may have given fewer slots than a node has GPUs.
         argv += ["--map-by", f"ppr:{tasks}:node:OVERSUBSCRIBE"]
         argv += ["--bind-to", "none"]  # the default confines each process to one core
-        if plan.asked.label:
+        if plan.options.label:
             argv.append("--tag-output")
         # By their names alone, -x takes variables with any value.
         argv += chain.from_iterable(("-x", name) for name in choose_variables(plan))
-        gpus = "-" if plan.asked.gpus_per_node is None else str(plan.layout.gpus_per_node)
+        gpus = "-" if plan.options.gpus_per_node is None else str(plan.layout.gpus_per_node)
         identify = (plan.host.python, "-IS", f"{plan.host.package}/node/mpi.py")
         return (*argv, *identify, ",".join(nodes), str(tasks), gpus, *plan.task_argv)
 
@@ -110,8 +110,8 @@ class Mpirun(Launcher):
         self, plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
     ) -> Sequence[Child]:
         """mpirun, alone in its session: a second Ctrl-C would make it leave its tasks."""
-        show = Output(label=True).feed if plan.asked.label else stdout()
-        stderr = _Stderr(plan.asked.label, seen).feed
+        show = Output(label=True).feed if plan.options.label else stdout()
+        stderr = _Stderr(plan.options.label, seen).feed
         return [Child(plan.argv, environ, stderr, show, own_group=True, insist=INSIST_ONCE)]
 
     def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
@@ -119,12 +119,12 @@ class Mpirun(Launcher):
         return name_ends(list(plan.host.host_list.slots)[first : first + (count or 1)])
 
 
-def _find_hosts(asked: RunOptions, host: Host) -> HostList:
+def _find_hosts(options: RunOptions, host: Host) -> HostList:
     """Return the hosts of an option, of the job that this is in, or this machine alone."""
-    if asked.hosts is not None:
-        return parse_hosts(asked.hosts, asked.source("hosts"))
-    if asked.hostfile is not None:
-        return _read_hostfile(asked.hostfile, asked.source("hostfile"))
+    if options.hosts is not None:
+        return parse_hosts(options.hosts, options.source("hosts"))
+    if options.hostfile is not None:
+        return _read_hostfile(options.hostfile, options.source("hostfile"))
     if host.allocation:
         source = "SLURM_JOB_NODELIST (environment)"
         names = expand(host.environ.get("SLURM_JOB_NODELIST", ""), source)
@@ -141,12 +141,12 @@ def _read_hostfile(path: str, source: str) -> HostList:
     return parse_hostfile(text, f"{path}, of {source}")._replace(source=source)
 
 
-def _find_slots(asked: RunOptions, host: Host, count: int) -> int | None:
+def _find_slots(options: RunOptions, host: Host, count: int) -> int | None:
     """Return the tasks that each of the first `count` hosts takes by its list.
 
     None where an option tells the tasks or GPUs, and for slots that are cores rather than GPUs.
     """
-    if asked.gpus_per_node is not None or find_asker(asked).name != NOBODY:
+    if options.gpus_per_node is not None or find_asker(options).name != NOBODY:
         return None
     slots = host.host_list.common_slots(count)
     return None if slots and slots > host.gpus > 0 else slots

@@ -47,18 +47,18 @@ class Srun(Launcher):
         look="squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
     )
 
-    def probe(self, asked: RunOptions, host: Host) -> Host:
+    def probe(self, options: RunOptions, host: Host) -> Host:
         """Ask Slurm for the GPUs of the job, where its variables lack them."""
         if host.allocation is None:
             return host
-        return host._replace(job_gpus=query_gpus(asked, host.allocation))
+        return host._replace(job_gpus=query_gpus(options, host.allocation))
 
-    def plan_layout(self, asked: RunOptions, host: Host) -> Layout:
+    def plan_layout(self, options: RunOptions, host: Host) -> Layout:
         """Plan it for the job, or for one to make."""
-        return plan_layout(asked, host.allocation, host.job_gpus)
+        return plan_layout(options, host.allocation, host.job_gpus)
 
     def step_options(
-        self, asked: RunOptions, layout: Layout, host: Host
+        self, options: RunOptions, layout: Layout, host: Host
     ) -> tuple[StepOptions, ...]:
         """Return the options of the step; of one in a heterogeneous job, those of each component.
 
@@ -66,24 +66,24 @@ class Srun(Launcher):
         """
         job = host.allocation
         if job is None or not job.components:
-            return (layout_options(asked, layout, job),)
+            return (layout_options(options, layout, job),)
         first, *others = (
-            _component_options(asked, layout, component, index)
+            _component_options(options, layout, component, index)
             for index, component in enumerate(job.components)
         )
-        return (first._replace(further=_further(asked, job)), *others)
+        return (first._replace(further=_further(options, job)), *others)
 
     def argv(self, plan: Plan) -> tuple[str, ...]:
         """srun, its options and the task; once more after ':' for each further component."""
-        asked = plan.asked
-        if ":" in asked.command:
+        options = plan.options
+        if ":" in options.command:
             raise JaxsifError(
                 "srun takes an argument ':' for the beginning of another program",
-                f"argument {asked.command.index(':')} of the program",
+                f"argument {options.command.index(':')} of the program",
                 "put the command line into a script",
             )
         argv = [*_ALWAYS]
-        if asked.label:
+        if options.label:
             argv.append("--label")
         # Else srun shows whole lines only: neither a progress bar nor a prompt.
         if plan.is_live and not plan.is_told_unbuffered:
@@ -157,28 +157,30 @@ class _Step(NamedTuple):
         return ("scancel", number, *job) if number else ()
 
 
-def layout_options(asked: RunOptions, layout: Layout, allocation: Allocation | None) -> StepOptions:
+def layout_options(
+    options: RunOptions, layout: Layout, allocation: Allocation | None
+) -> StepOptions:
     """Return --nodes, --ntasks-per-node, --gpus-per-node and their like; outside of a job, --time
     and others that ask for one too. Raises JaxsifError for what cannot be asked for.
     """
     if allocation is None:
-        given = _outside(asked, layout)
+        given = _outside(options, layout)
     elif layout.placed:
-        given = _placed(asked, layout, allocation)
+        given = _placed(options, layout, allocation)
     else:
-        given = _inside(asked, layout, allocation)
-    return StepOptions(given, _further(asked, allocation))
+        given = _inside(options, layout, allocation)
+    return StepOptions(given, _further(options, allocation))
 
 
-def _further(asked: RunOptions, allocation: Allocation | None) -> tuple[SrunArgument, ...]:
+def _further(options: RunOptions, allocation: Allocation | None) -> tuple[SrunArgument, ...]:
     """Return the user's own options of srun; in a job without those that only ask for one."""
     handled = (STEP, BOTH) if allocation else (STEP, BOTH, ASKS_FOR_JOB)
-    own = select(asked.passed, *handled) if asked.passed else ()
-    return (*own, *asked.srun_args)
+    own = select(options.passed, *handled) if options.passed else ()
+    return (*own, *options.srun_args)
 
 
 def _component_options(
-    asked: RunOptions, layout: Layout, component: Allocation, index: int
+    options: RunOptions, layout: Layout, component: Allocation, index: int
 ) -> StepOptions:
     """Return the options of one component of a heterogeneous job; raise JaxsifError for nodes with
     different numbers of tasks.
@@ -193,66 +195,66 @@ def _component_options(
             "ask for --ntasks-per-node in each of its components",
         )
     # As a text, since the number 0 would be left out.
-    return StepOptions({"--het-group": str(index), **_inside(asked, part, component)})
+    return StepOptions({"--het-group": str(index), **_inside(options, part, component)})
 
 
-def _outside(asked: RunOptions, layout: Layout) -> Options:
+def _outside(options: RunOptions, layout: Layout) -> Options:
     return {
         "--nodes": layout.nodes,
         "--ntasks-per-node": layout.ntasks_per_node,
-        "--ntasks": asked.ntasks,
-        **_gpu_options(asked, layout),
-        "--cpus-per-task": asked.cpus_per_task,
-        **{option.flag: getattr(asked, field) for option, field in OF_JOB},
+        "--ntasks": options.ntasks,
+        **_gpu_options(options, layout),
+        "--cpus-per-task": options.cpus_per_task,
+        **{option.flag: getattr(options, field) for option, field in OF_JOB},
     }
 
 
-def _inside(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:
+def _inside(options: RunOptions, layout: Layout, allocation: Allocation) -> Options:
     told = layout.counted_by not in (JOB, NOBODY)
     # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
-    part = told or asked.nodes or allocation.in_step
+    part = told or options.nodes or allocation.in_step
     counted = allocation.gpus_per_task is not None and not layout.gpu_bind
     return {
         "--nodes": layout.nodes,  # all of them, also when fewer tasks than nodes would do
         # What the job itself asked for, srun inherits.
         "--ntasks-per-node": None if layout.counted_by == JOB else layout.ntasks_per_node,
-        **_gpu_options(asked, layout, counted),
+        **_gpu_options(options, layout, counted),
         "--ntasks": layout.ntasks if part else None,
         "--overlap": allocation.in_step,  # the step that we are in holds what we would wait for
-        **_cpu_options(asked, layout, allocation),
+        **_cpu_options(options, layout, allocation),
     }
 
 
-def _gpu_options(asked: RunOptions, layout: Layout, counted: bool = False) -> Options:
+def _gpu_options(options: RunOptions, layout: Layout, counted: bool = False) -> Options:
     """Return --gpus-per-node or --gpus-per-task, and --gpu-bind.
 
     `counted`: the job asked for GPUs per task, and the controller counts a step's GPUs so, unless
     told otherwise.
     """
-    per_node: object = asked.gpus_per_node
-    per_task, bind = asked.gpus_per_task, asked.gpu_bind
+    per_node: object = options.gpus_per_node
+    per_task, bind = options.gpus_per_task, options.gpu_bind
     if layout.ntasks_per_node and (counted or per_task):
-        per_node = per_node or _typed(asked, layout.gpus_per_node)
+        per_node = per_node or _typed(options, layout.gpus_per_node)
     if per_node or not per_task:
         return {"--gpus-per-node": per_node, "--gpu-bind": bind}
     # Slurm would bind them one by one.
     bind = "none" if bind is None else bind
-    return {"--gpus-per-task": _typed(asked, per_task), "--gpu-bind": bind}
+    return {"--gpus-per-task": _typed(options, per_task), "--gpu-bind": bind}
 
 
-def _typed(asked: RunOptions, number: int | None) -> object:
+def _typed(options: RunOptions, number: int | None) -> object:
     """Return a number of GPUs with the type that --gpus-per-task says."""
-    return f"{asked.gpu_type}:{number}" if asked.gpu_type and number else number
+    return f"{options.gpu_type}:{number}" if options.gpu_type and number else number
 
 
-def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:
+def _placed(options: RunOptions, layout: Layout, allocation: Allocation) -> Options:
     """Return options that name the node of each task: srun would spread tasks as the CPUs are, and
     never as the GPUs are.
     """
-    _check_places(asked, layout)
+    _check_places(options, layout)
     _, tasks, _, cpus = zip(*(group.counts for group in layout.groups))
     wanted, own, per_node = known(
-        asked.cpus_per_task, allocation.cpus_per_task, allocation.ntasks_per_node
+        options.cpus_per_task, allocation.cpus_per_task, allocation.ntasks_per_node
     )
     most, fair = max(tasks), min(map(floordiv, cpus, tasks))
     each = wanted or min(fair, own)
@@ -264,13 +266,13 @@ def _placed(asked: RunOptions, layout: Layout, allocation: Allocation) -> Option
         "--cpus-per-task": each,
         "--overcommit": fair < max(each, 1),
         "--overlap": allocation.in_step,
-        **_gpu_options(asked, layout),
+        **_gpu_options(options, layout),
     }
 
 
-def _check_places(asked: RunOptions, layout: Layout) -> None:
+def _check_places(options: RunOptions, layout: Layout) -> None:
     """Raise JaxsifError for an option of the user's own that places tasks, too."""
-    for option in asked.srun_arguments:
+    for option in options.srun_arguments:
         if option.flag in _PLACES:
             raise JaxsifError(
                 f"{option.flag} contradicts this layout, which names the node of each task",
@@ -299,18 +301,20 @@ def _name_nodes(layout: Layout, allocation: Allocation) -> str:
     return ",".join(chain.from_iterable(map(repeat, hosts, each)))
 
 
-def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> Options:
+def _cpu_options(options: RunOptions, layout: Layout, allocation: Allocation) -> Options:
     """Return what srun must be told of CPUs for a step in a job, where its defaults stand in the
     way.
     """
-    each, own, cpus = known(asked.cpus_per_task, allocation.cpus_per_task, allocation.cpus_per_node)
+    each, own, cpus = known(
+        options.cpus_per_task, allocation.cpus_per_task, allocation.cpus_per_node
+    )
     tasks, gpus = known(layout.ntasks_per_node, layout.gpus_per_node)
     whole, memory = known(allocation.gpus_per_node, allocation.mem_per_node)
     if 0 in (tasks, cpus):
         return {"--cpus-per-task": each}
     fitting = cpus // tasks
     if each > fitting:
-        raise _too_few_cpus(asked, tasks, cpus)
+        raise _too_few_cpus(options, tasks, cpus)
     # Left to itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits
     # until it is over.
     part = cpus * gpus // whole if gpus < whole else 0
@@ -327,11 +331,11 @@ def _cpu_options(asked: RunOptions, layout: Layout, allocation: Allocation) -> O
     }
 
 
-def _too_few_cpus(asked: RunOptions, tasks: int, cpus: int) -> JaxsifError:
-    each, fitting = asked.cpus_per_task, cpus // tasks
+def _too_few_cpus(options: RunOptions, tasks: int, cpus: int) -> JaxsifError:
+    each, fitting = options.cpus_per_task, cpus // tasks
     return JaxsifError(
         f"{tasks} tasks with {each} CPUs each on a node, but the job has {cpus} CPU(s) there",
-        asked.source("cpus-per-task"),
+        options.source("cpus-per-task"),
         f"--cpus-per-task={fitting}, or a job with more" if fitting else "a job with more CPUs",
     )
 

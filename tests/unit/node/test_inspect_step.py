@@ -91,7 +91,7 @@ def settle(process: subprocess.Popen[str], state: str) -> None:
     [
         ("sleep", {}, "sleep", "sleeps", "sleep"),
         ("spin", {}, "computing", "computes", "spin"),
-        ("hold", STALE, "held", "computes in C, and holds the interpreter", "match"),
+        ("hold", STALE, "held", "computes in C, and holds the interpreter", "hold"),
         ("lock", {"call": "lock.acquire()"}, "lock", "waits for a lock", "lock"),
         ("lock", {}, "collective", "waits in a collective", "lock"),
         ("pipe", {}, "pipe", "reads from a pipe", "pipe"),
@@ -146,7 +146,7 @@ def test_a_task_that_moves_is_asked_where_no_sleep_ends_early(
 
 @pytest.mark.starts_processes
 def test_a_task_is_asked_again(start: Start, job: str) -> None:
-    start(0, sys.executable, waiting_task.__file__, "sleep")
+    settle(start(0, sys.executable, waiting_task.__file__, "sleep"), "S")
     begin = time.monotonic()
     for _ in range(3):
         ((sample,), _) = inspect(f"{job}.")
@@ -174,6 +174,7 @@ def test_a_stopped_task(start: Start, job: str) -> None:
 @pytest.mark.starts_processes
 def test_a_child_with_the_same_box_is_not_the_program(start: Start, job: str) -> None:
     process = start(0, sys.executable, waiting_task.__file__, "fork")
+    settle(process, "S")
     ((sample,), _) = inspect(f"{job}.0")
     assert sample.pid == process.pid
     assert describe_state(sample).kind == "sleep"

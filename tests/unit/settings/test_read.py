@@ -33,12 +33,12 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_list_of_hosts_asks_for_mpirun_where_it_is_stronger(
     said: dict[str, str], variables: dict[str, str], launcher: str
 ) -> None:
-    assert read_settings(said, ["true"], variables, in_job=False).asked.launcher == launcher
+    assert read_settings(said, ["true"], variables, in_job=False).options.launcher == launcher
 
 
 def test_a_list_of_hosts_asks_for_mpirun_where_nothing_else_is_said(tmp_path: Path) -> None:
     (tmp_path / "jaxsif.toml").unlink()
-    assert read_settings({}, ["true"], {"JAXSIF_HOSTS": "a"}, in_job=False).asked.launcher == "mpirun"
+    assert read_settings({}, ["true"], {"JAXSIF_HOSTS": "a"}, in_job=False).options.launcher == "mpirun"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_command_line_replaces_the_same_option_of_a_variable(
     said: dict[str, object], left: tuple[str, ...]
 ) -> None:
     variables = {"JAXSIF_SRUN_ARGS": "--partition=a -t60 --gpus=8 --mem=0 -c 8"}
-    asked = read_settings({"cpus_per_task": 4, **said}, ["true"], variables, in_job=False).asked
+    asked = read_settings({"cpus_per_task": 4, **said}, ["true"], variables, in_job=False).options
     assert (join(asked.srun_args), asked.cpus_per_task) == (left, 4)
 
 
@@ -72,19 +72,19 @@ def test_the_command_line_replaces_the_same_option_of_a_variable(
 )
 def test_what_means_the_same_is_replaced_too(said: dict[str, object], words: str, field: str, value: object) -> None:
     variables = {"JAXSIF_SRUN_ARGS": f"{words} --mem=0"}
-    asked = read_settings(said, ["true"], variables, in_job=False).asked
+    asked = read_settings(said, ["true"], variables, in_job=False).options
     assert (getattr(asked, field), join(asked.srun_args)) == (value, ("--mem=0",))
 
 
 def test_other_resources_stay_beside_gpus_that_are_replaced() -> None:
     variables = {"JAXSIF_SRUN_ARGS": "--gres=gpu:4,nvme:1"}
-    asked = read_settings({"gpus_per_node": "2"}, ["true"], variables, in_job=False).asked
+    asked = read_settings({"gpus_per_node": "2"}, ["true"], variables, in_job=False).options
     assert (asked.gpus_per_node, join(asked.srun_args)) == ("2", ("--gres=nvme:1",))
 
 
 def test_a_variable_replaces_the_same_option_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "jaxsif.toml").write_text("[run]\nsrun-args = ['--partition=a -t60']\ntime = '5'\n")
-    asked = read_settings({}, ["true"], {"JAXSIF_PARTITION": "debug"}, in_job=False).asked
+    asked = read_settings({}, ["true"], {"JAXSIF_PARTITION": "debug"}, in_job=False).options
     assert join(asked.srun_args) == ("-t60",)
 
 
@@ -100,14 +100,14 @@ def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: py
         "  try:  set it on the command line, or in your own jaxsif.toml"
     )
     words = ("--mem=0", "--task-prolog=/x.sh")
-    assert join(read_settings({"srun_args": list(words)}, ["true"], {}, in_job=False).asked.srun_args) == words
+    assert join(read_settings({"srun_args": list(words)}, ["true"], {}, in_job=False).options.srun_args) == words
     variables = {"JAXSIF_SRUN_ARGS": "--mem=0 --task-prolog=/x.sh"}
-    assert join(read_settings({}, ["true"], variables, in_job=False).asked.srun_args) == words
+    assert join(read_settings({}, ["true"], variables, in_job=False).options.srun_args) == words
     (tmp_path / "jaxsif.toml").rename(tmp_path / "of_user")
     (tmp_path / "jaxsif").mkdir()
     (tmp_path / "of_user").rename(tmp_path / "jaxsif/jaxsif.toml")
     own = {"XDG_CONFIG_HOME": str(tmp_path)}
-    assert join(read_settings({}, ["true"], own, in_job=False).asked.srun_args) == words
+    assert join(read_settings({}, ["true"], own, in_job=False).options.srun_args) == words
 
 
 @pytest.mark.parametrize("bind", ["", " ", ":/x"])
@@ -127,7 +127,7 @@ def test_words_of_a_variable_that_contradict_another_one() -> None:
 def test_defaults_are_those_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "jaxsif.toml").unlink()
     settings = read_settings({}, ["true"], {}, in_job=False)
-    assert settings.asked._replace(sources={}) == RunOptions(("true",), sources={})
+    assert settings.options._replace(sources={}) == RunOptions(("true",), sources={})
     assert {key: setting.value for key, setting in settings.values.items()} == DEFAULTS
     assert (settings.value("stage-folder"), settings.value("image")) == ("/tmp", None)
     assert not settings.is_on_command_line("image")

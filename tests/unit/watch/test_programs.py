@@ -269,7 +269,7 @@ def test_programs_of_threads_do_not_shift_those_of_the_main_thread() -> None:
 )
 def test_the_end_of_a_run(names: list[str], said: int) -> None:
     texts: list[str] = []
-    plan: Any = SimpleNamespace(asked=SimpleNamespace(check_programs="warn"))
+    plan: Any = SimpleNamespace(options=SimpleNamespace(check_programs="warn"))
     watcher = ProgramWatcher(plan, ReportFilter(), texts.append, ProgramCensus())
     for _, report in numbered([0, 0], names):
         watcher.hear(report)
@@ -539,7 +539,7 @@ def test_a_task_whose_report_is_on_its_way_has_compiled_more_than_is_known() -> 
 def test_a_second_python_of_a_task_begins_again() -> None:
     """All tasks have ended their first one."""
     texts: list[str] = []
-    plan: Any = SimpleNamespace(asked=SimpleNamespace(check_programs="warn"))
+    plan: Any = SimpleNamespace(options=SimpleNamespace(check_programs="warn"))
     watcher = ProgramWatcher(plan, ReportFilter(), texts.append, ProgramCensus(4))
     for task in range(4):
         watcher.hear(compiled(task, "jit_prepare", 4))
