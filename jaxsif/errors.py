@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from jaxsif.text import printable
 
-Show = Callable[[str], None]  # tells the user a line
+Notify = Callable[[str], None]  # tells the user a line
 
 
 class JaxsifError(Exception):
@@ -22,12 +22,12 @@ class JaxsifError(Exception):
 
     exit_code = 2
 
-    def __init__(self, what: str, where: str = "", hint: str = "", said: str = "") -> None:
+    def __init__(self, what: str, where: str = "", hint: str = "", message: str = "") -> None:
         super().__init__(what)
         self.what = what  # one line, names the thing at fault
         self.where = where  # the option, variable, file or process that it came from
         self.hint = hint  # what to do next
-        self.said = said  # the message of another program, in any number of lines
+        self.message = message  # the message of another program, in any number of lines
 
     def render(self) -> str:
         """Return the message, up to three lines; a name or a foreign text in it moves no cursor and
@@ -36,7 +36,10 @@ class JaxsifError(Exception):
         The message of another program comes after the first line, indented: so none of its lines
         passes for ours.
         """
-        lines = [f"jaxsif: error: {self.what}", *(f"    {line}" for line in self.said.splitlines())]
+        lines = [
+            f"jaxsif: error: {self.what}",
+            *(f"    {line}" for line in self.message.splitlines()),
+        ]
         if self.where:
             lines.append(f"  from: {self.where}")
         if self.hint:

@@ -169,8 +169,8 @@ def captured(argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.Comp
     pipe = subprocess.PIPE
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
     with _started(argv, env=environ, text=True, errors="replace", **streams) as process:
-        said, messages = process.communicate()
-    return subprocess.CompletedProcess(argv, process.returncode, said, messages)
+        output, messages = process.communicate()
+    return subprocess.CompletedProcess(argv, process.returncode, output, messages)
 
 
 def run_plain(
@@ -221,9 +221,9 @@ def run_logged(
         open(log, mode) as log_file,
         _started(argv, env=environ, cwd=folder, text=True, errors="replace", **options) as process,
     ):
-        said = process.stdout
-        assert said is not None
-        for line in iter(lambda: said.readline(LONGEST_LINE), ""):  # a longer one comes in pieces
+        output = process.stdout
+        assert output is not None
+        for line in iter(lambda: output.readline(LONGEST_LINE), ""):  # a longer one comes in pieces
             log_file.write(line)
             on_line(line.rstrip())
         return process.wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxsif.bench.results import Record
-from jaxsif.errors import HostError, Show
+from jaxsif.errors import HostError, Notify
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch import pipeline
 from jaxsif.launch.certificate import PendingCertificate
@@ -33,7 +33,7 @@ def prepare_program(
     options: Mapping[str, Any],
     program: Sequence[str],
     environ: Mapping[str, str],
-    note: Show,
+    note: Notify,
     modules: Path | None = None,
 ) -> Plan:
     """Plan a run of a program of the folder, with its arguments; raise JaxsifError.
@@ -49,7 +49,7 @@ def prepare_program(
     name, *arguments = program
     if modules:
         arguments.insert(0, _MODULES if container else str(modules))
-    prepared = prepared.ask(command=find_command(container, (name, *arguments)))
+    prepared = prepared.with_options(command=find_command(container, (name, *arguments)))
     if container:
         binds = [f"{modules}:{_MODULES}:ro"] if modules else []
         container = container._replace(binds=(*container.binds, *find_binds(), *binds))
@@ -62,7 +62,7 @@ def prepare_program(
     return plan
 
 
-def run_program(plan: Plan, take: Callable[[Record], None], note: Show) -> int:
+def run_program(plan: Plan, take: Callable[[Record], None], note: Notify) -> int:
     """Run the plan to its end as `jaxsif run` does; `take` gets the records, as they come."""
     readers = Readers(lambda: read_records(take, _pass_on))
     return pipeline.run_plan(plan, note, readers=readers)

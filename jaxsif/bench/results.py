@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxsif.bench.kinds import HIGHER, KINDS, LOWER, Field, Kind
-from jaxsif.errors import JaxsifError, Show, raise_as
+from jaxsif.errors import JaxsifError, Notify, raise_as
 from jaxsif.foreign import parse_json, read_given
 
 _MOST_BYTES = 1 << 26  # a record has some hundred, and each task of `bench startup` has one
@@ -93,7 +93,7 @@ def _fits(value: object, field: Field) -> bool:
 
 
 @contextmanager
-def recording(folder: Path, header: Record, note: Show) -> Iterator[Results]:
+def recording(folder: Path, header: Record, note: Notify) -> Iterator[Results]:
     """Yield empty results for the body of the `with` to fill; then they are written, also when it
     raises.
 

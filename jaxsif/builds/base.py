@@ -10,7 +10,7 @@ from pathlib import Path
 from jaxsif import process
 from jaxsif.builds.host_settings import apt_mirror, apt_settings
 from jaxsif.builds.messages import end_of
-from jaxsif.errors import HostError, Show
+from jaxsif.errors import HostError, Notify
 from jaxsif.files import scratch_folder
 from jaxsif.images.squashfs import SQFSTAR
 
@@ -44,7 +44,7 @@ def base_path(packages: str, block: str, cache: Path) -> Path:
 
 
 def make_base(
-    base: Path, packages: str, block: str, environ: Mapping[str, str], show: Show
+    base: Path, packages: str, block: str, environ: Mapping[str, str], notify: Notify
 ) -> None:
     """Make the file that `base_path` names; raises HostError."""
     for program, package in (("mmdebstrap", "mmdebstrap"), ("sqfstar", "squashfs-tools")):
@@ -54,7 +54,7 @@ def make_base(
                 "the base system",
                 f"install {package}, or make image BASE=docker://debian:13",
             )
-    show(f"making the base system: Debian {_SUITE} with {packages}")
+    notify(f"making the base system: Debian {_SUITE} with {packages}")
     with scratch_folder(str(base.parent), ".base-") as scratch:
         tarball, partial = Path(scratch) / "base.tar", Path(scratch) / "base.sqfs"
         log = base.parent / "base.log"

@@ -19,7 +19,7 @@ from jaxsif.builds.base import base_path, make_base
 from jaxsif.builds.host_settings import BUILD_FOLDER, CACHE_FOLDER, host_variables, write_settings
 from jaxsif.builds.messages import end_of, timed, when_full
 from jaxsif.builds.recipe import Recipe, Revision, find_revision
-from jaxsif.errors import HostError, Show
+from jaxsif.errors import HostError, Notify
 from jaxsif.files import MEMORY, fast_folder, remove_abandoned, scratch_folder
 from jaxsif.images.file import open_image
 from jaxsif.images.squashfs import MKSQUASHFS
@@ -49,7 +49,7 @@ class BuildOptions:
 
 
 def build_image(
-    recipe: Recipe, options: BuildOptions, environ: Mapping[str, str], show: Show
+    recipe: Recipe, options: BuildOptions, environ: Mapping[str, str], notify: Notify
 ) -> Path:
     """Build the image unless it is there, made of the same inputs; return its path. Raises
     JaxsifError.
@@ -61,10 +61,10 @@ def build_image(
     revision = find_revision(recipe.root, recipe.inputs, environ)
     digest = recipe.digest(options.base or "", *MKSQUASHFS, *map(str, revision))
     if not options.force and target.exists() and inputs.exists() and inputs.read_text() == digest:
-        show(f"{target} is up to date")
+        notify(f"{target} is up to date")
         return target
-    show_timed = timed(show)
-    show(f"building {target}")
+    show_timed = timed(notify)
+    notify(f"building {target}")
     with _scratch_folders(recipe, options) as (scratch, stage, system):
         build = _Build(recipe, options, revision, scratch, stage, system, environ, show_timed)
         build.run()
@@ -109,7 +109,7 @@ class _Build:
     stage: Path  # in the cache: what the build sees as BUILD_FOLDER
     system: str  # in memory where that has room: the engine's root file system, of many small files
     environ: Mapping[str, str]
-    show: Show
+    notify: Notify
 
     @property
     def image(self) -> Path:
@@ -138,7 +138,7 @@ class _Build:
         self._keep_compiled()
         self._assemble()
         prune(self.options.cache, time.time())
-        self.show("running the test of the image")
+        self.notify("running the test of the image")
         self._engine("a", self.options.runtime.test_argv(self.image.name, "jax"))
 
     def _fill_stage(self, host: Mapping[str, str]) -> None:
@@ -158,7 +158,7 @@ class _Build:
             return
         packages, block = self.recipe.packages, self.recipe.block
         with self._wheels_beside(host):
-            make_base(self.own_base, packages, block, self.environ, self.show)
+            make_base(self.own_base, packages, block, self.environ, self.notify)
 
     @contextmanager
     def _wheels_beside(self, host: Mapping[str, str]) -> Iterator[None]:
@@ -177,7 +177,7 @@ class _Build:
         environ = {**self.environ, **host, "UV_CACHE_DIR": str(self.options.cache / "uv")}
         with process.beside(argv, environ, str(self.options.cache / "wheels.log")) as wait:
             yield
-            self.show("waiting for the wheels")
+            self.notify("waiting for the wheels")
             wait()
 
     def _link_sources(self) -> None:
@@ -244,7 +244,7 @@ class _Build:
         cache, block, created = self.options.cache, self.recipe.block, self.revision.created
         system = read_system(self.engine_image)
         packed = pack_parts(system.root, cache, block, self.stage)
-        self.show(f"compressed {packed} parts, writing the image")
+        self.notify(f"compressed {packed} parts, writing the image")
         add_parts(system.root, cache, block, created)
         if not self.options.base:
             unchanged = (self.stage / _UNCHANGED).read_bytes().splitlines()
@@ -275,11 +275,11 @@ class _Build:
         if line.startswith("INFO:"):
             text = line[5:].strip()
             if not text.startswith(_UNSAID):
-                self.show(text[:1].lower() + text[1:])
+                self.notify(text[:1].lower() + text[1:])
         elif (
             line.startswith(("WARNING:", "ERROR:", "FATAL:")) and "While bind mounting" not in line
         ):
-            self.show(line)
+            self.notify(line)
 
 
 def prune(cache: Path, now: float) -> None:

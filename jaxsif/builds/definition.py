@@ -53,7 +53,7 @@ def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal
     """Add the lines with an invisible character to the refused ones: to some reader it ends the
     line, or parts words.
     """
-    others = {one.line for one in refused}
+    others = {instruction.line for instruction in refused}
     hidden = [
         Refusal(number, line.strip(" \t"), f"{reason}: take it out")
         for number, line in lines
@@ -136,5 +136,5 @@ def converted_as_json(
     return {
         **parts,
         "definition": definition,
-        "refused": [one._asdict() for one in refused],
+        "refused": [instruction._asdict() for instruction in refused],
     }

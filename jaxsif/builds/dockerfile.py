@@ -88,18 +88,18 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
     refused = []
     if re.match(r"(?:#.*\n)*#\s*escape\s*=\s*`", text):
         refused.append(Refusal(1, "# escape=`", "changes the letter that joins lines: write \\"))
-    stages = [one for one in instructions if one.word == "FROM"]
-    for one in instructions:
-        reason = find_reason(one.word, one.text)
-        if one in stages[1:]:
+    stages = [instruction for instruction in instructions if instruction.word == "FROM"]
+    for instruction in instructions:
+        reason = find_reason(instruction.word, instruction.text)
+        if instruction in stages[1:]:
             reason = "begins a second stage: write a file with one stage"
-        elif stages and one.word != "ARG" and one.line < stages[0].line:
+        elif stages and instruction.word != "ARG" and instruction.line < stages[0].line:
             reason = "stands before FROM"
         if reason:
-            refused.append(one.refuse(reason))
+            refused.append(instruction.refuse(reason))
     if not stages:
         refused.append(Refusal(1, "", "has no FROM"))
-    lines = (one for one in number_lines(text) if not _is_comment(one[1]))
+    lines = (instruction for instruction in number_lines(text) if not _is_comment(instruction[1]))
     return refuse_invisible(lines, refused)
 
 
@@ -108,8 +108,8 @@ def convert_dockerfile(instructions: Sequence[Instruction]) -> tuple[Converted, 
     variables have no value at run time.
     """
     state = _State()
-    for one in instructions:
-        state.add(one)
+    for instruction in instructions:
+        state.add(instruction)
     return state.finish(), state.refused
 
 
@@ -130,18 +130,18 @@ class _State:
         self.notes: list[str] = []
         self.refused: list[Refusal] = []
 
-    def add(self, one: Instruction) -> None:
+    def add(self, instruction: Instruction) -> None:
         """Take an instruction over."""
-        if one.word in _DROPPED:
-            self.note(one, f"{one.word} {_DROPPED[one.word]}")
+        if instruction.word in _DROPPED:
+            self.note(instruction, f"{instruction.word} {_DROPPED[instruction.word]}")
         else:
-            for remark in find_remarks(one.word, one.text):
-                self.note(one, remark)
-            getattr(self, f"_add_{one.word.lower()}")(one)
+            for remark in find_remarks(instruction.word, instruction.text):
+                self.note(instruction, remark)
+            getattr(self, f"_add_{instruction.word.lower()}")(instruction)
 
-    def note(self, one: Instruction, text: str) -> None:
+    def note(self, instruction: Instruction, text: str) -> None:
         """Add a note about an instruction."""
-        self.notes.append(f"line {one.line}: {text}")
+        self.notes.append(f"line {instruction.line}: {text}")
 
     def finish(self) -> Converted:
         """Return the parts of the definition."""
@@ -168,12 +168,12 @@ class _State:
         values = self.args
         return VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
 
-    def _expand_path(self, one: Instruction, path: str) -> str:
+    def _expand_path(self, instruction: Instruction, path: str) -> str:
         """Expand ARG in a path, and check the result as a path in the file."""
         expanded = self._expand(path)
         reason = find_reason("WORKDIR", expanded)
         if reason:
-            self.refused.append(one.refuse(reason))
+            self.refused.append(instruction.refuse(reason))
         return expanded
 
     def _split_pairs(self, text: str) -> list[tuple[str, str]]:
@@ -184,83 +184,87 @@ class _State:
             for name, value in pairs
         ]
 
-    def _add_from(self, one: Instruction) -> None:
-        self.base = next(word for word in one.text.split() if not word.startswith("--"))
-        self.note(one, f"FROM {self.base} gives way to an image with its own Python and packages")
+    def _add_from(self, instruction: Instruction) -> None:
+        self.base = next(word for word in instruction.text.split() if not word.startswith("--"))
+        self.note(
+            instruction, f"FROM {self.base} gives way to an image with its own Python and packages"
+        )
         # Those before it are for FROM alone.
         self.heads, self.args = self.args, {}
         self.post.clear()
 
-    def _add_run(self, one: Instruction) -> None:
-        if empties_tmp(one.text, self.workdir or "/"):
+    def _add_run(self, instruction: Instruction) -> None:
+        if empties_tmp(instruction.text, self.workdir or "/"):
             self.refused.append(
-                one.refuse("empties /tmp, which is the host's while an image is built: take it out")
+                instruction.refuse(
+                    "empties /tmp, which is the host's while an image is built: take it out"
+                )
             )
-        self.post.append(f"/bin/sh -c {shlex.quote(one.text)}")
+        self.post.append(f"/bin/sh -c {shlex.quote(instruction.text)}")
 
-    def _add_arg(self, one: Instruction) -> None:
-        for name, value in self._find_values(one):
+    def _add_arg(self, instruction: Instruction) -> None:
+        for name, value in self._find_values(instruction):
             if name in self.set:
-                self.note(one, f"ARG {name} is left out: ENV has set it")
+                self.note(instruction, f"ARG {name} is left out: ENV has set it")
             else:
                 self.args[name] = value
                 self.post.append(f'export {name}="{value}"')
 
-    def _find_values(self, one: Instruction) -> list[tuple[str, str]]:
+    def _find_values(self, instruction: Instruction) -> list[tuple[str, str]]:
         """Return names and values of an ARG; one without a value keeps it, or has that from before
         FROM.
         """
-        if "=" in one.text:
-            return self._split_pairs(one.text)
+        if "=" in instruction.text:
+            return self._split_pairs(instruction.text)
         known = {**self.heads, **self.args}
-        if one.text in known:
-            return [(one.text, known[one.text])]
-        if self.base and one.text not in self.set:
-            self.args[one.text] = ""
-            self.note(one, f"ARG {one.text} has no value")
+        if instruction.text in known:
+            return [(instruction.text, known[instruction.text])]
+        if self.base and instruction.text not in self.set:
+            self.args[instruction.text] = ""
+            self.note(instruction, f"ARG {instruction.text} has no value")
         return []
 
-    def _add_env(self, one: Instruction) -> None:
-        pairs = self._split_pairs(one.text)
+    def _add_env(self, instruction: Instruction) -> None:
+        pairs = self._split_pairs(instruction.text)
         for number, (name, value) in enumerate(pairs):
             if _references(value).intersection(before for before, _ in pairs[:number]):
                 self.refused.append(
-                    one.refuse("refers to a variable that it sets: write two of it")
+                    instruction.refuse("refers to a variable that it sets: write two of it")
                 )
             self.args.pop(name, None)
             self.set.add(name)
             self.environment.append(f'export {name}="{value}"')
         self.post += self.environment[-len(pairs) :]
 
-    def _add_label(self, one: Instruction) -> None:
-        self.labels += (f"{name} {value}" for name, value in self._split_pairs(one.text))
+    def _add_label(self, instruction: Instruction) -> None:
+        self.labels += (f"{name} {value}" for name, value in self._split_pairs(instruction.text))
 
-    def _add_workdir(self, one: Instruction) -> None:
-        path = self._expand_path(one, one.text)
+    def _add_workdir(self, instruction: Instruction) -> None:
+        path = self._expand_path(instruction, instruction.text)
         self.workdir = path if path[0] in "/$" else f"{self.workdir}/{path}"
         self.post.append(f'mkdir -p "{self.workdir}" && cd "{self.workdir}"')
 
-    def _add_copy(self, one: Instruction) -> None:
-        *sources, target = one.text.split()
-        target = self._expand_path(one, target)
-        place = f"{FOLDER}/{one.line}"
+    def _add_copy(self, instruction: Instruction) -> None:
+        *sources, target = instruction.text.split()
+        target = self._expand_path(instruction, target)
+        place = f"{FOLDER}/{instruction.line}"
         self.files += ((source.lstrip("/") or ".", f"{place}/") for source in sources)
         self.post.append(f'copy {place} "{target}"')
         if target.startswith("/tmp"):
-            self.note(one, "what is in /tmp will not be in the image")
+            self.note(instruction, "what is in /tmp will not be in the image")
 
     _add_add = _add_copy
 
-    def _add_user(self, one: Instruction) -> None:
+    def _add_user(self, instruction: Instruction) -> None:
         """Take over nothing: builds run as root."""
 
-    def _add_cmd(self, one: Instruction) -> None:
-        self.start["CMD"] = _read_start(one.text)
+    def _add_cmd(self, instruction: Instruction) -> None:
+        self.start["CMD"] = _read_start(instruction.text)
 
-    def _add_entrypoint(self, one: Instruction) -> None:
-        self.start["ENTRYPOINT"] = _read_start(one.text)
+    def _add_entrypoint(self, instruction: Instruction) -> None:
+        self.start["ENTRYPOINT"] = _read_start(instruction.text)
         text = "ENTRYPOINT runs where no command is given: a command takes its place"
-        self.note(one, f"{text}, as jaxsif run needs")
+        self.note(instruction, f"{text}, as jaxsif run needs")
 
 
 def _indent(lines: Sequence[str]) -> tuple[str, ...]:

@@ -101,4 +101,4 @@ def _resolve(
 
 def write_locks(locks: Sequence[Lock]) -> None:
     """Write the changed ones beside their places, then rename them."""
-    write_files({str(one.path): one.new.encode() for one in locks if one.changed})
+    write_files({str(lock.path): lock.new.encode() for lock in locks if lock.changed})

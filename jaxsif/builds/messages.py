@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jaxsif.errors import HostError, Show
+from jaxsif.errors import HostError, Notify
 
 
-def timed(show: Show) -> Show:
+def timed(notify: Notify) -> Notify:
     """Return a `show` that puts the seconds since now before each line."""
     begin = time.monotonic()
-    return lambda line: show(f"{time.monotonic() - begin:6.1f} s  {line}")
+    return lambda line: notify(f"{time.monotonic() - begin:6.1f} s  {line}")
 
 
 def end_of(log: Path, lines: int = 8) -> str:

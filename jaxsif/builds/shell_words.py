@@ -24,9 +24,9 @@ def split_commands(script: str) -> Iterator[list[str]]:
     """Yield the words of each command, without quotes and comments."""
     for command in re.split(r"[;&|()\n]+", script):
         words = re.sub(r"[\"'\\]", "", command).split()
-        said = list(takewhile(lambda word: not word.startswith("#"), words))
-        if said:
-            yield said
+        kept = list(takewhile(lambda word: not word.startswith("#"), words))
+        if kept:
+            yield kept
 
 
 def empties_tmp(script: str, folder: str = "/") -> bool:

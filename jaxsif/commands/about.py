@@ -11,7 +11,7 @@ from operator import methodcaller
 
 from jaxsif import __version__, process
 from jaxsif.commands import JSON, CommandGroup, argument
-from jaxsif.errors import JaxsifError, Show
+from jaxsif.errors import JaxsifError, Notify
 from jaxsif.help.completion import render_bash, render_zsh
 from jaxsif.images.file import find_image
 from jaxsif.images.labels import describe_image
@@ -115,7 +115,7 @@ def _version(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 _NONE = "none"
 
 
-def find_versions(environ: Mapping[str, str], show: Show) -> dict[str, str]:
+def find_versions(environ: Mapping[str, str], show: Notify) -> dict[str, str]:
     """Find name -> version and place; 'none' or the error for a missing part.
 
     `show` prints notes on files of settings that do not count.
@@ -147,7 +147,7 @@ def _find_runtime(environ: Mapping[str, str]) -> str:
     return f"{_read_version((runtime.command, '--version'), environ)}, {runtime.command}"
 
 
-def _find_image(environ: Mapping[str, str], show: Show) -> str:
+def _find_image(environ: Mapping[str, str], show: Notify) -> str:
     """Describe the image: its labels, its path, and the setting that names it."""
     image = find_image(resolve_image(None, environ, show))
     return f"{describe_image(image.path)}, {image.path} (from {image.source})"

@@ -133,13 +133,13 @@ def _lock(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     )
     locks = resolve_locks(root, flavours, platforms, options, environ)
     if arguments.json:
-        print_json({"locks": [{"file": one.path.name, "changed": one.changed} for one in locks]})
+        print_json({"locks": [{"file": lock.path.name, "changed": lock.changed} for lock in locks]})
     else:
         change = "would change" if arguments.check else "changed"
-        for one in locks:
-            print(f"{one.path.name}: {change if one.changed else 'unchanged'}")
+        for lock in locks:
+            print(f"{lock.path.name}: {change if lock.changed else 'unchanged'}")
     if arguments.check:
-        return int(any(one.changed for one in locks))
+        return int(any(lock.changed for lock in locks))
     write_locks(locks)
     return 0
 

@@ -85,14 +85,14 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     by_slurm = prepared.launcher.name == SRUN
     reached_by = (login or here) if by_slurm else ""
     program = ("python3", f"{TASK_FOLDER}/jupyter.py", module, reached_by, *words)
-    prepared = prepared.ask(command=program)
+    prepared = prepared.with_options(command=program)
     if by_slurm and allocation and not allocation.in_step:
         others = prepared.settings.options.srun_args
         words = split_options(["--overlap"])  # with the job's other steps
-        prepared = prepared.ask(srun_args=(*words, *others))
+        prepared = prepared.with_options(srun_args=(*words, *others))
     note("waiting for Jupyter")
     # Ctrl-C is its usual end, and no error.
-    return pipeline.run_plan(pipeline.make_plan(prepared), show=lambda _line: None)
+    return pipeline.run_plan(pipeline.make_plan(prepared), notify=lambda _line: None)
 
 
 def find_module(names: Sequence[str], container: Container, environ: Mapping[str, str]) -> str:

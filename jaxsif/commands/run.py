@@ -74,9 +74,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the program to its end."""
-    said = vars(arguments)
-    dry_run, verbose, command = said.pop("dry_run"), said.pop("verbose"), said.pop("command")
-    explain, as_json = said.pop("explain"), said.pop("json")
+    cli_values = vars(arguments)
+    dry_run, verbose, command = (
+        cli_values.pop("dry_run"),
+        cli_values.pop("verbose"),
+        cli_values.pop("command"),
+    )
+    explain, as_json = cli_values.pop("explain"), cli_values.pop("json")
     _check(command, as_json, explain or dry_run)
     allocation = Allocation.from_environ(environ)
     certificate = None
@@ -84,12 +88,12 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         # openssl works while the rest is imported, and until the plan is made.
         from jaxsif.launch.certificate import PendingCertificate
 
-        certificate = PendingCertificate(environ, said["coordinator_tls"] != OFF)
+        certificate = PendingCertificate(environ, cli_values["coordinator_tls"] != OFF)
     from jaxsif.launch import pipeline
 
     if certificate:
         certificate.sign()
-    prepared = pipeline.prepare(said, command, allocation, environ, note)
+    prepared = pipeline.prepare(cli_values, command, allocation, environ, note)
     if dry_run or verbose:
         _note_reasons(prepared.container)
     if not explain:

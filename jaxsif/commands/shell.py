@@ -88,22 +88,22 @@ def choose_launcher(environ: Mapping[str, str]) -> dict[str, str]:
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Become the shell."""
-    said = vars(arguments)
-    job = said.pop("jobid")
+    cli_values = vars(arguments)
+    job = cli_values.pop("jobid")
     require_runtime(environ)  # a shell without a container, you have
     fixed: tuple[str, ...] = OF_TASKS
     if job:  # which has other nodes and GPUs than one that we may be in
         environ = outside_of_job(environ)
         fixed += tuple(option.key for option in OPTIONS if option.of_job)
     allocation = Allocation.from_environ(environ)
-    said = {**said, **ONE_TASK, **choose_launcher(environ)}
-    prepared = pipeline.prepare(said, _SHELL, allocation, environ, note, fixed)
+    cli_values = {**cli_values, **ONE_TASK, **choose_launcher(environ)}
+    prepared = pipeline.prepare(cli_values, _SHELL, allocation, environ, note, fixed)
     # Without a terminal of its own, the shell is ended by one Ctrl-C.
     how = ["--pty"] if sys.stdin.isatty() else ["--unbuffered", "--quit-on-interrupt"]
     srun_args = [*how, *([f"--jobid={job}"] if job else [])]
     if job or (allocation and not allocation.in_step):
         srun_args.append("--overlap")  # with the job's other steps
-    prepared = prepared.ask(
+    prepared = prepared.with_options(
         srun_args=(*split_options(srun_args), *prepared.settings.options.srun_args)
     )
     plan = pipeline.make_plan(prepared, has_reader=False)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from jaxsif import process
 from jaxsif.commands import COMMAND, JSON, all_of, argument, titled
 from jaxsif.container.policy import find_checksum
-from jaxsif.errors import HostError, JaxsifError, Show
+from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import create_file
 from jaxsif.images.labels import read_labels
 from jaxsif.job.allocation import outside_of_job
@@ -272,7 +272,7 @@ def check_slurm(program: str, environ: Mapping[str, str]) -> None:
         )
 
 
-def submit(path: str, environ: Mapping[str, str], say: Show) -> str:
+def submit(path: str, environ: Mapping[str, str], say: Notify) -> str:
     """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take
     it.
     """

@@ -226,7 +226,7 @@ def names_of(action: str, at_border: bool = False) -> list[str]:
     ]
 
 
-class Settled(NamedTuple):
+class Environment(NamedTuple):
     """What comes of an environment."""
 
     host: dict[str, str]  # to add to the variables of srun
@@ -234,13 +234,13 @@ class Settled(NamedTuple):
     container: dict[str, str]  # to set in the container, over what the image sets
 
 
-def settle(
+def resolve_environment(
     environ: Mapping[str, str],
     env: Mapping[str, str],
     values: Mapping[str, str],
     clean: bool = False,
     container: bool = True,
-) -> Settled:
+) -> Environment:
     """Apply the table to `environ`. `env` is --env, `values` has what stands for '...'; `clean`
     is --cleanenv.
     """
@@ -252,7 +252,7 @@ def settle(
             unset.append(name)
         if action == UPPER and name.upper() not in environ:
             host[name.upper()] = environ[name]
-    return Settled(host, tuple(unset), {**_settings(environ, values, rules), **env})
+    return Environment(host, tuple(unset), {**_settings(environ, values, rules), **env})
 
 
 def _settings(

@@ -154,17 +154,17 @@ def _system(
 ) -> tuple[tuple[int, int], list[str]]:
     """Return the image's glibc, and the names of its libraries; of a file, remembered."""
     if os.path.isdir(image):
-        told = _ask(runtime, image)
+        answer = _ask(runtime, image)
     else:
-        told = remembered(image, "system", environ, lambda: _ask(runtime, image))
-    version = _GLIBC.match(told)
+        answer = remembered(image, "system", environ, lambda: _ask(runtime, image))
+    version = _GLIBC.match(answer)
     if not version:
         raise HostError(
-            f"{image} does not tell the version of its glibc: {told[:40]!r}",
+            f"{image} does not tell the version of its glibc: {answer[:40]!r}",
             "a fabric's libraries",
             "apptainer exec IMAGE getconf GNU_LIBC_VERSION",
         )
-    return (int(version[1]), int(version[2])), told.split()[1:]
+    return (int(version[1]), int(version[2])), answer.split()[1:]
 
 
 def _join(glibc: tuple[int, int]) -> str:

@@ -182,7 +182,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
     return RunError(
         f"the step ended with exit status {end.status}, and no task said why",
         [launcher.name, *errors][-1],
-        launcher.words.look,
+        launcher.words.hint,
         end.status,
     )
 

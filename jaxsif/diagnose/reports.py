@@ -288,14 +288,14 @@ class _Log:
             return b""
         if (channel.marker, report.task) in self._kept:
             report = report._replace(event=channel.late.get(report.event, report.event))
-        self.keep(report, channel)
+        self.add(report, channel)
         is_new = report.text not in self._warnings and len(self._warnings) < _MOST_WARNINGS
         if report.event != "warning" or not is_new:
             return b""
         self._warnings.add(report.text)
         return f"jaxsif: warning: {report.text} ({report.place})\n".encode()
 
-    def keep(self, report: Report, channel: _Channel = _LAUNCHER) -> None:
+    def add(self, report: Report, channel: _Channel = _LAUNCHER) -> None:
         """Add a report, unless there are many like it, or too many for its channel."""
         is_full = len(self.reports) >= channel.most
         if is_full or self._alike[report.task, report.event] >= MOST_ALIKE:
@@ -319,7 +319,7 @@ class _Log:
             half = _MOST_ERRORS // 2
             del self.errors[half:-half]  # nothing while they are few
         if re.match(STEP_ABORTED.pattern, line):  # a report: only failures before it count
-            self.keep(Report(-1, "", "cancelled"))
+            self.add(Report(-1, "", "cancelled"))
 
 
 class ReportFilter:
@@ -384,7 +384,7 @@ class ReportFilter:
 
     def interrupt(self) -> None:
         """Note that a signal to us ends the run: later reports are its consequences."""
-        self._log.keep(Report(-1, "", "interrupted"))
+        self._log.add(Report(-1, "", "interrupted"))
 
     def _find_wait(self, line: bytes) -> int:
         """Find the end of an unfinished line that must wait: it may become a report, with its

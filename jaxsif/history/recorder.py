@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jaxsif import __version__, process
 from jaxsif.diagnose.facts import find_hidden, render_activity
 from jaxsif.diagnose.reports import Report, ReportFilter, by_task, find_start
-from jaxsif.errors import JaxsifError, Show
+from jaxsif.errors import JaxsifError, Notify
 from jaxsif.history.folder import RUN, STDERR, find_folder, make_run, prune, read_start, write
 from jaxsif.history.run import (
     MOST_ALARMS,
@@ -46,8 +46,8 @@ _HARMLESS = (
 class Recorder:
     """The record of one run. An error of its folder brings one warning, and fails no run."""
 
-    def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
-        self._show = show
+    def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
+        self._notify = notify
         self._seen = seen
         self._said = bytearray()
         self._environ = plan.host.environ
@@ -65,15 +65,15 @@ class Recorder:
         """Note that the tasks have started again, on another port, and report to `seen`."""
         self._seen = seen
 
-    def keep(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Keep a part of standard error as it was shown."""
         self._said += data
         if len(self._said) > 2 * _MOST_SAID:
             del self._said[:-_MOST_SAID]
 
-    def tell(self, line: str) -> None:
+    def note(self, line: str) -> None:
         """Keep a line of the launcher's."""
-        self.keep(printable(f"jaxsif: {line}").encode() + b"\n")
+        self.write(printable(f"jaxsif: {line}").encode() + b"\n")
 
     def alarm(self, verdict: Verdict, snapshot: Snapshot) -> None:
         """Keep a report of tasks that wait: its reader may kill the run at once."""
@@ -86,7 +86,7 @@ class Recorder:
         """Keep the exit status of the run, and its error."""
         hidden = find_hidden(self._seen.reports) if status == 0 else None
         if error:
-            self.keep(error.render().encode(errors="backslashreplace") + b"\n")
+            self.write(error.render().encode(errors="backslashreplace") + b"\n")
         shown = error or hidden
         if shown:
             complaint = Complaint(shown.what, shown.where, shown.hint)
@@ -118,7 +118,7 @@ class Recorder:
     def _give_up(self, error: OSError) -> None:
         self._path = ""
         where = enclose(" (", error.filename, ")")
-        self._show(printable(f"warning: no history of this run: {error.strerror}{where}"))
+        self._notify(printable(f"warning: no history of this run: {error.strerror}{where}"))
 
 
 def make_record(plan: Plan, now: float) -> RunRecord:

@@ -20,7 +20,7 @@ from urllib.parse import urljoin
 import requests  # takes 100 ms: import this module only to download
 from urllib3.exceptions import HTTPError
 
-from jaxsif.errors import HostError, Show
+from jaxsif.errors import HostError, Notify
 from jaxsif.files import check_space, write_file
 from jaxsif.foreign import find, parse_json, read_text
 from jaxsif.images.sif import HEADER_SIZE, parse_header
@@ -45,7 +45,7 @@ class Watch(NamedTuple):
     """How long to wait for a server, and where to report progress."""
 
     timeout: float  # seconds for a connection, or for the next bytes
-    show: Show  # prints a note
+    notify: Notify  # prints a note
     progress: Callable[[int, int | None], None]  # bytes there, and in all, if that is known
 
 
@@ -163,7 +163,7 @@ def download(url: str, partial: Partial, watch: Watch) -> None:
             kept = f"{size} bytes are kept in {partial.path}" if size else ""
             raise _failed(url, reason, kept, "check the URL and the network")
         pause = 2 ** (tries - 1)
-        watch.show(f"{reason}; again in {pause} s")
+        watch.notify(f"{reason}; again in {pause} s")
         time.sleep(pause)
 
 
@@ -182,7 +182,7 @@ def _transfer(session: requests.Session, url: str, partial: Partial, watch: Watc
         total = read_number(response.headers.get("Content-Length", ""))
         if status == _WHOLE:
             if size:
-                watch.show("the server sends the file from its beginning")
+                watch.notify("the server sends the file from its beginning")
             partial.begin(address, _version(response))
         else:
             found = _RANGE.fullmatch(content_range)

@@ -26,9 +26,9 @@ def read_sbom(runtime: Runtime, image: str) -> str:
     program = Path(find_data("containers/sbom.py")).read_bytes()
     printed = _capture(runtime, image, ("python3", "-I", "-"), program)
     if not printed.startswith("{"):
-        said = (printed.splitlines() or ["nothing"])[0]
+        stderr = (printed.splitlines() or ["nothing"])[0]
         raise HostError(
-            f"python3 in {image} prints more than it is told to: {said}",
+            f"python3 in {image} prints more than it is told to: {stderr}",
             "its sitecustomize, most likely",
         )
     return printed
@@ -100,12 +100,12 @@ class Collected(NamedTuple):
 
     status: int
     printed: bytes  # at most MOST_OUTPUT and a byte
-    said: str  # its messages
+    stderr: str  # its messages
 
     @property
     def reason(self) -> str:
         """The last line of its messages."""
-        lines = self.said.strip().splitlines()
+        lines = self.stderr.strip().splitlines()
         return (lines or [f"exit status {self.status}"])[-1]
 
 

@@ -147,10 +147,10 @@ def _another_key(image: str, key: str) -> AnotherKeyError:
     return AnotherKeyError(f"another key signed {image}", key, _ANOTHER_COPY)
 
 
-def _refusal(said: str, image: str, key: str) -> JaxsifError:
+def _refusal(output: str, image: str, key: str) -> JaxsifError:
     """Return the error that the runtime's last words mean."""
-    fatal = _FATAL.search(said)
-    words = (fatal[1] if fatal else said).strip()
+    fatal = _FATAL.search(output)
+    words = (fatal[1] if fatal else output).strip()
     if _NO_KEY in words:
         reason = words.partition(_NO_KEY)[2]
         return HostError(

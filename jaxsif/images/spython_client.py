@@ -57,7 +57,7 @@ class RuntimeClient(Client):  # type: ignore[misc]
         answer = collect([*_LIMIT, *self._init_command(action), *words])
         if answer.status or len(answer.printed) > MOST_OUTPUT:
             what = f"{self.head[-1]} {' '.join(action)} failed with exit status {answer.status}"
-            raise HostError(what, " ".join(words), "see its message", answer.said)
+            raise HostError(what, " ".join(words), "see its message", answer.stderr)
         return answer.printed.decode(errors="replace")
 
     def version(self) -> str:

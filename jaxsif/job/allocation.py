@@ -162,10 +162,10 @@ def _read(environ: Mapping[str, str]) -> Allocation:
     nodes = _number_of_nodes(environ)
     in_step = _is_in_step(environ)
     # An empty variable says nothing.
-    told = {**environ, **dict.fromkeys(_ignored(environ, nodes, in_step), "")}
+    kept = {**environ, **dict.fromkeys(_ignored(environ, nodes, in_step), "")}
     found: dict[str, Any] = {}
     for attribute, variable, read in _VARIABLES:
-        value = told.get(variable)
+        value = kept.get(variable)
         if value and found.get(attribute) is None:
             found[attribute] = read(value, f"{variable} (environment)")
     if not found.get("ntasks"):

@@ -271,13 +271,13 @@ class StepOptions(NamedTuple):
 
     # An option -> its value, in the order of the words: True for a name alone, and None, False or 0
     # for nothing.
-    given: Mapping[str, object]
+    planned: Mapping[str, object]
     further: tuple[SrunArgument, ...] = ()  # the user's own, which srun prefers
 
     def value(self, option: str) -> str:
         """Return the value of an option, '' without it; the last one counts, as for srun."""
         own = [one.value for one in self.further if one.flag == option]
-        *_, last = (self.given.get(option), *own)
+        *_, last = (self.planned.get(option), *own)
         return str(last or "")
 
     @property
@@ -288,7 +288,7 @@ class StepOptions(NamedTuple):
             own |= _MEMORY
         words = [
             name if value is True else f"{name}={value}"
-            for name, value in self.given.items()
+            for name, value in self.planned.items()
             if value not in (None, False) and name not in own
         ]
         return (*words, *join(self.further))
@@ -308,7 +308,7 @@ _SAME: dict[str, tuple[str, Callable[[str], Any]]] = {
 _GPU = "gpu"
 
 
-def lift(argument: SrunArgument) -> tuple[str, Any, tuple[SrunArgument, ...]]:
+def translate(argument: SrunArgument) -> tuple[str, Any, tuple[SrunArgument, ...]]:
     """Return the key of jaxsif's option that means the same, its value, and what is left for srun.
 
     The value is None for an option that says nothing of the layout, or no plain number, such as
@@ -386,11 +386,11 @@ class PassedOptions(argparse.Action):
         self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, words: Sequence[str]
     ) -> None:
         """Keep the word for srun, in the place of an earlier one for the same option."""
-        for given in split_options(words):
-            word = given.flag if given.value is None else f"{given.flag}={given.value}"
+        for planned in split_options(words):
+            word = planned.flag if planned.value is None else f"{planned.flag}={planned.value}"
             before = getattr(namespace, self.dest) or {}
-            argument = given._replace(words=(word,))
-            setattr(namespace, self.dest, {**before, given.flag: argument})
+            argument = planned._replace(words=(word,))
+            setattr(namespace, self.dest, {**before, planned.flag: argument})
 
 
 class _RefusedOptions(PassedOptions):

@@ -26,7 +26,7 @@ from jaxsif.text import printable, shorten
 
 _OPENSSL = "openssl"
 # Seconds. It takes milliseconds; a module on a hung file system may take all of them.
-_PATIENCE = 2.0  # for openssl, in all
+_TIMEOUT = 2.0  # for openssl, in all
 _MOMENT = 0.2  # for its end by SIGKILL
 _DAY = 86_400  # seconds
 _BACK, _AHEAD = _DAY, 365 * _DAY  # clocks of nodes differ; jobs wait in queues
@@ -49,7 +49,7 @@ class PendingCertificate:
         self.lack = ""  # why there is none, where the run goes without
         self._environ = environ
         self._openssl = (is_wanted and find_executable(_OPENSSL, environ)) or ""
-        self._patience = _PATIENCE
+        self._time_left = _TIMEOUT
         self._running: Running | None = None
         self._failure: HostError | None = None
         self._key, self._fields = b"", b""
@@ -108,13 +108,13 @@ class PendingCertificate:
         """Return what openssl writes; raise HostError where it fails, or is too slow."""
         begin = time.monotonic()
         try:
-            written, said = running.communicate(timeout=self._patience)
+            written, messages = running.communicate(timeout=self._time_left)
         except subprocess.TimeoutExpired:
             _end(running)
-            raise _failed(f"not within {_PATIENCE:.0f} s") from None
-        self._patience -= time.monotonic() - begin
+            raise _failed(f"not within {_TIMEOUT:.0f} s") from None
+        self._time_left -= time.monotonic() - begin
         if running.returncode:
-            reason = printable(said.decode(errors="replace").partition("\n")[0])
+            reason = printable(messages.decode(errors="replace").partition("\n")[0])
             raise _failed(reason or f"exit status {running.returncode}")
         return written
 

@@ -25,7 +25,7 @@ _POLL = 0.1  # seconds between looks at processes whose output is silent
 _POLL_CLOSED = 0.01  # and whose output is closed
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
 # Seconds for srun to end its step after SIGTERM; SIGKILL would leave the step alone.
-_SRUN_PATIENCE = 10.0
+_SRUN_TIMEOUT = 10.0
 _CLEAR_PATIENCE = 10.0  # seconds for the command that ends what a killed srun has left
 
 # What follows the signal that ends us, while processes live: seconds after it, and the next signal.
@@ -293,8 +293,8 @@ class _Run:
         if self._living:
             self._signal(signal.SIGTERM)
             alone = all(started.child.own_group for started in self._started)
-            patience = _KILL_AFTER if alone else _SRUN_PATIENCE
-            _await([started.process for started in self._living], patience)
+            timeout = _KILL_AFTER if alone else _SRUN_TIMEOUT
+            _await([started.process for started in self._living], timeout)
         self._signal(signal.SIGKILL)  # descendants that outlived their leaders, too
         for started in self._living:
             self._clear(started)
@@ -313,9 +313,9 @@ def _start_command(argv: tuple[str, ...], environ: Mapping[str, str]) -> list[Ru
     return []
 
 
-def _await(processes: Sequence[Running], patience: float) -> None:
-    """Wait until all have ended, `patience` seconds at most."""
-    deadline = time.monotonic() + patience
+def _await(processes: Sequence[Running], timeout: float) -> None:
+    """Wait until all have ended, `timeout` seconds at most."""
+    deadline = time.monotonic() + timeout
     for process in processes:
         with suppress(TimeoutExpired):
             process.wait(max(deadline - time.monotonic(), 0))

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
-from jaxsif.container.environment import settle
+from jaxsif.container.environment import resolve_environment
 from jaxsif.images.file import Image, find_image
 from jaxsif.images.spython_client import RuntimeClient
 from jaxsif.launch.probe import count_gpus
@@ -54,7 +54,7 @@ def list_variables(runtime: Runtime, environ: Mapping[str, str]) -> Iterator[str
     """Yield the words of env(1) that give the engine the environment of `jaxsif run --cleanenv`,
     without the variables that identify a task.
     """
-    settled = settle(environ, {}, {}, clean=True)
+    settled = resolve_environment(environ, {}, {}, clean=True)
     of_tasks = [name for name in environ if name.startswith(_OF_TASKS)]
     yield "env"
     for name in dict.fromkeys((*settled.unset, *of_tasks)):

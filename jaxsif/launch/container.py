@@ -9,7 +9,7 @@ from zlib import crc32  # and not hashlib, which takes 3 ms to import
 
 from jaxsif import files
 from jaxsif.container.environment import CACHE, find_rule
-from jaxsif.errors import HostError, Show
+from jaxsif.errors import HostError, Notify
 from jaxsif.images.file import cache_folder, find_image, open_image, read_objects
 from jaxsif.plan.container import Container
 from jaxsif.plan.host import Host
@@ -22,7 +22,7 @@ _DEFAULT_FOLDER = Setting(None, "--compile-cache (the default)")  # of the compi
 
 
 def find_container(
-    settings: Settings, launcher: Launcher, host: Host, show: Show
+    settings: Settings, launcher: Launcher, host: Host, notify: Notify
 ) -> Container | None:
     """Return the container, None on a machine without a runtime; raises JaxsifError.
 
@@ -30,9 +30,9 @@ def find_container(
     """
     fabric = settings.values.get("fabric") if launcher.spans_nodes else None
     if not launcher.spans_nodes and settings.is_on_command_line("fabric"):
-        show("warning: --fabric has no effect on one machine alone")
+        notify("warning: --fabric has no effect on one machine alone")
     if settings.config.project:
-        _show_project(settings, fabric, show)
+        _show_project(settings, fabric, notify)
     if host.runtime is None:
         _refuse_to_go_without(settings, host)
         return None
@@ -47,13 +47,13 @@ def find_container(
     if settings.config.policies:
         container = _obey_policies(container, settings, host)
     if fabric:
-        container = _add_fabric(container, fabric, settings, host, show)
+        container = _add_fabric(container, fabric, settings, host, notify)
     if "layers" in settings.values:
-        container = _add_layers(container, settings.values["layers"], host, show)
-    return _add_cache(container, settings, host, show)
+        container = _add_layers(container, settings.values["layers"], host, notify)
+    return _add_cache(container, settings, host, notify)
 
 
-def _show_project(settings: Settings, fabric: Setting | None, show: Show) -> None:
+def _show_project(settings: Settings, fabric: Setting | None, notify: Notify) -> None:
     """Print the options that the project's file sets: the user has not named that file."""
     config = settings.config
     from jaxsif.settings.config import read_profiles
@@ -63,7 +63,7 @@ def _show_project(settings: Settings, fabric: Setting | None, show: Show) -> Non
     profiles = [name for name in lineage if name in config.profiles]
     keys = config.of_project(settings.values, profiles)
     if keys:
-        show(f"{printable(config.project)} sets {', '.join(keys)}")
+        notify(f"{printable(config.project)} sets {', '.join(keys)}")
 
 
 def _refuse_to_go_without(settings: Settings, host: Host) -> None:
@@ -98,7 +98,7 @@ def _obey_policies(container: Container, settings: Settings, host: Host) -> Cont
 
 
 def _add_fabric(
-    container: Container, chosen: Setting, settings: Settings, host: Host, show: Show
+    container: Container, chosen: Setting, settings: Settings, host: Host, notify: Notify
 ) -> Container:
     """Return the container with the binds and variables of the fabric's profile."""
     from jaxsif.settings.config import read_profiles
@@ -124,24 +124,24 @@ def _add_fabric(
             notes += check_libraries(libraries, container.runtime, container.image, host.environ)
         binds, folders = (*binds, *libraries.binds), libraries.folders
     for line in notes:
-        show(line)
+        notify(line)
     return container._replace(
         binds=(*binds, *container.binds),
         variables={**variables, **shim_variables(fabric, folders)},
     )
 
 
-def _add_layers(container: Container, names: Setting, host: Host, show: Show) -> Container:
+def _add_layers(container: Container, names: Setting, host: Host, notify: Notify) -> Container:
     """Return the container with its layers. Under a policy, which does not know them, name them."""
     from jaxsif.layers.store import describe_layers, find_layers
 
     layers = find_layers(names.value, names.source, container.image, host.environ)
     if container.allowed and layers:
-        show(f"layers over the image: {describe_layers(layers)}")
+        notify(f"layers over the image: {describe_layers(layers)}")
     return container._replace(layers=layers)
 
 
-def _add_cache(container: Container, settings: Settings, host: Host, show: Show) -> Container:
+def _add_cache(container: Container, settings: Settings, host: Host, notify: Notify) -> Container:
     """Return the container with the folder of JAX's compile cache for the image's file.
 
     Without one, where the user has a cache of his own or wants none.
@@ -162,7 +162,7 @@ def _add_cache(container: Container, settings: Settings, host: Host, show: Show)
         if is_chosen:
             what = f"cannot make the compile cache {path}: {error.strerror}"
             raise HostError(what, folder.source) from error
-        show(f"warning: no compile cache: cannot make {path}: {error.strerror}")
+        notify(f"warning: no compile cache: cannot make {path}: {error.strerror}")
         return container
     if is_chosen:  # the runtime shows the home folder, and may show no other
         container = container._replace(binds=(*container.binds, path))

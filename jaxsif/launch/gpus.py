@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxsif.errors import HostError, Show
+from jaxsif.errors import HostError, Notify
 from jaxsif.plan.plan import Plan, given_variables
 
 _OPTIONS = ("--gpus", "--gres", "--tres-per-task", "-G")  # of srun and sbatch
@@ -14,7 +14,7 @@ _VARIABLES = (
 )
 
 
-def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], show: Show) -> None:
+def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], notify: Notify) -> None:
     """Say that a new job has no GPUs, where the image is for CUDA and nothing asks for any."""
     if _asks_for_gpus(plan, sbatch_args) or plan.container is None:
         return
@@ -25,7 +25,7 @@ def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], show: Show) -> Non
     except (OSError, HostError):
         return  # the job needs no labels
     if flavour.startswith("cuda"):
-        show(
+        notify(
             "the job gets no GPUs, because nothing asks for any:"
             " pass --gpus-per-node=N, or --env JAX_PLATFORMS=cpu to silence this"
         )

@@ -1,6 +1,6 @@
 """The stages of a run, for all commands that start programs; each is one function.
 
-settings -> look -> container -> plan -> run -> diagnose
+settings -> probe -> container -> plan -> run -> diagnose
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxsif.diagnose.reports import LIVE, Report, ReportFilter
-from jaxsif.errors import JaxsifError, PortTakenError, Show
+from jaxsif.errors import JaxsifError, Notify, PortTakenError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import SHOWN, Child, Ended, Hooks, Pass, Readers, run
 from jaxsif.launch.container import find_container
@@ -58,30 +58,30 @@ class Prepared(NamedTuple):
         """Return the same for what is written down, and starts elsewhere than on our terminal."""
         return self._replace(host=self.host._replace(window=()))
 
-    def ask(self, **changes: Any) -> Prepared:
+    def with_options(self, **changes: Any) -> Prepared:
         """Return the same with other attributes of RunOptions."""
         options = self.settings.options._replace(**changes)
         return self._replace(settings=self.settings._replace(options=options))
 
 
 def prepare(
-    said: Mapping[str, Any],
+    cli_values: Mapping[str, Any],
     command: Sequence[str],
     allocation: Allocation | None,
     environ: Mapping[str, str],
-    show: Show,
+    notify: Notify,
     fixed: Collection[str] = (),
 ) -> Prepared:
-    """Do the first three stages: settings, look, container; raises JaxsifError.
+    """Do the first three stages: settings, probe, container; raises JaxsifError.
 
-    `said` has what the command line says, by attribute. Options whose keys are in `fixed` mean
-    nothing to the command, whatever files and variables say of them.
+    `cli_values` has what the command line says, by attribute. Options whose keys are in `fixed`
+    mean nothing to the command, whatever files and variables say of them.
     """
-    settings = read_settings(said, command, environ, allocation is not None, fixed)
+    settings = read_settings(cli_values, command, environ, allocation is not None, fixed)
     for line in settings.config.notes:
-        show(printable(line))
+        notify(printable(line))
     if "env" in settings.values:
-        warn_of_secrets(settings.values["env"], show)
+        warn_of_secrets(settings.values["env"], notify)
     host = probe_host(allocation, environ)
     launcher = choose_launcher(settings.options.launcher, host.srun, allocation)
     host = launcher.probe(settings.options, host)
@@ -92,9 +92,9 @@ def prepare(
     if options.node_range or options.gpus:
         options = resolve_totals(options, _count_nodes(launcher, host))
         settings = settings._replace(options=options)
-    if "--chdir" not in [one.flag for one in (*options.passed, *options.srun_args)]:
+    if "--chdir" not in [argument.flag for argument in (*options.passed, *options.srun_args)]:
         check_program(options.command)
-    container = find_container(settings, launcher, host, show)
+    container = find_container(settings, launcher, host, notify)
     return Prepared(settings, launcher, host, coordinator, container)
 
 
@@ -106,17 +106,17 @@ def _count_nodes(launcher: Launcher, host: Host) -> int | None:
     return len(host.host_list.slots) or (job.nodes if job else None)
 
 
-def stage_image(prepared: Prepared, show: Show, dry_run: bool = False) -> Prepared:
+def stage_image(prepared: Prepared, notify: Notify, dry_run: bool = False) -> Prepared:
     """Bring the image to the nodes' own disks, where that is asked for; raises JaxsifError."""
     settings, container = prepared.settings, prepared.container
     if not settings.values["stage"].value:
         return prepared
     if prepared.launcher.name != SRUN or container is None:
-        show("warning: --stage has no effect without Slurm and an image")
+        notify("warning: --stage has no effect without Slurm and an image")
         return prepared
     from jaxsif.launch.staging import stage_container
 
-    container = stage_container(settings, container, prepared.host, show, dry_run)
+    container = stage_container(settings, container, prepared.host, notify, dry_run)
     return prepared._replace(container=container)
 
 
@@ -130,12 +130,12 @@ def make_plan(prepared: Prepared, has_reader: bool = True, credentials: str = ""
     return build(settings.options, launcher, host, container, coordinator, nonces, credentials)
 
 
-def run_plan(plan: Plan, show: Show, verbose: bool = False, readers: Readers = SHOWN) -> int:
+def run_plan(plan: Plan, notify: Notify, verbose: bool = False, readers: Readers = SHOWN) -> int:
     """Do the last two stages: run and diagnose. Return the exit status, or raise JaxsifError.
 
     The history of runs is told of both.
     """
-    history = _History(show)
+    history = _History(notify)
     try:
         status = _run_on_free_port(plan, history, verbose, readers)
     except JaxsifError as error:
@@ -150,8 +150,8 @@ class _History:
     milliseconds.
     """
 
-    def __init__(self, show: Show) -> None:
-        self._show = show
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
         self._recorder: Recorder | None = None  # until the tasks start
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
@@ -163,13 +163,13 @@ class _History:
         if self._recorder:
             self._recorder.start_again(seen)
         else:
-            self._recorder = Recorder(plan, seen, self._show)
+            self._recorder = Recorder(plan, seen, self._notify)
 
-    def show(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Tell the user something."""
-        self._show(line)
+        self._notify(line)
         if self._recorder:
-            self._recorder.tell(line)
+            self._recorder.note(line)
 
     def listen(self, child: Child, last: Pass) -> Child:
         """Return the child, of which what is shown of its standard error is kept."""
@@ -177,7 +177,7 @@ class _History:
 
     def _keep(self, shown: bytes) -> bytes:
         if self._recorder:
-            self._recorder.keep(shown)
+            self._recorder.write(shown)
         return shown
 
     def alarm(self, verdict: Verdict, picture: Snapshot) -> None:
@@ -202,12 +202,12 @@ def _run_on_free_port(plan: Plan, history: _History, verbose: bool, readers: Rea
     others = plans_on_other_ports(plan)
     while True:
         try:
-            return diagnose(plan, run_step(plan, readers, history), history.show, verbose)
+            return diagnose(plan, run_step(plan, readers, history), history.notify, verbose)
         except PortTakenError as error:
             following = next(others, None) if _can_start_again() else None
             if following is None:
                 raise
-            history.show(f"{error.what} ({error.where}): starting again with another")
+            history.notify(f"{error.what} ({error.where}): starting again with another")
             plan = following
 
 
@@ -230,7 +230,7 @@ class Outcome(NamedTuple):
     failure: JaxsifError | None  # why it was ended from here, where it was
 
 
-class _State(NamedTuple):
+class _FileState(NamedTuple):
     """The number of a file, and what changes when it is written to."""
 
     number: int
@@ -238,7 +238,7 @@ class _State(NamedTuple):
     written: int  # nanoseconds
 
 
-_GONE = _State(0, 0, 0)
+_GONE = _FileState(0, 0, 0)
 
 
 def run_step(plan: Plan, readers: Readers, history: _History) -> Outcome:
@@ -249,9 +249,9 @@ def run_step(plan: Plan, readers: Readers, history: _History) -> Outcome:
     before = _state_of(image)
     children = plan.launcher.children(plan, plan.started_environ, seen, readers.stdout)
     heard = tuple(history.listen(child, readers.stderr) for child in children)
-    watch = _Watch(plan, seen, history)
+    watch = _Monitor(plan, seen, history)
     try:
-        ended = run(heard, Hooks(watch.begin, seen.interrupt, watch.look))
+        ended = run(heard, Hooks(watch.begin, seen.interrupt, watch.poll))
     finally:
         watch.end()
     after = _state_of(image)
@@ -260,7 +260,7 @@ def run_step(plan: Plan, readers: Readers, history: _History) -> Outcome:
     return Outcome(ended, seen, image if rewritten else "", watch.failure)
 
 
-class _Watch:
+class _Monitor:
     """What is done beside the tasks, while these start: imports take milliseconds."""
 
     def __init__(self, plan: Plan, seen: ReportFilter, history: _History) -> None:
@@ -284,7 +284,7 @@ class _Watch:
         from jaxsif.watch.watcher import watch
 
         self._begun = math.inf
-        self._watchers = watch(self._plan, self._seen, self._history.show, self._history.alarm)
+        self._watchers = watch(self._plan, self._seen, self._history.notify, self._history.alarm)
         self._seen.listen(self._hear)
         for report in self._early:
             self._hear(report)
@@ -293,7 +293,7 @@ class _Watch:
         for watcher in self._watchers:
             watcher.hear(report)
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Do what is due; return whether the run must end."""
         if time.monotonic() - self._begun > _SHORT:
             self._watch()
@@ -302,7 +302,7 @@ class _Watch:
                 watcher.poll()
             except (OSError, JaxsifError) as error:  # the run goes on without it
                 self._watchers.remove(watcher)
-                self._history.show(printable(f"warning: hang detection stopped: {error}"))
+                self._history.notify(printable(f"warning: hang detection stopped: {error}"))
         return any(watcher.must_end for watcher in self._watchers)
 
     def end(self) -> None:
@@ -319,15 +319,15 @@ class _Watch:
         return next(filter(None, failures), None)
 
 
-def _state_of(path: str) -> _State:
+def _state_of(path: str) -> _FileState:
     try:
         found = os.stat(path)
     except OSError:
         return _GONE  # programs that have it open go on
-    return _State(found.st_ino, found.st_size, found.st_mtime_ns)
+    return _FileState(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def diagnose(plan: Plan, outcome: Outcome, show: Show, verbose: bool = False) -> int:
+def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False) -> int:
     """Raise JaxsifError with the first cause of a failure; else give 0, or 128 + N for a signal.
 
     `show` gets the places of tasks that a signal to us has ended; with `verbose`, the use of their
@@ -357,7 +357,7 @@ def diagnose(plan: Plan, outcome: Outcome, show: Show, verbose: bool = False) ->
         remarks.append(facts.render_alone(reports))
         remarks.append(f"warning: {hidden.what}; {hidden.hint}" if hidden else "")
     for line in filter(None, remarks):
-        show(line)
+        notify(line)
     if failure:
         failure.hint = _find_hint(plan, failure, seen)
         raise failure
@@ -375,7 +375,7 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
     return suggest(plan.options.command, failure.exit_code)
 
 
-def warn_of_secrets(env: Setting, show: Show) -> None:
+def warn_of_secrets(env: Setting, notify: Notify) -> None:
     """Name the secrets of --env and of files: others can read these, and not JAXSIF_ENV."""
     if env.rank == Rank.VARIABLE:
         return
@@ -384,7 +384,7 @@ def warn_of_secrets(env: Setting, show: Show) -> None:
     on_command_line = env.rank == Rank.COMMAND_LINE
     place = "the list of processes" if on_command_line else env.source
     for name in find_secrets(env.value):
-        show(
+        notify(
             f"warning: {name} looks like a secret, and others may read its value in {place}:"
             f" export {name}, and name it alone, as in --env {name}"
         )

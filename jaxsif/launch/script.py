@@ -163,7 +163,7 @@ def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
     )
     directives = {
         "--job-name": job.job_name,
-        **layout_options(options, plan.layout, None).given,
+        **layout_options(options, plan.layout, None).planned,
         "--array": job.array,
         "--dependency": job.dependency,
         "--output": job.output,
@@ -268,7 +268,7 @@ def _devices(prefix: str, foreign: Foreign, variables: Mapping[str, str]) -> Ite
         yield f"export {prefix}JAX_LOCAL_DEVICE_IDS={foreign.local_device_ids}"
 
 
-class _Look(NamedTuple):
+class _Check(NamedTuple):
     """How each task looks at the image: not at all, unless a policy allows it."""
 
     functions: tuple[str, ...] = ()  # of the shell
@@ -276,21 +276,21 @@ class _Look(NamedTuple):
     wait: tuple[tuple[str, ...], ...] = ()  # what stands before the program in the container
 
 
-def _find_look(container: Container, checksum: str) -> _Look:
+def _find_check(container: Container, checksum: str) -> _Check:
     if container.allowed is None:
-        return _Look()
+        return _Check()
     inode, size, time = container.allowed.state.split(":")
     state = f"{inode}:{size}:{time[:-9]}.{time[-9:]}"  # as stat writes nanoseconds
     image = shlex.quote(container.image)
     functions = _LOOKS.format(image=image, state=state, checksum=checksum)
-    return _Look((functions,), (f"bash -c {_START} bash",), (("sh", "-c", _WAIT, "sh"),))
+    return _Check((functions,), (f"bash -c {_START} bash",), (("sh", "-c", _WAIT, "sh"),))
 
 
 def _step(script: Script) -> Iterator[str]:
     """Yield srun, the runtime, and the program."""
     options, container = script.plan.options, script.container
-    look = _find_look(container, script.checksum)
-    yield from look.functions
+    check = _find_check(container, script.checksum)
+    yield from check.functions
     yield from _BEFORE_SRUN.split("\n")
     output = script.job.task_output
     srun = [
@@ -299,8 +299,8 @@ def _step(script: Script) -> Iterator[str]:
         *(["--label"] if options.label else []),
     ]
     # One option a line, with its value; the image; the program with its arguments.
-    program = ((container.image,), *look.wait, options.command)
+    program = ((container.image,), *check.wait, options.command)
     lines = (container.runtime.run_head, *container.mounts, *program)
     own = join((*select(options.passed, STEP), *options.srun_args))
-    start = (shlex.join((*srun, *own)), *look.start)
+    start = (shlex.join((*srun, *own)), *check.start)
     yield " \\\n    ".join([*start, *map(shlex.join, lines)])

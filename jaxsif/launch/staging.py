@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from jaxsif.errors import FolderTakenError, HostError, JaxsifError, Show
+from jaxsif.errors import FolderTakenError, HostError, JaxsifError, Notify
 from jaxsif.images.file import known, remember, remembered_digest, staged_path
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Pass, run
@@ -62,7 +62,7 @@ class Staging(NamedTuple):
 
 
 def stage_container(
-    settings: Settings, container: Container, host: Host, show: Show, dry_run: bool = False
+    settings: Settings, container: Container, host: Host, notify: Notify, dry_run: bool = False
 ) -> Container:
     """Return the container with the image on each node's own disk, brought there by now unless this
     is a `dry_run`.
@@ -75,14 +75,14 @@ def stage_container(
     staging = _plan(settings.value("stage-folder"), container, host)
     staged = container._replace(staged=staging.staged)
     if dry_run:
-        show("with --dry-run, nothing is staged")
+        notify("with --dry-run, nothing is staged")
         return staged
     try:
-        _stage(staging, show)
+        _stage(staging, notify)
     except FolderTakenError as error:
         if settings.is_on_command_line("stage"):
             raise
-        show(f"warning: {printable(error.what)}; the nodes read the image where it is")
+        notify(f"warning: {printable(error.what)}; the nodes read the image where it is")
         return container
     return staged
 
@@ -103,7 +103,7 @@ def _plan(folder: str, container: Container, host: Host) -> Staging:
     return Staging(image, digest, folder, host.allocation, host.package, host.environ)
 
 
-def _stage(staging: Staging, show: Show) -> None:
+def _stage(staging: Staging, notify: Notify) -> None:
     """Have the image on all nodes of the job.
 
     Where an earlier run of the job has done that, it is left to the tasks (node/share.py) to look
@@ -112,47 +112,47 @@ def _stage(staging: Staging, show: Show) -> None:
     image, job = staging.image, staging.allocation
     if known(image, staging.memo, staging.environ) == job.job_id:
         saved = os.path.getsize(image) * job.nodes / 1e6
-        show(
+        notify(
             f"the image is on {job.nodes} node(s), by an earlier run of this job:"
             f" {saved:.0f} MB not copied"
         )
     else:
-        _ensure(staging, show)
+        _ensure(staging, notify)
         remember(image, staging.memo, job.job_id, staging.environ)
 
 
-def _ensure(staging: Staging, show: Show) -> None:
+def _ensure(staging: Staging, notify: Notify) -> None:
     """Check each node's copy, and bring the image where it is missing or damaged."""
     begin = time.monotonic()
     nodes = _on_each_node(staging, staging.script("check", staging.digest))
     missing = [node for node in nodes if node["damage"]]
     removed = sum(node["removed"] for node in nodes)
     if removed:
-        show(f"removed what nobody has used for 30 days: {removed} staged image(s)")
+        notify(f"removed what nobody has used for 30 days: {removed} staged image(s)")
     size = os.path.getsize(staging.image)
     if missing:
-        _check_missing(missing, size, staging.folder, show)
-        show(
+        _check_missing(missing, size, staging.folder, notify)
+        notify(
             f"bringing the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s),"
             f" into {staging.folder}"
         )
-        how = _bring(staging, show)
-        show(f"staged in {time.monotonic() - begin:.1f} s: {how}")
+        how = _bring(staging, notify)
+        notify(f"staged in {time.monotonic() - begin:.1f} s: {how}")
     else:
         seconds, saved = time.monotonic() - begin, size * len(nodes) / 1e6
-        show(
+        notify(
             f"the image is on {len(nodes)} node(s), unchanged ({seconds:.1f} s):"
             f" {saved:.0f} MB not copied"
         )
 
 
-def _check_missing(missing: Nodes, size: int, folder: str, show: Show) -> None:
+def _check_missing(missing: Nodes, size: int, folder: str, notify: Notify) -> None:
     """Print which copies are damaged; raise HostError for the first node that has no room for a new
     one.
     """
     for node in missing:
         if node["damage"] != "absent":
-            show(f"the image on {node['node']} is {node['damage']}")
+            notify(f"the image on {node['node']} is {node['damage']}")
         if node["free"] < size:
             raise HostError(
                 f"no room on {node['node']} in {folder}: {size / 1e6:.0f} MB needed,"
@@ -162,12 +162,12 @@ def _check_missing(missing: Nodes, size: int, folder: str, show: Show) -> None:
             )
 
 
-def _bring(staging: Staging, show: Show) -> str:
+def _bring(staging: Staging, notify: Notify) -> str:
     """Send the image to all nodes, and have each put it in its place; return how that went."""
     brought = f"{staging.allocation.job_id}-{os.getpid()}.sif"  # of this run alone
     place = staging.script("place", staging.digest, staging.image, brought)
     try:
-        copying = _broadcast(staging, brought, show)
+        copying = _broadcast(staging, brought, notify)
         placed = _on_each_node(staging, place)
     except BaseException:  # Ctrl-C, too
         with suppress(JaxsifError):  # the job may be over
@@ -204,24 +204,24 @@ def _on_each_node(staging: Staging, script: tuple[str, ...]) -> Nodes:
     return nodes
 
 
-def _broadcast(staging: Staging, brought: str, show: Show) -> float:
+def _broadcast(staging: Staging, brought: str, notify: Notify) -> float:
     """Seconds that sbcast took. Where it fails, the nodes read the shared disk."""
     begin = time.monotonic()
     target = os.path.join(os.path.dirname(staging.staged.path), brought)
     job = f"--jobid={staging.allocation.job_id}"
     status, _, err = _run(("sbcast", "--force", job, staging.image, target), staging.environ)
     if status:
-        show(f"warning: sbcast failed, the nodes copy the image themselves: {err.strip()}")
+        notify(f"warning: sbcast failed, the nodes copy the image themselves: {err.strip()}")
     return time.monotonic() - begin
 
 
 def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> tuple[int, str, str]:
     """Exit status, standard output and standard error."""
-    said: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
+    output: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
 
     def collect(stream: int) -> Pass:
         def take(data: bytes) -> bytes:
-            said[stream] += data
+            output[stream] += data
             return b""
 
         return take
@@ -230,4 +230,4 @@ def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> tuple[int, str, s
     ended = run([Child(argv, variables, collect(2), collect(1))])
     if ended.interrupted:
         sys.exit(128 + ended.interrupted)
-    return ended.status, said[1].decode(errors="replace"), said[2].decode(errors="replace")
+    return ended.status, output[1].decode(errors="replace"), output[2].decode(errors="replace")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from jaxsif import process
 from jaxsif.builds.messages import timed, when_full
-from jaxsif.errors import HostError, JaxsifError, Show
+from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import scratch_folder
 from jaxsif.layers.resolve import Resolution, resolve, uv_install, write_requirements
 from jaxsif.layers.store import Layer, find_image_key, find_image_state, layers_folder, name_file
@@ -32,18 +32,18 @@ class Wanted(NamedTuple):
 
 
 def make_layer(
-    wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[str, str], show: Show
+    wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[str, str], notify: Notify
 ) -> None:
     """Make the layer for `image`, in place of one of the same name; raises JaxsifError, and leaves
     that one then.
     """
-    show_timed = timed(show)
+    show_timed = timed(notify)
     mksquashfs = find_mksquashfs(runtime, environ)
     folder = Path(layers_folder(environ))
     folder.mkdir(parents=True, exist_ok=True)
     key, state = find_image_key(image, environ), find_image_state(image)
     if key.startswith("folder:"):
-        show(
+        notify(
             f"note: {image} is a folder, which has no digest: "
             "the layer is for whatever is at this path"
         )
@@ -83,13 +83,13 @@ def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
 
 
 def _install(
-    container: Workspace, wanted: Wanted, image: str, show: Show
+    container: Workspace, wanted: Wanted, image: str, notify: Notify
 ) -> tuple[dict[str, Any], Resolution]:
     """Install what the image lacks below scratch/tree, as it will lie over the image's root; return
     the description of the image, and the installed packages.
     """
     described = container.run_inside("describe")
-    show(f"resolving {len(wanted.requirements)} requirement(s) against {os.path.basename(image)}")
+    notify(f"resolving {len(wanted.requirements)} requirement(s) against {os.path.basename(image)}")
     write_requirements(wanted.requirements, container.scratch)
     plan = resolve(container, described, wanted.allow_replace)
     if not plan.install:
@@ -98,7 +98,7 @@ def _install(
             image,
             "run without a layer",
         )
-    show(f"installing {len(plan.install)} package(s)")
+    notify(f"installing {len(plan.install)} package(s)")
     (container.scratch / "install.txt").write_text("\n".join(plan.install.values()))
     files = [f"--requirements={SEEN_AS}/install.txt", f"--constraint={SEEN_AS}/hashes.txt"]
     container.check("uv", *uv_install(described), "--no-deps", f"--prefix={SEEN_AS}/prefix", *files)

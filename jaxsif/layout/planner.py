@@ -29,7 +29,7 @@ from jaxsif.settings.options import RunOptions, Setting
 from jaxsif.text import enclose
 
 
-class Asker(NamedTuple):
+class Basis(NamedTuple):
     """Who gives the number of tasks."""
 
     name: str  # an option without its first hyphens, JOB or NOBODY
@@ -40,7 +40,7 @@ class Asker(NamedTuple):
 class Case(NamedTuple):
     """What the rules go by."""
 
-    asker: Asker
+    basis: Basis
     options: RunOptions
     there: Layout  # the nodes with what the job has on each, and where Slurm would place its tasks
     wanted: int | None  # GPUs on each node, where an option gives them
@@ -69,11 +69,11 @@ def plan_layout(
     JaxsifError for a layout that cannot work.
     """
     job = allocation or NO_JOB
-    asker = find_asker(options, job)
+    basis = find_basis(options, job)
     there = _look_at(job, options, job_gpus or ())
     gpus = options.gpus_per_node
     wanted = None if gpus is None else parse_gpu_count(gpus, options.source("gpus-per-node"))
-    case = Case(asker, options, there, wanted)
+    case = Case(basis, options, there, wanted)
     chosen = choose_tasks(case)
     bind = _binding(options, job)
     layout = chosen._replace(
@@ -83,28 +83,28 @@ def plan_layout(
         gpus_per_task=None if bind else options.gpus_per_task,
         gpu_bind=bind,
         uneven=options.allow_uneven,
-        counted_by=asker.name,
+        counted_by=basis.name,
     )
     sharers = check_layout(layout, options.share_gpus)
     return layout._replace(sharers=sharers, placed=_must_place(options, layout, job))
 
 
-def find_asker(options: RunOptions, job: Allocation = NO_JOB) -> Asker:
+def find_basis(options: RunOptions, job: Allocation = NO_JOB) -> Basis:
     """Return who gives the number of tasks; raise JaxsifError for options that contradict each
     other.
     """
     counts = _count_by_options(options).items()
-    given = [Asker(name, options.source(name), count) for name, count in counts if count]
-    if len(given) > 1:
-        first, second, *_ = given
+    explicit = [Basis(name, options.source(name), count) for name, count in counts if count]
+    if len(explicit) > 1:
+        first, second, *_ = explicit
         raise JaxsifError(
             f"--{first.name} and --{second.name} contradict each other",
             second.source,
             f"leave out --{second.name}",
         )
     if job is not NO_JOB and job.task_variable:
-        given.append(Asker(JOB, job.task_variable))
-    return [*given, Asker(NOBODY, "Slurm's default")][0]
+        explicit.append(Basis(JOB, job.task_variable))
+    return [*explicit, Basis(NOBODY, "Slurm's default")][0]
 
 
 def _count_by_options(options: RunOptions) -> dict[str, int | None]:
@@ -161,7 +161,7 @@ def _column(counts: Counts, nodes: int) -> Iterable[int | None]:
 
 def choose_tasks(case: Case) -> Layout:
     """Return what the first rule says that applies; raise JaxsifError for what cannot be."""
-    for rule in RULES[case.asker.name]:
+    for rule in RULES[case.basis.name]:
         if rule.applies(case):
             return rule.choose(case)
     raise AssertionError(f"no rule for {case}")
@@ -174,7 +174,7 @@ def always(_case: Case) -> bool:
 
 def on_each_node(case: Case) -> Layout:
     """Put the number that was given on each node."""
-    return case.there.put(case.asker.number, case.asker.source)
+    return case.there.put(case.basis.number, case.basis.source)
 
 
 def no_nodes_known(case: Case) -> bool:
@@ -184,7 +184,7 @@ def no_nodes_known(case: Case) -> bool:
 
 def on_new_nodes(case: Case) -> Layout:
     """Take as many nodes as the tasks fill, or leave that to Slurm."""
-    number, source = case.asker.number, case.asker.source
+    number, source = case.basis.number, case.basis.source
     tasks = min(number, case.wanted or 0)
     if not tasks or number % tasks:
         return case.there.put(None, source)
@@ -193,42 +193,42 @@ def on_new_nodes(case: Case) -> Layout:
 
 def nodes_to_spare(case: Case) -> bool:
     """Return True for fewer tasks than nodes, where no option wants all of the nodes."""
-    return not case.options.nodes and case.asker.number < case.nodes
+    return not case.options.nodes and case.basis.number < case.nodes
 
 
 def on_first_nodes(case: Case) -> Layout:
     """Put one task on each of the first nodes, as srun does it."""
-    first = case.there.groups[0]._replace(nodes=case.asker.number, tasks=1)
-    return Layout((first,), case.asker.source)
+    first = case.there.groups[0]._replace(nodes=case.basis.number, tasks=1)
+    return Layout((first,), case.basis.source)
 
 
 def gpus_for_all(case: Case) -> bool:
     """Return True where the job has GPUs for just these tasks, and no option takes others."""
-    return not case.wanted and as_the_gpus(case).ntasks == case.asker.number
+    return not case.wanted and as_the_gpus(case).ntasks == case.basis.number
 
 
 def as_the_gpus(case: Case) -> Layout:
     """Put the tasks where the job's GPUs are, one for each, or for each so many as asked for."""
     each = case.options.gpus_per_task or 1
     groups = (group._replace(tasks=group.counts[2] // each) for group in case.there.groups)
-    return Layout(tuple(groups), case.asker.source)
+    return Layout(tuple(groups), case.basis.source)
 
 
 def evenly(case: Case) -> Layout:
     """Put the same number on each node; raise JaxsifError where that leaves some tasks."""
-    nodes, number = case.nodes, case.asker.number
+    nodes, number = case.nodes, case.basis.number
     if number % nodes == 0:
-        return case.there.put(number // nodes, case.asker.source)
+        return case.there.put(number // nodes, case.basis.source)
     raise JaxsifError(
         f"{nodes} nodes cannot share {number} tasks evenly",
-        case.asker.source,
+        case.basis.source,
         f"--ntasks={max(nodes, number - number % nodes)}",
     )
 
 
 def as_the_job(case: Case) -> Layout:
     """Put the job's tasks where Slurm would place them, but evenly where the GPUs are even."""
-    there, tasks, source = case.there, case.there.ntasks, case.asker.source
+    there, tasks, source = case.there, case.there.ntasks, case.basis.source
     if case.options.allow_uneven or not there.gpus_per_node or not tasks or tasks % case.nodes:
         return there._replace(why=source)
     return there.put(tasks // case.nodes, source)
@@ -241,21 +241,21 @@ def gpus_known(case: Case) -> bool:
 
 def left_to_slurm(case: Case) -> Layout:
     """Leave the tasks to Slurm."""
-    return case.there.put(None, case.asker.source)
+    return case.there.put(None, case.basis.source)
 
 
 def refuse_unknown_gpus(case: Case) -> Layout:
     """Raise JaxsifError where an option goes by GPUs that are not known."""
     raise JaxsifError(
         "how many GPUs a node has is not known",
-        case.asker.source,
+        case.basis.source,
         "--gpus-per-node=N, or --ntasks=N",
     )
 
 
 def one_per_gpu(case: Case) -> Layout:
     """Put one task for each GPU, or for each so many; raise JaxsifError where some would differ."""
-    options, groups, gpus, each = case.options, case.there.groups, case.gpus, case.asker.number
+    options, groups, gpus, each = case.options, case.there.groups, case.gpus, case.basis.number
     if len(set(gpus)) > 1 and not options.allow_uneven:
         raise JaxsifError(
             f"the job's GPUs are spread unevenly over its nodes: {render_gpus(groups)}",
@@ -375,9 +375,9 @@ def _choose_nodes(options: RunOptions, least: int, most: int, there: int | None)
     )
 
 
-def _count_gpus(given: str | None, source: str) -> int | None:
+def _count_gpus(explicit: str | None, source: str) -> int | None:
     """Return the number in an option's value; None without one."""
-    return parse_gpu_count(given, source) if given else None
+    return parse_gpu_count(explicit, source) if explicit else None
 
 
 def _share_gpus(options: RunOptions, gpus: str, there: int | None) -> RunOptions:

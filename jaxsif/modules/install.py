@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.errors import HostError, JaxsifError, Show, raise_as
+from jaxsif.errors import HostError, JaxsifError, Notify, raise_as
 from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
@@ -102,7 +102,7 @@ def _default_file(prefix: Path, modules: Collection[Module], default: Module) ->
     return {modules_folder(prefix) / _MODULERC: render_default(modules, default)}
 
 
-def add_module(prefix: Path, image: str, name: str | None, default: bool, show: Show) -> Module:
+def add_module(prefix: Path, image: str, name: str | None, default: bool, notify: Notify) -> Module:
     """Write the modulefiles of an image, named after its labels unless `name` is given; the first
     is the default. Raise JaxsifError.
     """
@@ -119,7 +119,7 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, show: 
     name = _choose_name(image, name, version, flavour)
     _check_place(prefix, name, image)
     former = find_default(prefix) or ""
-    show(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
+    notify(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
     modules = {**_by_name(prefix), name: module}
     chosen = module if default else modules.get(former, module)

@@ -133,7 +133,7 @@ def choose(candidates: Sequence[TaskProcess]) -> TaskProcess:
     """
     first = sorted(candidates, key=attrgetter("stat.begun"))
     parents = set(map(attrgetter("stat.parent"), candidates))
-    childless = [one for one in reversed(first) if one.pid not in parents]
+    childless = [program for program in reversed(first) if program.pid not in parents]
     of_python = (filter(test, first) for test in (_writes, _answers, _is_python))
     return next(chain(*of_python, childless, first))
 
@@ -194,18 +194,18 @@ def await_answers(programs: Sequence[TaskProgram]) -> dict[int, bytes]:
     Half of a stack would tell another state.
     """
     begin = now = time.monotonic()
-    waiting = [one for one in programs if one.is_signalled]
-    answers = {one.pid: _Answer(b"", begin) for one in waiting}
+    waiting = [program for program in programs if program.is_signalled]
+    answers = {program.pid: _Answer(b"", begin) for program in waiting}
     while waiting and now < begin + _PATIENCE:
         time.sleep(_PAUSE)
         now = time.monotonic()
-        for one in waiting:
-            dump = read_dump(one.status_file)
-            if dump != answers[one.pid].dump:
-                answers[one.pid] = _Answer(dump, now)
-        waiting = [one for one in waiting if not answers[one.pid].is_settled(now)]
+        for program in waiting:
+            dump = read_dump(program.status_file)
+            if dump != answers[program.pid].dump:
+                answers[program.pid] = _Answer(dump, now)
+        waiting = [program for program in waiting if not answers[program.pid].is_settled(now)]
     time.sleep(max(0.0, begin + _INTERVAL - time.monotonic()))
-    missing = {one.pid for one in waiting}
+    missing = {program.pid for program in waiting}
     return {pid: answer.dump for pid, answer in answers.items() if pid not in missing}
 
 
@@ -281,7 +281,7 @@ def inspect(words: Sequence[str]) -> Iterator[str]:
     tasks = find_tasks(list(map(parse_step, words)))
     programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))
     dumps = await_answers(programs)
-    seen = (describe(one, node, dumps.get(one.pid, b"")) for one in programs)
+    seen = (describe(program, node, dumps.get(program.pid, b"")) for program in programs)
     lines = list(map(render, filter(None, seen)))
     yield from lines
     yield json.dumps({"node": node, "tasks": len(lines)})

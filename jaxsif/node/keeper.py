@@ -12,7 +12,7 @@ import os
 import select
 
 from jaxsif.node.copies import find_damage, hold
-from jaxsif.node.share import PATIENCE, enter_namespaces, pack, parse_variables, peer
+from jaxsif.node.share import TIMEOUT, enter_namespaces, pack, parse_variables, peer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def keep(
     void = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(void, stream)
-    answer, said = _open_allowed(container, allowed) if allowed else _open(container, staged)
-    _serve(_socket.socket(fileno=listener), answer, expected, said)
+    answer, entry = _open_allowed(container, allowed) if allowed else _open(container, staged)
+    _serve(_socket.socket(fileno=listener), answer, expected, entry)
 
 
 def _leave_core() -> None:
@@ -68,13 +68,13 @@ def _open(
     """Start the container; return the answer to the tasks and the pipe from the container, or
     neither where the tasks cannot use it.
     """
-    stdin, said = _start(container)
+    stdin, entry = _start(container)
     # While it starts, and before a program does. Where there is damage each task goes alone, and
     # the first restores it.
     damaged = any(hold(place) is None or find_damage(place) for place in staged)
-    answer = b"" if damaged else _find_entry(said)
+    answer = b"" if damaged else _find_entry(entry)
     if answer and not find_problem():
-        return answer, [said]
+        return answer, [entry]
     os.close(stdin)
     return b"", []
 
@@ -82,21 +82,21 @@ def _open(
 def _start(container: list[str]) -> tuple[int, int]:
     """Start the container; return the ends of the pipes to and from its process."""
     its_stdin, stdin = os.pipe()
-    said, its_stdout = os.pipe()
+    entry, its_stdout = os.pipe()
     actions = [(os.POSIX_SPAWN_DUP2, its_stdin, 0), (os.POSIX_SPAWN_DUP2, its_stdout, 1)]
     os.posix_spawnp(
         container[0], [*container, "/bin/sh", "-c", _HOLD], os.environb, file_actions=actions
     )
     os.close(its_stdin)
     os.close(its_stdout)
-    return stdin, said
+    return stdin, entry
 
 
-def _find_entry(said: int) -> bytes:
+def _find_entry(entry: int) -> bytes:
     """Return the answer to the tasks; b'' where the container does not start, or is closed."""
     data = b""
     while _END not in data:
-        chunk = os.read(said, 65536)
+        chunk = os.read(entry, 65536)
         if not chunk:
             return b""  # each task then starts the runtime itself, which says what is wrong
         data += chunk
@@ -114,8 +114,8 @@ def compare(host: "Mapping[bytes, bytes]", container: "Mapping[bytes, bytes]", p
     """
 
     def is_for_all(name: bytes) -> bool:
-        told = {b"APPTAINERENV_" + name, b"SINGULARITYENV_" + name} & host.keys()
-        return name != b"_" and (bool(told) or host.get(name) != container[name])
+        prefixed = {b"APPTAINERENV_" + name, b"SINGULARITYENV_" + name} & host.keys()
+        return name != b"_" and (bool(prefixed) or host.get(name) != container[name])
 
     changed = [name + b"=" + value for name, value in container.items() if is_for_all(name)]
     return pack(pid, sorted(host.keys() - container.keys()), changed)
@@ -135,15 +135,15 @@ def _can_enter(pid: int) -> bool:
     return os.waitpid(trial, 0)[1] == 0
 
 
-def _serve(listener: _socket.socket, answer: bytes, expected: int, said: list[int]) -> None:
+def _serve(listener: _socket.socket, answer: bytes, expected: int, entry: list[int]) -> None:
     """Answer `expected` tasks, and wait until they have ended, or the container has."""
     come = listener.fileno()
     tasks: dict[int, _socket.socket] = {}  # by their descriptors
     while expected or tasks:
-        ready = set(select.select([come, *said, *tasks], [], [], PATIENCE)[0])
+        ready = set(select.select([come, *entry, *tasks], [], [], TIMEOUT)[0])
         if not ready and not tasks:
             return  # nobody came
-        if not all(os.read(pipe, 65536) for pipe in ready.intersection(said)):
+        if not all(os.read(pipe, 65536) for pipe in ready.intersection(entry)):
             return  # the container is gone
         for ended in tasks.keys() & ready:
             tasks.pop(ended).close()  # a task says nothing: it has ended

@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-PATIENCE = 20.0  # seconds to wait for the keeper, and of the keeper for tasks that do not come
+TIMEOUT = 20.0  # seconds to wait for the keeper, and of the keeper for tasks that do not come
 _LIVENESS = 9  # descriptor of the socket in the task; start.sh hides it from the program
 _NEWNS, _NEWUSER = 0x20000, 0x10000000  # setns(2)
 _CAPBSET_DROP, _SET_CHILD_SUBREAPER, _NO_NEW_PRIVS = 24, 36, 38  # prctl(2)
@@ -100,7 +100,7 @@ def request_entry(name: str) -> "tuple[bytes, _socket.socket] | None":
 
 def _connect(keeper: _socket.socket, name: str) -> None:
     keeper.settimeout(0)  # otherwise a full queue would hold us for ever
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             keeper.connect(name)

@@ -80,6 +80,6 @@ def _describe_group(group: Group) -> dict[str, int | None]:
 def render_summary(plan: Plan) -> str:
     """Return what --verbose says before the start."""
     shape, why = plan.layout.describe(), plan.layout.why
-    where, source = plan.launcher.words.where, plan.around.source
+    where, source = plan.launcher.words.where, plan.runs_in.source
     what = f"{shape or 'one task'} {where} ({why}); image from {source}"
     return f"jaxsif: {what}\njaxsif: {render_command(plan)}"

@@ -57,10 +57,10 @@ class Container(NamedTuple):
         words = [host.python, "-IS", f"{host.package}/node/share.py"]
         if self.alone:
             words.append("--alone")
-        return (*words, *self._look, *self.execute(("--", *program)))
+        return (*words, *self._check, *self.execute(("--", *program)))
 
     @property
-    def _look(self) -> tuple[str, ...]:
+    def _check(self) -> tuple[str, ...]:
         """What share.py compares before it runs the image; () for nothing."""
         if self.staged:
             return ("--staged", self.staged.path, self.staged.digest, self.image)
@@ -80,7 +80,7 @@ class Container(NamedTuple):
         ours = self._replace(binds=(task_bind, *self.binds))
         program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *command)
         one_each = self.alone or tasks == 1
-        if one_each and not self._look:
+        if one_each and not self._check:
             return ours.execute(program)
         return ours.share(host, program)
 

@@ -29,7 +29,7 @@ class Words(NamedTuple):
     where: str  # it starts the tasks: 'by srun'
     refuses: str = ""  # who refuses a request
     remedy: str = ""  # what tells why it did
-    look: str = ""  # what tells why tasks ended that said nothing
+    hint: str = ""  # what tells why tasks ended that said nothing
 
 
 class Launcher:
@@ -63,7 +63,7 @@ class Launcher:
         """Return the processes to start here; `seen` takes reports, `stdout` standard output."""
         raise NotImplementedError
 
-    def hide(self, layout: Layout, host: Host) -> tuple[str, ...]:
+    def unset(self, layout: Layout, host: Host) -> tuple[str, ...]:
         """Return the variables that the launcher must not see."""
         return ()
 

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jaxsif.container.environment import CACHE, MEMORY, OLD_MEMORY, REPORT, Settled, settle
+from jaxsif.container.environment import (
+    CACHE,
+    MEMORY,
+    OLD_MEMORY,
+    REPORT,
+    Environment,
+    resolve_environment,
+)
 from jaxsif.job.srun_options import StepOptions
 from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container, OwnPython
@@ -53,12 +60,14 @@ class Plan(NamedTuple):
     nonces: tuple[str, ...] = ()
     credentials: str = ""  # for the coordinator, as tasks take them; '' for none
     hidden: tuple[str, ...] = ()  # variables that the launcher must not see
-    environment: Settled = Settled({}, (), {})  # the variables, but for the runtime's prefix
+    environment: Environment = Environment(
+        {}, (), {}
+    )  # the variables, but for the runtime's prefix
     variables: Mapping[str, str] = MappingProxyType({})  # to add to those of this process
     argv: tuple[str, ...] = ()  # the whole command line
 
     @property
-    def around(self) -> Container | OwnPython:
+    def runs_in(self) -> Container | OwnPython:
         """The container, or this machine's own Python."""
         return self.container or OwnPython()
 
@@ -66,7 +75,7 @@ class Plan(NamedTuple):
     def task_argv(self) -> tuple[str, ...]:
         """The command line of every task."""
         tasks = self.layout.ntasks_per_node
-        return self.around.start_task(self.host, tasks, self.options.command)
+        return self.runs_in.start_task(self.host, tasks, self.options.command)
 
     @property
     def unset(self) -> tuple[str, ...]:
@@ -100,12 +109,14 @@ class Plan(NamedTuple):
         """
         if not self.host.window or self.options.label or not self.layout.is_one_task:
             return False
-        return "--pty" not in [one.flag for one in self.options.srun_args]  # srun's own terminal
+        return "--pty" not in [
+            argument.flag for argument in self.options.srun_args
+        ]  # srun's own terminal
 
     @property
     def is_told_unbuffered(self) -> bool:
         """Whether the user tells srun not to wait for whole lines."""
-        return any(one.flag.startswith("--unb") for one in self.options.srun_arguments)
+        return any(argument.flag.startswith("--unb") for argument in self.options.srun_arguments)
 
     @property
     def shows_whole_lines(self) -> bool:
@@ -115,7 +126,7 @@ class Plan(NamedTuple):
     @property
     def redirected(self) -> bool:
         """Whether srun writes standard error into files, so that no report arrives."""
-        return any(one.flag in ("--output", "--error") for one in self.options.srun_args)
+        return any(argument.flag in ("--output", "--error") for argument in self.options.srun_args)
 
 
 def build(
@@ -132,8 +143,8 @@ def build(
     `credentials` are the certificate for the coordinator with its key, '' for none.
     """
     layout = launcher.plan_layout(options, host)
-    step, hidden = launcher.step_options(options, layout, host), launcher.hide(layout, host)
-    if any(one.flag in ("--output", "--error", "--pty") for one in options.srun_args):
+    step, hidden = launcher.step_options(options, layout, host), launcher.unset(layout, host)
+    if any(argument.flag in ("--output", "--error", "--pty") for argument in options.srun_args):
         nonces = ()  # no reader takes reports out of files and a terminal
     parts = (options, launcher, layout, host, container, coordinator)
     return _complete(Plan(*parts, step, nonces, credentials, hidden))
@@ -141,9 +152,9 @@ def build(
 
 def _complete(plan: Plan) -> Plan:
     """Add the variables, and then the command line, which may name them."""
-    settled = _settle(plan)
-    inside = plan.around.environ(settled.container, plan.coordinator.step)
-    plan = plan._replace(environment=settled, variables={**settled.host, **inside})
+    resolved = _resolve_environment(plan)
+    inside = plan.runs_in.environ(resolved.container, plan.coordinator.step)
+    plan = plan._replace(environment=resolved, variables={**resolved.host, **inside})
     return plan._replace(argv=plan.launcher.argv(plan))
 
 
@@ -154,10 +165,10 @@ def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
 
 def given_variables(plan: Plan) -> dict[str, str]:
     """Return the variables of the fabric's profile and, over them, those of --env."""
-    return {**plan.around.variables, **dict(plan.options.env)}
+    return {**plan.runs_in.variables, **dict(plan.options.env)}
 
 
-def _settle(plan: Plan) -> Settled:
+def _resolve_environment(plan: Plan) -> Environment:
     """Apply the table of variables to this process's own."""
     given = given_variables(plan)
     # Whatever --env says, the reader knows no other nonces.
@@ -178,10 +189,10 @@ def _settle(plan: Plan) -> Settled:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
     if plan.is_live and all(plan.host.window):
         values.update(zip(("COLUMNS", "LINES"), map(str, plan.host.window)))
-    cache = plan.around.cache
+    cache = plan.runs_in.cache
     if cache:
         values.update({CACHE: cache, contract.OWN_CACHE: "1"})
-    return settle(
+    return resolve_environment(
         plan.host.environ,
         {**given, **drawn},
         values,

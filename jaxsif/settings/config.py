@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxsif import installation, trust
-from jaxsif.errors import JaxsifError, Show
+from jaxsif.errors import JaxsifError, Notify
 from jaxsif.files import user_folder
 from jaxsif.settings.options import (
     DEFAULTS,
@@ -177,7 +177,7 @@ def read_profiles(config: Config) -> dict[str, Setting]:
 def resolve_image(
     path: str | None,
     environ: Mapping[str, str],
-    show: Show,
+    notify: Notify,
     named_by: str = "--image",
 ) -> Setting | None:
     """Find the image's path as `jaxsif run` does, for commands without its other options; None
@@ -187,7 +187,7 @@ def resolve_image(
         return Setting(os.path.expanduser(path), named_by, Rank.COMMAND_LINE)
     config = read_config(environ, os.getcwd())
     for line in config.notes:
-        show(printable(line))
+        notify(printable(line))
     return find_setting(TABLES["run"]["image"], environ, config)
 
 

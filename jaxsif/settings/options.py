@@ -72,7 +72,7 @@ def _are_digests(value: object) -> bool:
     another.
     """
     return isinstance(value, list) and all(
-        isinstance(one, str) and re.fullmatch(DIGEST_PATTERN, one) for one in value
+        isinstance(digest, str) and re.fullmatch(DIGEST_PATTERN, digest) for digest in value
     )
 
 
@@ -140,7 +140,7 @@ COUNT = Kind(f"a number from 1 to {MOST_COUNT}", _is_count, _read_count, {"type"
 TEXT = Kind("a string", _is_text, _read_text)
 # In jaxsif.toml: as from the folder of the file. A shell leaves the ~ of --image=~/jax.sif alone.
 PATH = Kind("a path", _is_text, _read_path, {"type": os.path.expanduser})
-PATIENCE = _count_or(OFF, "a number of seconds, or off")
+SECONDS = _count_or(OFF, "a number of seconds, or off")
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
 GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one behind a type, as in a100:1")
 DIGESTS = Kind(
@@ -300,7 +300,7 @@ OPTIONS = (
     ),
     Option(
         "--hang-timeout",
-        PATIENCE,
+        SECONDS,
         HANGS,
         "how long tasks may wait for another one before jaxsif names it and its line",
         "SECONDS|off",
@@ -314,7 +314,7 @@ OPTIONS = (
     ),
     Option(
         "--busy-timeout",
-        PATIENCE,
+        SECONDS,
         HANGS,
         "how long the other tasks may wait for one that computes, reads or writes; then it hangs,"
         " too; off by default",
@@ -427,12 +427,12 @@ class RunOptions(NamedTuple):
     sources: Mapping[str, Setting] = MappingProxyType({})  # all options, by their keys
 
     @property
-    def patience(self) -> int:
+    def hang_seconds(self) -> int:
         """Return the seconds that tasks may wait before that is told; 0 where nobody asks."""
         return 0 if self.hang_timeout == OFF else int(self.hang_timeout)
 
     @property
-    def busy_patience(self) -> float:
+    def busy_seconds(self) -> float:
         """Return the seconds that others may wait for a task at work."""
         return math.inf if self.busy_timeout == OFF else int(self.busy_timeout)
 
@@ -456,7 +456,11 @@ _OF_RUN = RunOptions._field_defaults
 # Key -> the value of an option that nothing sets: as RunOptions has it, whose None and empty lists
 # are no values; of what becomes the container, as here.
 DEFAULTS: dict[str, Any] = {
-    **{one.key: _OF_RUN[one.field] for one in OPTIONS if _OF_RUN.get(one.field) not in (None, ())},
+    **{
+        digest.key: _OF_RUN[digest.field]
+        for digest in OPTIONS
+        if _OF_RUN.get(digest.field) not in (None, ())
+    },
     "compile-cache": True,
     "stage": False,
     "stage-folder": "/tmp",

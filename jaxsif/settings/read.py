@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
-from jaxsif.job.srun_options import FIELD, SrunArgument, find_unsafe, lift, split_options
+from jaxsif.job.srun_options import FIELD, SrunArgument, find_unsafe, split_options, translate
 from jaxsif.settings.config import Config, find_setting, read_config
 from jaxsif.settings.options import NOTHING, OPTIONS, Rank, RunOptions, Setting, split_words
 from jaxsif.text import shorten
@@ -42,27 +42,27 @@ class Settings(NamedTuple):
 
 
 def read_settings(
-    said: Mapping[str, Any],
+    cli_values: Mapping[str, Any],
     command: Sequence[str],
     environ: Mapping[str, str],
     in_job: bool,
     fixed: Container[str] = (),
 ) -> Settings:
-    """Complete the command line, `said`, from variables and files.
+    """Complete the command line, `cli_values`, from variables and files.
 
     Options whose keys are in `fixed` mean nothing to the command, whatever files and variables say
     of them. Raises JaxsifError for what is no setting.
     """
     config = read_config(environ, os.getcwd())
-    values = resolve(said, environ, config, in_job, fixed)
-    passed, srun_args = _lift_srun(values, tuple((said.get(FIELD) or {}).values()))
+    values = resolve(cli_values, environ, config, in_job, fixed)
+    passed, srun_args = _merge_srun_options(values, tuple((cli_values.get(FIELD) or {}).values()))
     fields = _convert(values, environ)
     options = RunOptions(tuple(command), **fields, passed=passed, srun_args=srun_args)
     return Settings(config, values, options._replace(sources=values))
 
 
 def resolve(
-    said: Mapping[str, Any],
+    cli_values: Mapping[str, Any],
     environ: Mapping[str, str],
     config: Config,
     in_job: bool,
@@ -71,16 +71,16 @@ def resolve(
     """Find each option of `jaxsif run` that has a value, by its key: on the command line, else in
     its variable, else in a file.
 
-    `said` has the values of the command line, by field. Options that ask for a job count in a job
-    only on the command line, and so do the options `fixed`, by their keys. Of the ways to give the
-    number of tasks, only those of the strongest source count. Raise JaxsifError for a variable that
-    is not of the option's kind.
+    `cli_values` has the values of the command line, by field. Options that ask for a job count in
+    a job only on the command line, and so do the options `fixed`, by their keys. Of the ways to
+    give the number of tasks, only those of the strongest source count. Raise JaxsifError for a
+    variable that is not of the option's kind.
     """
     values: dict[str, Setting] = {}
     for option in OPTIONS:
         setting = None
-        if said.get(option.field) is not None:
-            setting = Setting(said[option.field], option.flag, Rank.COMMAND_LINE)
+        if cli_values.get(option.field) is not None:
+            setting = Setting(cli_values[option.field], option.flag, Rank.COMMAND_LINE)
         elif not (option.key in fixed or (in_job and option.of_job)):
             setting = find_setting(option, environ, config)
         if setting:
@@ -95,18 +95,18 @@ def _drop_overruled(values: dict[str, Setting]) -> None:
             del values[key]
 
 
-def _lift_srun(
+def _merge_srun_options(
     values: dict[str, Setting], arguments: tuple[SrunArgument, ...]
 ) -> tuple[tuple[SrunArgument, ...], tuple[SrunArgument, ...]]:
     """Add to `values` what srun's own options say of the layout; return those that are left of the
     command line's `arguments`, and of --srun-args.
     """
-    passed = _lift(values, arguments, Setting((), "the command line", Rank.COMMAND_LINE))
+    passed = _merge(values, arguments, Setting((), "the command line", Rank.COMMAND_LINE))
     extra = values.get("srun-args", NOTHING)
     words = [word for text in extra.value or () for word in split_words(text, extra.source)]
     if extra.rank == Rank.PROJECT:
         _check_project_words(words, extra.source)
-    srun_args = _lift(values, split_options(words), extra, arguments)
+    srun_args = _merge(values, split_options(words), extra, arguments)
     _drop_overruled(values)
     return passed, srun_args
 
@@ -120,7 +120,7 @@ def _is_overruled(key: str, setting: Setting, values: Mapping[str, Setting]) -> 
     return values.get(key, NOTHING).rank > setting.rank
 
 
-def _lift(
+def _merge(
     values: dict[str, Setting],
     arguments: Iterable[SrunArgument],
     origin: Setting,
@@ -138,7 +138,7 @@ def _lift(
         # As `nodes = 2` in a file overrules --nodes among weaker --srun-args.
         if argument.flag in flags or _is_overruled(argument.flag[2:], origin, values):
             continue
-        key, value, remaining = lift(argument)
+        key, value, remaining = translate(argument)
         left += remaining
         if value is None or _is_overruled(key, origin, values):
             continue

@@ -18,7 +18,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     options.PATH.words: _STRING,
     **{
         kind.words: {"anyOf": [_COUNT, {"type": "string", "pattern": f"^({kind.pattern})$"}]}
-        for kind in (options.PATIENCE, options.NODES, options.GPUS)
+        for kind in (options.SECONDS, options.NODES, options.GPUS)
     },
     options.DIGESTS.words: {
         "type": "array",

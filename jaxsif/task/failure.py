@@ -240,8 +240,8 @@ def walk_stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 def find_user(frame: FrameType | None) -> str:
     """Find 'FILE:LINE' of the innermost frame that is the user's own code."""
-    frames = [(one.f_code.co_filename, one.f_lineno) for one in walk_stack(frame)]
-    return find_place(frames[::-1])
+    places = [(outer.f_code.co_filename, outer.f_lineno) for outer in walk_stack(frame)]
+    return find_place(places[::-1])
 
 
 def _message(exception: BaseException) -> str:

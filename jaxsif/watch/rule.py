@@ -190,8 +190,8 @@ class Waits:
 
     def _learn(self, task: int, place: str, seconds: float) -> None:
         """Note how long a wait was, unless it was one for tasks that were at work."""
-        of_task = (one for one in self._reports if task in one.odd | one.waiting)
-        was_busy = any(one.level == Level.BUSY for one in of_task)
+        of_task = (report for report in self._reports if task in report.odd | report.waiting)
+        was_busy = any(report.level == Level.BUSY for report in of_task)
         is_known = place in self._learned or len(self._learned) < _MOST_PLACES
         if is_known and not was_busy:
             self._learned[place] = max(seconds, self._learned.get(place, 0))
@@ -206,9 +206,9 @@ class Waits:
         waits = self._waits.values()
         is_again = bool(waits) and now >= self._once_more
         return is_again or any(
-            self._measure(one, now) >= _find_look(one.looks)
-            or self._looked < one.since + self._busy_timeout <= now
-            for one in waits
+            self._measure(report, now) >= _find_look(report.looks)
+            or self._looked < report.since + self._busy_timeout <= now
+            for report in waits
         )
 
     def _measure(self, wait: _Wait, now: float) -> float:
@@ -234,10 +234,12 @@ class Waits:
         begin = self._find_begin(waiting, now)
         self._idle = dict(self._measure_work(snapshot, now))
         level = self._weigh(snapshot, begin, now) if self._waits else Level.NOTHING
-        self._waits = {task: self._count_looks(one, now) for task, one in self._waits.items()}
+        self._waits = {task: self._count_looks(report, now) for task, report in self._waits.items()}
         self._looked = now
         self._once_more = self._plan_again(snapshot, now)
-        self._transferred = {one.task: _transferred(one) for one in list_samples(snapshot.groups)}
+        self._transferred = {
+            report.task: _transferred(report) for report in list_samples(snapshot.groups)
+        }
         found = _Report(level, begin, _list_tasks(snapshot.odd), waiting)
         return Verdict(self._note_report(found), now - begin)
 
@@ -265,10 +267,10 @@ class Waits:
 
     def _note_report(self, found: _Report) -> Level:
         """Note that a wait is reported, and return its level; NOTHING where it was before."""
-        same = [one for one in self._reports if one.is_of(found.odd)]
-        if found.level <= max((one.level for one in same), default=Level.NOTHING):
+        same = [report for report in self._reports if report.is_of(found.odd)]
+        if found.level <= max((report.level for report in same), default=Level.NOTHING):
             return Level.NOTHING
-        self._reports = [*(one for one in self._reports if one not in same), found]
+        self._reports = [*(report for report in self._reports if report not in same), found]
         return found.level
 
     def _find_begin(self, waiting: Container[int], now: float) -> float:
@@ -284,8 +286,8 @@ class Waits:
         but for the time in which no task waited for another.
         """
         waits = self._waits.values()
-        cut = (one._replace(since=max(one.since, begin)) for one in waits)
-        return max((self._measure(one, now) for one in cut), default=0)
+        cut = (report._replace(since=max(report.since, begin)) for report in waits)
+        return max((self._measure(report, now) for report in cut), default=0)
 
     def _weigh(self, snapshot: Snapshot, begin: float, now: float) -> Level:
         if self._is_progress(snapshot):

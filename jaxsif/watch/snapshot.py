@@ -54,7 +54,7 @@ class TaskGroup(NamedTuple):
     @property
     def counting(self) -> list[Status]:
         """Return the statuses of tasks that count a loop."""
-        return [one.status for one in self.samples if one.status.loop]
+        return [sample.status for sample in self.samples if sample.status.loop]
 
     @property
     def tasks(self) -> list[int]:
@@ -176,7 +176,7 @@ def make_snapshot(
 def _split(group: TaskGroup, apart: frozenset[int]) -> Iterator[TaskGroup]:
     """Yield the part of a group that waits elsewhere, and the rest."""
     for is_apart in (False, True):
-        samples = tuple(one for one in group.samples if (one.task in apart) is is_apart)
+        samples = tuple(sample for sample in group.samples if (sample.task in apart) is is_apart)
         if samples:
             yield group._replace(samples=samples)
 
@@ -191,7 +191,7 @@ def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
     samples = list(list_samples(groups))
     majority = _compare_loops(samples)
     if majority:
-        return frozenset(one.task for one, is_usual in zip(samples, majority) if not is_usual)
+        return frozenset(sample.task for sample, is_usual in zip(samples, majority) if not is_usual)
     # Process 0 saves and logs at lines of its own, and there it waits for its devices, and so for
     # the others. Of several other lines, each may be a consequence of one of them.
     most = max(groups, key=lambda group: group.size, default=None)
@@ -232,7 +232,7 @@ def _find_majority(values: Sequence[object], wanted: Iterable[object]) -> Sequen
     """Return which values are the one of `wanted` that more than half have; all where none is."""
     for value in set(wanted):
         if 2 * values.count(value) > len(values):
-            return [one == value for one in values]
+            return [sample == value for sample in values]
     return [True] * len(values)
 
 
@@ -291,7 +291,7 @@ def _render_turns(group: TaskGroup) -> str:
     loops = {status.loop for status in group.counting}
     at = f" of the loop at {loops.pop().rpartition('/')[2]}" if len(loops) == 1 else ""
     number = render_span(*turns)
-    later = " or later" if all(one.age > STALE for one in group.samples) else ""
+    later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
     return f"iteration {number}{later}{at}"[:_LONGEST_PLACE]
 
 
@@ -318,7 +318,7 @@ def _describe_place(group: TaskGroup, snapshot: Snapshot) -> str:
     status = group.first.status
     file = status.loop.rpartition("/")[2]
     loop = enclose(f"iteration {status.turns} of the loop at ", file)
-    others = (f"the others are at {one.place}" for one in snapshot.groups if one.frames)
+    others = (f"the others are at {sample.place}" for sample in snapshot.groups if sample.frames)
     return "; ".join(filter(None, (loop, next(others, ""))))
 
 

@@ -85,8 +85,8 @@ def _target_here(job: str | None) -> Target:
 def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     done = process.captured(argv, outside_of_job(environ))
     if done.returncode:
-        said = done.stderr.strip().rpartition("\n")[2]
-        raise HostError(f"cannot ask Slurm for steps: {said}", "squeue", "try it again")
+        message = done.stderr.strip().rpartition("\n")[2]
+        raise HostError(f"cannot ask Slurm for steps: {message}", "squeue", "try it again")
     return done.stdout
 
 

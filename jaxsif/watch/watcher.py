@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
-from jaxsif.errors import HostError, JaxsifError, RunError, Show
+from jaxsif.errors import HostError, JaxsifError, Notify, RunError
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OFF
 from jaxsif.task.contract import STOP
@@ -57,10 +57,10 @@ class Watcher:
     _inspection: Inspection | None = None  # that is under way
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
 
-    def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
+    def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
         self._plan = plan
         self._seen = seen
-        self._show = show
+        self._notify = notify
 
     def hear(self, report: Report) -> None:
         """Take what a task says."""
@@ -114,8 +114,10 @@ class Watcher:
 class ProgramWatcher(Watcher):
     """Tells when tasks run different programs for the same devices."""
 
-    def __init__(self, plan: Plan, seen: ReportFilter, show: Show, census: ProgramCensus) -> None:
-        super().__init__(plan, seen, show)
+    def __init__(
+        self, plan: Plan, seen: ReportFilter, notify: Notify, census: ProgramCensus
+    ) -> None:
+        super().__init__(plan, seen, notify)
         self._census = census
         self._ended: set[int] = set()  # tasks, without an error
         self._leads = 0  # that were there at the last turn
@@ -146,10 +148,10 @@ class ProgramWatcher(Watcher):
         for these where that is asked.
         """
         for text in self._census.check(time.monotonic(), has_ended):
-            self._show(f"warning: {text}")
+            self._notify(f"warning: {text}")
         for lead, text in self._census.judge_leads(self._ended, samples, self._before):
             if self._plan.options.check_programs != STOP:
-                self._show(f"warning: {text}")
+                self._notify(f"warning: {text}")
             elif self.failure is None:
                 hint = "let all tasks compute with the same shapes and types, in the same order"
                 self.failure = RunError(f"{text}; the run was ended", lead.report.where, hint, 1)
@@ -176,13 +178,13 @@ class WaitWatcher(Watcher):
     """Tells when tasks wait too long, and for which."""
 
     def __init__(
-        self, plan: Plan, seen: ReportFilter, show: Show, keep: Keep, census: ProgramCensus
+        self, plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep, census: ProgramCensus
     ) -> None:
         """`keep` gets each verdict that was shown."""
-        super().__init__(plan, seen, show)
+        super().__init__(plan, seen, notify)
         self._keep = keep
         self._census = census
-        self._waits = Waits(plan.options.patience, time.monotonic(), plan.options.busy_patience)
+        self._waits = Waits(plan.options.hang_seconds, time.monotonic(), plan.options.busy_seconds)
         self._turn = time.monotonic()  # of the launcher, the last one
         self._due = 0.0  # not before
         self._blind_since = math.inf  # no inspection works, and that was shown
@@ -201,7 +203,7 @@ class WaitWatcher(Watcher):
             self._waiting.pop(report.task, None)
             seconds = self._waits.go_on(report.task, report.seconds, now)
             if seconds is not None:
-                self._show(f"the wait is over, after {seconds:.0f} s: the tasks go on")
+                self._notify(f"the wait is over, after {seconds:.0f} s: the tasks go on")
         elif report.event == "exit":
             self._ended.add(report.task)
             self._waiting.pop(report.task, None)
@@ -238,7 +240,7 @@ class WaitWatcher(Watcher):
         notes = (lead.describe() for lead in self._census.find_leads())
         snapshot = snapshot._replace(note=next(filter(None, notes), ""))
         for line in render_text(snapshot, verdict.title):
-            self._show(line)
+            self._notify(line)
         self._keep(verdict, snapshot)
         if self._plan.options.on_hang == STOP and verdict.level == Level.HANG:
             what, place = describe_odd(snapshot, verdict.seconds)
@@ -252,15 +254,17 @@ class WaitWatcher(Watcher):
         """
         if inspection.silent:
             return make_snapshot(inspection.samples, inspection.silent)
-        said = (make_sample(one.task, one.node, one.where) for one in self._waiting.values())
-        snapshot = make_snapshot([*said, *inspection.samples])
+        reported = (
+            make_sample(sample.task, sample.node, sample.where) for sample in self._waiting.values()
+        )
+        snapshot = make_snapshot([*reported, *inspection.samples])
         missing = (self._plan.layout.ntasks or 0) - snapshot.size - len(self._ended)
         return snapshot._replace(unseen=max(inspection.unseen, missing))
 
     def _fail(self, why: str, now: float) -> None:
         if self._blind_since == math.inf:
             self._blind_since = now
-            self._show(f"cannot inspect the waiting tasks: {why}; trying again")
+            self._notify(f"cannot inspect the waiting tasks: {why}; trying again")
 
 
 class UnwatchedWatcher(Watcher):
@@ -269,14 +273,14 @@ class UnwatchedWatcher(Watcher):
     A Python that has not used JAX yet may still do that, and is left out.
     """
 
-    def __init__(self, plan: Plan, seen: ReportFilter, show: Show) -> None:
-        super().__init__(plan, seen, show)
+    def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
+        super().__init__(plan, seen, notify)
         self._known: set[int] = set()  # tasks that are watched, or have ended
 
     def hear(self, report: Report) -> None:
         """Take the start of the run, and which tasks are watched or have ended."""
         if report.event == "started":
-            self._due = time.monotonic() + _UNWATCHED * self._plan.options.patience
+            self._due = time.monotonic() + _UNWATCHED * self._plan.options.hang_seconds
         elif report.event in ("watched", "exit"):
             self._known.add(report.task)
 
@@ -284,15 +288,17 @@ class UnwatchedWatcher(Watcher):
         return super()._is_due(now) and len(self._known) < (self._plan.layout.ntasks or math.inf)
 
     def _take(self, inspection: Inspection, now: float) -> None:
-        others = (one for one in inspection.samples if one.task not in self._known)
-        unwatched = [one for one in others if one.status == NO_STATUS and one.answered is None]
+        others = (sample for sample in inspection.samples if sample.task not in self._known)
+        unwatched = [
+            sample for sample in others if sample.status == NO_STATUS and sample.answered is None
+        ]
         if unwatched:
-            tasks = name_tasks(sorted({one.task for one in unwatched}))
-            commands = sorted({one.command for one in unwatched})[:_MOST_COMMANDS]
+            tasks = name_tasks(sorted({sample.task for sample in unwatched}))
+            commands = sorted({sample.command for sample in unwatched})[:_MOST_COMMANDS]
             names = f"{', '.join(commands)} {'is' if len(commands) == 1 else 'are'}"
-            is_python = any(one.startswith("python") for one in commands)
+            is_python = any(sample.startswith("python") for sample in commands)
             reason = "without jaxsif's hook" if is_python else "not Python"
-            self._show(f"cannot watch {tasks} for hangs: {names} {reason}")
+            self._notify(f"cannot watch {tasks} for hangs: {names} {reason}")
 
 
 class EndWatcher(Watcher):
@@ -319,7 +325,7 @@ class EndWatcher(Watcher):
         """End the run; Slurm takes half a minute for that."""
         self.must_end = True
         names = list_nodes(nodes)
-        self._show(f"no answer from {names}: ending the run")
+        self._notify(f"no answer from {names}: ending the run")
         failed = self._failed
         raised = of_event(self._seen.reports, "exception")
         if any(not report.consequence for report in raised):
@@ -345,7 +351,7 @@ class StartWatcher(Watcher):
         self._begun = min(self._begun, now)
         if self._is_told and not name_unstarted(self._plan, self._seen.reports):
             self._is_told = False
-            self._show(f"all tasks have started, {now - self._begun:.0f} s after the first one")
+            self._notify(f"all tasks have started, {now - self._begun:.0f} s after the first one")
 
     def poll(self) -> None:
         """Tell once which tasks are missing."""
@@ -354,21 +360,23 @@ class StartWatcher(Watcher):
         unstarted = name_unstarted(self._plan, self._seen.reports)
         if unstarted:
             self._is_told = True
-            self._show(f"{render_unstarted(unstarted)}, {_START_WITHIN:.0f} s after the first one")
+            self._notify(
+                f"{render_unstarted(unstarted)}, {_START_WITHIN:.0f} s after the first one"
+            )
         else:
             self._begun = math.inf  # all have
 
 
-def watch(plan: Plan, seen: ReportFilter, show: Show, keep: Keep) -> list[Watcher]:
+def watch(plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep) -> list[Watcher]:
     """Return what watches a run: nothing, where its tasks do not report."""
     if not plan.nonces:
         return []
     # It gets no reports where programs are not compared.
     census = ProgramCensus(plan.layout.ntasks or 0)
-    watchers: list[Watcher] = [EndWatcher(plan, seen, show), StartWatcher(plan, seen, show)]
-    if plan.options.patience:
-        watchers.append(WaitWatcher(plan, seen, show, keep, census))
-        watchers.append(UnwatchedWatcher(plan, seen, show))
+    watchers: list[Watcher] = [EndWatcher(plan, seen, notify), StartWatcher(plan, seen, notify)]
+    if plan.options.hang_seconds:
+        watchers.append(WaitWatcher(plan, seen, notify, keep, census))
+        watchers.append(UnwatchedWatcher(plan, seen, notify))
     if plan.options.check_programs != OFF:
-        watchers.append(ProgramWatcher(plan, seen, show, census))
+        watchers.append(ProgramWatcher(plan, seen, notify, census))
     return watchers

@@ -13,7 +13,7 @@ import sys
 
 import jax
 import numpy as np
-from common import gather, measure, node_names, room_for_device, tell, tell_memory, tell_system
+from common import emit, gather, measure, node_names, room_for_device, tell_memory, tell_system
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -97,7 +97,7 @@ def measure_operation(mesh, name, size, iterations, seconds):
     x = make_input(mesh, elements // n if name == "all-gather" else elements)
     result, times, count = measure(on_devices(mesh, function), x, iterations, seconds)
     check(result, lambda d, j: expected(d, j, elements), f"{name} of {size} bytes")
-    tell("operation", operation=name, size=4 * elements, time=float(times.max()), iterations=count)
+    emit("operation", operation=name, size=4 * elements, time=float(times.max()), iterations=count)
 
 
 def measure_links(mesh, names, size, iterations, seconds):
@@ -121,7 +121,7 @@ def measure_links(mesh, names, size, iterations, seconds):
                 both = [process for process, name in enumerate(names) if name in (a, b)]
                 rate = size * min(len(devices[a]), len(devices[b])) / float(times[both].max())
                 latency = float(trips[both].max()) / 2
-                tell("link", **{"from": a, "to": b}, size=size, bandwidth=rate, latency=latency)
+                emit("link", **{"from": a, "to": b}, size=size, bandwidth=rate, latency=latency)
 
 
 def find_devices(mesh, names):
@@ -174,7 +174,7 @@ def main():
 def has_room(what, size, room):
     """Return whether a device has room for arrays of this size; tell where it has not."""
     if COPIES * size > room:
-        tell("note", text=f"{what} left out: a device has room for {room:.0f} bytes")
+        emit("note", text=f"{what} left out: a device has room for {room:.0f} bytes")
         return False
     return True
 

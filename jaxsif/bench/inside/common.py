@@ -17,7 +17,7 @@ MOST = 100  # iterations
 LEAST = 3
 
 
-def tell(record, **fields):
+def emit(record, **fields):
     """Print a record, once for all processes; `jaxsif bench` reads it."""
     if jax.process_index() == 0:
         print(json.dumps({"record": record, **fields}), flush=True)
@@ -43,7 +43,7 @@ def tell_system(names):
         "processes": jax.process_count(),
         "devices": jax.device_count(),
     }
-    tell(
+    emit(
         "system",
         jax=jax.__version__,
         platform=jax.default_backend(),
@@ -98,7 +98,7 @@ def tell_memory(names):
     rows = gather([1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, device])
     for process, (host, peak) in enumerate(rows):
         known = int(peak) if peak >= 0 else None
-        tell(
+        emit(
             "memory",
             process=process,
             node=names[process],

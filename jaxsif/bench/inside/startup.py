@@ -141,7 +141,7 @@ def main():
     common.tell_system(names)
     tasks = gather({"times": times, "rounds": watch_rounds()})
     for number, (node, task) in enumerate(zip(names, tasks)):
-        common.tell("task", task=number, node=node, **find_phases(task, tasks[0], options.began))
+        common.emit("task", task=number, node=node, **find_phases(task, tasks[0], options.began))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, sys.argv.pop(1))
 
 import train
-from common import node_names, tell, tell_system
+from common import emit, node_names, tell_system
 
 
 def main():
@@ -20,7 +20,7 @@ def main():
         training.advance()
     found = train.report(training)
     tell_system(node_names())
-    tell("run", **found)
+    emit("run", **found)
 
 
 main()

@@ -15,7 +15,7 @@ from jaxsif.job.nodelist import expand
 from jaxsif.launch.children import INSIST_ONCE, Child, Reader
 from jaxsif.launch.probe import count_gpus, query_gpus
 from jaxsif.layout.layout import NOBODY, Layout
-from jaxsif.layout.planner import find_asker, plan_layout
+from jaxsif.layout.planner import find_basis, plan_layout
 from jaxsif.limits import LONGEST_LINE
 from jaxsif.plan.host import Host
 from jaxsif.plan.host_list import HOSTFILE_VARIABLES, HostList, parse_hostfile, parse_hosts
@@ -46,7 +46,7 @@ class Mpirun(Launcher):
         refuses="mpirun",
         remedy="mpirun --host NODE hostname shows whether it reaches a node,"
         " by ssh without a password",
-        look="what mpirun says above, and the node's log, tell of lost nodes",
+        hint="what mpirun says above, and the node's log, tell of lost nodes",
     )
 
     def probe(self, options: RunOptions, host: Host) -> Host:
@@ -146,7 +146,7 @@ def _find_slots(options: RunOptions, host: Host, count: int) -> int | None:
 
     None where an option tells the tasks or GPUs, and for slots that are cores rather than GPUs.
     """
-    if options.gpus_per_node is not None or find_asker(options).name != NOBODY:
+    if options.gpus_per_node is not None or find_basis(options).name != NOBODY:
         return None
     slots = host.host_list.common_slots(count)
     return None if slots and slots > host.gpus > 0 else slots

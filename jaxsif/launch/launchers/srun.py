@@ -44,7 +44,7 @@ class Srun(Launcher):
         where="by srun",
         refuses="Slurm",
         remedy="sinfo and sacctmgr show what there is",
-        look="squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+        hint="squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
     )
 
     def probe(self, options: RunOptions, host: Host) -> Host:
@@ -93,7 +93,7 @@ class Srun(Launcher):
             argv += [*([":"] if number else []), *part.words, *task]
         return tuple(argv)
 
-    def hide(self, layout: Layout, host: Host) -> tuple[str, ...]:
+    def unset(self, layout: Layout, host: Host) -> tuple[str, ...]:
         """Return the variables of a job by which srun would bind GPUs: each task is to see all GPUs
         of its node, as NCCL and JAX want.
         """
@@ -164,12 +164,12 @@ def layout_options(
     and others that ask for one too. Raises JaxsifError for what cannot be asked for.
     """
     if allocation is None:
-        given = _outside(options, layout)
+        planned = _outside(options, layout)
     elif layout.placed:
-        given = _placed(options, layout, allocation)
+        planned = _placed(options, layout, allocation)
     else:
-        given = _inside(options, layout, allocation)
-    return StepOptions(given, _further(options, allocation))
+        planned = _inside(options, layout, allocation)
+    return StepOptions(planned, _further(options, allocation))
 
 
 def _further(options: RunOptions, allocation: Allocation | None) -> tuple[SrunArgument, ...]:
@@ -210,9 +210,9 @@ def _outside(options: RunOptions, layout: Layout) -> Options:
 
 
 def _inside(options: RunOptions, layout: Layout, allocation: Allocation) -> Options:
-    told = layout.counted_by not in (JOB, NOBODY)
+    explicit = layout.counted_by not in (JOB, NOBODY)
     # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
-    part = told or options.nodes or allocation.in_step
+    part = explicit or options.nodes or allocation.in_step
     counted = allocation.gpus_per_task is not None and not layout.gpu_bind
     return {
         "--nodes": layout.nodes,  # all of them, also when fewer tasks than nodes would do

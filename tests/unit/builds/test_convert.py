@@ -74,9 +74,9 @@ def test_recipes_that_copy_from_elsewhere(repository: Path, text: str, line: str
     assert (found.converted, found.definition) == (None, None)
     error = refuse("Recipe", found.refused)
     if leads:
-        assert error.said == f"Recipe:{line}: {leads.format(home=repository.parent / 'home')}, {LEADS}"
+        assert error.message == f"Recipe:{line}: {leads.format(home=repository.parent / 'home')}, {LEADS}"
     else:
-        assert error.said.startswith(f"Recipe:{line}: has .. in a path")
+        assert error.message.startswith(f"Recipe:{line}: has .. in a path")
 
 
 def test_recipe_that_copies_from_its_folder(repository: Path) -> None:

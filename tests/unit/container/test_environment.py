@@ -16,7 +16,7 @@ from jaxsif.container.environment import (
     Rule,
     find_cautions,
     find_rule,
-    settle,
+    resolve_environment,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -109,22 +109,22 @@ def test_settle(
     environ: dict[str, str], host: dict[str, str], unset: tuple[str, ...], changed: dict[str, str | None]
 ) -> None:
     expected = {name: value for name, value in {**IN_CONTAINER, **changed}.items() if value is not None}
-    assert settle(environ, {}, VALUES) == (host, unset, expected)
+    assert resolve_environment(environ, {}, VALUES) == (host, unset, expected)
 
 
 def test_env_wins() -> None:
     asked = {"LC_ALL": "C", "JAXSIF_COORDINATOR_PORT": "5", "MINE": ""}
-    assert settle({}, asked, VALUES).container == {**IN_CONTAINER, **asked}
+    assert resolve_environment({}, asked, VALUES).container == {**IN_CONTAINER, **asked}
 
 
 def test_no_cache_without_its_folder() -> None:
-    found = settle({}, {}, {"JAXSIF_COORDINATOR_PORT": "1"}).container
+    found = resolve_environment({}, {}, {"JAXSIF_COORDINATOR_PORT": "1"}).container
     assert {"JAX_COMPILATION_CACHE_DIR", "JAXSIF_CACHE"}.isdisjoint(found)
 
 
 def test_without_a_container_the_hosts_python_is_left_alone() -> None:
     environ = {"PYTHONHOME": "/usr", "LD_PRELOAD": "x.so", "https_proxy": "p", "OMPI_COMM_WORLD_SIZE": "2"}
-    found = settle(environ, {}, VALUES, container=False)
+    found = resolve_environment(environ, {}, VALUES, container=False)
     assert found.unset == ("https_proxy", "OMPI_COMM_WORLD_SIZE")
     assert {"LC_ALL", "PYTHONNOUSERSITE"}.isdisjoint(found.container)
 
@@ -142,7 +142,7 @@ def test_cleanenv_keeps_what_the_table_passes() -> None:
     )
     dropped = ("LOADEDMODULES", "BASH_FUNC_module%%", "PYTHONPATH", "WANDB_MODE", "PYTHONHOME", "https_proxy")
     environ = dict.fromkeys((*kept, *dropped), "x")
-    found = settle(environ, {}, {}, clean=True)
+    found = resolve_environment(environ, {}, {}, clean=True)
     assert found.unset == dropped
     assert found.host == {"HTTPS_PROXY": "x"}
 
@@ -150,7 +150,7 @@ def test_cleanenv_keeps_what_the_table_passes() -> None:
 @given(st.dictionaries(st.sampled_from([*VALUES, "PATH", "http_proxy", "X", "OMPI_X", "LC_ALL"]), st.text(max_size=3)))
 def test_nothing_is_both_set_and_taken_away(environ: dict[str, str]) -> None:
     for clean in (False, True):
-        found = settle(environ, {}, VALUES, clean)
+        found = resolve_environment(environ, {}, VALUES, clean)
         assert set(found.unset) <= set(environ)
         assert set(found.unset).isdisjoint(found.host)
 

@@ -54,8 +54,8 @@ def test_the_end_is_kept(tmp_path: Path) -> None:
     seen.feed(report_line(NONCES[0], event="started", step="12.0", nodes="node1"))
     seen.feed(report_line(NONCES[0], event="exit", status=0))
     seen.feed(raised + report_line(NONCES[0], event="exit", status=1, task=1))
-    recorder.keep(b"a word\n")
-    recorder.tell("a \x1b word of ours")
+    recorder.write(b"a word\n")
+    recorder.note("a \x1b word of ours")
     recorder.end(1, RunError("task 1 failed", "a.py:7", "look", 1))
     run = kept(tmp_path)
     assert (run.status, run.error) == (1, Complaint("task 1 failed", "a.py:7", "look"))
@@ -105,7 +105,7 @@ def test_alarms_of_tasks_that_all_differ_can_be_read_again(tmp_path: Path) -> No
 def test_the_end_of_a_long_output_is_kept(tmp_path: Path) -> None:
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
     for number in range(100):
-        recorder.keep(b"%06d " % number * 10_000)
+        recorder.write(b"%06d " % number * 10_000)
     recorder.end(0)
     assert len(said(tmp_path)) == 1 << 20
     assert said(tmp_path).endswith(b"000099 ")
@@ -114,7 +114,7 @@ def test_the_end_of_a_long_output_is_kept(tmp_path: Path) -> None:
 def test_nothing_long_is_written_while_tasks_run(tmp_path: Path) -> None:
     """The launcher passes on their output, and the disk may be slow."""
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
-    recorder.keep(b"word\n" * 100_000)
+    recorder.write(b"word\n" * 100_000)
     recorder.alarm(Verdict(Level.WAIT, 61.23), make_snapshot([sample()]))
     (folder,) = (tmp_path / "jaxsif/runs").iterdir()
     assert [file.name for file in folder.iterdir()] == ["run.json"]
@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_made_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "jaxsif").write_text("a file")
     lines: list[str] = []
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), lines.append)
-    recorder.keep(b"a word\n")
+    recorder.write(b"a word\n")
     recorder.alarm(Verdict(Level.WAIT, 60), make_snapshot([sample()]))
     recorder.end(0)
     assert lines == [f"warning: no history of this run: File exists ({tmp_path}/jaxsif)"]

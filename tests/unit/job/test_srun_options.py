@@ -16,9 +16,9 @@ from jaxsif.job.srun_options import (
     SrunArgument,
     find_unsafe,
     join,
-    lift,
     select,
     split_options,
+    translate,
 )
 
 PAGE = (Path(__file__).parents[3] / "docs/srun.md").read_text()
@@ -109,6 +109,6 @@ def test_words_that_run_programs(words: str, found: list[str]) -> None:
     ],
 )
 def test_what_srun_args_say(words: list[str], found: dict[str, object], left: tuple[str, ...]) -> None:
-    lifted = [lift(argument) for argument in split_options(words)]
+    lifted = [translate(argument) for argument in split_options(words)]
     assert {key.replace("-", "_"): value for key, value, _ in lifted if value is not None} == found
     assert join(argument for _, _, rest in lifted for argument in rest) == left

@@ -150,7 +150,7 @@ def test_an_openssl_that_fails(tmp_path: Path, script: str, what: str) -> None:
 )
 def test_a_slow_openssl_is_ended(tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run waits for it once, and leaves no zombie."""
-    monkeypatch.setattr("jaxsif.launch.certificate._PATIENCE", 1.0)
+    monkeypatch.setattr("jaxsif.launch.certificate._TIMEOUT", 1.0)
     environ = write_openssl(tmp_path, f"echo $$ >>{tmp_path}/groups\n{script}")
     begin = time.monotonic()
     pending = PendingCertificate(environ)

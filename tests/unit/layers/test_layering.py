@@ -54,11 +54,11 @@ def test_packages_of_the_image_in_the_way_are_named() -> None:
     ]
     error = explain(lines, {"jax": "0.12.0.1", "numpy": "2.5.5", "old-jax": "0.2"})
     assert error.what == "the requirements do not go with jax 0.12.0.1 of the image:"
-    assert error.said.splitlines() == lines[1:]
+    assert error.message.splitlines() == lines[1:]
     assert error.hint.endswith("--allow-replace jax")
     other = explain(lines, {"numpy": "2.5.5"})
     assert (other.exit_code, other.what) == (2, "uv cannot resolve the requirements:")
-    assert other.said.startswith("error: No solution")
+    assert other.message.startswith("error: No solution")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_index_that_cannot_be_reached_is_no_fault_of_the_request(causes: tupl
     error = explain(lines, {"jax": "0.12.0.1"})
     assert error.exit_code == status
     assert (error.what == "the package index cannot be reached:") == (status == 125)
-    assert error.said.splitlines() == lines
+    assert error.message.splitlines() == lines
 
 
 def test_requirements_of_files_and_of_the_command_line(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from jaxsif.layout.planner import (
     as_the_gpus,
     as_the_job,
     evenly,
-    find_asker,
+    find_basis,
     left_to_slurm,
     on_each_node,
     on_first_nodes,
@@ -166,7 +166,7 @@ CASES: list[tuple[RunOptions, Choose, list[Group], list[tuple[int | None, int | 
 
 @pytest.mark.parametrize(("asked", "choose", "groups", "expected", "why"), CASES)
 def test_rule(asked: RunOptions, choose: Choose, groups: list[Group], expected: object, why: str) -> None:
-    asker = find_asker(asked, job(ntasks=4) if choose is as_the_job else NO_JOB)
+    asker = find_basis(asked, job(ntasks=4) if choose is as_the_job else NO_JOB)
     wanted = asked.gpus_per_node and int(asked.gpus_per_node)
     case = Case(asker, asked, Layout(tuple(groups), ""), wanted)
     (rule,) = [rule for rule in RULES[asker.name] if rule.choose is choose]
@@ -199,7 +199,7 @@ def test_every_rule_has_a_case() -> None:
     ],
 )
 def test_who_gives_the_number_of_tasks(asked: RunOptions, allocation: Allocation, name: str, source: str) -> None:
-    assert find_asker(asked, allocation)[:2] == (name, source)
+    assert find_basis(asked, allocation)[:2] == (name, source)
 
 
 def test_what_the_job_asked_for_srun_inherits() -> None:

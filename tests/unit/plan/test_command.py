@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.hosts import LAPTOP, LOGIN_NODE, WORKSTATION, plan_for
 
-from jaxsif.container.environment import Settled
+from jaxsif.container.environment import Environment
 from jaxsif.job.allocation import Allocation
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.plan.command import describe_plan, render_command, render_summary
@@ -29,7 +29,7 @@ PLAN = plan_for(PROGRAM)
 def plan_with(argv: tuple[str, ...], variables: dict[str, str], unset: tuple[str, ...]) -> Plan:
     """A plan without a container, with any words."""
     layout = Layout((Group(2, 4, 4),), "one task per GPU")
-    environment = Settled(variables, unset, {})
+    environment = Environment(variables, unset, {})
     added = {**variables, "JAXSIF_STEP": "0a1b"}
     return PLAN._replace(argv=argv, layout=layout, container=None, environment=environment, variables=added)
 

@@ -53,7 +53,7 @@ class Watched:
         self.targets: list[Target] = []
         start = Report(0, "n0", "started", step=step)
         plan: Any = SimpleNamespace(
-            options=SimpleNamespace(patience=PATIENCE, on_hang=on_hang, busy_patience=math.inf),
+            options=SimpleNamespace(hang_seconds=PATIENCE, on_hang=on_hang, busy_seconds=math.inf),
             launcher=SimpleNamespace(nodes=lambda _plan, _started: (("12", ("n0",)),)),
             coordinator=SimpleNamespace(step="random"),
             layout=SimpleNamespace(ntasks=4),
