@@ -40,6 +40,11 @@ def stacks(cluster: Cluster, *words: str) -> tuple[list[str], float]:
     return lines, time.monotonic() - begin
 
 
+def line_of(text: str) -> int:
+    """The number of the last line of the task's program with this text."""
+    return max(number for number, line in enumerate(BOXED.read_text().splitlines(), 1) if line.strip() == text)
+
+
 def test_sixteen_tasks_on_four_nodes(cluster: Cluster, submit: Submit) -> None:
     """The step has all CPUs, memory and GPUs of its nodes; one task does something else."""
     what = "sh -c 'case $SLURM_PROCID in 5) what=sleep ;; *) what=lock ;; esac; exec python3 waiting_task.py $what'"
@@ -48,9 +53,11 @@ def test_sixteen_tasks_on_four_nodes(cluster: Cluster, submit: Submit) -> None:
     lines, seconds = stacks(cluster)
     assert lines == [
         f"step {job}.0: 16 tasks on 4 nodes",
-        "  15 tasks wait in a collective  waiting_task.py:44 lock   iteration 12 of the loop at train.py:38"
+        f"  15 tasks wait in a collective  waiting_task.py:{line_of('held.acquire()')} lock   "
+        "iteration 12 of the loop at train.py:38"
         "  tasks 0-4,6-15 on node1, node2, node3, node4",
-        "   1 task  sleeps                waiting_task.py:29 sleep  iteration 12 of the loop at train.py:38"
+        f"   1 task  sleeps                waiting_task.py:{line_of('time.sleep(100)')} sleep  "
+        "iteration 12 of the loop at train.py:38"
         "  task 5 on node2",
         "  likely: task 5 keeps the others waiting",
     ]
