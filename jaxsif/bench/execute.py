@@ -14,7 +14,7 @@ from jaxsif.errors import HostError, Notify
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch import pipeline
 from jaxsif.launch.certificate import PendingCertificate
-from jaxsif.launch.children import Pass, Readers
+from jaxsif.launch.children import Pass
 from jaxsif.plan.container import Container
 from jaxsif.plan.notes import find_notes
 from jaxsif.plan.plan import Plan
@@ -64,8 +64,7 @@ def prepare_program(
 
 def run_program(plan: Plan, take: Callable[[Record], None], note: Notify) -> int:
     """Run the plan to its end as `jaxsif run` does; `take` gets the records, as they come."""
-    readers = Readers(lambda: read_records(take, _pass_on))
-    return pipeline.run_plan(plan, note, readers=readers)
+    return pipeline.run_plan(plan, note, stdout=lambda: read_records(take, _pass_on))
 
 
 def _pass_on(text: str) -> None:

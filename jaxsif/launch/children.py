@@ -26,7 +26,7 @@ _POLL_CLOSED = 0.01  # and whose output is closed
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
 # Seconds for srun to end its step after SIGTERM; SIGKILL would leave the step alone.
 _SRUN_TIMEOUT = 10.0
-_CLEAR_PATIENCE = 10.0  # seconds for the command that ends what a killed srun has left
+_CLEAR_TIMEOUT = 10.0  # seconds for the command that ends what a killed srun has left
 
 # What follows the signal that ends us, while processes live: seconds after it, and the next signal.
 # A second signal brings the last one at once. SIGTERM has a process that hangs say where it is
@@ -41,21 +41,6 @@ Reader = Callable[[], Optional[Pass]]
 
 def inherit() -> None:
     """As a Reader: every child writes to our own standard output."""
-
-
-def unchanged(data: bytes) -> bytes:
-    """As a Pass: all is shown."""
-    return data
-
-
-class Readers(NamedTuple):
-    """Filters of the children's output."""
-
-    stdout: Reader = inherit
-    stderr: Pass = unchanged  # after all others
-
-
-SHOWN = Readers()
 
 
 class Remote(NamedTuple):
@@ -298,7 +283,7 @@ class _Run:
         self._signal(signal.SIGKILL)  # descendants that outlived their leaders, too
         for started in self._living:
             self._clear(started)
-        _await(self._clearing, _CLEAR_PATIENCE)
+        _await(self._clearing, _CLEAR_TIMEOUT)
         for command in (*self._ending, *self._clearing):
             command.kill()
             command.wait()

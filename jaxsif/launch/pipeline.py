@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jaxsif.diagnose.reports import LIVE, Report, ReportFilter
 from jaxsif.errors import JaxsifError, Notify, PortTakenError
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.children import SHOWN, Child, Ended, Hooks, Pass, Readers, run
+from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
 from jaxsif.launch.container import find_container
 from jaxsif.launch.coordinator import draw_coordinator, draw_name, plans_on_other_ports
 from jaxsif.launch.probe import choose_launcher, probe_host
@@ -130,14 +130,14 @@ def make_plan(prepared: Prepared, has_reader: bool = True, credentials: str = ""
     return build(settings.options, launcher, host, container, coordinator, nonces, credentials)
 
 
-def run_plan(plan: Plan, notify: Notify, verbose: bool = False, readers: Readers = SHOWN) -> int:
+def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader = inherit) -> int:
     """Do the last two stages: run and diagnose. Return the exit status, or raise JaxsifError.
 
     The history of runs is told of both.
     """
     history = _History(notify)
     try:
-        status = _run_on_free_port(plan, history, verbose, readers)
+        status = _run_on_free_port(plan, history, verbose, stdout)
     except JaxsifError as error:
         history.end(error.exit_code, error)
         raise
@@ -171,9 +171,9 @@ class _History:
         if self._recorder:
             self._recorder.note(line)
 
-    def listen(self, child: Child, last: Pass) -> Child:
+    def listen(self, child: Child) -> Child:
         """Return the child, of which what is shown of its standard error is kept."""
-        return child._replace(stderr=lambda data: last(self._keep(child.stderr(data))))
+        return child._replace(stderr=lambda data: self._keep(child.stderr(data)))
 
     def _keep(self, shown: bytes) -> bytes:
         if self._recorder:
@@ -191,7 +191,7 @@ class _History:
             self._recorder.end(status, error)
 
 
-def _run_on_free_port(plan: Plan, history: _History, verbose: bool, readers: Readers) -> int:
+def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Reader) -> int:
     """As `run_plan`.
 
     When the port turns out to be taken on the first task's node, start once more on another one.
@@ -202,7 +202,7 @@ def _run_on_free_port(plan: Plan, history: _History, verbose: bool, readers: Rea
     others = plans_on_other_ports(plan)
     while True:
         try:
-            return diagnose(plan, run_step(plan, readers, history), history.notify, verbose)
+            return diagnose(plan, run_step(plan, stdout, history), history.notify, verbose)
         except PortTakenError as error:
             following = next(others, None) if _can_start_again() else None
             if following is None:
@@ -241,14 +241,14 @@ class _FileState(NamedTuple):
 _GONE = _FileState(0, 0, 0)
 
 
-def run_step(plan: Plan, readers: Readers, history: _History) -> Outcome:
+def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
     """Start the step and wait for its end; raises HostError where it cannot start."""
     tasks, label, whole = plan.layout.ntasks, plan.options.label, plan.shows_whole_lines
     seen = ReportFilter(plan.nonces, tasks, label, whole=whole)
     image = plan.container.path if plan.container else ""
     before = _state_of(image)
-    children = plan.launcher.children(plan, plan.started_environ, seen, readers.stdout)
-    heard = tuple(history.listen(child, readers.stderr) for child in children)
+    children = plan.launcher.children(plan, plan.started_environ, seen, stdout)
+    heard = tuple(history.listen(child) for child in children)
     watch = _Monitor(plan, seen, history)
     try:
         ended = run(heard, Hooks(watch.begin, seen.interrupt, watch.poll))
