@@ -65,6 +65,7 @@ LEFT_OUT = {
     "on-hang",
     "busy-timeout",
     "history",
+    "log-dir",
     *OF_TASKS,
     *(key.replace("_", "-") for key in ONE_TASK),
 }

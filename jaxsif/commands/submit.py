@@ -79,6 +79,7 @@ _LEFT_OUT = {
     "on-hang",
     "busy-timeout",
     "history",
+    "log-dir",
     *(key.replace("_", "-") for key in _FIXED),
 }
 

@@ -63,6 +63,7 @@ RULES = (
         (contract.CHECK_PROGRAMS,),
         "`--check-programs`: each task tells what it compiles for several of them",
     ),
+    Rule(SET, (contract.TASK_LOG,), "`--log-dir`: each task copies its output into its own files"),
     Rule(SET, (contract.LAYOUT,), "each task holds what it sees against the plan"),
     Rule(
         SET,

@@ -46,6 +46,9 @@ def find_container(
     )
     if settings.config.policies:
         container = _obey_policies(container, settings, host)
+    if settings.options.log_dir:
+        folder = os.path.dirname(settings.options.log_dir)
+        container = container._replace(binds=(*container.binds, folder))
     if fabric:
         container = _add_fabric(container, fabric, settings, host, notify)
     if "layers" in settings.values:

@@ -92,6 +92,11 @@ def prepare(
     if options.node_range or options.gpus:
         options = resolve_totals(options, _count_nodes(launcher, host))
         settings = settings._replace(options=options)
+    if options.log_dir:
+        from jaxsif.launch.logs import name_files
+
+        options = options._replace(log_dir=name_files(options.log_dir, options.source("log-dir")))
+        settings = settings._replace(options=options)
     if "--chdir" not in [argument.flag for argument in (*options.passed, *options.srun_args)]:
         check_program(options.command)
     container = find_container(settings, launcher, host, notify)
@@ -135,6 +140,10 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
 
     The history of runs is told of both.
     """
+    if plan.options.log_dir:
+        from jaxsif.launch.logs import reserve_files
+
+        reserve_files(plan.options.log_dir)
     history = _History(notify)
     try:
         status = _run_on_free_port(plan, history, verbose, stdout)
@@ -248,6 +257,10 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
     image = plan.container.path if plan.container else ""
     before = _state_of(image)
     children = plan.launcher.children(plan, plan.started_environ, seen, stdout)
+    if plan.options.log_dir and plan.is_live:
+        from jaxsif.launch.logs import copy_output
+
+        children = [copy_output(child, plan.options.log_dir, history.notify) for child in children]
     heard = tuple(history.listen(child) for child in children)
     watch = _Monitor(plan, seen, history)
     try:

@@ -187,8 +187,7 @@ def _resolve_environment(plan: Plan) -> Environment:
         values[contract.CHECK_PROGRAMS] = plan.options.check_programs
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
-    if plan.is_live and all(plan.host.window):
-        values.update(zip(("COLUMNS", "LINES"), map(str, plan.host.window)))
+    values.update(_find_output_variables(plan))
     cache = plan.runs_in.cache
     if cache:
         values.update({CACHE: cache, contract.OWN_CACHE: "1"})
@@ -199,6 +198,16 @@ def _resolve_environment(plan: Plan) -> Environment:
         plan.options.cleanenv,
         plan.container is not None,
     )
+
+
+def _find_output_variables(plan: Plan) -> dict[str, str]:
+    """Return the terminal's size for a task that is shown live, whose log files `jaxsif run` writes;
+    else the names of the log files.
+    """
+    if plan.is_live:
+        size = plan.host.window
+        return dict(zip(("COLUMNS", "LINES"), map(str, size))) if all(size) else {}
+    return {contract.TASK_LOG: plan.options.log_dir} if plan.options.log_dir else {}
 
 
 def can_change_port(plan: Plan) -> bool:

@@ -352,6 +352,7 @@ OPTIONS = (
         launcher="mpirun",
     ),
     Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number"),
+    Option("--log-dir", PATH, OUTPUT, "also write each task's output into files in DIR", "DIR"),
     Option("--history", SWITCH, OUTPUT, "keep for `jaxsif history` how the run ended"),
 )
 
@@ -408,6 +409,7 @@ class RunOptions(NamedTuple):
     binds: tuple[str, ...] = ()  # SRC[:DEST[:OPTS]], as for the runtime
     env: tuple[tuple[str, str], ...] = ()  # variables for the container
     label: bool = False  # prefix output lines with the task's number
+    log_dir: str | None = None  # for files of each task; launch/logs.py makes it their names
     history: bool = True  # keep how the run ended
     coordinator_ports: str | None = None  # FIRST-LAST, from which one is taken
     node_address: str | None = None  # how tasks reach a node, %N its name

@@ -44,6 +44,7 @@ STEP = "JAXSIF_STEP"  # a random name of the step
 CHECK_PROGRAMS = "JAXSIF_CHECK_PROGRAMS"  # programs of several tasks must be alike
 WARN, STOP = "warn", "stop"  # its values
 DRAINS = "JAXSIF_DRAINS"  # the process that waits at its end until its output is read
+TASK_LOG = "JAXSIF_TASK_LOG"  # the path of a task's log files, %t its number, without .out and .err
 HANG_TIMEOUT = "JAXSIF_HANG_TIMEOUT"  # seconds; absent where nobody looks for hangs
 # The user sets it: the tasks are meant to compute on their own.
 INDEPENDENT = "JAXSIF_INDEPENDENT"

@@ -145,6 +145,29 @@ find_line() {
     where=${crashed:-$where}
 }
 
+# For --log-dir, tee copies what the program prints into the task's files, to the last word: signals
+# are for the program.
+copies=''
+copy() { # STREAM
+    (
+        trap '' HUP INT QUIT TERM USR1 USR2
+        exec tee -a "$log.$1" <"$pipes/$1" 6>&- 7>&- 8<&- 9>&-
+    ) &
+    copies="$copies $!"
+}
+start_copies() {
+    log=${JAXSIF_TASK_LOG%%%t*}$task${JAXSIF_TASK_LOG##*%t}
+    unset JAXSIF_TASK_LOG
+    pipes=$(mktemp -d) && mkfifo "$pipes/out" "$pipes/err" || return
+    copy out
+    copy err >&3
+    exec 4>"$pipes/out" 5>"$pipes/err"
+    rm -r "$pipes"
+}
+exec 4>&1 5>&3
+[ -z "${JAXSIF_TASK_LOG-}" ] || start_copies ||
+    report '"event": "warning", "text": "no log files: cannot make pipes in the folder for scratch files"'
+
 # The keeper of jaxsif/node/share.py is a child of the first task.
 children=''
 list_children() { read -r children </proc/$$/task/$$/children; }
@@ -196,6 +219,28 @@ end_left() {
     done
 }
 
+# A process that the program has left behind, and that holds a pipe open, does not hold up the task.
+end_copies() {
+    exec 4>&- 5>&-
+    lost='' deadline=''
+    list_left
+    if [ -n "$left" ]; then
+        # shellcheck disable=SC2086 # words
+        (sleep 2 && kill -s KILL $copies) >&- 3>&- 7>&- 8<&- 9>&- &
+        deadline=$!
+    fi
+    for pid in $copies; do
+        code=129
+        while [ "$code" -gt 128 ] && kill -s 0 "$pid"; do # a signal ends the wait, too
+            wait "$pid"
+            code=$?
+        done
+        [ "$code" = 0 ] || lost=1
+    done
+    [ -z "$deadline" ] || kill "$deadline"
+    [ -z "$lost" ] || report '"event": "warning", "text": "not all output is in the files of --log-dir"'
+}
+
 # Whether the image's files can be read no more: what mounts them has ended.
 has_lost_image() {
     [ -n "${APPTAINER_CONTAINER-}${SINGULARITY_CONTAINER-}" ] || return 1
@@ -205,7 +250,7 @@ has_lost_image() {
 
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
-(exec "$@" 2>&3 3>&- 6>&- 8<&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
+(exec "$@" >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
 status=$?
 
 # SIGABRT is how JAX ends a process whose neighbour died: let the neighbour speak first.
@@ -218,4 +263,5 @@ where='' box=''
 [ "$status" = 0 ] || ! has_lost_image || report '"event": "unmounted"'
 report '"event": "exit", "status": '"$status"', "where": "'"$where"'", "box": "'"$box"'"'
 [ "$status" = 0 ] || end_left
+[ -z "$copies" ] || end_copies
 exit "$status"

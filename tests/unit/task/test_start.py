@@ -81,3 +81,25 @@ def test_only_processes_of_the_task_are_its_own(shell: str, variables: dict[str,
         gone = subprocess.run([shell, "-c", f"{script}0000000"], check=False, stderr=subprocess.DEVNULL)
         child.kill()
     assert (done.returncode == 0, gone.returncode == 0) == (found, False)
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(("program", "status"), [("exit 3", 3), ("exit 0", 0), ("kill -KILL $$", 137)])
+def test_output_is_copied_to_the_last_word(tmp_path: Path, program: str, status: int) -> None:
+    environ = {"PATH": os.environ["PATH"], "SLURM_PROCID": "3", "JAXSIF_TASK_LOG": f"{tmp_path}/task-%t.2"}
+    script = f"trap '' TERM; kill -TERM 0; printf 'out\\0'; printf err >&2; env | grep TASK_LOG; {program}"
+    argv = ["sh", START, "sh", "-c", script]
+    done = subprocess.run(argv, env=environ, capture_output=True, check=False, start_new_session=True)
+    assert (done.returncode, done.stdout, done.stderr) == (status, b"out\0", b"err")
+    assert (tmp_path / "task-3.2.out").read_bytes() == b"out\0"
+    assert (tmp_path / "task-3.2.err").read_bytes() == b"err"
+
+
+@pytest.mark.starts_processes
+def test_a_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "task-0.out").symlink_to("/dev/full")
+    environ = {"PATH": os.environ["PATH"], "JAXSIF_REPORT": "2c3d:4e5f", "JAXSIF_TASK_LOG": f"{tmp_path}/task-%t"}
+    done = subprocess.run(["sh", START, "echo", "shown"], env=environ, capture_output=True, check=True)
+    seen = ReportFilter(("2c3d", "4e5f"))
+    assert seen.feed(done.stderr) == b"jaxsif: warning: not all output is in the files of --log-dir (process 0)\n"
+    assert done.stdout == b"shown\n"
