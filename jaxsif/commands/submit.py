@@ -22,7 +22,8 @@ from jaxsif.job.allocation import outside_of_job
 from jaxsif.job.srun_options import add_srun_options
 from jaxsif.launch import pipeline
 from jaxsif.launch.gpus import note_missing_gpus
-from jaxsif.launch.script import JobOptions, Script, judge_image, name_job, render_script
+from jaxsif.launch.program import name_program
+from jaxsif.launch.script import JobOptions, Script, judge_image, render_script
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.notes import find_notes
 from jaxsif.process import find_executable
@@ -159,7 +160,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if dry_run:
         _show({"text": text}, text[:-1], as_json)
         return 0
-    path = keep_script(text, name_job((job.job_name,)), script)
+    path = keep_script(text, name_program((job.job_name,)), script)
     job_id = submit(path, environ, note)
     output = (
         (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
@@ -193,7 +194,7 @@ def _wait(job_id: str, environ: Mapping[str, str]) -> int:
 def _job_options(options: dict[str, Any]) -> JobOptions:
     """Remove the options of the job from `options`, and return them; the run has the others."""
     values = {name: options.pop(name) for name in JobOptions._fields}
-    values["job_name"] = values["job_name"] or name_job(options["command"])
+    values["job_name"] = values["job_name"] or name_program(options["command"])
     values["output"] = values["output"] or ("%x-%A_%a.out" if values["array"] else "%x-%j.out")
     lines = values["sbatch_args"]
     values["sbatch_args"] = tuple(tuple(split_words(line, "--sbatch-args")) for line in lines)

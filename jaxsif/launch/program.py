@@ -90,6 +90,18 @@ def _script_of(command: Sequence[str]) -> str:
     return _NONE if not is_python or script.startswith("-") else script
 
 
+def name_program(command: Sequence[str]) -> str:
+    """Return a short name: 'train' for `python -u train.py`, 'pkg.train' for `python -m pkg.train`;
+    fit for a file, too.
+    """
+    program, *arguments = command
+    script = next((word for word in arguments if word.endswith((".py", ".sh"))), program)
+    if "-m" in arguments[:-1] and os.path.basename(program).startswith("python"):
+        script = arguments[arguments.index("-m") + 1]
+    name = re.sub(r"\.(py|sh)$", "", script.rsplit("/", 1)[-1])
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-.") or "job"
+
+
 def _here() -> str:
     return f"looked for in {os.getcwd()}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from jaxsif.container.environment import DEFAULT, SET, UNSET, UPPER, find_rule, names_of
@@ -110,17 +110,6 @@ _BEFORE_SRUN = """
 if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi
 
 # Without --kill-on-bad-exit, the other tasks would wait for one that has failed."""
-
-
-def name_job(command: Sequence[str]) -> str:
-    """Return a name after the program: 'train' for `python -u train.py`; fit for a file, too."""
-    program, *arguments = command
-    script = next((word for word in arguments if word.endswith((".py", ".sh"))), program)
-    name = script.rsplit("/", 1)[-1]
-    return (
-        re.sub(r"[^\w.-]+", "-", re.sub(r"\.(py|sh)$", "", name), flags=re.ASCII).strip("-.")
-        or "job"
-    )
 
 
 def judge_image(flavour: str | None, layout: Layout) -> Foreign:

@@ -72,8 +72,9 @@ class Layout(NamedTuple):
 
     @property
     def is_one_task(self) -> bool:
-        """Return True where the step has one task; without a number, a node has one."""
-        return self.ntasks == 1 or (self.counted_by == NOBODY and self.nodes in (None, 1))
+        """Return True if the step has one task; Slurm puts one on a node unless told otherwise."""
+        by_slurm = self.ntasks is None and self.counted_by == NOBODY
+        return self.ntasks == 1 or (by_slurm and self.nodes in (None, 1))
 
     @property
     def ntasks_per_node(self) -> int | None:

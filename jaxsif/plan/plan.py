@@ -201,8 +201,8 @@ def _resolve_environment(plan: Plan) -> Environment:
 
 
 def _find_output_variables(plan: Plan) -> dict[str, str]:
-    """Return the terminal's size for a task that is shown live, whose log files `jaxsif run` writes;
-    else the names of the log files.
+    """Return the terminal's size if the task is shown live, and else the names of log files: those
+    of a live task are written by `jaxsif run`.
     """
     if plan.is_live:
         size = plan.host.window

@@ -114,14 +114,15 @@ def test_dry_run(jaxsif: Jaxsif, host: Path) -> None:
     assert 61000 <= int(variables["APPTAINERENV_JAXSIF_COORDINATOR_PORT"]) < 65500
     engine = f"apptainer --quiet run --nv --no-eval --bind {ROOT}/jaxsif/task:/opt/jaxsif/task:ro {host}/jax.sif --"
     program = "/bin/sh /opt/jaxsif/task/start.sh python -c '1; 2'"
-    assert command == f"{ALWAYS} --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 {SHARE} {engine} {program}"
+    options = "--nodes=2 --ntasks-per-node=4 --gpus-per-node=4 --job-name=python"
+    assert command == f"{ALWAYS} {options} {SHARE} {engine} {program}"
 
 
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [
-        (["hostname", "--nodes=2"], ""),
-        (["--srun-args=--qos='a b' --mem=0", "--srun-args=-v", "x"], " '--qos=a b' --mem=0 -v"),
+        (["hostname", "--nodes=2"], " --job-name=hostname"),
+        (["--srun-args=--qos='a b' --mem=0", "--srun-args=-v", "x"], " --job-name=x '--qos=a b' --mem=0 -v"),
     ],
     ids=["options behind the program are the program's", "words of --srun-args"],
 )
@@ -412,7 +413,7 @@ def test_a_shell_is_one_task_whatever_settings_say_of_runs(
     (host / "jaxsif.toml").write_text(f"[run]\n{setting}\n")
     jaxsif("shell")
     assert " ".join(started).startswith(
-        f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --unbuffered --quit-on-interrupt apptainer "
+        f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --job-name=sh --unbuffered --quit-on-interrupt apptainer "
     )
 
 

@@ -17,6 +17,7 @@ from jaxsif.job.srun_options import JOB as ASKS_FOR_JOB
 from jaxsif.launch.children import INSIST, Child, Reader, Remote
 from jaxsif.launch.coordinator import draw_name
 from jaxsif.launch.probe import query_gpus
+from jaxsif.launch.program import name_program
 from jaxsif.layout.layout import JOB, NOBODY, Layout, known
 from jaxsif.layout.planner import plan_layout
 from jaxsif.plan.host import Host
@@ -65,7 +66,13 @@ class Srun(Launcher):
         Raises JaxsifError for what cannot be asked for.
         """
         job = host.allocation
-        if job is None or not job.components:
+        if job is None:
+            step = layout_options(options, layout, None)
+            if "SLURM_JOB_NAME" not in host.environ and not step.value("--jobid"):
+                name = name_program(options.command)
+                step = step._replace(planned={**step.planned, "--job-name": name})
+            return (step,)
+        if not job.components:
             return (layout_options(options, layout, job),)
         first, *others = (
             _component_options(options, layout, component, index)

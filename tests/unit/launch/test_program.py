@@ -8,7 +8,7 @@ import pytest
 from kit.executables import executable
 
 from jaxsif.errors import JaxsifError
-from jaxsif.launch.program import check_program, suggest
+from jaxsif.launch.program import check_program, name_program, suggest
 
 GENERAL = "the program must be in the image or below a folder that is bound into it"
 
@@ -191,3 +191,21 @@ def test_program_that_is_certainly_missing(folder: Path, command: tuple[str, ...
         127,
         f"jaxsif: error: script not found: {missing}\n  from: looked for in {folder}\n  try:  check its path",
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python", "train.py"), "train"),
+        (("python", "-u", "sub dir/my train.py", "other.py"), "my-train"),
+        (("./run.sh", "--x"), "run"),
+        (("hostname",), "hostname"),
+        (("python", "-c", "print()"), "python"),
+        (("/bin/…",), "job"),
+        (("python3", "-m", "pkg.train", "--x"), "pkg.train"),
+        (("python3", "-u", "-m", "pkg.train", "data.py"), "pkg.train"),
+        (("git", "-m", "words"), "git"),
+    ],
+)
+def test_name_of_a_program(command: tuple[str, ...], name: str) -> None:
+    assert name_program(command) == name

@@ -15,7 +15,6 @@ from jaxsif.launch.script import (
     JobOptions,
     Script,
     judge_image,
-    name_job,
     quote_directive,
     render_script,
 )
@@ -75,21 +74,6 @@ def test_words_of_the_program_reach_it(command: list[str]) -> None:
     text = script(RunOptions(tuple(command)))
     step = text[text.index("\nsrun ") :]
     assert shlex.split(step)[-len(command) :] == command
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (("python", "train.py"), "train"),
-        (("python", "-u", "sub dir/my train.py", "other.py"), "my-train"),
-        (("./run.sh", "--x"), "run"),
-        (("hostname",), "hostname"),
-        (("python", "-c", "print()"), "python"),
-        (("/bin/…",), "job"),
-    ],
-)
-def test_name_job(command: tuple[str, ...], name: str) -> None:
-    assert name_job(command) == name
 
 
 @pytest.mark.parametrize(

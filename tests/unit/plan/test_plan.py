@@ -118,8 +118,19 @@ def test_options_for_cpus(
     allocation: Allocation | None, options: dict[str, object], cpu_options: tuple[str, ...]
 ) -> None:
     argv = launch_words(plan_of(LOGIN_NODE, allocation, **options))
-    others = ("srun", "--export", "--kill", "--quit", "--nodes", "--ntasks", "--gpus-per-node")
+    others = ("srun", "--export", "--kill", "--quit", "--nodes", "--ntasks", "--gpus-per-node", "--job-name")
     assert tuple(option for option in argv if not option.startswith(others)) == cpu_options
+
+
+def test_a_job_that_srun_makes_has_the_name_of_its_program() -> None:
+    options = RunOptions(("python", "-u", "train.py"))
+    assert "--job-name=train" in plan_for(options, LOGIN_NODE).argv
+    named = options._replace(srun_args=srun_words("-J", "mine"))
+    assert not [word for word in plan_for(named, LOGIN_NODE).argv if word.startswith("--job-name")]
+    for host in (LOGIN_NODE._replace(allocation=JOB), LOGIN_NODE._replace(environ={"SLURM_JOB_NAME": "mine"})):
+        assert "--job-name=train" not in plan_for(options, host).argv
+    other_job = options._replace(srun_args=srun_words("--jobid=77"))
+    assert "--job-name=train" not in plan_for(other_job, LOGIN_NODE).argv
 
 
 def test_the_users_own_words_replace_options_for_cpus() -> None:
@@ -259,6 +270,7 @@ def test_on_another_port_what_the_user_set_stays() -> None:
         (None, {"nodes": 1, "ntasks_per_node": 1}, True),
         (JOB._replace(ntasks=1, ntasks_per_node=1, nodes=1), {}, True),
         (None, {"nodes": 2}, False),
+        (None, {"nodes": 1, "gpus_per_node": "2"}, False),
         (None, {"ntasks": 2}, False),
         (ITS_OWN_TASKS, {}, False),
         (None, {"label": True}, False),
