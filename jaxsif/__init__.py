@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from jaxsif.images.spython_client import RuntimeClient
 
 
-def client(image: str | None = None, layers: Sequence[str] = ()) -> RuntimeClient:
-    """Return spython's Client of the container engine, with the module's image (or `image`), these
-    layers, the GPUs of this host, and a clean environment: docs/client.md. Raise JaxsifError.
+def client(image: str | None = None, layers: str | Sequence[str] = ()) -> RuntimeClient:
+    """Return spython's Client of the container engine, with the module's image (or `image`), this
+    layer or these, the GPUs of this host, and a clean environment: docs/client.md. Raise
+    JaxsifError.
     """
     import os
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from spython.image import Image
 from spython.instance import Instance
 from spython.main.base import Client
 
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.foreign import MOST_TEXT, find, parse_json
 from jaxsif.images.execute import MOST_OUTPUT, collect
 from jaxsif.images.file import read_parts
@@ -59,6 +60,24 @@ class RuntimeClient(Client):  # type: ignore[misc]
             what = f"{self.head[-1]} {' '.join(action)} failed with exit status {answer.status}"
             raise HostError(what, " ".join(words), "see its message", answer.stderr)
         return answer.printed.decode(errors="replace")
+
+    def execute(self, image: Any = None, command: Any = None, **options: Any) -> Any:
+        """Run a command, a list of words or a string as for a shell, in the client's image, or in
+        `image`, which may be an instance: `execute("hostname")`, `execute(instance, ["hostname"])`.
+
+        Return the printed text, or a list of two if standard output and standard error both have
+        some; if it fails, or with `return_result`, a dictionary with that as 'message' and the exit
+        status as 'return_code'; with `stream`, an iterator over lines. Raise JaxsifError without a
+        command.
+        """
+        if command is None:
+            image, command = None, image
+        words = shlex.split(command) if isinstance(command, str) else command
+        if not words or not isinstance(words, (list, tuple)):
+            example = 'client.execute(["python", "train.py"])'
+            raise JaxsifError("no command to execute", "client.execute", example)
+        printed = super().execute(image or self.simage.image, list(words), **options)
+        return "" if printed == [] else printed
 
     def version(self) -> str:
         """Return the engine and its version."""

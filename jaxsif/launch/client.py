@@ -19,13 +19,14 @@ _OF_TASKS = ("SLURM", "SRUN_", "PMI_")
 
 
 def make_client(
-    environ: Mapping[str, str], image: str | None, layers: Sequence[str]
+    environ: Mapping[str, str], image: str | None, layers: str | Sequence[str]
 ) -> RuntimeClient:
     """Make a client with the image that `jaxsif run` would take; raise JaxsifError."""
     runtime = require_runtime(environ)
     named = resolve_image(image, environ, warnings.warn, "image")
     real_image = _obey_policies(find_image(named), runtime, environ)
-    overlays = find_layers(layers, "layers", real_image.path, environ)
+    names = [layers] if isinstance(layers, str) else layers
+    overlays = find_layers(names, "layers", real_image.path, environ)
     options = list_options(count_gpus(environ), overlays)
     return RuntimeClient(
         [*list_variables(runtime, environ), runtime.command], real_image.path, options

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -383,6 +384,16 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
         return (
             "see the files of --output and --error in --srun-args, to which the tasks have written"
         )
+    missing = re.search(r"No module named '?(\w+)", failure.what)
+    if missing and plan.container:
+        from jaxsif.layers.store import find_packages
+
+        package = re.search(r"layer create NAME (\S+),", failure.hint)
+        layer = find_packages(
+            [missing[1], *(package.groups() if package else ())], plan.host.environ
+        )
+        if layer and not failure.hint.startswith("pass --env PYTHONPATH=/"):
+            return f"--layer {layer} has it"
     if failure.hint or failure.where:
         return failure.hint
     return suggest(plan.options.command, failure.exit_code)

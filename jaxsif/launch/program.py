@@ -12,7 +12,7 @@ from jaxsif.errors import JaxsifError, ProgramError
 
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
-_NO_SCRIPT = 2  # exit status of Python
+_FAILED, _NO_SCRIPT = 1, 2  # exit statuses of Python
 _NONE = "-"  # as a script: Python reads its standard input
 _GENERAL = "the program must be in the image or below a folder that is bound into it"
 _SEE_THE_SCRIPT = (
@@ -114,6 +114,11 @@ def _check_word(command: Sequence[str]) -> None:
         remedy = f"sh -c {_quote(program)}" if several else f"-- {program}, without the quotes"
         what = f"a program's name with a blank: {program!r}"
         raise ProgramError(what, "the first word after --", remedy)
+    if re.match(r"[A-Za-z_]\w*=", program) and not os.path.exists(program):
+        program = " ".join(_quote(word) for word in command[1:]) or "COMMAND"
+        what = f"a variable before the program: {command[0]}"
+        remedy = f"--env {_quote(command[0])} -- {program}"
+        raise ProgramError(what, "the first word after --", remedy)
     if program in _OF_THE_SHELL:
         line = " ".join([*map(_quote, command), "&& COMMAND"])
         remedy = f"do it before jaxsif, or in a shell: sh -c {_quote(line)}"
@@ -150,6 +155,8 @@ def _check_exists(path: str) -> None:
     if not os.path.isabs(path) and not os.path.exists(path):
         remedy = f"{path}.py" if os.path.isfile(f"{path}.py") else "check its path"
         raise ProgramError(f"script not found: {path}", _here(), remedy)
+    if os.path.isfile(path) and not os.access(path, os.R_OK):
+        raise ProgramError(f"no permission to read {path}", _here(), f"chmod u+r {path}")
 
 
 def _call(path: str) -> str:
@@ -186,6 +193,14 @@ def _suggest_for_script(command: Sequence[str]) -> str:
     if os.path.isfile(script):
         return f"put {script} on a disk that all nodes see, if the node does not find it"
     return _GENERAL
+
+
+def _suggest_python(command: Sequence[str]) -> str:
+    """Of a Python that has reported nothing: perhaps not the image's."""
+    program = command[0]
+    if "/" not in program or not os.path.basename(program).startswith("python"):
+        return ""
+    return f"the image's own Python, which has JAX, is `python`; {program} may be another one"
 
 
 def _suggest_permission(command: Sequence[str]) -> str:
@@ -228,6 +243,7 @@ def _suggest_name(program: str) -> str:
 
 
 _SUGGESTIONS: Mapping[int, Callable[[Sequence[str]], str]] = {
+    _FAILED: _suggest_python,
     _NO_SCRIPT: _suggest_for_script,
     _CANNOT_EXECUTE: _suggest_permission,
     _NOT_FOUND: _suggest_program,

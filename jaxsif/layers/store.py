@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from jaxsif.errors import HostError, JaxsifError
@@ -80,6 +81,18 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
         raise HostError(
             f"cannot read layer {name}: {error}", path, f"jaxsif layer remove {name}"
         ) from error
+
+
+def find_packages(names: Collection[str], environ: Mapping[str, str]) -> str:
+    """Return the name of the first layer with one of these packages, '' if none has."""
+    from jaxsif.layers.inside import normalize
+
+    wanted = set(map(normalize, names))
+    for layer in list_names(environ):
+        with suppress(JaxsifError):  # a damaged layer has nothing to offer
+            if wanted.intersection(read_layer(layer, environ, "").packages):
+                return layer
+    return ""
 
 
 def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> str:

@@ -40,6 +40,18 @@ _PACKAGES = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
+# Modules whose packages have the same name. Any other name may be the user's own module, and a
+# stranger's package.
+_SAME_NAMES = """
+accelerate aim albumentations ase astropy blackjax brax chex click cloudpickle clu dask datasets
+diffrax dill distrax einops equinox evaluate fire flax fsspec gcsfs grain gym gymnasium h5py healpy
+httpx imageio jaxopt jaxtyping jinja2 joblib jraph librosa lightgbm lightning lineax matplotlib
+mlflow mpi4py msgpack networkx nibabel numba numpy numpyro omegaconf openai opt_einsum optax
+optimistix pandas pint plotly polars psutil pyarrow pydantic pytest ray rdkit requests rich s3fs
+safetensors scipy seaborn sentencepiece statsmodels sympy tensorboard tensorboardX tensorflow
+tensorstore tiktoken timm tokenizers toolz torch torchaudio torchvision tqdm transformers treescope
+typer wandb webdataset xarray xgboost zarr
+"""
 _NO_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+(?:\.\w+)*)'$")
 _NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+)$")  # python -m NAME
 _MOST_FOLDERS = 200  # to look into
@@ -63,7 +75,10 @@ def suggest(text: str, folders: Sequence[str]) -> str:
     folder = _find_module(name, folders)
     if folder:
         return f"pass --env PYTHONPATH={folder}: {name} is there"
-    return f"jaxsif layer create NAME {_PACKAGES.get(name, name)}, then --layer NAME"
+    package = _PACKAGES.get(name) or (name if name in _SAME_NAMES.split() else "")
+    if not package:
+        return f"pass --env PYTHONPATH=FOLDER with the folder that has {name}, or a layer with it"
+    return f"jaxsif layer create NAME {package}, then --layer NAME"
 
 
 def _find_module(name: str, folders: Sequence[str]) -> str:

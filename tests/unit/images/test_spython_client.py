@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.executables import executable
 from kit.siffile import descriptor, write_image
 
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images.spython_client import ImageMetadata, RuntimeClient, parse_metadata, read_metadata
 
 CLIENT = RuntimeClient(["env", "A=1", "/opt/singularity"], "/a.sif", ["--nv"])
@@ -40,6 +41,37 @@ def test_two_clients_have_their_own_instances() -> None:
     other = RuntimeClient(["apptainer"], "/b.sif")
     assert other.instance(name="x", start=False)._image == "/b.sif"
     assert CLIENT.instance(name="x", start=False)._image == "/a.sif"
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RuntimeClient:
+    """Its engine prints its own words."""
+    engine = executable(
+        tmp_path / "apptainer", 'printf "%s|" "$@"; [ "$5" != fail ] || exit 3; [ "$5" != both ] || echo e >&2'
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return RuntimeClient([str(engine)], "/a.sif")
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("arguments", "result"),
+    [
+        (("python x.py 'a b'",), "--quiet|exec|/a.sif|python|x.py|a b|"),
+        ((["python", "a b"],), "--quiet|exec|/a.sif|python|a b|"),
+        (("/b.sif", ("python", "a")), "--quiet|exec|/b.sif|python|a|"),
+        (("x both",), ["--quiet|exec|/a.sif|x|both|", "e\n"]),
+        (("x fail",), {"message": "--quiet|exec|/a.sif|x|fail|", "return_code": 3}),
+    ],
+)
+def test_commands(client: RuntimeClient, arguments: tuple[Any, ...], result: Any) -> None:
+    assert client.execute(*arguments) == result
+
+
+@pytest.mark.parametrize("arguments", [(), ("",), ([],), ("/a.sif", []), (7,)])
+def test_a_missing_command_is_an_error_and_no_exit(client: RuntimeClient, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(JaxsifError, match="no command to execute"):
+        client.execute(*arguments)
 
 
 def test_metadata() -> None:

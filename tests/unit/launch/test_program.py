@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from kit.executables import executable
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, ProgramError
 from jaxsif.launch.program import check_program, name_program, suggest
 
 GENERAL = "the program must be in the image or below a folder that is bound into it"
@@ -121,6 +122,12 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
             127,
             "packages go into a layer: jaxsif layer create NAME flax optax, then --layer NAME",
         ),
+        (
+            ("/usr/bin/python3", "x.py"),
+            1,
+            "the image's own Python, which has JAX, is `python`; /usr/bin/python3 may be another one",
+        ),
+        (("python", "x.py"), 1, ""),
         (("conda", "list"), 127, "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"),
         (
             ("sh", "-c", "nowhere"),
@@ -209,3 +216,19 @@ def test_program_that_is_certainly_missing(folder: Path, command: tuple[str, ...
 )
 def test_name_of_a_program(command: tuple[str, ...], name: str) -> None:
     assert name_program(command) == name
+
+
+def test_a_variable_before_the_program() -> None:
+    with pytest.raises(ProgramError) as caught:
+        check_program(["OMP_NUM_THREADS=1", "python", "my train.py"])
+    error = "jaxsif: error: a variable before the program: OMP_NUM_THREADS=1"
+    remedy = "  try:  --env OMP_NUM_THREADS=1 -- python 'my train.py'"
+    assert caught.value.render().splitlines()[::2] == [error, remedy]
+
+
+def test_a_script_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "secret.py").touch()
+    monkeypatch.setattr("os.access", lambda _path, mode: mode != os.R_OK)
+    with pytest.raises(ProgramError, match=r"no permission to read secret\.py") as caught:
+        check_program(["python", "secret.py"])
+    assert caught.value.hint == "chmod u+r secret.py"

@@ -19,6 +19,7 @@ from jaxsif.layers.store import (
     describe_layers,
     find_image_key,
     find_layers,
+    find_packages,
     list_names,
     name_file,
     read_layer,
@@ -204,3 +205,10 @@ def test_bad_name(environ: dict[str, str], image: str, name: str) -> None:
     with pytest.raises(JaxsifError, match="not a name of a layer") as caught:
         find_layers([name], "--layer", image, environ)
     assert (caught.value.where, caught.value.hint[:4]) == ("--layer", "use ")
+
+
+def test_a_package_is_found_in_a_layer(make: Make, environ: dict[str, str], tmp_path: Path) -> None:
+    make("ml", flax="1", **{"opencv-python-headless": "4"})
+    (tmp_path / "data/jaxsif/layers/broken.json").write_text("{")
+    assert find_packages(["cv2", "opencv_python.headless"], environ) == "ml"
+    assert find_packages(["mymodel"], environ) == ""
