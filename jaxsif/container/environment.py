@@ -55,15 +55,15 @@ RULES = (
     Rule(
         SET,
         (contract.INIT_TIMEOUT, contract.HEARTBEAT_TIMEOUT, contract.SHUTDOWN_TIMEOUT),
-        "`--init-timeout` and its like, for each task",
+        "`--init-timeout` and similar options, for each task",
     ),
-    Rule(SET, (contract.HANG_TIMEOUT,), "`--hang-timeout`: each task tells when it stands still"),
+    Rule(SET, (contract.HANG_TIMEOUT,), "`--hang-timeout`: each task reports when it stalls"),
     Rule(
         SET,
         (contract.CHECK_PROGRAMS,),
-        "`--check-programs`: each task tells what it compiles for several of them",
+        "`--check-programs`: each task reports what it compiles for several tasks",
     ),
-    Rule(SET, (contract.LAYOUT,), "each task holds what it sees against the plan"),
+    Rule(SET, (contract.LAYOUT,), "each task checks what it sees against the plan"),
     Rule(
         SET,
         (contract.FABRIC, contract.FABRIC_NEEDS, contract.FABRIC_LIBRARIES),
@@ -78,10 +78,10 @@ RULES = (
     Rule(
         DEFAULT,
         ("JAX_ENABLE_PREEMPTION_SERVICE",),
-        "with it JAX swallows SIGTERM, until SIGKILL",
+        "with it, JAX swallows SIGTERM until SIGKILL",
         value="0",
     ),
-    Rule(DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled"),
+    Rule(DEFAULT, (CACHE,), "the compile cache, where later runs find what JAX has compiled"),
     Rule(SET, (contract.OWN_CACHE,), "that folder is jaxsif's"),
     Rule(
         SET,
@@ -103,7 +103,7 @@ RULES = (
     Rule(
         SET,
         ("LC_ALL",),
-        "images lack the locale of the host; this one is UTF-8, and in all of them",
+        "images lack the host's locale; this one is UTF-8, and every image has it",
         value="C.UTF-8",
         container=True,
     ),
@@ -120,7 +120,7 @@ RULES = (
             *("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
             *("XDG_DATA_HOME", "XDG_STATE_HOME"),
         ),
-        "programs use their folders below the home folder",
+        "programs use their folders under the home folder",
         container=True,
     ),
     Rule(
@@ -133,15 +133,15 @@ RULES = (
     Rule(
         UNSET,
         ("OMPI_*", "PMIX_*", "PRTE_*"),
-        "left by an `mpirun` around: JAX believes it before Slurm",
+        "left by an enclosing `mpirun`: JAX would trust it over Slurm",
     ),
     Rule(UNSET, ("OMPI_MCA_ess*", "OMPI_MCA_orte_*"), "likewise: how Open MPI 4 finds its daemons"),
     Rule(
         UNSET,
         ("PMI_FD", "PMI_RANK", "PMI_SIZE"),
-        "likewise: whom MPI programs would take themselves for",
+        "likewise: the rank that MPI programs would assume",
     ),
-    Rule(PASS, ("OMPI_ALLOW_*", "PRTE_ALLOW_*"), "without them, mpirun does nothing for root"),
+    Rule(PASS, ("OMPI_ALLOW_*", "PRTE_ALLOW_*"), "without them, mpirun refuses to run as root"),
     Rule(
         PASS,
         ("OMPI_MCA_*", "PMIX_MCA_*", "PRTE_MCA_*"),
@@ -159,7 +159,7 @@ RULES = (
     Rule(
         PASS,
         ("APPTAINER*", "SINGULARITY*"),
-        "options of the runtime; `APPTAINERENV_NAME` is as good as `--env`",
+        "options of the runtime; `APPTAINERENV_NAME` works like `--env`",
     ),
     Rule(
         DEFAULT,
@@ -290,8 +290,8 @@ CAUTIONS = (
     Caution(
         "JAX_PLATFORMS",
         lambda value, request: request.gpus and value and not re.search("cuda|gpu|rocm", value),
-        "JAX_PLATFORMS={}: JAX will not use the GPUs that are asked for",
-        "GPUs are asked for, and it names none of `cuda`, `gpu` and `rocm`",
+        "JAX_PLATFORMS={}: JAX will not use the requested GPUs",
+        "GPUs are requested, but it names none of `cuda`, `gpu` and `rocm`",
     ),
     Caution(
         OLD_MEMORY,
@@ -310,13 +310,13 @@ CAUTIONS = (
         "JAX_LOCAL_DEVICE_IDS",
         lambda _, request: request.gpus and (request.tasks or 1) > 1,
         "JAX_LOCAL_DEVICE_IDS={}: all tasks of a node take the same GPUs",
-        "GPUs are asked for, and several tasks on a node",
+        "GPUs are requested, and there are several tasks per node",
     ),
     Caution(
         "LD_LIBRARY_PATH",
         lambda value, _: value,
         "LD_LIBRARY_PATH={}: libraries there may take the place of those that JAX brings",
-        "set by `--env`; that of the host stays outside",
+        "set by `--env`; the host's value is not passed on",
     ),
     Caution(
         "PYTHONPATH",
@@ -329,7 +329,7 @@ CAUTIONS = (
             name,
             lambda value, _: value,
             f"{name}={{}}: JAX's processes would connect through it",
-            "set by `--env`; that of the host is moved or taken away",
+            "set by `--env`; the host's value is renamed or removed",
         )
         for name in ("http_proxy", "https_proxy", "grpc_proxy")
     ),

@@ -65,9 +65,9 @@ def find_libraries(setting: Setting) -> Libraries:
         found = sorted(glob.glob(pattern, recursive=True))
         if not found:
             raise HostError(
-                f"no library on this host: {pattern}",
+                f"no library on this host matches {pattern}",
                 setting.source,
-                "correct the path; if only nodes have it, run this in a job",
+                "correct the path; if only the compute nodes have it, run this in a job",
             )
         paths.update(dict.fromkeys(found))
     for path in paths:
@@ -75,7 +75,7 @@ def find_libraries(setting: Setting) -> Libraries:
             raise HostError(
                 f"the host's {_LIBC} would take the place of the image's: {path}",
                 setting.source,
-                "name the single libraries that the fabric needs, without those of the C library",
+                "name the individual libraries that the fabric needs, but not the C library's",
             )
     return Libraries(tuple(paths), setting.source)
 
@@ -94,7 +94,7 @@ def check_libraries(
     newest, needed = max(needs.items(), key=lambda item: item[1].glibc)
     if needed.glibc > glibc:
         raise HostError(
-            f"{newest} needs glibc {_join(needed.glibc)}, and the image has {_join(glibc)}",
+            f"{newest} needs glibc {_join(needed.glibc)}, but the image has {_join(glibc)}",
             f"{libraries.source}; the image is {image}",
             "run an image with a newer system, or build the library on an older one",
         )
@@ -118,9 +118,9 @@ def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
     for name, path in of_cuda.items():
         if name[len(_CUDA) :].split(".")[0] != major:
             raise HostError(
-                f"{path} needs {name}, and the image has CUDA {version}",
+                f"{path} needs {name}, but the image has CUDA {version}",
                 f"{source}; the image is {image}",
-                "take the library that was built for this CUDA, or an image with the other one",
+                "use a library built for the image's CUDA, or an image with the library's CUDA",
             )
 
 
@@ -160,7 +160,7 @@ def _system(
     version = _GLIBC.match(answer)
     if not version:
         raise HostError(
-            f"{image} does not tell the version of its glibc: {answer[:40]!r}",
+            f"{image} does not report its glibc version: {answer[:40]!r}",
             "a fabric's libraries",
             "apptainer exec IMAGE getconf GNU_LIBC_VERSION",
         )

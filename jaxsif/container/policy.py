@@ -73,17 +73,18 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         if os.path.isdir(image):
             raise HostError(f"{image} is a folder, and has neither digest nor signature")
         if name == _DIGESTS:
-            return f"{name} of {policy.source} holds: {_find_digest(image, policy.value, environ)}"
+            digest = _find_digest(image, policy.value, environ)
+            return f"{name} of {policy.source} is satisfied: {digest}"
         folder = os.path.dirname(policy.source)
         signer = find_signer(
             image, policy.value, lambda key: _verify(runtime, image, key, folder, environ)
         )
-        return f"{name} of {policy.source} holds: signed by {signer}"
+        return f"{name} of {policy.source} is satisfied: signed by {signer}"
     except JaxsifError as error:
         raise HostError(
             f"the policy refuses this run: {error.what}",
             f"{name} in {policy.source}; the image is from {subject.source}",
-            "run an image that the policy allows, or ask who set it",
+            "run an image that the policy allows, or ask whoever set it",
         ) from error
 
 
@@ -201,7 +202,7 @@ def check_environment(environ: Mapping[str, str]) -> None:
             "JAXSIF_RUNTIME must name a runtime that only root or the owner of jaxsif can change:"
             f" {runtime}",
             "JAXSIF_RUNTIME (environment)",
-            "unset JAXSIF_RUNTIME, or ask who set the policy to install that runtime",
+            "unset JAXSIF_RUNTIME, or ask whoever set the policy to install that runtime",
         )
 
 

@@ -42,7 +42,7 @@ from jaxsif.task.contract import SPAWNED
 from jaxsif.text import enclose
 
 _LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
-_ENDINGS = {"exit": "ended with exit status 0", "end": "came to the end of the program"}
+_ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
 
 def find_failure(
@@ -75,8 +75,8 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
         return RunError(
             f"{end.launcher.name} was killed by {signal_name(end.status - 128)}",
             "this host",
-            "the kernel's log names the processes that it killed; `squeue --me --steps` lists the"
-            " steps that are left",
+            "the kernel's log names the processes it killed; `squeue --me --steps` lists the"
+            " remaining steps",
             end.status,
         )
     message = facts.find(NOT_REACHED, NOT_LAUNCHED)  # on one node; the others were ended for that
@@ -201,7 +201,7 @@ _STAGES: Sequence[Callable[[Facts], JaxsifError | None]] = (
 def _describe_refusal(report: Report) -> HostError:
     """Describe a task that did not start its program, in its own words."""
     if report.event == "port-taken":
-        hint = "run it again for another port, or --coordinator-ports"
+        hint = "run it again to get another port, or pass --coordinator-ports"
         return PortTakenError(report.text, report.place, hint)
     return HostError(report.text, report.place, report.hint)
 
@@ -212,7 +212,8 @@ def _describe_unstarted(facts: Facts, unstarted: str) -> RunError:
     what = f"{render_unstarted(unstarted)}, and {culprit.place} timed out waiting"
     at = enclose(" at ", facts.find_last(culprit).where)
     hint = (
-        "see what keeps the container there, such as the image's disk; --exclude leaves a node out"
+        "find out what delays the container there, such as the image's disk; --exclude leaves a"
+        " node out"
     )
     return RunError(f"{what}{at}", "", hint, culprit.status)
 
@@ -228,8 +229,8 @@ def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunE
     missing = f", and {facts.tasks - len(early)} of {facts.tasks} tasks did not"
     hint = BARRIER.remedy
     if at_init:
-        missing = " and never came to jax.distributed.initialize, where the others waited"
-        hint = "let every task call jax.distributed.initialize() before it can end"
+        missing = " and never reached jax.distributed.initialize, where the others waited"
+        hint = "make every task call jax.distributed.initialize() before it can end"
     return RunError(f"{who} {how}{missing}", where, hint, exit_code)
 
 
@@ -244,10 +245,10 @@ def _describe_barrier(facts: Facts) -> RunError:
     if 2 * barrier.reached >= barrier.processes:
         missing = [_name_task(task, facts) for task in barrier.missing]
         odd = list_few(missing, absent)  # JAX does not list all
-        what = f"{odd} did not come to {at}, and {barrier.reached} of {barrier.processes} did"
+        what = f"{odd} did not reach {at}, but {barrier.reached} of {barrier.processes} did"
     else:
         odd = _name_task(barrier.first, facts)
-        what = f"{odd} came to {at}, and {absent} of {barrier.processes} did not"
+        what = f"{odd} reached {at}, but {absent} of {barrier.processes} did not"
         if barrier.reached != 1:
             what += f"; it was the first of {barrier.reached}"
     known = {report.task: report for report in reversed(facts.reports) if report.where}
@@ -267,14 +268,14 @@ def _describe_stuck(facts: Facts) -> RunError:
     """Describe the task for which others waited until they gave up."""
     stuck, culprit = facts.stuck, facts.culprit
     last = facts.find_last(culprit)
-    more = "--init-timeout says how long others wait in jax.distributed.initialize"
+    more = "--init-timeout sets how long others wait in jax.distributed.initialize"
     if last.event == "exception":
         more = f"the other one raised {last.text}"
     return RunError(
         f"{stuck.place} never came, and {culprit.place} timed out waiting"
         f"{enclose(' at ', last.where)}",
         _render_place(stuck),
-        f"see what keeps it there; {more}",
+        f"see what is keeping it there; {more}",
         culprit.status,
     )
 

@@ -49,8 +49,8 @@ JAX_BARRIERS = {
     "Shutdown": ("the end of the program", BARRIER.remedy),
     INIT_BARRIER: (
         "jax.distributed.initialize",
-        "see what it does before, and whether it can reach task 0; --init-timeout says how long the"
-        " others wait",
+        "see what it does before that, and whether it can reach task 0; --init-timeout sets how"
+        " long the others wait",
     ),
 }
 
@@ -354,7 +354,7 @@ def render_alone(reports: Sequence[Report]) -> str:
         return ""
     return (
         f"warning: {len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each"
-        f" computed on its own; if that is meant, pass --env {INDEPENDENT}=1"
+        f" computed on its own; if that is intended, pass --env {INDEPENDENT}=1"
     )
 
 
@@ -377,7 +377,7 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     return RunError(
         f"{first.place}: python failed ({what}), but its command ended with status 0{others}",
         first.where,
-        "if that is not meant: set -o pipefail, set -e",
+        "if that is not intended: set -o pipefail, set -e",
         0,
     )
 

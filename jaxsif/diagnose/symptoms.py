@@ -46,7 +46,7 @@ NO_CONTAINER = Symptom(
 CONTAINER = (NO_IMAGE, NO_BIND, NO_CONTAINER)
 IMAGE_READ = Symptom(  # what Python raises when files of the image have other bytes than before
     r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b",
-    remedy="copy a new image beside the old one and rename it: programs that run keep the old one",
+    remedy="copy a new image beside the old one and rename it: running programs keep the old one",
     page="image-which-was-written-to-during-the-run",
 )
 
@@ -97,7 +97,7 @@ _AGAIN = "run it again, or let Slurm do it: `jaxsif submit --requeue`"
 TIME_LIMIT = Symptom(
     _DUE_TO + r"TIME LIMIT.* \*\*\*",
     "job {job} reached its time limit",
-    "pass a longer --time, or go on from a checkpoint: see slurm/checkpoint",
+    "pass a longer --time, or resume from a checkpoint: see slurm/checkpoint",
     _REASONS_PAGE,
 )
 PREEMPTION = Symptom(
@@ -148,7 +148,7 @@ MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 UNKNOWN_FLAGS = Symptom(
     r"F.*Unknown flags? in (?P<variable>XLA_\w+): (?P<flags>.*)",
     "XLA does not know {flags}",
-    "correct it or take it out: flags come and go with versions of JAX, see jaxsif image inspect",
+    "correct or remove them: flags come and go with JAX versions, see jaxsif image inspect",
     "xla-does-not-know-flags",
 )
 NO_GPU = Symptom(
@@ -167,8 +167,8 @@ INTRUDED = Symptom(
     r"F.*JAX distributed service detected fatal errors.*"
     r"ABORTED: \S*?(?P<process>\d{1,9}) unexpectedly tried to connect",
     "a second process connected to JAX's coordinator as process {process}, and JAX ended the run",
-    "call jax.distributed.initialize() in one process of each task; a program of another user"
-    " cannot connect with --coordinator-tls=on",
+    "call jax.distributed.initialize() in one process of each task; with"
+    " --coordinator-tls=on, another user's program cannot connect",
     "a-second-process-connected-to-jaxs-coordinator-as-process-n-and-jax-ended-the-run",
 )
 # gRPC compares names, although JAX has it check the certificate's URI alone.
@@ -182,8 +182,9 @@ TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
 )
 BARRIER = Symptom(  # in three lines or more
     r".*\bBarrier timed out\. Id: (?P<id>\S*)\. ",
-    remedy="all processes must compute the same, equally often: see slurm/mistakes",
-    page="task-did-not-come-to-place-and-n-of-n-did-task-came-to-place-and-n-of-n-did-not",
+    remedy="all processes must run the same computations the same number of times: see"
+    " slurm/mistakes",
+    page="task-did-not-reach-place-but-n-of-n-did-task-reached-place-but-n-of-n-did-not",
 )
 
 # --- The signals that end a task, by their numbers
@@ -197,14 +198,14 @@ SIGNALS: Mapping[int, Symptom] = {
     ),
     signal.SIGABRT: Symptom(
         "SIGABRT",
-        remedy="JAX ended it, and says why above; DEADLINE_EXCEEDED: a process did not come, or"
-        " cannot reach task 0",
+        remedy="JAX ended it and gave the reason above; DEADLINE_EXCEEDED: a process did not"
+        " connect, or cannot reach task 0",
         page="task-n-on-node-was-killed-by-sigabrt",
     ),
     signal.SIGBUS: Symptom(
         "SIGBUS",
-        remedy="SIGUSR1 or SIGUSR2 to the step ends what serves the image's files (SIGURG does"
-        " not); otherwise a full /dev/shm or a file cut short",
+        remedy="SIGUSR1 or SIGUSR2 sent to the step kills the process that serves the image's"
+        " files (SIGURG does not); otherwise /dev/shm was full or a file was truncated",
         page="task-n-on-node-was-killed-by-sigbus",
     ),
 }

@@ -106,7 +106,7 @@ def find_run(names: Sequence[str], word: str) -> str:
     if not matches:
         raise JaxsifError(f"no run {shorten(word)!r} in the history", "RUN", HINT)
     if len(matches) > 1 and word not in matches:
-        what = f"{len(matches)} runs end with {shorten(word)!r}"
+        what = f"the names of {len(matches)} runs end with {shorten(word)!r}"
         raise JaxsifError(what, "RUN", f"give more of its name, such as {matches[-1]}")
     return word if word in matches else matches[0]
 

@@ -120,8 +120,8 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
 def describe_end(listed: Listed) -> str:
     """Return how a run ended, as a sentence has it."""
     words = {
-        RUNNING: "it runs",
-        UNKNOWN: "no end is known: jaxsif run was killed, or runs on another host",
+        RUNNING: "it is running",
+        UNKNOWN: "its end is unknown: jaxsif run was killed, or is running on another host",
         DONE: "it ended with exit status 0",
         INTERRUPTED: f"a signal ended it, exit status {listed.run.status}",
         FAILED: f"it failed with exit status {listed.run.status}",

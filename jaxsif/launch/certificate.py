@@ -141,7 +141,7 @@ def find_point(key: bytes) -> bytes:
     try:
         der = binascii.a2b_base64(body)
     except binascii.Error:
-        raise _failed("its key is no text") from None
+        raise _failed("its key is not text") from None
     begin, point = der[:-_POINT_BYTES], der[-_POINT_BYTES:]
     if not (begin.endswith(_POINT_BEGIN) and point.startswith(_UNCOMPRESSED)):
         raise _failed("its key is of another kind")

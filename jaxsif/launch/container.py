@@ -30,7 +30,7 @@ def find_container(
     """
     fabric = settings.values.get("fabric") if launcher.spans_nodes else None
     if not launcher.spans_nodes and settings.is_on_command_line("fabric"):
-        notify("warning: --fabric has no effect on one machine alone")
+        notify("warning: --fabric has no effect on a single machine")
     if settings.config.project:
         _show_project(settings, fabric, notify)
     if host.runtime is None:

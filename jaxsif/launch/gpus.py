@@ -26,7 +26,7 @@ def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], notify: Notify) ->
         return  # the job needs no labels
     if flavour.startswith("cuda"):
         notify(
-            "the job gets no GPUs, because nothing asks for any:"
+            "the job gets no GPUs, because nothing requests any:"
             " pass --gpus-per-node=N, or --env JAX_PLATFORMS=cpu to silence this"
         )
 

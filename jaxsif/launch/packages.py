@@ -27,7 +27,7 @@ def find_packages(
         done = process.captured(alone.execute(("python3", "-c", _PROGRAM, *names)), environ)
     if done.returncode:
         what = f"cannot look for packages in {container.image}: {done.stderr.strip()}"
-        raise HostError(what, "python3 in it")
+        raise HostError(what, "python3 in the image")
     return done.stdout.split()
 
 

@@ -367,9 +367,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
 def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
     """Find the remedy of a failure; '' where none is known."""
     if not seen.reports and plan.redirected:
-        return (
-            "see the files of --output and --error in --srun-args, to which the tasks have written"
-        )
+        return "see the files named by --output and --error in --srun-args, which the tasks wrote"
     if failure.hint or failure.where:
         return failure.hint
     return suggest(plan.options.command, failure.exit_code)
@@ -386,5 +384,5 @@ def warn_of_secrets(env: Setting, notify: Notify) -> None:
     for name in find_secrets(env.value):
         notify(
             f"warning: {name} looks like a secret, and others may read its value in {place}:"
-            f" export {name}, and name it alone, as in --env {name}"
+            f" export {name}, and pass only its name, as in --env {name}"
         )

@@ -70,10 +70,10 @@ def query_gpus(options: RunOptions, allocation: Allocation | None) -> Counts | N
         details = process.output("scontrol", "--details", "show", "job", allocation.job_id)
     except (OSError, subprocess.CalledProcessError) as error:
         raise HostError(
-            f"scontrol does not tell the GPUs of job {allocation.job_id}",
+            f"scontrol does not report the GPUs of job {allocation.job_id}",
             "SLURM_JOB_ID (environment)",
             "pass --gpus-per-node=N or --ntasks-per-node=N,"
-            " or unset SLURM_JOB_ID when that job is over",
+            " or unset SLURM_JOB_ID if that job is over",
         ) from error
     return parse_job_gpus(details)
 

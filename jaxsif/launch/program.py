@@ -14,9 +14,9 @@ _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
 _NO_SCRIPT = 2  # exit status of Python
 _NONE = "-"  # as a script: Python reads its standard input
-_GENERAL = "the program must be in the image or below a folder that is bound into it"
+_GENERAL = "the program must be in the image or in a folder that is bound into it"
 _SEE_THE_SCRIPT = (
-    "see above which command of the script the shell could not execute or find in the image"
+    "see above which command in the script the shell could not execute or find in the image"
 )
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _BLANK = r"[^\S\n]"
@@ -76,7 +76,7 @@ def check_program(command: Sequence[str]) -> None:
         _check_path(program)
     elif is_file and program.endswith((".py", ".sh")):
         raise ProgramError(
-            f"{program} is not on the PATH: it is a file of this folder", _here(), _call(program)
+            f"{program} is not on the PATH: it is a file in this folder", _here(), _call(program)
         )
     script = _script_of(command)
     if script != _NONE:
@@ -100,12 +100,12 @@ def _check_word(command: Sequence[str]) -> None:
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)
         remedy = f"sh -c {_quote(program)}" if several else f"-- {program}, without the quotes"
-        what = f"a program's name with a blank: {program!r}"
+        what = f"the program's name contains a blank: {program!r}"
         raise ProgramError(what, "the first word after --", remedy)
     if program in _OF_THE_SHELL:
         line = " ".join([*map(_quote, command), "&& COMMAND"])
         remedy = f"do it before jaxsif, or in a shell: sh -c {_quote(line)}"
-        what = f"{program} is a part of the shell, not a program"
+        what = f"{program} is a shell command, not a program"
         raise ProgramError(what, "the first word after --", remedy)
 
 
@@ -181,7 +181,8 @@ def _suggest_permission(command: Sequence[str]) -> str:
     if os.path.basename(program) in _SHELLS:
         return _SEE_THE_SCRIPT
     return (
-        f"see its permissions: chmod +x {program}; or name its interpreter, as in python {program}"
+        f"check its permissions: chmod +x {program};"
+        f" or name its interpreter, as in python {program}"
     )
 
 
@@ -196,8 +197,8 @@ def _suggest_program(command: Sequence[str]) -> str:
     if not os.path.isfile(program):
         return _suggest_name(program)
     if "/" in program:
-        return f"see the first line of {program}: the interpreter after #! must be in the image"
-    return f"{_call(program)}: it is a file of this folder, and not on the PATH"
+        return f"check the first line of {program}: the interpreter after #! must be in the image"
+    return f"{_call(program)}: it is a file in this folder, and not on the PATH"
 
 
 def _name_packages(command: Sequence[str]) -> str:

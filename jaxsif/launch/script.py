@@ -64,8 +64,8 @@ class Script(NamedTuple):
 _WAIT = 'echo mounted >&8; read -r go <&9 || exit 125; exec "$@" 8>&- 9<&-'
 _LOOKS = r"""
 # A policy allowed the image as it was when this script was written. Each task compares the file's
-# inode, size and time of change, or else its SHA-256, before the container starts. It looks again
-# once the image is mounted, and lets the program begin: between the two looks nothing may change.
+# inode, size and time of change, or else its SHA-256, before the container starts, and checks again
+# once the image is mounted, before the program begins: nothing may change between the two checks.
 image={image}
 state={state}
 checksum={checksum}
@@ -97,16 +97,15 @@ _START = (
 )
 
 _COORDINATOR = """
-# JAX's processes meet at a port of the first node, which runs this script; it is free there. \
-What JAX
-# would choose depends on the job's number alone, and is the same again after a requeue.
+# JAX's processes meet at a free port of the first node, which runs this script. The port that JAX
+# would choose depends only on the job ID, and would be the same after a requeue.
 for _ in {{1..100}}; do
     port=$(({first} + RANDOM % {count}))
     (exec 3<>"/dev/tcp/localhost/$port") 2>/dev/null || break # nobody answers
 done
 export {prefix}JAX_COORDINATOR_ADDRESS="{address}:$port\""""
 _BEFORE_SRUN = """
-# The one thing of the job that its steps do not take over.
+# The only setting of the job that its steps do not inherit.
 if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi
 
 # Without --kill-on-bad-exit, the other tasks would wait for one that has failed."""
@@ -137,7 +136,7 @@ def judge_image(flavour: str | None, layout: Layout) -> Foreign:
     if tasks == 1:
         return Foreign(local_device_ids=",".join(map(str, range(gpus))))
     raise JaxsifError(
-        f"{tasks} tasks on {gpus} GPUs of a node need an image of jaxsif in a job script",
+        f"{tasks} tasks on {gpus} GPUs of a node need an image built by jaxsif in a job script",
         "the layout",
         f"--ntasks-per-node={gpus} or 1, or `jaxsif run` in a script of your own",
     )
@@ -173,7 +172,7 @@ def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
         option, separator, value = word.partition("=")
         yield f"#SBATCH {option}{separator}{quote_directive(value, option) if separator else ''}"
     if job.requeue:
-        yield "# After a node has failed, the job starts again, and goes on in its output file."
+        yield "# After a node failure, the job starts again and appends to its output file."
         yield "#SBATCH --requeue"
         yield "#SBATCH --open-mode=append"
     for line in job.sbatch_args:
@@ -214,7 +213,7 @@ def _variables(script: Script) -> Iterator[str]:
     if cache:
         yield (
             "# Private, because JAX executes what is in it:"
-            " without this, JAX makes it readable for all."
+            " without this, JAX makes it readable by everyone."
         )
         yield f"(umask 077 && mkdir -p {shlex.quote(cache)})"
     if inside.get(contract.FABRIC_LIBRARIES):
@@ -223,7 +222,7 @@ def _variables(script: Script) -> Iterator[str]:
         ours = shlex.quote(inside[contract.FABRIC_LIBRARIES])
         yield f'export {prefix}LD_LIBRARY_PATH={ours}:"{others}"'
     if "PYTHONUNBUFFERED" not in variables:
-        yield "# Lines are seen when they are printed, not when 8 KiB are full."
+        yield "# Lines appear as they are printed, not only when 8 KiB have accumulated."
         yield f"export {prefix}PYTHONUNBUFFERED=1"
     yield from _devices(prefix, script.foreign, variables)
     yield from _unset_variables()
@@ -244,7 +243,7 @@ def _unset_variables() -> Iterator[str]:
     yield f"unset {' '.join([*moved, *proxies])}"
     yield (
         "# The first would lead the image's Python to another library,"
-        " the second bring libraries that do not fit it."
+        " the second would bring libraries that do not fit it."
     )
     yield f"unset {' '.join(names_of(UNSET, at_border=True))}"
 

@@ -113,7 +113,7 @@ def _stage(staging: Staging, notify: Notify) -> None:
     if known(image, staging.memo, staging.environ) == job.job_id:
         saved = os.path.getsize(image) * job.nodes / 1e6
         notify(
-            f"the image is on {job.nodes} node(s), by an earlier run of this job:"
+            f"the image is on {job.nodes} node(s), from an earlier run of this job:"
             f" {saved:.0f} MB not copied"
         )
     else:
@@ -128,12 +128,12 @@ def _ensure(staging: Staging, notify: Notify) -> None:
     missing = [node for node in nodes if node["damage"]]
     removed = sum(node["removed"] for node in nodes)
     if removed:
-        notify(f"removed what nobody has used for 30 days: {removed} staged image(s)")
+        notify(f"removed {removed} staged image(s) that nobody has used for 30 days")
     size = os.path.getsize(staging.image)
     if missing:
         _check_missing(missing, size, staging.folder, notify)
         notify(
-            f"bringing the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s),"
+            f"copying the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s),"
             f" into {staging.folder}"
         )
         how = _bring(staging, notify)
@@ -158,7 +158,7 @@ def _check_missing(missing: Nodes, size: int, folder: str, notify: Notify) -> No
                 f"no room on {node['node']} in {folder}: {size / 1e6:.0f} MB needed,"
                 f" {node['free'] / 1e6:.0f} MB free",
                 "--stage",
-                "set run.stage-folder in jaxsif.toml to another folder of the nodes",
+                "set run.stage-folder in jaxsif.toml to another folder on the nodes",
             )
 
 

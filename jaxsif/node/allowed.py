@@ -44,7 +44,7 @@ def read_state(image: str) -> str:
     finally:
         os.close(file)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(0, "it is no file", image)
+        raise OSError(0, "it is not a file", image)
     return f"{status.st_ino}:{status.st_size}:{status.st_ctime_ns}"
 
 
@@ -68,7 +68,7 @@ def _find_problem(digest: str, image: str, here: str) -> str:
     return (
         describe_change(here, read_state(image))
         if found == digest
-        else f"it has {found}, and the policy allowed {digest}"
+        else f"it has {found}, but the policy allowed {digest}"
     )
 
 

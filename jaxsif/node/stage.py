@@ -57,7 +57,7 @@ def own_folder(folder: str) -> str:
     if not make_private(path):
         status = os.lstat(path)
         kind = f"{stat.filemode(status.st_mode)} {name_user(status.st_uid)}"
-        what = f"not a folder of this user alone: {path} ({kind})"
+        what = f"not a folder private to this user: {path} ({kind})"
         raise FolderTakenError(what, folder, "remove it")
     return path
 
@@ -143,7 +143,9 @@ def _find_source(paths: Sequence[str], name: str) -> str:
             if digest(path) == name:
                 return path
     raise HostError(
-        f"what is here has not the digest {name}: {paths[-1]}", paths[-1], "copy or build it again"
+        f"what is here does not have the digest {name}: {paths[-1]}",
+        paths[-1],
+        "copy or build it again",
     )
 
 

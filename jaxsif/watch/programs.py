@@ -107,7 +107,7 @@ class Lead(NamedTuple):
         if len(self.ahead) > len(self.behind):
             text = f"{behind} {without} {program}, which {len(self.ahead)} others compiled"
         elif len(self.ahead) < len(self.behind):
-            text = f"{ahead} alone compiled {program}; {len(self.behind)} others {without} it"
+            text = f"only {ahead} compiled {program}; {len(self.behind)} others {without} it"
         else:
             text = f"{ahead} compiled {program}; {behind} {without} it"
         outcome = "they wait for each other" if how == WAITS else "the results may be wrong"

@@ -77,9 +77,9 @@ _GRADES = (Level.NOTHING, Level.WAIT, Level.HANG)
 
 
 _TITLES = {
-    Level.BUSY: "tasks wait for others that compile, load or save, for {seconds:.0f} s",
-    Level.WAIT: "tasks wait for {seconds:.0f} s",
-    Level.HANG: "the program hangs: tasks wait for {seconds:.0f} s",
+    Level.BUSY: "tasks have been waiting {seconds:.0f} s for others to compile, load or save",
+    Level.WAIT: "tasks have been waiting for {seconds:.0f} s",
+    Level.HANG: "the program hangs: tasks have been waiting for {seconds:.0f} s",
 }
 
 

@@ -29,7 +29,7 @@ _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
 _UNCOUNTED = -1  # iterations of a loop that turns too often to count
 _QUIET = 2.0  # seconds without computing after which the count of a loop stands still
 # Of words such as 'has ended, and waits for the others'.
-_VERBS = re.compile(r"(^|, and (?=waits|holds|has))(\w+)")
+_VERBS = re.compile(r"(^|, (?:and|but) (?=waits|holds|has))(\w+)")
 _PLURALS = {"is": "are", "has": "have", "goes": "go"}
 
 
@@ -260,7 +260,7 @@ def render_text(snapshot: Snapshot, title: str) -> list[str]:
     if snapshot.silent:
         lines.append(f"  no answer from {list_nodes(snapshot.silent)}")
     if snapshot.unseen:
-        lines.append(f"  nothing is known of {count_of(snapshot.unseen, 'other task')}")
+        lines.append(f"  nothing is known about {count_of(snapshot.unseen, 'other task')}")
     odd = sorted(sample.task for sample in list_samples(snapshot.odd))
     if odd:
         keeps = conjugate("keeps", len(odd))

@@ -65,8 +65,8 @@ def find_target(wanted: str | None, inside: str | None, environ: Mapping[str, st
     """
     found = _WANTED.fullmatch(wanted or "")
     if not found:
-        what = f"not a step of Slurm: {shorten(printable(str(wanted)))!r}"
-        raise JaxsifError(what, "jaxsif stacks", f"give JOB or JOB.STEP of {_SHOW}")
+        what = f"not a Slurm step: {shorten(printable(str(wanted)))!r}"
+        raise JaxsifError(what, "jaxsif stacks", f"give JOB or JOB.STEP, as {_SHOW} lists them")
     named, number = found.groups()
     if not find_executable("squeue", environ):
         return _target_here(named)
@@ -77,7 +77,7 @@ def find_target(wanted: str | None, inside: str | None, environ: Mapping[str, st
 
 def _target_here(job: str | None) -> Target:
     if job is None:
-        hint = "name the process id of jaxsif run: jaxsif stacks PID"
+        hint = "give the process id of jaxsif run: jaxsif stacks PID"
         raise JaxsifError("there is no Slurm here to ask for steps", "PATH", hint)
     return Target(f"process {job}", (f"{job}.",), ())
 
@@ -115,8 +115,8 @@ def choose_target(
     named_so = {name: job for job in parts for name in (job.name, job.number)}
     own = [step for step in steps if step.job in named_so and number in (None, step.number)]
     if not own:
-        step = "no step that runs" if number is None else f"no step {number} that runs"
-        raise JaxsifError(f"job {whole} has {step}", "squeue", f"{_SHOW} lists what runs")
+        step = "no running step" if number is None else f"no running step {number}"
+        raise JaxsifError(f"job {whole} has {step}", "squeue", f"{_SHOW} lists what is running")
     newest = max(step.number for step in own)
     words = dict.fromkeys(f"{number}.{newest}" for number in _list_numbers(whole, parts))
     found = tuple(
@@ -133,8 +133,9 @@ def _list_parts(jobs: Sequence[Job], wanted: str | None) -> list[Job]:
     """
     named = [job for job in jobs if wanted in (None, job.name, job.number, job.whole)]
     if not named:
-        what = f"job {wanted} does not run, or is not yours" if wanted else "no job of yours runs"
-        raise JaxsifError(what, "squeue", f"{_SHOW} lists what runs")
+        one = f"job {wanted} is not running, or is not yours"
+        what = one if wanted else "none of your jobs is running"
+        raise JaxsifError(what, "squeue", f"{_SHOW} lists what is running")
     return [job for job in jobs if job.whole == named[0].whole]
 
 

@@ -164,7 +164,7 @@ _WAITS = (
 # By whether they compute.
 _DEVICES = (
     State(COLLECTIVE, "waits in a collective"),
-    State(COMPUTING, "waits for its own devices, which compute"),
+    State(COMPUTING, "waits for local devices, which are computing"),
 )
 _OF_A_PROCESS = {
     "T": State(STOPPED, "is stopped (SIGSTOP)"),
@@ -195,7 +195,7 @@ def own_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def _compiling(sample: Sample) -> State | None:
     """Return what is compiled, by the main thread or while it waits for another one."""
     status = sample.status
-    words = f"compiles {status.compiling} since {status.since + sample.age:.0f} s"
+    words = f"has been compiling {status.compiling} for {status.since + sample.age:.0f} s"
     is_its = not status.aside or _needs_lock(sample)
     return State(COMPILING, words) if status.compiling and is_its else None
 
@@ -260,13 +260,13 @@ _DESCRIPTIONS: Sequence[_Describe] = (
     # It lets the observer, a thread of Python, not write.
     _when(
         lambda sample: sample.age > STALE and _runs(sample),
-        *(HELD, "computes in C, and holds the interpreter"),
+        *(HELD, "computes in C, and holds the interpreter lock"),
     ),
     _when(_runs, COMPUTING, "computes"),
     _when(_is_deadlocked, DEADLOCK, "waits for a lock that no other thread can release"),
     _when(_needs_lock, *_LOCKS.state),
     _devices,
-    _when(_is_silent, UNKNOWN, "waits, and has not told where"),
+    _when(_is_silent, UNKNOWN, "waits, but has not reported where"),
     _when(
         lambda sample: sample.descriptor == 0 and re.match(_READ, sample.call),
         *(INPUT, "reads standard input"),

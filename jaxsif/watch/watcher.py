@@ -153,7 +153,7 @@ class ProgramWatcher(Watcher):
             if self._plan.options.check_programs != STOP:
                 self._notify(f"warning: {text}")
             elif self.failure is None:
-                hint = "let all tasks compute with the same shapes and types, in the same order"
+                hint = "make all tasks compute with the same shapes and types, in the same order"
                 self.failure = RunError(f"{text}; the run was ended", lead.report.where, hint, 1)
                 self.must_end = True
 
@@ -203,7 +203,7 @@ class WaitWatcher(Watcher):
             self._waiting.pop(report.task, None)
             seconds = self._waits.go_on(report.task, report.seconds, now)
             if seconds is not None:
-                self._notify(f"the wait is over, after {seconds:.0f} s: the tasks go on")
+                self._notify(f"the wait is over after {seconds:.0f} s: the tasks are running again")
         elif report.event == "exit":
             self._ended.add(report.task)
             self._waiting.pop(report.task, None)
@@ -244,7 +244,7 @@ class WaitWatcher(Watcher):
         self._keep(verdict, snapshot)
         if self._plan.options.on_hang == STOP and verdict.level == Level.HANG:
             what, place = describe_odd(snapshot, verdict.seconds)
-            hint = "see what it does there; --on-hang=report lets the run go on"
+            hint = "see what it is doing there; with --on-hang=report, the run continues"
             self.failure = RunError(f"{what}; the run was ended", place, hint, _STOPPED)
             self.must_end = True
 
@@ -330,7 +330,7 @@ class EndWatcher(Watcher):
         raised = of_event(self._seen.reports, "exception")
         if any(not report.consequence for report in raised):
             return  # the program's own failure tells more
-        what = f"no answer from {names}, after {failed.place} has failed; the run was ended"
+        what = f"no answer from {names}, after {failed.place} failed; the run was ended"
         hint = "list lost nodes with sinfo --list-reasons"
         if len(nodes) <= MOST_NODES:
             hint += f"; leave them out: --exclude={','.join(nodes)}"

@@ -28,7 +28,7 @@ class Local(Launcher):
     words = Words(
         where="on this machine",
         refuses="this machine",
-        hint="the kernel's log tells of processes that it killed",
+        hint="the kernel's log names the processes it killed",
     )
     spans_nodes = False
 

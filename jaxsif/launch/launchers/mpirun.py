@@ -46,7 +46,7 @@ class Mpirun(Launcher):
         refuses="mpirun",
         remedy="mpirun --host NODE hostname shows whether it reaches a node,"
         " by ssh without a password",
-        hint="what mpirun says above, and the node's log, tell of lost nodes",
+        hint="mpirun's messages above and the node's log show whether a node was lost",
     )
 
     def probe(self, options: RunOptions, host: Host) -> Host:

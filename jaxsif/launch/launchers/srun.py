@@ -43,8 +43,8 @@ class Srun(Launcher):
     words = Words(
         where="by srun",
         refuses="Slurm",
-        remedy="sinfo and sacctmgr show what there is",
-        hint="squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+        remedy="sinfo and sacctmgr show what is available",
+        hint="squeue and `scontrol show job` show time limits, cancelled jobs and lost nodes",
     )
 
     def probe(self, options: RunOptions, host: Host) -> Host:
@@ -78,7 +78,7 @@ class Srun(Launcher):
         options = plan.options
         if ":" in options.command:
             raise JaxsifError(
-                "srun takes an argument ':' for the beginning of another program",
+                "srun takes the argument ':' as the beginning of another program",
                 f"argument {options.command.index(':')} of the program",
                 "put the command line into a script",
             )
@@ -192,7 +192,7 @@ def _component_options(
         raise JaxsifError(
             f"the nodes of component {index} would have different numbers of tasks",
             "the heterogeneous job",
-            "ask for --ntasks-per-node in each of its components",
+            "set --ntasks-per-node in each of its components",
         )
     # As a text, since the number 0 would be left out.
     return StepOptions({"--het-group": str(index), **_inside(options, part, component)})
@@ -287,9 +287,9 @@ def _name_nodes(layout: Layout, allocation: Allocation) -> str:
     each = [*each_node(tuple((group.counts[1], group.counts[0]) for group in layout.groups))]
     if len(hosts) < len(each):
         raise JaxsifError(
-            f"a list of {len(hosts)} nodes, and the job has {layout.nodes}",
+            f"the list has {len(hosts)} nodes, but the job has {layout.nodes}",
             "SLURM_JOB_NODELIST (environment)",
-            "unset SLURM_JOB_ID when this is not inside of a job",
+            "unset SLURM_JOB_ID if this is not inside a job",
         )
     length = sum((len(host) + 1) * tasks for host, tasks in zip(hosts, each)) - 1
     if not 0 < length <= _LONGEST_WORD:
