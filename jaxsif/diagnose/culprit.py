@@ -1,6 +1,6 @@
-"""Reports of the tasks and messages of srun -> the first cause of a failure, as an error.
+"""Find the first cause of a failure in the tasks' reports and srun's messages, as an error.
 
-Each stage knows a few causes; `find_failure` takes the first one, in their order.
+Each stage knows a few causes; `find_failure` returns the first one found.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from jaxsif.plan.launcher import LOCAL
 from jaxsif.task.contract import SPAWNED
 from jaxsif.text import enclose
 
-_LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
+_LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
 _ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
 
 def find_failure(
     end: End, reports: Sequence[Report], errors: Sequence[str], barriers: Sequence[Barrier] = ()
 ) -> JaxsifError | None:
-    """Find the first cause of a run's end, as an error with the exit code of jaxsif; None where
+    """Return the first cause of a run's end, as an error with jaxsif's exit code, or None if
     nothing failed.
     """
     if end.exit_code == 0:
@@ -64,10 +64,10 @@ def find_failure(
 
 
 def _blame_launch(facts: Facts) -> JaxsifError | None:
-    """Blame a task that refused its program, or srun, which started none."""
+    """Blame a task that refused its program, or srun if it started no task."""
     end = facts.end
     for report in facts.reports:
-        # A task that refuses ends with 125: one that ended otherwise has started its program.
+        # A task that refuses ends with 125: one with another status has started its program.
         exited = facts.exits.get(report.task)
         if report.event in REFUSALS and (not exited or exited.status == HostError.exit_code):
             return _describe_refusal(report)
@@ -84,7 +84,7 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
 
 
 def _blame_outside(facts: Facts) -> RunError | None:
-    """Blame Slurm, which ended the run, or tasks for which others waited until then."""
+    """Blame Slurm, if it ended the run, or tasks for which others were waiting then."""
     end, cancelled = facts.end, facts.cancelled
     if (end.interrupted or cancelled) and facts.early and facts.connected:
         return _describe_early(facts, end.exit_code)
@@ -94,7 +94,7 @@ def _blame_outside(facts: Facts) -> RunError | None:
 
 
 def _blame_program(facts: Facts) -> RunError | None:
-    """Blame flags that XLA does not know, or a worker that ran the script again."""
+    """Blame flags unknown to XLA, or a worker that ran the script again."""
     culprit = facts.culprit
     message = facts.find(UNKNOWN_FLAGS) if culprit.status == 1 else None
     if message:
@@ -102,7 +102,7 @@ def _blame_program(facts: Facts) -> RunError | None:
         return RunError(message.what, where, message.remedy, culprit.status)
     for report in facts.events["exception"]:
         if any(map(report.text.__contains__, SPAWNED)):
-            # Where all tasks fail as neighbours do, JAX has aborted them for that.
+            # If all tasks fail as neighbours do, JAX has aborted them because of the worker.
             if not (facts.first_follows or culprit.task == report.task):
                 break
             end = facts.exits.get(report.task, culprit)
@@ -113,7 +113,7 @@ def _blame_program(facts: Facts) -> RunError | None:
 
 
 def _blame_connection(facts: Facts) -> RunError | None:
-    """Blame tasks that never started, or a process that connected as another one."""
+    """Blame tasks that never started, or a process that connected in another one's place."""
     culprit = facts.culprit
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
     unstarted = facts.end.name_unstarted() if at_init else ""
@@ -129,7 +129,7 @@ def _blame_connection(facts: Facts) -> RunError | None:
 def _blame_others(facts: Facts) -> RunError | None:
     """Blame tasks for which others waited: early ones, those missing at a barrier, a stuck one."""
     at_init = facts.barrier.name == INIT_BARRIER
-    # The consequence of another task's end, which has reported no more.
+    # The consequence of another task's end, about which nothing more was reported.
     follows = facts.culprit is facts.first and (facts.first_follows or facts.waited)
     if follows and facts.early and (at_init or not facts.barrier.name):
         return _describe_early(facts, facts.culprit.status, facts.gave_up or at_init)
@@ -140,7 +140,7 @@ def _blame_others(facts: Facts) -> RunError | None:
 
 
 def _blame_culprit(facts: Facts) -> RunError | None:
-    """Blame the task that failed first, and its image where that has changed."""
+    """Blame the task that failed first, and its image if that has changed."""
     culprit, image = facts.culprit, facts.end.changed_image
     if culprit is NO_REPORT:
         return None
@@ -162,7 +162,7 @@ def _blame_culprit(facts: Facts) -> RunError | None:
 
 
 def _blame_request(facts: Facts) -> JaxsifError:
-    """Blame the runtime, the request, or the first task by srun, where no task has reported."""
+    """Blame the runtime, the request, or srun's first failed task, if no task has reported."""
     end, errors, ended = facts.end, facts.errors, facts.first_ended
     started, launcher = facts.events["started"], end.launcher
     exited = facts.find(TASK_EXITED)
@@ -170,7 +170,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
     message = None if started else facts.find(*CONTAINER, node=node)
     if message:
         return HostError(message.what, "the runtime, on a node", message.remedy)
-    # The reports of some go elsewhere, as with srun --output=log-%t.txt.
+    # The reports of some tasks go elsewhere, as with srun --output=log-%t.txt.
     if not started and not facts.find(TASKS_RAN):
         if not errors:
             return HostError(f"no task started (exit status {end.status})", launcher.name)
@@ -199,7 +199,7 @@ _STAGES: Sequence[Callable[[Facts], JaxsifError | None]] = (
 
 
 def _describe_refusal(report: Report) -> HostError:
-    """Describe a task that did not start its program, in its own words."""
+    """Describe a task that did not start its program, in the task's own words."""
     if report.event == "port-taken":
         hint = "run it again to get another port, or pass --coordinator-ports"
         return PortTakenError(report.text, report.place, hint)
@@ -235,8 +235,8 @@ def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunE
 
 
 def _describe_barrier(facts: Facts) -> RunError:
-    """Describe the tasks that are not where the others are: the fewer ones, be it that they came or
-    that they did not.
+    """Describe the tasks that are not where the others are: the minority, whether they reached the
+    barrier or not.
     """
     barrier = facts.barrier
     other = (f"the barrier {barrier.name}", BARRIER.remedy)
@@ -295,7 +295,7 @@ def _describe_end(end: Report, last: Report) -> RunError:
 
 
 def signal_name(number: int) -> str:
-    """Name a signal, such as 'SIGKILL' for 9; by its number where Python knows no name."""
+    """Name a signal, such as 'SIGKILL' for 9, or use its number if Python knows no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
