@@ -1,4 +1,4 @@
-"""Which Python packages an image has, with its layers."""
+"""Find Python packages in an image with its layers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PROGRAM = (
 def find_packages(
     names: Sequence[str], container: Container, environ: Mapping[str, str]
 ) -> list[str]:
-    """Return those of `names` that there are, in that order; raises HostError.
+    """Return those of `names` that the container has, in that order; raises HostError.
 
-    They are looked for on this host.
+    The container is run on this host.
     """
     alone = container._replace(binds=())
     with unchanged_image(container):
@@ -33,7 +33,7 @@ def find_packages(
 
 @contextmanager
 def unchanged_image(container: Container) -> Iterator[None]:
-    """Raise HostError where the image changes that a policy allowed, while it runs on this host."""
+    """Raise HostError if an image that a policy allowed changes while it runs on this host."""
     if container.allowed is None:
         yield
         return

@@ -81,7 +81,7 @@ def parse_variables(entries: "Iterable[bytes]") -> dict[bytes, bytes]:
 
 
 def request_entry(name: str) -> "tuple[bytes, _socket.socket] | None":
-    """Return the keeper's answer and the socket to hold, or None to use a container of one's own."""
+    """Return the keeper's answer and the socket to hold, or None to start a separate container."""
     keeper = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         _connect(keeper, name)
