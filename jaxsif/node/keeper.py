@@ -1,4 +1,4 @@
-"""The keeper of a node's container: it starts the container, tells each task how to enter it, and
+"""The keeper of a node's container: it starts the container, lets each task enter it, and
 ends it after the last task.
 
 It runs beside the first task. Each task holds a socket to it, which the kernel closes however the
