@@ -112,7 +112,7 @@ REQUEUE = Symptom(
     "Slurm starts it again",
     _REASONS_PAGE,
 )
-# What Slurm since 25.05 calls --kill-on-bad-exit: not an error by itself, so it has no text.
+# What Slurm since 25.05 calls --kill-on-bad-exit: not an error on its own, so it has no words.
 TASK_FAILURE = Symptom(_DUE_TO + r"TASK FAILURE.* \*\*\*")
 CANCELLED = Symptom(
     _CANCELLED + r"(?: DUE [Tt][Oo] .+?)? \*\*\*",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _MOST_SAID = 1 << 20  # bytes of standard error that are kept
 _SHORT = 1.0  # seconds
 _LONGEST_VALUE = 256  # characters of a variable
-# Their values are not secret; those of others may be.
+# Their values hold no secrets; other values may.
 _HARMLESS = (
     *("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
     *("SLURM_JOB_PARTITION", "JAX_PLATFORMS"),
