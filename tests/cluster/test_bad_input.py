@@ -40,7 +40,7 @@ REFUSED = {
         "touch q.py",
         ["--", "q.py"],
         127,
-        "jaxsif: error: q.py is not on the PATH: it is a file of this folder\n  from: looked for in @FOLDER@\n"
+        "jaxsif: error: q.py is not on the PATH: it is a file in this folder\n  from: looked for in @FOLDER@\n"
         "  try:  python q.py\n",
     ),
     "a job script": (
@@ -86,13 +86,13 @@ def test_slurm_refuses(cluster: Cluster, argv: list[str], reason: str) -> None:
 @pytest.mark.parametrize(
     ("command", "status", "hint"),
     [
-        (["no-such-program"], 127, "the program must be in the image or below a folder that is bound into it"),
+        (["no-such-program"], 127, "the program must be in the image or in a folder that is bound into it"),
         (["pyhton", "q.py"], 127, "python?"),
         (["pip", "install", "x"], 127, "packages go into a layer: jaxsif layer create NAME x, then --layer NAME"),
         (
             ["/etc/hosts"],
             126,
-            "see its permissions: chmod +x /etc/hosts; or name its interpreter, as in python /etc/hosts",
+            "check its permissions: chmod +x /etc/hosts; or name its interpreter, as in python /etc/hosts",
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -266,5 +266,5 @@ def test_output_of_the_tasks_in_files(cluster: Cluster, folder: str) -> None:
     assert done.returncode == 3
     assert done.stderr.endswith(
         "jaxsif: error: task 1 on node2 ended with exit status 3\n"
-        "  try:  see the files of --output and --error in --srun-args, to which the tasks have written\n"
+        "  try:  see the files named by --output and --error in --srun-args, which the tasks wrote\n"
     ), done.stderr

@@ -43,7 +43,7 @@ def tasks_left(cluster: Cluster) -> str:
     ("kind", "status", "said"),
     [
         ("leave", 1, "ended with exit status 0, and 3 of 4 tasks did not"),
-        ("absent", 134, "ended with exit status 0 and never came to jax.distributed.initialize, where the others "),
+        ("absent", 134, "ended with exit status 0 and never reached jax.distributed.initialize, where the others "),
     ],
 )
 def test_a_task_that_leaves_is_named(cluster: Cluster, folder: str, kind: str, status: int, said: str) -> None:
@@ -92,7 +92,7 @@ def test_a_task_that_came_to_its_end_is_named_when_somebody_ends_the_run(
     _, err = launcher.communicate(timeout=20)
     assert launcher.returncode == (130 if "INT" in end else 143)
     error, where, _ = err.splitlines()[-3:]
-    assert error == "jaxsif: error: task 2 on node2 came to the end of the program, and 3 of 4 tasks did not", err
+    assert error == "jaxsif: error: task 2 on node2 reached the end of the program, and 3 of 4 tasks did not", err
     assert re.search(rf"the others were at \S+/fail\.py:{SUMS} \(tasks? [013,-]+\)$", where), err
     assert ("the run was cancelled: step " in where) == ("scancel" in end)
 

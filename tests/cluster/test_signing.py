@@ -42,7 +42,7 @@ class Site:
         found = re.fullmatch(
             rf"jaxsif: {self.folder}/jaxsif\.toml sets policy\.{key}\n"
             rf"jaxsif: error: the policy refuses this run: (.*)\n  from: policy\.{key} in {self.folder}/jaxsif\.toml; "
-            r"the image is from --image\n  try:  run an image that the policy allows, or ask who set it\n",
+            r"the image is from --image\n  try:  run an image that the policy allows, or ask whoever set it\n",
             err,
         )
         assert found, err
@@ -198,7 +198,9 @@ def test_policy_lets_the_signed_image_run(site: Site) -> None:
         status, _, err = site.bash(RUN.format("signed.sif").replace("--nodes", f"{option} --nodes"))
         assert status == 0
         assert err.startswith(f"jaxsif: {site.folder}/jaxsif.toml sets policy.signed-by\n")
-        assert re.search(rf"jaxsif: policy\.signed-by of {site.folder}/jaxsif\.toml holds: signed by {SIGNER}\n", err)
+        assert re.search(
+            rf"jaxsif: policy\.signed-by of {site.folder}/jaxsif\.toml is satisfied: signed by {SIGNER}\n", err
+        )
 
 
 def test_policy_before_the_image_is_staged(site: Site) -> None:

@@ -468,7 +468,7 @@ def test_hosts_on_the_command_line_want_mpirun_whatever_a_file_says(jaxsif: Jaxs
 def test_a_job_script_comes_with_the_warnings_of_a_run(jaxsif: Jaxsif) -> None:
     code, _, err = jaxsif("submit", "--dry-run", "--gpus-per-node=2", "--", "true", JAX_PLATFORMS="cpu")
     assert code == 0
-    assert err == "jaxsif: warning: JAX_PLATFORMS=cpu: JAX will not use the GPUs that are asked for\n"
+    assert err == "jaxsif: warning: JAX_PLATFORMS=cpu: JAX will not use the requested GPUs\n"
 
 
 def test_a_shell_in_another_job_asks_nothing_of_the_one_that_it_is_called_in(
