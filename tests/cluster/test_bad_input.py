@@ -133,10 +133,10 @@ def test_image_that_is_no_file(cluster: Cluster, folder: str) -> None:
 
 TAKE_A_FILE = {
     "run --hostfile {} -- true": "list of hosts",
-    "bench collectives --against {}": "file of results",
+    "bench collectives --against {}": "results file",
     "bench collectives --hostfile {}": "list of hosts",
-    "bench compare {} results": "file of results",
-    "layer create x -r {}": "file of requirements",
+    "bench compare {} results": "results file",
+    "layer create x -r {}": "requirements file",
     "image convert {}": "recipe",
     "image sign x.sif --key {}": "key",
     "image verify x.sif --key {}": "key",

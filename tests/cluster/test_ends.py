@@ -145,7 +145,7 @@ def test_the_exception_of_a_callback_is_told(cluster: Cluster, folder: str, kind
     done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "python", "callback.py", kind))
     assert done.returncode == 1
     line = 1 + (PROGRAMS / "callback.py").read_text().splitlines().index('    raise ValueError("in the callback")')
-    said = r"jaxsif: error: task 0 on node1 failed: ValueError: in the callback \(in a callback of JAX\)"
+    said = r"jaxsif: error: task 0 on node1 failed: ValueError: in the callback \(in a JAX callback\)"
     assert re.search(rf"{said}\n  from: {folder}/callback\.py:{line}\n$", done.stderr), done.stderr
 
 

@@ -253,7 +253,7 @@ def test_a_task_that_sees_other_gpus_stops_the_step_with_one_message(cluster: Cl
     assert lines[-1] == "exit status 125"
     assert lines[-4] == "jaxsif: error: this task sees 0 GPU(s), but 4 on this node were planned"
     assert re.fullmatch(r"  from: task \d on node\d", lines[-3])
-    assert lines[-2].startswith("  try:  ask for GPUs, by --gpus-per-node=N")
+    assert lines[-2].startswith("  try:  request GPUs with --gpus-per-node=N")
     assert output.count("jaxsif: error: ") == 1
     assert "1" not in lines
 

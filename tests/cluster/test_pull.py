@@ -86,7 +86,7 @@ def test_pull_and_pull_again(served: Served, work: Path, image: Path) -> None:
     assert (status, out, err) == (0, f"{target} is there already, digest {wanted}\n", "")
     assert target.stat().st_ctime_ns == before
     status, _, err = ended(pull(served.address, "--output", target))
-    assert (status, err.splitlines()[0]) == (2, f"jaxsif: error: {target} is there already")
+    assert (status, err.splitlines()[0]) == (2, f"jaxsif: error: {target} already exists")
     assert len(served.requests) == 1
     assert ended(pull(served.address, "--output", target, "--force"))[0] == 0
     assert names(work) == ["jax.sif"]

@@ -266,4 +266,6 @@ def test_overlay_in_the_image(site: Site) -> None:
         f"{add} overlay.sif over.sqfs"
     )
     assert status == 0, err
-    assert site.refusal("overlay.sif", "signed-by").startswith("image has 2 partitions, 1 of them with a system: ")
+    assert site.refusal("overlay.sif", "signed-by").startswith(
+        "image has 2 partitions, 1 of them with a root file system: "
+    )

@@ -445,7 +445,10 @@ def test_others_may_not_have_written_an_image_that_nothing_names(jaxsif: Jaxsif,
     for command in (["run", "--dry-run", "--", "true"], ["submit", "--dry-run", "--", "true"], ["image", "inspect"]):
         code, out, err = jaxsif(*command)
         assert (code, out) == (125, "")
-        assert err.startswith("jaxsif: error: others may have written ./jax.sif, and nothing names it\n  from: owner ")
+        assert err.startswith(
+            "jaxsif: error: others may have written ./jax.sif, and neither --image nor JAX_IMAGE names it\n"
+            "  from: owner "
+        )
         assert f", mode 0666; folder {host}: owner " in err
         assert err.endswith(", mode 0700\n  try:  --image ./jax.sif\n")
     assert jaxsif("run", "--dry-run", "--image=jax.sif", "--", "true")[0] == 0

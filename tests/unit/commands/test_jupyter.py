@@ -68,7 +68,7 @@ def test_under_a_policy_jupyter_is_looked_for_in_the_image_that_was_allowed(
     container = IMAGE._replace(image=str(image))
     assert find_module(("jupyterlab", "notebook"), container, {}) == "notebook"
     allowed = container._replace(allowed=Allowed("sha256:0123", find_state(str(image))))
-    with pytest.raises(HostError, match="the image changed while the policy looked at it"):
+    with pytest.raises(HostError, match="the image changed while it was checked against the policy"):
         find_module(("jupyterlab", "notebook"), allowed, {})
 
 

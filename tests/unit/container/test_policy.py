@@ -52,7 +52,7 @@ def test_an_image_that_changes_after_the_policy_allowed_it(tmp_path: Path) -> No
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     assert len(find_checksum(image, allowed.state, "--image", environ)) == 64
     write_image(tmp_path / "a.sif", b"bad")
-    with pytest.raises(HostError, match=r"the image changed while the policy looked at it: .*/a\.sif"):
+    with pytest.raises(HostError, match=r"the image changed while it was checked against the policy: .*/a\.sif"):
         find_checksum(image, allowed.state, "--image", environ)
 
 
@@ -76,7 +76,7 @@ def test_image_that_was_replaced_is_looked_at_again(tmp_path: Path) -> None:
     ("key", "value", "reason"),
     [
         ("policy.digests", [], "the digest of "),
-        ("policy.signed-by", [], "no key is allowed to have signed "),
+        ("policy.signed-by", [], "no key is accepted as the signer of "),
         ("policy.signed-by", ["gone.pem"], "cannot read the key /gone.pem: No such file or directory\n"),
     ],
 )

@@ -95,6 +95,6 @@ def test_where_images_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert find_folder(None, {}) == tmp_path / "build/images"
     assert find_folder(None, {"JAXSIF_IMAGES": str(tmp_path)}) == tmp_path
     assert find_folder(str(tmp_path / "build"), {"JAXSIF_IMAGES": str(tmp_path)}) == tmp_path / "build"
-    with pytest.raises(JaxsifError, match="no folder of images: missing") as caught:
+    with pytest.raises(JaxsifError, match="image folder not found: missing") as caught:
         find_folder(None, {"JAXSIF_IMAGES": "missing"})
     assert caught.value.where == "JAXSIF_IMAGES (environment)"

@@ -18,7 +18,7 @@ from jaxsif.task.missing import suggest
         ("No module named 'sklearn'", "jaxsif layer create NAME scikit-learn, then --layer NAME"),
         ("No module named 'cv2'", "jaxsif layer create NAME opencv-python-headless, then --layer NAME"),
         ("No module named 'orbax'", "jaxsif layer create NAME orbax-checkpoint, then --layer NAME"),
-        ("No module named 'jax.nowhere'", "see the version and the place of jax: it has no jax.nowhere"),
+        ("No module named 'jax.nowhere'", "check the version and the location of jax: it has no jax.nowhere"),
         ("No module named 'pip'", "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"),
         ("No module named 'a b'", ""),
         ("jax", ""),
