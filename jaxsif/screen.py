@@ -1,4 +1,4 @@
-"""Output for people: tables, colour, the progress of long work; and for programs: JSON.
+"""Output for a person: tables, colour, the progress of long work; and for a program: JSON.
 
 rich draws on a terminal. It takes 60 ms to import, so a log, which gets plain text, does without
 it.

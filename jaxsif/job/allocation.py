@@ -24,7 +24,7 @@ def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
     counts = [read_number(part.rsplit(":", 1)[-1]) for part in text.split(",")]
     if None in counts:
         raise JaxsifError(
-            f"not a number of GPUs: {shorten(text)!r}", source, "give N or TYPE:N, as with srun"
+            f"not a number of GPUs: {shorten(text)!r}", source, "give N or TYPE:N, as in srun"
         )
     return sum(filter(None, counts))
 

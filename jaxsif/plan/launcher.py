@@ -50,7 +50,7 @@ class Launcher:
     def step_options(
         self, options: RunOptions, layout: Layout, host: Host
     ) -> tuple[StepOptions, ...]:
-        """Return srun's options for each component of a heterogeneous job; () for other launchers."""
+        """Return srun's options for each component of a heterogeneous job; () for others."""
         return ()
 
     def argv(self, plan: Plan) -> tuple[str, ...]:
