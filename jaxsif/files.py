@@ -1,4 +1,4 @@
-"""Files and folders on this host: whole or absent, private, temporary, and where there is room."""
+"""Files and folders on this host: atomic writes, private and scratch folders, free space."""
 
 from __future__ import annotations
 

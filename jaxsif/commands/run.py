@@ -144,7 +144,7 @@ def _note_reasons(container: Container | None) -> None:
 
 
 def _show(plan: Plan, explain: bool, dry_run: bool, as_json: bool) -> None:
-    """Print what a run would start."""
+    """Print the plan of a run."""
     from jaxsif.plan.command import describe_plan, render_command
 
     if as_json:

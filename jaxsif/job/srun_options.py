@@ -408,14 +408,14 @@ class _RefusedOptions(PassedOptions):
     def _take(
         self, parser: argparse.ArgumentParser, _namespace: argparse.Namespace, words: Sequence[str]
     ) -> NoReturn:
-        """Raise JaxsifError with what to use."""
+        """Raise JaxsifError, which suggests an alternative."""
         option = BY_FLAG[flag_of(words[0])]
         hint = _find_hint(parser, option.instead or option.flag)
         raise JaxsifError(f"{option.flag} is not for {parser.prog}", option.flag, hint)
 
 
 def _find_hint(parser: argparse.ArgumentParser, instead: str) -> str:
-    """Return what to use instead in this command; `instead` is for `jaxsif run`."""
+    """Return the alternative in this command; `instead` is the one in `jaxsif run`."""
     if instead == parser.prog:
         return f"leave it out: {instead} always does so"
     if not instead.startswith("--"):

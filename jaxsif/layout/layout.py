@@ -100,7 +100,7 @@ class Layout(NamedTuple):
         return self._replace(groups=groups, why=why)
 
     def describe(self) -> str:
-        """Return what is known of nodes, tasks and GPUs: '2 node(s), 4 task(s) a node'."""
+        """Return the known numbers of nodes, tasks and GPUs: '2 node(s), 4 task(s) a node'."""
         counts = (
             (self.nodes, "node(s)"),
             (self.ntasks_per_node, "task(s) a node"),

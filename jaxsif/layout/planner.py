@@ -317,7 +317,7 @@ def _give_gpus(case: Case, group: Group) -> Group:
 
 
 def _binding(options: RunOptions, job: Allocation) -> str:
-    """Return the binding that the user wants from Slurm, or ''; what Slurm itself adds for
+    """Return the binding that the user wants from Slurm, or ''; one that Slurm itself adds for
     --gpus-per-task and similar options does not count.
     """
     bind, unwanted = options.gpu_bind, ["none"]

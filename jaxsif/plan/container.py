@@ -20,7 +20,7 @@ class Staged(NamedTuple):
 
 
 class Container(NamedTuple):
-    """An image, and what is mounted over it."""
+    """An image, and the mounts on top of it."""
 
     runtime: Runtime
     image: str  # the path of the file or folder, which all nodes see

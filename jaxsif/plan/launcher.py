@@ -40,7 +40,7 @@ class Launcher:
     spans_nodes: ClassVar[bool] = True  # tasks run elsewhere, too: the nodes must have the runtime
 
     def probe(self, options: RunOptions, host: Host) -> Host:
-        """Add what this launcher must know to the host."""
+        """Add the facts that this launcher needs to the host."""
         raise NotImplementedError
 
     def plan_layout(self, options: RunOptions, host: Host) -> Layout:

@@ -115,7 +115,7 @@ class Plan(NamedTuple):
 
     @property
     def is_told_unbuffered(self) -> bool:
-        """Whether the user tells srun not to wait for whole lines."""
+        """Whether the user's srun options ask for output before a line is complete."""
         return any(argument.flag.startswith("--unb") for argument in self.options.srun_arguments)
 
     @property

@@ -98,8 +98,8 @@ def _drop_overruled(values: dict[str, Setting]) -> None:
 def _merge_srun_options(
     values: dict[str, Setting], arguments: tuple[SrunArgument, ...]
 ) -> tuple[tuple[SrunArgument, ...], tuple[SrunArgument, ...]]:
-    """Add to `values` what srun's own options specify about the layout; return the rest of the
-    command line's `arguments`, and of --srun-args.
+    """Add the layout settings among srun's own options to `values`; return the rest of the command
+    line's `arguments`, and of --srun-args.
     """
     passed = _merge(values, arguments, Setting((), "the command line", Rank.COMMAND_LINE))
     extra = values.get("srun-args", NOTHING)
@@ -126,7 +126,7 @@ def _merge(
     origin: Setting,
     passed: Iterable[SrunArgument] = (),
 ) -> tuple[SrunArgument, ...]:
-    """Add to `values` what srun's own options from one source, `origin`, specify about the layout;
+    """Add the layout settings among srun's own options from one source, `origin`, to `values`;
     return the rest, which is for srun. Drop arguments that a stronger source overrides, or that are
     among `passed`.
 
