@@ -53,14 +53,14 @@ examples:
         "packages",
         nargs="*",
         metavar="PACKAGE",
-        help="as pip takes it, such as 'optax>=0.2'; a wheel",
+        help="a requirement as pip takes it, such as 'optax>=0.2', or a wheel",
     ),
     argument(
         *("-r", "--requirements"),
         action="append",
         default=[],
         metavar="FILE",
-        help="packages, one on each line",
+        help="a file of packages, one per line",
     ),
     _IMAGE,
     argument(
@@ -68,7 +68,7 @@ examples:
         action="append",
         default=[],
         metavar="PACKAGE",
-        help="the layer may have another version of this package of the image",
+        help="let the layer replace the image's version of this package",
     ),
     usage="jaxsif layer create [OPTIONS] NAME [PACKAGE...]",
 )
@@ -83,11 +83,11 @@ def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         is_same = (old.requirements, old.allow_replace) == wanted[1:]
         if not is_same or find_damage(old, environ) or not is_made_for(old, image, environ):
             raise JaxsifError(
-                f"there is a layer {name} already",
+                f"layer {name} already exists",
                 "NAME",
-                f"jaxsif layer update {name}, or first layer remove {name}",
+                f"jaxsif layer update {name}, or jaxsif layer remove {name} first",
             )
-        _print_progress(f"layer {name} is there already")
+        _print_progress(f"layer {name} already exists")
         return 0
     make_layer(wanted, image, runtime, environ, _print_progress)
     return 0
@@ -123,8 +123,8 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _describe(name: str, environ: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return a layer as JSON and as a row of the table. One whose JSON is damaged has a name and a
-    status, so that the others are listed.
+    """Return a layer as JSON and as a row of the table. One whose JSON is damaged has only a name
+    and a status, so that the others are still listed.
     """
     try:
         layer = read_layer(name, environ, "jaxsif layer list")
@@ -148,7 +148,7 @@ def _fits(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
     try:
         return is_made_for(layer, image, environ)
     except (JaxsifError, OSError):
-        return False  # what is there now is no image, or cannot be read
+        return False  # the file is no longer an image, or cannot be read
 
 
 @VERBS.verb(

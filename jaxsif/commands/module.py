@@ -1,4 +1,4 @@
-"""jaxsif module …: the modules of images, for Lmod and Environment Modules."""
+"""jaxsif module …: modules for images, for Lmod and Environment Modules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PREFIX = argument(
 @VERBS.verb(
     "add",
     """\
-Write the modulefiles of an image below PREFIX/modulefiles, for Lmod and for
+Write the modulefiles for an image under PREFIX/modulefiles, for Lmod and
 Environment Modules, and print the module's name. The first module is the
 default.
 
@@ -47,7 +47,7 @@ examples:
     argument(
         "--name", help="the module's name after jax/; needed for an image without jaxsif's labels"
     ),
-    argument("--default", action="store_true", help="make it the default"),
+    argument("--default", action="store_true", help="make this module the default"),
     _PREFIX,
 )
 def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -79,7 +79,7 @@ def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 @VERBS.verb(
     "list",
     """\
-List the modules of images below PREFIX: name, launcher, image. A star marks the default.
+List the modules for images under PREFIX: name, launcher, image. A star marks the default.
 
 examples:
   jaxsif module list
@@ -119,7 +119,7 @@ def _describe(module: Module, default: str | None) -> dict[str, object]:
     "remove",
     """\
 Remove the modulefiles of an image; the image and the launcher stay. Before you
-remove the default, name another one.
+remove the default, make another module the default.
 
 examples:
   jaxsif module remove jax/0.12.0.1-cuda12-sif

@@ -198,5 +198,5 @@ def _value(argument: Argument) -> str:
 
 
 def _fill(template: str, words: Mapping[str, Sequence[str]]) -> str:
-    """Put lines in the place of each @NAME@."""
+    """Put lines in place of each @NAME@."""
     return re.sub("@([A-Z]+)@", lambda match: "\n".join(words[match[1]]), template)

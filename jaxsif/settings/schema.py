@@ -1,4 +1,6 @@
-"""A JSON Schema of jaxsif.toml, by which editors complete and check it; made of the options."""
+"""A JSON Schema of jaxsif.toml, generated from the options, which lets editors complete and check
+it.
+"""
 
 from __future__ import annotations
 

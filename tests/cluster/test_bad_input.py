@@ -201,7 +201,7 @@ def test_variables_with_typing_errors(cluster: Cluster, words: str) -> None:
     done = cluster.run("module load jax/sif && cd $(mktemp -d) && " + "\n".join(lines))
     assert done.stdout == "2 0\n" * len(VARIABLES)
     assert done.stderr == "".join(
-        f"jaxsif: error: no setting has the variable {name}\n  from: {name} (environment)\n  try:  {meant}?\n"
+        f"jaxsif: error: no setting uses the variable {name}\n  from: {name} (environment)\n  try:  {meant}?\n"
         for name, meant in ((pair.partition("=")[0], meant) for pair, meant in VARIABLES.items())
     )
 
@@ -211,7 +211,7 @@ def test_variables_that_are_not_known(cluster: Cluster) -> None:
     run = "jaxsif run --nodes=1 -- echo fine"
     done = cluster.run(f"module load jax/sif && JAXSIF_XYZ=1 {run} && JAXSIF_STEP=a JAXSIF_STEPS=1 {run}")
     assert (done.returncode, done.stdout) == (0, "fine\nfine\n")
-    assert done.stderr == "jaxsif: warning: no setting has the variable JAXSIF_XYZ\n"
+    assert done.stderr == "jaxsif: warning: no setting uses the variable JAXSIF_XYZ\n"
 
 
 @pytest.mark.parametrize(

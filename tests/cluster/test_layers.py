@@ -161,8 +161,8 @@ def test_create_twice_update_and_remove(shelf: Shelf) -> None:
     files = shelf.left()
     assert [re.sub(r"\.\w{12}\.", ".HASH.", name) for name in files] == ["greeting.HASH.sqfs", "greeting.json"]
     again = shelf.layer("create", "greeting", "hello")
-    assert (again.returncode, again.stderr) == (0, "layer greeting is there already\n")
-    assert "there is a layer greeting already" in shelf.refused("create", "greeting", "hello>=0")
+    assert (again.returncode, again.stderr) == (0, "layer greeting already exists\n")
+    assert "layer greeting already exists" in shelf.refused("create", "greeting", "hello>=0")
     put_wheel(shelf.cluster, shelf.folder, "hello", "2.0", {"hello.py": "def main(): print('good morning')"})
     assert shelf.layer("update", "greeting").returncode == 0
     assert "hello 2.0" in shelf.layer("show", "greeting").stdout

@@ -76,7 +76,7 @@ def test_signing_again_changes_nothing(site: Site) -> None:
         '[ "$before" = "$(stat -c %i:%s:%z signed.sif)" ] && ls -A'
     )
     assert status == 0
-    assert re.match(rf"signed\.sif was signed already by {SIGNER}\n", out)
+    assert re.match(rf"signed\.sif was already signed by {SIGNER}\n", out)
     assert ".sign-" not in out
 
 
@@ -167,7 +167,7 @@ def test_pgp(site: Site) -> None:
     sign = "jaxsif image sign pgp.sif --pgp --keyidx"
     status, out, err = site.bash(f"{keys} cp plain.sif pgp.sif && {sign} 0 && {sign} 0 && {sign} 1")
     assert status == 0, err
-    said = ("is signed", one), ("was signed already", one), ("is signed", two)
+    said = ("is signed", one), ("was already signed", one), ("is signed", two)
     assert out.splitlines() == [f"pgp.sif {how} by {key}" for how, key in said]
     for key in (one, two.lower()):
         status, out, err = site.bash(f"{keys} jaxsif image verify pgp.sif --pgp {'B' * 40} --pgp {key}")

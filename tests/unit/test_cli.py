@@ -163,7 +163,7 @@ def test_a_word_too_many_before_the_program(jaxsif: Jaxsif, words: str, stray: s
     """Options behind it would be lost to the program."""
     code, out, err = jaxsif("run", "--dry-run", *words.split())
     assert (code, out) == (2, "")
-    assert err.startswith(f"jaxsif: error: '{stray}' stands before -- and belongs to no option\n"), err
+    assert err.startswith(f"jaxsif: error: '{stray}' comes before -- but belongs to no option\n"), err
 
 
 @pytest.mark.starts_processes
@@ -256,13 +256,13 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         ["run", "--srun-args=--comment='a", "x"],
         'cannot read "--comment=\'a": No closing quotation',
         "--srun-args",
-        "quote it as for a shell",
+        "quote it as in a shell",
     ),
     (
         ["run", "--gpus-per-node=a100", "x"],
         "not a number of GPUs: 'a100'",
         "--gpus-per-node",
-        "give N or TYPE:N, as for srun",
+        "give N or TYPE:N, as in srun",
     ),
     (["run", "--env=1", "x"], "not a variable: '1'", "--env", "--env NAME=VALUE, or --env NAME to pass it on"),
     (
@@ -320,7 +320,7 @@ def test_bad_choice(jaxsif: Jaxsif) -> None:
             {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "many"},
             2,
             "not a number of nodes: 'many'\n  from: SLURM_JOB_NUM_NODES (environment)\n"
-            "  try:  unset SLURM_JOB_ID when this is not inside of a job",
+            "  try:  unset SLURM_JOB_ID if this is not inside a job",
         ),
         (
             ["image", "build", f"--source={ROOT}", "--output=jax.sif/images"],

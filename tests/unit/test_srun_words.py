@@ -74,9 +74,9 @@ def test_option_is_refused(option: SrunOption, capsys: pytest.CaptureFixture[str
     [
         ("submit --export=NONE", "--env NAME=VALUE"),
         ("submit --bcast", "jaxsif run --stage"),
-        ("submit --parsable", "leave it out: jaxsif submit does so always"),
+        ("submit --parsable", "leave it out: jaxsif submit always does so"),
         ("submit --container=a", "--image PATH"),
-        ("shell --pty", "leave it out: jaxsif shell does so always"),
+        ("shell --pty", "leave it out: jaxsif shell always does so"),
         ("shell --tres-bind=a", "jaxsif run --gpu-bind=TYPE"),
         ("shell -N 1", "jaxsif run --nodes"),
         ("jupyter -o a", ">FILE in the shell, or jaxsif submit --output"),

@@ -213,7 +213,7 @@ def test_results_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(JaxsifError, match=r"cannot read results .*: No such file"):
         read_results(str(tmp_path / "none"), "FOLDER")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x80")
-    with pytest.raises(JaxsifError, match=r"cannot read results .*: it is no text"):
+    with pytest.raises(JaxsifError, match=r"cannot read results .*: it is not text"):
         read_results(str(tmp_path / "binary"), "FOLDER")
 
 

@@ -90,7 +90,7 @@ def test_a_kernel_of_others_stays(tmp_path: Path) -> None:
     assert install(HOME=str(tmp_path)) == path  # its own, it replaces
     for theirs in ("{}", "[]", "no JSON", "[" * 100_000):
         path.write_text(theirs)
-        with pytest.raises(JaxsifError, match="there is a kernel jax already"):
+        with pytest.raises(JaxsifError, match="kernel jax already exists"):
             install(HOME=str(tmp_path))
         assert path.read_text() == theirs
 

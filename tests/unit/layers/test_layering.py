@@ -110,7 +110,7 @@ def test_bad_requirement_files(tmp_path: Path) -> None:
     with pytest.raises(JaxsifError, match=r"cannot read requirements .*: No such file"):
         read_requirements([str(tmp_path / "r.txt")], [])
     (tmp_path / "r.txt").write_bytes(b"\xff")
-    with pytest.raises(JaxsifError, match=r"cannot read requirements .*: it is no text"):
+    with pytest.raises(JaxsifError, match=r"cannot read requirements .*: it is not text"):
         read_requirements([str(tmp_path / "r.txt")], [])
     with pytest.raises(JaxsifError, match="no requirements"):
         read_requirements([], [])
