@@ -361,15 +361,12 @@ _TEXT = """\
 class PassedOptions(argparse.Action):
     """Options of srun that have a value alike; argparse knows many as fast as one."""
 
-    def __init__(self, options: Iterable[SrunOption], **how: Any) -> None:
-        super().__init__(help=argparse.SUPPRESS, **how)
-        self.options = tuple(options)
-
     @property
     def parts(self) -> list[argparse.Action]:
         """Return an action for each option, as completion and man pages describe it."""
         how: dict[str, Any] = {"nargs": self.nargs, "metavar": self.metavar, "help": "as for srun"}
-        return [argparse.Action(one.names[::-1], self.dest, **how) for one in self.options]
+        flags = [name for name in self.option_strings if name.startswith("--")]
+        return [argparse.Action(BY_FLAG[flag].names[::-1], self.dest, **how) for flag in flags]
 
     def __call__(
         self,
@@ -432,19 +429,15 @@ def add_srun_options(parser: argparse.ArgumentParser) -> None:
     """
     group = parser.add_argument_group(_TITLE, _TEXT)
     known = parser._option_string_actions
-    kinds: dict[str, tuple[list[SrunOption], list[str]]] = {
-        kind: ([], []) for kind in (BARE, VALUE, MAYBE, REFUSED)
-    }
-    for option in TABLE:
-        if option.flag not in known:
-            options, names = kinds[option.value if option.handled in _PASSED else REFUSED]
-            options.append(option)
-            names += [name for name in option.names if name not in known]
-    how: dict[str, Any] = {"dest": FIELD, "default": None, "metavar": VALUE}
-    for kind, (options, names) in kinds.items():
+    kinds: dict[str, list[str]] = {BARE: [], VALUE: [], MAYBE: [], REFUSED: []}
+    for name, option in BY_FLAG.items():
+        if option.flag not in known and name not in known:
+            kinds[option.value if option.handled in _PASSED else REFUSED].append(name)
+    how: dict[str, Any] = {"dest": FIELD, "metavar": VALUE, "help": argparse.SUPPRESS}
+    for kind, names in kinds.items():
         action = _RefusedOptions if kind == REFUSED else PassedOptions
         nargs = None if kind == VALUE else 0
-        group.add_argument(*names, action=action, options=options, nargs=nargs, **how)
+        group.add_argument(*names, action=action, nargs=nargs, **how)
 
 
 def admit_values(parser: argparse.ArgumentParser, words: Iterable[str]) -> None:

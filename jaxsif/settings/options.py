@@ -159,28 +159,26 @@ class Option(NamedTuple):
     help: str
     metavar: str | None = None
     choices: tuple[str, ...] | None = None
-    name: str | None = None  # its key, where that is not the flag's name
-    its_variable: str | None = None  # where that is not made of the key
+    # The key in [run] of jaxsif.toml, where that is not the flag's name; the variable of the
+    # environment, where that is not made of the key. In OPTIONS, each option has both.
+    key: str = ""
+    variable: str = ""
     of_job: bool = False  # asks for a job, and means nothing where there is one already
     launcher: str = ""  # the only one that takes it; '' where each does
-
-    @property
-    def key(self) -> str:
-        """Return the key in [run] of jaxsif.toml."""
-        return self.name or self.flag[2:]
-
-    @property
-    def field(self) -> str:
-        """Return the name in the parser's namespace, and in RunOptions."""
-        return self.key.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """Return the variable of the environment."""
-        return self.its_variable or f"JAXSIF_{self.field.upper()}"
+    field: str = ""  # the name in the parser's namespace, and in RunOptions
+    names: tuple[str, ...] = ()  # on the command line, srun's short name first
 
 
-OPTIONS = (
+def _complete(option: Option) -> Option:
+    """Return the option with its key, its variable, its field and its names."""
+    key = option.key or option.flag[2:]
+    field = key.replace("-", "_")
+    variable = option.variable or f"JAXSIF_{field.upper()}"
+    names = (*short_of(option.flag), option.flag)
+    return option._replace(key=key, variable=variable, field=field, names=names)
+
+
+_ROWS = (
     Option("--nodes", NODES, JOB, "number of nodes", "N[-MAX]"),
     Option("--ntasks", COUNT, JOB, "JAX processes, over all nodes", "N"),
     Option("--ntasks-per-node", COUNT, JOB, "JAX processes on each node", "N"),
@@ -215,14 +213,14 @@ OPTIONS = (
         "ARGS",
         launcher="srun",
     ),
-    Option("--image", PATH, CONTAINER, "the image", "PATH", its_variable="JAX_IMAGE"),
+    Option("--image", PATH, CONTAINER, "the image", "PATH", variable="JAX_IMAGE"),
     Option(
         "--bind",
         LIST,
         CONTAINER,
         "show a path of the host in it",
         "SRC[:DEST[:OPTS]]",
-        name="binds",
+        key="binds",
     ),
     Option(
         "--layer",
@@ -230,7 +228,7 @@ OPTIONS = (
         CONTAINER,
         "mount a layer of `jaxsif layer create` over it",
         "NAME",
-        name="layers",
+        key="layers",
     ),
     Option("--env", LIST, CONTAINER, "set a variable in it", "NAME[=VALUE]"),
     Option(
@@ -354,6 +352,7 @@ OPTIONS = (
     Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number"),
     Option("--history", SWITCH, OUTPUT, "keep for `jaxsif history` how the run ended"),
 )
+OPTIONS = tuple(map(_complete, _ROWS))
 
 
 class Rank(IntEnum):
@@ -482,8 +481,7 @@ def add_arguments(
         how = {"dest": option.field, "help": option.help, **option.kind.argument}
         if option.kind != SWITCH:  # its action takes neither
             how.update(metavar=option.metavar, choices=option.choices)
-        names = (*short_of(option.flag), option.flag)
-        groups[option.group].add_argument(*names, default=None, **how)
+        groups[option.group].add_argument(*option.names, default=None, **how)
     return groups
 
 
