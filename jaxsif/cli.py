@@ -170,23 +170,12 @@ def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
     return None
 
 
-def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
-    """Return the parser of `command` with its options, or else of all commands, without: to make
-    all would take time.
-    """
-    return _build_parsers(command)[()]
-
-
-def find_parser(command: tuple[str, ...]) -> argparse.ArgumentParser:
-    """Return the parser of one command itself, or of a group of commands."""
-    return _build_parsers(command)[command]
-
-
-def _build_parsers(
+def build_parsers(
     command: tuple[str, ...] | None,
 ) -> dict[tuple[str, ...], argparse.ArgumentParser]:
     """Return the parser of jaxsif as (), and those of the commands that share the first word of
-    `command`, and of their group; of all commands without one.
+    `command`, and of their group; of all commands without one. Only `command` itself has its
+    options: to make all would take time.
     """
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
     parser.add_argument("-V", "--version", action="version", version=f"jaxsif {__version__}")
@@ -233,7 +222,7 @@ def describe_all() -> Program:
     from jaxsif.help.describe import Program, describe_command
 
     commands = tuple(
-        describe_command(name, text, find_parser(name)) for name, text in COMMANDS.items()
+        describe_command(name, text, build_parsers(name)[name]) for name, text in COMMANDS.items()
     )
     return Program(_GROUPS, commands)
 
@@ -246,7 +235,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     command = find_command(argv)
     if command is None:
         _check_command(argv[:2])
-    parser = build_parser(command)
+    parser = build_parsers(command)[()]
     try:
         arguments = parser.parse_args(argv[:end])
         if not hasattr(arguments, "command") and end < len(argv):
@@ -298,7 +287,7 @@ def format_help(words: Sequence[str]) -> str:
     if name not in COMMANDS and name not in _INDEXES:
         _check_command(name[:2])
         raise JaxsifError(f"no command {shorten(' '.join(name))!r}", "jaxsif help", "jaxsif help")
-    return find_parser(name).format_help()
+    return build_parsers(name)[name].format_help()
 
 
 def _call(argv: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.runs import BEGIN, a_run
 
-from jaxsif.cli import build_parser
+from jaxsif.cli import build_parsers
 from jaxsif.commands import history
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.history.folder import RUN, write
@@ -32,7 +32,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def call(environ: dict[str, str], *words: str) -> int:
-    arguments = build_parser(("history",)).parse_args(["history", *words])
+    arguments = build_parsers(("history",))[()].parse_args(["history", *words])
     return history.call(arguments, environ)
 
 
@@ -109,7 +109,7 @@ def test_a_file_that_jaxsif_did_not_write(
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-LIST, SHOW = (build_parser(("history",)).parse_args(["history", *words]) for words in ((), ("show",)))
+LIST, SHOW = (build_parsers(("history",))[()].parse_args(["history", *words]) for words in ((), ("show",)))
 
 
 @given(
