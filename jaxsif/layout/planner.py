@@ -331,7 +331,7 @@ def _must_place(options: RunOptions, layout: Layout, job: Allocation) -> bool:
     """
     if job.components or layout.ntasks is None:
         return False
-    counts = [group.counts for group in layout.groups]
+    counts = layout.each("counts")
     # srun would take other nodes where CPUs are lacking here and to spare there.
     astray = len(job.cpus) > 1 and any(0 < cpus < tasks for _, tasks, _, cpus in counts)
     if options.nodes:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -109,7 +110,7 @@ def find_files(environ: Mapping[str, str], folder: str) -> Files:
     own = dict.fromkeys([*staff_files(), os.path.join(personal_folder(environ), NAME)])
     if environ.get(CONFIG):
         return Files((*map(trust.read_own, own), _read_named(environ[CONFIG])), ())
-    real = [os.path.realpath(path) for path in own]
+    real = set(map(os.path.realpath, own))
     found = list(trust.find_project(NAME, folder))
     above = [file for file in found if os.path.realpath(file.path) not in real]
     if not found:
@@ -149,7 +150,8 @@ def parse_files(files: Files) -> Config:
     policies: list[tuple[str, Setting]] = []
     profiles: dict[str, Setting] = {}
     own = zip(files.own, (Rank.SITE, Rank.SITE, Rank.USER, Rank.USER))
-    for (path, _, content, _), rank in (*own, *((file, Rank.PROJECT) for file in files.above)):
+    above = zip(files.above, repeat(Rank.PROJECT))
+    for (path, _, content, _), rank in (*own, *above):
         tables = parse_settings(content, path)
         for key, value in tables.get("run", {}).items():
             settings[f"run.{key}"] = Setting(value, f"run.{key} in {path}", rank)
