@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxsif import __version__
-from jaxsif.commands import Verb
+from jaxsif.commands import Call, Verb
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.job.srun_options import admit_values, flag_of
 from jaxsif.text import shorten
@@ -298,7 +298,7 @@ def _call(argv: Sequence[str]) -> int:
         arguments = _parse(argv)
     except SystemExit:  # how argparse ends after --help and --version; its errors are JaxsifErrors
         return 0
-    call = arguments.call
+    call: Call = arguments.call
     del arguments.call
     if hasattr(arguments, "program"):
         arguments.program = describe_all()
@@ -307,8 +307,7 @@ def _call(argv: Sequence[str]) -> int:
     if find_command(argv) != ("run",):  # which passes signals on
         # As Ctrl-C does: by an exception, so that everything half made is removed on the way out.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    status: int = call(arguments, dict(os.environ))
-    return status
+    return call(arguments, dict(os.environ)) or 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

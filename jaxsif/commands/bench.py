@@ -337,7 +337,7 @@ examples:
     partial(add_arguments, leave_out=_UNUSED),
     argument("results", metavar="FOLDER", help="a folder of jaxsif bench"),
 )
-def _plot(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _plot(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Draw them, and print the names of the files; return the exit status."""
     options = vars(arguments)
     results = read_results(options.pop("results"), "FOLDER")
@@ -357,4 +357,3 @@ def _plot(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         )
     for name in names:
         print(results.file.parent / name)
-    return 0

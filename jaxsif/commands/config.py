@@ -59,13 +59,12 @@ add_options = all_of(
 )
 
 
-def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Print the table."""
     if arguments.schema:
         print_json(build_schema())
     else:
         _show(arguments.key, arguments.json, environ)
-    return 0
 
 
 def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:

@@ -33,11 +33,6 @@ class SrunOption(NamedTuple):
         """Return the long name, and the short one where there is one."""
         return (self.flag, self.short) if self.short else (self.flag,)
 
-    @property
-    def is_passed(self) -> bool:
-        """Return whether the option goes to srun as it is."""
-        return self.handled in _PASSED
-
 
 class SrunArgument(NamedTuple):
     """An option of srun as the user wrote it."""

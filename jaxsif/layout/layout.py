@@ -85,11 +85,6 @@ class Layout(NamedTuple):
         """Return the GPUs on each node; None where that is not one number."""
         return _common(self.each("gpus"))
 
-    @property
-    def has_gpus(self) -> bool:
-        """Return True where some node is known to have GPUs for the step."""
-        return any(self.each("gpus"))
-
     def each(self, name: str) -> list[Any]:
         """Return that attribute of each group."""
         return list(map(attrgetter(name), self.groups))

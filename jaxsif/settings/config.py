@@ -95,11 +95,6 @@ def builtin_profiles() -> str:
     return os.path.join(installation.PACKAGE, "settings/fabrics.toml")
 
 
-def personal_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder of the user's own settings."""
-    return os.path.join(user_folder(environ, "XDG_CONFIG_HOME"), "jaxsif")
-
-
 def find_files(environ: Mapping[str, str], folder: str) -> Files:
     """Return the files of settings for a command in `folder`; raise JaxsifError for one that is no
     file.
@@ -107,7 +102,8 @@ def find_files(environ: Mapping[str, str], folder: str) -> Files:
     The project's is the nearest one in `folder` or above it, unless that is one of the others. Any
     file that JAXSIF_CONFIG names counts in its place, as one of the user's own.
     """
-    own = dict.fromkeys([*staff_files(), os.path.join(personal_folder(environ), NAME)])
+    users = os.path.join(user_folder(environ, "XDG_CONFIG_HOME"), "jaxsif", NAME)
+    own = dict.fromkeys([*staff_files(), users])
     if environ.get(CONFIG):
         return Files((*map(trust.read_own, own), _read_named(environ[CONFIG])), ())
     real = set(map(os.path.realpath, own))
@@ -171,8 +167,7 @@ def parse_files(files: Files) -> Config:
 
 def read_profiles(config: Config) -> dict[str, Setting]:
     """Return the profiles of the files, and those that come with jaxsif, by name."""
-    path = builtin_profiles()
-    builtin = parse_files(Files((trust.read_own(path),), ()))
+    builtin = parse_files(Files((trust.read_own(builtin_profiles()),), ()))
     return {**builtin.profiles, **config.profiles}
 
 

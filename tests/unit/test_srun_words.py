@@ -12,7 +12,7 @@ from jaxsif.settings.options import OPTIONS
 from jaxsif.settings.read import read_settings
 
 COMMANDS = [["run"], ["submit"], ["shell"], ["jupyter"], ["bench", "collectives"]]
-PASSED = [option for option in TABLE if option.is_passed]
+PASSED = [option for option in TABLE if option.handled not in (OWN, REFUSED)]
 LIFTED = {"--gres": "gpu:2", "--ntasks-per-gpu": "1", "--tasks-per-node": "2"}
 
 
