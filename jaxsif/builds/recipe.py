@@ -58,8 +58,7 @@ class Recipe:
         """Return the version of a locked package of NVIDIA's, such as cuda-runtime; 'none' in a
         flavour without.
         """
-        pattern = rf"(?m)^nvidia-{package}(?:-cu\d+)?==([\d.]+)"
-        found = re.search(pattern, self.lock.read_text())
+        found = re.search(rf"(?m)^nvidia-{package}(?:-cu\d+)?==([\d.]+)", self.lock.read_text())
         return found[1] if found else "none"
 
     @property

@@ -98,8 +98,7 @@ def _describe(file: trust.Candidate) -> str:
 
 def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
     """Return all settings, in the order of --help."""
-    in_job = Allocation.from_environ(environ) is not None
-    found = resolve({}, environ, config, in_job)
+    found = resolve({}, environ, config, in_job=Allocation.from_environ(environ) is not None)
     for option in OPTIONS:
         yield Row(f"run.{option.key}", *found.get(option.key, NOTHING)[:2])
     for key in TABLES["policy"]:
@@ -120,8 +119,7 @@ def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
         return rows
     if key.startswith("profile."):
         return _profile_rows(key, config)
-    wanted = (f"{key}.", f"run.{key}.")
-    chosen = [row for row in rows if f"{row.key}.".startswith(wanted)]
+    chosen = [row for row in rows if f"{row.key}.".startswith((f"{key}.", f"run.{key}."))]
     if not chosen:
         raise JaxsifError(
             f"no setting {key}", "jaxsif config", nearest(key, [row.key for row in rows])

@@ -283,8 +283,7 @@ def _reason(error: BaseException) -> str:
     """Find the innermost cause, in one line: requests wraps the errors of urllib3, which wrap the
     system's.
     """
-    causes = [getattr(error, "reason", None), *error.args]
-    for cause in causes:
+    for cause in [getattr(error, "reason", None), *error.args]:
         if isinstance(cause, BaseException):
             return _reason(cause)
     return without_password(" ".join(str(error).split())) or type(error).__name__

@@ -105,8 +105,7 @@ class Collected(NamedTuple):
     @property
     def reason(self) -> str:
         """The last line of its messages."""
-        lines = self.stderr.strip().splitlines()
-        return (lines or [f"exit status {self.status}"])[-1]
+        return (self.stderr.strip().splitlines() or [f"exit status {self.status}"])[-1]
 
 
 def collect(argv: Sequence[str], given: bytes = b"") -> Collected:

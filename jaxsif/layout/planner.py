@@ -364,8 +364,7 @@ def _choose_nodes(options: RunOptions, least: int, most: int, there: int | None)
         return min(most, max(least, there))
     # 0, where neither is given, is a multiple of any number.
     shared = math.gcd(*known(options.ntasks, _count_gpus(options.gpus, options.source("gpus"))))
-    fitting = (nodes for nodes in range(least, most + 1) if shared % nodes == 0)
-    nodes = next(fitting, 0)
+    nodes = next((nodes for nodes in range(least, most + 1) if shared % nodes == 0), 0)
     if nodes:
         return nodes
     raise JaxsifError(

@@ -178,8 +178,7 @@ def read_name(pid: int) -> str:
 
 def is_python(pid: int) -> bool:
     """Return whether a process is a Python."""
-    program = os.path.basename(read_link(f"/proc/{pid}/exe"))
-    return program.startswith(("python", "pypy"))
+    return os.path.basename(read_link(f"/proc/{pid}/exe")).startswith(("python", "pypy"))
 
 
 def find_descriptors(pid: int) -> Mapping[int, str]:

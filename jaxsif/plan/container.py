@@ -47,8 +47,7 @@ class Container(NamedTuple):
 
     def execute(self, program: tuple[str, ...]) -> tuple[str, ...]:
         """Return the words that run `program` in a container of its own."""
-        mounts = chain.from_iterable(self.mounts)
-        return (*self.runtime.run_head, *mounts, self.path, *program)
+        return (*self.runtime.run_head, *chain.from_iterable(self.mounts), self.path, *program)
 
     def share(self, host: Host, program: tuple[str, ...]) -> tuple[str, ...]:
         """Return the words that run `program` in the container that jaxsif/node/share.py starts.

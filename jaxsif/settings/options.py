@@ -490,8 +490,7 @@ def read_variable(option: Option, text: str) -> Any:
     its kind.
     """
     where = f"{option.variable} (environment)"
-    value = option.kind.read(text, where)
-    return check_value(option, value, option.variable, where)
+    return check_value(option, option.kind.read(text, where), option.variable, where)
 
 
 def check_value(option: Option, value: object, name: str, where: str) -> Any:

@@ -163,8 +163,7 @@ class Observer:
     def _measure_thread(self) -> float:
         """Return the seconds of processor time of the observed thread."""
         if self._thread == self._main:
-            clock = time.pthread_getcpuclockid(self._main or 0)
-            return time.clock_gettime(clock)
+            return time.clock_gettime(time.pthread_getcpuclockid(self._main or 0))
         # A clock of a thread that has just ended must not be asked.
         spent, _ = _read_schedule(_find_number(self._thread))
         return spent
@@ -262,8 +261,7 @@ def list_frames(thread: int | None) -> list[FrameType]:
 
 def _find_number(thread: int | None) -> int:
     """Return the kernel's number of a thread; 0 of one that has ended, or is not Python's own."""
-    known = threading._active.get(thread)  # type: ignore[attr-defined]
-    return getattr(known, "native_id", None) or 0
+    return getattr(threading._active.get(thread), "native_id", 0) or 0  # type: ignore[attr-defined]
 
 
 def _read_schedule(number: int) -> tuple[float, int]:
