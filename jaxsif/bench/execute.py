@@ -55,8 +55,7 @@ def prepare_program(
         container = container._replace(binds=(*container.binds, *find_binds(), *binds))
         prepared = prepared._replace(container=container)
     prepared = pipeline.stage_image(prepared, note)
-    credentials = certificate.finish(prepared.settings.options)
-    plan = pipeline.make_plan(prepared, credentials=credentials)
+    plan = pipeline.make_plan(prepared, credentials=certificate.finish(prepared.settings.options))
     for line in find_notes(plan):
         note(line)
     return plan

@@ -135,11 +135,10 @@ def _collectives(arguments: argparse.Namespace, environ: Mapping[str, str]) -> i
         raise JaxsifError(
             f"no operation {shorten(unknown[0])!r}", "--operations", ", ".join(OPERATIONS)
         )
-    sizes = parse_sizes(arguments.sizes, "--sizes")
     program = (
         "collectives.py",
         arguments.operations,
-        ",".join(map(str, sizes)),
+        ",".join(map(str, parse_sizes(arguments.sizes, "--sizes"))),
         str(arguments.iterations),
         str(arguments.seconds),
         str(parse_bytes(arguments.link_size, "--link-size")),

@@ -76,11 +76,10 @@ def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
     rows = _choose(key, list(_rows(config, environ)), config)
     candidates = [*files.own, *files.above]
     if as_json:
-        settings = [row._asdict() for row in rows]
         read = [
             {"path": f.path, "read": f.state == trust.READ, "state": f.state} for f in candidates
         ]
-        print_json({"settings": settings, "files": read})
+        print_json({"settings": [row._asdict() for row in rows], "files": read})
         return
     print_table(list(map(render, rows)), environ)
     if key:  # of one setting, only what is wrong

@@ -383,8 +383,7 @@ def _pull(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         found = pull.pull_by_runtime(require_runtime(environ), url, target, expected, environ)
     else:
         with show_progress("jaxsif", environ) as update:
-            watch = Watch(arguments.timeout, note, update)
-            found = pull.pull_by_http(url, target, expected, watch)
+            found = pull.pull_by_http(url, target, expected, Watch(arguments.timeout, note, update))
     _print_pulled(arguments.json, target, found, "pulled")
 
 

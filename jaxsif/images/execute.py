@@ -49,9 +49,8 @@ def _is_component(component: object) -> bool:
     """Return whether it has a name, a purl, and a version, which is null for a Python package that
     was removed by halves.
     """
-    version = find(component, "version")
     named = all(isinstance(find(component, key), str) for key in ("name", "purl"))
-    return named and isinstance(version, (str, type(None)))
+    return named and isinstance(find(component, "version"), (str, type(None)))
 
 
 def _strange(image: str, reason: str) -> HostError:

@@ -144,8 +144,7 @@ def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") 
     def find() -> str:
         from jaxsif.screen import show_progress  # here: most runs compute none
 
-        title = f"jaxsif: the digest of {os.path.basename(image)}"
-        with show_progress(title, environ) as update:
+        with show_progress(f"jaxsif: the digest of {os.path.basename(image)}", environ) as update:
             return digest(image, source, update)
 
     return remembered(image, "digest", environ, find)
@@ -300,8 +299,7 @@ def _find_default() -> Image:
 
 def _mode(path: str, source: str) -> int | None:
     """Read the type and permissions of `path`, None where it does not exist."""
-    nothing = suppress(FileNotFoundError, NotADirectoryError)
-    with raise_as(unreadable(path, source)), nothing:
+    with raise_as(unreadable(path, source)), suppress(FileNotFoundError, NotADirectoryError):
         return os.stat(path).st_mode
     return None
 

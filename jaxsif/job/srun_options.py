@@ -381,8 +381,7 @@ class PassedOptions(argparse.Action):
         for planned in split_options(words):
             word = planned.flag if planned.value is None else f"{planned.flag}={planned.value}"
             before = getattr(namespace, self.dest) or {}
-            argument = planned._replace(words=(word,))
-            setattr(namespace, self.dest, {**before, planned.flag: argument})
+            setattr(namespace, self.dest, {**before, planned.flag: planned._replace(words=(word,))})
 
 
 class _RefusedOptions(PassedOptions):
@@ -431,8 +430,7 @@ def add_srun_options(parser: argparse.ArgumentParser) -> None:
     how: dict[str, Any] = {"dest": FIELD, "metavar": VALUE, "help": argparse.SUPPRESS}
     for kind, names in kinds.items():
         action = _RefusedOptions if kind == REFUSED else PassedOptions
-        nargs = None if kind == VALUE else 0
-        group.add_argument(*names, action=action, nargs=nargs, **how)
+        group.add_argument(*names, action=action, nargs=None if kind == VALUE else 0, **how)
 
 
 def admit_values(parser: argparse.ArgumentParser, words: Iterable[str]) -> None:

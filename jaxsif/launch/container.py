@@ -71,8 +71,7 @@ def _refuse_to_go_without(settings: Settings, host: Host) -> None:
     if settings.config.policies:
         from jaxsif.container.policy import Subject, check_policies
 
-        nowhere = Subject(None, "nowhere (no container)", None)
-        check_policies(settings.config, nowhere, host.environ)
+        check_policies(settings.config, Subject(None, "nowhere (no container)", None), host.environ)
     if settings.value("layers"):
         raise HostError(
             "layers need a container runtime, and there is none here",

@@ -160,8 +160,7 @@ def parse_files(files: Files) -> Config:
         if file.state == trust.READ:
             project = file.path
         elif file.state == trust.IGNORED:
-            folder = os.path.dirname(file.path)
-            notes.append(f"ignored: {file.path}: others may write in {folder}")
+            notes.append(f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}")
     return Config(settings, tuple(policies), profiles, project, tuple(notes))
 
 
@@ -283,7 +282,6 @@ def _find_near(name: str) -> str:
     by_flag = {_PREFIX + one.flag[2:].replace("-", "_").upper(): one.variable for one in OPTIONS}
     if name in by_flag:
         return by_flag[name]
-    variables = (*by_flag.values(), *_OF_USERS)
-    endings = {one.removeprefix(_PREFIX): one for one in variables}
+    endings = {one.removeprefix(_PREFIX): one for one in (*by_flag.values(), *_OF_USERS)}
     found = get_close_matches(name.removeprefix(_PREFIX), endings, 1, _SIMILAR)
     return endings[found[0]] if found else ""

@@ -172,8 +172,7 @@ def _check_binds(binds: Setting) -> tuple[str, ...]:
     """Raise JaxsifError for a bind without a path of the host, which the runtime would ignore."""
     for bind in binds.value or ():
         if not bind.partition(":")[0].strip():
-            what = f"a bind names no path: {bind!r}"
-            raise JaxsifError(what, binds.source, "SRC[:DEST[:OPTS]]")
+            raise JaxsifError(f"a bind names no path: {bind!r}", binds.source, "SRC[:DEST[:OPTS]]")
     return tuple(binds.value or ())
 
 

@@ -250,8 +250,7 @@ class Observer:
         name, since = min(chain.from_iterable(begun), key=itemgetter(1), default=("", 0.0))
         if not name:
             return {}
-        seconds = round(time.monotonic() - since, 1)
-        return {"compiling": name, "since": seconds, "aside": not main}
+        return {"compiling": name, "since": round(time.monotonic() - since, 1), "aside": not main}
 
 
 def list_frames(thread: int | None) -> list[FrameType]:
