@@ -63,11 +63,7 @@ def prepare_program(
 
 def run_program(plan: Plan, take: Callable[[Record], None], note: Notify) -> int:
     """Run the plan to its end as `jaxsif run` does; `take` gets the records, as they come."""
-    return pipeline.run_plan(plan, note, stdout=lambda: read_records(take, _pass_on))
-
-
-def _pass_on(text: str) -> None:
-    sys.stderr.write(text)
+    return pipeline.run_plan(plan, note, stdout=lambda: read_records(take, sys.stderr.write))
 
 
 def find_binds() -> tuple[str, ...]:

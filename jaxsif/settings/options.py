@@ -76,26 +76,6 @@ def _are_digests(value: object) -> bool:
     )
 
 
-def _is_switch(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _read_count(text: str, _where: str) -> int | None:
-    return read_number(text)
-
-
-def _read_text(text: str, _where: str) -> str:
-    return text
-
-
-def _read_path(text: str, _where: str) -> str:
-    return os.path.expanduser(text)
-
-
-def _read_switch(text: str, _where: str) -> bool | None:
-    return _SWITCHES.get(text.lower())
-
-
 def split_words(text: str, where: str) -> list[str]:
     """Return the words that a shell would make of a text; raise JaxsifError."""
     import shlex
@@ -136,10 +116,17 @@ def _count_or(pattern: str, words: str) -> Kind:
     return Kind(words, fits, read, {"type": parse}, pattern)
 
 
-COUNT = Kind(f"a number from 1 to {MOST_COUNT}", _is_count, _read_count, {"type": count})
-TEXT = Kind("a string", _is_text, _read_text)
+COUNT = Kind(
+    f"a number from 1 to {MOST_COUNT}",
+    _is_count,
+    lambda text, _: read_number(text),
+    {"type": count},
+)
+TEXT = Kind("a string", _is_text, lambda text, _: text)
 # In jaxsif.toml: as from the folder of the file. A shell leaves the ~ of --image=~/jax.sif alone.
-PATH = Kind("a path", _is_text, _read_path, {"type": os.path.expanduser})
+PATH = Kind(
+    "a path", _is_text, lambda text, _: os.path.expanduser(text), {"type": os.path.expanduser}
+)
 SECONDS = _count_or(OFF, "a number of seconds, or off")
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
 GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one behind a type, as in a100:1")
@@ -147,7 +134,12 @@ DIGESTS = Kind(
     "a list of digests, each sha256: and 64 hexadecimal digits", _are_digests, split_words
 )
 LIST = Kind("a list of strings", _are_texts, split_words, {"action": "append"})
-SWITCH = Kind("true or false", _is_switch, _read_switch, {"action": argparse.BooleanOptionalAction})
+SWITCH = Kind(
+    "true or false",
+    lambda value: isinstance(value, bool),
+    lambda text, _: _SWITCHES.get(text.lower()),
+    {"action": argparse.BooleanOptionalAction},
+)
 
 
 class Option(NamedTuple):
