@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,5 +125,4 @@ def collect(argv: Sequence[str], given: bytes = b"") -> Collected:
 
 def _read_start(file: IO[bytes]) -> bytes:
     """Read the output, or its beginning: one byte more than the bound."""
-    file.seek(0)
-    return file.read(MOST_OUTPUT + 1)
+    return os.pread(file.fileno(), MOST_OUTPUT + 1, 0)

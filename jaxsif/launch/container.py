@@ -182,10 +182,9 @@ def identify(image: str) -> str:
     with open_image(image) as file:
         for part in read_objects(image):
             if part.type == "partition":
-                file.seek(part.offset)
-                head = crc32(file.read(min(part.size, _HEAD)), head)
-                file.seek(part.offset + max(0, part.size - _TAIL))
-                tail = crc32(file.read(min(part.size, _TAIL)), tail)
+                end = part.offset + max(0, part.size - _TAIL)
+                head = crc32(os.pread(file.fileno(), min(part.size, _HEAD), part.offset), head)
+                tail = crc32(os.pread(file.fileno(), min(part.size, _TAIL), end), tail)
     return f"{head:08x}{tail:08x}"
 
 

@@ -228,8 +228,7 @@ def _read_number(pid: int, address: int) -> int:
     """Return the 32-bit number at an address of a process; -1 where it cannot be read."""
     try:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            memory.seek(address)
-            return int(struct.unpack("=i", memory.read(4))[0])
+            return int(struct.unpack("=i", os.pread(memory.fileno(), 4, address))[0])
     except (OSError, OverflowError, ValueError, struct.error):
         return -1
 
