@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxsif import __version__
-from jaxsif.commands import Verb
+from jaxsif.commands import Call, Verb
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.job.srun_options import admit_values, flag_of
 from jaxsif.text import shorten
@@ -172,23 +172,12 @@ def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
     return None
 
 
-def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
-    """Return the parser of jaxsif, with the options of `command`; without one, with all commands
-    but not their options, which would take time to build.
-    """
-    return _build_parsers(command)[()]
-
-
-def find_parser(command: tuple[str, ...]) -> argparse.ArgumentParser:
-    """Return the parser of one command, or of a group of commands."""
-    return _build_parsers(command)[command]
-
-
-def _build_parsers(
+def build_parsers(
     command: tuple[str, ...] | None,
 ) -> dict[tuple[str, ...], argparse.ArgumentParser]:
     """Return the parser of jaxsif as (), and those of the commands and groups that share the first
-    word of `command`; without one, those of all commands.
+    word of `command`; without one, those of all commands. Only `command` itself has its options:
+    those of all would take time to build.
     """
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
     parser.add_argument("-V", "--version", action="version", version=f"jaxsif {__version__}")
@@ -235,7 +224,7 @@ def describe_all() -> Program:
     from jaxsif.help.describe import Program, describe_command
 
     commands = tuple(
-        describe_command(name, text, find_parser(name)) for name, text in COMMANDS.items()
+        describe_command(name, text, build_parsers(name)[name]) for name, text in COMMANDS.items()
     )
     return Program(_GROUPS, commands)
 
@@ -248,7 +237,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     command = find_command(argv)
     if command is None:
         _check_command(argv[:2])
-    parser = build_parser(command)
+    parser = build_parsers(command)[()]
     try:
         arguments = parser.parse_args(argv[:end])
         if not hasattr(arguments, "command") and end < len(argv):
@@ -301,7 +290,7 @@ def format_help(words: Sequence[str]) -> str:
         _check_command(name[:2])
         what = f"unknown command {shorten(' '.join(name))!r}"
         raise JaxsifError(what, "jaxsif help", "jaxsif help")
-    return find_parser(name).format_help()
+    return build_parsers(name)[name].format_help()
 
 
 def _call(argv: Sequence[str]) -> int:
@@ -312,7 +301,7 @@ def _call(argv: Sequence[str]) -> int:
         arguments = _parse(argv)
     except SystemExit:  # how argparse ends after --help and --version; its errors are JaxsifErrors
         return 0
-    call = arguments.call
+    call: Call = arguments.call
     del arguments.call
     if hasattr(arguments, "program"):
         arguments.program = describe_all()
@@ -321,8 +310,7 @@ def _call(argv: Sequence[str]) -> int:
     if find_command(argv) != ("run",):  # which passes signals on
         # By an exception, as with Ctrl-C, so that unfinished work is removed on the way out.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    status: int = call(arguments, dict(os.environ))
-    return status
+    return call(arguments, dict(os.environ)) or 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -188,7 +188,6 @@ def _hold(path: str) -> int:
 def _remove_if_abandoned(path: str) -> None:
     """Remove one of this user's locks, and its folder, unless the lock is held; raise OSError."""
     import fcntl
-    import shutil
 
     lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -198,20 +197,22 @@ def _remove_if_abandoned(path: str) -> None:
         if not is_own or not status.st_size:
             return
         if os.path.lexists(folder) and os.lstat(folder).st_uid == os.geteuid():
-            _open_up(folder)
-            shutil.rmtree(folder)
+            remove_tree(folder)
         os.unlink(path)
     finally:
         os.close(lock)
 
 
-def _open_up(folder: str) -> None:
-    """Let this user remove the content of a folder; follow no link."""
+def remove_tree(folder: str) -> None:
+    """Remove a folder, also where its owner cannot write what is in it; follow no link."""
+    import shutil
+
     os.chmod(folder, 0o700)
     for above, names, _ in os.walk(folder):
         for path in (os.path.join(above, name) for name in names):
             if not os.path.islink(path):
                 os.chmod(path, 0o700)
+    shutil.rmtree(folder)
 
 
 def check_space(folder: str, needed: int) -> None:
@@ -233,9 +234,8 @@ def fast_folder(needed: int, disk: str, memory: str = MEMORY) -> str:
         status = os.statvfs(memory)
     except OSError:
         return disk
-    room = min(find_room(memory), _available())
     usable = os.access(memory, os.W_OK) and not status.f_flag & os.ST_NOEXEC
-    return memory if usable and room >= needed else disk
+    return memory if usable and min(find_room(memory), _available()) >= needed else disk
 
 
 def find_room(folder: str) -> int:

@@ -41,17 +41,9 @@ class Runtime(NamedTuple):
         """
         return {self.prefix + name: value for name, value in variables}
 
-    def run_argv(
-        self, image: str, binds: Iterable[str], command: Iterable[str], layers: Iterable[str] = ()
-    ) -> tuple[str, ...]:
-        """Run a program with the GPUs; the engine itself prints nothing."""
-        overlays = [f"{layer}:ro" for layer in layers]
-        options = (*_repeat("--bind", binds), *_repeat("--overlay", overlays))
-        return (*self.run_head, *options, image, *command)
-
     @property
     def run_head(self) -> tuple[str, ...]:
-        """The words of `run_argv` before its binds."""
+        """What runs a program with the GPUs, before the binds; the engine itself says nothing."""
         return (self.command, "--quiet", "run", "--nv", _NO_EVAL)
 
     def exec_argv(

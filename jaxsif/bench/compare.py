@@ -132,8 +132,7 @@ def comparison_as_json(old: Results, new: Results, tolerance: float) -> dict[str
 
 
 def _describe_key(key: Key, kinds: dict[str, Kind]) -> dict[str, Any]:
-    fields = pick_fields(kinds[key[0]], KEY)
-    keys = {field.name: value for field, value in zip(fields, key[1:])}
+    keys = {field.name: value for field, value in zip(pick_fields(kinds[key[0]], KEY), key[1:])}
     return {"record": key[0], "keys": keys}
 
 

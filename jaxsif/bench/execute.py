@@ -57,8 +57,7 @@ def prepare_program(
         container = container._replace(binds=(*container.binds, *find_binds(), *binds))
         prepared = prepared._replace(container=container)
     prepared = pipeline.stage_image(prepared, note)
-    credentials = certificate.finish(prepared.settings.options)
-    plan = pipeline.make_plan(prepared, credentials=credentials)
+    plan = pipeline.make_plan(prepared, credentials=certificate.finish(prepared.settings.options))
     for line in find_notes(plan):
         note(line)
     return plan
@@ -66,11 +65,7 @@ def prepare_program(
 
 def run_program(plan: Plan, take: Callable[[Record], None], note: Notify) -> int:
     """Run the plan to its end as `jaxsif run` does; `take` gets each record as it arrives."""
-    return pipeline.run_plan(plan, note, stdout=lambda: read_records(take, _pass_on))
-
-
-def _pass_on(text: str) -> None:
-    sys.stderr.write(text)
+    return pipeline.run_plan(plan, note, stdout=lambda: read_records(take, sys.stderr.write))
 
 
 def find_binds() -> tuple[str, ...]:

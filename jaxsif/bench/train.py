@@ -70,8 +70,7 @@ def find_processes(bench: Bench) -> Processes:
             hint = f"jaxsif layer create ml {' '.join(_NEEDED)}, then --layer ml"
             raise HostError(what, "--layer", hint)
     kind, colon, _ = (prepared.settings.options.gpus_per_node or "").rpartition(":")
-    processes = read_layout(pipeline.make_plan(prepared).layout)
-    return processes._replace(gpu_type=kind + colon)
+    return read_layout(pipeline.make_plan(prepared).layout)._replace(gpu_type=kind + colon)
 
 
 def read_layout(layout: Layout) -> Processes:

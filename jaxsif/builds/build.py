@@ -133,8 +133,7 @@ class _Build:
         if not self.options.base:
             self._make_base(host)
         self._link_sources()
-        base = self._link_base()
-        self._engine("w", self._build_argv(base))
+        self._engine("w", self._build_argv(self._link_base()))
         self._keep_compiled()
         self._assemble()
         prune(self.options.cache, time.time())

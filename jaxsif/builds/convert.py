@@ -53,8 +53,7 @@ def convert_file(path: str, image: str) -> Conversion:
     if outside:
         return Conversion(None, None, tuple(sorted(outside)))
     converted = _check_files(folder, converted)
-    definition = render_definition(converted, name, folder, image)
-    return Conversion(converted, definition, ())
+    return Conversion(converted, render_definition(converted, name, folder, image), ())
 
 
 def _check_name(name: str, source: str) -> None:

@@ -178,10 +178,9 @@ class _State:
 
     def _split_pairs(self, text: str) -> list[tuple[str, str]]:
         """Split names and values, removing quotes and inserting the values of ARG."""
-        pairs = PAIR.findall(text)
         return [
             (name, self._expand(value[1:-1] if value[:1] in ("'", '"') else value))
-            for name, value in pairs
+            for name, value in PAIR.findall(text)
         ]
 
     def _add_from(self, instruction: Instruction) -> None:

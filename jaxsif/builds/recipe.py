@@ -58,8 +58,7 @@ class Recipe:
         """Return the version of one of NVIDIA's locked packages, such as cuda-runtime, or 'none' if
         the flavour does not have it.
         """
-        pattern = rf"(?m)^nvidia-{package}(?:-cu\d+)?==([\d.]+)"
-        found = re.search(pattern, self.lock.read_text())
+        found = re.search(rf"(?m)^nvidia-{package}(?:-cu\d+)?==([\d.]+)", self.lock.read_text())
         return found[1] if found else "none"
 
     @property

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 # Adds options to a parser, or to a group of its options.
 Options = Callable[[Any], object]
-# Calls a command with its arguments and the environment, and returns the exit status.
-Call = Callable[[argparse.Namespace, Mapping[str, str]], int]
+# Calls a command with its arguments and the environment; returns the exit status, None for 0.
+Call = Callable[[argparse.Namespace, Mapping[str, str]], "int | None"]
 
 argument = partial(methodcaller, "add_argument")  # a row of a table, as argparse takes it
 JSON = argument("--json", action="store_true", help="print JSON")  # docs/json.md has the keys

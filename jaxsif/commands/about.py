@@ -38,9 +38,8 @@ examples:
         cp -r "$(jaxsif home)/slurm" . copies the programs
 """,
 )
-def _home(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _home(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     print(find_share())
-    return 0
 
 
 RENDER = {"bash": render_bash, "zsh": render_zsh}
@@ -61,9 +60,8 @@ examples:
     argument("shell", choices=tuple(RENDER), help="the shell"),
     methodcaller("set_defaults", program=None),  # cli.py sets it
 )
-def _completion(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _completion(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     print(RENDER[arguments.shell](arguments.program), end="")
-    return 0
 
 
 @VERBS.verb(
@@ -78,9 +76,8 @@ examples:
     argument("words", nargs="*", metavar="COMMAND", help="a command (default: all)"),
     methodcaller("set_defaults", format_help=None),  # cli.py sets it
 )
-def _help(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _help(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     print(arguments.format_help(arguments.words), end="")
-    return 0
 
 
 @VERBS.verb(
@@ -101,16 +98,15 @@ examples:
     ),
     JSON,
 )
-def _version(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _version(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     versions = {"jaxsif": __version__}
     if arguments.verbose:
         versions.update(find_versions(environ, note))
     if arguments.json:
         print_json(versions)
-        return 0
+        return
     for name, text in versions.items():
         print(printable(f"{name} {text}" if name == "jaxsif" else f"  {name:8} {text}"))
-    return 0
 
 
 _NONE = "none"

@@ -135,11 +135,10 @@ def _collectives(arguments: argparse.Namespace, environ: Mapping[str, str]) -> i
         raise JaxsifError(
             f"unknown operation {shorten(unknown[0])!r}", "--operations", ", ".join(OPERATIONS)
         )
-    sizes = parse_sizes(arguments.sizes, "--sizes")
     program = (
         "collectives.py",
         arguments.operations,
-        ",".join(map(str, sizes)),
+        ",".join(map(str, parse_sizes(arguments.sizes, "--sizes"))),
         str(arguments.iterations),
         str(arguments.seconds),
         str(parse_bytes(arguments.link_size, "--link-size")),
@@ -338,8 +337,8 @@ examples:
     partial(add_arguments, leave_out=_UNUSED),
     argument("results", metavar="FOLDER", help="a results folder of jaxsif bench"),
 )
-def _plot(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Plot the results, and print the names of the files; return the exit status."""
+def _plot(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Plot the results, and print the names of the files."""
     options = vars(arguments)
     results = read_results(options.pop("results"), "FOLDER")
     container = prepare(
@@ -358,4 +357,3 @@ def _plot(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         )
     for name in names:
         print(results.file.parent / name)
-    return 0

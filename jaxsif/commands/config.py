@@ -59,13 +59,12 @@ add_options = all_of(
 )
 
 
-def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Print the table."""
     if arguments.schema:
         print_json(build_schema())
     else:
         _show(arguments.key, arguments.json, environ)
-    return 0
 
 
 def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
@@ -77,11 +76,10 @@ def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
     rows = _choose(key, list(_rows(config, environ)), config)
     candidates = [*files.own, *files.above]
     if as_json:
-        settings = [row._asdict() for row in rows]
         read = [
             {"path": f.path, "read": f.state == trust.READ, "state": f.state} for f in candidates
         ]
-        print_json({"settings": settings, "files": read})
+        print_json({"settings": [row._asdict() for row in rows], "files": read})
         return
     print_table(list(map(render, rows)), environ)
     if key:  # for one setting, only the problems
@@ -99,8 +97,7 @@ def _describe(file: trust.Candidate) -> str:
 
 def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
     """Return all settings, in the order of --help."""
-    in_job = Allocation.from_environ(environ) is not None
-    found = resolve({}, environ, config, in_job)
+    found = resolve({}, environ, config, in_job=Allocation.from_environ(environ) is not None)
     for option in OPTIONS:
         yield Row(f"run.{option.key}", *found.get(option.key, NOTHING)[:2])
     for key in TABLES["policy"]:
@@ -121,8 +118,7 @@ def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
         return rows
     if key.startswith("profile."):
         return _profile_rows(key, config)
-    wanted = (f"{key}.", f"run.{key}.")
-    chosen = [row for row in rows if f"{row.key}.".startswith(wanted)]
+    chosen = [row for row in rows if f"{row.key}.".startswith((f"{key}.", f"run.{key}."))]
     if not chosen:
         raise JaxsifError(
             f"unknown setting {key}", "jaxsif config", nearest(key, [row.key for row in rows])

@@ -63,14 +63,14 @@ add_options = all_of(
 )
 
 
-def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Print the table, or one run."""
     folder = find_folder(environ)
     with raise_as(HostError("cannot read the history", folder, "correct its permissions")):
         names = list_runs(folder)
     if arguments.verb == _SHOW:
         _show(folder, find_run(names, arguments.run), arguments.json)
-        return 0
+        return
     last = _LISTED if arguments.last is None else read_number(arguments.last)
     if not last:
         what = f"not a number of runs: {shorten(arguments.last)!r}"
@@ -83,7 +83,6 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         print(f"no runs in {printable(folder)}")
     else:
         print(*render_table(rows), sep="\n")
-    return 0
 
 
 def _render_readable(

@@ -65,7 +65,7 @@ examples:
     ),
     argument("--force", action="store_true", help="build even if no input has changed"),
 )
-def _build(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _build(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     from jaxsif.builds.build import BuildOptions, build_image
     from jaxsif.builds.recipe import choose_source, read_recipe
 
@@ -78,7 +78,6 @@ def _build(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         force=arguments.force,
     )
     build_image(recipe, options, environ, lambda line: print(line, flush=True))
-    return 0
 
 
 _PLATFORMS = ("x86_64", "aarch64")
@@ -171,18 +170,17 @@ examples:
         ),
     ),
 )
-def _inspect(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _inspect(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     image = find_image(resolve_image(arguments.image, environ, note, "IMAGE")).path
     if arguments.definition:
         _print_definition(image, environ)
-        return 0
+        return
     facts = inspect_image(image, environ)
     if arguments.json:
         facts += inspect_metadata(image, environ)
         print_json(facts_as_json(facts))
     else:
         print_table(list(map(render_fact, facts)), environ)
-    return 0
 
 
 def _print_definition(image: str, environ: Mapping[str, str]) -> None:
@@ -283,10 +281,9 @@ examples:
     _IMAGE,
     argument("--json", action="store_true", help="print JSON (the default)"),
 )
-def _sbom(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _sbom(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     image = find_image(resolve_image(arguments.image, environ, note, "IMAGE"))
     sys.stdout.write(read_sbom(require_runtime(environ), image.path))
-    return 0
 
 
 @VERBS.verb(
@@ -305,7 +302,7 @@ examples:
     ),
     JSON,
 )
-def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     items = list_images(find_folder(arguments.folder, environ), environ)
     for item in items:
         if item.problem:
@@ -314,7 +311,6 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         print_json([item._asdict() for item in items])
     else:
         print_table(list(map(render_item, items)), environ, HEADING)
-    return 0
 
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -372,7 +368,7 @@ examples:
     ),
     JSON,
 )
-def _pull(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _pull(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     from jaxsif.images import pull  # requests takes 100 ms
     from jaxsif.images.download import Watch
 
@@ -380,7 +376,8 @@ def _pull(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     target = pull.find_target(url, arguments.output)
     found = None if arguments.force else pull.find_there(target, expected)
     if found:
-        return _print_pulled(arguments.json, target, found, "already exists")
+        _print_pulled(arguments.json, target, found, "already exists")
+        return
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and expected == pull.ANY:
         print(
@@ -391,20 +388,18 @@ def _pull(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         found = pull.pull_by_runtime(require_runtime(environ), url, target, expected, environ)
     else:
         with show_progress("jaxsif", environ) as update:
-            watch = Watch(arguments.timeout, note, update)
-            found = pull.pull_by_http(url, target, expected, watch)
-    return _print_pulled(arguments.json, target, found, _PULLED)
+            found = pull.pull_by_http(url, target, expected, Watch(arguments.timeout, note, update))
+    _print_pulled(arguments.json, target, found, _PULLED)
 
 
 _PULLED = "was pulled"
 
 
-def _print_pulled(as_json: bool, path: str, digest: str, state: str) -> int:
+def _print_pulled(as_json: bool, path: str, digest: str, state: str) -> None:
     if as_json:
         print_json({"path": path, "digest": digest, "pulled": state == _PULLED})
     else:
         print(printable(f"{path} {state}, digest {digest}"))
-    return 0
 
 
 @VERBS.verb(
@@ -433,7 +428,7 @@ examples:
         "--keyidx", metavar="N", help="the number of the PGP key in `apptainer key list --secret`"
     ),
 )
-def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if arguments.keyidx and not arguments.pgp:
         raise JaxsifError("--keyidx without --pgp", "--keyidx", "pass --pgp, or only --key FILE")
     key_options: list[str] = []  # the runtime then asks for a key from its keyring
@@ -445,7 +440,6 @@ def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     signer, already = sign(require_runtime(environ), arguments.image, key_options)
     state = "was already signed" if already else "is signed"
     print(printable(f"{arguments.image} {state} by {signer}"))
-    return 0
 
 
 def _fingerprint(text: str) -> str:
@@ -485,7 +479,7 @@ exit status:
   2  a bad request            125  the image, a key or the runtime cannot be used
 """,
 )
-def _verify(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _verify(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     runtime, image = require_runtime(environ), arguments.image
     if arguments.key:
         check_key(arguments.key)
@@ -498,4 +492,3 @@ def _verify(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     else:
         print(printable(f"signed by {signer}"))
         print(f"digest    {found['digest']}")
-    return 0

@@ -89,9 +89,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     program = ("python3", f"{TASK_FOLDER}/jupyter.py", module, reached_by, *words)
     prepared = prepared.with_options(command=program)
     if by_slurm and allocation and not allocation.in_step:
-        others = prepared.settings.options.srun_args
         words = split_options(["--overlap"])  # with the job's other steps
-        prepared = prepared.with_options(srun_args=(*words, *others))
+        prepared = prepared.with_options(srun_args=(*words, *prepared.settings.options.srun_args))
     note("waiting for Jupyter")
     # Ctrl-C is the usual way to end it, not an error.
     return pipeline.run_plan(pipeline.make_plan(prepared), notify=lambda _line: None)

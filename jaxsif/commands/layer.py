@@ -72,7 +72,7 @@ examples:
     ),
     usage="jaxsif layer create [OPTIONS] NAME [PACKAGE...]",
 )
-def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     name = check_name(arguments.name, "NAME")
     requirements = read_requirements(arguments.requirements, arguments.packages)
     wanted = Wanted(name, requirements, tuple(map(normalize, arguments.allow_replace)))
@@ -88,9 +88,8 @@ def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
                 f"jaxsif layer update {name}, or jaxsif layer remove {name} first",
             )
         _print_progress(f"layer {name} already exists")
-        return 0
+        return
     make_layer(wanted, image, runtime, environ, _print_progress)
-    return 0
 
 
 def _print_progress(line: str) -> None:
@@ -113,13 +112,12 @@ example:
 """,
     JSON,
 )
-def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     described = [_describe(name, environ) for name in list_names(environ)]
     if arguments.json:
         print_json([entry for entry, _ in described])
     else:
         print_table([row for _, row in described], environ, _HEADING)
-    return 0
 
 
 def _describe(name: str, environ: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
@@ -162,12 +160,12 @@ example:
     _NAME,
     JSON,
 )
-def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     layer = read_layer(arguments.name, environ, "NAME")
     status, file = _find_status(layer, environ), os.path.join(layers_folder(environ), layer.file)
     if arguments.json:
         print_json({**layer._asdict(), "status": status, "file": file})
-        return 0
+        return
     rows = [
         ("status", status),
         ("image", layer.image),
@@ -186,7 +184,6 @@ def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         for index, line in enumerate(value.splitlines())
     ]
     print_table(lines, environ)
-    return 0
 
 
 @VERBS.verb(
@@ -202,15 +199,11 @@ examples:
     _NAME,
     _IMAGE,
 )
-def _update(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _update(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     old = read_layer(arguments.name, environ, "NAME")
     image = find_image(resolve_image(arguments.image, environ, note)).path
     wanted = Wanted(old.name, old.requirements, old.allow_replace)
     make_layer(wanted, image, require_runtime(environ), environ, _print_progress)
-    return 0
-
-
-_NAMES = argument("names", nargs="+", metavar="NAME", help="a layer's name")
 
 
 @VERBS.verb(
@@ -223,7 +216,7 @@ example:
 """,
     argument("names", nargs="+", metavar="NAME", help="a layer's name"),
 )
-def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     folder, known = Path(layers_folder(environ)), list_names(environ)
     for name in arguments.names:
         if check_name(name, "NAME") not in known:
@@ -231,4 +224,3 @@ def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for name in dict.fromkeys(arguments.names):
         (folder / f"{name}.json").unlink()
         remove_files(name, folder)
-    return 0

@@ -50,12 +50,11 @@ examples:
     argument("--default", action="store_true", help="make this module the default"),
     _PREFIX,
 )
-def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
     show = functools.partial(print, file=sys.stderr, flush=True)
     module = add_module(prefix, arguments.image, arguments.name, arguments.default, show)
     print(f"jax/{module.name}")
-    return 0
 
 
 @VERBS.verb(
@@ -70,10 +69,9 @@ examples:
     _NAME,
     _PREFIX,
 )
-def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     module = set_default(find_prefix(arguments.prefix), arguments.name)
     print(f"jax/{module.name}")
-    return 0
 
 
 @VERBS.verb(
@@ -88,7 +86,7 @@ examples:
     JSON,
     _PREFIX,
 )
-def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
     default = find_default(prefix)
     rows = [_describe(module, default) for module in list_modules(prefix)]
@@ -96,7 +94,6 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         print_json(rows)
     else:
         print_table(list(map(_render_row, rows)), environ)
-    return 0
 
 
 def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
@@ -127,7 +124,6 @@ examples:
     _NAME,
     _PREFIX,
 )
-def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     module = remove_module(find_prefix(arguments.prefix), arguments.name)
     print(f"removed jax/{module.name}; its image stays: {module.image}", file=sys.stderr)
-    return 0

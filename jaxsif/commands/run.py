@@ -101,8 +101,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if certificate is None:
         _show(pipeline.make_plan(prepared), explain, dry_run, as_json)
         return 0
-    credentials = certificate.finish(prepared.settings.options)
-    plan = pipeline.make_plan(prepared, credentials=credentials)
+    plan = pipeline.make_plan(prepared, credentials=certificate.finish(prepared.settings.options))
     _note(plan, allocation)
     if certificate.lack and (verbose or certificate.has_openssl):
         note(f"JAX's coordinator has no TLS: {certificate.lack}")

@@ -49,17 +49,16 @@ add_options = all_of(
 )
 
 
-def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Print the snapshot of the step."""
     allocation = Allocation.from_environ(environ)
     target = find_target(arguments.step, allocation and allocation.job_id, environ)
     snapshot = take_snapshot(target, environ)
     if arguments.json:
         print_json(render_json(snapshot, target.name))
-        return 0
+        return
     for line in render_text(snapshot, _title(target)):
         print(printable(line))
-    return 0
 
 
 def _title(target: Target) -> str:

@@ -208,9 +208,7 @@ def _render(options: dict[str, Any], job: JobOptions, environ: Mapping[str, str]
     for line in find_notes(plan):
         note(line)
     note_missing_gpus(plan, [word for line in job.sbatch_args for word in line], note)
-    pairs = prepared.settings.value("env") or ()
-    flavour = read_labels(container.image).get("io.jaxsif.flavour")
-    foreign = judge_image(flavour, plan.layout)
+    foreign = judge_image(read_labels(container.image).get("io.jaxsif.flavour"), plan.layout)
     checksum = ""
     if container.allowed:
         state = container.allowed.state
@@ -221,7 +219,7 @@ def _render(options: dict[str, Any], job: JobOptions, environ: Mapping[str, str]
             container,
             job,
             foreign,
-            tuple(pair for pair in pairs if "=" not in pair),
+            tuple(pair for pair in prepared.settings.value("env") or () if "=" not in pair),
             checksum,
         )
     )

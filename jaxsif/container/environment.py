@@ -245,6 +245,7 @@ def resolve_environment(
     --cleanenv.
     """
     host: dict[str, str] = {}
+    inside: dict[str, str] = {}
     unset = []
     rules = _BY_NAME if container else _BY_NAME_OUTSIDE
     for name, action in _find_actions(environ, rules, clean).items():
@@ -252,21 +253,13 @@ def resolve_environment(
             unset.append(name)
         if action == UPPER and name.upper() not in environ:
             host[name.upper()] = environ[name]
-    return Environment(host, tuple(unset), {**_settings(environ, values, rules), **env})
-
-
-def _settings(
-    environ: Mapping[str, str], values: Mapping[str, str], rules: Mapping[str, Rule]
-) -> dict[str, str]:
-    """Return the variables that the table sets, except those that the user has set."""
     named = _find_named(environ)
-    of_user = {SET: named, DEFAULT: {**environ, **named}}
-    found = {}
+    of_user = {SET: named, DEFAULT: {**environ, **named}}  # which the table leaves as they are
     for name, rule in rules.items():
         value = values.get(name, rule.value)
         if rule.action in of_user and name not in of_user[rule.action] and value != _GIVEN:
-            found[name] = value
-    return found
+            inside[name] = value
+    return Environment(host, tuple(unset), {**inside, **env})
 
 
 class Request(NamedTuple):

@@ -135,8 +135,7 @@ def _blame_others(facts: Facts) -> RunError | None:
         return _describe_early(facts, facts.culprit.status, facts.gave_up or at_init)
     if facts.barrier.name:
         return _describe_barrier(facts)
-    is_stuck = facts.waited and facts.stuck is not NO_REPORT
-    return _describe_stuck(facts) if is_stuck else None
+    return _describe_stuck(facts) if facts.waited and facts.stuck is not NO_REPORT else None
 
 
 def _blame_culprit(facts: Facts) -> RunError | None:

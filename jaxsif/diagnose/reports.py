@@ -189,9 +189,8 @@ def _parse_report(
         return None
     if not _ORIGIN <= fields.keys() <= allowed:
         return None
-    for name, value in fields.items():
-        if not _has_form(value, forms[name]):
-            return None
+    if not all(_has_form(value, forms[name]) for name, value in fields.items()):
+        return None
     report = Report(**fields)
     return report._replace(
         text=printable(report.text)[:LONGEST_TEXT],
@@ -227,8 +226,7 @@ class _BarrierParser:
 
     def feed(self, label: bytes, line: str) -> None:
         """Add one more line of the task with that label; an unrelated line ends its barrier."""
-        before = self.open.pop(label, None)
-        after = self._parse_line(before, line)
+        after = self._parse_line(self.open.pop(label, None), line)
         if after is not None:
             self.open[label] = after
 

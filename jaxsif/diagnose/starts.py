@@ -16,8 +16,7 @@ def name_unstarted(plan: Plan, reports: Sequence[Report]) -> str:
     """Name the tasks of nodes on which no task has started, such as 'tasks 2-3 on node4'; '' if all
     have, if none at all has, or if that is not known.
     """
-    parts = plan.launcher.nodes(plan, find_start(reports))
-    nodes = [name for _, names in parts for name in names]
+    nodes = [name for _, names in plan.launcher.nodes(plan, find_start(reports)) for name in names]
     if plan.layout.ntasks is None:
         return find_unstarted(reports, [], nodes)
     counts = [group.tasks or 0 for group in plan.layout.groups for _ in range(group.nodes or 0)]

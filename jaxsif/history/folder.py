@@ -116,8 +116,7 @@ def read_run(folder: str, name: str) -> RunRecord:
     `parse_run` for a file that jaxsif did not write.
     """
     path = os.path.join(folder, name, RUN)
-    run = parse_run(read_text(path, "history of a run", most=MOST_BYTES))
-    return run._replace(name=name)
+    return parse_run(read_text(path, "history of a run", most=MOST_BYTES))._replace(name=name)
 
 
 def read_start(pid: int) -> int:

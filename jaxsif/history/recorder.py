@@ -77,8 +77,7 @@ class Recorder:
 
     def alarm(self, verdict: Verdict, snapshot: Snapshot) -> None:
         """Keep a report of waiting tasks now, since its reader may kill the run immediately."""
-        alarm = make_alarm(verdict, snapshot, time.time())
-        alarms = (*self._run.alarms, alarm)[-MOST_ALARMS:]
+        alarms = (*self._run.alarms, make_alarm(verdict, snapshot, time.time()))[-MOST_ALARMS:]
         self._run = self._run._replace(alarms=alarms)
         self._write({})
 
@@ -89,8 +88,7 @@ class Recorder:
             self.write(error.render().encode(errors="backslashreplace") + b"\n")
         shown = error or hidden
         if shown:
-            complaint = Complaint(shown.what, shown.where, shown.hint)
-            self._run = self._run._replace(error=complaint)
+            self._run = self._run._replace(error=Complaint(shown.what, shown.where, shown.hint))
         self._run = self._run._replace(end=time.time(), status=status, slurm=self._find_slurm())
         self._write({STDERR: bytes(self._said[-_MOST_SAID:])})
 
@@ -193,5 +191,4 @@ def make_alarm(verdict: Verdict, snapshot: Snapshot, now: float) -> Alarm:
 
     lines = tuple(map(printable, render_text(snapshot, verdict.title)))
     kept_picture = cut_picture(render_json(snapshot, ""))
-    level = verdict.level.name.lower()
-    return Alarm(now, level, round(verdict.seconds, 1), lines, kept_picture)
+    return Alarm(now, verdict.level.name.lower(), round(verdict.seconds, 1), lines, kept_picture)

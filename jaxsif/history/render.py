@@ -105,8 +105,7 @@ def _row(name: str, text: str) -> str:
 
 def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "command", _cut(shlex.join(run.command), _MOST_COMMAND)
-    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.begin))
-    yield "begin", begun
+    yield "begin", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.begin))
     yield "lasted", describe_seconds(run.seconds)
     yield "step", run.step
     yield "tasks", f"{run.tasks or ''} by {run.launcher}: {run.layout}".strip()

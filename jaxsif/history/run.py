@@ -108,9 +108,8 @@ def cut_picture(picture: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if len(json.dumps(picture)) <= _MOST_PICTURE:
         return picture
-    silent = _take_bytes(picture["silent"], _MOST_NAMES)
     groups = _take_bytes(map(_cut_group, picture["groups"]), _MOST_PICTURE)
-    return {**picture, "silent": silent, "groups": groups}
+    return {**picture, "silent": _take_bytes(picture["silent"], _MOST_NAMES), "groups": groups}
 
 
 def _cut_group(group: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -287,8 +287,7 @@ def _reason(error: BaseException) -> str:
     """Find the innermost cause, on one line: requests wraps the errors of urllib3, which wrap the
     system's.
     """
-    causes = [getattr(error, "reason", None), *error.args]
-    for cause in causes:
+    for cause in [getattr(error, "reason", None), *error.args]:
         if isinstance(cause, BaseException):
             return _reason(cause)
     return without_password(" ".join(str(error).split())) or type(error).__name__

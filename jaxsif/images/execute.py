@@ -4,6 +4,7 @@ host.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,9 +53,8 @@ def _is_component(component: object) -> bool:
     """Return whether it has a name, a purl, and a version; the version is null for a Python package
     that was only partly removed.
     """
-    version = find(component, "version")
     named = all(isinstance(find(component, key), str) for key in ("name", "purl"))
-    return named and isinstance(version, (str, type(None)))
+    return named and isinstance(find(component, "version"), (str, type(None)))
 
 
 def _strange(image: str, reason: str) -> HostError:
@@ -108,8 +108,7 @@ class Collected(NamedTuple):
     @property
     def reason(self) -> str:
         """The last line of its messages."""
-        lines = self.stderr.strip().splitlines()
-        return (lines or [f"exit status {self.status}"])[-1]
+        return (self.stderr.strip().splitlines() or [f"exit status {self.status}"])[-1]
 
 
 def collect(argv: Sequence[str], given: bytes = b"") -> Collected:
@@ -129,5 +128,4 @@ def collect(argv: Sequence[str], given: bytes = b"") -> Collected:
 
 def _read_start(file: IO[bytes]) -> bytes:
     """Read the output, up to one byte more than the limit."""
-    file.seek(0)
-    return file.read(MOST_OUTPUT + 1)
+    return os.pread(file.fileno(), MOST_OUTPUT + 1, 0)

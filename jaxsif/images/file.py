@@ -45,8 +45,7 @@ def open_image(image: str, source: str = "") -> BinaryIO:
 
 def read_header(file: BinaryIO, image: str, source: str = "") -> Header:
     """Parse the header of a SIF file; raise HostError for other or truncated files, and OSError."""
-    file.seek(0)
-    return check_sif(file.read(HEADER_SIZE), _size(file), image, source)
+    return check_sif(os.pread(file.fileno(), HEADER_SIZE, 0), _size(file), image, source)
 
 
 def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
@@ -55,8 +54,8 @@ def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
     """
     with open_image(image, source) as file:
         header = read_header(file, image, source)
-        file.seek(header.table)
-        return parse_descriptors(file.read(header.table_size), _size(file), image, source)
+        table = os.pread(file.fileno(), header.table_size, header.table)
+        return parse_descriptors(table, _size(file), image, source)
 
 
 def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
@@ -66,12 +65,8 @@ def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
     parts = [part for part in read_objects(image) if part.type == kind]
     size = sum(part.size for part in parts)
     check_field(size <= MOST_TEXT, f"size of its {kind} parts", size, image, "")
-    found = []
     with open_image(image) as file:
-        for part in parts:
-            file.seek(part.offset)
-            found.append((part, file.read(part.size)))
-    return found
+        return [(part, os.pread(file.fileno(), part.size, part.offset)) for part in parts]
 
 
 def read_unpacked(image: str, name: str, what: str) -> str:
@@ -148,8 +143,7 @@ def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") 
     def find() -> str:
         from jaxsif.screen import show_progress  # here: most runs compute none
 
-        title = f"jaxsif: the digest of {os.path.basename(image)}"
-        with show_progress(title, environ) as update:
+        with show_progress(f"jaxsif: the digest of {os.path.basename(image)}", environ) as update:
             return digest(image, source, update)
 
     return remembered(image, "digest", environ, find)
@@ -310,8 +304,7 @@ def _find_default() -> Image:
 
 def _mode(path: str, source: str) -> int | None:
     """Read the type and permissions of `path`, or None if it does not exist."""
-    nothing = suppress(FileNotFoundError, NotADirectoryError)
-    with raise_as(unreadable(path, source)), nothing:
+    with raise_as(unreadable(path, source)), suppress(FileNotFoundError, NotADirectoryError):
         return os.stat(path).st_mode
     return None
 

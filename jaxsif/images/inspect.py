@@ -144,17 +144,13 @@ def _file_facts(
     prints = dict.fromkeys(part.fingerprint for part in parts if part.type == "signature")
     yield Fact("architecture", "architecture", architecture)
     yield _find("digest", lambda: remembered_digest(image, environ))
-    yield Fact("signers", "signed by", list(map(_name_signer, prints)))
+    yield Fact("signers", "signed by", [one if one.strip("0") else "a PEM key" for one in prints])
     yield Fact("size", "size", os.path.getsize(image))
     if labels.get(_CREATED):
         yield Fact("created", "created", labels[_CREATED])
     else:
         yield _find("created", lambda: read_date(image), "no label; according to its file")
     yield Fact("file_system", "file system", file_system)
-
-
-def _name_signer(fingerprint: str) -> str:
-    return fingerprint if fingerprint.strip("0") else "a PEM key"
 
 
 def _find(key: str, find: Callable[[], str], note: str = "") -> Fact:

@@ -83,7 +83,6 @@ HEADING = ("NAME", "FLAVOUR", "JAX", "SIZE", "CREATED", "DIGEST")
 def render_item(item: Item) -> tuple[str, ...]:
     """Render the columns of an image, in the order of HEADING; '-' for an unknown value."""
     digest = (item.digest or "").partition(":")[2][:12]
-    size = f"{item.size / 1e6:.0f} MB"
     created = (item.created or "").partition("T")[0]
-    columns = (item.name, item.flavour, item.jax, size, created, digest)
+    columns = (item.name, item.flavour, item.jax, f"{item.size / 1e6:.0f} MB", created, digest)
     return tuple(column or "-" for column in columns)

@@ -195,8 +195,7 @@ def _sign_copy(
     """Return the signature that the runtime adds to a copy, which has `before` signatures so far;
     raise HostError.
     """
-    argv = runtime.sign_argv(copy, key_options)
-    status = process.run_plain(argv, stdout=sys.stderr.buffer)
+    status = process.run_plain(runtime.sign_argv(copy, key_options), stdout=sys.stderr.buffer)
     signatures = read_signatures(copy)
     if status or len(signatures) <= before:
         raise HostError(

@@ -18,8 +18,7 @@ Counts = tuple[tuple[int, int], ...]
 def parse_counts(text: str) -> Counts:
     """Return the counts of SLURM_TASKS_PER_NODE or SLURM_JOB_CPUS_PER_NODE; () for other texts."""
     try:
-        runs = parse_runs(text, "")
-        return fold((parse_number(value, ""), times) for value, times in runs)
+        return fold((parse_number(value, ""), times) for value, times in parse_runs(text, ""))
     except MisfitError:
         return ()
 

@@ -33,11 +33,6 @@ class SrunOption(NamedTuple):
         """Return the long name, and the short one if there is one."""
         return (self.flag, self.short) if self.short else (self.flag,)
 
-    @property
-    def is_passed(self) -> bool:
-        """Return whether the option goes to srun unchanged."""
-        return self.handled in _PASSED
-
 
 class SrunArgument(NamedTuple):
     """An option of srun as the user wrote it."""
@@ -361,10 +356,6 @@ _TEXT = """\
 class PassedOptions(argparse.Action):
     """srun options that have a value alike; argparse handles many as fast as one."""
 
-    def __init__(self, options: Iterable[SrunOption], **how: Any) -> None:
-        super().__init__(help=argparse.SUPPRESS, **how)
-        self.options = tuple(options)
-
     @property
     def parts(self) -> list[argparse.Action]:
         """Return an action for each option, as completion and man pages describe it."""
@@ -373,7 +364,8 @@ class PassedOptions(argparse.Action):
             "metavar": self.metavar,
             "help": "same as srun's",
         }
-        return [argparse.Action(one.names[::-1], self.dest, **how) for one in self.options]
+        flags = [name for name in self.option_strings if name.startswith("--")]
+        return [argparse.Action(BY_FLAG[flag].names[::-1], self.dest, **how) for flag in flags]
 
     def __call__(
         self,
@@ -393,8 +385,7 @@ class PassedOptions(argparse.Action):
         for planned in split_options(words):
             word = planned.flag if planned.value is None else f"{planned.flag}={planned.value}"
             before = getattr(namespace, self.dest) or {}
-            argument = planned._replace(words=(word,))
-            setattr(namespace, self.dest, {**before, planned.flag: argument})
+            setattr(namespace, self.dest, {**before, planned.flag: planned._replace(words=(word,))})
 
 
 class _RefusedOptions(PassedOptions):
@@ -436,19 +427,14 @@ def add_srun_options(parser: argparse.ArgumentParser) -> None:
     """
     group = parser.add_argument_group(_TITLE, _TEXT)
     known = parser._option_string_actions
-    kinds: dict[str, tuple[list[SrunOption], list[str]]] = {
-        kind: ([], []) for kind in (BARE, VALUE, MAYBE, REFUSED)
-    }
-    for option in TABLE:
-        if option.flag not in known:
-            options, names = kinds[option.value if option.handled in _PASSED else REFUSED]
-            options.append(option)
-            names += [name for name in option.names if name not in known]
-    how: dict[str, Any] = {"dest": FIELD, "default": None, "metavar": VALUE}
-    for kind, (options, names) in kinds.items():
+    kinds: dict[str, list[str]] = {BARE: [], VALUE: [], MAYBE: [], REFUSED: []}
+    for name, option in BY_FLAG.items():
+        if option.flag not in known and name not in known:
+            kinds[option.value if option.handled in _PASSED else REFUSED].append(name)
+    how: dict[str, Any] = {"dest": FIELD, "metavar": VALUE, "help": argparse.SUPPRESS}
+    for kind, names in kinds.items():
         action = _RefusedOptions if kind == REFUSED else PassedOptions
-        nargs = None if kind == VALUE else 0
-        group.add_argument(*names, action=action, options=options, nargs=nargs, **how)
+        group.add_argument(*names, action=action, nargs=None if kind == VALUE else 0, **how)
 
 
 def admit_values(parser: argparse.ArgumentParser, words: Iterable[str]) -> None:

@@ -71,8 +71,7 @@ def _refuse_to_go_without(settings: Settings, host: Host) -> None:
     if settings.config.policies:
         from jaxsif.container.policy import Subject, check_policies
 
-        nowhere = Subject(None, "nowhere (no container)", None)
-        check_policies(settings.config, nowhere, host.environ)
+        check_policies(settings.config, Subject(None, "nowhere (no container)", None), host.environ)
     if settings.value("layers"):
         raise HostError(
             "layers need a container runtime, and there is none here",
@@ -183,10 +182,9 @@ def identify(image: str) -> str:
     with open_image(image) as file:
         for part in read_objects(image):
             if part.type == "partition":
-                file.seek(part.offset)
-                head = crc32(file.read(min(part.size, _HEAD)), head)
-                file.seek(part.offset + max(0, part.size - _TAIL))
-                tail = crc32(file.read(min(part.size, _TAIL)), tail)
+                end = part.offset + max(0, part.size - _TAIL)
+                head = crc32(os.pread(file.fileno(), min(part.size, _HEAD), part.offset), head)
+                tail = crc32(os.pread(file.fileno(), min(part.size, _TAIL), end), tail)
     return f"{head:08x}{tail:08x}"
 
 

@@ -315,8 +315,7 @@ class _Monitor:
     @property
     def failure(self) -> JaxsifError | None:
         """Why the run was ended from here, or None."""
-        failures = (watcher.failure for watcher in self._watchers)
-        return next(filter(None, failures), None)
+        return next(filter(None, (watcher.failure for watcher in self._watchers)), None)
 
 
 def _state_of(path: str) -> _FileState:

@@ -153,9 +153,8 @@ def render_script(script: Script) -> str:
 
 def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
     options = plan.options
-    shape = plan.layout.describe()
     yield "#!/bin/bash"
-    yield f"# {_one_line(job.job_name, '--job-name')}{enclose(': ', shape)}"
+    yield f"# {_one_line(job.job_name, '--job-name')}{enclose(': ', plan.layout.describe())}"
     yield (
         "# Written by `jaxsif submit`; needs no jaxsif."
         " Hand it to sbatch in the folder that the program starts in."
@@ -280,8 +279,7 @@ def _find_check(container: Container, checksum: str) -> _Check:
         return _Check()
     inode, size, time = container.allowed.state.split(":")
     state = f"{inode}:{size}:{time[:-9]}.{time[-9:]}"  # as stat writes nanoseconds
-    image = shlex.quote(container.image)
-    functions = _LOOKS.format(image=image, state=state, checksum=checksum)
+    functions = _LOOKS.format(image=shlex.quote(container.image), state=state, checksum=checksum)
     return _Check((functions,), (f"bash -c {_START} bash",), (("sh", "-c", _WAIT, "sh"),))
 
 

@@ -56,8 +56,7 @@ class Staging(NamedTuple):
 
     def script(self, action: str, *words: str) -> tuple[str, ...]:
         """Build the command line of an action of jaxsif/node/stage.py."""
-        program = f"{self.package}/node/stage.py"
-        return (sys.executable, "-IS", program, action, self.folder, *words)
+        return (sys.executable, "-IS", f"{self.package}/node/stage.py", action, self.folder, *words)
 
 
 def stage_container(

@@ -30,10 +30,9 @@ def find_packages(folders: Iterable[str]) -> list[tuple[str, Distribution]]:
     """Return the packages in some folders with their names; of two with the same name, the first is
     the one that Python imports. A folder that only looks like a package has no name.
     """
-    packages = distributions(path=list(folders))
     return [
         (normalize(package.metadata["Name"]), package)
-        for package in packages
+        for package in distributions(path=list(folders))
         if "Name" in package.metadata
     ]
 

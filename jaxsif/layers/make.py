@@ -128,9 +128,8 @@ def _finish(container: Workspace, described: Mapping[str, Any], plan: Resolution
     """Compile; return the packages, and the files of the image to hide. Raise JaxsifError for those
     that must stay.
     """
-    replaced = " ".join(plan.replaced)
     answer = container.run_inside(
-        "finish", f"{SEEN_AS}/tree", replaced, python=described["executable"]
+        "finish", f"{SEEN_AS}/tree", " ".join(plan.replaced), python=described["executable"]
     )
     for package, path in answer["hidden"]:
         raise JaxsifError(

@@ -85,11 +85,6 @@ class Layout(NamedTuple):
         """Return the GPUs on each node; None if they differ or are not known."""
         return _common(self.each("gpus"))
 
-    @property
-    def has_gpus(self) -> bool:
-        """Return whether some node is known to have GPUs for the step."""
-        return any(self.each("gpus"))
-
     def each(self, name: str) -> list[Any]:
         """Return that attribute of each group."""
         return list(map(attrgetter(name), self.groups))
@@ -286,9 +281,9 @@ def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:
 
 def _check_even(layout: Layout, groups: Sequence[Group]) -> None:
     """Raise JaxsifError if tasks would have different numbers of GPUs."""
-    sizes = set()
-    for group in groups:  # of a node's tasks, the first one has the most, and the last the fewest
-        sizes |= {_share_size(layout, group, local) for local in (0, group.counts[1] - 1)}
+    sizes = {  # of a node's tasks, the first one has the most, and the last the fewest
+        _share_size(layout, group, local) for group in groups for local in (0, group.counts[1] - 1)
+    }
     if len(sizes) > 1:
         least = min(group.counts[2] for group in groups)
         divisors = [str(number) for number in range(1, least + 1) if least % number == 0]

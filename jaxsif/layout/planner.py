@@ -332,7 +332,7 @@ def _must_place(options: RunOptions, layout: Layout, job: Allocation) -> bool:
     """
     if job.components or layout.ntasks is None:
         return False
-    counts = [group.counts for group in layout.groups]
+    counts = layout.each("counts")
     # srun would choose other nodes if some lack CPUs and others have CPUs to spare.
     astray = len(job.cpus) > 1 and any(0 < cpus < tasks for _, tasks, _, cpus in counts)
     if options.nodes:
@@ -365,8 +365,7 @@ def _choose_nodes(options: RunOptions, least: int, most: int, there: int | None)
         return min(most, max(least, there))
     # 0, if neither is given, is a multiple of any number.
     shared = math.gcd(*known(options.ntasks, _count_gpus(options.gpus, options.source("gpus"))))
-    fitting = (nodes for nodes in range(least, most + 1) if shared % nodes == 0)
-    nodes = next(fitting, 0)
+    nodes = next((nodes for nodes in range(least, most + 1) if shared % nodes == 0), 0)
     if nodes:
         return nodes
     raise JaxsifError(

@@ -95,8 +95,7 @@ def find_tasks(steps: Sequence[Mapping[bytes, bytes]]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for pid in processes.list_own():
         environ = processes.read_environ(pid)
-        is_wanted = any(step.items() <= environ.items() for step in steps)
-        if is_wanted and not _is_ours(pid):
+        if any(step.items() <= environ.items() for step in steps) and not _is_ours(pid):
             found.setdefault(_read_task(environ), []).append(pid)
     found.pop(_NO_TASK, None)
     return found

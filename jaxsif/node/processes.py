@@ -178,8 +178,7 @@ def read_name(pid: int) -> str:
 
 def is_python(pid: int) -> bool:
     """Return whether a process runs Python."""
-    program = os.path.basename(read_link(f"/proc/{pid}/exe"))
-    return program.startswith(("python", "pypy"))
+    return os.path.basename(read_link(f"/proc/{pid}/exe")).startswith(("python", "pypy"))
 
 
 def find_descriptors(pid: int) -> Mapping[int, str]:
@@ -229,8 +228,7 @@ def _read_number(pid: int, address: int) -> int:
     """Return the 32-bit number at an address of a process, or -1 if it cannot be read."""
     try:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            memory.seek(address)
-            return int(struct.unpack("=i", memory.read(4))[0])
+            return int(struct.unpack("=i", os.pread(memory.fileno(), 4, address))[0])
     except (OSError, OverflowError, ValueError, struct.error):
         return -1
 

@@ -30,7 +30,7 @@ from typing import NoReturn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.errors import FolderTakenError, HostError, JaxsifError
-from jaxsif.files import check_space, find_room, make_private
+from jaxsif.files import check_space, find_room, make_private, remove_tree
 from jaxsif.images.file import digest, find_root, staged_path
 from jaxsif.node.copies import find_damage, hold, list_files
 from jaxsif.task.contract import REPORT, render_report
@@ -198,10 +198,7 @@ def _remove(*paths: str) -> None:
     """Remove files and folders, if they exist."""
     for path in paths:
         if os.path.isdir(path) and not os.path.islink(path):
-            for folder, _, _ in os.walk(path):
-                # Images of some systems have folders that their owner cannot write.
-                os.chmod(folder, 0o700)
-            shutil.rmtree(path)
+            remove_tree(path)  # images of some systems have folders that their owner cannot write
         elif os.path.lexists(path):
             os.unlink(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -41,12 +42,12 @@ class Container(NamedTuple):
     @property
     def mounts(self) -> tuple[tuple[str, str], ...]:
         """The runtime's options for binds and layers, each with its value."""
-        binds = (("--bind", bind) for bind in self.binds)
-        return (*binds, *(("--overlay", f"{layer}:ro") for layer in self.layers))
+        overlays = [f"{layer}:ro" for layer in self.layers]
+        return (*zip(repeat("--bind"), self.binds), *zip(repeat("--overlay"), overlays))
 
     def execute(self, program: tuple[str, ...]) -> tuple[str, ...]:
         """Return the words that run `program` in a container of its own."""
-        return self.runtime.run_argv(self.path, self.binds, program, self.layers)
+        return (*self.runtime.run_head, *chain.from_iterable(self.mounts), self.path, *program)
 
     def share(self, host: Host, program: tuple[str, ...]) -> tuple[str, ...]:
         """Return the words that run `program` in the container that jaxsif/node/share.py starts.

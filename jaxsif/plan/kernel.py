@@ -21,14 +21,13 @@ def render_kernel(name: str, plan: Plan, container: Container, engine: str) -> s
     # The kernel starts later, when the image may differ from the one that a policy allowed.
     argv = alone.share(plan.host, _COMMAND) if container.allowed else alone.execute(_COMMAND)
     variables = plan.environment.container.items()
-    env = runtime.environ(pair for pair in variables if not pair[0].startswith("JAXSIF_"))
     kernel = {
         "argv": argv,
         "display_name": name,
         "language": "python",
         # The engine is between Jupyter and Python; a message gets through.
         "interrupt_mode": "message",
-        "env": env,
+        "env": runtime.environ(pair for pair in variables if not pair[0].startswith("JAXSIF_")),
         "metadata": {MARK: {"image": container.image}},
     }
     return json.dumps(kernel, indent=1) + "\n"

@@ -49,8 +49,7 @@ def _parts(plan: Plan) -> Iterator[_Part]:
     node = process = 0
     for group in plan.layout.groups:
         nodes, tasks = max(1, group.counts[0]), max(1, group.counts[1])
-        names = plan.launcher.name_nodes(plan, node, group.nodes)
-        yield _Part(group, names, nodes, tasks, process)
+        yield _Part(group, plan.launcher.name_nodes(plan, node, group.nodes), nodes, tasks, process)
         node += nodes
         process += nodes * tasks
 

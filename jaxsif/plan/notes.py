@@ -38,9 +38,8 @@ def _of_place(plan: Plan) -> Iterator[str]:
     if plan.host.runtime is None:
         yield "no container runtime here: running in this machine's own Python"
     if plan.layout.sharers > 1:
-        most = plan.layout.sharers
         consequence = "NCCL refuses that, so they cannot use collectives"
-        yield f"up to {most} processes share a GPU: {consequence}"
+        yield f"up to {plan.layout.sharers} processes share a GPU: {consequence}"
 
 
 def _of_cpus(plan: Plan) -> Iterator[str]:

@@ -74,8 +74,7 @@ class Plan(NamedTuple):
     @property
     def task_argv(self) -> tuple[str, ...]:
         """The command line of every task."""
-        tasks = self.layout.ntasks_per_node
-        return self.runs_in.start_task(self.host, tasks, self.options.command)
+        return self.runs_in.start_task(self.host, self.layout.ntasks_per_node, self.options.command)
 
     @property
     def unset(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -94,21 +95,17 @@ def builtin_profiles() -> str:
     return os.path.join(installation.PACKAGE, "settings/fabrics.toml")
 
 
-def personal_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder of the user's own settings."""
-    return os.path.join(user_folder(environ, "XDG_CONFIG_HOME"), "jaxsif")
-
-
 def find_files(environ: Mapping[str, str], folder: str) -> Files:
     """Return the settings files for a command in `folder`; raise JaxsifError if one is not a file.
 
     The project's is the nearest one in `folder` or above it, unless that is one of the others. A
     file that JAXSIF_CONFIG names replaces it, and counts as one of the user's own.
     """
-    own = dict.fromkeys([*staff_files(), os.path.join(personal_folder(environ), NAME)])
+    users = os.path.join(user_folder(environ, "XDG_CONFIG_HOME"), "jaxsif", NAME)
+    own = dict.fromkeys([*staff_files(), users])
     if environ.get(CONFIG):
         return Files((*map(trust.read_own, own), _read_named(environ[CONFIG])), ())
-    real = [os.path.realpath(path) for path in own]
+    real = set(map(os.path.realpath, own))
     found = list(trust.find_project(NAME, folder))
     above = [file for file in found if os.path.realpath(file.path) not in real]
     if not found:
@@ -150,7 +147,8 @@ def parse_files(files: Files) -> Config:
     policies: list[tuple[str, Setting]] = []
     profiles: dict[str, Setting] = {}
     own = zip(files.own, (Rank.SITE, Rank.SITE, Rank.USER, Rank.USER))
-    for (path, _, content, _), rank in (*own, *((file, Rank.PROJECT) for file in files.above)):
+    above = zip(files.above, repeat(Rank.PROJECT))
+    for (path, _, content, _), rank in (*own, *above):
         tables = parse_settings(content, path)
         for key, value in tables.get("run", {}).items():
             settings[f"run.{key}"] = Setting(value, f"run.{key} in {path}", rank)
@@ -163,15 +161,13 @@ def parse_files(files: Files) -> Config:
         if file.state == trust.READ:
             project = file.path
         elif file.state == trust.IGNORED:
-            folder = os.path.dirname(file.path)
-            notes.append(f"ignored: {file.path}: others may write in {folder}")
+            notes.append(f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}")
     return Config(settings, tuple(policies), profiles, project, tuple(notes))
 
 
 def read_profiles(config: Config) -> dict[str, Setting]:
     """Return the profiles of the files, and those that come with jaxsif, by name."""
-    path = builtin_profiles()
-    builtin = parse_files(Files((trust.read_own(path),), ()))
+    builtin = parse_files(Files((trust.read_own(builtin_profiles()),), ()))
     return {**builtin.profiles, **config.profiles}
 
 
@@ -290,7 +286,6 @@ def _find_near(name: str) -> str:
     by_flag = {_PREFIX + one.flag[2:].replace("-", "_").upper(): one.variable for one in OPTIONS}
     if name in by_flag:
         return by_flag[name]
-    variables = (*by_flag.values(), *_OF_USERS)
-    endings = {one.removeprefix(_PREFIX): one for one in variables}
+    endings = {one.removeprefix(_PREFIX): one for one in (*by_flag.values(), *_OF_USERS)}
     found = get_close_matches(name.removeprefix(_PREFIX), endings, 1, _SIMILAR)
     return endings[found[0]] if found else ""

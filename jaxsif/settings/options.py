@@ -76,26 +76,6 @@ def _are_digests(value: object) -> bool:
     )
 
 
-def _is_switch(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _read_count(text: str, _where: str) -> int | None:
-    return read_number(text)
-
-
-def _read_text(text: str, _where: str) -> str:
-    return text
-
-
-def _read_path(text: str, _where: str) -> str:
-    return os.path.expanduser(text)
-
-
-def _read_switch(text: str, _where: str) -> bool | None:
-    return _SWITCHES.get(text.lower())
-
-
 def split_words(text: str, where: str) -> list[str]:
     """Split a text into words as a shell does; raise JaxsifError."""
     import shlex
@@ -136,10 +116,17 @@ def _count_or(pattern: str, words: str) -> Kind:
     return Kind(words, fits, read, {"type": parse}, pattern)
 
 
-COUNT = Kind(f"a number from 1 to {MOST_COUNT}", _is_count, _read_count, {"type": count})
-TEXT = Kind("a string", _is_text, _read_text)
+COUNT = Kind(
+    f"a number from 1 to {MOST_COUNT}",
+    _is_count,
+    lambda text, _: read_number(text),
+    {"type": count},
+)
+TEXT = Kind("a string", _is_text, lambda text, _: text)
 # In jaxsif.toml: relative to the file's folder. A shell does not expand the ~ in --image=~/jax.sif.
-PATH = Kind("a path", _is_text, _read_path, {"type": os.path.expanduser})
+PATH = Kind(
+    "a path", _is_text, lambda text, _: os.path.expanduser(text), {"type": os.path.expanduser}
+)
 SECONDS = _count_or(OFF, "a number of seconds, or off")
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
 GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one after a type, as in a100:1")
@@ -147,7 +134,12 @@ DIGESTS = Kind(
     "a list of digests, each sha256: and 64 hexadecimal digits", _are_digests, split_words
 )
 LIST = Kind("a list of strings", _are_texts, split_words, {"action": "append"})
-SWITCH = Kind("true or false", _is_switch, _read_switch, {"action": argparse.BooleanOptionalAction})
+SWITCH = Kind(
+    "true or false",
+    lambda value: isinstance(value, bool),
+    lambda text, _: _SWITCHES.get(text.lower()),
+    {"action": argparse.BooleanOptionalAction},
+)
 
 
 class Option(NamedTuple):
@@ -159,28 +151,26 @@ class Option(NamedTuple):
     help: str
     metavar: str | None = None
     choices: tuple[str, ...] | None = None
-    name: str | None = None  # its key, if that is not the flag's name
-    its_variable: str | None = None  # its variable, if that is not derived from the key
+    # The key in [run] of jaxsif.toml, if that is not the flag's name; the variable of the
+    # environment, if that is not derived from the key. In OPTIONS, each option has both.
+    key: str = ""
+    variable: str = ""
     of_job: bool = False  # requests a job, and means nothing inside one
     launcher: str = ""  # the only one that takes it; '' if each does
-
-    @property
-    def key(self) -> str:
-        """Return the key in [run] of jaxsif.toml."""
-        return self.name or self.flag[2:]
-
-    @property
-    def field(self) -> str:
-        """Return the name in the parser's namespace, and in RunOptions."""
-        return self.key.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """Return the variable of the environment."""
-        return self.its_variable or f"JAXSIF_{self.field.upper()}"
+    field: str = ""  # the name in the parser's namespace, and in RunOptions
+    names: tuple[str, ...] = ()  # on the command line, srun's short name first
 
 
-OPTIONS = (
+def _complete(option: Option) -> Option:
+    """Return the option with its key, its variable, its field and its names."""
+    key = option.key or option.flag[2:]
+    field = key.replace("-", "_")
+    variable = option.variable or f"JAXSIF_{field.upper()}"
+    names = (*short_of(option.flag), option.flag)
+    return option._replace(key=key, variable=variable, field=field, names=names)
+
+
+_ROWS = (
     Option("--nodes", NODES, JOB, "number of nodes", "N[-MAX]"),
     Option("--ntasks", COUNT, JOB, "JAX processes in total, across all nodes", "N"),
     Option("--ntasks-per-node", COUNT, JOB, "JAX processes on each node", "N"),
@@ -218,14 +208,14 @@ OPTIONS = (
         "ARGS",
         launcher="srun",
     ),
-    Option("--image", PATH, CONTAINER, "the image", "PATH", its_variable="JAX_IMAGE"),
+    Option("--image", PATH, CONTAINER, "the image", "PATH", variable="JAX_IMAGE"),
     Option(
         "--bind",
         LIST,
         CONTAINER,
         "make a host path visible in the container",
         "SRC[:DEST[:OPTS]]",
-        name="binds",
+        key="binds",
     ),
     Option(
         "--layer",
@@ -233,7 +223,7 @@ OPTIONS = (
         CONTAINER,
         "mount a layer made by `jaxsif layer create` over the image",
         "NAME",
-        name="layers",
+        key="layers",
     ),
     Option("--env", LIST, CONTAINER, "set a variable in the container", "NAME[=VALUE]"),
     Option(
@@ -359,6 +349,7 @@ OPTIONS = (
     Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number"),
     Option("--history", SWITCH, OUTPUT, "record how the run ended, for `jaxsif history`"),
 )
+OPTIONS = tuple(map(_complete, _ROWS))
 
 
 class Rank(IntEnum):
@@ -487,8 +478,7 @@ def add_arguments(
         how = {"dest": option.field, "help": option.help, **option.kind.argument}
         if option.kind != SWITCH:  # its action takes neither
             how.update(metavar=option.metavar, choices=option.choices)
-        names = (*short_of(option.flag), option.flag)
-        groups[option.group].add_argument(*names, default=None, **how)
+        groups[option.group].add_argument(*option.names, default=None, **how)
     return groups
 
 
@@ -497,8 +487,7 @@ def read_variable(option: Option, text: str) -> Any:
     kind.
     """
     where = f"{option.variable} (environment)"
-    value = option.kind.read(text, where)
-    return check_value(option, value, option.variable, where)
+    return check_value(option, option.kind.read(text, where), option.variable, where)
 
 
 def check_value(option: Option, value: object, name: str, where: str) -> Any:

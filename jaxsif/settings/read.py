@@ -90,8 +90,9 @@ def resolve(
 
 
 def _drop_overruled(values: dict[str, Setting]) -> None:
-    for key in [key for key in _RIVALS if key in values]:
-        if values[key].rank > Rank.DEFAULT and _is_overruled(key, values[key], values):
+    for key in _RIVALS:
+        setting = values.get(key, NOTHING)
+        if setting.rank > Rank.DEFAULT and _is_overruled(key, setting, values):
             del values[key]
 
 
@@ -173,8 +174,7 @@ def _check_binds(binds: Setting) -> tuple[str, ...]:
     """
     for bind in binds.value or ():
         if not bind.partition(":")[0].strip():
-            what = f"a bind names no path: {bind!r}"
-            raise JaxsifError(what, binds.source, "SRC[:DEST[:OPTS]]")
+            raise JaxsifError(f"a bind names no path: {bind!r}", binds.source, "SRC[:DEST[:OPTS]]")
     return tuple(binds.value or ())
 
 
@@ -182,11 +182,14 @@ def _convert(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[
     """Return the fields of RunOptions that have a value, converted; the other options become the
     container.
     """
-    known = {key.replace("-", "_"): setting.value for key, setting in values.items()}
-    options = {field: known[field] for field in RunOptions._fields if field in known}
+    options = {
+        option.field: values[option.key].value
+        for option in OPTIONS
+        if option.field in RunOptions._fields and option.key in values
+    }
     options.pop("srun_args", None)  # they have been split
     # Only mpirun takes a list of hosts; a variable may have one for all runs.
-    hosts = max(values.get(key, NOTHING).rank for key in ("hosts", "hostfile"))
+    hosts = max(values.get("hosts", NOTHING).rank, values.get("hostfile", NOTHING).rank)
     launcher = values.get("launcher", NOTHING).rank
     if hosts > launcher and (launcher == Rank.DEFAULT or hosts == Rank.COMMAND_LINE):
         options["launcher"] = "mpirun"

@@ -32,8 +32,7 @@ _PAIR = re.compile(r"""([\w.-]+=|--[\w-]+[ ]+(?!-))('[^']*'|"[^"]*"|[^\s'";|&]+)
 
 def hide_secrets(text: str) -> str:
     """Return a text with HIDDEN in place of each token, login and secret value in it."""
-    known = _LOGIN.sub(HIDDEN, _VALUE.sub(HIDDEN, text))
-    return _PAIR.sub(_hide_value, known)
+    return _PAIR.sub(_hide_value, _LOGIN.sub(HIDDEN, _VALUE.sub(HIDDEN, text)))
 
 
 def _hide_value(found: re.Match[str]) -> str:

@@ -55,8 +55,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
             environ.setdefault(_PLATFORMS, "cuda")
     elif _FORCED_CPU_DEVICES not in environ.get("XLA_FLAGS", ""):
         # The rehearsal: as many CPU devices as the task would have GPUs.
-        devices = len(environ[_LOCAL_DEVICE_IDS].split(","))
-        environ.setdefault(_NUM_CPU_DEVICES, str(devices))
+        environ.setdefault(_NUM_CPU_DEVICES, str(len(environ[_LOCAL_DEVICE_IDS].split(","))))
 
 
 def find_device_ids(environ: Mapping[str, str]) -> tuple[int, ...]:

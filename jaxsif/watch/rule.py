@@ -285,8 +285,7 @@ class Waits:
         """Return how long the longest wait has lasted, in units of the hang timeout at its place,
         without the time in which no task waited for another.
         """
-        waits = self._waits.values()
-        cut = (report._replace(since=max(report.since, begin)) for report in waits)
+        cut = (report._replace(since=max(report.since, begin)) for report in self._waits.values())
         return max((self._measure(report, now) for report in cut), default=0)
 
     def _weigh(self, snapshot: Snapshot, begin: float, now: float) -> Level:

@@ -158,9 +158,8 @@ def make_snapshot(
     samples: Iterable[Sample], silent: Iterable[str] = (), unseen: int = 0
 ) -> Snapshot:
     """Return the snapshot of a step; if a task has several samples, the last one counts."""
-    by_task = {sample.task: sample for sample in samples}
     found: dict[tuple[str, tuple[Frame, ...]], tuple[State, list[Sample]]] = {}
-    for _, sample in sorted(by_task.items()):
+    for _, sample in sorted({sample.task: sample for sample in samples}.items()):
         state = describe_state(sample)
         key = (state.kind, own_frames(sample.frames) or sample.frames)
         found.setdefault(key, (state, []))[1].append(sample)
@@ -291,9 +290,8 @@ def _render_turns(group: TaskGroup) -> str:
         return ""
     loops = {status.loop for status in group.counting}
     at = f" of the loop at {loops.pop().rpartition('/')[2]}" if len(loops) == 1 else ""
-    number = render_span(*turns)
     later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
-    return f"iteration {number}{later}{at}"[:_LONGEST_PLACE]
+    return f"iteration {render_span(*turns)}{later}{at}"[:_LONGEST_PLACE]
 
 
 def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:

@@ -327,8 +327,7 @@ class EndWatcher(Watcher):
         names = list_nodes(nodes)
         self._notify(f"no answer from {names}: ending the run")
         failed = self._failed
-        raised = of_event(self._seen.reports, "exception")
-        if any(not report.consequence for report in raised):
+        if any(not report.consequence for report in of_event(self._seen.reports, "exception")):
             return  # the program's own failure says more
         what = f"no answer from {names}, after {failed.place} failed; the run was ended"
         hint = "list lost nodes with sinfo --list-reasons"

@@ -203,8 +203,7 @@ class _Cycle(NamedTuple):
 
 
 def _find_loops(code: CodeType, flow: _Flow) -> Iterator[CodeLoop]:
-    sources = _find_sources(flow)
-    cycles = list(_join(flow, [_make_cycle(flow, *one) for one in sources.items()]))
+    cycles = list(_join(flow, [_make_cycle(flow, *one) for one in _find_sources(flow).items()]))
     calm = flow.reach([0], calm=True)
     is_generator = code.co_name == "<genexpr>"
     for cycle, is_certain in cycles:

@@ -181,10 +181,8 @@ class _Census:
             at = self._locate()
             if is_main:
                 self._orders[program.group] += 1
-                order = self._orders[program.group]
-                program = program._replace(order=order, at=at)
-            fields = program._asdict()
-            fields["processes"] = len(program.processes)
+                program = program._replace(order=self._orders[program.group], at=at)
+            fields = {**program._asdict(), "processes": len(program.processes)}
             self._output.emit({"event": "program", **fields})
         if self._comparison and program.order:
             self._guard_comparison(self._comparison.compare, program)
@@ -210,8 +208,9 @@ class _Output(NamedTuple):
     def end(self, text: str, where: str) -> None:
         """Report an error at FILE:LINE, and end this process with status 1."""
         self._say("error", f"{text}\n  from: {where}")
-        fields = {"text": text, "where": where, "consequence": False, "hint": ""}
-        self.emit({"event": "exception", **fields})
+        self.emit(
+            {"event": "exception", "text": text, "where": where, "consequence": False, "hint": ""}
+        )
         failure.leave(1)
 
     def _say(self, kind: str, text: str) -> None:

@@ -163,8 +163,7 @@ class Observer:
     def _measure_thread(self) -> float:
         """Return the seconds of processor time of the observed thread."""
         if self._thread == self._main:
-            clock = time.pthread_getcpuclockid(self._main or 0)
-            return time.clock_gettime(clock)
+            return time.clock_gettime(time.pthread_getcpuclockid(self._main or 0))
         # Do not read the clock of a thread that has just ended.
         spent, _ = _read_schedule(_find_number(self._thread))
         return spent
@@ -251,8 +250,7 @@ class Observer:
         name, since = min(chain.from_iterable(begun), key=itemgetter(1), default=("", 0.0))
         if not name:
             return {}
-        seconds = round(time.monotonic() - since, 1)
-        return {"compiling": name, "since": seconds, "aside": not main}
+        return {"compiling": name, "since": round(time.monotonic() - since, 1), "aside": not main}
 
 
 def list_frames(thread: int | None) -> list[FrameType]:
@@ -264,8 +262,7 @@ def _find_number(thread: int | None) -> int:
     """Return the kernel's number for a thread; 0 for one that has ended, or that Python did not
     start.
     """
-    known = threading._active.get(thread)  # type: ignore[attr-defined]
-    return getattr(known, "native_id", None) or 0
+    return getattr(threading._active.get(thread), "native_id", 0) or 0  # type: ignore[attr-defined]
 
 
 def _read_schedule(number: int) -> tuple[float, int]:

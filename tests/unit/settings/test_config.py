@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import read_bounded
 
-from jaxsif.cli import build_parser
+from jaxsif.cli import build_parsers
 from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import Config, read_config, read_profiles, resolve_image
 from jaxsif.settings.options import OPTIONS, Option, Rank, Setting, read_variable
@@ -51,7 +51,7 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pyte
     assert config.settings["run.compile-cache-folder"].value == "/home/ada/cache"
     assert config.settings["run.image"].value == f"{tmp_path}/a~/b.sif"
     assert read_variable(next(one for one in OPTIONS if one.key == "image"), "~/b.sif") == "/home/ada/b.sif"
-    assert build_parser(("run",)).parse_args(["run", "--hostfile=~/hosts"]).hostfile == "/home/ada/hosts"
+    assert build_parsers(("run",))[()].parse_args(["run", "--hostfile=~/hosts"]).hostfile == "/home/ada/hosts"
     assert resolve_image("~/b.sif", {}, print) == Setting("/home/ada/b.sif", "--image", Rank.COMMAND_LINE)
 
 
