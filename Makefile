@@ -29,7 +29,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 # BASE=docker://… builds on another base system than mmdebstrap's.
-image: $(VENV_READY) $(RUNTIME_READY) ## build the image build/images/jax-VERSION-FLAVOUR.sif, unless it is there
+image: $(VENV_READY) $(RUNTIME_READY) ## build the image build/images/jax-VERSION-FLAVOUR.sif, unless it already exists
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/jaxsif image build --flavour $(FLAVOUR) $(if $(BASE),--base $(BASE))
 
 image-all: ## build the images of all flavours
@@ -45,7 +45,7 @@ lock-launcher: $(VENV_READY) ## resolve the launcher's own libraries to the newe
 	@$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.9 --generate-hashes --only-binary :all: --upgrade \
 	    --no-emit-index-url --custom-compile-command 'make lock-launcher' --output-file containers/locks/launcher.txt pyproject.toml
 
-install: $(VENV_READY) ## install launcher, image and modules for a site below PREFIX; DEFAULT=1 makes it the default
+install: $(VENV_READY) ## install launcher, image and modules for a site under PREFIX; DEFAULT=1 makes it the default
 	@modulefiles/install $(PREFIX) $(FLAVOUR) $(INSTALL_PYTHON) $(DEFAULT)
 
 audit: $(VENV_READY) ## known vulnerabilities of all that the locks name; needs a source of advisories

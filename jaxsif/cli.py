@@ -1,7 +1,7 @@
 """The command jaxsif: parse, dispatch, print errors once, return the exit code.
 
-argparse, because a run must start fast and the alternatives take 20 ms more to import. A command's
-module below `jaxsif.commands` is imported when the command is called.
+It uses argparse, because a run must start fast and the alternatives take 20 ms more to import. A
+command's module under `jaxsif.commands` is imported only when the command is called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxsif import __version__
-from jaxsif.commands import Verb
+from jaxsif.commands import Call, Verb
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.job.srun_options import admit_values, flag_of
 from jaxsif.text import shorten
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 JAX in Singularity/Apptainer images on Slurm clusters.
 
-  jaxsif run -- python train.py         one process per GPU, over the allocation \
-or over this machine
+  jaxsif run -- python train.py         one process per GPU, across the allocation \
+or on this machine
   jaxsif image build --flavour cuda12   build an image
 """
 
@@ -39,16 +39,16 @@ COMMANDS = {
     ("submit",): "write a job script that runs a program, and submit it",
     ("shell",): "open a shell in the image, on a compute node",
     ("jupyter",): "start a Jupyter server in the image, on a compute node",
-    ("stacks",): "show what each task of a running step does",
-    ("history",): "list the last runs, or show one",
+    ("stacks",): "show what each task of a running step is doing",
+    ("history",): "list recent runs, or show one",
     ("config",): "show each setting and its source",
-    ("image", "build"): "build an image, unless it is there",
+    ("image", "build"): "build an image, unless it already exists",
     ("image", "lock"): "pin a flavour's packages to versions and hashes",
     ("image", "inspect"): "show an image's versions, digest and signers",
     ("image", "diff"): "compare two images",
     ("image", "convert"): "convert a Dockerfile to a definition file",
     ("image", "sbom"): "print the bill of materials of an image",
-    ("image", "list"): "list the images of a folder",
+    ("image", "list"): "list the images in a folder",
     ("image", "pull"): "download an image, and check it",
     ("image", "sign"): "sign an image with a private key",
     ("image", "verify"): "verify that an image is signed by a key",
@@ -57,17 +57,17 @@ COMMANDS = {
     ("layer", "show"): "show a layer's packages and image",
     ("layer", "update"): "rebuild a layer for the current image",
     ("layer", "remove"): "remove a layer",
-    ("module", "add"): "write the module of an image",
+    ("module", "add"): "write the module for an image",
     ("module", "default"): "set the default module",
     ("module", "list"): "list the modules",
     ("module", "remove"): "remove a module",
     ("bench", "collectives"): "measure collectives and the links between nodes",
-    ("bench", "train"): "measure training steps, on more and more processes",
+    ("bench", "train"): "measure training steps, on increasing numbers of processes",
     ("bench", "startup"): "break start-up time down by phase",
-    ("bench", "compare"): "compare two results, and name what got worse",
-    ("bench", "plot"): "draw results",
-    ("home",): "print the folder that has the programs to start from",
-    ("completion",): "print a shell's completion script",
+    ("bench", "compare"): "compare two results, and list what got worse",
+    ("bench", "plot"): "plot results",
+    ("home",): "print the folder with the example programs",
+    ("completion",): "print the completion script for a shell",
     ("help",): "show what a command does, and its options",
     ("version",): "show versions for a bug report",
 }
@@ -75,18 +75,18 @@ _ABOUT = ("home", "completion", "help", "version")  # share a module
 _GROUPS = {
     "image": "build, sign, download and inspect images",
     "layer": "add packages to an image",
-    "module": "add, list and remove the modules of images",
-    "bench": "measure, compare and draw",
+    "module": "add, list and remove the modules for images",
+    "bench": "measure, compare and plot",
 }
 
 
-# Words that are no command, and have a help that lists commands.
+# Words that are not a command, and whose help lists commands.
 _INDEXES = {(), *((group,) for group in _GROUPS)}
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """argparse makes one for each parser; to find the terminal's width, it would import shutil,
-    which takes 2 ms.
+    """A formatter that is given the terminal's width: argparse makes one for each parser, and to
+    find the width, it would import shutil, which takes 2 ms.
     """
 
     def __init__(self, prog: str) -> None:
@@ -95,7 +95,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def _width() -> int:
     """Return the terminal's columns as shutil.get_terminal_size does."""
-    with suppress(ValueError, OSError):  # not a number; standard output is no terminal
+    with suppress(ValueError, OSError):  # not a number; standard output is not a terminal
         return int(os.environ.get("COLUMNS", "")[:5]) or os.get_terminal_size(1).columns or 80
     with suppress(OSError):
         return os.get_terminal_size(1).columns or 80
@@ -103,15 +103,15 @@ def _width() -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are jaxsif's own, and whose help is as it is written here."""
+    """A parser that raises jaxsif's own errors, and prints help as it is written here."""
 
     def __init__(self, **options: object) -> None:
         options.setdefault("formatter_class", _Formatter)
         super().__init__(allow_abbrev=False, **options)  # type: ignore[arg-type]
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        # argparse would hand what a command does not know up to the program's own parser, which
-        # then complains in its own name and points to its own help.
+        # argparse would pass a command's unknown words up to the parser of jaxsif, which would
+        # report them under its own name and point to its own help.
         admit_values(self, args)
         self._words = list(args)
         namespace, unknown = super().parse_known_args(args, namespace)
@@ -124,7 +124,9 @@ class _Parser(argparse.ArgumentParser):
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
 
     def _name_argument(self, found: re.Match[str]) -> str:
-        """Return which of the names that argparse joins was said without its value."""
+        """Return 'argument NAME' with the name that was given without its value; argparse joins all
+        the names.
+        """
         names = found[1].split("/")
         following = [*self._words[1:], "-"]
         alone = (
@@ -136,7 +138,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _UnknownError(Exception):
-    """Words that a command does not know."""
+    """A command line with words that the command does not know."""
 
     def __init__(self, parser: _Parser, words: Sequence[str]) -> None:
         super().__init__(*words)
@@ -144,9 +146,9 @@ class _UnknownError(Exception):
         self.words = words
 
     def explain(self, before_program: Sequence[str]) -> JaxsifError:
-        """Return the error that names all wrong options, and the nearest right ones.
+        """Return the error that names all unknown options, and the nearest known ones.
 
-        `before_program` are the words before '--', all of which are jaxsif's.
+        `before_program` holds the words before '--', which are all meant for jaxsif.
         """
         from jaxsif.help.nearest import suggest_options
         from jaxsif.settings.options import OPTIONS
@@ -162,7 +164,7 @@ class _UnknownError(Exception):
 
 
 def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the command that the first words of `argv` name; None where they name none."""
+    """Return the command that the first words of `argv` name, or None."""
     words = tuple([word for word in argv[:3] if not word.startswith("-")])
     for name in (words[:1], words[:2]):
         if name in COMMANDS:
@@ -170,34 +172,23 @@ def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
     return None
 
 
-def build_parser(command: tuple[str, ...] | None) -> argparse.ArgumentParser:
-    """Return the parser of `command` with its options, or else of all commands, without: to make
-    all would take time.
-    """
-    return _build_parsers(command)[()]
-
-
-def find_parser(command: tuple[str, ...]) -> argparse.ArgumentParser:
-    """Return the parser of one command itself, or of a group of commands."""
-    return _build_parsers(command)[command]
-
-
-def _build_parsers(
+def build_parsers(
     command: tuple[str, ...] | None,
 ) -> dict[tuple[str, ...], argparse.ArgumentParser]:
-    """Return the parser of jaxsif as (), and those of the commands that share the first word of
-    `command`, and of their group; of all commands without one.
+    """Return the parser of jaxsif as (), and those of the commands and groups that share the first
+    word of `command`; without one, those of all commands. Only `command` itself has its options:
+    those of all would take time to build.
     """
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
     parser.add_argument("-V", "--version", action="version", version=f"jaxsif {__version__}")
     parsers: dict[tuple[str, ...], argparse.ArgumentParser] = {(): parser}
-    # prog given, because argparse would import a formatter of help texts to find it out.
+    # prog is given, because argparse would import a help formatter to work it out.
     top = parser.add_subparsers(metavar="COMMAND", required=True, prog="jaxsif")
     below: dict[tuple[str, ...], Any] = {(): top}
     for name, text in COMMANDS.items():
         group = name[:-1]
         if command and name[0] != command[0]:
-            continue  # words that were not said
+            continue  # not on the command line
         if group not in below:
             help_text = _GROUPS[name[0]]
             above = top.add_parser(
@@ -229,28 +220,28 @@ def _import_command(command: tuple[str, ...]) -> Verb:
 
 
 def describe_all() -> Program:
-    """Return what the parsers tell, for the commands that are about all commands."""
+    """Describe all parsers, for the commands that deal with all commands."""
     from jaxsif.help.describe import Program, describe_command
 
     commands = tuple(
-        describe_command(name, text, find_parser(name)) for name, text in COMMANDS.items()
+        describe_command(name, text, build_parsers(name)[name]) for name, text in COMMANDS.items()
     )
     return Program(_GROUPS, commands)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse options up to the first '--', and leave the program after it untouched: argparse would
-    drop any '--' of the program's.
+    drop a '--' among the program's arguments.
     """
     end = [*argv, "--"].index("--")
     command = find_command(argv)
     if command is None:
         _check_command(argv[:2])
-    parser = build_parser(command)
+    parser = build_parsers(command)[()]
     try:
         arguments = parser.parse_args(argv[:end])
         if not hasattr(arguments, "command") and end < len(argv):
-            # There is no program here: let it refuse what stands after the '--'.
+            # This command takes no program: let argparse refuse the words after '--'.
             parser.parse_args(argv)
     except _UnknownError as error:
         raise error.explain(argv[:end] if end < len(argv) else ()) from None
@@ -265,11 +256,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _check_program(word: str, command: Sequence[str]) -> None:
-    """Raise JaxsifError for a word before '--' that can be no program: it is one too many after an
-    option, and the options that follow would be lost to the program.
+    """Raise JaxsifError for a word before '--' that cannot be a program: an option has one value
+    too many, and the options that follow would go to the program.
     """
     if re.match(r"\w+=|\d+$", word) or os.path.isdir(word):
-        what = f"{shorten(word)!r} stands before -- and belongs to no option"
+        what = f"{shorten(word)!r} comes before -- but belongs to no option"
         hint = "repeat the option for each of its values, or put -- before the program"
         raise JaxsifError(what, " ".join(("jaxsif", *command)), hint)
 
@@ -287,39 +278,39 @@ def _check_command(words: Sequence[str]) -> None:
 
     name = shorten(f"{above} {found}".strip())
     hint = suggest_command(found, names, [] if above else list(COMMANDS))
-    raise JaxsifError(f"no command {name!r}", f"jaxsif {above}".strip(), hint)
+    raise JaxsifError(f"unknown command {name!r}", f"jaxsif {above}".strip(), hint)
 
 
 def format_help(words: Sequence[str]) -> str:
-    """Return the help of a command or a group, of jaxsif without words; raise JaxsifError for
-    words that are neither.
+    """Return the help of a command or a group, or that of jaxsif without words; raise JaxsifError
+    if the words name neither.
     """
     name = tuple(words)
     if name not in COMMANDS and name not in _INDEXES:
         _check_command(name[:2])
-        raise JaxsifError(f"no command {shorten(' '.join(name))!r}", "jaxsif help", "jaxsif help")
-    return find_parser(name).format_help()
+        what = f"unknown command {shorten(' '.join(name))!r}"
+        raise JaxsifError(what, "jaxsif help", "jaxsif help")
+    return build_parsers(name)[name].format_help()
 
 
 def _call(argv: Sequence[str]) -> int:
     if tuple(argv) in _INDEXES:
         print(format_help(argv), end="")
-        return JaxsifError.exit_code  # as for a command that lacks an argument
+        return JaxsifError.exit_code  # as when a command lacks an argument
     try:
         arguments = _parse(argv)
     except SystemExit:  # how argparse ends after --help and --version; its errors are JaxsifErrors
         return 0
-    call = arguments.call
+    call: Call = arguments.call
     del arguments.call
     if hasattr(arguments, "program"):
         arguments.program = describe_all()
     if hasattr(arguments, "format_help"):
         arguments.format_help = format_help
     if find_command(argv) != ("run",):  # which passes signals on
-        # As Ctrl-C does: by an exception, so that everything half made is removed on the way out.
+        # By an exception, as with Ctrl-C, so that unfinished work is removed on the way out.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    status: int = call(arguments, dict(os.environ))
-    return status
+    return call(arguments, dict(os.environ)) or 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -327,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _replace_closed_streams()
         status = _call(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()  # here, where an error can still be told in our own words
+        sys.stdout.flush()  # here, where jaxsif can still report an error itself
         return status
     except JaxsifError as error:
         _complain(error)
@@ -335,7 +326,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        return 141  # whoever read our output went away, as SIGPIPE would say
+        return 141  # nobody reads our output any more; the status that SIGPIPE gives
     except OSError as error:  # a full disk, a folder that cannot be written
         _complain(HostError(error.strerror or str(error), error.filename or ""))
         return HostError.exit_code
@@ -358,7 +349,7 @@ def run_and_exit() -> NoReturn:
 def _complain(error: JaxsifError) -> None:
     from jaxsif.screen import paint_error
 
-    with suppress(OSError):  # nobody can be told that standard error is closed
+    with suppress(OSError):  # a closed standard error cannot be reported
         print(paint_error(error.render(), os.environ), file=sys.stderr, flush=True)
 
 
@@ -370,8 +361,8 @@ def _complain_of_memory() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Have /dev/null for a stream that is closed: Python has none, and the next file that is opened
-    would take its descriptor, into which programs write.
+    """Open /dev/null in place of a closed stream: Python has None there, and the next file to be
+    opened would get its descriptor, to which programs write.
     """
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
@@ -387,8 +378,8 @@ def _replace_closed_streams() -> None:
 
 
 def _give_up_broken_streams() -> None:
-    """Replace streams that cannot be written, or Python tries again when it ends, complains, and
-    makes the exit status its own.
+    """Replace streams that cannot be written: otherwise, Python tries again when it ends,
+    complains, and changes the exit status.
     """
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         try:

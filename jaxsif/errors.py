@@ -1,10 +1,10 @@
 """Errors for a person: the problem, its origin, and a remedy.
 
 JaxsifError            2    a bad request: options, layout
-├── SignatureError     1    an image is not signed as was asked
+├── SignatureError     1    an image is not signed as required
 ├── HostError        125    this host, image or cluster cannot run it
 ├── ProgramError     127    the program to run does not exist
-└── RunError         the program's, or of what ended it
+└── RunError         the program's status, or that of whatever ended it
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from jaxsif.text import printable
 
-Notify = Callable[[str], None]  # tells the user a line
+Notify = Callable[[str], None]  # prints a line for the user
 
 
 class JaxsifError(Exception):
@@ -30,11 +30,11 @@ class JaxsifError(Exception):
         self.message = message  # the message of another program, in any number of lines
 
     def render(self) -> str:
-        """Return the message, up to three lines; a name or a foreign text in it moves no cursor and
-        adds no line.
+        """Return the message, in up to three lines; names and foreign texts in it can neither move
+        the cursor nor add lines.
 
-        The message of another program comes after the first line, indented: so none of its lines
-        passes for ours.
+        Another program's message follows the first line, indented, so that none of its lines passes
+        for ours.
         """
         lines = [
             f"jaxsif: error: {self.what}",
@@ -48,7 +48,7 @@ class JaxsifError(Exception):
 
 
 class SignatureError(JaxsifError):
-    """An image is not signed, not by that key, or was changed since."""
+    """An image is not signed, is signed by another key, or has changed since."""
 
     exit_code = 1
 
@@ -64,8 +64,8 @@ class PortTakenError(HostError):
 
 
 class FolderTakenError(HostError):
-    """The folder for this user's staged images is open to others, or somebody else's; a run can do
-    without.
+    """The folder for this user's staged images is open to others or belongs to somebody else; a run
+    can do without it.
     """
 
 
@@ -85,11 +85,11 @@ class RunError(JaxsifError):
 
 @contextmanager
 def raise_as(error: JaxsifError) -> Iterator[None]:
-    """Raise `error` in the place of an OSError, with the system's reason after its first line; or
-    in the place of a UnicodeDecodeError.
+    """Raise `error` in place of an OSError, with the system's reason after its first line, or in
+    place of a UnicodeDecodeError.
     """
     try:
         yield
     except (OSError, UnicodeDecodeError) as cause:
-        reason = getattr(cause, "strerror", "it is no text")
+        reason = getattr(cause, "strerror", "it is not text")
         raise type(error)(f"{error.what}: {reason}", error.where, error.hint) from cause

@@ -1,6 +1,4 @@
-"""Files and folders of this host: written whole or not at all, private, for a while, and where
-there is room.
-"""
+"""Files and folders on this host: atomic writes, private and scratch folders, free space."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from contextlib import contextmanager, suppress
 from jaxsif.errors import HostError
 
 MEMORY = "/dev/shm"
-_LOCK = ".lock"  # what the name of a scratch folder's lock ends with
-# Below the home folder, where the variable of the XDG Base Directory Specification does not tell.
+_LOCK = ".lock"  # the suffix of a scratch folder's lock
+# In the home folder, unless the variable of the XDG Base Directory Specification is set.
 _USER_FOLDERS = {
     "XDG_CACHE_HOME": ".cache",
     "XDG_CONFIG_HOME": ".config",
@@ -24,8 +22,8 @@ _USER_FOLDERS = {
 
 
 def user_folder(environ: Mapping[str, str], variable: str) -> str:
-    """Return the folder of this user that an XDG variable names; one that is relative counts as
-    none, as the specification says.
+    """Return this user's folder for an XDG variable; a relative path in the variable is ignored, as
+    the specification says.
     """
     named = environ.get(variable, "")
     if os.path.isabs(named):
@@ -34,11 +32,12 @@ def user_folder(environ: Mapping[str, str], variable: str) -> str:
 
 
 def write_files(contents: Mapping[str, bytes], mode: int = 0o666, sync: bool = True) -> None:
-    """Write all of these files, path -> content, or none: each beside its place, then renamed.
+    """Write all of these files, path -> content, or none: each under a temporary name, then
+    renamed.
 
-    Make their folders where they are missing; who may read a file may enter its folder. Without
-    `sync`, nothing waits for the disk: a crash of the host may lose the files. Raise OSError, which
-    names the file that cannot be written.
+    Create missing folders; whoever may read a file may enter its folder. Without `sync`, do not
+    wait for the disk: a crash of the host may lose the files. Raise an OSError that names the file
+    that cannot be written.
     """
     partials: dict[str, str] = {}
     try:
@@ -52,7 +51,7 @@ def write_files(contents: Mapping[str, bytes], mode: int = 0o666, sync: bool = T
         raise OSError(error.errno, error.strerror, path) from error
     finally:
         for partial in partials.values():
-            _remove(partial)  # where it was not renamed
+            _remove(partial)  # if it was not renamed
 
 
 def write_file(path: str, content: bytes, mode: int = 0o666) -> None:
@@ -61,25 +60,25 @@ def write_file(path: str, content: bytes, mode: int = 0o666) -> None:
 
 
 def create_file(path: str, content: bytes, mode: int = 0o666) -> None:
-    """Write a file that is whole as soon as it is there, and never over another one.
+    """Write a file that is whole as soon as it exists, and never replace another one.
 
-    Raise FileExistsError where something has this name, also when it came meanwhile; and OSError,
-    which names the file.
+    Raise FileExistsError if the name is taken, even if only in the meantime; and an OSError that
+    names the file.
     """
     partial = ""
     try:
         partial = _write_beside(path, content, mode)
-        os.link(partial, path)  # a rename would replace what somebody else has written there
-    except OSError as error:  # one of a full disk has no name
+        os.link(partial, path)  # a rename would replace a file that somebody else has written there
+    except OSError as error:  # the error of a full disk names no file
         raise OSError(error.errno, error.strerror, path) from error
     finally:
         _remove(partial)
 
 
 def _write_beside(path: str, content: bytes, mode: int, sync: bool = True) -> str:
-    """Write a new file in the same folder, under a hidden name that others cannot foresee.
+    """Write a new file in the same folder, under a hidden name that others cannot guess.
 
-    Return its path. Raise OSError, also where something has that name, and leave that alone.
+    Return its path. Raise OSError, also if the name is taken, and leave that file alone.
     """
     folder, name = os.path.split(path)
     partial = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
@@ -88,7 +87,7 @@ def _write_beside(path: str, content: bytes, mode: int, sync: bool = True) -> st
         with open(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            if sync:  # some disks of a network tell only now that they are full
+            if sync:  # some network disks report only now that they are full
                 os.fsync(descriptor)
     except BaseException:
         _remove(partial)
@@ -97,15 +96,16 @@ def _write_beside(path: str, content: bytes, mode: int, sync: bool = True) -> st
 
 
 def _remove(partial: str) -> None:
-    """Remove the rest of a file that could not be written."""
+    """Remove an unfinished file, if there is one."""
     with suppress(OSError):
         os.unlink(partial)
 
 
 def make_private(folder: str) -> bool:
-    """Make a folder for this user alone; return whether it is one, also where it was there.
+    """Create a folder that only this user may enter; return whether it is one, even if it already
+    existed.
 
-    Raise OSError where it cannot be made.
+    Raise OSError if it cannot be created.
     """
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)
@@ -116,10 +116,11 @@ def make_private(folder: str) -> bool:
 
 @contextmanager
 def scratch_folder(place: str, prefix: str) -> Iterator[str]:
-    """Make a folder for this user alone in `place`, and remove it at the end; remove those with
-    this prefix first that killed processes have left there.
+    """Create a private folder in `place`, and remove it at the end; first remove those with this
+    prefix that killed processes have left there.
 
-    A lock beside it is held meanwhile. An OSError of a full disk in the body names the folder.
+    A lock next to it is held until then. If the disk is full, an OSError from the body names the
+    folder.
     """
     import signal
     from tempfile import TemporaryDirectory
@@ -135,11 +136,11 @@ def scratch_folder(place: str, prefix: str) -> Iterator[str]:
             error.filename = error.filename or folder.name
         raise
     finally:
-        # A signal that comes now is heard when the folder is gone.
+        # A signal that arrives now is handled when the folder is gone.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         try:
             folder.cleanup()
-            _remove(folder.name + _LOCK)  # else, the next one tries again
+            _remove(folder.name + _LOCK)  # if this fails, the next call tries again
         finally:
             if lock >= 0:
                 os.close(lock)
@@ -147,34 +148,36 @@ def scratch_folder(place: str, prefix: str) -> Iterator[str]:
 
 
 def remove_abandoned(place: str, prefix: str) -> None:
-    """Remove the scratch folders in `place` that this user has made on this host, with this prefix,
-    and whose lock is free: their processes were killed.
+    """Remove the scratch folders in `place` that this user has created on this host, with this
+    prefix, and whose lock is free: their processes were killed.
     """
     prefix, names = _of_host(prefix), []
     with suppress(OSError):  # no such folder, or one that cannot be listed
         names = os.listdir(place)
     for name in names:
         if name.startswith(prefix) and name.endswith(_LOCK):
-            # One that is held, that has gone meanwhile, or cannot be removed, hinders nobody.
+            # One that is held, has gone in the meantime, or cannot be removed does no harm.
             with suppress(OSError):
                 _remove_if_abandoned(os.path.join(place, name))
 
 
 def _of_host(prefix: str) -> str:
-    """Return a prefix with this host's name: on some shared disks, a lock is for one host only."""
+    """Return a prefix with this host's name: on some shared disks, a lock works within one host
+    only.
+    """
     return f"{prefix}{os.uname().nodename}-"
 
 
 def _hold(path: str) -> int:
     """Return the descriptor of a new lock, which is held until this process ends; -1 on a disk
-    that has no locks, or no room. Raise OSError.
+    without locks or room. Raise OSError.
     """
     import fcntl
 
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(lock, b"held\n")  # until then, nobody takes it for one that was held
+        os.write(lock, b"held\n")  # an empty lock does not count as abandoned
     except OSError:
         os.unlink(path)
         os.close(lock)
@@ -183,9 +186,8 @@ def _hold(path: str) -> int:
 
 
 def _remove_if_abandoned(path: str) -> None:
-    """Remove a lock of this user's and its folder unless it is held; raise OSError."""
+    """Remove one of this user's locks, and its folder, unless the lock is held; raise OSError."""
     import fcntl
-    import shutil
 
     lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -195,20 +197,22 @@ def _remove_if_abandoned(path: str) -> None:
         if not is_own or not status.st_size:
             return
         if os.path.lexists(folder) and os.lstat(folder).st_uid == os.geteuid():
-            _open_up(folder)
-            shutil.rmtree(folder)
+            remove_tree(folder)
         os.unlink(path)
     finally:
         os.close(lock)
 
 
-def _open_up(folder: str) -> None:
-    """Let this user remove the content of a folder; follow no link."""
+def remove_tree(folder: str) -> None:
+    """Remove a folder, also where its owner cannot write what is in it; follow no link."""
+    import shutil
+
     os.chmod(folder, 0o700)
     for above, names, _ in os.walk(folder):
         for path in (os.path.join(above, name) for name in names):
             if not os.path.islink(path):
                 os.chmod(path, 0o700)
+    shutil.rmtree(folder)
 
 
 def check_space(folder: str, needed: int) -> None:
@@ -223,25 +227,24 @@ def check_space(folder: str, needed: int) -> None:
 
 
 def fast_folder(needed: int, disk: str, memory: str = MEMORY) -> str:
-    """Return `memory`, if programs may run from there, and it and this host have `needed` bytes to
-    spare; otherwise `disk`.
+    """Return `memory`, if programs may run from there and both it and this host have `needed` bytes
+    to spare; otherwise `disk`.
     """
     try:
         status = os.statvfs(memory)
     except OSError:
         return disk
-    room = min(find_room(memory), _available())
     usable = os.access(memory, os.W_OK) and not status.f_flag & os.ST_NOEXEC
-    return memory if usable and room >= needed else disk
+    return memory if usable and min(find_room(memory), _available()) >= needed else disk
 
 
 def find_room(folder: str) -> int:
-    """Return the bytes that a file of this user could have in `folder`."""
+    """Return the number of bytes that this user may write in `folder`."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
 
 
 def _available() -> int:
-    """Return the bytes of memory that this host could give without swapping."""
+    """Return the bytes of memory that are available on this host without swapping."""
     with open("/proc/meminfo") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from jaxsif.errors import HostError
 
 MOST_TEXT = 1 << 20  # bytes of a text that is read as a whole
-# Of a number in JSON: more than any float has; Python needs quadratic time for long ones.
+# In a JSON number: more than any float has. Python takes quadratic time for long ones.
 _MOST_DIGITS = 300
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -20,37 +20,37 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-# A descriptor that this process has from a shell: the FIFO behind it has a writer.
+# A descriptor that this process inherits from a shell: the FIFO behind it has a writer.
 _FROM_SHELL = re.compile("/dev/stdin|(/dev|/proc/self)/fd/[0-9]{1,9}")
 
 
-Check = Callable[[object], bool]  # of a value in a JSON text: its type and its range
+Check = Callable[[object], bool]  # checks the type and the range of a JSON value
 
 
 def check_number(most: float, *types: type, least: float = 0) -> Check:
-    """Return the check of a number from `least` to `most`; of one of `types`; NaN is none."""
+    """Return the check for a number from `least` to `most`, of one of `types`; NaN fails it."""
     return lambda value: type(value) in types and least <= value <= most  # type: ignore[operator]
 
 
 def is_flag(value: object) -> bool:
-    """Return whether a value is true or false; as a Check."""
+    """Return whether a value is true or false; a Check."""
     return type(value) is bool
 
 
 def check_text(longest: int) -> Check:
-    """Return the check of a text with at most so many letters."""
+    """Return the check for a text of at most `longest` characters."""
     return lambda value: type(value) is str and len(value) <= longest
 
 
 def check_list(most: int, check: Check, least: int = 0) -> Check:
-    """Return the check of a list of at most so many values."""
+    """Return the check for a list of `least` to `most` values that all pass `check`."""
     return lambda value: (
         type(value) is list and least <= len(value) <= most and all(map(check, value))
     )
 
 
 def check_object(checks: Mapping[str, Check]) -> Check:
-    """Return the check of an object that has these fields, and perhaps those of a later version."""
+    """Return the check for an object with these fields, and perhaps those of a later version."""
     return lambda value: (
         type(value) is dict
         and value.keys() >= checks.keys()
@@ -59,26 +59,26 @@ def check_object(checks: Mapping[str, Check]) -> Check:
 
 
 def or_none(check: Check) -> Check:
-    """Return the check of a value that may be null."""
+    """Return the check for a value that may be null."""
     return lambda value: value is None or check(value)
 
 
 def is_node(value: object) -> bool:
-    """Return whether a value is the name of a node, or '' for an unknown one; as a Check."""
+    """Return whether a value is the name of a node, or '' for an unknown one; a Check."""
     return type(value) is str and bool(re.fullmatch(r"[A-Za-z0-9_.-]{0,255}", value))
 
 
 def open_file(path: str, what: str, source: str = "") -> BinaryIO:
-    """Open a file to read. Raise HostError for a FIFO, a device, a socket or a folder, and OSError;
-    never wait.
+    """Open a file for reading, without waiting. Raise OSError, and HostError for a FIFO, a device,
+    a socket or a folder.
 
     `what` is for the error, such as 'image'.
     """
-    # Before: to open some devices changes their state.
+    # Before opening, which changes the state of some devices.
     _check_kind(os.stat(path).st_mode, path, what, source)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        # Another file may have come meanwhile.
+        # The file may have been replaced in the meantime.
         _check_kind(os.fstat(descriptor).st_mode, path, what, source)
     except HostError:
         os.close(descriptor)
@@ -93,16 +93,16 @@ def _check_kind(mode: int, path: str, what: str, source: str) -> None:
 
 
 def read_text(path: str, what: str, source: str = "", most: int = MOST_TEXT) -> str:
-    """Read the text of a small file. Raise HostError for a large one and for a FIFO, a device, a
-    socket or a folder, and OSError.
+    """Read the text of a small file. Raise OSError, and HostError for a large file, a FIFO, a
+    device, a socket or a folder.
     """
     with open_file(path, what, source) as file:
         return _read_all(file, path, what, source, most).decode(errors="replace")
 
 
 def read_given(path: str, what: str, source: str, most: int = MOST_TEXT) -> str:
-    """Return the text of a file that the user names, also of a pipe from the user's shell, as in
-    <(COMMAND). Raise as `read_text`, and UnicodeDecodeError.
+    """Return the text of a file that the user names, which may be a pipe from the user's shell, as
+    in <(COMMAND). Raise the errors of `read_text`, and UnicodeDecodeError.
     """
     from_shell = _FROM_SHELL.fullmatch(path) and stat.S_ISFIFO(os.stat(path).st_mode)
     with open(path, "rb") if from_shell else open_file(path, what, source) as file:
@@ -119,8 +119,8 @@ def _read_all(file: BinaryIO, path: str, what: str, source: str, most: int) -> b
 
 
 def parse_json(text: str) -> Any:
-    """Parse a JSON text; raise ValueError for all that is none, and for numbers and brackets beyond
-    any use.
+    """Parse a JSON text; raise ValueError if it is not JSON, and for absurdly long numbers and deep
+    brackets.
     """
     import json
 
@@ -131,7 +131,7 @@ def parse_json(text: str) -> Any:
 
 
 def find(value: Any, *keys: str | int) -> Any:
-    """Find the value below these keys and indexes of a parsed JSON; None where there is none."""
+    """Find the value under these keys and indexes in parsed JSON, or None."""
     try:
         for key in keys:
             value = None if isinstance(value, str) else value[key]

@@ -1,5 +1,5 @@
-"""Where jaxsif and its files lie: in a clone, below PREFIX as `make install` puts them, or in a
-wheel.
+"""The locations of jaxsif and its files: in a clone, under PREFIX as `make install` puts them, or
+in a wheel.
 """
 
 from __future__ import annotations
@@ -9,50 +9,50 @@ import os
 from jaxsif.errors import HostError
 
 # In a clone ROOT/jaxsif. `make install`: PREFIX/jaxsif/VERSION/lib/jaxsif, with VERSION/containers,
-# VERSION/slurm and VERSION/bin beside lib, and the site's settings in PREFIX/jaxsif. In a wheel,
-# the folder share of the package has what a clone has beside it: pyproject.toml puts it there.
+# VERSION/slurm and VERSION/bin next to lib, and the site's settings in PREFIX/jaxsif. In a wheel,
+# the package's folder share has what a clone has next to it: pyproject.toml puts it there.
 PACKAGE = os.path.dirname(os.path.realpath(__file__))
 SITE_FOLDER = os.path.normpath(os.path.join(PACKAGE, "../../.."))
-# Of a clone that is installed by pip, and of an installation alike: the folder that Python needs.
+# The folder on Python's path, both for a clone that pip has installed and for an installation.
 LIBRARY = os.path.dirname(PACKAGE)
 
 
 def wheel_share(package: str = PACKAGE) -> str | None:
-    """Return the folder share of a package that came in a wheel, None for any other."""
+    """Return the folder share of a package that came in a wheel, or None."""
     share = os.path.join(package, "share")
     return share if os.path.isdir(share) else None
 
 
 def find_share(package: str = PACKAGE) -> str:
-    """Return the folder that has containers/, modulefiles/ and slurm/; raise HostError."""
+    """Return the folder that contains containers/, modulefiles/ and slurm/; raise HostError."""
     library = os.path.dirname(package)
     for folder in (wheel_share(package) or library, os.path.dirname(library)):
         if os.path.exists(os.path.join(folder, "containers/jaxsif.def")):
             return folder
-    raise HostError("no containers/ beside jaxsif", library, "install jaxsif again")
+    raise HostError("no containers/ next to jaxsif", library, "install jaxsif again")
 
 
 def find_data(name: str) -> str:
     """Return the path of a file or folder that comes with jaxsif, such as 'containers/sbom.py'.
 
-    Raise HostError where there are none.
+    Raise HostError if they are missing.
     """
     return os.path.join(find_share(), name)
 
 
 def find_home() -> str | None:
-    """Return PREFIX/jaxsif/VERSION with the links that lead to it, None where jaxsif is a clone."""
+    """Return PREFIX/jaxsif/VERSION with links unresolved, or None if jaxsif is a clone."""
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return home if os.path.exists(os.path.join(home, "bin/jaxsif")) else None
 
 
 def owner() -> int:
-    """Return the user number of the owner of this installation."""
+    """Return the user ID of the owner of this installation."""
     return os.stat(__file__).st_uid
 
 
 def list_launchers() -> tuple[str, ...]:
-    """Return the names of the launchers: each is a file of jaxsif/launch/launchers."""
+    """Return the names of the launchers: each is a file in jaxsif/launch/launchers."""
     files = os.listdir(os.path.join(PACKAGE, "launch/launchers"))
     names = [name[:-3] for name in files if name.endswith(".py") and name[0] != "_"]
     return tuple(sorted(names, key=lambda name: (name != "srun", name)))  # the usual one first

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 # Numbers of nodes, tasks, CPUs and seconds are 32-bit integers in Slurm and JAX.
 MOST_COUNT = 2**31 - 1
-# The most nodes that a cluster of Slurm has, and names that a range of its node lists may have.
+# The most nodes that a Slurm cluster has, and the most names in a range of its node lists.
 MOST_NODES = 65_536
-# Of one node: Slurm's own bound for tasks, and far more GPUs than any node has.
+# On one node: Slurm's own bound for tasks, and far more GPUs than any node has.
 MOST_TASKS = 65_535
 MOST_GPUS = 1_024
 MOST_TASKS_OF_A_STEP = 1 << 24
-_MOST_DIGITS = 18  # those of any number that Slurm holds, with 64 bits
+_MOST_DIGITS = 18  # always fit in 64 bits
 LONGEST_LINE = 1 << 14  # bytes
 
 
 def read_number(text: str) -> int | None:
-    """Return the number that decimal digits make; None for another text, and for more digits than a
-    number has.
+    """Return the number that decimal digits spell; None for any other text, and for too many
+    digits.
 
-    Python needs quadratic time for long numbers, or raises a ValueError from some version on.
+    Python takes quadratic time for long numbers, and newer versions raise a ValueError.
     """
     return int(text) if len(text) <= _MOST_DIGITS and is_decimal(text) else None
 
 
 def is_decimal(text: str) -> bool:
-    """Return whether a text is all digits from 0 to 9, and not those of another script."""
+    """Return whether a text consists of the digits 0 to 9 only, and not those of another script."""
     return text.isascii() and text.isdecimal()

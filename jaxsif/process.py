@@ -35,8 +35,9 @@ def start_process(
     """Start a command whose standard error is a pipe; it gets SIGTERM when we are killed. Raise
     HostError if it cannot start.
 
-    With `stdin` it inherits ours; with `stdout`, that is a pipe too; `alone`, it is the leader of a
-    session, and the signal is for all its group. It finds `name` in the place of its own.
+    With `stdin`, it inherits ours; with `stdout`, its standard output is a pipe, too; with `alone`,
+    it leads a session, and the signal goes to its whole group. With `name`, it sees that instead of
+    its own name.
     """
     with _lifeline() as line:
         started = _popen(
@@ -55,11 +56,12 @@ def start_process(
 
 @contextmanager
 def _lifeline() -> Iterator[int]:
-    """Yield the read end of a pipe whose write end we keep: at our end, however it comes, the
-    kernel signals its owner.
+    """Yield the read end of a pipe whose write end we keep: when we end, for whatever reason, the
+    kernel signals the owner of the read end.
 
-    As prctl(PR_SET_PDEATHSIG) would in the child; Python has no prctl, and to import ctypes takes
-    longer than to start srun. See fcntl(2), F_SETSIG. The number is above those that scripts use.
+    In the child, prctl(PR_SET_PDEATHSIG) would do the same, but Python has no prctl, and importing
+    ctypes takes longer than starting srun. See fcntl(2), F_SETSIG. The descriptor's number is above
+    those that scripts use.
     """
     read, _write = os.pipe()  # nobody else inherits the write end, and nothing closes it
     high = fcntl.fcntl(read, fcntl.F_DUPFD_CLOEXEC, 100)
@@ -73,17 +75,16 @@ def _lifeline() -> Iterator[int]:
 
 
 def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
-    """Start a command in a session of its own that reads nothing and says nothing; raise HostError
-    if it cannot start.
+    """Start a command in a session of its own, without input or output; raise HostError if it
+    cannot start.
     """
     void = subprocess.DEVNULL
     return _popen(argv, environ, stdin=void, stdout=void, stderr=void, start_new_session=True)
 
 
 def start_heard(argv: Sequence[str], environ: Mapping[str, str], *texts: bytes) -> Running:
-    """Start a command in a session of its own that reads nothing, and whose output and errors are
-    pipes; raise HostError if it cannot start. It must end soon: nobody ends it when jaxsif is
-    killed.
+    """Start a command in a session of its own, without input, whose output and errors are pipes;
+    raise HostError if it cannot start. It must end soon: nothing ends it if jaxsif is killed.
 
     Each of `texts`, short enough for a pipe, is one more argument: a file that the command reads.
     """
@@ -118,8 +119,10 @@ def _popen(argv: Sequence[str], environ: Mapping[str, str], **options: Any) -> R
 
 
 def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Become a command, which has our terminal to itself; raise HostError if it cannot start."""
-    # Which Python ignores, and what it executes would inherit that.
+    """Replace this process with a command, which has our terminal to itself; raise HostError if it
+    cannot start.
+    """
+    # Python ignores these, and the command would inherit that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     with raise_as(HostError(f"cannot start {argv[0]}", "PATH")):
@@ -128,8 +131,8 @@ def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM wait for the end of the body: Popen, interrupted, would forget its
-    new process.
+    """Delay Ctrl-C and SIGTERM until the end of the body: an interrupted Popen would forget its new
+    process.
     """
     held: list[int] = []
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -147,7 +150,7 @@ def _signals_held() -> Iterator[None]:
 
 @contextmanager
 def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Run a command, leader of a session, beside the body, and wait for it; when we are
+    """Run a command, as the leader of a session, during the body, and wait for it; if we are
     interrupted, end it with all its descendants.
     """
     process = None
@@ -165,7 +168,7 @@ def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[A
 
 
 def captured(argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command; return its exit status, whatever it is, and all it said; raise OSError."""
+    """Run a command; return its exit status, whatever it is, and its output; raise OSError."""
     pipe = subprocess.PIPE
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
     with _started(argv, env=environ, text=True, errors="replace", **streams) as process:
@@ -180,8 +183,8 @@ def run_plain(
     stderr: IO[bytes] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a command between files and return its exit status; None is our own stream, our own
-    environment.
+    """Run a command with files as its streams, and return its exit status; None stands for our own
+    stream or environment.
     """
     with _started(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=environ) as process:
         return process.wait()
@@ -191,7 +194,7 @@ def run_plain(
 def beside(
     argv: Sequence[str], environ: Mapping[str, str], log: str
 ) -> Iterator[Callable[[], int]]:
-    """Run a command beside the body of the `with`; the yielded function waits for its status."""
+    """Run a command during the body of the `with`; the yielded function waits for its status."""
     with (
         open(log, "wb") as messages,
         _started(
@@ -209,7 +212,7 @@ def run_logged(
     on_line: Callable[[str], None],
     mode: str = "w",
 ) -> int:
-    """Run a command in `folder` with all it says in `log`, and line by line in `on_line`; return
+    """Run a command in `folder`, write its output to `log` and pass each line to `on_line`; return
     its exit status.
     """
     options: dict[str, Any] = {
@@ -238,7 +241,7 @@ def read_stat(pid: int | str) -> list[str]:
 
 
 def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
-    """Return the path of a program as a shell finds it; None where there is none.
+    """Return the path of a program as a shell finds it, or None.
 
     shutil.which would do, but takes 3 ms to import.
     """

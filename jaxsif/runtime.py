@@ -1,5 +1,5 @@
-"""The container engine, Apptainer or SingularityCE: where it is, and the argument vector of each of
-its commands.
+"""The container engine, Apptainer or SingularityCE: its location, and the argument vectors of its
+commands.
 """
 
 from __future__ import annotations
@@ -36,22 +36,14 @@ class Runtime(NamedTuple):
         )
 
     def environ(self, variables: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Return the host's variables that become `variables` in the container, over anything
-        that the image sets.
+        """Return the host's variables that become `variables` in the container, overriding those of
+        the image.
         """
         return {self.prefix + name: value for name, value in variables}
 
-    def run_argv(
-        self, image: str, binds: Iterable[str], command: Iterable[str], layers: Iterable[str] = ()
-    ) -> tuple[str, ...]:
-        """Return what runs a program with the GPUs; the engine itself says nothing."""
-        overlays = [f"{layer}:ro" for layer in layers]
-        options = (*_repeat("--bind", binds), *_repeat("--overlay", overlays))
-        return (*self.run_head, *options, image, *command)
-
     @property
     def run_head(self) -> tuple[str, ...]:
-        """The words of `run_argv` before its binds."""
+        """What runs a program with the GPUs, before the binds; the engine itself says nothing."""
         return (self.command, "--quiet", "run", "--nv", _NO_EVAL)
 
     def exec_argv(
@@ -84,7 +76,7 @@ class Runtime(NamedTuple):
         return (self.command, "test", "--cleanenv", "--contain", image, *arguments)
 
     def sign_argv(self, image: str, key_options: Iterable[str]) -> tuple[str, ...]:
-        """Sign an image; the engine asks for a passphrase where the key has one."""
+        """Sign an image; the engine asks for a passphrase if the key has one."""
         return (self.command, "--quiet", "sign", *key_options, image)
 
     def verify_argv(self, image: str, key_options: Iterable[str]) -> tuple[str, ...]:
@@ -92,7 +84,7 @@ class Runtime(NamedTuple):
         return (self.command, "verify", *key_options, "--json", image)
 
     def pull_argv(self, image: str, url: str) -> tuple[str, ...]:
-        """Download an image from a registry, past the engine's own cache."""
+        """Download an image from a registry, bypassing the engine's own cache."""
         return (self.command, "pull", "--disable-cache", image, url)
 
 
@@ -102,8 +94,8 @@ def _repeat(option: str, values: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
-    """Return JAXSIF_RUNTIME, or apptainer or singularity on the PATH; None without one. Raise
-    HostError where JAXSIF_RUNTIME cannot be executed.
+    """Return the runtime that JAXSIF_RUNTIME names, or else apptainer or singularity on the PATH,
+    or None. Raise HostError if JAXSIF_RUNTIME cannot be executed.
     """
     named = environ.get("JAXSIF_RUNTIME")
     for command in (named,) if named else _RUNTIMES:
@@ -120,7 +112,7 @@ def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
 
 
 def require_runtime(environ: Mapping[str, str]) -> Runtime:
-    """Find the runtime as `find_runtime` does; raise HostError where there is none."""
+    """Find the runtime as `find_runtime` does; raise HostError if there is none."""
     runtime = find_runtime(environ)
     if runtime is None:
         raise no_runtime()
@@ -128,7 +120,7 @@ def require_runtime(environ: Mapping[str, str]) -> Runtime:
 
 
 def no_runtime() -> HostError:
-    """Return the error of a machine without a runtime."""
+    """Return the error for a machine without a runtime."""
     return HostError(
         "no container runtime: neither apptainer nor singularity is on the PATH",
         "PATH",

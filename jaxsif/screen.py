@@ -1,6 +1,7 @@
 """Output for a person: tables, colour, the progress of long work; and for a program: JSON.
 
-rich draws on a terminal. It takes 60 ms to import, so a log, which gets plain text, does without.
+rich draws on a terminal. It takes 60 ms to import, so a log, which gets plain text, does without
+it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from jaxsif.text import align, printable
 
 _LOG_PERIOD = 5.0  # seconds between two lines of a log
 _MEGABYTE = 1e6
-_WIDEST = 10_000  # columns of a table that is for no terminal
-# Cells of tables that a colour marks.
+_WIDEST = 10_000  # columns of a table that does not go to a terminal
+# Table cells with a colour.
 _STYLES = {
     **dict.fromkeys(("damaged", "missing"), "red"),
     **dict.fromkeys(("stale", "worse"), "yellow"),
     **dict.fromkeys(("not set", "-"), "dim"),
 }
 _ERROR, _PLAIN = "\x1b[1;31m", "\x1b[0m"
-Update = Callable[[int, "int | None"], None]  # bytes that are done, and in all, if that is known
+Update = Callable[[int, "int | None"], None]  # bytes done, and in total, if known
 
 
 def note(line: str) -> None:
@@ -33,7 +34,7 @@ def note(line: str) -> None:
 
 
 def print_bytes(line: str) -> None:
-    """Print a line as the bytes that it came from: values may have some that are no UTF-8."""
+    """Print a line as the bytes that it came from: some values may not be UTF-8."""
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:  # standard output is closed, or replaced by an object without bytes
         print(line)
@@ -54,7 +55,7 @@ def _is_terminal(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
 
 
 def paint_error(text: str, environ: Mapping[str, str]) -> str:
-    """Return the text of an error with its first word in red, where standard error has colours."""
+    """Return the text of an error with its first word in red, if standard error has colours."""
     colours = environ.get("FORCE_COLOR") or _is_terminal(sys.stderr, environ)
     head, colon, rest = text.partition(" error:")
     if environ.get("NO_COLOR") or not (colon and colours):
@@ -63,7 +64,7 @@ def paint_error(text: str, environ: Mapping[str, str]) -> str:
 
 
 def find_width() -> int:
-    """Return the columns of standard output; 0 where it is no terminal."""
+    """Return the width of standard output in columns, or 0 if it is not a terminal."""
     try:
         return os.get_terminal_size(1).columns
     except OSError:
@@ -73,7 +74,9 @@ def find_width() -> int:
 def print_table(
     rows: Sequence[Sequence[str]], environ: Mapping[str, str], heading: Sequence[str] = ()
 ) -> None:
-    """Print a table. On a terminal it is as wide as that at most: long cells have several lines."""
+    """Print a table. On a terminal, it is no wider than the terminal: long cells have several
+    lines.
+    """
     if not (rows or heading):
         return
     on_terminal = _is_terminal(sys.stdout, environ)
@@ -95,8 +98,8 @@ def print_table(
 
 @contextmanager
 def show_progress(title: str, environ: Mapping[str, str]) -> Iterator[Update]:
-    """Show on standard error how far the body of the `with` is: a bar on a terminal, in a log a
-    line every five seconds. The body calls the yielded function with its bytes.
+    """Show the progress of the body of the `with` on standard error: as a bar on a terminal, as a
+    line every five seconds in a log. The body calls the yielded function with its bytes.
     """
     if not _is_terminal(sys.stderr, environ):
         yield _log_progress(title)
@@ -112,7 +115,7 @@ def show_progress(title: str, environ: Mapping[str, str]) -> Iterator[Update]:
         progress.TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        redirect_stdout=False,  # it would write what goes to a file to standard error
+        redirect_stdout=False,  # rich would send output meant for a file to standard error
     ) as bar:
         bar.console.show_cursor(True)  # Ctrl-Z or SIGKILL would leave it hidden
         task = bar.add_task(printable(title), total=None)
@@ -121,7 +124,7 @@ def show_progress(title: str, environ: Mapping[str, str]) -> Iterator[Update]:
 
 def _log_progress(title: str) -> Update:
     begin = last = time.monotonic()
-    start: int | None = None  # the bytes of an earlier download are not of this one's speed
+    start: int | None = None  # the bytes of an earlier download do not count towards the speed
 
     def update(done: int, total: int | None) -> None:
         nonlocal last, start

@@ -6,21 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from jaxsif.limits import LONGEST_LINE
 
-_LONGEST_LIST = 60  # letters of a list of tasks
+_LONGEST_LIST = 60  # characters of a list of tasks
 _QUOTED = 120  # characters of a text that an error quotes
 
 
 def printable(line: str) -> str:
-    """Return a line that may hold anything, with escapes in place of control characters and
-    unpaired surrogates.
-    """
+    """Return any line with escapes in place of control characters and unpaired surrogates."""
     if line.isprintable():  # as most are
         return line
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 
 def enclose(before: str, text: str, after: str = "") -> str:
-    """Return a text between two others; '' where it is empty."""
+    """Return a text between two others, or '' if it is empty."""
     return f"{before}{text}{after}" if text else ""
 
 
@@ -35,7 +33,7 @@ def name_tasks(tasks: Sequence[int]) -> str:
 
 
 def list_tasks(tasks: Sequence[int], most: int = _LONGEST_LIST) -> str:
-    """Return sorted numbers as '0-8,10,12-15'; of a long list, its beginning."""
+    """Return sorted numbers as '0-8,10,12-15'; a long list is cut short."""
     spans: list[list[int]] = []
     for task in tasks:
         if spans and task == spans[-1][1] + 1:
@@ -47,7 +45,7 @@ def list_tasks(tasks: Sequence[int], most: int = _LONGEST_LIST) -> str:
 
 
 def render_span(first: int, last: int) -> str:
-    """Return '0-8', and '3' where both numbers are 3."""
+    """Return '0-8', or '3' if both numbers are 3."""
     return f"{first}-{last}" if first != last else f"{first}"
 
 
@@ -60,21 +58,19 @@ def align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def shorten(text: str) -> str:
-    """Return a text as an error quotes it: a long one without its middle."""
+    """Return a text for an error to quote: a long one without its middle."""
     return text if len(text) <= _QUOTED else f"{text[: _QUOTED // 2]}…{text[-_QUOTED // 2 + 1 :]}"
 
 
 class Lines:
-    """Cuts a stream into lines; a longer line than `longest` bytes comes in pieces of that many."""
+    """Cuts a stream into lines; one of more than `longest` bytes comes in pieces of that size."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
         self._rest = b""  # of an unfinished line
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines and pieces that `data` completes, without newlines; b'' is the end of
-        the stream.
-        """
+        """Return the lines and pieces that `data` completes, without newlines; b'' is the end."""
         *lines, rest = (self._rest + data).split(b"\n")
         *pieces, self._rest = self._cut(rest)
         if not data and self._rest:
@@ -83,5 +79,5 @@ class Lines:
         return [piece for line in lines for piece in self._cut(line)] + pieces
 
     def _cut(self, line: bytes) -> list[bytes]:
-        begins = range(0, max(1, len(line)), self._longest)  # of an empty line, one empty piece
+        begins = range(0, max(1, len(line)), self._longest)  # an empty line has one empty piece
         return [line[begin : begin + self._longest] for begin in begins]

@@ -1,15 +1,15 @@
-"""Whether others may have written a file that is taken without being named: a project's
-jaxsif.toml, or ./jax.sif.
+"""Whether others may have written a file that is used without being named: a project's jaxsif.toml,
+or ./jax.sif.
 
-As git's safe.directory: a file counts if it and its folder belong to the user or to root, and
-nobody else may write them. A group may, if it is the user's private group: systems such as RHEL
-give each user one, with a umask of 002. Any other jaxsif.toml counts only if JAXSIF_CONFIG names
-it.
+The rule is that of git's safe.directory: a file counts if it and its folder belong to the user or
+to root, and nobody else may write to them. A group may, if it is the user's private group: systems
+such as RHEL give each user one, with a umask of 002. Any other jaxsif.toml counts only if
+JAXSIF_CONFIG names it.
 
-What the mode does not show is not seen: an NFSv4 ACL. (A POSIX ACL shows: its mask is the mode of
-the group, and so a private group counts only without one.) As in git, the folders above are not
-looked at. Who may rename one of them can put another folder in its place, but none that belongs to
-the user with content of his own.
+Permissions that the mode does not show are missed: an NFSv4 ACL. (A POSIX ACL shows: its mask is
+the mode of the group, and so a private group counts only without one.) As in git, the folders
+further up are not checked. Whoever may rename one of them can put another folder in its place, but
+cannot choose the content of one that belongs to the user.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ACL = "system.posix_acl_access"  # the attribute of a POSIX ACL
 
 
 class Candidate(NamedTuple):
-    """A file of settings that may count."""
+    """A settings file that may count."""
 
     path: str
     state: str  # READ, ABSENT, IGNORED or REFUSED
-    content: bytes = b""  # of one that was READ: what was judged is what is parsed
-    error: JaxsifError | None = None  # why it is REFUSED or IGNORED
+    content: bytes = b""  # if READ; the bytes that were judged are those that are parsed
+    error: JaxsifError | None = None  # the reason for REFUSED or IGNORED
 
 
 class _File(NamedTuple):
@@ -45,18 +45,18 @@ class _File(NamedTuple):
 
     path: str
     status: os.stat_result
-    # The one of its path, and that of the file where its path is a link.
+    # The folder of its path and, if the path is a link, that of the file.
     folders: Mapping[str, os.stat_result]
     content: bytes
 
     @property
     def places(self) -> dict[str, os.stat_result]:
-        """The file and the folders, by path: only the user and root may write them."""
+        """The file and the folders, by path: only the user and root may write to them."""
         return {self.path: self.status, **self.folders}
 
 
 def read_own(path: str) -> Candidate:
-    """Read a file that counts whoever wrote it: the site's, the host's, the user's; raise
+    """Read a file that counts no matter who wrote it: the site's, the host's, the user's; raise
     JaxsifError.
     """
     try:
@@ -68,11 +68,11 @@ def read_own(path: str) -> Candidate:
 
 
 def find_project(name: str, folder: str) -> Iterator[Candidate]:
-    """Find the files of this name in `folder` and above it: those that are ignored, and the first
-    that is not.
+    """Find the files with this name in `folder` and above it: those that are ignored, and the first
+    one that is not.
 
-    A file in a folder such as /tmp is as good as not there, or anybody could stop all runs below
-    it; the folders above are searched then.
+    A file in a folder such as /tmp is treated as missing, or anybody could stop all runs under it;
+    the search then continues in the folders above.
     """
     while True:
         file = _judge(os.path.join(folder, name))
@@ -91,7 +91,7 @@ def _judge(path: str) -> Candidate:
         return Candidate(path, ABSENT)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG or not os.access(folder, os.X_OK):
-            return Candidate(path, ABSENT)  # a file there has no name that can be used
+            return Candidate(path, ABSENT)  # no file can have this path
         return _turn_away(path, os.stat(folder), _unreadable(path, error))
     except JaxsifError as error:
         return _turn_away(path, os.stat(folder), error)
@@ -102,13 +102,15 @@ def _judge(path: str) -> Candidate:
 
 
 def _turn_away(path: str, folder: os.stat_result, error: JaxsifError) -> Candidate:
-    """Return a file that does not count: ignored where anybody can put one, such as in /tmp."""
+    """Return a file that does not count: IGNORED if anybody could have put it there, as in /tmp, or
+    else REFUSED.
+    """
     open_to_all = folder.st_mode & (stat.S_ISVTX | stat.S_IWOTH)
     return Candidate(path, IGNORED if open_to_all else REFUSED, error=error)
 
 
 def find_places_of_others(places: Mapping[str, os.stat_result], user: int) -> list[str]:
-    """Return the paths among these that others than `user` and root may write."""
+    """Return the paths among these to which users other than `user` and root may write."""
     return [path for path, status in places.items() if _is_of_others(path, status, user)]
 
 
@@ -121,9 +123,9 @@ def _is_of_others(path: str, status: os.stat_result, user: int) -> bool:
 
 
 def _is_private_group(group: int, user: int) -> bool:
-    """Return whether it is the user's own group, by number and name, and has no other member."""
+    """Return whether a group is the user's own, by number and name, and has no other member."""
     import grp
-    import pwd  # here: with a directory service, a look takes milliseconds, and few files need one
+    import pwd  # here: with a directory service, a lookup takes milliseconds, and few need one
 
     try:
         account, entry = pwd.getpwuid(user), grp.getgrgid(group)
@@ -134,8 +136,8 @@ def _is_private_group(group: int, user: int) -> bool:
 
 
 def _has_acl(path: str) -> bool:
-    """Return whether a file has a POSIX ACL, by which others may write what the mode gives to the
-    group.
+    """Return whether a file has a POSIX ACL, which may let others write what the mode lets the
+    group write.
     """
     try:
         return bool(os.getxattr(path, _ACL))
@@ -144,17 +146,15 @@ def _has_acl(path: str) -> bool:
 
 
 def find_writers(path: str) -> str:
-    """Describe the owners and modes by which others may have written a file, or put it there; ''
-    without others.
+    """Describe the owners and modes that let others write a file, or put it there; '' if there are
+    none.
     """
     file = _File(path, os.stat(path), _find_folders(path), b"")
     return _describe(file) if find_places_of_others(file.places, os.geteuid()) else ""
 
 
 def find_replacers(folder: str) -> str:
-    """Return why others may put something else in the place of what is in `folder`; '' where only
-    the user and root may.
-    """
+    """Return why others may replace the content of `folder`; '' if only the user and root may."""
     status = os.stat(folder)
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to {name_user(status.st_uid)}"
@@ -170,10 +170,10 @@ def _find_folders(path: str) -> dict[str, os.stat_result]:
 
 
 def _read(path: str) -> _File:
-    """Open and read a file; raise OSError, and JaxsifError for what is no file, such as a FIFO, on
-    which to wait.
+    """Open and read a file; raise OSError, and JaxsifError if it is not a file, such as a FIFO,
+    which would make us wait.
     """
-    # Before it is opened, which does something to some devices.
+    # Before opening it, which changes the state of some devices.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise JaxsifError(
             f"not a regular file: {path}", path, "remove it, or write settings into a file"
@@ -182,7 +182,7 @@ def _read(path: str) -> _File:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        # The folders are another file's.
+        # The file was replaced: the folders are another one's.
         if not os.path.samestat(status, os.stat(os.path.realpath(path))):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
         return _File(path, status, folders, file.read(_MOST_BYTES + 1))
@@ -205,7 +205,7 @@ def _owner_and_mode(status: os.stat_result) -> str:
 
 
 def name_user(uid: int) -> str:
-    """Return the name of a user, or the number where this host knows no name."""
+    """Return the name of a user, or the number if this host knows no name."""
     import pwd
 
     try:
@@ -215,7 +215,7 @@ def name_user(uid: int) -> str:
 
 
 def _advise(file: _File) -> str:
-    """Suggest how the settings of the file may count."""
+    """Suggest how to make the settings of the file count."""
     import shlex
 
     name = f"export JAXSIF_CONFIG={shlex.quote(file.path)}"

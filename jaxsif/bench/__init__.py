@@ -1,1 +1,1 @@
-"""`jaxsif bench`: programs that measure, and what is made of what they print."""
+"""`jaxsif bench`: benchmarks, and the processing of their output."""

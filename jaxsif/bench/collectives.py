@@ -1,12 +1,12 @@
 """`jaxsif bench collectives`: bandwidths as nccl-tests defines them, and nodes with slow links.
 
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: the algorithm bandwidth is S/t.
-The bus bandwidth is that times a factor by which it can be held against the bandwidth of the
+The bus bandwidth is that times a factor that makes it comparable with the bandwidth of the
 hardware, whatever the number n of devices.
 
-S is the size of what a device holds: of the input for all-reduce, reduce-scatter, all-to-all and
-permute, and of the output for all-gather; so for all-gather and reduce-scatter it is that of the
-whole array.
+S is the size of the data that each device holds: of the input for all-reduce, reduce-scatter,
+all-to-all and permute, and of the output for all-gather. So for all-gather and reduce-scatter, S is
+the size of the whole array.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permu
 
 
 def bus_factor(operation: str, devices: int) -> float:
-    """Return bus bandwidth over algorithm bandwidth; permute is nccl-tests' sendrecv."""
+    """Return bus bandwidth divided by algorithm bandwidth; permute is nccl-tests' sendrecv."""
     others = (devices - 1) / devices
     return {"all-reduce": 2 * others, "permute": 1.0}.get(operation, others)
 
@@ -46,25 +46,26 @@ Link = tuple[str, str]  # from node, to node
 
 
 class Blame(NamedTuple):
-    """A node all of whose links are slow in one direction."""
+    """A node whose links are all slow in one direction."""
 
     node: str
     direction: str  # 'sending' or 'receiving'
-    part: float  # its best link in that direction over the median of all nodes' best links
+    part: float  # its best link in that direction / median of all nodes' best links
 
 
 def find_links(records: Iterable[Record]) -> dict[Link, float]:
-    """Return the bandwidths of the links among the records of a benchmark."""
+    """Return the bandwidths of the links in the records of a benchmark."""
     links = [record for record in records if record["record"] == "link"]
     return {(link["from"], link["to"]): link["bandwidth"] for link in links}
 
 
 def find_slow_nodes(links: Mapping[Link, float], tolerance: float) -> list[Blame]:
-    """Return the nodes that send, or receive, worse than the other nodes; the worst first.
+    """Return the nodes that send or receive more slowly than the other nodes, the worst first.
 
-    `links`: link -> a figure of which more is better, such as its bandwidth, or that over an older
-    one. A node is as good as its best link: a slow neighbour makes one of its links slow, but not
-    both. With fewer than three nodes no link tells which of its ends is to blame.
+    `links`: link -> a figure for which higher is better, such as its bandwidth, or its bandwidth
+    relative to an older one. A node is as good as its best link: a slow neighbour makes one of its
+    links slow, but not both. With fewer than three nodes, a slow link does not show which end is to
+    blame.
     """
     if len({node for link in links for node in link}) < 3:
         return []
@@ -89,13 +90,12 @@ def render_blame(blames: Iterable[Blame]) -> list[str]:
         words = f"{blame.direction}, {blame.part:.2g} of the median node"
         directions.setdefault(blame.node, []).append(words)
     return [
-        f"slow node: {node}, over all its links: {'; '.join(how)}"
-        for node, how in directions.items()
+        f"slow node: {node}, on all its links: {'; '.join(how)}" for node, how in directions.items()
     ]
 
 
 def parse_bytes(text: str, source: str) -> int:
-    """Return the bytes of '4096', '64KiB', '64K', '1GiB'; raise JaxsifError."""
+    """Parse a size such as '4096', '64KiB', '64K' or '1GiB' into bytes; raise JaxsifError."""
     match = re.fullmatch(r"([0-9]+)([KMG]?)(?:i?B)?", text.strip())
     number = read_number(match[1]) if match else None
     if not match or not number:
@@ -106,8 +106,8 @@ def parse_bytes(text: str, source: str) -> int:
 
 
 def parse_sizes(text: str, source: str) -> tuple[int, ...]:
-    """Return the bytes of '1KiB,1MiB', or of '1KiB-1GiB', each four times the one before it; raise
-    JaxsifError.
+    """Parse '1KiB,1MiB', or a range such as '1KiB-1GiB', each size four times the one before, into
+    bytes; raise JaxsifError.
     """
     first, dash, last = text.partition("-")
     if not dash:

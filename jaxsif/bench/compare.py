@@ -1,4 +1,4 @@
-"""Compare two results of one benchmark, and find figures that got worse."""
+"""Compare two results of the same benchmark, and find figures that got worse."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ class Change(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Return new over old."""
+        """Return the new figure divided by the old one."""
         return self.new / self.old
 
     def is_worse(self, tolerance: float) -> bool:
-        """Return whether it is worse by more than this part of the old figure."""
+        """Return whether it is worse by more than this fraction of the old figure."""
         if self.field.role == HIGHER:
             return self.ratio < 1 - tolerance
         return self.ratio > 1 + tolerance
 
 
 def check_benchmark(old: Results, name: str, source: str) -> None:
-    """Raise JaxsifError unless older results are of this benchmark."""
+    """Raise JaxsifError unless the older results are from this benchmark."""
     if old.header["bench"] != name:
         raise JaxsifError(
             f"results of different benchmarks: {old.header['bench']} and {name}",
             source,
-            "compare results of one benchmark",
+            "compare results of the same benchmark",
         )
 
 
 def compare(old: Results, new: Results) -> list[Change]:
-    """Return all judged figures that both have; raise JaxsifError where that is none."""
+    """Return all judged figures that both results have; raise JaxsifError if there are none."""
     check_benchmark(old, new.header["bench"], str(old.file))
     before, now = _find_judged(old), _find_judged(new)
     changes = [
@@ -69,7 +69,7 @@ def compare(old: Results, new: Results) -> list[Change]:
     ]
     if not changes:
         raise JaxsifError(
-            f"nothing to compare: no record of {new.file} is in the other",
+            f"nothing to compare: no record in {new.file} has a counterpart in the older results",
             str(old.file),
             "measure with the same options",
         )
@@ -89,7 +89,7 @@ def _find_judged(results: Results) -> dict[Key, Record]:
 
 def render_comparison(old: Results, new: Results, tolerance: float) -> tuple[list[str], bool]:
     """Render a table of all figures, and the nodes with slower links; return its lines, and whether
-    a figure is worse or missing, such as one of another node or size.
+    a figure is worse or missing, such as one for another node or size.
     """
     changes = compare(old, new)
     worse = [change for change in changes if change.is_worse(tolerance)]
@@ -104,12 +104,12 @@ def render_comparison(old: Results, new: Results, tolerance: float) -> tuple[lis
     lines.append(f"{count} worse than before by more than {tolerance:.0%}")
     if missing:
         example = _render_name(missing[0], old.kinds)
-        lines.append(f"{len(missing)} older figures have no newer ones, such as {example}")
+        lines.append(f"{len(missing)} older figures have no newer counterpart, such as {example}")
     return lines, bool(worse or missing)
 
 
 def comparison_as_json(old: Results, new: Results, tolerance: float) -> dict[str, Any]:
-    """Return all figures that both have, and the older ones that have no newer."""
+    """Return all figures that both results have, and the older ones without a newer counterpart."""
     changes = compare(old, new)
     missing = find_others(_find_judged(old), _find_judged(new))
     figures = [
@@ -132,8 +132,7 @@ def comparison_as_json(old: Results, new: Results, tolerance: float) -> dict[str
 
 
 def _describe_key(key: Key, kinds: dict[str, Kind]) -> dict[str, Any]:
-    fields = pick_fields(kinds[key[0]], KEY)
-    keys = {field.name: value for field, value in zip(fields, key[1:])}
+    keys = {field.name: value for field, value in zip(pick_fields(kinds[key[0]], KEY), key[1:])}
     return {"record": key[0], "keys": keys}
 
 
@@ -141,7 +140,7 @@ def _render_differences(old: Results, new: Results) -> list[str]:
     """Render notes on other differences, and on incomplete results."""
     pairs = [(name, old.header.get(name), new.header.get(name)) for name in _SAME]
     lines = [
-        f"note: other {name} than before: {before}, now {now}"
+        f"note: {name} differs: {before} before, now {now}"
         for name, before, now in pairs
         if before != now
     ]
@@ -151,7 +150,7 @@ def _render_differences(old: Results, new: Results) -> list[str]:
 
 def _render_slow_nodes(changes: list[Change], tolerance: float) -> list[str]:
     """Render the nodes whose links got slower."""
-    # At most 1: what got better by chance does not make the others worse.
+    # At most 1: a chance improvement must not make the others look worse.
     links = {
         (change.key[1], change.key[2]): min(change.ratio, 1.0)
         for change in changes

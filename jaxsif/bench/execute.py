@@ -1,4 +1,6 @@
-"""A program of the folder `inside`, as `jaxsif run` runs it; its records, as it prints them."""
+"""Run a program from the folder `inside` as `jaxsif run` does, and read the records that it
+prints.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ from jaxsif.plan.plan import Plan
 from jaxsif.text import Lines
 
 INSIDE = Path(__file__).with_name("inside")
-FOLDER = "/opt/jaxsif/bench"  # where the container sees it
+FOLDER = "/opt/jaxsif/bench"  # its path in the container
 _MODULES = "/opt/jaxsif/modules"
 _MARK = b'{"record": '  # how a record begins
-_LONGEST_RECORD = 1 << 22  # bytes; one may have the links of all nodes
-# What Gloo says when it starts, once for each process.
+_LONGEST_RECORD = 1 << 22  # bytes; one record may hold the links of all nodes
+# Gloo's messages at its start, one set from each process.
 _GREETING = re.compile(rb"\[Gloo\] Rank|peer ranks")
 
 
@@ -36,9 +38,9 @@ def prepare_program(
     note: Notify,
     modules: Path | None = None,
 ) -> Plan:
-    """Plan a run of a program of the folder, with its arguments; raise JaxsifError.
+    """Plan a run of a program from the folder, with its arguments; raise JaxsifError.
 
-    `options` are those of `jaxsif run`. `modules` is a folder, which is the program's first
+    `options` are those of `jaxsif run`. `modules` is a folder that becomes the program's first
     argument.
     """
     allocation = Allocation.from_environ(environ)
@@ -55,40 +57,39 @@ def prepare_program(
         container = container._replace(binds=(*container.binds, *find_binds(), *binds))
         prepared = prepared._replace(container=container)
     prepared = pipeline.stage_image(prepared, note)
-    credentials = certificate.finish(prepared.settings.options)
-    plan = pipeline.make_plan(prepared, credentials=credentials)
+    plan = pipeline.make_plan(prepared, credentials=certificate.finish(prepared.settings.options))
     for line in find_notes(plan):
         note(line)
     return plan
 
 
 def run_program(plan: Plan, take: Callable[[Record], None], note: Notify) -> int:
-    """Run the plan to its end as `jaxsif run` does; `take` gets the records, as they come."""
-    return pipeline.run_plan(plan, note, stdout=lambda: read_records(take, _pass_on))
-
-
-def _pass_on(text: str) -> None:
-    sys.stderr.write(text)
+    """Run the plan to its end as `jaxsif run` does; `take` gets each record as it arrives."""
+    return pipeline.run_plan(plan, note, stdout=lambda: read_records(take, sys.stderr.write))
 
 
 def find_binds() -> tuple[str, ...]:
-    """Return the binds that show the folder in a container."""
+    """Return the binds that make the folder visible in a container."""
     return (f"{INSIDE}:{FOLDER}:ro",)
 
 
 def find_command(container: Container | None, program: Sequence[str]) -> tuple[str, ...]:
-    """Return the program and its arguments, in the container or, where there is none, here."""
+    """Return the program and its arguments, for the container, or for this host if there is
+    none.
+    """
     name, *arguments = program
     return ("python", f"{FOLDER if container else INSIDE}/{name}", *arguments)
 
 
 def read_records(take: Callable[[Record], None], other: Callable[[str], object]) -> Pass:
-    """Make a reader of the output of processes: `take` gets the records, `other` other lines."""
+    """Make a reader of the output of processes: `take` gets the records, `other` all other
+    lines.
+    """
     lines = Lines(_LONGEST_RECORD)
 
     def feed(data: bytes) -> bytes:
         for line in lines.feed(data):
-            # Of processes side by side, lines may have run together.
+            # Lines of concurrent processes may have run together.
             before, mark, after = line.partition(_MARK)
             if mark:
                 take(_parse(mark + after))
@@ -105,6 +106,6 @@ def _parse(line: bytes) -> Record:
         record: Record = json.JSONDecoder().raw_decode(text)[0]
     except ValueError as error:
         raise HostError(
-            f"cannot read what the benchmark prints: {text[:300]}", "its output", "run it again"
+            f"cannot read the benchmark's output: {text[:300]}", "its output", "run it again"
         ) from error
     return record

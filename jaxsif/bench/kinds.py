@@ -1,9 +1,9 @@
 """The records of the benchmarks, field by field, and as rows of a table.
 
 A record is a line of results.jsonl, such as {"record": "link", "from": "node1", "to": "node2",
-"bandwidth": 9.1e8}. Its kind, an entry of KINDS, says which fields tell it from others, and which
-are measured. Tables, comparisons and CSV files are made from that. Units are those of SI: seconds,
-bytes, bytes per second.
+"bandwidth": 9.1e8}. Its kind, an entry of KINDS, says which fields distinguish it from others, and
+which are measured. Tables, comparisons and CSV files are made from that. Units are SI units:
+seconds, bytes, bytes per second.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-# What a field is to comparisons: what joins the records of two results, what is judged, what is
-# only shown.
+# The role of a field in comparisons: it joins the records of two results, is judged, or is only
+# shown.
 KEY, LOWER, HIGHER, SHOWN = "key", "lower is better", "higher is better", "shown"
 # How a field is printed, see _UNITS.
 TEXT, COUNT, SECONDS, BYTES, RATE = "text", "count", "seconds", "bytes", "bytes per second"
-NUMBER, FLOPS, SHARE = "number", "floating-point operations per second", "a part of 1"
+NUMBER, FLOPS, SHARE = "number", "floating-point operations per second", "fraction"
 
 
 class Field(NamedTuple):
@@ -115,8 +115,8 @@ def pick_fields(kind: Kind, *roles: str) -> list[Field]:
 
 Name = TypeVar("Name")
 
-# Form of a field -> its units, as the size of a unit, and how a number of them is printed. A figure
-# is given in the largest unit that it reaches. Networks are rated in powers of ten.
+# Form of a field -> its units, each with its size, and the format of a number of them. A figure is
+# shown in the largest unit that it reaches. Networks are rated in powers of ten.
 _UNITS: dict[str, tuple[tuple[float, str], ...]] = {
     SECONDS: ((1e-6, "{:.1f} us"), (1e-3, "{:.2f} ms"), (1, "{:.2f} s")),
     BYTES: ((1, "{:.4g} B"), (2**10, "{:.4g} KiB"), (2**20, "{:.4g} MiB"), (2**30, "{:.4g} GiB")),
@@ -125,8 +125,8 @@ _UNITS: dict[str, tuple[tuple[float, str], ...]] = {
     NUMBER: ((1, "{:,.0f}"),),
     SHARE: ((1, "{:.1%}"),),
 }
-_GAP = "  "  # between columns, and before a further line of a row
-_WIDTHS = {TEXT: 12, COUNT: 6}  # of columns that begin at the left
+_GAP = "  "  # between columns, and before a continuation line
+_WIDTHS = {TEXT: 12, COUNT: 6}  # of left-aligned columns
 
 
 def render_value(value: Any, form: str) -> str:
@@ -146,13 +146,13 @@ def render_heading(kind: Iterable[Field], width: int = 0) -> str:
 
 
 def render_row(record: dict[str, Any], kind: Iterable[Field], width: int = 0) -> str:
-    """Render a record, below this heading."""
+    """Render a record as a row under this heading."""
     texts = ((render_value(record.get(field.name), field.form), field) for field in kind)
     return _join((_justify(text, field) for text, field in texts), width)
 
 
 def _join(cells: Iterable[str], width: int) -> str:
-    """Return the cells in a line; in several of `width` columns where that is not 0."""
+    """Join the cells into one line, or into lines of at most `width` columns unless that is 0."""
     lines = [""]
     for cell in cells:
         if width and len(lines[-1]) + len(cell) > width:

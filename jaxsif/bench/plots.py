@@ -1,5 +1,5 @@
-"""Results -> plots, by the matplotlib of the image and its layers: the launcher's Python need not
-have one.
+"""Results -> plots, drawn with the matplotlib of the image and its layers: the launcher's Python
+may lack it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from jaxsif.bench.execute import INSIDE, find_binds, find_command
 from jaxsif.errors import HostError
 from jaxsif.plan.container import Container
 
-_RESULTS = "/mnt"  # where the container sees them
+_RESULTS = "/mnt"  # their path in the container
 _NO_MATPLOTLIB = 3  # exit status of plot.py
 
 
 def draw(folder: Path, container: Container | None, environ: Mapping[str, str]) -> list[str]:
-    """Draw the results of a folder, as PNG and SVG in it, on this machine; returns the files'
-    names.
+    """Draw the results in a folder on this machine, as PNG and SVG in the same folder; return the
+    files' names.
 
-    Raises HostError where that cannot be done.
+    Raise HostError if that is not possible.
     """
     argv = find_command(container, ("plot.py", _RESULTS if container else str(folder)))
     if container:
@@ -32,7 +32,7 @@ def draw(folder: Path, container: Container | None, environ: Mapping[str, str]) 
             f"jaxsif layer create bench matplotlib, then jaxsif bench plot --layer bench {folder}"
         )
         raise HostError(
-            "no matplotlib in the image and its layers",
+            "no matplotlib in the image or its layers",
             container.image if container else str(INSIDE),
             hint,
         )

@@ -1,7 +1,7 @@
 """The results of a benchmark: a folder with results.jsonl, results.csv and plots.
 
-The first line of results.jsonl is the header: the benchmark, its place and its versions. Each line
-below is a record.
+The first line of results.jsonl is the header: the benchmark, where it ran, and its versions. Each
+further line is a record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxsif.bench.kinds import HIGHER, KINDS, LOWER, Field, Kind
 from jaxsif.errors import JaxsifError, Notify, raise_as
 from jaxsif.foreign import parse_json, read_given
 
-_MOST_BYTES = 1 << 26  # a record has some hundred, and each task of `bench startup` has one
+_MOST_BYTES = 1 << 26  # a record has a few hundred, and each task of `bench startup` has one
 LINES, TABLE = "results.jsonl", "results.csv"
 Record = dict[str, Any]
 
@@ -38,11 +38,11 @@ class Results(NamedTuple):
 
 
 def read_results(path: str, source: str) -> Results:
-    """Return the results of a folder, or of its results.jsonl; raise JaxsifError."""
+    """Return the results in a folder, or in its results.jsonl; raise JaxsifError."""
     file = Path(path, LINES) if os.path.isdir(path) else Path(path)
     hint = "name a folder of jaxsif bench"
     with raise_as(JaxsifError(f"cannot read results {file}", source, hint)):
-        lines = read_given(str(file), "file of results", source, _MOST_BYTES).splitlines()
+        lines = read_given(str(file), "results file", source, _MOST_BYTES).splitlines()
     try:
         header, records = _parse_lines(lines)
     except ValueError as error:
@@ -52,10 +52,10 @@ def read_results(path: str, source: str) -> Results:
 
 
 def _parse_lines(lines: Sequence[str]) -> tuple[Record, list[Record]]:
-    """Return header and records; raise ValueError, which names the line."""
+    """Return header and records; raise ValueError naming the line."""
     parsed = [_parse_line(line, number) for number, line in enumerate(lines, 1)]
     if not parsed or str(parsed[0].get("bench")) not in KINDS:
-        raise ValueError("the first line is no header")
+        raise ValueError("the first line is not a header")
     header, *records = parsed
     for number, record in enumerate(records, 2):
         _check_record(record, KINDS[header["bench"]], f"line {number}")
@@ -66,14 +66,14 @@ def _parse_line(line: str, number: int) -> Record:
     try:
         parsed = parse_json(line)
     except ValueError as error:
-        raise ValueError(f"line {number} is no JSON") from error
+        raise ValueError(f"line {number} is not JSON") from error
     if not isinstance(parsed, dict):
-        raise ValueError(f"line {number} is no object")
+        raise ValueError(f"line {number} is not an object")
     return parsed
 
 
 def _check_record(record: Record, kinds: dict[str, Kind], line: str) -> None:
-    """Raise ValueError unless a record has all that its kind has, each of its type."""
+    """Raise ValueError unless a record has all fields of its kind, each with the right type."""
     name = str(record.get("record"))
     if name not in kinds:
         raise ValueError(f"{line} has no record")
@@ -81,7 +81,7 @@ def _check_record(record: Record, kinds: dict[str, Kind], line: str) -> None:
         if field.name not in record:
             raise ValueError(f"{line} has no {field.name}")
         if not _fits(record[field.name], field):
-            raise ValueError(f"{line} has a strange {field.name}")
+            raise ValueError(f"{line} has an invalid {field.name}")
 
 
 def _fits(value: object, field: Field) -> bool:
@@ -94,18 +94,17 @@ def _fits(value: object, field: Field) -> bool:
 
 @contextmanager
 def recording(folder: Path, header: Record, note: Notify) -> Iterator[Results]:
-    """Yield empty results for the body of the `with` to fill; then they are written, also when it
-    raises.
+    """Yield empty results for the body of the `with` to fill, then write them, even if it raises.
 
-    They are in `folder` when they are whole, which `note` is told. Without a record, nothing is
-    left. Raises JaxsifError where there is a folder of this name.
+    They appear in `folder` once they are complete, and `note` gets a line about it. Without a
+    record, nothing is left behind. Raise JaxsifError if the folder already exists.
     """
     if folder.exists():
         raise JaxsifError(
-            f"there is a folder {folder} already", "--output", "give another name, or remove it"
+            f"the folder {folder} already exists", "--output", "give another name, or remove it"
         )
     new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
-    new.mkdir(parents=True)  # now, and not when all is measured and there is no place for it
+    new.mkdir(parents=True)  # now, rather than after measuring: it may be impossible
     results = Results({**header, "complete": False}, [], folder / LINES)
     try:
         yield results
@@ -120,7 +119,7 @@ def recording(folder: Path, header: Record, note: Notify) -> Iterator[Results]:
 
 
 def _write(results: Results, folder: Path) -> None:
-    """Write results into a folder, or remove it."""
+    """Write results into a folder; remove the folder if that fails."""
     header, records, _ = results
     columns = dict.fromkeys(name for record in records for name in record)
     try:
@@ -132,15 +131,15 @@ def _write(results: Results, folder: Path) -> None:
             writer.writerows(records)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, OSError):  # one of a full disk has no name
+        if isinstance(error, OSError):  # a full disk's error names no file
             raise OSError(error.errno, error.strerror, str(folder)) from error
         raise
 
 
 def _rename(new: Path, folder: Path) -> None:
-    """Give a folder its name; where another run has taken it meanwhile, nothing is lost."""
+    """Give a folder its name; if another run has taken that name, keep the results under theirs."""
     try:
         new.rename(folder)
     except OSError as error:
-        what = f"there is a folder {folder} by now: the results are in {new}"
-        raise JaxsifError(what, "--output", "rename that one") from error
+        what = f"the folder {folder} now exists: the results are in {new}"
+        raise JaxsifError(what, "--output", "rename the one with the results") from error

@@ -22,7 +22,7 @@ from jaxsif.screen import find_width, note
 
 
 class Bench:
-    """A benchmark that is under way."""
+    """A benchmark in progress."""
 
     container: Container | None = None  # of the last run; its image draws the plots
 
@@ -44,12 +44,12 @@ class Bench:
         modules: Path | None = None,
         **changes: Any,
     ) -> int:
-        """Run a program of the folder `inside` to its end, and take its records; return 0, or 128 +
-        N for a signal.
+        """Run a program from the folder `inside` to its end, and take its records; return 0, or 128
+        + N for a signal.
 
-        `refine` completes each record; `modules` is a folder that the program imports from, and has
-        as its first argument; `changes` are options of `jaxsif run` that differ from those said.
-        Raises JaxsifError when the program fails.
+        `refine` completes each record; `modules` is a folder that the program imports from, and its
+        first argument; `changes` replace options of `jaxsif run`. Raise JaxsifError if the program
+        fails.
         """
         options = {**self.options, "label": False, **changes}
         plan = prepare_program(options, (program, *arguments), self.environ, self.note, modules)
@@ -72,7 +72,7 @@ class Bench:
         return run_program(plan, take, note)
 
     def note(self, line: str) -> None:
-        """Print a note on a run once: the next run has it, too."""
+        """Print each note on a run only once: later runs repeat it."""
         if line not in self._notes:
             self._notes.add(line)
             note(line)
@@ -126,7 +126,7 @@ def _draw(folder: Path, container: Container | None, environ: Mapping[str, str])
         names = plots.draw(folder, container, environ)
         if names:
             note(f"drawn: {' '.join(names)}")
-    except HostError as error:  # the numbers are there, and may be compared
+    except HostError as error:  # the results are complete and can still be compared
         note(f"no plots: {error.what}; try {error.hint}")
 
 
@@ -138,7 +138,7 @@ def show_comparison(old: Results, new: Results, tolerance: float, fail: bool) ->
 
 
 def _describe_options(options: Mapping[str, Any]) -> Record:
-    """Return the options for the header; of --env the names: values may be secret."""
+    """Return the options for the header, but only the names of --env: its values may be secret."""
     described = {key: value for key, value in options.items() if value is not None}
     if "env" in described:
         described["env"] = [pair.partition("=")[0] for pair in described["env"]]
@@ -146,5 +146,5 @@ def _describe_options(options: Mapping[str, Any]) -> Record:
 
 
 def _find_digest(image: str | None, environ: Mapping[str, str]) -> str | None:
-    """Return the digest of an image's file; None for an unpacked image, and without one."""
+    """Return the digest of an image's file, or None for an unpacked image or no image."""
     return remembered_digest(image, environ) if image and os.path.isfile(image) else None

@@ -1,4 +1,4 @@
-"""`jaxsif bench startup`: where the seconds of a start go, in ways of starting that take turns."""
+"""`jaxsif bench startup`: where the seconds of a start go, for several ways of starting in turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.files import scratch_folder
 from jaxsif.screen import note
 
-# Options of `jaxsif run`, whatever a jaxsif.toml says; and the changes of each variant.
+# Options of `jaxsif run`, whatever a jaxsif.toml says; and each variant's changes to them.
 _NODE = {"containers": "node", "stage": False, "compile_cache": False}
 VARIANTS: dict[str, dict[str, Any]] = {
     "node": _NODE,
@@ -24,12 +24,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "stage": {**_NODE, "stage": True},
     "cache": {**_NODE, "compile_cache": True},  # two runs with a new folder
 }
-_READY = ("launch", "container", "python", "import")  # what a task does before it waits for others
+_READY = ("launch", "container", "python", "import")  # a task's phases before it waits for others
 
 
 def parse_variants(text: str, in_job: bool) -> tuple[list[str], list[str]]:
-    """Return variants by their names, and those of them that cannot be here; raise JaxsifError for
-    an unknown one.
+    """Return the named variants, and those of them that cannot run here; raise JaxsifError for an
+    unknown one.
     """
     names = text.split(",")
     unknown = find_others(names, VARIANTS)
@@ -38,7 +38,7 @@ def parse_variants(text: str, in_job: bool) -> tuple[list[str], list[str]]:
         raise JaxsifError(f"no variant {unknown[0]!r}", "--variants", hint)
     usable = names if in_job else find_others(names, ("stage",))
     if not usable:
-        hint = "in a job, such as one of salloc: stage needs its nodes"
+        hint = "run it in a job, such as one from salloc: stage needs the job's nodes"
         raise JaxsifError("nothing to measure", "--variants", hint)
     return usable, find_others(names, usable)
 

@@ -1,4 +1,4 @@
-"""`jaxsif bench train`: slurm/train/train.py in its modes, and on 1, 2, 4, … processes."""
+"""`jaxsif bench train`: slurm/train/train.py in each of its modes, and on 1, 2, 4, … processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 
 class Processes(NamedTuple):
-    """Where processes are, and how many GPUs each has; None: Slurm does not say."""
+    """Where processes run, and how many GPUs each has; None: Slurm does not say."""
 
     nodes: int
     per_node: int
@@ -40,12 +40,14 @@ class Processes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return how many processes there are."""
+        """Return the total number of processes."""
         return self.nodes * self.per_node
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return those of `jaxsif run`, without others that say how many processes there are."""
+        """Return the options of `jaxsif run` for these processes, with all others that set their
+        number removed.
+        """
         options: dict[str, Any] = {"nodes": self.nodes, "ntasks_per_node": self.per_node}
         options.update(ntasks=None, per_node=False, per_gpu=False)
         if self.gpus is not None:
@@ -54,8 +56,8 @@ class Processes(NamedTuple):
 
 
 def find_processes(bench: Bench) -> Processes:
-    """Return the processes that all options together ask for; raise JaxsifError if their number
-    is unknown before the run, or if packages are missing.
+    """Return the processes that the options request together; raise JaxsifError if their number is
+    unknown before the run, or if packages are missing.
     """
     allocation = Allocation.from_environ(bench.environ)
     prepared = pipeline.prepare(bench.options, ("python",), allocation, bench.environ, bench.note)
@@ -64,38 +66,40 @@ def find_processes(bench: Bench) -> Processes:
         there = find_packages(_NEEDED, container, bench.environ)
         missing = [name for name in _NEEDED if name not in there]
         if missing:
-            what = f"no {missing[0]} in the image {container.image} and its layers"
+            what = f"no {missing[0]} in the image {container.image} or its layers"
             hint = f"jaxsif layer create ml {' '.join(_NEEDED)}, then --layer ml"
             raise HostError(what, "--layer", hint)
     kind, colon, _ = (prepared.settings.options.gpus_per_node or "").rpartition(":")
-    processes = read_layout(pipeline.make_plan(prepared).layout)
-    return processes._replace(gpu_type=kind + colon)
+    return read_layout(pipeline.make_plan(prepared).layout)._replace(gpu_type=kind + colon)
 
 
 def read_layout(layout: Layout) -> Processes:
-    """Return the processes of a step with as many on each node; raise JaxsifError for others."""
+    """Return the processes of a step with equally many on each node; raise JaxsifError for any
+    other layout.
+    """
     nodes, per_node, gpus = layout.nodes, layout.ntasks_per_node, layout.gpus_per_node
     if not nodes or not per_node:
         raise JaxsifError(
-            "the number of processes on each node is not one number, or not known",
+            "the number of processes per node is unknown, or differs between nodes",
             layout.why,
             "--nodes=N --ntasks-per-node=N",
         )
     if gpus and gpus % per_node:
         raise JaxsifError(
-            f"{per_node} processes on each node cannot have as many of its {gpus} GPUs",
+            f"{per_node} processes on each node cannot share its {gpus} GPUs equally",
             layout.why,
-            "pass a number of processes that divides it, without --share-gpus and --allow-uneven",
+            "pass a number of processes that divides the number of GPUs, and leave out --share-gpus"
+            " and --allow-uneven",
         )
     return Processes(nodes, per_node, gpus // per_node if gpus else None)
 
 
 def check_batch(most: Processes, batch: int) -> None:
-    """Raise JaxsifError for a batch of which not every device can have as many examples."""
+    """Raise JaxsifError for a batch that cannot be split equally across all devices."""
     devices = most.total * (most.gpus or 1)
     if batch % devices:
         raise JaxsifError(
-            f"a batch of {batch} cannot be split over {devices} devices",
+            f"a batch of {batch} cannot be split across {devices} devices",
             "--batch",
             f"such as {math.ceil(batch / devices) * devices}",
         )
@@ -104,8 +108,8 @@ def check_batch(most: Processes, batch: int) -> None:
 def plan_runs(
     most: Processes, modes: Sequence[str], scaling: str | None, batch: int
 ) -> Iterator[Run]:
-    """Yield each mode with the whole batch; with `scaling` the mode sharded from one process on,
-    with it or a share of it.
+    """Yield each mode with the whole batch; with `scaling`, run the sharded mode on growing numbers
+    of processes, with the whole batch or their share of it.
     """
     sizes = {
         SINGLE: [most._replace(nodes=1, per_node=1)],
@@ -119,19 +123,19 @@ def plan_runs(
 
 
 def scale(most: Processes) -> list[Processes]:
-    """Return 1, 2, 4, … processes up to a node's, then all of 2, 4, … nodes."""
+    """Return 1, 2, 4, … processes up to a whole node, then all processes of 2, 4, … nodes."""
     on_one_node = [most._replace(nodes=1, per_node=number) for number in _double(most.per_node)]
     return on_one_node + [most._replace(nodes=number) for number in _double(most.nodes)[1:]]
 
 
 def _double(last: int) -> list[int]:
-    """Return 1, 2, 4, … below a number, and that number."""
+    """Return 1, 2, 4, … below a number, and the number itself."""
     return [*(1 << power for power in range((last - 1).bit_length())), last]
 
 
 def read_report(report: Record) -> Record:
-    """Make a record of the program's report."""
-    # JSON has no numbers that are not finite.
+    """Convert the program's report to a record."""
+    # JSON has no infinities and no NaN.
     losses = [loss if math.isfinite(loss) else None for loss in report["losses"]]
     flops = report["flops_per_step"] / report["step_seconds"]
     peak = find_peak(report["device_kind"], report["precision"])
@@ -150,8 +154,8 @@ def read_report(report: Record) -> Record:
 
 
 def find_efficiency(record: Record, earlier: Sequence[Record]) -> float | None:
-    """Return the speed of each device over that in the first run of the mode sharded; None for
-    another mode.
+    """Return each device's speed relative to the first run in sharded mode, or None for another
+    mode.
     """
     if record["mode"] != SHARDED:
         return None
@@ -166,7 +170,7 @@ def _find_speed(record: Record) -> float:
 
 
 def measure(bench: Bench, runs: Iterator[Run], arguments: Sequence[str]) -> int:
-    """Make the runs; return the exit status."""
+    """Run the benchmark; return the exit status."""
     folder = Path(find_data("slurm/train"))
 
     def refine(report: Record) -> Record:
@@ -182,24 +186,24 @@ def measure(bench: Bench, runs: Iterator[Run], arguments: Sequence[str]) -> int:
 
 
 def compare_losses(records: Sequence[Record]) -> str:
-    """Return how far the losses of runs with equal batches are from each other."""
+    """Describe how far the losses of runs with equal batches differ."""
     groups = defaultdict(list)
     for record in records:
         groups[record["batch"]].append(record["losses"])
     first, *others = max(groups.values(), key=len)
     if not others:
-        return "no runs with equal batches, whose losses could be compared"
+        return "no runs with equal batches, so no losses to compare"
     runs = f"{1 + len(others)} runs with equal batches"
     pairs = [pair for losses in others for pair in zip(losses, first)]
     if any(None in pair for pair in pairs):
-        return f"of {runs}, some losses are not finite"
+        return f"some losses of {runs} are not finite"
     most = max(abs(loss - other) / max(abs(loss), abs(other), 1e-30) for loss, other in pairs)
-    return f"the losses of {runs} differ by {most:.1g} at most, relatively"
+    return f"the losses of {runs} differ by at most {most:.1g} (relative)"
 
 
-# A part of JAX's device_kind -> FLOP/s; the first that fits counts. NVIDIA's data sheets: dense
-# products of bfloat16 matrices with sums in float32; where a sheet gives the figure "with
-# sparsity", half of it. GPUs before Ampere, such as the V100, have no bfloat16.
+# A part of JAX's device_kind -> FLOP/s; the first match counts. NVIDIA's data sheets: dense
+# products of bfloat16 matrices with sums in float32; if a sheet gives the figure "with sparsity",
+# half of that. GPUs before Ampere, such as the V100, have no bfloat16.
 _PEAKS = (
     ("A100", 312e12),
     ("H100 PCIe", 756e12),
@@ -214,7 +218,7 @@ _PEAKS = (
 
 
 def find_peak(device_kind: str, precision: str) -> float | None:
-    """Return the FLOP/s of such a device; None where it is not known."""
+    """Return the peak FLOP/s of this kind of device, or None if it is not known."""
     if precision != "bfloat16" or "MIG" in device_kind:  # a MIG device is a part of a GPU
         return None
     return next((peak for part, peak in _PEAKS if part in device_kind), None)

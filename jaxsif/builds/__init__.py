@@ -1,1 +1,1 @@
-"""An image that is to be: definition file, locks, base system, file system."""
+"""Build an image: definition file, locks, base system, file system."""

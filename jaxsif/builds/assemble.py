@@ -1,7 +1,7 @@
-"""Assemble an image from the engine's, which has links into the cache, and the cache's packed
+"""Assemble an image from the engine's image, which has links into the cache, and the cache's packed
 files.
 
-The base, each wheel and its compiled files are packed once; an image is a copy of the packed
+The base, each wheel and its compiled files are packed only once; an image is a copy of the packed
 blocks.
 """
 
@@ -23,7 +23,7 @@ from jaxsif.images.file import find_root, open_image
 from jaxsif.images.sif import check_field, replace_partition
 from jaxsif.images.squashfs import LINK, MKSQUASHFS, FileSystem, Node
 
-# Bytes: definition, labels and bill of materials stand before the file system.
+# Bytes: definition, labels and bill of materials come before the file system.
 _MOST_HEAD = 16 << 20
 _PREFIX = f"{CACHE_FOLDER}/".encode()
 
@@ -42,8 +42,8 @@ def find_links(root: Node) -> Iterator[tuple[Node, bytes, Path]]:
 
 
 def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
-    """Pack the folders of the cache that the engine's image has links into, unless it is done;
-    return how many.
+    """Pack the cache folders that the engine's image links to, unless they are packed already;
+    return the number of folders packed.
     """
     (cache / "packed").mkdir(exist_ok=True)
     count = 0
@@ -60,7 +60,7 @@ def pack_parts(root: Node, cache: Path, block: str, scratch: Path) -> int:
 
 
 def _pack(folder: Path, target: Path, block: str, log: Path) -> None:
-    """Pack a folder into a squashfs file; raises HostError."""
+    """Pack a folder into a squashfs file; raise HostError."""
     argv = ["mksquashfs", str(folder), str(target), "-noappend", "-quiet", "-no-progress"]
     with open(log, "wb") as messages:
         status = process.run_plain(
@@ -71,8 +71,8 @@ def _pack(folder: Path, target: Path, block: str, log: Path) -> None:
 
 
 def add_parts(root: Node, cache: Path, block: str, mtime: int) -> None:
-    """Put the packed files in place of the links to them; their modes and times do not depend on
-    the cache.
+    """Replace the links with the packed files; the files' modes and times do not depend on the
+    cache.
     """
     links = list(find_links(root))
     parts = {_part(target) for _, _, target in links}
@@ -85,9 +85,7 @@ def add_parts(root: Node, cache: Path, block: str, mtime: int) -> None:
 
 
 def add_base(root: Node, base: Path, names: Iterable[bytes]) -> None:
-    """Put the files of these names, which the engine did not pack, in their places, as the base has
-    them.
-    """
+    """Add the named files, which the engine did not pack, from the base."""
     system = squashfs.read(str(base)).root
     for name in names:
         *folder, last = name.split(b"/")
@@ -95,11 +93,11 @@ def add_base(root: Node, base: Path, names: Iterable[bytes]) -> None:
 
 
 def write_image(target: Path, system: FileSystem, image: Path, created: int) -> None:
-    """Write `target`: the engine's image with another file system, no time in it later than
+    """Write `target`: the engine's image with another file system, and with no time later than
     `created`.
     """
     for node in system.root.walk():
-        node.mtime = min(node.mtime, created)  # what the base system brings is older
+        node.mtime = min(node.mtime, created)  # files of the base system are older
     begin = find_root(str(image)).offset
     check_field(begin <= _MOST_HEAD, "offset of its file system", begin, str(image), "")
     with open_image(str(image)) as file:
@@ -113,7 +111,7 @@ def write_image(target: Path, system: FileSystem, image: Path, created: int) -> 
 
 
 def _part(target: Path) -> Path:
-    """Find the folder that is packed as one: uv/archive-v0/ID of a wheel, compiled/ID of its
+    """Find the folder that is packed as one part: uv/archive-v0/ID for a wheel, compiled/ID for its
     compiled files.
     """
     return Path(*target.parts[: 3 if target.parts[0] == "uv" else 2])

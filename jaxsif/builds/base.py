@@ -1,4 +1,4 @@
-"""The base system of an image: a minimal Debian by mmdebstrap, kept as one squashfs file."""
+"""The base system of an image: a minimal Debian made by mmdebstrap, kept as one squashfs file."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from jaxsif.files import scratch_folder
 from jaxsif.images.squashfs import SQFSTAR
 
 _SUITE = "trixie"
-# Documentation and translations: nobody reads them in an image.
+# Documentation and translations: not read in an image.
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
-# Whoever passes the image on must pass the licences on; and apt's own example says where Debian's
-# packages are.
+# Whoever passes the image on must pass on the licences; apt's own example names Debian's mirrors.
 _KEPT = ("/usr/share/doc/*/copyright", "/usr/share/doc/apt/examples/debian.sources")
-# The same bytes whenever it is made: no time but this one, and so .pyc files that do not hold their
-# source's time.
+# The same bytes whenever it is made: only this time, and .pyc files without their source's time.
 _ENVIRON = {"SOURCE_DATE_EPOCH": "0"}
 _COMPILE = (
     'chroot "$1" sh -c "python3 -m compileall -q -f --invalidation-mode unchecked-hash '
     '/usr/lib/python3*"'
 )
 
-# What mmdebstrap copies from this host, and the mirror that it was given; a runtime binds the
-# node's own over the two.
+# Remove mmdebstrap's copies of this host's files, and its mirror; a runtime binds the node's own
+# hostname and resolv.conf over the empty files.
 _FORGET = (
     'cd "$1/etc" && rm -f hostname resolv.conf apt/sources.list && touch hostname resolv.conf && '
     "mv ../usr/share/doc/apt/examples/debian.sources apt/sources.list.d/"
@@ -37,7 +35,9 @@ _FORGET = (
 
 
 def base_path(packages: str, block: str, cache: Path) -> Path:
-    """Return where the cache has the base system with `packages`, Debian names parted by blanks."""
+    """Return the cache's path for the base system with `packages`, Debian names separated by
+    blanks.
+    """
     made_of = [_SUITE, packages, *_LEFT_OUT, *_KEPT, _COMPILE, _FORGET, *_ENVIRON.values()]
     key = hashlib.sha256(" ".join([*made_of, *SQFSTAR, block]).encode()).hexdigest()[:16]
     return cache / f"base-{_SUITE}-{key}.sqfs"
@@ -46,7 +46,7 @@ def base_path(packages: str, block: str, cache: Path) -> Path:
 def make_base(
     base: Path, packages: str, block: str, environ: Mapping[str, str], notify: Notify
 ) -> None:
-    """Make the file that `base_path` names; raises HostError."""
+    """Make the file that `base_path` names; raise HostError."""
     for program, package in (("mmdebstrap", "mmdebstrap"), ("sqfstar", "squashfs-tools")):
         if not shutil.which(program):
             raise HostError(
@@ -66,10 +66,10 @@ def make_base(
             raise HostError(
                 "mmdebstrap failed:",
                 str(log),
-                "see its messages; --base takes another base",
+                "see its messages, or choose another base with --base",
                 end_of(log),
             )
-        # Without device nodes: a user namespace cannot make them, every container gets its own.
+        # Without device nodes: a user namespace cannot make them, and every container gets its own.
         argv = ["sqfstar", "-quiet", "-no-progress", *SQFSTAR, "-b", block, str(partial), "dev/*"]
         with open(tarball, "rb") as tar, open(log, "ab") as messages:
             status = process.run_plain(argv, tar, messages, messages, settings)
@@ -83,7 +83,7 @@ def make_base(
 def _mmdebstrap_argv(packages: str, scratch: Path) -> list[str]:
     apt_conf = scratch / "apt.conf"
     apt_conf.write_text(apt_settings())
-    mirror = apt_mirror()  # without one of this host's own, mmdebstrap knows one
+    mirror = apt_mirror()  # if this host has none, mmdebstrap uses its default
     return [
         *("mmdebstrap", "--variant=minbase", "--format=tar"),
         f"--include={','.join(packages.split())}",

@@ -1,5 +1,5 @@
-"""Build an image: a base system from mmdebstrap, locked wheels by uv, one tested SIF, whole or not
-at all.
+"""Build an image: a base system from mmdebstrap, locked wheels installed by uv, one tested SIF
+file; all or nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from jaxsif.images.squashfs import MKSQUASHFS
 from jaxsif.installation import LIBRARY
 from jaxsif.runtime import Runtime
 
-_ROOM = 2 << 30  # bytes: several times what the engine unpacks and packs of an own base system
-_KEPT = 30 * 24 * 3600  # seconds since the last build that used a file of the cache
-_SCRATCH, _SYSTEM = ".build-", ".jaxsif-"  # how the names of folders begin
-_UNCHANGED = "unchanged"  # in BUILD_FOLDER: the base's files that %post left as they were
-# Lines of the engine that tell a person nothing, or worry them without need.
+_ROOM = 2 << 30  # bytes: several times the engine's files for a base system made here
+_KEPT = 30 * 24 * 3600  # seconds since the last build that used a cached file
+_SCRATCH, _SYSTEM = ".build-", ".jaxsif-"  # prefixes of folder names
+_UNCHANGED = "unchanged"  # in BUILD_FOLDER: list of the base's files that %post did not change
+# The engine's lines that do not help, or cause needless worry.
 _UNSAID = (
     *("User not listed", "The %post section", "Copying", "Non-gzip squashfs", "Build complete"),
     *("Adding ", "fuse2fs", "gocryptfs"),
@@ -45,17 +45,17 @@ class BuildOptions:
     output: Path  # folder of finished images
     cache: Path  # folder of base systems and wheels
     base: str | None  # a docker:// address or a local image to build on; None makes a Debian system
-    force: bool  # also when the image is there, made of the same inputs
+    force: bool  # even if the image exists, made from the same inputs
 
 
 def build_image(
     recipe: Recipe, options: BuildOptions, environ: Mapping[str, str], notify: Notify
 ) -> Path:
-    """Build the image unless it is there, made of the same inputs; return its path. Raises
+    """Build the image, unless it exists and was made from the same inputs; return its path. Raise
     JaxsifError.
     """
     target = options.output / recipe.name
-    inputs = target.with_suffix(".sif.inputs")  # the digest of what the image beside it was made of
+    inputs = target.with_suffix(".sif.inputs")  # the digest of the inputs of the image beside it
     for folder in (options.output, options.cache):
         folder.mkdir(parents=True, exist_ok=True)
     revision = find_revision(recipe.root, recipe.inputs, environ)
@@ -77,13 +77,13 @@ def build_image(
 
 @contextmanager
 def _scratch_folders(recipe: Recipe, options: BuildOptions) -> Iterator[tuple[Path, Path, str]]:
-    """Yield `scratch`, `stage` and `system` of a `_Build`, removed at the end; raises HostError for
+    """Yield `scratch`, `stage` and `system` of a `_Build`, removed at the end; raise HostError for
     a full disk.
     """
     where = f"{options.output} or {options.cache}"
-    hint = "make room, or --output, --cache"
+    hint = "free some space, or pass --output or --cache"
     with (
-        when_full(HostError(f"no space is left to build {recipe.name}", where, hint)),
+        when_full(HostError(f"no space left to build {recipe.name}", where, hint)),
         scratch_folder(str(options.output), _SCRATCH) as scratch,
         scratch_folder(str(options.cache), _SCRATCH) as stage,
         _system_folder(scratch, options) as system,
@@ -92,7 +92,7 @@ def _scratch_folders(recipe: Recipe, options: BuildOptions) -> Iterator[tuple[Pa
 
 
 def _system_folder(scratch: str, options: BuildOptions) -> AbstractContextManager[str]:
-    """Choose the folder for `system`, after killed builds have given back their memory."""
+    """Choose the folder for `system`, after freeing the memory of killed builds."""
     remove_abandoned(MEMORY, _SYSTEM)
     place = scratch if options.base else fast_folder(_ROOM, scratch)
     return scratch_folder(place, _SYSTEM)
@@ -106,19 +106,19 @@ class _Build:
     options: BuildOptions
     revision: Revision
     scratch: Path  # beside the image: the engine's files
-    stage: Path  # in the cache: what the build sees as BUILD_FOLDER
-    system: str  # in memory where that has room: the engine's root file system, of many small files
+    stage: Path  # in the cache: BUILD_FOLDER in the build's container
+    system: str  # in memory if there is room: the engine's root file system, many small files
     environ: Mapping[str, str]
     notify: Notify
 
     @property
     def image(self) -> Path:
-        """The new image, before it is in its place."""
+        """The new image, before it is moved to its final path."""
         return self.scratch / self.recipe.name
 
     @property
     def engine_image(self) -> Path:
-        """The image as the engine leaves it: no files of the base, links into the cache."""
+        """The engine's image: it lacks the base's files, and has links into the cache."""
         return self.scratch / "engine.sif"
 
     @property
@@ -133,12 +133,11 @@ class _Build:
         if not self.options.base:
             self._make_base(host)
         self._link_sources()
-        base = self._link_base()
-        self._engine("w", self._build_argv(base))
+        self._engine("w", self._build_argv(self._link_base()))
         self._keep_compiled()
         self._assemble()
         prune(self.options.cache, time.time())
-        self.notify("running the test of the image")
+        self.notify("testing the image")
         self._engine("a", self.options.runtime.test_argv(self.image.name, "jax"))
 
     def _fill_stage(self, host: Mapping[str, str]) -> None:
@@ -152,7 +151,7 @@ class _Build:
         shutil.copyfile(self.recipe.root / "containers/compile.py", self.stage / "compile.py")
 
     def _make_base(self, host: Mapping[str, str]) -> None:
-        """Make the base system of the flavour's packages, unless the cache has it."""
+        """Make the base system with the flavour's packages, unless the cache has it."""
         if self.own_base.exists():
             self.own_base.touch()
             return
@@ -165,13 +164,13 @@ class _Build:
         """Download and unpack the locked wheels into the cache while the body of the `with` makes
         the base system.
 
-        It only fills the cache; the build itself reports a bad wheel.
+        This only fills the cache; the build itself reports a bad wheel.
         """
         argv = [
             *(str(find_uv(self.environ)), "pip", "install", "--quiet", "--no-deps"),
             *("--require-hashes", "--no-build", "--link-mode=hardlink"),
             *(f"--target={self.stage / 'wheels'}", f"--requirements={self.recipe.lock}"),
-            # For the image's Python and system, whatever this host has.
+            # For the image's Python and system, not this host's.
             *("--python-version=3.13", f"--python-platform={self.recipe.machine}-manylinux_2_28"),
         ]
         environ = {**self.environ, **host, "UV_CACHE_DIR": str(self.options.cache / "uv")}
@@ -182,7 +181,7 @@ class _Build:
 
     def _link_sources(self) -> None:
         """Link the files of %files, and the list of `_UNCHANGED`, into `scratch`: the engine writes
-        the addresses that it is given into the image, and these are the same for every host.
+        their paths into the image, and these paths are the same on every host.
         """
         for name in ("containers", "LICENSE"):
             (self.scratch / name).symlink_to(self.recipe.root / name)
@@ -191,7 +190,7 @@ class _Build:
 
     def _link_base(self) -> tuple[str, str]:
         """Return Bootstrap and From of the definition file, and link a local base into `scratch`;
-        raises JaxsifError for a file that is no image.
+        raise JaxsifError for a file that is not an image.
         """
         agent, separator, source = (self.options.base or str(self.own_base)).partition("://")
         if separator:
@@ -203,7 +202,7 @@ class _Build:
         return "localimage", image.name
 
     def _build_argv(self, base: tuple[str, str]) -> tuple[str, ...]:
-        """Build the engine's command line on `base`, which is Bootstrap and From."""
+        """Make the engine's command line for `base`, which is Bootstrap and From."""
         recipe = self.recipe
         arguments = {
             **recipe.arguments,
@@ -221,7 +220,7 @@ class _Build:
             f"{self.options.cache}:{CACHE_FOLDER}",
             f"{find_uv(self.environ)}:{BUILD_FOLDER}/uv",
         ]
-        # One compressor a core; mksquashfs takes one core from the engine otherwise.
+        # One compressor for each core; by default, the engine gives mksquashfs only one.
         squashfs = [*MKSQUASHFS, "-b", recipe.block, "-processors", str(os.cpu_count() or 1)]
         if not self.options.base:
             squashfs += ["-ef", _UNCHANGED]
@@ -240,7 +239,7 @@ class _Build:
             folder.replace(kept / folder.name)
 
     def _assemble(self) -> None:
-        """Write the image: the engine's, with the files of the base and of the cache."""
+        """Write the image: the engine's image with the files of the base and the cache."""
         cache, block, created = self.options.cache, self.recipe.block, self.revision.created
         system = read_system(self.engine_image)
         packed = pack_parts(system.root, cache, block, self.stage)
@@ -252,7 +251,7 @@ class _Build:
         write_image(self.image, system, self.engine_image, created)
 
     def _engine(self, mode: str, argv: Sequence[str]) -> None:
-        """Run the engine in `scratch`; raises HostError with the end of its log if it fails."""
+        """Run the engine in `scratch`; raise HostError with the end of its log if it fails."""
         environ = {
             **self.environ,
             "APPTAINER_TMPDIR": self.system,
@@ -266,12 +265,12 @@ class _Build:
             raise HostError(
                 f"the build of {self.recipe.name} failed:",
                 str(log),
-                "correct what it names, and run it again",
+                "fix what it reports, and run it again",
                 end_of(log, 10),
             )
 
     def _progress(self, line: str) -> None:
-        """Show those of the engine's many lines that begin a stage or complain."""
+        """Show only those of the engine's many lines that begin a stage or complain."""
         if line.startswith("INFO:"):
             text = line[5:].strip()
             if not text.startswith(_UNSAID):
@@ -283,7 +282,7 @@ class _Build:
 
 
 def prune(cache: Path, now: float) -> None:
-    """Remove files that no build has used for long; uv keeps the downloaded wheels."""
+    """Remove files that no build has used for a long time; uv keeps the downloaded wheels."""
     for pattern in ("base-*.sqfs", "packed/*", "compiled/*"):
         for path in cache.glob(pattern):
             if now - path.stat().st_mtime > _KEPT:
@@ -291,8 +290,8 @@ def prune(cache: Path, now: float) -> None:
 
 
 def find_uv(environ: Mapping[str, str]) -> Path:
-    """Find uv's executable: the launcher's own, the one beside this Python, or that on the PATH;
-    raises HostError.
+    """Find uv's executable: the launcher's own, the one beside this Python, or the one on the PATH;
+    raise HostError.
     """
     own = os.path.join(LIBRARY, "bin")  # lib/bin of an installation
     path = os.pathsep.join([own, os.path.dirname(sys.executable), environ.get("PATH", os.defpath)])

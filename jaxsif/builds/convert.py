@@ -25,17 +25,19 @@ _IS_DEFINITION = re.compile(r"^bootstrap\s*:", re.IGNORECASE | re.MULTILINE)
 class Conversion(NamedTuple):
     """The result of a conversion."""
 
-    converted: Converted | None  # None where a line was refused
+    converted: Converted | None  # None if a line was refused
     definition: str | None
     refused: tuple[Refusal, ...]
 
 
 def convert_file(path: str, image: str) -> Conversion:
-    """Convert a file, on top of `image`; raise HostError for a large file or none, and OSError."""
+    """Convert a file, on top of `image`; raise HostError if it is too large or does not exist, and
+    OSError.
+    """
     text = read_text(path, "recipe", "FILE").removeprefix("\ufeff")
     if _IS_DEFINITION.search(text):
-        hint = f'write "Bootstrap: localimage" and "From: {image}" in its head by hand'
-        raise JaxsifError(f"{path} is a definition file, and no Dockerfile", "FILE", hint)
+        hint = f'write "Bootstrap: localimage" and "From: {image}" at its top by hand'
+        raise JaxsifError(f"{path} is a definition file, not a Dockerfile", "FILE", hint)
     instructions = list(split_instructions(text))
     converted, refused = Converted(""), check_instructions(instructions, text)
     if not refused:
@@ -51,31 +53,30 @@ def convert_file(path: str, image: str) -> Conversion:
     if outside:
         return Conversion(None, None, tuple(sorted(outside)))
     converted = _check_files(folder, converted)
-    definition = render_definition(converted, name, folder, image)
-    return Conversion(converted, definition, ())
+    return Conversion(converted, render_definition(converted, name, folder, image), ())
 
 
 def _check_name(name: str, source: str) -> None:
-    """Raise JaxsifError for a name that would not stand on one line of the definition's head."""
+    """Raise JaxsifError for a name that would not fit on one line at the top of the definition."""
     reason = find_invisible(name)
     if reason:
         raise JaxsifError(f"{name!r} {reason}", source, "rename it")
 
 
 def _check_folder(folder: str, converted: Converted) -> None:
-    """Raise JaxsifError for a folder that %files cannot name: the runtime reads its lines as a
-    shell does.
+    """Raise JaxsifError for a folder that %files cannot name: the runtime parses its lines like a
+    shell.
     """
     if converted.files and not re.fullmatch(r"[\w./+@%,=-]+", folder):
         raise JaxsifError(
-            f"cannot copy from {folder!r}: its name has letters that mean something to a shell",
+            f"cannot copy from {folder!r}: its name has characters that are special to a shell",
             "FILE",
             "rename the folder",
         )
 
 
 def _check_files(folder: str, converted: Converted) -> Converted:
-    """Leave out patterns that match no file, as Docker does; note these, and missing files."""
+    """Leave out patterns that match no file, as Docker does; note them, and missing files."""
     files, notes = [], []
     for source, target in converted.files:
         is_there = glob.glob(os.path.join(glob.escape(folder), source))
@@ -83,16 +84,17 @@ def _check_files(folder: str, converted: Converted) -> Converted:
         if is_there or not may_lack:
             files.append((source, target))
         if not is_there:
-            rest = "is left out: no file has such a name" if may_lack else "is not there yet"
+            rest = "is left out: no file matches it" if may_lack else "does not exist yet"
             notes.append(f"{source} {rest}")
     if os.path.exists(f"{folder}/.dockerignore"):
-        notes.append(".dockerignore is not obeyed: COPY takes all that is there")
+        notes.append(".dockerignore is ignored: COPY copies everything")
     return converted._replace(files=tuple(files), notes=(*converted.notes, *notes))
 
 
 def _find_links(folder: str, converted: Converted, text: str) -> Iterator[Refusal]:
-    """Yield the lines that would copy something from outside of the recipe's folder by a link, such
-    as a stranger's one to ~/.ssh: the runtime copies by cp -L, which follows links in folders too.
+    """Yield the lines that would copy something from outside the recipe's folder through a link,
+    such as one to ~/.ssh in a stranger's recipe: the runtime copies with cp -L, which follows links
+    in folders, too.
     """
     for source, target in converted.files:
         pattern = os.path.join(glob.escape(folder), source)
@@ -100,14 +102,14 @@ def _find_links(folder: str, converted: Converted, text: str) -> Iterator[Refusa
         if found:
             line = int(os.path.basename(target.rstrip("/")))
             reason = (
-                f"{os.path.relpath(found, folder)} leads to {os.path.realpath(found)}, out of the"
-                " folder: put a copy in its place, or take it out"
+                f"{os.path.relpath(found, folder)} points to {os.path.realpath(found)}, outside the"
+                " folder: replace it with a copy, or remove it"
             )
             yield Refusal(line, text.split("\n")[line - 1].strip(), reason)
 
 
 def find_escape(path: str, folder: str) -> str:
-    """Find the link at or below `path` that leads out of `folder`; '' for none. Links within
+    """Find the link at or under `path` that points outside `folder`, or return ''. Links within
     `folder` are followed; raise OSError for a folder that cannot be read.
     """
     root = os.path.realpath(folder)
@@ -125,11 +127,11 @@ def find_escape(path: str, folder: str) -> str:
 
 
 def refuse(path: str, refused: Sequence[Refusal]) -> JaxsifError:
-    """Make the error that names each line which cannot be converted."""
+    """Make the error that names each line that cannot be converted."""
     lines = (f"{path}:{one.line}: {one.text[:60]}: {one.reason}" for one in refused)
     return JaxsifError(
         f"cannot convert {count_of(len(refused), 'line')} of {path}",
         "FILE",
-        "change what is named, and convert again",
+        "change the lines named above, and convert again",
         "\n".join(map(printable, lines)),
     )

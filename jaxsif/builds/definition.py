@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
 
-FOLDER = "/.jaxsif-copy"  # in the image while it is built: what %files brings
+FOLDER = "/.jaxsif-copy"  # in the image while it is built: the copies of %files
 
 
 class Refusal(NamedTuple):
@@ -23,25 +23,27 @@ class Refusal(NamedTuple):
 class Converted(NamedTuple):
     """The parts of a definition file, as lines."""
 
-    base: str  # the image that the recipe is for
+    base: str  # the image that the recipe builds on
     files: tuple[
         tuple[str, str], ...
-    ] = ()  # path on the host, relative to the recipe; in the image
+    ] = ()  # path on the host, relative to the recipe; path in the image
     post: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     runscript: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # what is left out or differs
+    notes: tuple[str, ...] = ()  # omissions and differences
 
 
 def number_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Split a recipe into numbered lines as Docker does: no other character breaks a line."""
+    """Split a recipe into numbered lines like Docker, which takes no other character as a line
+    break.
+    """
     return enumerate((line.removesuffix("\r") for line in text.split("\n")), 1)
 
 
 def find_invisible(text: str) -> str:
     """Describe the first character that is neither printable nor a tab, or that replaces invalid
-    UTF-8; '' for none.
+    UTF-8; return '' if there is none.
     """
     for letter in text:
         if letter == "\ufffd" or not (letter == "\t" or letter.isprintable()):
@@ -50,20 +52,20 @@ def find_invisible(text: str) -> str:
 
 
 def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal]) -> list[Refusal]:
-    """Add the lines with an invisible character to the refused ones: to some reader it ends the
-    line, or parts words.
+    """Add the lines with an invisible character to the refused ones: some programs take it for the
+    end of a line or a word.
     """
     others = {instruction.line for instruction in refused}
     hidden = [
-        Refusal(number, line.strip(" \t"), f"{reason}: take it out")
+        Refusal(number, line.strip(" \t"), f"{reason}: remove it")
         for number, line in lines
         if number not in others and (reason := find_invisible(line))
     ]
     return sorted([*refused, *hidden])
 
 
-# As Docker copies: a folder's content, and into a folder that is there.
-# %post calls it as: copy PLACE "TARGET"
+# Like Docker: copies a folder's content, and into an existing folder. %post calls it as: copy PLACE
+# "TARGET"
 _COPY = """\
 copy() {
     for one in "$1"/* "$1"/.[!.]*; do
@@ -86,7 +88,7 @@ _ARGUMENTS = (
 
 
 def render_definition(converted: Converted, name: str, folder: str, image: str) -> str:
-    """Return a definition file on top of `image`; `folder` is that of the recipe `name`."""
+    """Return a definition file on top of `image`; `folder` is the folder of the recipe `name`."""
     head = f"# {name} (FROM {converted.base}) by jaxsif image convert, on top of an image with JAX."
     sections = {
         "files": [_render_file(folder, *pair) for pair in converted.files],
@@ -105,7 +107,7 @@ def render_definition(converted: Converted, name: str, folder: str, image: str) 
 
 
 def _check_body(parts: Sequence[str]) -> None:
-    """Raise JaxsifError for a line that a reader could take for a section: it can run on the
+    """Raise JaxsifError for a line that could be taken for a section: a section can run on the
     host.
     """
     for line in "\n".join(parts).splitlines():
@@ -114,7 +116,9 @@ def _check_body(parts: Sequence[str]) -> None:
 
 
 def _render_file(folder: str, source: str, target: str) -> str:
-    """Return a line of %files; the content of the recipe's folder itself is a folder there."""
+    """Return a line of %files; the content of the recipe's folder itself goes into a folder in the
+    image.
+    """
     if os.path.basename(source.rstrip("/")) in ("", "."):
         return f"    {os.path.normpath(os.path.join(folder, source))}/. {target}all"
     return f"    {os.path.join(folder, source)} {target}"
@@ -131,7 +135,9 @@ def _render_post(lines: Sequence[str]) -> list[str]:
 def converted_as_json(
     converted: Converted | None, definition: str | None, refused: Iterable[Refusal]
 ) -> dict[str, Any]:
-    """Return the parts, the whole, and the refused lines; null where a line was refused."""
+    """Return the parts, the whole, and the refused lines; parts and whole are null if a line was
+    refused.
+    """
     parts = dict.fromkeys(Converted._fields) if converted is None else converted._asdict()
     return {
         **parts,

@@ -33,10 +33,10 @@ class Instruction(NamedTuple):
 
     line: int  # where it begins
     word: str  # in capitals
-    text: str  # what follows
+    text: str  # the rest
 
     def refuse(self, reason: str) -> Refusal:
-        """Return that it cannot be converted, and why."""
+        """Return the refusal of this instruction, with its reason."""
         return Refusal(self.line, f"{self.word} {self.text}".strip(), reason)
 
 
@@ -44,13 +44,13 @@ _DROPPED = {
     "EXPOSE": "is left out: a container has the host's network",
     "VOLUME": "is left out: bind a folder with --bind",
     "STOPSIGNAL": "is left out: signals reach the program",
-    "MAINTAINER": "is left out: LABEL would tell it",
+    "MAINTAINER": "is left out: use LABEL instead",
     "HEALTHCHECK": "is left out: it is for Docker's daemon",
 }
 
 
 def split_instructions(text: str) -> Iterator[Instruction]:
-    """Yield the instructions, each joined to one line, without comments and the bodies of
+    """Yield the instructions, each joined into one line, without comments and the bodies of
     here-documents.
     """
     numbered = number_lines(text)
@@ -84,10 +84,10 @@ def _skip_heredoc(instruction: Instruction, lines: Iterator[tuple[int, str]]) ->
 
 
 def check_instructions(instructions: Sequence[Instruction], text: str) -> list[Refusal]:
-    """Find the lines that cannot be converted, in their order."""
+    """Find the lines that cannot be converted, in order."""
     refused = []
     if re.match(r"(?:#.*\n)*#\s*escape\s*=\s*`", text):
-        refused.append(Refusal(1, "# escape=`", "changes the letter that joins lines: write \\"))
+        refused.append(Refusal(1, "# escape=`", "changes the line-continuation character: use \\"))
     stages = [instruction for instruction in instructions if instruction.word == "FROM"]
     for instruction in instructions:
         reason = find_reason(instruction.word, instruction.text)
@@ -104,8 +104,8 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
 
 
 def convert_dockerfile(instructions: Sequence[Instruction]) -> tuple[Converted, list[Refusal]]:
-    """Convert instructions that `check_instructions` lets through; return also those whose
-    variables have no value at run time.
+    """Convert instructions that passed `check_instructions`; also return those with variables that
+    have no value at run time.
     """
     state = _State()
     for instruction in instructions:
@@ -119,8 +119,8 @@ class _State:
     def __init__(self) -> None:
         self.base = ""
         self.args: dict[str, str] = {}
-        self.heads: dict[str, str] = {}  # those before FROM, for ARG without a value
-        self.set: set[str] = set()  # by ENV, which no ARG changes
+        self.heads: dict[str, str] = {}  # ARG before FROM, for ARG without a value
+        self.set: set[str] = set()  # by ENV, which ARG does not override
         self.files: list[tuple[str, str]] = []
         self.post: list[str] = []
         self.environment: list[str] = []
@@ -131,7 +131,7 @@ class _State:
         self.refused: list[Refusal] = []
 
     def add(self, instruction: Instruction) -> None:
-        """Take an instruction over."""
+        """Apply an instruction."""
         if instruction.word in _DROPPED:
             self.note(instruction, f"{instruction.word} {_DROPPED[instruction.word]}")
         else:
@@ -158,13 +158,13 @@ class _State:
         )
 
     def _find_start(self) -> list[Any]:
-        """Find the default program; an ENTRYPOINT for a shell takes no words of CMD."""
+        """Find the default program; an ENTRYPOINT in shell form takes no words from CMD."""
         entry, command = self.start.get("ENTRYPOINT"), self.start.get("CMD")
         found = (entry, None if isinstance(entry, str) else command)
         return [part for part in found if part]
 
     def _expand(self, text: str) -> str:
-        """Return a text with the values of ARG, which are not there at run time."""
+        """Return a text with the values of ARG, which do not exist at run time."""
         values = self.args
         return VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
 
@@ -177,19 +177,19 @@ class _State:
         return expanded
 
     def _split_pairs(self, text: str) -> list[tuple[str, str]]:
-        """Split names and values, without quotes around them, with the values of ARG."""
-        pairs = PAIR.findall(text)
+        """Split names and values, removing quotes and inserting the values of ARG."""
         return [
             (name, self._expand(value[1:-1] if value[:1] in ("'", '"') else value))
-            for name, value in pairs
+            for name, value in PAIR.findall(text)
         ]
 
     def _add_from(self, instruction: Instruction) -> None:
         self.base = next(word for word in instruction.text.split() if not word.startswith("--"))
         self.note(
-            instruction, f"FROM {self.base} gives way to an image with its own Python and packages"
+            instruction,
+            f"FROM {self.base} is replaced by an image with its own Python and packages",
         )
-        # Those before it are for FROM alone.
+        # An ARG before FROM is only for FROM.
         self.heads, self.args = self.args, {}
         self.post.clear()
 
@@ -197,7 +197,7 @@ class _State:
         if empties_tmp(instruction.text, self.workdir or "/"):
             self.refused.append(
                 instruction.refuse(
-                    "empties /tmp, which is the host's while an image is built: take it out"
+                    "empties /tmp, which is the host's while an image is built: remove it"
                 )
             )
         self.post.append(f"/bin/sh -c {shlex.quote(instruction.text)}")
@@ -205,14 +205,14 @@ class _State:
     def _add_arg(self, instruction: Instruction) -> None:
         for name, value in self._find_values(instruction):
             if name in self.set:
-                self.note(instruction, f"ARG {name} is left out: ENV has set it")
+                self.note(instruction, f"ARG {name} is left out: ENV already sets it")
             else:
                 self.args[name] = value
                 self.post.append(f'export {name}="{value}"')
 
     def _find_values(self, instruction: Instruction) -> list[tuple[str, str]]:
-        """Return names and values of an ARG; one without a value keeps it, or has that from before
-        FROM.
+        """Return the names and values of an ARG; one without a value keeps its earlier one, or
+        takes the one from before FROM.
         """
         if "=" in instruction.text:
             return self._split_pairs(instruction.text)
@@ -229,7 +229,9 @@ class _State:
         for number, (name, value) in enumerate(pairs):
             if _references(value).intersection(before for before, _ in pairs[:number]):
                 self.refused.append(
-                    instruction.refuse("refers to a variable that it sets: write two of it")
+                    instruction.refuse(
+                        "refers to a variable that it sets itself: split it into two"
+                    )
                 )
             self.args.pop(name, None)
             self.set.add(name)
@@ -251,19 +253,19 @@ class _State:
         self.files += ((source.lstrip("/") or ".", f"{place}/") for source in sources)
         self.post.append(f'copy {place} "{target}"')
         if target.startswith("/tmp"):
-            self.note(instruction, "what is in /tmp will not be in the image")
+            self.note(instruction, "files in /tmp will not be in the image")
 
     _add_add = _add_copy
 
     def _add_user(self, instruction: Instruction) -> None:
-        """Take over nothing: builds run as root."""
+        """Ignore it: builds run as root."""
 
     def _add_cmd(self, instruction: Instruction) -> None:
         self.start["CMD"] = _read_start(instruction.text)
 
     def _add_entrypoint(self, instruction: Instruction) -> None:
         self.start["ENTRYPOINT"] = _read_start(instruction.text)
-        text = "ENTRYPOINT runs where no command is given: a command takes its place"
+        text = "ENTRYPOINT runs only if no command is given: a command replaces it"
         self.note(instruction, f"{text}, as jaxsif run needs")
 
 
@@ -276,11 +278,11 @@ def _references(value: str) -> set[str]:
 
 
 def _read_start(text: str) -> str | list[str]:
-    """Return the words of a list, or a text for a shell."""
+    """Return the words of a list, or any other text for a shell."""
     words = read_list(text)
     return text if words is None else words
 
 
 def _render_command(command: str | list[str]) -> str:
-    """Return the words of a shell for a list, and for a text the shell that reads it."""
+    """Return the shell words of a list, or the shell command that reads a text."""
     return shlex.join(command if isinstance(command, list) else ["/bin/sh", "-c", command])

@@ -1,5 +1,5 @@
-"""Rules for the instructions of a Dockerfile: refuse those that would become something else, and
-those that a definition file has no counterpart of.
+"""Rules for Dockerfile instructions: refuse those that would change their meaning, and those
+without a counterpart in a definition file.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from jaxsif.foreign import parse_json
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _REFERENCE = rf"\$(?:{_NAME}|\{{{_NAME}\}})"
-_LETTER = r"[^\s\"'\\`$]"  # of a value that no shell would change between double quotes
+_LETTER = r"[^\s\"'\\`$]"  # characters of a value that no shell changes in double quotes
 _QUOTED = rf"\"(?:[^\"\\`$]|{_REFERENCE})*\"|'[^'\\`$\"]*'"
 _VALUE = rf"(?:{_QUOTED}|(?:{_LETTER}|{_REFERENCE})*(?:[^\s\"'\\`$=]|{_REFERENCE}))"
 _KEY = r"[A-Za-z_][A-Za-z0-9_.-]*"  # of a label
 _PAIRS = rf"{_NAME}={_VALUE}(?: +{_NAME}={_VALUE})*"
 _OLD_PAIR = rf"{_NAME} +(?:[^\s\"'\\`$=]|{_REFERENCE})+"
-# NAME=VALUE, or the old NAME VALUE, of a text that a guard below lets through.
+# NAME=VALUE, or the old form NAME VALUE, in a text that the guards below accept.
 PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE})(?= |$)")
 _PATH = rf"(?:[\w./+@%,:~-]|{_REFERENCE})+"
 _SOURCE = r"[\w./+@%,*?-]+"
-# In a word of its own, as Docker's builder finds it.
+# As a separate word, as Docker's builder finds it.
 HEREDOC = re.compile(r"(?:^|\s)\d*<<-?[\"']?([A-Za-z_]\w*)")
 VARIABLE = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})\}})")
 
@@ -39,7 +39,7 @@ VARIABLE = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})\}})")
 class Guard(NamedTuple):
     """A reason to refuse an instruction."""
 
-    fits: Callable[[str], object]  # true or false, of its text
+    fits: Callable[[str], object]  # whether it applies to the text
     reason: str
 
 
@@ -53,7 +53,7 @@ def _is_not(pattern: str) -> Callable[[str], object]:
 
 
 def read_list(text: str) -> list[str] | None:
-    """Return the strings of a JSON list; None for another text."""
+    """Return the strings of a JSON list, or None for any other text."""
     try:
         found = parse_json(text)
     except ValueError:
@@ -63,70 +63,73 @@ def read_list(text: str) -> list[str] | None:
 
 
 def _finds_parent(source: str) -> bool:
-    """Check whether a path has a pattern such as .*, by which a shell finds .. too."""
+    """Check whether a path has a pattern such as .*, which also matches .. in a shell."""
     parts = (part for part in source.split("/") if part.startswith(".") and has_magic(part))
     return any(fnmatchcase("..", part) for part in parts)
 
 
 def _has_unfit_word(text: str) -> bool:
-    """Return whether a word of a list, decoded, could break a line or begin a build argument."""
+    """Return whether a decoded word of a list could break a line or begin a build argument."""
     return any(find_invisible(word) or "{{" in word for word in read_list(text) or [])
 
 
 _ANY = _has("")
-_UNKNOWN = Guard(_ANY, "is no instruction of a Dockerfile")
+_UNKNOWN = Guard(_ANY, "is not a Dockerfile instruction")
 _HAS_HEREDOC = Guard(HEREDOC.search, "has a here-document: write the commands with && and \\")
 _EMPTY = Guard(_is_not(r"(?s).+"), "is empty")
-_HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: take it out")
+_HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: remove it")
 _PAIRS_ALONE = Guard(
     _is_not(_PAIRS),
-    'is not NAME=VALUE, with blanks and = at its end in "", and no \\, ` or $( in it',
+    'is not NAME=VALUE: put blanks or a final = in "", and do not use \\, ` or $(',
 )
-_TEMPLATE = Guard(_has(r"\{\{"), "has {{, a build argument in definition files: write it otherwise")
+_TEMPLATE = Guard(
+    _has(r"\{\{"), "has {{, which marks a build argument in definition files: write it differently"
+)
 _HOME = r"(?:/root|\$HOME|\$\{HOME\})(?:/\S*)?"
-_HOME_IS_HIDDEN = "is in root's home, which nobody sees in a container: name a folder such as /opt"
+_HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a folder such as /opt"
 _COPIES = (
     _HAS_OPTION,
     _HAS_HEREDOC,
     Guard(_has(r"^\["), "is a list: write the paths with blanks between them"),
     Guard(
         _is_not(rf"{_SOURCE}(?: +{_SOURCE})* +{_PATH}"),
-        "has a path with special letters: rename it",
+        "has a path with special characters: rename it",
     ),
-    Guard(_has(r"(?:^|/)\*+(?:/\S*)? "), "copies hidden files too in Docker: name the folder"),
+    Guard(_has(r"(?:^|/)\*+(?:/\S*)? "), "also copies hidden files in Docker: name the folder"),
     Guard(
         lambda text: any(map(_finds_parent, text.split())),
-        "has a pattern that also finds ..: name the files",
+        "has a pattern that also matches ..: name the files",
     ),
-    Guard(_has(r"(?:^|[ /])\.\.(?:[ /]|$)"), "has .. in a path: Docker sees one folder alone"),
+    Guard(_has(r"(?:^|[ /])\.\.(?:[ /]|$)"), "has .. in a path: Docker sees only one folder"),
     Guard(_has(rf" {_HOME}$"), _HOME_IS_HIDDEN),
 )
 _STARTS = (
     Guard(
         lambda text: text.startswith("[") and read_list(text) is None,
-        "is no list of strings: write it as JSON",
+        "is not a list of strings: write it as JSON",
     ),
     Guard(
-        _has_unfit_word, "has a line break, an invisible character or {{ in a word: start a script"
+        _has_unfit_word,
+        "has a line break, an invisible character or {{ in a word: put it in a script",
     ),
 )
 _RULES: dict[str, tuple[Guard, ...]] = {
     "FROM": (Guard(_is_not(r"(?:--\S+ +)*[^-\s]\S*(?: +(?i:as) +\S+)?"), "names no image"),),
     "RUN": (
-        Guard(_has("^--"), "has an option of Docker's builder, such as --mount: take it out"),
-        Guard(read_list, "is a list: write the command as for a shell"),
+        Guard(_has("^--"), "has an option of Docker's builder, such as --mount: remove it"),
+        Guard(read_list, "is a list: write the command as you would in a shell"),
         _HAS_HEREDOC,
         Guard(
             installs_for_one_user,
-            "installs for one user, and the image's Python is for all: leave --user out",
+            "installs for one user, but the image's Python is for everyone: leave --user out",
         ),
     ),
     "COPY": _COPIES,
     "ADD": (
-        Guard(_has(r"://|^git@"), "adds an address: download it by RUN"),
+        Guard(_has(r"://|^git@"), "adds a URL: download it with RUN"),
         Guard(
             _has(r"(?i:\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst))[*?]* "),
-            "unpacks an archive: write COPY, and unpack it by RUN",
+            "unpacks an archive: use COPY, and unpack it with RUN",
         ),
         *_COPIES,
     ),
@@ -137,19 +140,19 @@ _RULES: dict[str, tuple[Guard, ...]] = {
         Guard(_has(r"\$"), "has a variable: write its value"),
     ),
     "WORKDIR": (
-        Guard(_is_not(_PATH), "has a path with special letters: rename it"),
+        Guard(_is_not(_PATH), "has a path with special characters: rename it"),
         Guard(_has(f"^{_HOME}$"), _HOME_IS_HIDDEN),
     ),
     "USER": (
         Guard(
             _is_not("root|0|root:root|0:0"),
-            "has no meaning, a container's user is who starts it: take it out",
+            "has no effect, because a container runs as whoever starts it: remove it",
         ),
     ),
     "CMD": _STARTS,
     "ENTRYPOINT": _STARTS,
-    "SHELL": (Guard(_ANY, "changes the shell of what follows: call it by name in RUN"),),
-    "ONBUILD": (Guard(_ANY, "is for images on top of this one: take it out"),),
+    "SHELL": (Guard(_ANY, "changes the default shell: call that shell by name in RUN"),),
+    "ONBUILD": (Guard(_ANY, "only affects images built on this one: remove it"),),
     "HEALTHCHECK": (),
     "EXPOSE": (),
     "VOLUME": (),
@@ -159,10 +162,10 @@ _RULES: dict[str, tuple[Guard, ...]] = {
 
 
 class Remark(NamedTuple):
-    """A difference to Docker."""
+    """A difference from Docker."""
 
     words: tuple[str, ...]  # of the instructions
-    fits: Callable[[str], object]  # true or false, of their text
+    fits: Callable[[str], object]  # whether it applies to their text
     text: str
 
 
@@ -172,7 +175,7 @@ _REMARKS = (
         installs_modules,
         "python is the image's own, which does not see Debian's python3-NAME: use pip",
     ),
-    Remark(("RUN",), makes_environment, "an environment of its own does not see the image's JAX"),
+    Remark(("RUN",), makes_environment, "a separate environment does not see the image's JAX"),
     Remark(
         ("RUN", "ENV", "CMD", "ENTRYPOINT"),
         uses_home_of_root,
@@ -182,11 +185,11 @@ _REMARKS = (
 
 
 def find_reason(word: str, text: str) -> str:
-    """Return why an instruction is refused; '' where it is not."""
+    """Return why an instruction is refused, or '' if it is not."""
     rules = (_EMPTY, *_RULES[word]) if word in _RULES else (_UNKNOWN,)
     return next((rule.reason for rule in (*rules, _TEMPLATE) if rule.fits(text)), "")
 
 
 def find_remarks(word: str, text: str) -> Iterator[str]:
-    """Yield the differences of an instruction to Docker."""
+    """Yield the differences between an instruction and its effect in Docker."""
     return (one.text for one in _REMARKS if word in one.words and one.fits(text))

@@ -1,5 +1,5 @@
-"""The host's proxies, package index, Debian mirror and certificate authorities, for a build to use
-and to forget.
+"""The host's proxies, package index, Debian mirror and certificate authorities: a build uses them,
+but the image does not keep them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from jaxsif import process
 
-BUILD_FOLDER = "/mnt"  # where a build, or a command for a layer, sees its scratch folder
-CACHE_FOLDER = f"{BUILD_FOLDER}/cache"  # where it sees the cache
-# Where Debian, Fedora and SUSE keep the bundle, unless a variable names another.
+BUILD_FOLDER = "/mnt"  # the scratch folder in the container of a build or layer
+CACHE_FOLDER = f"{BUILD_FOLDER}/cache"  # the cache in that container
+# The bundles of Debian, Fedora and SUSE, unless a variable names another.
 _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _CA_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -34,7 +34,7 @@ _PIP_SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
 
 
 def host_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return proxies, package indexes and certificates of this host, as variables of uv and of most
+    """Return proxies, package indexes and certificates of this host, as variables for uv and most
     other programs.
     """
     named = {name: environ[name] for name in _PASSED_ON if name in environ}
@@ -45,7 +45,7 @@ def host_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def copy_certificates(host: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Copy the certificate bundle into `folder`, which a container sees as BUILD_FOLDER; return
+    """Copy the certificate bundle into `folder`, which is BUILD_FOLDER in the container; return
     `host`, from `host_variables`, with the bundle's path there.
     """
     if "SSL_CERT_FILE" not in host:
@@ -55,10 +55,10 @@ def copy_certificates(host: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def write_settings(folder: Path, host: Mapping[str, str]) -> None:
-    """Write settings.sh, to be sourced in a build, and the certificate bundle, into `folder`.
-    `host` is from `host_variables`.
+    """Write settings.sh, for a build to source, and the certificate bundle into `folder`. `host` is
+    from `host_variables`.
     """
-    # Links, until `assemble` puts the files in their places.
+    # Links, until `assemble` replaces them with the files.
     places = {"UV_CACHE_DIR": f"{CACHE_FOLDER}/uv", "UV_LINK_MODE": "symlink"}
     variables = {**copy_certificates(host, folder), **places}
     text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
@@ -66,7 +66,7 @@ def write_settings(folder: Path, host: Mapping[str, str]) -> None:
 
 
 def _read_pip_settings() -> dict[str, str]:
-    """Return pip's own index settings as variables of uv, without indexes in folders of this host,
+    """Return pip's own index settings as variables for uv, without indexes in folders of this host,
     which a build cannot reach.
     """
     settings = {}
@@ -82,15 +82,15 @@ def _read_pip_settings() -> dict[str, str]:
 
 
 def apt_mirror() -> str | None:
-    """Return the Debian mirror that this host's own apt uses; None where it uses none."""
+    """Return the Debian mirror of this host's own apt, or None if it has none."""
     wanted = ["Identifier: Packages", "Origin: Debian", "Label: Debian", "Component: main"]
     found = _output("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()
     return found[0].rstrip("/") if found else None
 
 
 def apt_settings() -> str:
-    """Return how this host's apt fetches (proxies, certificates, checks of dates), as apt.conf
-    text.
+    """Return this host's apt settings for downloads (proxies, certificates, date checks) as
+    apt.conf text.
     """
     kept = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::Retries")
     lines = _output("apt-config", "dump").splitlines(keepends=True)
@@ -98,9 +98,7 @@ def apt_settings() -> str:
 
 
 def _output(*argv: str) -> str:
-    """Return the standard output of a command; '' on a host that does not have it, or where it
-    fails.
-    """
+    """Return the standard output of a command, or '' if the host does not have it or it fails."""
     try:
         return process.output(*argv)
     except (OSError, subprocess.CalledProcessError):

@@ -1,4 +1,4 @@
-"""Resolve the requirements of flavours into locks with hashes, by `uv pip compile`."""
+"""Resolve the requirements of flavours into locks with hashes, using `uv pip compile`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from jaxsif.files import scratch_folder, write_files
 class LockOptions(NamedTuple):
     """How to resolve."""
 
-    upgrade: bool = False  # to the newest versions, instead of keeping what is locked
+    upgrade: bool = False  # to the newest versions, instead of keeping the locked ones
     jax: str | None = None  # this version of JAX
     python: str = "3.13"
 
 
 class Lock(NamedTuple):
-    """A lock as it is, and as it was resolved now."""
+    """A lock before and after resolving."""
 
     path: Path
     old: str
@@ -39,7 +39,9 @@ class Lock(NamedTuple):
 
 
 def select_flavours(root: Path, flavour: str | None) -> list[str]:
-    """Return `flavour`, or all of them; raises JaxsifError for one without a list of wishes."""
+    """Return `flavour`, or all flavours; raise JaxsifError for one without a file of
+    requirements.
+    """
     flavours = [check_flavour(root, flavour)] if flavour else read_flavours(root)
     for name in flavours:
         wanted = root / f"containers/locks/{name}.in"
@@ -59,9 +61,9 @@ def resolve_locks(
     options: LockOptions,
     environ: Mapping[str, str],
 ) -> list[Lock]:
-    """Resolve them all and write nothing; raises JaxsifError where one cannot be resolved."""
+    """Resolve all locks without writing any; raise JaxsifError if one cannot be resolved."""
     uv = str(find_uv(environ))
-    # uv would look for the Python to resolve for, and need not have it.
+    # uv would look for the Python that it resolves for, but does not need it.
     settings = {**environ, **host_variables(environ), "UV_PYTHON_DOWNLOADS": "never"}
     locks = []
     for flavour, platform in itertools.product(flavours, platforms):
@@ -81,24 +83,24 @@ def resolve_locks(
 def _resolve(
     path: Path, root: Path, flavour: str, argv: Sequence[str], environ: Mapping[str, str]
 ) -> Lock:
-    """Resolve the lock at `path`; raises HostError with all that uv said."""
+    """Resolve the lock at `path`; raise HostError with all of uv's output."""
     wanted = f"containers/locks/{flavour}.in"
     old = path.read_text() if path.exists() else ""
     lines: list[str] = []
     with scratch_folder(tempfile.gettempdir(), "jaxsif-lock-") as scratch:
         copy, log = Path(scratch, path.name), os.path.join(scratch, "log")
-        copy.write_text(old)  # what uv finds here, it keeps
+        copy.write_text(old)  # uv keeps the versions in this file
         argv = [*argv, "--output-file", str(copy), wanted]
         if process.run_logged(argv, environ, log, str(root), lines.append):
             raise HostError(
                 f"cannot resolve {path.name}:",
                 str(root / wanted),
-                "correct what it names; no lock was changed",
+                "fix what it reports; no lock was changed",
                 "\n".join(lines).strip(),
             )
         return Lock(path, old, copy.read_text())
 
 
 def write_locks(locks: Sequence[Lock]) -> None:
-    """Write the changed ones beside their places, then rename them."""
+    """Write the changed locks beside their paths, then rename them."""
     write_files({str(lock.path): lock.new.encode() for lock in locks if lock.changed})

@@ -12,7 +12,7 @@ from jaxsif.errors import HostError, Notify
 
 
 def timed(notify: Notify) -> Notify:
-    """Return a `show` that puts the seconds since now before each line."""
+    """Return a `show` that prefixes each line with the seconds elapsed from now on."""
     begin = time.monotonic()
     return lambda line: notify(f"{time.monotonic() - begin:6.1f} s  {line}")
 
@@ -24,7 +24,7 @@ def end_of(log: Path, lines: int = 8) -> str:
 
 @contextmanager
 def when_full(error: HostError) -> Iterator[None]:
-    """Raise `error` in place of the OSError of a full disk, or of a quota that is used up."""
+    """Raise `error` in place of the OSError from a full disk or an exhausted quota."""
     try:
         yield
     except OSError as cause:

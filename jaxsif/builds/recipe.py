@@ -1,4 +1,4 @@
-"""The inputs of an image: definition file, flavour, lock, their digest and their revision."""
+"""The inputs of an image: definition file, flavour, lock; their digest and their revision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHECKOUT = "give a jaxsif checkout"
 
 @dataclass(frozen=True)
 class Recipe:
-    """One flavour's inputs, below the folder that holds containers/."""
+    """One flavour's inputs, under the folder that holds containers/."""
 
     root: Path  # a checkout, an installation, or a wheel's share
     flavour: str  # cpu, cuda12, …
@@ -51,25 +51,26 @@ class Recipe:
 
     @property
     def block(self) -> str:
-        """The block size of the image's squashfs, as mksquashfs takes it."""
+        """The block size of the image's squashfs, in mksquashfs's form."""
         return self.arguments.get("BLOCK", "128K")
 
     def version(self, package: str) -> str:
-        """Return the version of a locked package of NVIDIA's, such as cuda-runtime; 'none' in a
-        flavour without.
+        """Return the version of one of NVIDIA's locked packages, such as cuda-runtime, or 'none' if
+        the flavour does not have it.
         """
-        pattern = rf"(?m)^nvidia-{package}(?:-cu\d+)?==([\d.]+)"
-        found = re.search(pattern, self.lock.read_text())
+        found = re.search(rf"(?m)^nvidia-{package}(?:-cu\d+)?==([\d.]+)", self.lock.read_text())
         return found[1] if found else "none"
 
     @property
     def cuda_version(self) -> str:
-        """The version of the locked CUDA runtime, such as 12.9; 'none' in a flavour without."""
+        """The version of the locked CUDA runtime, such as 12.9, or 'none' for a flavour without
+        it.
+        """
         return ".".join(self.version("cuda-runtime").split(".")[:2])
 
     @property
     def packages(self) -> str:
-        """Debian packages of the base system, parted by blanks; raises JaxsifError if the flavour
+        """Debian packages of the base system, separated by blanks; raise JaxsifError if the flavour
         names none.
         """
         if "PACKAGES" not in self.arguments:
@@ -82,14 +83,16 @@ class Recipe:
 
     @property
     def package(self) -> Path:
-        """The package whose task shim is in the image: the checkout's, else this launcher's own."""
+        """The package whose task shim goes into the image: the checkout's if there is one, else
+        this launcher's own.
+        """
         checkout = self.root / "jaxsif"
         return checkout if checkout.is_dir() else Path(PACKAGE)
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """The files that the image is made of; at the end the folder of the task shim, for all
-        below it.
+        """The files that the image is made from; last comes the folder of the task shim, which
+        stands for all files in it.
         """
         names = ("check.py", "compile.py", "sbom.py")
         scripts = (self.root / "containers" / name for name in names)
@@ -97,14 +100,14 @@ class Recipe:
         return (self.definition, self.lock, self.flavour_file, *scripts, *others)
 
     def digest(self, *more: str) -> str:
-        """Return the SHA-256 over every input's name and bytes and over `more`; raises JaxsifError
+        """Return the SHA-256 over every input's name and bytes and over `more`; raise JaxsifError
         for a missing input.
         """
         digest = hashlib.sha256()
         *files, task = self.inputs
         named = {str(path.relative_to(self.root)): path for path in files}
         shim = sorted(path for path in task.rglob("*") if path.suffix in (".py", ".sh"))
-        # Equal names wherever the package lies: equal inputs have one digest.
+        # The same names wherever the package is: equal inputs have the same digest.
         named.update({f"jaxsif/{path.relative_to(self.package)}": path for path in shim})
         for name, path in named.items():
             with raise_as(JaxsifError(f"cannot read {path}", "--source", _CHECKOUT)):
@@ -115,21 +118,21 @@ class Recipe:
 
 
 def choose_source(option: str | None) -> Path:
-    """Return the folder that --source names; without, this one if it is a checkout, else the one
-    that comes with this launcher. Raise HostError.
+    """Return the folder that --source names; without it, the current folder if it is a checkout,
+    else the folder that comes with this launcher. Raise HostError.
     """
     here = Path(option or ".").resolve()
     return here if option or (here / "containers/flavours").is_dir() else Path(find_share())
 
 
 def lock_path(root: Path, flavour: str, machine: str) -> Path:
-    """Return where the lock of a flavour is, for x86_64 or aarch64."""
+    """Return the path of a flavour's lock, for x86_64 or aarch64."""
     suffix = "" if machine == "x86_64" else f"-{machine}"
     return root / f"containers/locks/{flavour}{suffix}.txt"
 
 
 def read_flavours(root: Path) -> list[str]:
-    """Return the names of all flavours; raises JaxsifError where there are none."""
+    """Return the names of all flavours; raise JaxsifError if there are none."""
     flavours = sorted(path.stem for path in (root / "containers/flavours").glob("*.args"))
     if not flavours:
         raise JaxsifError(f"no definition files in {root / 'containers'}", "--source", _CHECKOUT)
@@ -137,7 +140,7 @@ def read_flavours(root: Path) -> list[str]:
 
 
 def check_flavour(root: Path, flavour: str) -> str:
-    """Return `flavour`; raises JaxsifError for an unknown one."""
+    """Return `flavour`; raise JaxsifError for an unknown one."""
     flavours = read_flavours(root)
     if flavour not in flavours:
         raise JaxsifError(f"no flavour {flavour}", "--flavour", "one of " + ", ".join(flavours))
@@ -145,7 +148,7 @@ def check_flavour(root: Path, flavour: str) -> str:
 
 
 def read_recipe(root: Path, flavour: str, machine: str = platform.machine()) -> Recipe:
-    """Return the recipe of `flavour` for a machine; raises JaxsifError for an unknown flavour or a
+    """Return the recipe of `flavour` for a machine; raise JaxsifError for an unknown flavour or a
     lock without JAX.
     """
     check_flavour(root, flavour)
@@ -182,26 +185,26 @@ def parse_arguments(path: Path) -> dict[str, str]:
 class Revision(NamedTuple):
     """The origin of an image."""
 
-    # With '-dirty' after it when the inputs differ from it; 'unknown' where git does not tell.
+    # Followed by '-dirty' if the inputs differ from it; 'unknown' if git cannot find it.
     commit: str
     created: int  # seconds since 1970
 
     @property
     def date(self) -> str:
-        """The time, as ISO 8601 has it."""
+        """The time in ISO 8601 form."""
         return datetime.fromtimestamp(self.created, timezone.utc).isoformat(timespec="seconds")
 
 
 def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]) -> Revision:
     """Find the revision of `inputs` in the repository of `root`; SOURCE_DATE_EPOCH sets the time,
-    as on reproducible-builds.org. Raises JaxsifError for an invalid time.
+    see reproducible-builds.org. Raise JaxsifError for an invalid time.
     """
     paths = [os.path.relpath(path, root) for path in inputs]
     try:
         commit, _, time = _git(root, "log", "-1", "--format=%H %ct", "--", *paths).partition(" ")
         changes = _git(root, "status", "--porcelain", "--", *paths)
     except (OSError, subprocess.CalledProcessError):
-        commit = time = changes = ""  # no git, no checkout, or a checkout without a commit
+        commit = time = changes = ""  # no git, not a checkout, or a checkout without a commit
     if commit and changes:
         commit += "-dirty"
     wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"

@@ -1,4 +1,4 @@
-"""Find hazards in the commands of a shell script, by their words."""
+"""Find hazards in the commands of a shell script by looking at their words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from itertools import chain, takewhile
 
-_DEBIAN_TOOLS = "pip|venv|dev|setuptools|wheel|is-python3"  # packages without a module for programs
+_DEBIAN_TOOLS = "pip|venv|dev|setuptools|wheel|is-python3"  # packages without a module to import
 _MODULES = re.compile(rf"(?:python3?-(?!{_DEBIAN_TOOLS})\w)")
 _ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
     ({"^virtualenv"},),
@@ -15,7 +15,7 @@ _ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
 )
 _HOME_OF_ROOT = re.compile(r"(?:^|[=:,\[])/root(?![\w.-])")
 _TMP = ("/tmp", "/var/tmp")
-# Names of all that a folder has, or of itself.
+# Names for all of a folder's content, or for the folder itself.
 _ALL = re.compile(r"|\.|\.?\*|\.\[.*|\{.*\*.*")
 _VARIABLES = {"${TMPDIR:-/tmp}": "/tmp", "$TMPDIR": "/tmp", "${TMPDIR}": "/tmp"}
 
@@ -30,7 +30,7 @@ def split_commands(script: str) -> Iterator[list[str]]:
 
 
 def empties_tmp(script: str, folder: str = "/") -> bool:
-    """Return whether a script that begins in `folder` removes all that is in /tmp or /var/tmp."""
+    """Return whether a script that starts in `folder` removes everything in /tmp or /var/tmp."""
     for words in split_commands(script):
         if words[0] == "cd" and len(words) > 1:
             folder = _resolve(words[1], folder)
@@ -40,7 +40,7 @@ def empties_tmp(script: str, folder: str = "/") -> bool:
 
 
 def _find_removed(words: Sequence[str]) -> Sequence[str]:
-    """Find the paths that a command removes, with its options."""
+    """Find the words after a removing command: its paths and options."""
     names = [word.rpartition("/")[2] for word in words]
     if {"rm", "-delete"}.isdisjoint(names):
         return ()
@@ -49,7 +49,7 @@ def _find_removed(words: Sequence[str]) -> Sequence[str]:
 
 
 def _resolve(word: str, folder: str) -> str:
-    """Return a path from the root; with the values of the variables that are known."""
+    """Return an absolute path, with known variables replaced by their values."""
     for name, value in {**_VARIABLES, "$PWD": folder, "${PWD}": folder}.items():
         word = word.replace(name, value)
     path = word if word.startswith("/") else f"{folder}/{word}"
@@ -62,7 +62,9 @@ def _is_all_of_tmp(path: str) -> bool:
 
 
 def _says(script: str, *groups: Set[str]) -> bool:
-    """Return whether a command has a word of each group; its first word also counts with ^."""
+    """Return whether a command has a word from each group; its first word also counts with ^ before
+    it.
+    """
     commands = ({*words, f"^{words[0]}"} for words in split_commands(script))
     return any(all(map(words.intersection, groups)) for words in commands)
 
@@ -79,11 +81,13 @@ def installs_modules(script: str) -> bool:
 
 
 def makes_environment(script: str) -> bool:
-    """Return whether a script makes a Python environment of its own."""
+    """Return whether a script creates a separate Python environment."""
     return any(_says(script, *groups) for groups in _ENVIRONMENTS)
 
 
 def uses_home_of_root(script: str) -> bool:
-    """Return whether a script, a list or a value names /root, but to remove something there."""
+    """Return whether a script, a list or a value names /root, other than to remove something
+    there.
+    """
     used = (words for words in split_commands(script) if "rm" not in words)
     return any(map(_HOME_OF_ROOT.search, chain.from_iterable(used)))

@@ -1,7 +1,7 @@
-"""Write a squashfs file system whose files are those of other ones.
+"""Write a squashfs file system from files of existing ones.
 
-The data of a file are copied as they were compressed, so that a file is compressed once for all
-images that hold it.
+File data are copied in compressed form, so a file is compressed only once for all images that
+contain it.
 """
 
 from __future__ import annotations
@@ -36,44 +36,46 @@ from jaxsif.images.squashfs import (
     Node,
 )
 
-# Inodes, ids and (no) extended attributes not compressed, no fragments, no attributes, duplicates
-# found.
+# Inodes, ids and extended attributes uncompressed, no fragments, no extended attributes, duplicates
+# removed.
 _FLAGS = 0x1 | 0x10 | 0x40 | 0x200 | 0x800
-_NONE = 0xFFFFFFFFFFFFFFFF  # the place of a table that is not there
+_NONE = 0xFFFFFFFFFFFFFFFF  # the offset of a missing table
 _ENTRIES = 256  # in one listing
-_STEP = 16 << 20  # bytes that are copied at once
+_STEP = 16 << 20  # bytes per copy
 
 
 def _place(table: bytearray) -> tuple[int, int]:
-    """Return where the next byte of a table goes: the beginning of its block in the file, the place
-    in that block.
+    """Return the position of a table's next byte: the offset of its block in the file, and its
+    offset in that block.
     """
     block, offset = divmod(len(table), CHUNK)
     return block * (CHUNK + 2), offset
 
 
 def _packed(table: bytes | bytearray) -> bytes:
-    """Return a table as it is stored, in blocks of `CHUNK` bytes."""
+    """Return a table in its stored form, in blocks of `CHUNK` bytes."""
     chunks = [table[at : at + CHUNK] for at in range(0, len(table), CHUNK)]
     return b"".join(struct.pack("<H", STORED | len(chunk)) + chunk for chunk in chunks)
 
 
 class _Entry(NamedTuple):
-    """A node that is written, in its folder."""
+    """A written node in its folder."""
 
     name: bytes
     type: int
     number: int
-    block: int  # the place of its inode
+    block: int  # the position of its inode
     offset: int
 
     def shares(self, other: _Entry) -> bool:
-        """Return whether one header serves both: inodes in one block, numbers near each other."""
+        """Return whether one header serves both: their inodes are in one block, and their numbers
+        close together.
+        """
         return self.block == other.block and other.number - self.number <= 0x7FFF
 
 
 class _Writer:
-    """The metadata of the file system that is being written."""
+    """The metadata of the file system being written."""
 
     def __init__(self, root: Node, places: Mapping[Data, int]) -> None:
         nodes = list(root.walk())
@@ -85,7 +87,7 @@ class _Writer:
         self.root = self._add(b"", root, self.count + 1)
 
     def _add(self, name: bytes, node: Node, parent: int) -> _Entry:
-        """Write the inodes below a node, then its own."""
+        """Write the inodes under a node, then its own."""
         number = self._numbers[id(node)]
         children = [self._add(name, child, number) for name, child in sorted(node.children.items())]
         type_ = node.type
@@ -111,7 +113,7 @@ class _Writer:
         return body + struct.pack(f"<{len(blocks)}I", *blocks)
 
     def _directory(self, parent: int, entries: list[_Entry]) -> bytes:
-        """Write the listings of a folder, each a header with the entries that it serves."""
+        """Write the listings of a folder; each is a header and its entries."""
         block, offset = _place(self.directories)
         size, listed = 3, 0
         while listed < len(entries):
@@ -129,8 +131,8 @@ class _Writer:
 
 
 def write(out: BinaryIO, root: Node, block_size: int, mtime: int) -> int:
-    """Write a file system at the place where `out` is, which must be a multiple of 4096; return its
-    size in bytes.
+    """Write a file system at the current position of `out`, which must be a multiple of 4096;
+    return its size in bytes.
     """
     begin = out.tell()
     out.seek(SUPERBLOCK.size, os.SEEK_CUR)  # the superblock is written last
@@ -152,8 +154,8 @@ def write(out: BinaryIO, root: Node, block_size: int, mtime: int) -> int:
 
 
 def _copy_data(out: BinaryIO, root: Node) -> dict[Data, int]:
-    """Copy the data of all files, once for those that share them, to where `out` is; return their
-    places from the beginning of the file system.
+    """Copy the data of all files to the current position of `out`, shared data only once; return
+    their offsets from the beginning of the file system.
     """
     places, end = {}, SUPERBLOCK.size
     sources: dict[str, BinaryIO] = {}
@@ -168,7 +170,7 @@ def _copy_data(out: BinaryIO, root: Node) -> dict[Data, int]:
 
 
 def _copy(source: BinaryIO, data: Data, out: BinaryIO) -> None:
-    """Append data to `out`; raises HostError when their file ends before them."""
+    """Append data to `out`; raise HostError if their file ends too early."""
     position, left = data.start, data.length
     while left:
         count = os.sendfile(out.fileno(), source.fileno(), position, min(left, _STEP))

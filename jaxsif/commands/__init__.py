@@ -1,5 +1,5 @@
-"""One module a command: DESCRIPTION, EPILOG, add_options and call; or a group's module with VERBS.
-`cli` imports only the requested one.
+"""One module per command: DESCRIPTION, EPILOG, add_options and call; or a group's module with
+VERBS. `cli` imports only the requested one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 # Adds options to a parser, or to a group of its options.
 Options = Callable[[Any], object]
-# Calls a command with its arguments and the environment, and returns the exit status.
-Call = Callable[[argparse.Namespace, Mapping[str, str]], int]
+# Calls a command with its arguments and the environment; returns the exit status, None for 0.
+Call = Callable[[argparse.Namespace, Mapping[str, str]], "int | None"]
 
 argument = partial(methodcaller, "add_argument")  # a row of a table, as argparse takes it
 JSON = argument("--json", action="store_true", help="print JSON")  # docs/json.md has the keys
@@ -34,12 +34,12 @@ def all_of(*rows: Options, usage: str | None = None) -> Options:
 
 
 def one_of(*rows: Options, required: bool = False) -> Options:
-    """Combine rows of which a user may choose one."""
+    """Combine rows that exclude each other."""
     return lambda parser: all_of(*rows)(parser.add_mutually_exclusive_group(required=required))
 
 
 def titled(title: str, *rows: Options) -> Options:
-    """Combine rows that --help lists below a title."""
+    """Combine rows that --help lists under a title."""
     return lambda parser: all_of(*rows)(parser.add_argument_group(title))
 
 
@@ -53,7 +53,7 @@ class Verb(NamedTuple):
 
 
 class CommandGroup(dict[str, Verb]):
-    """The commands of a group, by their verbs."""
+    """The commands of a group, by verb."""
 
     def verb(
         self,

@@ -29,18 +29,17 @@ VERBS = CommandGroup()
 @VERBS.verb(
     "home",
     """\
-Print the folder that has slurm/ (job scripts and programs to start from) and containers/ (what \
-images are made of).
-With a site's module it is also $JAXSIF_HOME.
+Print the folder with slurm/ (example job scripts and programs) and containers/ (the sources of \
+images).
+If the site's module is loaded, $JAXSIF_HOME names it, too.
 
 examples:
   jaxsif home
         cp -r "$(jaxsif home)/slurm" . copies the programs
 """,
 )
-def _home(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _home(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     print(find_share())
-    return 0
 
 
 RENDER = {"bash": render_bash, "zsh": render_zsh}
@@ -49,20 +48,20 @@ RENDER = {"bash": render_bash, "zsh": render_zsh}
 @VERBS.verb(
     "completion",
     """\
-Print a script by which a shell completes commands, options, files and layers. It starts no jaxsif.
+Print a script that lets a shell complete commands, options, files and layers. It does not run \
+jaxsif.
 
 examples:
   source <(jaxsif completion bash)
-        in this shell; an installed jaxsif has the scripts below $JAXSIF_HOME/share
+        in this shell; an installed jaxsif has the scripts under $JAXSIF_HOME/share
   source <(jaxsif completion zsh)
         after compinit
 """,
     argument("shell", choices=tuple(RENDER), help="the shell"),
-    methodcaller("set_defaults", program=None),  # by cli.py
+    methodcaller("set_defaults", program=None),  # cli.py sets it
 )
-def _completion(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _completion(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     print(RENDER[arguments.shell](arguments.program), end="")
-    return 0
 
 
 @VERBS.verb(
@@ -74,19 +73,18 @@ examples:
   jaxsif help run
   jaxsif help image build
 """,
-    argument("words", nargs="*", metavar="COMMAND", help="all commands unless given"),
-    methodcaller("set_defaults", format_help=None),  # by cli.py
+    argument("words", nargs="*", metavar="COMMAND", help="a command (default: all)"),
+    methodcaller("set_defaults", format_help=None),  # cli.py sets it
 )
-def _help(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _help(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     print(arguments.format_help(arguments.words), end="")
-    return 0
 
 
 @VERBS.verb(
     "version",
     """\
-Show the version of jaxsif; with --verbose all versions for a bug report: Python, this machine,
-Slurm, the container runtime, and the image that `jaxsif run` would take, with its JAX.
+Show the version of jaxsif; with --verbose, all versions for a bug report: Python, this machine,
+Slurm, the container runtime, and the image that `jaxsif run` would use, with its JAX.
 
 examples:
   jaxsif version --verbose
@@ -96,29 +94,28 @@ examples:
         "-v",
         "--verbose",
         action="store_true",
-        help="show also the versions of Python, Slurm, runtime, image",
+        help="also show the versions of Python, Slurm, the runtime and the image",
     ),
     JSON,
 )
-def _version(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _version(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     versions = {"jaxsif": __version__}
     if arguments.verbose:
         versions.update(find_versions(environ, note))
     if arguments.json:
         print_json(versions)
-        return 0
+        return
     for name, text in versions.items():
         print(printable(f"{name} {text}" if name == "jaxsif" else f"  {name:8} {text}"))
-    return 0
 
 
 _NONE = "none"
 
 
 def find_versions(environ: Mapping[str, str], show: Notify) -> dict[str, str]:
-    """Find name -> version and place; 'none' or the error for a missing part.
+    """Find name -> version and location; 'none' or the error for a missing part.
 
-    `show` prints notes on files of settings that do not count.
+    `show` prints notes on settings files that do not count.
     """
     system = platform.uname()
     return {
@@ -132,7 +129,7 @@ def find_versions(environ: Mapping[str, str], show: Notify) -> dict[str, str]:
 
 
 def _or_error(find: Callable[[], str]) -> str:
-    """Call `find`; return the error instead where it fails: a bug report needs that, too."""
+    """Call `find`, and return the error if it fails: a bug report needs that, too."""
     try:
         return find()
     except JaxsifError as error:
@@ -154,7 +151,7 @@ def _find_image(environ: Mapping[str, str], show: Notify) -> str:
 
 
 def _read_version(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return the first line that a program of this host prints."""
+    """Return the first line that a program on this host prints."""
     if not find_executable(argv[0], environ):
         return _NONE
     try:

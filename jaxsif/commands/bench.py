@@ -1,4 +1,4 @@
-"""jaxsif bench …: measure, compare and draw."""
+"""jaxsif bench …: measure, compare and plot."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ _COMPARISON = all_of(
         metavar="PERCENT",
         type=positive,
         default=10.0,
-        help="call a figure worse if it is worse by more (10)",
+        help="report a figure as worse if it is worse by more than this (10)",
     ),
-    argument("--fail", action="store_true", help="end with status 1 when something got worse"),
+    argument("--fail", action="store_true", help="exit with status 1 if anything got worse"),
 )
 
 
 def _measuring(*own: Options, leave_out: tuple[str, ...] = ()) -> Options:
-    """Combine the options of `jaxsif run` without some, a benchmark's own ones, and those of its
-    results.
+    """Combine the options of `jaxsif run`, except `leave_out`, with a benchmark's own and those for
+    its results.
     """
     return all_of(
         partial(add_arguments, leave_out=("label", *leave_out)),  # records have no labels
         titled("what to measure", *own),
         titled(
             "the results",
-            argument("--output", metavar="FOLDER", help="a new folder for them"),
+            argument("--output", metavar="FOLDER", help="a new folder for the results"),
             argument("--against", metavar="FILE", help="compare with older results"),
             _COMPARISON,
         ),
@@ -75,44 +75,44 @@ def _measuring(*own: Options, leave_out: tuple[str, ...] = ()) -> Options:
     )
 
 
-# A node is called slow when it has less than this part of the median bandwidth.
+# A node is slow if it has less than this fraction of the median bandwidth.
 _SLOW = 0.5
 
 
 @VERBS.verb(
     "collectives",
     """\
-Measure JAX's collectives over all devices, and the links between neighbouring
+Measure JAX's collectives across all devices, and the links between neighbouring
 nodes: time, algorithm and bus bandwidth as nccl-tests defines them. jaxsif
 checks each result with NumPy.
 
 examples:
   jaxsif bench collectives
-        in a job: over all its nodes and GPUs
+        in a job: across all its nodes and GPUs
   jaxsif bench collectives --nodes=2 --gpus-per-node=4 --operations all-reduce --sizes 1MiB-1GiB
         from a login node
   jaxsif bench collectives --layer bench --against bench-collectives-20260102-030405
-        draw with the matplotlib of a layer; compare with older results
+        plot with matplotlib from a layer; compare with older results
 """,
     _measuring(
         argument(
             "--operations",
             metavar="LIST",
             default=",".join(OPERATIONS),
-            help="which, separated by commas",
+            help="the operations to measure, separated by commas",
         ),
         argument(
             "--sizes",
             metavar="RANGE",
             default="1KiB-1GiB",
-            help="from one to another, or a list",
+            help="the sizes to measure: a range or a list",
         ),
         argument(
             "--iterations",
             metavar="N",
             type=count,
             default=0,
-            help="of each; else as many as fit in --seconds",
+            help="iterations for each size (default: as many as fit in --seconds)",
         ),
         argument(
             "--seconds",
@@ -125,7 +125,7 @@ examples:
             "--link-size",
             metavar="SIZE",
             default="4MiB",
-            help="what a device sends over a link",
+            help="how much data a device sends over a link",
         ),
     ),
 )
@@ -133,13 +133,12 @@ def _collectives(arguments: argparse.Namespace, environ: Mapping[str, str]) -> i
     unknown = find_others(arguments.operations.split(","), OPERATIONS)
     if unknown:
         raise JaxsifError(
-            f"no operation {shorten(unknown[0])!r}", "--operations", ", ".join(OPERATIONS)
+            f"unknown operation {shorten(unknown[0])!r}", "--operations", ", ".join(OPERATIONS)
         )
-    sizes = parse_sizes(arguments.sizes, "--sizes")
     program = (
         "collectives.py",
         arguments.operations,
-        ",".join(map(str, sizes)),
+        ",".join(map(str, parse_sizes(arguments.sizes, "--sizes"))),
         str(arguments.iterations),
         str(arguments.seconds),
         str(parse_bytes(arguments.link_size, "--link-size")),
@@ -156,23 +155,23 @@ def _collectives(arguments: argparse.Namespace, environ: Mapping[str, str]) -> i
     return run_bench("collectives", arguments, environ, measure)
 
 
-# Options of slurm/train/train.py -> their defaults, and what they are.
+# Options of slurm/train/train.py -> their defaults and help.
 _TRAIN_NUMBERS = {
-    "width": (256, "features of the model; of the transformer, a multiple of 32"),
-    "depth": (4, "its blocks or layers"),
-    "length": (64, "tokens in an example of the transformer"),
-    "batch": (256, "examples in a step, of all devices together"),
-    "steps": (20, "how many; 2 or more"),
+    "width": (256, "features of the model; for the transformer, a multiple of 32"),
+    "depth": (4, "blocks or layers of the model"),
+    "length": (64, "tokens per example, for the transformer"),
+    "batch": (256, "examples per step, on all devices together"),
+    "steps": (20, "training steps; at least 2"),
 }
 
 
 @VERBS.verb(
     "train",
     """\
-Train a model of slurm/train on one device (single), over a mesh of all devices
-by jit (sharded) and by pmap. Print the time of a step, examples and
-floating-point operations per second, and memory, and compare the losses. The
-image needs flax and optax.
+Train a model from slurm/train on one device (single), across a mesh of all
+devices with jit (sharded), and with pmap. Print the time per step, examples and
+floating-point operations per second, and memory use, and compare the losses.
+The image needs flax and optax.
 
 examples:
   jaxsif layer create ml flax optax orbax-checkpoint
@@ -182,28 +181,28 @@ examples:
 work for each
   jaxsif bench train --layer ml --modes sharded --model transformer --precision bfloat16 \\
       --width 2048 --depth 16 --length 1024 --batch 64
-        a share of the GPUs' peak
+        also shows the share of the GPUs' peak performance
 """,
     _measuring(
         argument(
             "--modes",
             metavar="LIST",
             default=",".join(train.MODES),
-            help="which, separated by commas",
+            help="the modes to measure, separated by commas",
         ),
         argument(
             "--scaling",
             choices=(train.WEAK, train.STRONG),
             nargs="?",
             const=train.WEAK,
-            help="mode sharded on 1, 2, 4, ... processes, too (weak)",
+            help="also measure mode sharded on 1, 2, 4, ... processes (weak)",
         ),
         argument("--model", choices=("mlp", "transformer"), default="mlp"),
         argument(
             "--precision",
             choices=("float32", "bfloat16"),
             default="float32",
-            help="of what is computed",
+            help="the precision of the computation",
         ),
         *(
             argument(
@@ -218,7 +217,8 @@ def _train(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     names, scaling, batch = options["modes"].split(","), options["scaling"], options["batch"]
     unknown = find_others(names, train.MODES)
     if unknown:
-        raise JaxsifError(f"no mode {shorten(unknown[0])!r}", "--modes", ", ".join(train.MODES))
+        what = f"unknown mode {shorten(unknown[0])!r}"
+        raise JaxsifError(what, "--modes", ", ".join(train.MODES))
     if scaling:
         names.append(train.SHARDED)
     modes = [mode for mode in train.MODES if mode in names]
@@ -250,28 +250,28 @@ Python, import, initialize, devices, first compile, first collective.
 examples:
   jaxsif bench startup --nodes=2 --gpus-per-node=4
   jaxsif bench startup --variants=node,stage --rounds=3
-        in a job: with the image on the nodes' own disks, too
+        in a job: also with the image on the nodes' own disks
 """,
     _measuring(
         argument(
             "--variants",
             metavar="LIST",
             default=_VARIANTS,
-            help=f"some of {_VARIANTS} (all that can be here)",
+            help=f"one or more of {_VARIANTS} (all that can run here)",
         ),
         argument(
             "--rounds",
             metavar="N",
             type=count,
             default=2,
-            help="how often each has its turn (2)",
+            help="how many times to run each (2)",
         ),
         argument(
             "--depth",
             metavar="N",
             type=count,
             default=8,
-            help="layers of the program that is compiled (8)",
+            help="layers of the compiled program (8)",
         ),
         # The variants set them.
         leave_out=("containers", "stage", "compile-cache", "compile-cache-folder"),
@@ -282,9 +282,9 @@ def _startup(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     text, rounds, depth = options.pop("variants"), options.pop("rounds"), options.pop("depth")
     variants, missing = startup.parse_variants(text, Allocation.from_environ(environ) is not None)
     for name in missing:
-        note(f"variant {name} is left out: it needs a job, such as one of salloc")
+        note(f"variant {name} is left out: it needs a job, such as one from salloc")
     environ = dict(environ)
-    environ.pop(CACHE, None)  # the user's own, which is warm already
+    environ.pop(CACHE, None)  # the user's own, which is already warm
 
     def measure(bench: Bench) -> int:
         return startup.measure(bench, variants, rounds, depth)
@@ -295,8 +295,8 @@ def _startup(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 @VERBS.verb(
     "compare",
     """\
-Print the figures of two results with their ratios, and name the worse ones,
-and nodes with slow links.
+Print the figures of two results with their ratios, and list the worse ones
+and the nodes with slow links.
 
 example:
   jaxsif bench compare bench-collectives-20260102-030405 bench-collectives-20260203-040506
@@ -326,8 +326,8 @@ _UNUSED = {option.key for option in OPTIONS if option.key not in _USED}
 @VERBS.verb(
     "plot",
     """\
-Draw results on this machine, as PNG and SVG beside them, with the matplotlib
-of the image or of a layer.
+Plot results on this machine, as PNG and SVG files next to them, with matplotlib
+from the image or a layer.
 
 examples:
   jaxsif layer create bench matplotlib
@@ -335,10 +335,10 @@ examples:
   jaxsif bench plot --layer bench bench-collectives-20260102-030405
 """,
     partial(add_arguments, leave_out=_UNUSED),
-    argument("results", metavar="FOLDER", help="a folder of jaxsif bench"),
+    argument("results", metavar="FOLDER", help="a results folder of jaxsif bench"),
 )
-def _plot(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Draw them, and print the names of the files; return the exit status."""
+def _plot(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Plot the results, and print the names of the files."""
     options = vars(arguments)
     results = read_results(options.pop("results"), "FOLDER")
     container = prepare(
@@ -353,8 +353,7 @@ def _plot(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if not names:
         name = results.header["bench"]
         raise JaxsifError(
-            f"there are no plots of jaxsif bench {name}", "FOLDER", "see its results.csv"
+            f"there are no plots for jaxsif bench {name}", "FOLDER", "see its results.csv"
         )
     for name in names:
         print(results.file.parent / name)
-    return 0

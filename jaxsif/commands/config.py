@@ -30,14 +30,14 @@ from jaxsif.settings.schema import build_schema
 DESCRIPTION = """\
 Show the settings of `jaxsif run` in this folder: key, value and source.
 
-Values are written as in a jaxsif.toml. Standard error names the files that
-jaxsif read, and those that it did not. jaxsif reads a project's file that
-others may have written only if JAXSIF_CONFIG names it.
+Values are written as in a jaxsif.toml. Standard error lists the files that
+jaxsif read, and those that it ignored. If others may have written a project's
+file, jaxsif reads it only if JAXSIF_CONFIG names it.
 
 examples:
   jaxsif config                   all settings
   jaxsif config run.stage         one setting, or a table: run, policy, profile
-  jaxsif config profile.ib        a fabric profile, with all that it inherits
+  jaxsif config profile.ib        a fabric profile, with everything it inherits
   jaxsif config --schema          the JSON Schema of a jaxsif.toml, for editors
 """
 
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     """A line of the table."""
 
     key: str
-    value: Any  # None where nothing sets it
+    value: Any  # None if nothing sets it
     source: str
 
 
@@ -59,17 +59,16 @@ add_options = all_of(
 )
 
 
-def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Print the table."""
     if arguments.schema:
         print_json(build_schema())
     else:
         _show(arguments.key, arguments.json, environ)
-    return 0
 
 
 def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
-    """Print the rows of a key or a table, all without one, and the files that were looked at."""
+    """Print the rows of a key or a table, or all rows, and the files that were checked."""
     for line in check_variables(environ):
         note(line)
     files = find_files(environ, os.getcwd())
@@ -77,14 +76,13 @@ def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
     rows = _choose(key, list(_rows(config, environ)), config)
     candidates = [*files.own, *files.above]
     if as_json:
-        settings = [row._asdict() for row in rows]
         read = [
             {"path": f.path, "read": f.state == trust.READ, "state": f.state} for f in candidates
         ]
-        print_json({"settings": settings, "files": read})
+        print_json({"settings": [row._asdict() for row in rows], "files": read})
         return
     print_table(list(map(render, rows)), environ)
-    if key:  # of one setting, only what is wrong
+    if key:  # for one setting, only the problems
         candidates = [file for file in candidates if file.error]
     for file in candidates:
         note(_describe(file))
@@ -99,8 +97,7 @@ def _describe(file: trust.Candidate) -> str:
 
 def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
     """Return all settings, in the order of --help."""
-    in_job = Allocation.from_environ(environ) is not None
-    found = resolve({}, environ, config, in_job)
+    found = resolve({}, environ, config, in_job=Allocation.from_environ(environ) is not None)
     for option in OPTIONS:
         yield Row(f"run.{option.key}", *found.get(option.key, NOTHING)[:2])
     for key in TABLES["policy"]:
@@ -116,16 +113,15 @@ def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
 
 
 def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
-    """Return the rows of a key, a table or a profile; raise JaxsifError where there are none."""
+    """Return the rows of a key, a table or a profile; raise JaxsifError if there are none."""
     if key is None:
         return rows
     if key.startswith("profile."):
         return _profile_rows(key, config)
-    wanted = (f"{key}.", f"run.{key}.")
-    chosen = [row for row in rows if f"{row.key}.".startswith(wanted)]
+    chosen = [row for row in rows if f"{row.key}.".startswith((f"{key}.", f"run.{key}."))]
     if not chosen:
         raise JaxsifError(
-            f"no setting {key}", "jaxsif config", nearest(key, [row.key for row in rows])
+            f"unknown setting {key}", "jaxsif config", nearest(key, [row.key for row in rows])
         )
     return chosen
 
@@ -142,8 +138,8 @@ def render(row: Row) -> tuple[str, str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as in TOML, whose strings, numbers, switches and lists are JSON's; of a
-    profile, which keys it has.
+    """Return a value as in TOML, whose strings, numbers, switches and lists are those of JSON;
+    return the keys of a profile.
     """
     if value is None:
         return "not set"

@@ -1,4 +1,4 @@
-"""jaxsif history: the runs of the last days, and how they ended."""
+"""jaxsif history: recent runs, and how they ended."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from jaxsif.screen import print_json
 from jaxsif.text import printable, shorten
 
 DESCRIPTION = """\
-List the last runs of this user, or show one: its command, how it and its tasks
-ended, the error with its remedy, and the reports of tasks that waited.
+List this user's recent runs, or show one: its command, how it and its tasks
+ended, the error and its remedy, and reports of waiting tasks.
 
-jaxsif run, jupyter and bench keep this for 30 days and the last 200 runs, in a
-private folder for each run, with the last MB of standard error.
+jaxsif run, jupyter and bench keep the last 200 runs for up to 30 days, each in a
+private folder with the last MB of its standard error.
 
 examples:
   jaxsif history                the last 20 runs
@@ -55,7 +55,7 @@ add_options = all_of(
         nargs="?",
         default=LAST,
         metavar="RUN",
-        help="its name, an end that no other name has, or last (the default)",
+        help="the run's name, a unique ending of it, or last (the default)",
     ),
     argument("--last", metavar="N", help=f"list N runs; default: {_LISTED}"),
     JSON,
@@ -63,18 +63,18 @@ add_options = all_of(
 )
 
 
-def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Print the table, or one run."""
     folder = find_folder(environ)
     with raise_as(HostError("cannot read the history", folder, "correct its permissions")):
         names = list_runs(folder)
     if arguments.verb == _SHOW:
         _show(folder, find_run(names, arguments.run), arguments.json)
-        return 0
+        return
     last = _LISTED if arguments.last is None else read_number(arguments.last)
     if not last:
         what = f"not a number of runs: {shorten(arguments.last)!r}"
-        raise JaxsifError(what, "--last", "give a number from 1")
+        raise JaxsifError(what, "--last", "give a number of at least 1")
     render = _summarize if arguments.json else render_row
     rows = list(_render_readable(folder, names[-last:], render))
     if arguments.json:
@@ -83,22 +83,19 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         print(f"no runs in {printable(folder)}")
     else:
         print(*render_table(rows), sep="\n")
-    return 0
 
 
 def _render_readable(
     folder: str, names: Sequence[str], render: Callable[[Listed], Any]
 ) -> Iterator[Any]:
-    """Render the runs that can be read: one that another start removes meanwhile cannot."""
+    """Render the runs that can be read, without those that another jaxsif has just removed."""
     for name in names:
         with suppress(HostError):
             yield _render(folder, name, render)
 
 
 def _render(folder: str, name: str, render: Callable[[Listed], Any]) -> Any:
-    """Read and render a run; raise HostError where jaxsif cannot read its file, or did not write
-    it.
-    """
+    """Read and render a run; raise HostError if jaxsif cannot read the file or did not write it."""
     path = os.path.join(folder, name, RUN)
     try:
         run = read_run(folder, name)
@@ -126,7 +123,7 @@ def _show(folder: str, name: str, as_json: bool) -> None:
 
 
 def _summarize(listed: Listed) -> dict[str, Any]:
-    """Summarize a run for the table, as values of JSON."""
+    """Summarize a run for the table, as JSON values."""
     fields = ("name", "begin", "end", "status", "step", "tasks", "launcher", "host", "command")
     values = {field: getattr(listed.run, field) for field in fields}
     return {**values, "state": listed.state, "error": listed.run.error and listed.run.error.what}

@@ -31,39 +31,41 @@ _SIF = argument("image", metavar="IMAGE", help="a .sif file")
 _SOURCE = argument(
     "--source",
     metavar="FOLDER",
-    help="the checkout with containers/ (this folder, else what comes with this launcher)",
+    help="the checkout with containers/ (this folder, else this launcher's own files)",
 )
 
 
 @VERBS.verb(
     "build",
     """\
-Build an image, unless it exists with the same inputs.
+Build an image, unless one built from the same inputs already exists.
 
 examples:
   jaxsif image build
   jaxsif image build --flavour cpu --base docker://python:3.13-slim
 """,
     argument(
-        "--flavour", default="cuda12", help="a file of containers/flavours, without .args (cuda12)"
+        "--flavour", default="cuda12", help="a file in containers/flavours, without .args (cuda12)"
     ),
     _SOURCE,
     argument(
         "--output",
         default="build/images",
         metavar="FOLDER",
-        help="the folder of finished images (build/images)",
+        help="the folder for finished images (build/images)",
     ),
     argument(
         "--cache",
         default="build/cache",
         metavar="FOLDER",
-        help="the folder of base systems and wheels (build/cache)",
+        help="the folder for base systems and wheels (build/cache)",
     ),
-    argument("--base", metavar="ADDRESS", help="build on docker://… or on a local image, with apt"),
+    argument(
+        "--base", metavar="ADDRESS", help="build on docker://… or on a local image that has apt"
+    ),
     argument("--force", action="store_true", help="build even if no input has changed"),
 )
-def _build(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _build(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     from jaxsif.builds.build import BuildOptions, build_image
     from jaxsif.builds.recipe import choose_source, read_recipe
 
@@ -76,7 +78,6 @@ def _build(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         force=arguments.force,
     )
     build_image(recipe, options, environ, lambda line: print(line, flush=True))
-    return 0
 
 
 _PLATFORMS = ("x86_64", "aarch64")
@@ -87,22 +88,22 @@ _PLATFORMS = ("x86_64", "aarch64")
     """\
 Resolve containers/locks/FLAVOUR.in into FLAVOUR.txt (x86_64) and
 FLAVOUR-aarch64.txt: every package of the image, with version and hashes.
-Locked versions stay unless told otherwise.
+Locked versions are kept unless you say otherwise.
 
 examples:
   jaxsif image lock --upgrade
         all flavours, to the newest versions
   jaxsif image lock --flavour cuda12 --jax 0.11.0
-        another version of JAX
+        a different version of JAX
   jaxsif image lock --check
         check that every lock has what its flavour needs
 """,
-    argument("--flavour", metavar="NAME", help="a file of containers/locks, without .in (all)"),
-    argument("--platform", choices=_PLATFORMS, help="the kind of machine (both)"),
+    argument("--flavour", metavar="NAME", help="a file in containers/locks, without .in (all)"),
+    argument("--platform", choices=_PLATFORMS, help="the machine's architecture (both)"),
     argument("--jax", metavar="VERSION", help="this version of JAX"),
     argument("--python", default="3.13", metavar="VERSION", help="the image's Python (3.13)"),
     argument(
-        "--upgrade", action="store_true", help="to the newest versions, instead of the locked ones"
+        "--upgrade", action="store_true", help="use the newest versions instead of the locked ones"
     ),
     argument(
         "--check", action="store_true", help="change nothing; exit status 1 if a lock would change"
@@ -112,7 +113,7 @@ examples:
     epilog="""\
 exit status:
   0  done; with --check: no lock would change   1  with --check: a lock would change
-  2  a bad request                            125  a lock cannot be resolved; all stay
+  2  a bad request                            125  a lock cannot be resolved; none is changed
 """,
 )
 def _lock(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -147,11 +148,11 @@ def _lock(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 @VERBS.verb(
     "inspect",
     """\
-Show what an image is: versions, driver, digest, signers, origin. It may be a
-SIF file or an unpacked image, of jaxsif or not. jaxsif names signatures, and
+Show an image's versions, driver, digest, signers and origin. It may be a SIF
+file or an unpacked image, built by jaxsif or not. jaxsif lists signatures, but
 does not verify them.
 
-With --definition, print the definition file that it was built from instead.
+With --definition, print only the definition file that it was built from.
 
 examples:
   jaxsif image inspect
@@ -169,18 +170,17 @@ examples:
         ),
     ),
 )
-def _inspect(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _inspect(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     image = find_image(resolve_image(arguments.image, environ, note, "IMAGE")).path
     if arguments.definition:
         _print_definition(image, environ)
-        return 0
+        return
     facts = inspect_image(image, environ)
     if arguments.json:
         facts += inspect_metadata(image, environ)
         print_json(facts_as_json(facts))
     else:
         print_table(list(map(render_fact, facts)), environ)
-    return 0
 
 
 def _print_definition(image: str, environ: Mapping[str, str]) -> None:
@@ -197,16 +197,16 @@ def _print_definition(image: str, environ: Mapping[str, str]) -> None:
 @VERBS.verb(
     "diff",
     """\
-Print the differences of two images: packages, labels, lines of the definition.
+Print the differences between two images: packages, labels, lines of the definition.
 Each may be a SIF file or an unpacked image. '-' marks what only A has, '+'
-what only B has, '~' names with different values.
+what only B has, '~' names whose values differ.
 
 examples:
   jaxsif image diff old.sif new.sif
   jaxsif image diff --json old.sif sandbox/
 """,
     argument("a", metavar="A", help="an image"),
-    argument("b", metavar="B", help="another one"),
+    argument("b", metavar="B", help="another image"),
     JSON,
     epilog="""\
 exit status:
@@ -229,8 +229,9 @@ def _diff(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 @VERBS.verb(
     "convert",
     """\
-Convert a Dockerfile into a definition file on top of an image with JAX, which takes the place of
-the image that it names. What would become something else is refused, each line with the reason.
+Convert a Dockerfile into a definition file that builds on an image with JAX instead of the
+Dockerfile's own base image. Lines that cannot be converted faithfully are refused, each with the
+reason.
 
 examples:
   jaxsif image convert Dockerfile >lab.def
@@ -270,7 +271,7 @@ def _convert(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """\
 Print the bill of materials of an image (a SIF file, or an unpacked one) as
 CycloneDX 1.6: Debian packages, Python, and Python's packages, with versions
-and licences. The image's own Python, 3.8 or later, makes the list.
+and licences. The image's own Python makes the list; it must be 3.8 or later.
 
 examples:
   jaxsif image sbom >sbom.cdx.json
@@ -278,29 +279,30 @@ examples:
   jaxsif image sbom build/images/jax-0.12.0.1-cuda12.sif >sbom.cdx.json
 """,
     _IMAGE,
-    argument("--json", action="store_true", help="print JSON, as without it"),
+    argument("--json", action="store_true", help="print JSON (the default)"),
 )
-def _sbom(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _sbom(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     image = find_image(resolve_image(arguments.image, environ, note, "IMAGE"))
     sys.stdout.write(read_sbom(require_runtime(environ), image.path))
-    return 0
 
 
 @VERBS.verb(
     "list",
     """\
-List the images of a folder: flavour, JAX, size, date, and digest if known.
+List the images in a folder: flavour, JAX, size, date, and digest if known.
 
 examples:
   jaxsif image list
   jaxsif image list --folder /sw/jaxsif/images
 """,
     argument(
-        "--folder", metavar="FOLDER", help="the folder of images (JAXSIF_IMAGES, else build/images)"
+        "--folder",
+        metavar="FOLDER",
+        help="the folder with the images (JAXSIF_IMAGES, else build/images)",
     ),
     JSON,
 )
-def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     items = list_images(find_folder(arguments.folder, environ), environ)
     for item in items:
         if item.problem:
@@ -309,7 +311,6 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         print_json([item._asdict() for item in items])
     else:
         print_table(list(map(render_item, items)), environ, HEADING)
-    return 0
 
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -334,9 +335,9 @@ def _seconds(text: str) -> float:
 @VERBS.verb(
     "pull",
     """\
-Download an image, check it, and move it to its place.
+Download an image, check it, and move it into place.
 
-After an error of the network, or Ctrl-C, the same command continues the
+After a network error or Ctrl-C, run the same command again to resume the
 download.
 
 examples:
@@ -349,7 +350,7 @@ examples:
         "--digest",
         type=_digest,
         metavar="sha256:HEX",
-        help="the digest that the image must have, see jaxsif image verify",
+        help="the digest that the image must have; see jaxsif image verify",
     ),
     argument(
         "--sha256",
@@ -367,7 +368,7 @@ examples:
     ),
     JSON,
 )
-def _pull(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _pull(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     from jaxsif.images import pull  # requests takes 100 ms
     from jaxsif.images.download import Watch
 
@@ -375,35 +376,37 @@ def _pull(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     target = pull.find_target(url, arguments.output)
     found = None if arguments.force else pull.find_there(target, expected)
     if found:
-        return _print_pulled(arguments.json, target, found, "there already")
+        _print_pulled(arguments.json, target, found, "already exists")
+        return
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and expected == pull.ANY:
         print(
-            "jaxsif: warning: anybody on the way can change what comes over http; give --digest",
+            "jaxsif: warning: anybody on the way can change a download over http; pass --digest",
             file=sys.stderr,
         )
     if parts.scheme in pull.FROM_REGISTRY:
         found = pull.pull_by_runtime(require_runtime(environ), url, target, expected, environ)
     else:
         with show_progress("jaxsif", environ) as update:
-            watch = Watch(arguments.timeout, note, update)
-            found = pull.pull_by_http(url, target, expected, watch)
-    return _print_pulled(arguments.json, target, found, "pulled")
+            found = pull.pull_by_http(url, target, expected, Watch(arguments.timeout, note, update))
+    _print_pulled(arguments.json, target, found, _PULLED)
 
 
-def _print_pulled(as_json: bool, path: str, digest: str, state: str) -> int:
+_PULLED = "was pulled"
+
+
+def _print_pulled(as_json: bool, path: str, digest: str, state: str) -> None:
     if as_json:
-        print_json({"path": path, "digest": digest, "pulled": state == "pulled"})
+        print_json({"path": path, "digest": digest, "pulled": state == _PULLED})
     else:
-        print(printable(f"{path} is {state}, digest {digest}"))
-    return 0
+        print(printable(f"{path} {state}, digest {digest}"))
 
 
 @VERBS.verb(
     "sign",
     """\
 Sign an image with a private key, in a PEM file or in the runtime's PGP
-keyring. An image that this key has signed stays unchanged.
+keyring. An image already signed with this key is left unchanged.
 
 examples:
   openssl genpkey -algorithm ed25519 -out private.pem
@@ -417,7 +420,7 @@ examples:
         argument(
             "--pgp",
             action="store_true",
-            help="a key of the runtime's PGP keyring, which may ask which one",
+            help="use a key from the runtime's PGP keyring; the runtime may ask which one",
         ),
         required=True,
     ),
@@ -425,19 +428,18 @@ examples:
         "--keyidx", metavar="N", help="the number of the PGP key in `apptainer key list --secret`"
     ),
 )
-def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if arguments.keyidx and not arguments.pgp:
-        raise JaxsifError("--keyidx without --pgp", "--keyidx", "pass --pgp, or --key FILE alone")
-    key_options: list[str] = []  # the runtime then asks for a key of its keyring
+        raise JaxsifError("--keyidx without --pgp", "--keyidx", "pass --pgp, or only --key FILE")
+    key_options: list[str] = []  # the runtime then asks for a key from its keyring
     if arguments.key:
         check_key(arguments.key)
         key_options = ["--key", arguments.key]
     elif arguments.keyidx:
         key_options = ["--keyidx", arguments.keyidx]
     signer, already = sign(require_runtime(environ), arguments.image, key_options)
-    state = "was signed already" if already else "is signed"
+    state = "was already signed" if already else "is signed"
     print(printable(f"{arguments.image} {state} by {signer}"))
-    return 0
 
 
 def _fingerprint(text: str) -> str:
@@ -466,7 +468,7 @@ examples:
             action="append",
             type=_fingerprint,
             metavar="FINGERPRINT",
-            help="a PGP key of the runtime's keyring; of several, one must be the signer",
+            help="a PGP key in the runtime's keyring; of several, one must be the signer's",
         ),
         required=True,
     ),
@@ -477,7 +479,7 @@ exit status:
   2  a bad request            125  the image, a key or the runtime cannot be used
 """,
 )
-def _verify(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _verify(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     runtime, image = require_runtime(environ), arguments.image
     if arguments.key:
         check_key(arguments.key)
@@ -490,4 +492,3 @@ def _verify(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     else:
         print(printable(f"signed by {signer}"))
         print(f"digest    {found['digest']}")
-    return 0

@@ -26,10 +26,10 @@ from jaxsif.runtime import TASK_FOLDER, require_runtime
 from jaxsif.screen import note
 from jaxsif.settings.options import add_arguments
 
-_SERVERS = ("jupyterlab", "notebook", "jupyter_server")  # the first that is there
+_SERVERS = ("jupyterlab", "notebook", "jupyter_server")  # the first that is installed
 _KERNEL = ("ipykernel",)
 DESCRIPTION = """\
-Run a Jupyter server in the image on a compute node, at a free port, until
+Run a Jupyter server in the image on a compute node, on a free port, until
 Ctrl-C. Print the ssh command that reaches it, and the address for the browser.
 jaxsif's images have no Jupyter: add it as a layer.
 
@@ -37,7 +37,7 @@ examples:
   jaxsif layer create jupyter jupyterlab
         once
   jaxsif jupyter --layer jupyter --gpus-per-node=1 --time=2:00:00
-        JupyterLab, or else notebook or jupyter_server
+        start JupyterLab if installed, or else notebook or jupyter_server
   jaxsif jupyter --layer jupyter --gpus-per-node=1 -- --ServerApp.root_dir=/scratch/me
         pass arguments to Jupyter
   jaxsif jupyter --layer jupyter --kernel jax
@@ -52,9 +52,11 @@ add_options = all_of(
         argument(
             "--login",
             metavar="[USER@]HOST",
-            help="the ssh address of the cluster, in the printed line",
+            help="the cluster's ssh address, for use in the printed command",
         ),
-        argument("--kernel", metavar="NAME", help="install a kernel of this name; start no server"),
+        argument(
+            "--kernel", metavar="NAME", help="install a kernel with this name; start no server"
+        ),
     ),
     add_srun_options,
     COMMAND,
@@ -71,7 +73,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     options = {**options, **ONE_TASK, **choose_launcher(environ)}
     prepared = pipeline.prepare(options, ("python3",), allocation, environ, note, fixed=OF_TASKS)
     container = prepared.require_container()
-    # Here, and not in a job that waits in the queue first.
+    # Here, not in a job that would wait in the queue first.
     names = _KERNEL if kernel else _SERVERS
     module = find_module(names, container, environ)
     if kernel:
@@ -87,18 +89,18 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     program = ("python3", f"{TASK_FOLDER}/jupyter.py", module, reached_by, *words)
     prepared = prepared.with_options(command=program)
     if by_slurm and allocation and not allocation.in_step:
-        others = prepared.settings.options.srun_args
         words = split_options(["--overlap"])  # with the job's other steps
-        prepared = prepared.with_options(srun_args=(*words, *others))
+        prepared = prepared.with_options(srun_args=(*words, *prepared.settings.options.srun_args))
     note("waiting for Jupyter")
-    # Ctrl-C is its usual end, and no error.
+    # Ctrl-C is the usual way to end it, not an error.
     return pipeline.run_plan(pipeline.make_plan(prepared), notify=lambda _line: None)
 
 
 def find_module(names: Sequence[str], container: Container, environ: Mapping[str, str]) -> str:
-    """Return the first of the modules that the image, with its layers, has; raises HostError.
+    """Return the first of the modules that the image, with its layers, has; raise HostError if it
+    has none.
 
-    They are looked for on this host.
+    The search takes place on this host.
     """
     packages = find_packages(names, container, environ)
     if not packages:
@@ -112,15 +114,15 @@ def find_module(names: Sequence[str], container: Container, environ: Mapping[str
 
 
 def find_kernel(name: str, environ: Mapping[str, str]) -> Path:
-    """Return the file of a kernel of this name; raises JaxsifError for one that is not ours."""
-    # Jupyter finds no others, and the name is a folder's.
+    """Return the file of the kernel with this name; raise JaxsifError if it is not ours."""
+    # Jupyter finds no other names, and a folder gets this name.
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
         what = f"not a name for a kernel: {name!r}"
-        raise JaxsifError(what, "--kernel", "use letters, digits and ._- only")
+        raise JaxsifError(what, "--kernel", "use only letters, digits and ._-")
     path = _data_folder(environ) / "kernels" / name / "kernel.json"
     if path.exists() and not _is_ours(path):
-        what = f"there is a kernel {name} already, and jaxsif did not make it"
-        raise JaxsifError(what, str(path), "another name")
+        what = f"kernel {name} already exists, and jaxsif did not create it"
+        raise JaxsifError(what, str(path), "choose another name")
     return path
 
 

@@ -53,14 +53,14 @@ examples:
         "packages",
         nargs="*",
         metavar="PACKAGE",
-        help="as pip takes it, such as 'optax>=0.2'; a wheel",
+        help="a requirement as pip takes it, such as 'optax>=0.2', or a wheel",
     ),
     argument(
         *("-r", "--requirements"),
         action="append",
         default=[],
         metavar="FILE",
-        help="packages, one on each line",
+        help="a file of packages, one per line",
     ),
     _IMAGE,
     argument(
@@ -68,11 +68,11 @@ examples:
         action="append",
         default=[],
         metavar="PACKAGE",
-        help="the layer may have another version of this package of the image",
+        help="let the layer replace the image's version of this package",
     ),
     usage="jaxsif layer create [OPTIONS] NAME [PACKAGE...]",
 )
-def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     name = check_name(arguments.name, "NAME")
     requirements = read_requirements(arguments.requirements, arguments.packages)
     wanted = Wanted(name, requirements, tuple(map(normalize, arguments.allow_replace)))
@@ -83,14 +83,13 @@ def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         is_same = (old.requirements, old.allow_replace) == wanted[1:]
         if not is_same or find_damage(old, environ) or not is_made_for(old, image, environ):
             raise JaxsifError(
-                f"there is a layer {name} already",
+                f"layer {name} already exists",
                 "NAME",
-                f"jaxsif layer update {name}, or first layer remove {name}",
+                f"jaxsif layer update {name}, or jaxsif layer remove {name} first",
             )
-        _print_progress(f"layer {name} is there already")
-        return 0
+        _print_progress(f"layer {name} already exists")
+        return
     make_layer(wanted, image, runtime, environ, _print_progress)
-    return 0
 
 
 def _print_progress(line: str) -> None:
@@ -113,18 +112,17 @@ example:
 """,
     JSON,
 )
-def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     described = [_describe(name, environ) for name in list_names(environ)]
     if arguments.json:
         print_json([entry for entry, _ in described])
     else:
         print_table([row for _, row in described], environ, _HEADING)
-    return 0
 
 
 def _describe(name: str, environ: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return a layer as JSON and as a row of the table. One whose JSON is damaged has a name and a
-    status, so that the others are listed.
+    """Return a layer as JSON and as a row of the table. One whose JSON is damaged has only a name
+    and a status, so that the others are still listed.
     """
     try:
         layer = read_layer(name, environ, "jaxsif layer list")
@@ -148,7 +146,7 @@ def _fits(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
     try:
         return is_made_for(layer, image, environ)
     except (JaxsifError, OSError):
-        return False  # what is there now is no image, or cannot be read
+        return False  # the file is no longer an image, or cannot be read
 
 
 @VERBS.verb(
@@ -162,12 +160,12 @@ example:
     _NAME,
     JSON,
 )
-def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     layer = read_layer(arguments.name, environ, "NAME")
     status, file = _find_status(layer, environ), os.path.join(layers_folder(environ), layer.file)
     if arguments.json:
         print_json({**layer._asdict(), "status": status, "file": file})
-        return 0
+        return
     rows = [
         ("status", status),
         ("image", layer.image),
@@ -186,7 +184,6 @@ def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         for index, line in enumerate(value.splitlines())
     ]
     print_table(lines, environ)
-    return 0
 
 
 @VERBS.verb(
@@ -202,15 +199,11 @@ examples:
     _NAME,
     _IMAGE,
 )
-def _update(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _update(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     old = read_layer(arguments.name, environ, "NAME")
     image = find_image(resolve_image(arguments.image, environ, note)).path
     wanted = Wanted(old.name, old.requirements, old.allow_replace)
     make_layer(wanted, image, require_runtime(environ), environ, _print_progress)
-    return 0
-
-
-_NAMES = argument("names", nargs="+", metavar="NAME", help="a layer's name")
 
 
 @VERBS.verb(
@@ -223,7 +216,7 @@ example:
 """,
     argument("names", nargs="+", metavar="NAME", help="a layer's name"),
 )
-def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     folder, known = Path(layers_folder(environ)), list_names(environ)
     for name in arguments.names:
         if check_name(name, "NAME") not in known:
@@ -231,4 +224,3 @@ def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for name in dict.fromkeys(arguments.names):
         (folder / f"{name}.json").unlink()
         remove_files(name, folder)
-    return 0

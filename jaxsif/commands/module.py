@@ -1,4 +1,4 @@
-"""jaxsif module …: the modules of images, for Lmod and Environment Modules."""
+"""jaxsif module …: modules for images, for Lmod and Environment Modules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PREFIX = argument(
 @VERBS.verb(
     "add",
     """\
-Write the modulefiles of an image below PREFIX/modulefiles, for Lmod and for
+Write the modulefiles for an image under PREFIX/modulefiles, for Lmod and
 Environment Modules, and print the module's name. The first module is the
 default.
 
@@ -47,15 +47,14 @@ examples:
     argument(
         "--name", help="the module's name after jax/; needed for an image without jaxsif's labels"
     ),
-    argument("--default", action="store_true", help="make it the default"),
+    argument("--default", action="store_true", help="make this module the default"),
     _PREFIX,
 )
-def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
     show = functools.partial(print, file=sys.stderr, flush=True)
     module = add_module(prefix, arguments.image, arguments.name, arguments.default, show)
     print(f"jax/{module.name}")
-    return 0
 
 
 @VERBS.verb(
@@ -70,16 +69,15 @@ examples:
     _NAME,
     _PREFIX,
 )
-def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     module = set_default(find_prefix(arguments.prefix), arguments.name)
     print(f"jax/{module.name}")
-    return 0
 
 
 @VERBS.verb(
     "list",
     """\
-List the modules of images below PREFIX: name, launcher, image. A star marks the default.
+List the modules for images under PREFIX: name, launcher, image. A star marks the default.
 
 examples:
   jaxsif module list
@@ -88,7 +86,7 @@ examples:
     JSON,
     _PREFIX,
 )
-def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
     default = find_default(prefix)
     rows = [_describe(module, default) for module in list_modules(prefix)]
@@ -96,7 +94,6 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         print_json(rows)
     else:
         print_table(list(map(_render_row, rows)), environ)
-    return 0
 
 
 def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
@@ -119,7 +116,7 @@ def _describe(module: Module, default: str | None) -> dict[str, object]:
     "remove",
     """\
 Remove the modulefiles of an image; the image and the launcher stay. Before you
-remove the default, name another one.
+remove the default, make another module the default.
 
 examples:
   jaxsif module remove jax/0.12.0.1-cuda12-sif
@@ -127,7 +124,6 @@ examples:
     _NAME,
     _PREFIX,
 )
-def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     module = remove_module(find_prefix(arguments.prefix), arguments.name)
     print(f"removed jax/{module.name}; its image stays: {module.image}", file=sys.stderr)
-    return 0

@@ -19,8 +19,8 @@ DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the
 container.
 
-In a job, it uses the job's nodes. Outside, srun makes a job from the options
-below. Without Slurm, it starts processes on this machine.
+Inside a job, it uses the job's nodes. Outside one, srun allocates a job from the
+options below. Without Slurm, it starts processes on this machine.
 
 examples:
   jaxsif run -- python train.py
@@ -30,9 +30,9 @@ examples:
   jaxsif run --ntasks-per-node=1 -- python train.py
         one process per node, with all its GPUs
   jaxsif run -N 2 -n 8 -G 8 -t 5 --qos=normal -- python allreduce.py
-        in srun's own words
+        with srun's own options
   jaxsif run --launcher local --gpus-per-node=4 -- python query.py
-        4 processes here; on CPUs, with a CPU image
+        4 processes on this machine; with a CPU image, on its CPUs
   jaxsif run --hosts node1:4,node2:4 -- python train.py
         without Slurm: Open MPI's mpirun starts them
 """
@@ -43,7 +43,7 @@ else ./jax.sif; the runtime from JAXSIF_RUNTIME, else apptainer or singularity
 on the PATH.
 
 exit status:
-  that of the process that failed first, 128 + N for signal N
+  that of the process that failed first, or 128 + N for signal N
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """
@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "jaxsif run [OPTIONS] -- COMMAND [ARGUMENT...]"
     output = add_arguments(parser)[OUTPUT]
     output.add_argument(
-        "--explain", action="store_true", help="draw which process has which GPUs, and run nothing"
+        "--explain", action="store_true", help="show which process gets which GPUs, and run nothing"
     )
     output.add_argument(
         "--dry-run", action="store_true", help="print the command line, and run nothing"
@@ -85,7 +85,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     allocation = Allocation.from_environ(environ)
     certificate = None
     if not (explain or dry_run):
-        # openssl works while the rest is imported, and until the plan is made.
+        # openssl runs while the rest is imported and the plan is made.
         from jaxsif.launch.certificate import PendingCertificate
 
         certificate = PendingCertificate(environ, cli_values["coordinator_tls"] != OFF)
@@ -101,8 +101,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if certificate is None:
         _show(pipeline.make_plan(prepared), explain, dry_run, as_json)
         return 0
-    credentials = certificate.finish(prepared.settings.options)
-    plan = pipeline.make_plan(prepared, credentials=credentials)
+    plan = pipeline.make_plan(prepared, credentials=certificate.finish(prepared.settings.options))
     _note(plan, allocation)
     if certificate.lack and (verbose or certificate.has_openssl):
         note(f"JAX's coordinator has no TLS: {certificate.lack}")
@@ -115,10 +114,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _check(command: Sequence[str], as_json: bool, runs_nothing: bool) -> None:
-    """Raise JaxsifError for words that do not go together."""
+    """Raise JaxsifError for options that need another one, and for a missing command."""
     if as_json and not runs_nothing:
         raise JaxsifError(
-            "--json without --explain or --dry-run", "--json", "--dry-run --json, or leave it out"
+            "--json without --explain or --dry-run", "--json", "add --dry-run, or leave it out"
         )
     if not command:
         example = "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"
@@ -126,7 +125,7 @@ def _check(command: Sequence[str], as_json: bool, runs_nothing: bool) -> None:
 
 
 def _note(plan: Plan, allocation: Allocation | None) -> None:
-    """Tell what may not be meant as it was said."""
+    """Point out options that may not do what the user meant."""
     from jaxsif.plan.notes import find_notes
 
     for line in find_notes(plan):
@@ -138,13 +137,13 @@ def _note(plan: Plan, allocation: Allocation | None) -> None:
 
 
 def _note_reasons(container: Container | None) -> None:
-    """Say why the policies allow the image."""
+    """Print why the policies allow the image."""
     for line in container.allowed.reasons if container and container.allowed else ():
         note(line)
 
 
 def _show(plan: Plan, explain: bool, dry_run: bool, as_json: bool) -> None:
-    """Print what a run would be."""
+    """Print the plan of a run."""
     from jaxsif.plan.command import describe_plan, render_command
 
     if as_json:
@@ -160,7 +159,7 @@ def _explain(plan: Plan) -> None:
     from jaxsif.layout.topology import find_near
     from jaxsif.plan.map import render_map
 
-    # On a node of the job, and not before it.
+    # Only on a node of the job.
     here = plan.launcher.name == LOCAL or "SLURMD_NODENAME" in plan.host.environ
     print(render_map(plan, find_near() if here else None))
 

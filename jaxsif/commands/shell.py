@@ -20,14 +20,14 @@ DESCRIPTION = """\
 Open a shell in the image, on a compute node. Python finds the GPUs there as in
 `jaxsif run`.
 
-In a job, the shell is on its first node. Outside, srun makes a job from the
-options below. Without Slurm, the shell is on this machine.
+Inside a job, the shell runs on its first node. Outside one, srun allocates a job
+from the options below. Without Slurm, the shell runs on this machine.
 
 examples:
   jaxsif shell --gpus-per-node=1 --time=1:00:00
         in a new job
   jaxsif shell --jobid=4711
-        in a running job, beside its program
+        in a running job, alongside its program
   echo 'nvidia-smi' | jaxsif shell --jobid=4711
         run commands from standard input
 """
@@ -36,7 +36,7 @@ EPILOG = """\
 exit status: that of the shell
 """
 
-# What says how many tasks there are, and which GPUs they have.
+# The options for the number of tasks and their GPUs.
 OF_TASKS = (
     "ntasks",
     "per-node",
@@ -56,7 +56,7 @@ ONE_TASK = {
     "hang_timeout": OFF,
     "check_programs": OFF,
 }
-# What one task has no use for.
+# The options that are of no use to one task.
 LEFT_OUT = {
     "stage-folder",
     "launcher",
@@ -78,12 +78,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif shell`."""
     parser.usage = "jaxsif shell [OPTIONS]"
     groups = add_arguments(parser, leave_out=LEFT_OUT)
-    groups[JOB].add_argument("--jobid", metavar="JOB", help="join this job, beside its program")
+    groups[JOB].add_argument("--jobid", metavar="JOB", help="join this job, alongside its program")
     add_srun_options(parser)
 
 
 def choose_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """Slurm where it is, or else this machine, whatever settings say of runs."""
+    """Return Slurm's launcher if srun is available, or else this machine's, whatever the settings
+    of runs.
+    """
     return {"launcher": SRUN if find_executable(SRUN, environ) else LOCAL}
 
 
@@ -91,15 +93,15 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Become the shell."""
     cli_values = vars(arguments)
     job = cli_values.pop("jobid")
-    require_runtime(environ)  # a shell without a container, you have
+    require_runtime(environ)  # the user already has a shell without a container
     fixed: tuple[str, ...] = OF_TASKS
-    if job:  # which has other nodes and GPUs than one that we may be in
+    if job:  # its nodes and GPUs differ from those of a job that we may be in
         environ = outside_of_job(environ)
         fixed += tuple(option.key for option in OPTIONS if option.of_job)
     allocation = Allocation.from_environ(environ)
     cli_values = {**cli_values, **ONE_TASK, **choose_launcher(environ)}
     prepared = pipeline.prepare(cli_values, _SHELL, allocation, environ, note, fixed)
-    # Without a terminal of its own, the shell is ended by one Ctrl-C.
+    # Without a terminal of its own, the shell ends on the first Ctrl-C.
     how = ["--pty"] if sys.stdin.isatty() else ["--unbuffered", "--quit-on-interrupt"]
     srun_args = [*how, *([f"--jobid={job}"] if job else [])]
     if job or (allocation and not allocation.in_step):

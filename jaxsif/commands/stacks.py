@@ -16,24 +16,25 @@ from jaxsif.watch.snapshot import Snapshot, make_snapshot, render_json, render_t
 from jaxsif.watch.squeue import find_target
 
 DESCRIPTION = """\
-Show what each task of a running step does: where its Python is, what it waits
-for, in which iteration of its loop it is. Tasks that do the same share a line;
-the odd ones come last.
+Show what each task of a running step is doing: where its Python code is, what it
+is waiting for, and which iteration of its loop it is in. Tasks that are doing
+the same share a line; the odd ones come last.
 
 Without STEP: the newest step of the newest running job, or of this job. The
-program needs no preparation and goes on. For a step of a bare srun, jaxsif
-sees Python's stacks if the image is jaxsif's, otherwise the system calls.
+program needs no preparation and keeps running. For a step started by plain
+srun, jaxsif sees Python stacks if it built the image, otherwise only system
+calls.
 
 examples:
   jaxsif stacks                   the newest step
   jaxsif stacks 4711              the newest step of this job
-  jaxsif stacks 4711.2 --json     all that is known of each task, as JSON
+  jaxsif stacks 4711.2 --json     everything known about each task, as JSON
 """
 
 EPILOG = """\
-exit status: 0; 2 if no such step runs; 125 if no node answers
+exit status: 0; 2 if no such step is running; 125 if no node answers
 """
-_PAUSE = 0.02  # seconds between looks at what has come
+_PAUSE = 0.02  # seconds between checks for new samples
 
 
 add_options = all_of(
@@ -48,17 +49,16 @@ add_options = all_of(
 )
 
 
-def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Print the snapshot of the step."""
     allocation = Allocation.from_environ(environ)
     target = find_target(arguments.step, allocation and allocation.job_id, environ)
     snapshot = take_snapshot(target, environ)
     if arguments.json:
         print_json(render_json(snapshot, target.name))
-        return 0
+        return
     for line in render_text(snapshot, _title(target)):
         print(printable(line))
-    return 0
 
 
 def _title(target: Target) -> str:
@@ -66,8 +66,8 @@ def _title(target: Target) -> str:
 
 
 def take_snapshot(target: Target, environ: Mapping[str, str]) -> Snapshot:
-    """Return the snapshot of a step; raise JaxsifError where a process has no tasks here, HostError
-    where no node has answered.
+    """Return the snapshot of a step; raise JaxsifError if a process has no tasks here, HostError if
+    no node has answered.
     """
     inspection = Inspection.start(target, environ)
     try:
@@ -77,8 +77,8 @@ def take_snapshot(target: Target, environ: Mapping[str, str]) -> Snapshot:
         inspection.stop()
     if not inspection.samples and inspection.silent:
         why = inspection.complaint or f"no node has answered in {LIMIT:.0f} s"
-        raise HostError(f"cannot look into {_title(target)}: {why}", "srun", "try it again")
+        raise HostError(f"cannot look into {_title(target)}: {why}", "srun", "try again")
     if not (inspection.samples or target.parts):
-        hint = "name the process id of a jaxsif run that goes on"
+        hint = "give the process id of a jaxsif run that is still running"
         raise JaxsifError(f"{target.name} has no tasks on this host", "jaxsif stacks", hint)
     return make_snapshot(inspection.samples, inspection.silent, inspection.unseen)

@@ -1,4 +1,4 @@
-"""jaxsif submit: a job script that needs no jaxsif, and the job of it."""
+"""jaxsif submit: a job script that needs no jaxsif, and its job."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ examples:
   jaxsif submit --dry-run --gpus-per-node=4 -- python train.py
         print the script, and submit nothing
   jaxsif submit --wait --gpus-per-node=1 -- python test.py
-        wait for the job's end, and exit with its status
+        wait for the job to end, and exit with its status
   jaxsif submit --array=0-9%2 -- sh -c 'python sweep.py --seed=$SLURM_ARRAY_TASK_ID'
         ten jobs, two at a time
 """
 
 EPILOG = """\
-Standard output has the number of the job.
+The job's ID is printed to standard output.
 
 exit status:
-  0, or with --wait that of the job, 128 + N for signal N; the highest of an array
+  0; with --wait, that of the job (128 + N for signal N; for an array, the highest)
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """
 
 
-FOLDER = "jaxsif-jobs"  # below the folder where the job is submitted
-# As squeue(1) lists them, JOB STATE CODES.
+FOLDER = "jaxsif-jobs"  # in the folder where the job is submitted
+# From squeue(1), JOB STATE CODES.
 _GOING_ON = {
     *("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT"),
     *("STOPPED", "SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"),
 }
-# What is on the nodes is for the script to do without.
+# A script does without what jaxsif runs on the nodes.
 _FIXED = {
     "launcher": SRUN,
     "containers": TASK,
@@ -89,7 +89,9 @@ add_options = all_of(
     partial(add_arguments, leave_out=_LEFT_OUT),
     titled(
         "the job",
-        argument("-J", "--job-name", metavar="NAME", help="its name; the program's unless given"),
+        argument(
+            "-J", "--job-name", metavar="NAME", help="the job's name (default: the program's)"
+        ),
         argument("-a", "--array", metavar="INDEXES", help="one job for each index, such as 0-9%%2"),
         argument(
             "-d",
@@ -97,20 +99,18 @@ add_options = all_of(
             metavar="LIST",
             help="when the job may start, such as afterok:4711",
         ),
-        argument(
-            "--requeue", action="store_true", help="start the job again after a node has failed"
-        ),
+        argument("--requeue", action="store_true", help="restart the job after a node has failed"),
         argument(
             "-o",
             "--output",
             metavar="FILE",
-            help="the file of its output; %%x-%%j.out, for an array %%x-%%A_%%a.out",
+            help="the file for its output (default: %%x-%%j.out; for an array, %%x-%%A_%%a.out)",
         ),
         argument(
             "-e",
             "--error",
             metavar="FILE",
-            help="the file of its standard error; --output unless given",
+            help="the file for its standard error (default: that of --output)",
         ),
         argument(
             "--task-output",
@@ -122,7 +122,7 @@ add_options = all_of(
             action="append",
             default=[],
             metavar="ARGS",
-            help="further options of sbatch, quoted as for a shell: --sbatch-args='--mem=0'",
+            help="more sbatch options, quoted as in a shell: --sbatch-args='--mem=0'",
         ),
     ),
     titled(
@@ -130,10 +130,10 @@ add_options = all_of(
         argument(
             "--script",
             metavar="FILE",
-            help="the file of the script; jaxsif-jobs/NAME.sbatch unless given",
+            help="where to write the script (default: jaxsif-jobs/NAME.sbatch)",
         ),
         JSON,
-        argument("--wait", action="store_true", help="wait for the end of the job"),
+        argument("--wait", action="store_true", help="wait for the job to end"),
         argument("--dry-run", action="store_true", help="print the script, and submit nothing"),
     ),
     add_srun_options,
@@ -143,7 +143,7 @@ add_options = all_of(
 
 
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Submit it."""
+    """Submit the job."""
     options = vars(arguments)
     if not options["command"]:
         raise JaxsifError(
@@ -166,25 +166,25 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
     )
     _show({"job": job_id, "script": path, "output": output}, job_id, as_json)
-    note(f"job {job_id} is {path}; its output: {output}")
+    note(f"submitted {path} as job {job_id}; its output: {output}")
     note(f"its state: squeue --job={job_id}; to end it: scancel {job_id}")
     return _wait(job_id, environ) if wait else 0
 
 
 def _show(values: Mapping[str, object], line: str, as_json: bool) -> None:
-    """Print one of both."""
+    """Print the values as JSON, or else the line."""
     if as_json:
         print_json(values)
     else:
         print_bytes(line)
-    sys.stdout.flush()  # --wait takes long
+    sys.stdout.flush()  # --wait may take long
 
 
 def _wait(job_id: str, environ: Mapping[str, str]) -> int:
     try:
         ended = wait_job(job_id, environ)
     except (KeyboardInterrupt, SystemExit):
-        note(f"job {job_id} goes on; to end it: scancel {job_id}")
+        note(f"job {job_id} continues; to end it: scancel {job_id}")
         raise
     for job in ended:
         note(f"job {job.job_id} ended: {job.state}, exit status {job.status}")
@@ -192,7 +192,7 @@ def _wait(job_id: str, environ: Mapping[str, str]) -> int:
 
 
 def _job_options(options: dict[str, Any]) -> JobOptions:
-    """Remove the options of the job from `options`, and return them; the run has the others."""
+    """Remove the job's options from `options`, and return them; the rest are those of the run."""
     values = {name: options.pop(name) for name in JobOptions._fields}
     values["job_name"] = values["job_name"] or name_program(options["command"])
     values["output"] = values["output"] or ("%x-%A_%a.out" if values["array"] else "%x-%j.out")
@@ -210,9 +210,7 @@ def _render(options: dict[str, Any], job: JobOptions, environ: Mapping[str, str]
     for line in find_notes(plan):
         note(line)
     note_missing_gpus(plan, [word for line in job.sbatch_args for word in line], note)
-    pairs = prepared.settings.value("env") or ()
-    flavour = read_labels(container.image).get("io.jaxsif.flavour")
-    foreign = judge_image(flavour, plan.layout)
+    foreign = judge_image(read_labels(container.image).get("io.jaxsif.flavour"), plan.layout)
     checksum = ""
     if container.allowed:
         state = container.allowed.state
@@ -223,7 +221,7 @@ def _render(options: dict[str, Any], job: JobOptions, environ: Mapping[str, str]
             container,
             job,
             foreign,
-            tuple(pair for pair in pairs if "=" not in pair),
+            tuple(pair for pair in prepared.settings.value("env") or () if "=" not in pair),
             checksum,
         )
     )
@@ -232,16 +230,16 @@ def _render(options: dict[str, Any], job: JobOptions, environ: Mapping[str, str]
 class EndedJob(NamedTuple):
     """How a job ended."""
 
-    job_id: str  # of an array, 4711_3
+    job_id: str  # 4711_3 in an array
     state: str  # COMPLETED, FAILED, TIMEOUT, CANCELLED, ...
-    status: int  # as a shell would say: 128 + N for signal N
+    status: int  # as in a shell: 128 + N for signal N
 
 
 def keep_script(text: str, name: str, path: str | None) -> str:
     """Write a script to `path`, or to FOLDER under a free name, never over another file; return its
     path.
 
-    It is for this user alone: it has the values of --env, and some are secrets.
+    Only this user may read it: it has the values of --env, and some may be secrets.
     """
     for number in itertools.count(1):
         ending = f"-{number}" if number > 1 else ""
@@ -249,13 +247,13 @@ def keep_script(text: str, name: str, path: str | None) -> str:
         if not os.path.lexists(target) and _create(target, os.fsencode(text)):
             break
         if path:
-            hint = f"sbatch {path}, rm {path}, or another name"
-            raise JaxsifError(f"{path} is there already", "--script", hint)
+            hint = f"submit it with sbatch {path}, rm {path}, or choose another name"
+            raise JaxsifError(f"{path} already exists", "--script", hint)
     return target
 
 
 def _create(path: str, data: bytes) -> bool:
-    """Create a script; return False where somebody else has created it meanwhile."""
+    """Create a script; return False if somebody else has created it in the meantime."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     try:
         create_file(path, data, 0o600)
@@ -267,17 +265,17 @@ def _create(path: str, data: bytes) -> bool:
 
 
 def check_slurm(program: str, environ: Mapping[str, str]) -> None:
-    """Raise HostError where a program of Slurm's is missing."""
+    """Raise HostError if one of Slurm's programs is missing."""
     if not find_executable(program, environ):
         raise HostError(
-            f"{program} is not on the PATH", "PATH", "load Slurm's module, or submit where Slurm is"
+            f"{program} is not on the PATH",
+            "PATH",
+            "load Slurm's module, or submit on a host with Slurm",
         )
 
 
 def submit(path: str, environ: Mapping[str, str], say: Notify) -> str:
-    """Hand a script to sbatch; return the job's number. Raises HostError where Slurm does not take
-    it.
-    """
+    """Hand a script to sbatch; return the job's ID. Raise HostError if Slurm rejects it."""
     done = process.captured(("sbatch", "--parsable", path), outside_of_job(environ))
     messages = done.stderr.strip().splitlines()
     if done.returncode:
@@ -290,23 +288,23 @@ def submit(path: str, environ: Mapping[str, str], say: Notify) -> str:
 
 
 def wait_job(job_id: str, environ: Mapping[str, str]) -> list[EndedJob]:
-    """Wait until a job, all jobs of an array, have ended; raises HostError when Slurm has forgotten
+    """Wait until a job, or each job of an array, has ended; raise HostError if Slurm has forgotten
     the job.
 
-    `sbatch --wait` does so too, but looks every 32 seconds only, and loses signals.
+    `sbatch --wait` does this, too, but checks only every 32 seconds, and loses signals.
     """
     pause = 0.5
-    # Slurm forgets a job of an array minutes after its end, though others go on.
+    # Slurm forgets a job of an array minutes after its end, even while others run.
     ended: dict[str, EndedJob] = {}
     while True:
         done = process.captured(("scontrol", "--oneliner", "show", "job", job_id), environ)
         if "Invalid job id" in done.stderr:
             raise HostError(
-                f"Slurm does not know job {job_id} any more", "scontrol", f"sacct --jobs={job_id}"
+                f"Slurm no longer knows job {job_id}", "scontrol", f"sacct --jobs={job_id}"
             )
         over, going_on = parse_ends(done.stdout)
         ended.update((job.job_id, job) for job in over)
-        # Slurm's controller may be away for a while.
+        # Slurm's controller may be unavailable for a while.
         if ended and not going_on and done.returncode == 0:
             return sorted(ended.values())
         time.sleep(pause)
@@ -314,7 +312,7 @@ def wait_job(job_id: str, environ: Mapping[str, str]) -> list[EndedJob]:
 
 
 def parse_ends(records: str) -> tuple[list[EndedJob], bool]:
-    """From `scontrol --oneliner show job`, how jobs ended, and whether any of them goes on."""
+    """Return the ended jobs in `scontrol --oneliner show job`, and whether some have not ended."""
     jobs = re.findall(
         r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?"
         r".* JobState=(\w+).* ExitCode=(\d+):(\d+)",
@@ -326,10 +324,10 @@ def parse_ends(records: str) -> tuple[list[EndedJob], bool]:
 
 
 def _read_end(job: str, array: str, index: str, state: str, code: str, number: str) -> EndedJob:
-    """Read the fields of a job that is over, or of one of an array."""
+    """Read the fields of an ended job, perhaps one of an array."""
     job_id = f"{array}_{index}" if array else job
     if int(number):  # of a signal
         return EndedJob(job_id, state, 128 + int(number))
-    # Slurm says 0 also of a job that was cancelled.
+    # Slurm also reports 0 for a cancelled job.
     least = 0 if state == "COMPLETED" else 1
     return EndedJob(job_id, state, max(int(code), least))

@@ -1,1 +1,1 @@
-"""The surroundings of an image: variables, libraries of the host, compile cache, policies."""
+"""The environment of an image: variables, libraries of the host, compile cache, policies."""

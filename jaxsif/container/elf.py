@@ -1,4 +1,4 @@
-"""The bytes of a shared library: which other libraries it needs, and how new a glibc."""
+"""Read from a shared library which other libraries, and how new a glibc, it needs."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ _LOAD, _DYNAMIC = 1, 2  # kinds of segments
 _LAST = 0  # tag
 _NEEDED, _STRTAB, _VERNEED, _VERNEEDNUM = 1, 5, 0x6FFFFFFE, 0x6FFFFFFF  # tags
 _GLIBC = re.compile(rb"GLIBC_(\d{1,4})\.(\d{1,4})")
-_RELR = b"GLIBC_ABI_DT_RELR"  # relative relocations packed, which glibc reads from 2.36 on
+_RELR = b"GLIBC_ABI_DT_RELR"  # packed relative relocations, which glibc reads since 2.36
 
 
-_MOST = 10_000  # tags, and versions, of one file; real libraries have hundreds
+_MOST = 10_000  # tags, and versions, in one file; real libraries have hundreds
 _LONGEST = 4096  # bytes of a name
 
 _Bytes = Union[bytes, mmap]
 
 
 class Needs(NamedTuple):
-    """The libraries and the C library that a library needs."""
+    """The libraries and the glibc version that a library needs."""
 
     libraries: tuple[str, ...]  # names such as libm.so.6
-    glibc: tuple[int, int]  # (2, 38); (0, 0) where it names no version
+    glibc: tuple[int, int]  # (2, 38), or (0, 0) if it names no version
 
 
 def read_needs(data: _Bytes) -> Needs | None:
-    """Return the needs of a 64-bit little-endian ELF file (of x86_64 and aarch64, say); None for
-    anything else, also for a file that is cut short, or whose tables lead in circles or have absurd
-    sizes.
+    """Return the needs of a 64-bit little-endian ELF file (as on x86_64 and aarch64), or None for
+    anything else, including a file that is truncated, or has tables with cycles or absurd sizes.
     """
     if data[:6] != b"\x7fELF\x02\x01":
         return None
     try:
         segments = list(_segments(data))
         places = [(offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC]
-        tags = list(_tags(data, *places[0])) if places else []  # the loader looks at one, too
+        tags = list(_tags(data, *places[0])) if places else []  # the loader reads only one, too
         values = dict(tags)
         if _STRTAB not in values:
             return Needs((), (0, 0))  # linked statically
@@ -69,7 +68,7 @@ def _segments(data: _Bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _tags(data: _Bytes, offset: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the tags and their values, up to the one that says that it is the last."""
+    """Yield the tags and their values, up to the one that marks the end."""
     for number in range(size // 16):
         if number == _MOST:
             raise LookupError(size)
@@ -80,7 +79,7 @@ def _tags(data: _Bytes, offset: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _place(segments: list[tuple[int, int, int, int]], address: int) -> int:
-    """Return where in the file an address is; raise LookupError."""
+    """Return the place of an address in the file; raise LookupError if it has none."""
     for kind, offset, start, size in segments:
         if kind == _LOAD and start <= address < start + size:
             return address - start + offset
@@ -88,7 +87,7 @@ def _place(segments: list[tuple[int, int, int, int]], address: int) -> int:
 
 
 def _versions(data: _Bytes, place: int, count: int, texts: int) -> Iterator[bytes]:
-    """Yield the names of versions that are needed, such as GLIBC_2.38, of all libraries."""
+    """Yield the names of the needed versions of all libraries, such as GLIBC_2.38."""
     left = _MOST
     for _ in range(min(count, _MOST)):
         _, entries, _, first, following = _unpack("<HHIII", data, place)
@@ -119,9 +118,7 @@ def _unpack(layout: str, data: _Bytes, place: int) -> tuple[Any, ...]:
 
 
 def _check(data: _Bytes, place: int) -> None:
-    """Raise LookupError for a place that is not in the file, and may be too large for struct and
-    mmap.
-    """
+    """Raise LookupError for a place outside the file, perhaps too large for struct and mmap."""
     if not 0 <= place <= len(data):
         raise LookupError(place)
 

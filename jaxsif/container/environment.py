@@ -1,4 +1,4 @@
-"""One table of the tasks' environment: what is set, passed on and taken away, and why.
+"""The table of the tasks' environment: which variables are set, passed on and removed, and why.
 docs/environment.md shows it.
 """
 
@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from jaxsif.task import contract
 
-# What is done with a variable; `--env` comes on top of all of them.
+# The actions for a variable; `--env` overrides all of them.
 SET = "set"  # in every task, whatever the host has
 DEFAULT = "default"  # set, unless the host has it
-UNSET = "unset"  # taken away
-UPPER = "upper case"  # moved to its upper-case name, unless the host has that
-PASS = "passed"  # as it is, with --cleanenv too
-# Passed; each task drops it where it names no file of the container (jaxsif/task/start.sh).
+UNSET = "unset"  # removed
+UPPER = "upper case"  # renamed to upper case, unless the host has that name
+PASS = "passed"  # unchanged, even with --cleanenv
+# Passed; each task drops it if it names no file in the container (jaxsif/task/start.sh).
 PATH = "if there"
-RUNTIME = "replaced"  # by the runtime: the host's value is for programs outside of the container
-_GIVEN = "..."  # for a value that the caller gives, where it does
+RUNTIME = "replaced"  # by the runtime: the host's value is for programs outside the container
+_GIVEN = "..."  # for a value that the caller may give
 
 REPORT = contract.REPORT
 CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -27,15 +27,15 @@ MEMORY, OLD_MEMORY = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 class Rule(NamedTuple):
-    """What is done with variables, by their names; of several that fit, such as `SLURM_*`, the
-    longest counts.
+    """The action for variables, by name; if several patterns match, such as `SLURM_*`, the longest
+    one counts.
     """
 
     action: str
     names: tuple[str, ...]
     why: str
-    value: str = _GIVEN  # of SET and DEFAULT
-    container: bool = False  # means something at the border of a container only
+    value: str = _GIVEN  # for SET and DEFAULT
+    container: bool = False  # matters only at the border of a container
 
 
 RULES = (
@@ -55,16 +55,16 @@ RULES = (
     Rule(
         SET,
         (contract.INIT_TIMEOUT, contract.HEARTBEAT_TIMEOUT, contract.SHUTDOWN_TIMEOUT),
-        "`--init-timeout` and its like, for each task",
+        "`--init-timeout` and similar options, for each task",
     ),
-    Rule(SET, (contract.HANG_TIMEOUT,), "`--hang-timeout`: each task tells when it stands still"),
+    Rule(SET, (contract.HANG_TIMEOUT,), "`--hang-timeout`: each task reports when it stalls"),
     Rule(
         SET,
         (contract.CHECK_PROGRAMS,),
-        "`--check-programs`: each task tells what it compiles for several of them",
+        "`--check-programs`: each task reports what it compiles for several tasks",
     ),
     Rule(SET, (contract.TASK_LOG,), "`--log-dir`: each task copies its output into its own files"),
-    Rule(SET, (contract.LAYOUT,), "each task holds what it sees against the plan"),
+    Rule(SET, (contract.LAYOUT,), "each task checks what it sees against the plan"),
     Rule(
         SET,
         (contract.FABRIC, contract.FABRIC_NEEDS, contract.FABRIC_LIBRARIES),
@@ -79,10 +79,10 @@ RULES = (
     Rule(
         DEFAULT,
         ("JAX_ENABLE_PREEMPTION_SERVICE",),
-        "with it JAX swallows SIGTERM, until SIGKILL",
+        "with it, JAX swallows SIGTERM until SIGKILL",
         value="0",
     ),
-    Rule(DEFAULT, (CACHE,), "the compile cache: later runs find there what JAX has compiled"),
+    Rule(DEFAULT, (CACHE,), "the compile cache, where later runs find what JAX has compiled"),
     Rule(SET, (contract.OWN_CACHE,), "that folder is jaxsif's"),
     Rule(
         SET,
@@ -104,7 +104,7 @@ RULES = (
     Rule(
         SET,
         ("LC_ALL",),
-        "images lack the locale of the host; this one is UTF-8, and in all of them",
+        "images lack the host's locale; this one is UTF-8, and every image has it",
         value="C.UTF-8",
         container=True,
     ),
@@ -121,7 +121,7 @@ RULES = (
             *("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
             *("XDG_DATA_HOME", "XDG_STATE_HOME"),
         ),
-        "programs use their folders below the home folder",
+        "programs use their folders under the home folder",
         container=True,
     ),
     Rule(
@@ -134,15 +134,15 @@ RULES = (
     Rule(
         UNSET,
         ("OMPI_*", "PMIX_*", "PRTE_*"),
-        "left by an `mpirun` around: JAX believes it before Slurm",
+        "left by an enclosing `mpirun`: JAX would trust it over Slurm",
     ),
     Rule(UNSET, ("OMPI_MCA_ess*", "OMPI_MCA_orte_*"), "likewise: how Open MPI 4 finds its daemons"),
     Rule(
         UNSET,
         ("PMI_FD", "PMI_RANK", "PMI_SIZE"),
-        "likewise: whom MPI programs would take themselves for",
+        "likewise: the rank that MPI programs would assume",
     ),
-    Rule(PASS, ("OMPI_ALLOW_*", "PRTE_ALLOW_*"), "without them, mpirun does nothing for root"),
+    Rule(PASS, ("OMPI_ALLOW_*", "PRTE_ALLOW_*"), "without them, mpirun refuses to run as root"),
     Rule(
         PASS,
         ("OMPI_MCA_*", "PMIX_MCA_*", "PRTE_MCA_*"),
@@ -160,7 +160,7 @@ RULES = (
     Rule(
         PASS,
         ("APPTAINER*", "SINGULARITY*"),
-        "options of the runtime; `APPTAINERENV_NAME` is as good as `--env`",
+        "options of the runtime; `APPTAINERENV_NAME` works like `--env`",
     ),
     Rule(
         DEFAULT,
@@ -175,36 +175,36 @@ RULES = (
 )
 
 _BY_NAME = {name: rule for rule in RULES for name in rule.names}
-# The same where no container is run: what means something at its border is left as it is.
+# The same without a container: variables that matter only at its border are left unchanged.
 _BY_NAME_OUTSIDE = {
     **_BY_NAME,
     **{name: rule._replace(action=PASS) for name, rule in _BY_NAME.items() if rule.container},
 }
-# Of names such as `SLURM_*`; the longest first.
+# For names such as `SLURM_*`; the longest first.
 _PREFIXES = tuple(sorted((name[:-1] for name in _BY_NAME if name[-1] == "*"), key=len)[::-1])
 _RUNTIME_PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
 
 
 def _find_row(name: str) -> str:
-    """Return the name by which the table has a variable: its own, or the pattern that fits it."""
+    """Return the name of a variable in the table: its own, or the pattern that matches it."""
     if name in _BY_NAME or not name.startswith(_PREFIXES):
         return name
     return next(f"{prefix}*" for prefix in _PREFIXES if name.startswith(prefix))
 
 
 def find_rule(name: str) -> Rule | None:
-    """Return the rule for a variable; None where the table does not have it."""
+    """Return the rule for a variable, or None if the table does not have it."""
     return _BY_NAME.get(_find_row(name))
 
 
 def _find_actions(names: Iterable[str], rules: Mapping[str, Rule], clean: bool) -> dict[str, str]:
-    """Return what is done with each of these variables of the host."""
+    """Return the action for each of these variables of the host."""
     unknown = Rule(UNSET if clean else PASS, (), "")
     return {name: rules.get(_find_row(name), unknown).action for name in names}
 
 
 def _find_named(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the user, or the site, sets in containers by the runtime's own way,
+    """Return the variables that the user or the site sets in containers in the runtime's own way,
     as in APPTAINERENV_NAME=VALUE.
     """
     return {
@@ -215,9 +215,9 @@ def _find_named(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def names_of(action: str, at_border: bool = False) -> list[str]:
-    """Return the names that an action is for, without patterns.
+    """Return the names with an action, without patterns.
 
-    With `at_border`, those that mean something at the border of a container only.
+    With `at_border`, return those that matter only at the border of a container.
     """
     wanted = (action, at_border)
     return [
@@ -228,11 +228,11 @@ def names_of(action: str, at_border: bool = False) -> list[str]:
 
 
 class Environment(NamedTuple):
-    """What comes of an environment."""
+    """The changes to an environment."""
 
     host: dict[str, str]  # to add to the variables of srun
-    unset: tuple[str, ...]  # to take away from them
-    container: dict[str, str]  # to set in the container, over what the image sets
+    unset: tuple[str, ...]  # to remove from them
+    container: dict[str, str]  # to set in the container, overriding the image
 
 
 def resolve_environment(
@@ -242,10 +242,11 @@ def resolve_environment(
     clean: bool = False,
     container: bool = True,
 ) -> Environment:
-    """Apply the table to `environ`. `env` is --env, `values` has what stands for '...'; `clean`
-    is --cleanenv.
+    """Apply the table to `environ`. `env` is --env, `values` has the values for '...'; `clean` is
+    --cleanenv.
     """
     host: dict[str, str] = {}
+    inside: dict[str, str] = {}
     unset = []
     rules = _BY_NAME if container else _BY_NAME_OUTSIDE
     for name, action in _find_actions(environ, rules, clean).items():
@@ -253,37 +254,29 @@ def resolve_environment(
             unset.append(name)
         if action == UPPER and name.upper() not in environ:
             host[name.upper()] = environ[name]
-    return Environment(host, tuple(unset), {**_settings(environ, values, rules), **env})
-
-
-def _settings(
-    environ: Mapping[str, str], values: Mapping[str, str], rules: Mapping[str, Rule]
-) -> dict[str, str]:
-    """Return the variables that the table sets, but for those that the user has set."""
     named = _find_named(environ)
-    of_user = {SET: named, DEFAULT: {**environ, **named}}
-    found = {}
+    of_user = {SET: named, DEFAULT: {**environ, **named}}  # which the table leaves as they are
     for name, rule in rules.items():
         value = values.get(name, rule.value)
         if rule.action in of_user and name not in of_user[rule.action] and value != _GIVEN:
-            found[name] = value
-    return found
+            inside[name] = value
+    return Environment(host, tuple(unset), {**inside, **env})
 
 
 class Request(NamedTuple):
-    """What a caution looks at."""
+    """The input of a caution."""
 
-    values: Mapping[str, str]  # what the user's variables are in the container
+    values: Mapping[str, str]  # the user's variables in the container
     gpus: int | None  # on each node
     tasks: int | None  # on each node
 
 
 class Caution(NamedTuple):
-    """A value that jaxsif keeps, although it is known to break runs."""
+    """A value that jaxsif keeps although it is known to break runs."""
 
     name: str
-    when: Callable[[str, Request], object]  # true or false; looks at the value of `name`
-    what: str  # the warning; '{}' is the value
+    when: Callable[[str, Request], object]  # true or false, for the value of `name`
+    what: str  # the warning; '{}' stands for the value
     condition: str  # `when`, in words
 
 
@@ -291,8 +284,8 @@ CAUTIONS = (
     Caution(
         "JAX_PLATFORMS",
         lambda value, request: request.gpus and value and not re.search("cuda|gpu|rocm", value),
-        "JAX_PLATFORMS={}: JAX will not use the GPUs that are asked for",
-        "GPUs are asked for, and it names none of `cuda`, `gpu` and `rocm`",
+        "JAX_PLATFORMS={}: JAX will not use the requested GPUs",
+        "GPUs are requested, but it names none of `cuda`, `gpu` and `rocm`",
     ),
     Caution(
         OLD_MEMORY,
@@ -311,13 +304,13 @@ CAUTIONS = (
         "JAX_LOCAL_DEVICE_IDS",
         lambda _, request: request.gpus and (request.tasks or 1) > 1,
         "JAX_LOCAL_DEVICE_IDS={}: all tasks of a node take the same GPUs",
-        "GPUs are asked for, and several tasks on a node",
+        "GPUs are requested, and there are several tasks per node",
     ),
     Caution(
         "LD_LIBRARY_PATH",
         lambda value, _: value,
         "LD_LIBRARY_PATH={}: libraries there may take the place of those that JAX brings",
-        "set by `--env`; that of the host stays outside",
+        "set by `--env`; the host's value is not passed on",
     ),
     Caution(
         "PYTHONPATH",
@@ -330,7 +323,7 @@ CAUTIONS = (
             name,
             lambda value, _: value,
             f"{name}={{}}: JAX's processes would connect through it",
-            "set by `--env`; that of the host is moved or taken away",
+            "set by `--env`; the host's value is renamed or removed",
         )
         for name in ("http_proxy", "https_proxy", "grpc_proxy")
     ),
@@ -344,7 +337,7 @@ def find_cautions(
     gpus: int | None,
     tasks: int | None,
 ) -> tuple[str, ...]:
-    """Return the warnings that the user's own variables call for."""
+    """Return the warnings about the user's own variables."""
     actions = _find_actions(environ, _BY_NAME, clean)
     passed = {name: environ[name] for name in environ if actions[name] in (PASS, PATH, DEFAULT)}
     values = {**passed, **_find_named(environ), **env}

@@ -1,4 +1,4 @@
-"""Libraries of the host for the container: which they are, where they go, and whether they fit the
+"""Libraries of the host for the container: find them, place them, and check that they fit the
 image's system.
 """
 
@@ -20,11 +20,11 @@ from jaxsif.limits import is_decimal
 from jaxsif.runtime import Runtime
 from jaxsif.settings.options import Setting
 
-FOLDER = "/opt/jaxsif/fabric"  # in the container, where single files go
+FOLDER = "/opt/jaxsif/fabric"  # in the container, for individual files
 _LIBC = "libc.so.6"
 _GLIBC = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?=[.\s]|$)")
 _CUDA = "libcudart.so."
-# They come with the driver, or are loaded already when NCCL loads its plugin: names begin so.
+# Prefixes of libraries that come with the driver, or are loaded before NCCL loads its plugin.
 _COME_LATER = ("libcuda.so", _CUDA, "libnvidia-ml.so", "libnccl.so", "ld-linux")
 
 
@@ -36,20 +36,20 @@ class Libraries(NamedTuple):
 
     @property
     def binds(self) -> tuple[str, ...]:
-        """Return binds as for --bind. A folder stays where it is: libraries find each other by
-        paths that were built into them.
+        """Return values for --bind. A folder keeps its path: libraries find each other by paths
+        that were built into them.
         """
         return tuple(f"{path}:{_place(path)[1]}:ro" for path in self.paths)
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folders of the container where they lie."""
+        """Return their folders in the container."""
         return tuple(dict.fromkeys(_place(path)[0] for path in self.paths))
 
 
 def _place(path: str) -> tuple[str, str]:
-    """Return the folder of the container where the libraries of a path of the host lie, and where
-    the path itself does.
+    """Return the folder in the container for the libraries of a path on the host, and the place of
+    the path itself.
     """
     if os.path.isdir(path):
         return path, path
@@ -65,9 +65,9 @@ def find_libraries(setting: Setting) -> Libraries:
         found = sorted(glob.glob(pattern, recursive=True))
         if not found:
             raise HostError(
-                f"no library on this host: {pattern}",
+                f"no library on this host matches {pattern}",
                 setting.source,
-                "correct the path; if only nodes have it, run this in a job",
+                "correct the path; if only the compute nodes have it, run this in a job",
             )
         paths.update(dict.fromkeys(found))
     for path in paths:
@@ -75,7 +75,7 @@ def find_libraries(setting: Setting) -> Libraries:
             raise HostError(
                 f"the host's {_LIBC} would take the place of the image's: {path}",
                 setting.source,
-                "name the single libraries that the fabric needs, without those of the C library",
+                "name the individual libraries that the fabric needs, but not the C library's",
             )
     return Libraries(tuple(paths), setting.source)
 
@@ -83,9 +83,9 @@ def find_libraries(setting: Setting) -> Libraries:
 def check_libraries(
     libraries: Libraries, runtime: Runtime, image: str, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Raise HostError where a library needs a newer glibc or another CUDA than the image has.
+    """Raise HostError if a library needs a newer glibc or a different CUDA than the image has.
 
-    Return warnings of libraries that they need and that neither side has.
+    Return warnings about libraries that they need but that neither side has.
     """
     needs = {path: found for path in _files(libraries.paths) if (found := _read(path))}
     if not needs:
@@ -94,7 +94,7 @@ def check_libraries(
     newest, needed = max(needs.items(), key=lambda item: item[1].glibc)
     if needed.glibc > glibc:
         raise HostError(
-            f"{newest} needs glibc {_join(needed.glibc)}, and the image has {_join(glibc)}",
+            f"{newest} needs glibc {_join(needed.glibc)}, but the image has {_join(glibc)}",
             f"{libraries.source}; the image is {image}",
             "run an image with a newer system, or build the library on an older one",
         )
@@ -103,7 +103,7 @@ def check_libraries(
 
 
 def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
-    """Raise HostError where a library was built for another CUDA than the image's label names."""
+    """Raise HostError if a library was built for a CUDA version other than the image label's."""
     of_cuda = {
         name: path for path, (names, _) in needs.items() for name in names if name.startswith(_CUDA)
     }
@@ -118,14 +118,14 @@ def _check_cuda(needs: Mapping[str, Needs], source: str, image: str) -> None:
     for name, path in of_cuda.items():
         if name[len(_CUDA) :].split(".")[0] != major:
             raise HostError(
-                f"{path} needs {name}, and the image has CUDA {version}",
+                f"{path} needs {name}, but the image has CUDA {version}",
                 f"{source}; the image is {image}",
-                "take the library that was built for this CUDA, or an image with the other one",
+                "use a library built for the image's CUDA, or an image with the library's CUDA",
             )
 
 
 def _missing(needs: Mapping[str, Needs], theirs: Iterable[str], source: str) -> Iterable[str]:
-    """Return a warning for each library that needs others which are nowhere."""
+    """Yield a warning for each library that needs others that are missing."""
     there = {*map(os.path.basename, needs), *theirs}
     for path, (names, _) in needs.items():
         absent = [n for n in names if n not in there and not n.startswith(_COME_LATER)]
@@ -134,13 +134,13 @@ def _missing(needs: Mapping[str, Needs], theirs: Iterable[str], source: str) -> 
 
 
 def _files(paths: Iterable[str]) -> list[str]:
-    """Return the libraries, with those in folders, by every name that they have."""
+    """Return the libraries, including those in folders, under every name that they have."""
     files = [[path, *sorted(glob.glob(f"{glob.escape(path)}/*.so*"))] for path in paths]
     return [path for path in itertools.chain(*files) if os.path.isfile(path)]
 
 
 def _read(path: str) -> Needs | None:
-    """Read the needs of a file; None for a file that is no library."""
+    """Return the needs of a file, or None if it is not a library."""
     unreadable = HostError(f"cannot read {path}", "a fabric's libraries", "check permissions")
     with raise_as(unreadable), open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
@@ -152,7 +152,7 @@ def _read(path: str) -> Needs | None:
 def _system(
     runtime: Runtime, image: str, environ: Mapping[str, str]
 ) -> tuple[tuple[int, int], list[str]]:
-    """Return the image's glibc, and the names of its libraries; of a file, remembered."""
+    """Return the image's glibc version and the names of its libraries, cached if it is a file."""
     if os.path.isdir(image):
         answer = _ask(runtime, image)
     else:
@@ -160,7 +160,7 @@ def _system(
     version = _GLIBC.match(answer)
     if not version:
         raise HostError(
-            f"{image} does not tell the version of its glibc: {answer[:40]!r}",
+            f"{image} does not report its glibc version: {answer[:40]!r}",
             "a fabric's libraries",
             "apptainer exec IMAGE getconf GNU_LIBC_VERSION",
         )
@@ -172,7 +172,7 @@ def _join(glibc: tuple[int, int]) -> str:
 
 
 def _ask(runtime: Runtime, image: str) -> str:
-    # Here: it takes 10 ms to import, and the answer is mostly known.
+    # Here: it takes 10 ms to import, and the answer is usually cached.
     from jaxsif.images.execute import read_system
 
     return read_system(runtime, image)[:MOST_TEXT]

@@ -1,5 +1,5 @@
-"""The policies of the settings files: which images may run, by digest or signature, and what may
-lie over them.
+"""The policies of the settings files: which images may run, by digest or signature, and what may be
+mounted over them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _DIGESTS = "policy.digests"
 
 
 class Subject(NamedTuple):
-    """What a policy is about."""
+    """The subject of a policy."""
 
-    image: str | None  # None where no container is run
+    image: str | None  # None if no container is run
     source: str  # the option, variable or file that named the image
     runtime: Runtime | None
 
@@ -42,8 +42,8 @@ class Subject(NamedTuple):
 def check_policies(config: Config, subject: Subject, environ: Mapping[str, str]) -> Allowed:
     """Return the image that the policies of all files allow; raise HostError unless they do.
 
-    What was found of a file is remembered, since its gigabytes take seconds to read. The image's
-    folder may be another user's, and the image another one when a node mounts it: the node compares
+    Findings about a file are cached, since its gigabytes take seconds to read. The image's folder
+    may be another user's, and the image may be replaced before a node mounts it: the node compares
     the digest and the state.
     """
     image = subject.image
@@ -56,16 +56,14 @@ def check_policies(config: Config, subject: Subject, environ: Mapping[str, str])
 
 
 def find_checksum(image: str, state: str, source: str, environ: Mapping[str, str]) -> str:
-    """Return the SHA-256 of the file of an image that is allowed; raise HostError where it is
-    another one by now.
-    """
+    """Return the SHA-256 of an allowed image's file; raise HostError if the file has changed."""
     found = remembered(image, "checksum", environ, lambda: checksum(image))
     check_state(image, state, source)
     return found
 
 
 def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, str]) -> str:
-    """Return why a policy allows the image; raise HostError where it does not."""
+    """Return why a policy allows the image; raise HostError if it does not."""
     image, runtime = subject.image, subject.runtime
     try:
         if image is None or runtime is None:
@@ -73,17 +71,18 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         if os.path.isdir(image):
             raise HostError(f"{image} is a folder, and has neither digest nor signature")
         if name == _DIGESTS:
-            return f"{name} of {policy.source} holds: {_find_digest(image, policy.value, environ)}"
+            digest = _find_digest(image, policy.value, environ)
+            return f"{name} of {policy.source} is satisfied: {digest}"
         folder = os.path.dirname(policy.source)
         signer = find_signer(
             image, policy.value, lambda key: _verify(runtime, image, key, folder, environ)
         )
-        return f"{name} of {policy.source} holds: signed by {signer}"
+        return f"{name} of {policy.source} is satisfied: signed by {signer}"
     except JaxsifError as error:
         raise HostError(
             f"the policy refuses this run: {error.what}",
             f"{name} in {policy.source}; the image is from {subject.source}",
-            "run an image that the policy allows, or ask who set it",
+            "run an image that the policy allows, or ask whoever set it",
         ) from error
 
 
@@ -95,9 +94,9 @@ def _find_digest(image: str, allowed: Sequence[str], environ: Mapping[str, str])
 
 
 def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mapping[str, str]) -> str:
-    """Return the signer as `verify` does, remembered for this file and this key, not only its path.
+    """Return the signer like `verify`, cached for this file and the key's content, not its path.
 
-    `key` is a fingerprint, or a PEM file's path as from `folder`.
+    `key` is a fingerprint, or a PEM file's path relative to `folder`.
     """
     content = key
     if not is_fingerprint(key):
@@ -109,8 +108,8 @@ def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mappin
     )
 
 
-# The folders of an image's own system. The others of an image are for data: /home, /mnt, /scratch,
-# /tmp and so on.
+# The folders of an image's own system. Its other folders are for data: /home, /mnt, /scratch, /tmp
+# and so on.
 _SYSTEM = frozenset(
     [
         "",  # the root folder
@@ -119,16 +118,16 @@ _SYSTEM = frozenset(
         *(".exec", ".run", ".shell", ".singularity.d"),
     ]
 )
-_BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # they stand after commas, too
-# Variables that the runtime takes as if they were options. Apptainer's documentation has them,
-# below the options of `apptainer run`.
+_BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # these also follow commas
+# Variables that the runtime treats like options. Apptainer's documentation lists them under the
+# options of `apptainer run`.
 _PREFIXES = ("APPTAINER_", "SINGULARITY_")
-_PATHS = frozenset(  # to show
+_PATHS = frozenset(  # paths to mount
     prefix + option
     for prefix in _PREFIXES
     for option in ("BIND", "BINDPATH", "HOME", "SCRATCH", "SCRATCHDIR")
 )
-_ANYWHERE = frozenset(  # what may lie anywhere
+_ANYWHERE = frozenset(  # may mount anywhere
     prefix + option
     for prefix in _PREFIXES
     for option in ("CONFIG_FILE", "CONTAINLIBS", "FUSESPEC", "MOUNT", "OVERLAY", "OVERLAYIMAGE")
@@ -136,10 +135,9 @@ _ANYWHERE = frozenset(  # what may lie anywhere
 
 
 def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -> None:
-    """Raise HostError for a bind over the image's system, unless a file of the staff asks for it.
+    """Raise HostError for a bind over the image's system, unless a file of the staff sets it.
 
-    It guards against what is laid over by mistake, or by a file of somebody else: links are not
-    followed.
+    This guards against mounts by mistake, or by somebody else's file: links are not followed.
     """
     if source.partition(" in ")[2] in (*staff_files(), builtin_profiles()):
         return
@@ -157,15 +155,15 @@ def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -
 
 
 def check_fabric(fabric: Fabric, environ: Mapping[str, str]) -> None:
-    """Raise HostError as `check_binds`, for what a fabric's profile lays over the image."""
+    """Raise HostError like `check_binds`, for the mounts of a fabric's profile."""
     for key, form in (("binds", "{}"), ("libraries", f"{{}}:{FOLDER}")):
         source = fabric.lists.get(key, NOTHING).source
         check_binds(map(form.format, fabric.items(key)), source, environ)
 
 
 def find_destinations(bind: str) -> Iterator[str]:
-    """Return the destinations in a value of --bind: of SRC[:DEST[:OPTS]], and of more of them
-    after commas.
+    """Yield the destinations in a value of --bind: SRC[:DEST[:OPTS]], or several of these separated
+    by commas.
     """
     for one in bind.split(","):
         source, _, rest = one.partition(":")
@@ -175,8 +173,8 @@ def find_destinations(bind: str) -> Iterator[str]:
 
 
 def _is_of_system(path: str, environ: Mapping[str, str]) -> bool:
-    """Return whether the image has its own files at `path`; not in the home folder, which the
-    runtime shows without a bind.
+    """Return whether the image has its own files at `path`; False in the home folder, which the
+    runtime mounts without a bind.
     """
     folders = ("/var/tmp", environ.get("HOME", ""))
     of_user = tuple(f"{folder}/" for folder in folders if folder.strip("/"))
@@ -186,8 +184,8 @@ def _is_of_system(path: str, environ: Mapping[str, str]) -> bool:
 
 
 def check_environment(environ: Mapping[str, str]) -> None:
-    """Raise HostError for a variable that lays something over the image, or that names a runtime of
-    the user's own.
+    """Raise HostError for a variable that mounts something over the image, or that names the user's
+    own runtime.
     """
     for name in filter(environ.get, environ):
         source = f"{name} (environment)"
@@ -201,12 +199,12 @@ def check_environment(environ: Mapping[str, str]) -> None:
             "JAXSIF_RUNTIME must name a runtime that only root or the owner of jaxsif can change:"
             f" {runtime}",
             "JAXSIF_RUNTIME (environment)",
-            "unset JAXSIF_RUNTIME, or ask who set the policy to install that runtime",
+            "unset JAXSIF_RUNTIME, or ask whoever set the policy to install that runtime",
         )
 
 
 def _is_of_staff(path: str) -> bool:
-    """Return whether root, or the owner of this launcher, and nobody else can change the file."""
+    """Return whether only root or the owner of this launcher can change the file."""
     status = os.stat(path)
     owners = (0, installation.owner())
     return status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

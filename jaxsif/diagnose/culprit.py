@@ -1,6 +1,6 @@
-"""Reports of the tasks and messages of srun -> the first cause of a failure, as an error.
+"""Find the first cause of a failure in the tasks' reports and srun's messages, as an error.
 
-Each stage knows a few causes; `find_failure` takes the first one, in their order.
+Each stage knows a few causes; `find_failure` returns the first one found.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from jaxsif.plan.launcher import LOCAL
 from jaxsif.task.contract import SPAWNED
 from jaxsif.text import enclose
 
-_LAST_SIGNAL = 64  # of Linux; a greater status was given to exit()
-_ENDINGS = {"exit": "ended with exit status 0", "end": "came to the end of the program"}
+_LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
+_ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
 
 def find_failure(
     end: End, reports: Sequence[Report], errors: Sequence[str], barriers: Sequence[Barrier] = ()
 ) -> JaxsifError | None:
-    """Find the first cause of a run's end, as an error with the exit code of jaxsif; None where
+    """Return the first cause of a run's end, as an error with jaxsif's exit code, or None if
     nothing failed.
     """
     if end.exit_code == 0:
@@ -64,10 +64,10 @@ def find_failure(
 
 
 def _blame_launch(facts: Facts) -> JaxsifError | None:
-    """Blame a task that refused its program, or srun, which started none."""
+    """Blame a task that refused its program, or srun if it started no task."""
     end = facts.end
     for report in facts.reports:
-        # A task that refuses ends with 125: one that ended otherwise has started its program.
+        # A task that refuses ends with 125: one with another status has started its program.
         exited = facts.exits.get(report.task)
         if report.event in REFUSALS and (not exited or exited.status == HostError.exit_code):
             return _describe_refusal(report)
@@ -75,8 +75,8 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
         return RunError(
             f"{end.launcher.name} was killed by {signal_name(end.status - 128)}",
             "this host",
-            "the kernel's log names the processes that it killed; `squeue --me --steps` lists the"
-            " steps that are left",
+            "the kernel's log names the processes it killed; `squeue --me --steps` lists the"
+            " remaining steps",
             end.status,
         )
     message = facts.find(NOT_REACHED, NOT_LAUNCHED)  # on one node; the others were ended for that
@@ -84,7 +84,7 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
 
 
 def _blame_outside(facts: Facts) -> RunError | None:
-    """Blame Slurm, which ended the run, or tasks for which others waited until then."""
+    """Blame Slurm, if it ended the run, or tasks for which others were waiting then."""
     end, cancelled = facts.end, facts.cancelled
     if (end.interrupted or cancelled) and facts.early and facts.connected:
         return _describe_early(facts, end.exit_code)
@@ -94,7 +94,7 @@ def _blame_outside(facts: Facts) -> RunError | None:
 
 
 def _blame_program(facts: Facts) -> RunError | None:
-    """Blame flags that XLA does not know, or a worker that ran the script again."""
+    """Blame flags unknown to XLA, or a worker that ran the script again."""
     culprit = facts.culprit
     message = facts.find(UNKNOWN_FLAGS) if culprit.status == 1 else None
     if message:
@@ -102,7 +102,7 @@ def _blame_program(facts: Facts) -> RunError | None:
         return RunError(message.what, where, message.remedy, culprit.status)
     for report in facts.events["exception"]:
         if any(map(report.text.__contains__, SPAWNED)):
-            # Where all tasks fail as neighbours do, JAX has aborted them for that.
+            # If all tasks fail as neighbours do, JAX has aborted them because of the worker.
             if not (facts.first_follows or culprit.task == report.task):
                 break
             end = facts.exits.get(report.task, culprit)
@@ -113,7 +113,7 @@ def _blame_program(facts: Facts) -> RunError | None:
 
 
 def _blame_connection(facts: Facts) -> RunError | None:
-    """Blame tasks that never started, or a process that connected as another one."""
+    """Blame tasks that never started, or a process that connected in another one's place."""
     culprit = facts.culprit
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
     unstarted = facts.end.name_unstarted() if at_init else ""
@@ -129,18 +129,17 @@ def _blame_connection(facts: Facts) -> RunError | None:
 def _blame_others(facts: Facts) -> RunError | None:
     """Blame tasks for which others waited: early ones, those missing at a barrier, a stuck one."""
     at_init = facts.barrier.name == INIT_BARRIER
-    # The consequence of another task's end, which has reported no more.
+    # The consequence of another task's end, about which nothing more was reported.
     follows = facts.culprit is facts.first and (facts.first_follows or facts.waited)
     if follows and facts.early and (at_init or not facts.barrier.name):
         return _describe_early(facts, facts.culprit.status, facts.gave_up or at_init)
     if facts.barrier.name:
         return _describe_barrier(facts)
-    is_stuck = facts.waited and facts.stuck is not NO_REPORT
-    return _describe_stuck(facts) if is_stuck else None
+    return _describe_stuck(facts) if facts.waited and facts.stuck is not NO_REPORT else None
 
 
 def _blame_culprit(facts: Facts) -> RunError | None:
-    """Blame the task that failed first, and its image where that has changed."""
+    """Blame the task that failed first, and its image if that has changed."""
     culprit, image = facts.culprit, facts.end.changed_image
     if culprit is NO_REPORT:
         return None
@@ -162,7 +161,7 @@ def _blame_culprit(facts: Facts) -> RunError | None:
 
 
 def _blame_request(facts: Facts) -> JaxsifError:
-    """Blame the runtime, the request, or the first task by srun, where no task has reported."""
+    """Blame the runtime, the request, or srun's first failed task, if no task has reported."""
     end, errors, ended = facts.end, facts.errors, facts.first_ended
     started, launcher = facts.events["started"], end.launcher
     exited = facts.find(TASK_EXITED)
@@ -170,7 +169,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
     message = None if started else facts.find(*CONTAINER, node=node)
     if message:
         return HostError(message.what, "the runtime, on a node", message.remedy)
-    # The reports of some go elsewhere, as with srun --output=log-%t.txt.
+    # The reports of some tasks go elsewhere, as with srun --output=log-%t.txt.
     if not started and not facts.find(TASKS_RAN):
         if not errors:
             return HostError(f"no task started (exit status {end.status})", launcher.name)
@@ -199,9 +198,9 @@ _STAGES: Sequence[Callable[[Facts], JaxsifError | None]] = (
 
 
 def _describe_refusal(report: Report) -> HostError:
-    """Describe a task that did not start its program, in its own words."""
+    """Describe a task that did not start its program, in the task's own words."""
     if report.event == "port-taken":
-        hint = "run it again for another port, or --coordinator-ports"
+        hint = "run it again to get another port, or pass --coordinator-ports"
         return PortTakenError(report.text, report.place, hint)
     return HostError(report.text, report.place, report.hint)
 
@@ -212,7 +211,8 @@ def _describe_unstarted(facts: Facts, unstarted: str) -> RunError:
     what = f"{render_unstarted(unstarted)}, and {culprit.place} timed out waiting"
     at = enclose(" at ", facts.find_last(culprit).where)
     hint = (
-        "see what keeps the container there, such as the image's disk; --exclude leaves a node out"
+        "find out what delays the container there, such as the image's disk; --exclude leaves a"
+        " node out"
     )
     return RunError(f"{what}{at}", "", hint, culprit.status)
 
@@ -228,14 +228,14 @@ def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunE
     missing = f", and {facts.tasks - len(early)} of {facts.tasks} tasks did not"
     hint = BARRIER.remedy
     if at_init:
-        missing = " and never came to jax.distributed.initialize, where the others waited"
-        hint = "let every task call jax.distributed.initialize() before it can end"
+        missing = " and never reached jax.distributed.initialize, where the others waited"
+        hint = "make every task call jax.distributed.initialize() before it can end"
     return RunError(f"{who} {how}{missing}", where, hint, exit_code)
 
 
 def _describe_barrier(facts: Facts) -> RunError:
-    """Describe the tasks that are not where the others are: the fewer ones, be it that they came or
-    that they did not.
+    """Describe the tasks that are not where the others are: the minority, whether they reached the
+    barrier or not.
     """
     barrier = facts.barrier
     other = (f"the barrier {barrier.name}", BARRIER.remedy)
@@ -244,10 +244,10 @@ def _describe_barrier(facts: Facts) -> RunError:
     if 2 * barrier.reached >= barrier.processes:
         missing = [_name_task(task, facts) for task in barrier.missing]
         odd = list_few(missing, absent)  # JAX does not list all
-        what = f"{odd} did not come to {at}, and {barrier.reached} of {barrier.processes} did"
+        what = f"{odd} did not reach {at}, but {barrier.reached} of {barrier.processes} did"
     else:
         odd = _name_task(barrier.first, facts)
-        what = f"{odd} came to {at}, and {absent} of {barrier.processes} did not"
+        what = f"{odd} reached {at}, but {absent} of {barrier.processes} did not"
         if barrier.reached != 1:
             what += f"; it was the first of {barrier.reached}"
     known = {report.task: report for report in reversed(facts.reports) if report.where}
@@ -267,14 +267,14 @@ def _describe_stuck(facts: Facts) -> RunError:
     """Describe the task for which others waited until they gave up."""
     stuck, culprit = facts.stuck, facts.culprit
     last = facts.find_last(culprit)
-    more = "--init-timeout says how long others wait in jax.distributed.initialize"
+    more = "--init-timeout sets how long others wait in jax.distributed.initialize"
     if last.event == "exception":
         more = f"the other one raised {last.text}"
     return RunError(
         f"{stuck.place} never came, and {culprit.place} timed out waiting"
         f"{enclose(' at ', last.where)}",
         _render_place(stuck),
-        f"see what keeps it there; {more}",
+        f"see what is keeping it there; {more}",
         culprit.status,
     )
 
@@ -294,7 +294,7 @@ def _describe_end(end: Report, last: Report) -> RunError:
 
 
 def signal_name(number: int) -> str:
-    """Name a signal, such as 'SIGKILL' for 9; by its number where Python knows no name."""
+    """Name a signal, such as 'SIGKILL' for 9, or use its number if Python knows no name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,5 +1,5 @@
-"""The facts of a run, from the reports of its tasks and the messages of srun: for the causes of a
-failure, and for the remarks on other ends.
+"""The facts of a run, from its tasks' reports and srun's messages, to find the causes of a failure
+and to remark on runs that ended otherwise.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ INIT_BARRIER = "[Init]Wait_for_all_tasks_to_register"
 NO_REPORT = Report(-1, "", "exit")
 NO_BARRIER = Barrier("")
 MOST_PLACES = 4  # in one line
-# JAX's own -> where a program meets it, and the hint for a task that did not come.
+# JAX's own barriers -> where a program meets them, and the hint for a task that did not arrive.
 JAX_BARRIERS = {
     "Shutdown": ("the end of the program", BARRIER.remedy),
     INIT_BARRIER: (
         "jax.distributed.initialize",
-        "see what it does before, and whether it can reach task 0; --init-timeout says how long the"
-        " others wait",
+        "see what it does before that, and whether it can reach task 0; --init-timeout sets how"
+        " long the others wait",
     ),
 }
 
@@ -65,7 +65,7 @@ class Match(NamedTuple):
 
 
 def match_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) -> Iterator[Match]:
-    """Match each of `texts` with the first of `rows` that it has; `known` are further words."""
+    """Match each of `texts` with the first of `rows` that fits; `known` has further words."""
     for text in texts:
         for row in rows:
             match = re.match(row.pattern, text)
@@ -78,24 +78,24 @@ def match_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) 
 class End(NamedTuple):
     """How a run ended, as far as the launcher knows without its tasks."""
 
-    status: int  # exit status of srun or its like
+    status: int  # exit status of srun, or of another launcher
     launcher: Launcher
-    tasks: int | None = None  # in all; None where Slurm alone decides
+    tasks: int | None = None  # in all; None if only Slurm decides
     interrupted: int | None = None  # the signal to `jaxsif run` that ended the run
     killed: bool = False  # srun itself was ended by a signal
     name_unstarted: Callable[[], str] = str  # the tasks that have not started, in words
-    changed_image: str = ""  # the image's path, where its file was written to during the run
+    changed_image: str = ""  # the image's path, if its file was written to during the run
 
     @property
     def exit_code(self) -> int:
-        """The status of jaxsif where no task is at fault."""
+        """The exit status of jaxsif if no task is at fault."""
         return 128 + self.interrupted if self.interrupted else self.status
 
 
 class Facts:
-    """What is known of a run that has failed.
+    """The known facts of a run that has failed.
 
-    A fact that is not known is NO_REPORT, NO_BARRIER or None.
+    An unknown fact is NO_REPORT, NO_BARRIER or None.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Facts:
         self._barriers = barriers
         self.events: Mapping[str, list[Report]] = defaultdict(list)
         self.last: Mapping[str, dict[int, Report]] = defaultdict(dict)  # of an event and a task
-        # Tasks whose exceptions say that a neighbour is gone.
+        # Tasks with exceptions that say that a neighbour is gone.
         self._followers = {report.task for report in reports if report.consequence}
         for report in reports:
             self.events[report.event].append(report)
@@ -119,7 +119,7 @@ class Facts:
         self.exits = self.last["exit"]
 
     def find(self, *rows: Symptom, **known: str) -> Match | None:
-        """Find the first message that is one of `rows`."""
+        """Return the first message that matches one of `rows`, or None."""
         return next(match_symptoms(rows, self.errors, **known), None)
 
     @cached_property
@@ -133,8 +133,8 @@ class Facts:
 
     @cached_property
     def early(self) -> Mapping[int, Report]:
-        """The last report of each task that came to its end without an error, exits first; none
-        where more tasks did than did not.
+        """The last report of each task that ended without an error, exits first; empty if most
+        tasks did.
         """
         ended = [report for report in self._before if not report.status]
         exits, ends = by_task(ended, "exit"), by_task(ended, "end")
@@ -148,12 +148,12 @@ class Facts:
 
     @cached_property
     def cancelled(self) -> Match | None:
-        """Why Slurm ended the step before any task had failed; None where it did not, or only
-        because a task has failed.
+        """Why Slurm ended the step before any task had failed; None if it did not, or only because
+        a task had failed.
 
-        slurmstepd says CANCELLED of a step whose task has failed, too. srun says that the step was
-        aborted only when something outside of it has ended it. When a signal ended `jaxsif run`,
-        only a reason of Slurm's own counts: it is jaxsif that has cancelled the step.
+        slurmstepd also reports CANCELLED for a step with a failed task. srun reports that the step
+        was aborted only if something outside the step has ended it. If a signal ended `jaxsif run`,
+        only one of Slurm's own reasons counts, since it was jaxsif that cancelled the step.
         """
         interrupted = self.end.interrupted
         if not (self.events["cancelled"] or interrupted) or self._has_failed_before:
@@ -168,14 +168,14 @@ class Facts:
 
     @property
     def _has_failed_before(self) -> bool:
-        """Whether a task has failed before something outside ended the run."""
+        """Whether a task had failed before something outside ended the run."""
         statuses = {report.status for report in by_task(self._before, "exit").values()}
         return not statuses <= {0, TERMINATED, KILLED}
 
     @cached_property
     def first(self) -> Report:
-        """The first exit that is not the consequence of another: a neighbour's exception, JAX's
-        SIGABRT, srun's SIGTERM. Where all are, the first one.
+        """The first exit that is not the consequence of another (a neighbour's exception, JAX's
+        SIGABRT, srun's SIGTERM), or the first exit if all are.
         """
         first, by_others = NO_REPORT, [0, ABORTED]
         for report in self.events["exit"]:
@@ -195,9 +195,9 @@ class Facts:
     def culprit(self) -> Report:
         """The first exit that is not the consequence of another, as far as it is known.
 
-        Where all are, the first task that failed before Slurm itself ended the step, by srun's
-        messages: a report comes late behind much output, or never, as where its parent was killed
-        with it. The first exit where srun names none.
+        If all are, the first task that failed before Slurm itself ended the step, according to
+        srun: a report comes late behind much output, or never if its parent was killed with it. The
+        first exit if srun names no task.
         """
         if self.first_follows:
             before = takewhile(lambda line: "CANCELLED" not in line, self.errors)
@@ -215,24 +215,24 @@ class Facts:
         return [report.text for report in raised if report.task == self.culprit.task]
 
     def find_last(self, end: Report) -> Report:
-        """Find the last exception of an exit's task, or take the exit."""
+        """Return the last exception of the task that exited, or else the exit."""
         return self.last["exception"].get(end.task, end)
 
     @cached_property
     def gave_up(self) -> bool:
-        """Whether JAX missed a process in jax.distributed.initialize."""
+        """Whether JAX gave up waiting for a process in jax.distributed.initialize."""
         return self.find(GAVE_UP) is not None
 
     @cached_property
     def waited(self) -> bool:
-        """Whether the culprit ended because another task did not come."""
+        """Whether the culprit ended because another task did not arrive."""
         by_jax = self.culprit.status == ABORTED and self.gave_up
         return by_jax or any(match_symptoms([TIMED_OUT], self._raised))
 
     @cached_property
     def barrier(self) -> Barrier:
-        """The barrier for which JAX has ended the culprit; a program may go on after one that it
-        has set itself, and print one without a name.
+        """The barrier that made JAX end the culprit. A program may survive a barrier of its own,
+        and may print one without a name.
         """
         texts = "".join(self._raised)
         if self.culprit.status != ABORTED and "Barrier timed out" not in texts:
@@ -242,7 +242,7 @@ class Facts:
 
     @cached_property
     def stuck(self) -> Report:
-        """The exit of a task that srun had to end, with fewest others at its line, where no other
+        """The exit of the task that srun had to end whose line has the fewest tasks, if no other
         line has as few.
         """
         others = {report.where for report in self.reports if report.status != TERMINATED}
@@ -255,22 +255,22 @@ class Facts:
 
     @cached_property
     def first_ended(self) -> Report:
-        """The first task that failed, by srun's messages: all that is known where standard error
-        goes to files.
+        """The first task that failed according to srun: all that is known if standard error goes to
+        files.
         """
         ends = parse_ends([TASK_EXITED], self.errors)
         return next((end for end in ends if end.status != TERMINATED), NO_REPORT)
 
 
 def parse_ends(rows: Sequence[Symptom], errors: Iterable[str]) -> Iterator[Report]:
-    """Parse the ends of tasks in srun's messages; one of a killed task has no status."""
+    """Parse the ends of tasks in srun's messages, which name no status for a killed task."""
     for match in match_symptoms(rows, errors, status=str(KILLED)):
         words = match.words
         yield Report(int(words["task"]), words["node"], "exit", int(words["status"]))
 
 
 def until_outside(reports: Sequence[Report]) -> list[Report]:
-    """Select the reports before something outside ended the run: later ones are consequences."""
+    """Return the reports before something outside ended the run: later ones are consequences."""
     return list(takewhile(lambda report: report.event not in OUTSIDE, reports))
 
 
@@ -278,11 +278,11 @@ def until_outside(reports: Sequence[Report]) -> list[Report]:
 
 
 def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
-    """Render the places of tasks, called `who`, when something ended them, the fewest first; ''
-    where none is known.
+    """Render where the tasks, called `who`, were when something ended them, the rarest places
+    first; '' if no place is known.
     """
     before = until_outside(reports)
-    # Of an exception, before the exit.
+    # An exception's place comes before the exit's.
     where = {report.task: report.where for report in reports if report.where}
     where.update(dict.fromkeys(by_task(before, "end"), "the end of the program"))
     exits = by_task(before, "exit")
@@ -300,8 +300,8 @@ def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
 
 
 def render_activity(end: Report) -> str:
-    """Render the last status of an exit's task: 'it was in iteration 40 of the loop at
-    train.py:16'; '' where that is not known.
+    """Render the last status of a task that exited: 'it was in iteration 40 of the loop at
+    train.py:16', or '' if it is not known.
     """
     if not end.box:
         return ""
@@ -315,17 +315,17 @@ def render_activity(end: Report) -> str:
 
 
 def list_few(names: Sequence[str], count: int, others: str = "more") -> str:
-    """List the first `MOST_PLACES` names, and the number of `others` of `count` in all."""
+    """List the first `MOST_PLACES` names, and how many `others` there are of `count` in all."""
     shown = names[:MOST_PLACES]
     left = count - len(shown)
     return ", ".join(shown) + (f" and {left} {others}" if left > 0 else "")
 
 
-# --- Remarks: on the compile cache, this JAX, tasks that computed alone, hidden failures
+# --- Remarks on the compile cache, this JAX, unconnected tasks and hidden failures
 
 
 def render_cache(reports: Sequence[Report]) -> str:
-    """Render the use of JAX's compile cache by all tasks together; '' where none has used it."""
+    """Render the use of JAX's compile cache by all tasks together, or '' if none has used it."""
     counts = [
         (report.requests, report.hits, report.hits > 0, report.saved, report.written)
         for report in of_event(reports, "cache")
@@ -340,31 +340,31 @@ def render_cache(reports: Sequence[Report]) -> str:
 
 
 def render_missing(reports: Sequence[Report]) -> str:
-    """Render the names of JAX's own that it does not have; '' where all are there."""
+    """Render the JAX names that this JAX lacks, or '' if it has all of them."""
     names = ", ".join(dict.fromkeys(report.text for report in of_event(reports, "missing")))
     return enclose("this JAX lacks ", names, "; features that use it are off")
 
 
 def render_alone(reports: Sequence[Report]) -> str:
-    """Render the warning that several tasks computed with JAX, and none was connected to another;
-    '' where one was.
+    """Render the warning that several tasks computed with JAX without being connected, or '' if one
+    was.
     """
     alone = by_task(reports, "alone")
     if len(alone) < 2 or of_event(reports, "end"):
         return ""
     return (
         f"warning: {len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each"
-        f" computed on its own; if that is meant, pass --env {INDEPENDENT}=1"
+        f" computed on its own; if that is intended, pass --env {INDEPENDENT}=1"
     )
 
 
 def find_hidden(reports: Sequence[Report]) -> RunError | None:
-    """Find the failure of a Python with JAX that was the last one of its task, where the task ended
-    with status 0 all the same.
+    """Find the failure of a task's last Python process with JAX, if the task nevertheless ended
+    with status 0.
 
-    A Python that failed earlier, or without JAX, is the program's own affair: a probe, or an
-    attempt that was repeated. The last one may be, too, such as the last trial of a sweep: whether
-    the program has handled it is not known.
+    A Python process that failed earlier, or without JAX, is the program's own affair: a probe, or
+    an attempt that was repeated. The last one may be, too, such as the last trial of a sweep: it is
+    unknown whether the program has handled it.
     """
     succeeded = {task for task, end in by_task(reports, "exit").items() if not end.status}
     last = [report for report in _list_last_pythons(reports) if report.task in succeeded]
@@ -377,14 +377,14 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     return RunError(
         f"{first.place}: python failed ({what}), but its command ended with status 0{others}",
         first.where,
-        "if that is not meant: set -o pipefail, set -e",
+        "if that is not intended: set -o pipefail, set -e",
         0,
     )
 
 
 def _list_last_pythons(reports: Sequence[Report]) -> list[Report]:
-    """List the end of each task's last Python with JAX; none of a task with so many Pythons that no
-    more of their ends are kept.
+    """Return the end of each task's last Python process with JAX; none for a task with so many of
+    them that their ends are no longer kept.
     """
     ends = of_event(reports, "exception", "end", "success")
     ends = [report for report in ends if report.event != "exception" or report.jax]

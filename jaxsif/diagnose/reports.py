@@ -1,27 +1,27 @@
-"""Standard error of the tasks and of srun -> reports, messages and barriers; the rest is shown.
+"""Extract reports, messages and barriers from the standard error of tasks and srun; show the rest.
 
 The task shim (jaxsif/task) writes its reports into the task's standard error, because that is the
-one channel which exists wherever srun works: no port, no shared folder. `ReportFilter` takes them
-out. A report is the end of a line:
+only channel that exists wherever srun works: no port, no shared folder. `ReportFilter` removes
+them. A report is the end of a line:
 
     \\x1ejaxsif NONCE {"task": 2, "node": "node1", "event": "exit", "status": 1, "where": "a.py:7"}
 
-Each run draws two nonces. The scripts before the program and around it (start.sh, stage.py) know
-the first, the Pythons of the program (failure.py), and so the program, the second. Without a nonce
-of this run, a line is the program's: a log of another run that it prints cannot be taken for a
-report. A report with the second nonce can be a lie, so it counts for little: how a task ended comes
-with the first nonce alone, each event has its own fields, of fixed types and ranges, and only
-printable text reaches the terminal.
+Each run draws two nonces. The scripts that start and surround the program (start.sh, stage.py) know
+the first; the program's Python processes (failure.py), and thus the program, know the second. A
+line without a nonce of this run is the program's: if it prints the log of another run, that cannot
+be mistaken for a report. A report with the second nonce can be forged, so it counts for little: the
+end of a task is reported only with the first nonce, each event has its own fields, of fixed types
+and ranges, and only printable text reaches the terminal.
 
 A task refuses to start its program, or finds the port taken, before the program's first line. So
-`refused` and `port-taken` with the second nonce count as the first report of a task with that
-nonce, and no later. In task 0 another one always comes before the first line of a Python program:
-`port-held`. And a task that refused ends with status 125: where start.sh reports another one,
-culprit.py does not believe the refusal.
+`refused` and `port-taken` with the second nonce count only as a task's first report with that
+nonce. In task 0 another report always comes before the first line of a Python program: `port-held`.
+And a task that refused ends with status 125: if start.sh reports another status, culprit.py does
+not believe the refusal.
 
-The name that srun was started under (`ReportFilter.name_srun`) separates its own lines from those
-that a program prints. A srun that is a script of the site loses that name: until the first line has
-it, all lines of any srun count.
+The name that srun was started under (`ReportFilter.name_srun`) distinguishes its own lines from
+those that a program prints. If srun is a script of the site, the name is lost: until a first line
+has the name, all lines of any srun count.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ from jaxsif.task.contract import (
 )
 from jaxsif.text import printable
 
-_LONGEST_REPORT = 8192  # bytes; what goes on for longer after a marker is the program's
-_LONGEST_PLACE = 1000  # letters
-# A run makes a few for each task. A program may make any number: they are not kept.
-_MOST_REPORTS, MOST_ALIKE = 100_000, 100  # of a run; of one event and task
+_LONGEST_REPORT = 8192  # bytes; anything longer after a marker is the program's
+_LONGEST_PLACE = 1000  # characters
+# A run makes a few per task. A program may make any number, which are not kept.
+_MOST_REPORTS, MOST_ALIKE = 100_000, 100  # per run; per event and task
 _MOST_WARNINGS = 100  # to show
 _MOST_ERRORS = 1000  # the first half and the last are kept
 
-_LINES = re.compile(rb"[^\n]*\n")  # unlike splitlines, a carriage return ends none
+_LINES = re.compile(rb"[^\n]*\n")  # unlike with splitlines, a carriage return ends no line
 _MOST_BARRIERS, _MOST_MISSING = 100, 100
-_LONGEST_NAME = 300  # letters, of a barrier
-# The lines after symptoms.BARRIER; then follow the numbers of missing tasks.
+_LONGEST_NAME = 300  # characters, of a barrier
+# The lines after symptoms.BARRIER, before the numbers of missing tasks.
 _REACHED = r"# of tasks that reached the barrier: (\d{1,9})/(\d{1,9})\.$"
 _FIRST = r"The first task at the barrier: (\d{1,9})\. Some timed out task names:$"
 _TASK = r"\d{1,9}$"
 _LONGEST_ERROR = 4096  # bytes; a progress bar can make one endless line
-_SRUN = "srun: "  # what begins its lines
+_SRUN = "srun: "  # begins its lines
 
 
 class Report(NamedTuple):
@@ -75,33 +75,33 @@ class Report(NamedTuple):
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME; empty without Slurm
-    # Of the contract; and two of the launcher's own: cancelled, by Slurm, and interrupted, by a
+    # From the contract, or one of the launcher's own: cancelled, by Slurm, and interrupted, by a
     # signal to us.
     event: str
-    status: int = 0  # of an exit, as a shell gives it: 128 + N for signal N
+    status: int = 0  # of an exit, as in a shell: 128 + N for signal N
     text: str = ""  # of an exception, a refusal or a warning
-    where: str = ""  # FILE:LINE of an exception, or of what a signal like SIGABRT has ended
+    where: str = ""  # FILE:LINE of an exception, or where a signal such as SIGABRT ended the task
     consequence: bool = False  # the exception says that a neighbour is gone
-    jax: bool = False  # the Python of the exception has imported JAX
+    jax: bool = False  # the Python process of the exception has imported JAX
     requests: int = 0  # of JAX to its compile cache
     hits: int = 0
     written: int = 0  # entries
     saved: float = 0.0  # seconds of compiling
-    hint: str = ""  # what to do about a refusal or an exception
-    step: str = ""  # of the first task's start: Slurm's number of the step, such as 12.0
-    nodes: str = ""  # of that step, a node list; the end of a long one, behind other reports'
+    hint: str = ""  # the remedy for a refusal or an exception
+    step: str = ""  # in the first task's start: Slurm's number of the step, such as 12.0
+    nodes: str = ""  # of that step, a node list; the end of a long one, after other reports'
     seconds: float = 0.0  # of a wait
-    # Of an exit, what the task did a moment before: 'TURNS QUIET LOOP|WHERE', see
+    # Of an exit, the task's status a moment before: 'TURNS QUIET LOOP|WHERE', see
     # task/watch/status_file.py.
     box: str = ""
-    # Of a program that JAX compiles for devices of several processes; `where` is where it is used.
-    order: int = 0  # among those of the main thread, from 1; 0 of another thread's
+    # Of a program that JAX compiles for devices of several processes; `where` is its first use.
+    order: int = 0  # among those of the main thread, from 1; 0 for another thread's
     group: str = ""  # digest of the devices
     processes: int = 0  # that have the devices
     name: str = ""  # such as jit_loss
     types: str = ""  # of its arguments
-    digest: str = ""  # of what it computes
-    at: str = ""  # the loops around its first call, see render_position() of the contract
+    digest: str = ""  # of its computation
+    at: str = ""  # the loops around its first call, see render_position() in the contract
 
     @property
     def place(self) -> str:
@@ -109,18 +109,18 @@ class Report(NamedTuple):
         return f"task {self.task} on {self.node}" if self.node else f"process {self.task}"
 
 
-_NOTABLE = (SEPARATOR, *NOTABLE)  # one of these is in each line that means something
+_NOTABLE = (SEPARATOR, *NOTABLE)  # each line of interest has one of these
 _ORIGIN = {"event", "task", "node"}
 REFUSALS = ("refused", "port-taken")  # the program is not started
-OUTSIDE = ("cancelled", "interrupted")  # Slurm or a signal to us ended the whole run
-# Of a task while it runs: the listener gets them, and they are not kept.
+OUTSIDE = ("cancelled", "interrupted")  # the whole run was ended by Slurm, or by a signal to us
+# From a running task: passed to the listener, and not kept.
 LIVE = ("watched", "wait", "moved", "program")
 
 
 class _Label(NamedTuple):
-    """The labels with which srun --label begins lines; and the beginning of such a label."""
+    """The label that begins each line of srun --label, and an incomplete one."""
 
-    whole: re.Pattern[bytes]  # matches a line without one, too
+    whole: re.Pattern[bytes]  # also matches a line without a label
     begun: re.Pattern[bytes]
 
 
@@ -134,9 +134,9 @@ class _Channel(NamedTuple):
     """The events that one of the nonces allows."""
 
     events: Mapping[str, tuple[str, ...]]  # each with its fields
-    most: float = math.inf  # as soon as a run has so many reports, no more of these are kept
-    late: Mapping[str, str] = {}  # what an event counts as that is not the task's first
-    marker: bytes = b""  # what begins a report
+    most: float = math.inf  # no more of these are kept once a run has this many reports
+    late: Mapping[str, str] = {}  # event -> what it counts as if it is not the task's first
+    marker: bytes = b""  # begins a report
 
 
 _CHANNELS = (
@@ -153,7 +153,7 @@ class _Number(NamedTuple):
     types: tuple[type, ...] = (int,)
 
 
-# By field: a pattern of the whole text, or a range. Of a task, see ReportFilter.
+# By field: a pattern of the whole text, or a range. For tasks, see ReportFilter.
 _FORMS: Mapping[str, str | _Number] = {
     "node": r"[A-Za-z0-9_.-]{0,255}",
     "step": r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*",
@@ -174,8 +174,8 @@ _FORMS: Mapping[str, str | _Number] = {
 def _parse_report(
     marked: bytes, channel: _Channel, forms: Mapping[str, str | _Number]
 ) -> Report | None:
-    """Parse a line with the channel's marker; None without the form of a report: the origin, which
-    all must have, and fields that the event may have beside it.
+    """Parse a line with the channel's marker, or return None if it is not a report: one has the
+    origin, and otherwise only fields that its event may have.
     """
     if len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
         return None
@@ -184,14 +184,13 @@ def _parse_report(
     try:
         fields = json.loads(marked[len(channel.marker) :].decode())
         allowed = _ORIGIN.union(channel.events[fields["event"]])
-    # Not JSON, or nested too deeply; not an object, or its event is none; without one, or unknown.
+    # Not JSON, or nested too deeply; not an object, or no valid event; no event, or unknown.
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
     if not _ORIGIN <= fields.keys() <= allowed:
         return None
-    for name, value in fields.items():
-        if not _has_form(value, forms[name]):
-            return None
+    if not all(_has_form(value, forms[name]) for name, value in fields.items()):
+        return None
     report = Report(**fields)
     return report._replace(
         text=printable(report.text)[:LONGEST_TEXT],
@@ -209,15 +208,13 @@ def _has_form(value: Any, form: str | _Number) -> bool:
 
 
 class Barrier(NamedTuple):
-    """A place where JAX's processes wait for each other, and which not all of them have reached in
-    time.
-    """
+    """A place where JAX's processes wait for each other, and that some have not reached in time."""
 
     name: str  # JAX's, such as 'Shutdown'
     reached: int = 0  # processes
     processes: int = 0  # all
-    first: int = -1  # the process that came first
-    missing: tuple[int, ...] = ()  # some of those that have not come
+    first: int = -1  # the process that arrived first
+    missing: tuple[int, ...] = ()  # some of those that did not arrive
 
 
 class _BarrierParser:
@@ -228,14 +225,13 @@ class _BarrierParser:
         self.open: dict[bytes, Barrier] = {}  # label -> the barrier whose lines are being read
 
     def feed(self, label: bytes, line: str) -> None:
-        """Take one more line of the task with that label; another line ends its barrier."""
-        before = self.open.pop(label, None)
-        after = self._parse_line(before, line)
+        """Add one more line of the task with that label; an unrelated line ends its barrier."""
+        after = self._parse_line(self.open.pop(label, None), line)
         if after is not None:
             self.open[label] = after
 
     def _parse_line(self, before: Barrier | None, line: str) -> Barrier | None:
-        """Add one more line to a barrier; None where the line ends it."""
+        """Return the barrier with one more line, or None if the line ends it."""
         begin = re.match(BARRIER.pattern, line)
         if begin:
             # The id is NAME::NUMBER::NUMBER.
@@ -253,26 +249,26 @@ class _BarrierParser:
         return None
 
     def _add_missing(self, before: Barrier, task: int) -> Barrier:
-        """Keep the barrier with one more task that has not come."""
+        """Keep the barrier with one more task that did not arrive."""
         if before in self._barriers:
             self._barriers.remove(before)
         after = before._replace(missing=(*before.missing, task))
-        # Each task says the same.
+        # Each task prints the same.
         if after not in self._barriers and len(self._barriers) < _MOST_BARRIERS:
             self._barriers.append(after)
         return after
 
 
 def _ignore(_report: Report) -> None:
-    """Listen to no report: the default."""
+    """Ignore a report, by default."""
 
 
 class _Log:
-    """Reports and messages of one run's streams, in the order of arrival and in bounds."""
+    """Reports and messages of one run's streams, in order of arrival and limited in number."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
-        self.errors: list[str] = []  # messages of srun, slurmstepd, the runtime and JAX
+        self.errors: list[str] = []  # messages from srun, slurmstepd, the runtime and JAX
         self.barriers: list[Barrier] = []
         self.listen: Callable[[Report], None] = _ignore
         self._alike: Counter[tuple[int, str]] = Counter()
@@ -281,7 +277,7 @@ class _Log:
         self._knows_srun = False  # by its name
 
     def take(self, report: Report, channel: _Channel) -> bytes:
-        """Keep a report, and render a new warning: the first task's."""
+        """Keep a report; return the text of a new warning, which names the first task with it."""
         if report.event in LIVE:
             self._kept.add((channel.marker, report.task))
             self.listen(report)
@@ -306,7 +302,7 @@ class _Log:
         self.listen(report)
 
     def keep_line(self, line: str, is_named: bool) -> None:
-        """Keep a message; `is_named` lines have srun's own name."""
+        """Keep a message; an `is_named` line has srun's own name."""
         if is_named and not self._knows_srun:
             # Those before the first line with the name were the program's.
             self._knows_srun = True
@@ -323,7 +319,7 @@ class _Log:
 
 
 class ReportFilter:
-    """Passes standard error on as it comes, without the reports, which it collects."""
+    """Passes standard error on as it arrives, without the reports, which it collects."""
 
     def __init__(
         self,
@@ -333,10 +329,10 @@ class ReportFilter:
         beside: ReportFilter | None = None,
         whole: bool = False,
     ) -> None:
-        """`nonces` are the run's two, or none where tasks do not report; `tasks` is their number,
-        None where that is not known. With `whole`, no line is shown before its end, but a long one.
+        """`nonces` are the run's two, or empty if tasks do not report; `tasks` is their number, or
+        None if unknown. With `whole`, only long lines are shown before their end.
 
-        Several streams, one order of arrival: a filter shares the log of the one `beside` it.
+        For several streams in one order of arrival, a filter shares the log of the one `beside` it.
         """
         markers = map(render_marker, nonces)
         self._channels = [channel._replace(marker=m) for channel, m in zip(_CHANNELS, markers)]
@@ -349,12 +345,12 @@ class ReportFilter:
         self._barrier_parser = _BarrierParser(self.barriers)
         self._label = _LABELS[label]
         self._whole = whole
-        self._srun = b""  # what begins the lines of the run's own srun; b"" where that is not known
+        self._srun = b""  # begins the lines of the run's own srun; b"" if unknown
         self._pending = b""  # the end of an unfinished line that must wait
-        self._begun = b""  # the beginning of a line, as far as it is shown already
+        self._begun = b""  # the beginning of a line that was already shown
 
     def feed(self, data: bytes) -> bytes:
-        """Filter the next data: the part to show now. b'' is the end of the stream, and flushes."""
+        """Filter the next data and return the part to show now. b'' ends the stream and flushes."""
         if not data:
             shown, self._pending = self._filter_line(self._pending), b""
             self._end_line()
@@ -369,17 +365,17 @@ class ReportFilter:
             shown, self._begun = lines, b""
         if not last:
             return shown
-        # It is shown at once (a progress bar), but for an end that may become a report.
+        # Show it immediately (a progress bar), except for an end that may become a report.
         begin = self._find_wait(last)
         self._pending = last[begin:]
         return shown + self._show(last[:begin])
 
     def listen(self, listener: Callable[[Report], None]) -> None:
-        """Pass each report to `listener` when it comes."""
+        """Pass each report to `listener` when it arrives."""
         self._log.listen = listener
 
     def name_srun(self, name: str) -> None:
-        """Keep only messages of the srun with this name, once a line has it."""
+        """Keep only messages of the srun with this name, once a line has the name."""
         self._srun = f"{name}: ".encode()
 
     def interrupt(self) -> None:
@@ -387,17 +383,17 @@ class ReportFilter:
         self._log.add(Report(-1, "", "interrupted"))
 
     def _find_wait(self, line: bytes) -> int:
-        """Find the end of an unfinished line that must wait: it may become a report, with its
-        label; or srun's own name, which is not shown.
+        """Return where the part of an unfinished line begins that must wait: it may become a report
+        with its label, or srun's own name, which is not shown.
         """
         begin = self._find_report(line)
-        # A single letter, as of '3.2 s', is not held back.
+        # A single character, as in '3.2 s', is not held back.
         begun = range(2, len(self._srun))
         held = [size for size in begun if line.endswith(self._srun[:size], 0, begin)]
         return begin - max(held, default=0)
 
     def _find_report(self, line: bytes) -> int:
-        """As `_find_wait`, of reports alone."""
+        """Like `_find_wait`, but only for reports."""
         if self._whole and len(line) <= _LONGEST_REPORT:
             return 0
         begin = len(line.rpartition(SEPARATOR)[0])
@@ -410,7 +406,7 @@ class ReportFilter:
         return begin
 
     def _filter_line(self, line: bytes) -> bytes:
-        """Take a whole line, or the end of one: the part to show."""
+        """Filter a whole line, or the end of one, and return the part to show."""
         before = line.rpartition(SEPARATOR)[0]
         marked = line[len(before) :]
         for channel in self._channels:
@@ -421,8 +417,8 @@ class ReportFilter:
         return self._show(line)
 
     def _misses_coordinator(self, line: bytes) -> bool:
-        """Whether gRPC misses the coordinator's name in the certificate of the run, which names no
-        node.
+        """Return whether gRPC misses the coordinator's name in the run's certificate, which names
+        no node.
         """
         label = next(self._label.whole.finditer(line))[0]
         text = line[len(label) :].decode(errors="replace").rstrip()
@@ -431,7 +427,7 @@ class ReportFilter:
         return match is not None and match["name"] in held
 
     def _take_report(self, line: bytes, before: bytes, marked: bytes, channel: _Channel) -> bytes:
-        """As `_filter_line`, of a line with the channel's marker after `before`."""
+        """Like `_filter_line`, for a line with the channel's marker after `before`."""
         report = _parse_report(marked, channel, self._forms)
         if report is None:
             return self._show(line)
@@ -448,10 +444,10 @@ class ReportFilter:
         return text.replace(self._srun, _SRUN.encode()) if self._srun else text
 
     def _end_line(self) -> None:
-        """Keep the message of the line that is now whole, without its label."""
-        label = next(self._label.whole.finditer(self._begun))[0]  # b"" where there is none
+        """Keep the message of the line that is now complete, without its label."""
+        label = next(self._label.whole.finditer(self._begun))[0]  # b"" if there is none
         line = self._begun[len(label) :]
-        # srun may speak behind an unfinished line of a program.
+        # srun may write after a program's unfinished line.
         _, name, message = line.partition(self._srun) if self._srun else (b"", b"", b"")
         if name:
             line = _SRUN.encode() + message
@@ -463,21 +459,21 @@ class ReportFilter:
 
 
 def of_event(reports: Sequence[Report], *events: str) -> list[Report]:
-    """Select the reports of these events."""
+    """Return the reports of these events."""
     return [report for report in reports if report.event in events]
 
 
 def by_task(reports: Sequence[Report], event: str) -> dict[int, Report]:
-    """Select the last report of `event` of each task."""
+    """Return each task's last report of `event`."""
     return {report.task: report for report in of_event(reports, event)}
 
 
 def find_start(reports: Sequence[Report]) -> Report:
-    """Find the first task's start, with Slurm's number of the step, such as '12.0', and all of its
-    nodes; an empty report until then. Without Slurm, the number is ''.
+    """Return the first task's start, with Slurm's number of the step, such as '12.0', and all of
+    its nodes, or an empty report until then. Without Slurm, the number is ''.
     """
     starts = (report for report in reports if re.fullmatch(r"\d+\.\d*", report.step))
     start = next(starts, Report(-1, "", "started"))
-    step = "" if start.step.endswith(".") else start.step  # a job alone has no step
+    step = "" if start.step.endswith(".") else start.step  # only a job, without a step
     pieces = (*of_event(reports, "nodes"), start)
     return start._replace(step=step, nodes="".join(report.nodes for report in pieces))

@@ -1,4 +1,4 @@
-"""Tasks of a step that have not started: the first task of each node reports its start."""
+"""Find the tasks of a step that have not started: each node's first task reports its start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from jaxsif.text import enclose, name_tasks
 
 
 def name_unstarted(plan: Plan, reports: Sequence[Report]) -> str:
-    """Name the tasks of nodes on which none has started: 'tasks 2-3 on node4'; '' where all have,
-    where none at all has, or where that is not known.
+    """Name the tasks of nodes on which no task has started, such as 'tasks 2-3 on node4'; '' if all
+    have, if none at all has, or if that is not known.
     """
-    parts = plan.launcher.nodes(plan, find_start(reports))
-    nodes = [name for _, names in parts for name in names]
+    nodes = [name for _, names in plan.launcher.nodes(plan, find_start(reports)) for name in names]
     if plan.layout.ntasks is None:
         return find_unstarted(reports, [], nodes)
     counts = [group.tasks or 0 for group in plan.layout.groups for _ in range(group.nodes or 0)]
@@ -25,22 +24,22 @@ def name_unstarted(plan: Plan, reports: Sequence[Report]) -> str:
 
 
 def render_unstarted(unstarted: str) -> str:
-    """Render the sentence that these tasks have not started."""
+    """Return the sentence that these tasks have not started."""
     is_one = re.fullmatch(r"task \d+( on \S+)?", unstarted)
     return f"{unstarted} {'has' if is_one else 'have'} not started"
 
 
 def find_unstarted(reports: Sequence[Report], counts: Sequence[int], nodes: Sequence[str]) -> str:
-    """As `name_unstarted`: `counts` has the tasks of each node, and `nodes` their names; either is
-    empty where Slurm decides.
+    """Like `name_unstarted`: `counts` has the number of tasks of each node, and `nodes` the nodes'
+    names; either is empty if Slurm decides.
     """
     begun = {report.task: report.node for report in of_event(reports, "started", "ready")}
-    firsts = [0, *accumulate(counts)][: len(counts)]  # of each node, with its tasks in a row
+    firsts = [0, *accumulate(counts)][: len(counts)]  # task of each node, with consecutive tasks
     names = dict(zip(firsts, nodes))
     if not begun:
         missing = []
     elif nodes and any(names.get(task) != node for task, node in begun.items()):
-        # Slurm deals the tasks in an order of its own.
+        # Slurm distributes the tasks in its own order.
         missing = [f"the tasks on {name}" for name in nodes if name not in begun.values()]
     else:
         missing = [

@@ -1,7 +1,7 @@
 """The messages that jaxsif knows, one row each, with its remedy.
 
 A pattern matches from the beginning of a line of standard error, or of an exception's text. It is
-compiled where it is first used: to do it here would take a run's start milliseconds.
+compiled on first use: compiling all of them here would delay a run's start by milliseconds.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 class Symptom(NamedTuple):
     """A message that jaxsif knows; the groups of its pattern fill in `what` and `remedy`."""
 
-    pattern: str  # regular expression; a group that takes no part stands for a node without a name
-    what: str = ""  # the error in jaxsif's words; empty where those take more than the message
+    pattern: str  # regular expression; an unmatched group stands for a node without a name
+    what: str = ""  # the error in jaxsif's words; empty if they need more than the message
     remedy: str = ""  # the hint of the error
     page: str = ""  # anchor in docs/troubleshooting.md
 
@@ -44,9 +44,9 @@ NO_CONTAINER = Symptom(
     "the-container-did-not-start-reason",
 )
 CONTAINER = (NO_IMAGE, NO_BIND, NO_CONTAINER)
-IMAGE_READ = Symptom(  # what Python raises when files of the image have other bytes than before
+IMAGE_READ = Symptom(  # raised by Python if the bytes of the image's files have changed
     r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b",
-    remedy="copy a new image beside the old one and rename it: programs that run keep the old one",
+    remedy="copy a new image beside the old one and rename it: running programs keep the old one",
     page="image-which-was-written-to-during-the-run",
 )
 
@@ -66,8 +66,8 @@ TASK_KILLED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
     page="task-n-on-node-was-killed-by-sigkill",
 )
-# Of a node on which srun could start no task; StepId= is followed by a number, of a heterogeneous
-# job by two.
+# About a node on which srun could start no task; StepId= is followed by a number, or by two in a
+# heterogeneous job.
 _NOT_LAUNCHED = r"srun: error: Task launch for .+ failed on node (?P<node>\S+): "
 NOT_REACHED = Symptom(
     _NOT_LAUNCHED + r"(?:Communication .+|Unable to contact .+|Socket timed out .+)",
@@ -82,9 +82,9 @@ NOT_LAUNCHED = Symptom(
     "srun-could-not-start-the-tasks-on-node-reason",
 )
 TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd")
-# Of a step that is cancelled, and not of one whose task has failed.
+# About a cancelled step, but not about a step with a failed task.
 STEP_ABORTED = Symptom(r"srun: Job step aborted: ", page="the-run-was-cancelled-step-jobstep")
-# From slurmstepd, of a step or a job: its number, and from Slurm 25.05 on always a reason, such as
+# From slurmstepd, about a step or a job: its number, and since Slurm 25.05 always a reason, such as
 # SIGNAL Terminated.
 _CANCELLED = (
     r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) (?P<job>\d+)(?P<part>\S*) ON \S+ CANCELLED AT \S+"
@@ -97,7 +97,7 @@ _AGAIN = "run it again, or let Slurm do it: `jaxsif submit --requeue`"
 TIME_LIMIT = Symptom(
     _DUE_TO + r"TIME LIMIT.* \*\*\*",
     "job {job} reached its time limit",
-    "pass a longer --time, or go on from a checkpoint: see slurm/checkpoint",
+    "pass a longer --time, or resume from a checkpoint: see slurm/checkpoint",
     _REASONS_PAGE,
 )
 PREEMPTION = Symptom(
@@ -112,7 +112,7 @@ REQUEUE = Symptom(
     "Slurm starts it again",
     _REASONS_PAGE,
 )
-# How Slurm from 25.05 on calls --kill-on-bad-exit: no error of its own, so it has no words.
+# What Slurm since 25.05 calls --kill-on-bad-exit: not an error on its own, so it has no words.
 TASK_FAILURE = Symptom(_DUE_TO + r"TASK FAILURE.* \*\*\*")
 CANCELLED = Symptom(
     _CANCELLED + r"(?: DUE [Tt][Oo] .+?)? \*\*\*",
@@ -121,7 +121,7 @@ CANCELLED = Symptom(
     "the-run-was-cancelled-step-jobstep",
 )
 CANCELLATIONS = (TIME_LIMIT, PREEMPTION, NODE_FAILURE, REQUEUE, TASK_FAILURE, CANCELLED)
-# srun's own reasons to end a step, see launch_abort and its like in src/api/step_launch.c.
+# srun's own reasons to end a step, see launch_abort and similar functions in src/api/step_launch.c.
 SRUN_GAVE_UP = Symptom(
     r"srun: error: (?P<reason>.*(?:io error with|Cannot communicate with node|Timed out waiting).*"
     r"|Aborting, .*)",
@@ -130,17 +130,17 @@ SRUN_GAVE_UP = Symptom(
     "srun-ended-the-step-reason",
 )
 
-# --- mpirun; in these, ^ and $ stand for lines
+# --- mpirun; here ^ and $ match at lines
 
 SSH = Symptom(
     r"(?m)^(ssh: .+|.+: Permission denied \(.+|Host key verification failed\."
     r"|.*prted: .*not found)$",
     page="mpirun-refused-the-request-reason",
 )
-MPIRUN_ERROR = Symptom(  # stands between two lines of dashes
+MPIRUN_ERROR = Symptom(  # between two lines of dashes
     r"(?ms)^-{60,}\n(.+?)\n\s*\n", page="mpirun-refused-the-request-reason"
 )
-# From mpirun 5 when it gave a child its own process group after that had done so itself.
+# From mpirun 5, when it gave a child its own process group after the child had done so itself.
 MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 
 # --- JAX and XLA
@@ -148,7 +148,7 @@ MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 UNKNOWN_FLAGS = Symptom(
     r"F.*Unknown flags? in (?P<variable>XLA_\w+): (?P<flags>.*)",
     "XLA does not know {flags}",
-    "correct it or take it out: flags come and go with versions of JAX, see jaxsif image inspect",
+    "correct or remove them: flags come and go with JAX versions, see jaxsif image inspect",
     "xla-does-not-know-flags",
 )
 NO_GPU = Symptom(
@@ -157,21 +157,21 @@ NO_GPU = Symptom(
     " --env JAX_PLATFORMS=cpu to run on the CPU",
     page="unable-to-initialize-backend-cuda-or-assertionerror-in-xla_bridgepy",
 )
-# Of itself, when another process did not come to jax.distributed.initialize.
+# JAX about itself, when another process did not reach jax.distributed.initialize.
 GAVE_UP = Symptom(
     r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED",
     page="jaxdistributedinitialize-hangs-or-ends-after-300-s-with-deadline_exceeded",
 )
-# To all, when a second process takes itself for one that is connected; its number ends the name.
+# To all, when a second process claims to be a connected one; its number ends the name.
 INTRUDED = Symptom(
     r"F.*JAX distributed service detected fatal errors.*"
     r"ABORTED: \S*?(?P<process>\d{1,9}) unexpectedly tried to connect",
     "a second process connected to JAX's coordinator as process {process}, and JAX ended the run",
-    "call jax.distributed.initialize() in one process of each task; a program of another user"
-    " cannot connect with --coordinator-tls=on",
+    "call jax.distributed.initialize() in one process of each task; with"
+    " --coordinator-tls=on, another user's program cannot connect",
     "a-second-process-connected-to-jaxs-coordinator-as-process-n-and-jax-ended-the-run",
 )
-# gRPC compares names, although JAX has it check the certificate's URI alone.
+# gRPC compares names, although JAX has it check only the certificate's URI.
 OTHER_NAME = Symptom(
     r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"
     r" No match found for server name: (?P<name>\S+)$",
@@ -182,11 +182,12 @@ TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
 )
 BARRIER = Symptom(  # in three lines or more
     r".*\bBarrier timed out\. Id: (?P<id>\S*)\. ",
-    remedy="all processes must compute the same, equally often: see slurm/mistakes",
-    page="task-did-not-come-to-place-and-n-of-n-did-task-came-to-place-and-n-of-n-did-not",
+    remedy="all processes must run the same computations the same number of times: see"
+    " slurm/mistakes",
+    page="task-did-not-reach-place-but-n-of-n-did-task-reached-place-but-n-of-n-did-not",
 )
 
-# --- The signals that end a task, by their numbers
+# --- The signals that end a task, by number
 
 SIGNALS: Mapping[int, Symptom] = {
     signal.SIGKILL: Symptom(
@@ -197,26 +198,26 @@ SIGNALS: Mapping[int, Symptom] = {
     ),
     signal.SIGABRT: Symptom(
         "SIGABRT",
-        remedy="JAX ended it, and says why above; DEADLINE_EXCEEDED: a process did not come, or"
-        " cannot reach task 0",
+        remedy="JAX ended it and gave the reason above; DEADLINE_EXCEEDED: a process did not"
+        " connect, or cannot reach task 0",
         page="task-n-on-node-was-killed-by-sigabrt",
     ),
     signal.SIGBUS: Symptom(
         "SIGBUS",
-        remedy="SIGUSR1 or SIGUSR2 to the step ends what serves the image's files (SIGURG does"
-        " not); otherwise a full /dev/shm or a file cut short",
+        remedy="SIGUSR1 or SIGUSR2 sent to the step kills the process that serves the image's"
+        " files (SIGURG does not); otherwise /dev/shm was full or a file was truncated",
         page="task-n-on-node-was-killed-by-sigbus",
     ),
 }
 
-# --- Which lines of standard error diagnose/reports.py keeps
+# --- The lines of standard error that diagnose/reports.py keeps
 
 KEPT_LINES = re.compile(
     r"srun: (error|fatal): |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
     rf"|{INTRUDED.pattern}"
 )
-# It looks only at lines with one of these.
+# It examines only lines with one of these.
 BARRIER_TEXT, OTHER_NAME_TEXT = b"Barrier timed", b"No match found for server name"
 NOTABLE = (
     b"srun",

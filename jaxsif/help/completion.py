@@ -69,10 +69,9 @@ complete -F _jaxsif jaxsif
 
 def render_bash(program: Program) -> str:
     """Render the script for bash."""
-    first = [*program.first_words, "--help", "--version"]
     words = {
         "GROUPS": ["|".join(program.groups)],
-        "FIRST": [_quote(first)],
+        "FIRST": [_quote([*program.first_words, "--help", "--version"])],
         "VERBS": [f"        {group}) verbs={_quote(v)} ;;" for group, v in program.verbs.items()],
         "COMMANDS": [
             line for command in program.commands for line in _render_bash_command(command)
@@ -198,5 +197,5 @@ def _value(argument: Argument) -> str:
 
 
 def _fill(template: str, words: Mapping[str, Sequence[str]]) -> str:
-    """Put lines in the place of each @NAME@."""
+    """Put lines in place of each @NAME@."""
     return re.sub("@([A-Z]+)@", lambda match: "\n".join(words[match[1]]), template)

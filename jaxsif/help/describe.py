@@ -1,4 +1,4 @@
-"""A model of the command line, made of its parsers."""
+"""A model of the command line, built from its parsers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 # The kinds of arguments.
 SWITCH, TEXT, FILE, LAYER = "switch", "text", "path", "layer"
-# By the metavar; where that means something in one command alone, by the command's words and it.
+# By metavar; if it has a meaning in one command only, by the command's words and the metavar.
 _KINDS = {
     **dict.fromkeys(("PATH", "FILE", "FOLDER", "IMAGE", "A", "B", "SRC[:DEST[:OPTS]]"), FILE),
     **dict.fromkeys(("layer show NAME", "layer update NAME", "layer remove NAME"), LAYER),
@@ -41,24 +41,24 @@ class Command(NamedTuple):
 
     @property
     def positional(self) -> Argument | None:
-        """The first positional argument; where there are several, all are of one kind."""
+        """The first positional argument; if there are several, all are of the same kind."""
         return next((argument for argument in self.arguments if not argument.flags), None)
 
 
 class Program(NamedTuple):
-    """All of them."""
+    """All commands."""
 
     groups: Mapping[str, str]  # such as image -> one line of help
     commands: tuple[Command, ...]
 
     @property
     def first_words(self) -> dict[str, str]:
-        """The words that may stand first, with their lines of help."""
+        """The words that may come first, with their lines of help."""
         return {**self._find_verbs(), **self.groups}
 
     @property
     def verbs(self) -> dict[str, dict[str, str]]:
-        """The words that may stand after each group, with their lines of help."""
+        """The words that may come after each group, with their lines of help."""
         return {group: self._find_verbs(group) for group in self.groups}
 
     def _find_verbs(self, *group: str) -> dict[str, str]:

@@ -1,11 +1,11 @@
-"""The nearest options and commands to those that do not exist; imported after the error only."""
+"""The known options and commands nearest to unknown ones; imported only after such an error."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Sequence
 from difflib import get_close_matches
 
-# Names of other programs: torchrun, mpirun, PBS, LSF.
+# Options of other programs: torchrun, mpirun, PBS, LSF.
 _ELSEWHERE = {
     "--nproc_per_node": "--ntasks-per-node",
     "--nproc-per-node": "--ntasks-per-node",
@@ -21,9 +21,9 @@ _ELSEWHERE = {
 
 
 def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterable[str]) -> str:
-    """Suggest options for unknown ones, such as '--nodes?'; '' where none is near.
+    """Suggest options for unknown ones, such as '--nodes?', or return '' if none is near.
 
-    `known` are the options of the command, `of_run` those of `jaxsif run`.
+    `known` holds the options of the command, `of_run` those of `jaxsif run`.
     """
     names = (word.partition("=")[0] for word in words)
     flags = [name for name in names if name not in ("--", *known)]
@@ -36,8 +36,8 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
 
 
 def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
-    """Return the option that a flag is called here, those that it abbreviates, if these are few, or
-    else the one nearest to it; '' without.
+    """Return jaxsif's name for a flag, or the options that it abbreviates, if these are few, or
+    else the nearest one, or ''.
     """
     if not flag.startswith("-"):
         return ""
@@ -55,10 +55,10 @@ def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
 
 
 def suggest_command(word: str, names: Sequence[str], commands: Iterable[Sequence[str]]) -> str:
-    """Suggest a command in the place of another word.
+    """Suggest a command in place of another word.
 
-    `names` are those that could stand there; a word that is the last one of some `commands` means
-    these.
+    `names` holds those that are possible there; a word that is the last one of some `commands`
+    means these.
     """
     whole = [" ".join(name) for name in commands if name[-1] == word]
     close = whole or get_close_matches(word, names, 1)

@@ -1,1 +1,1 @@
-"""The history of runs: a small private folder for each."""
+"""The history of runs: a small private folder for each run."""

@@ -1,4 +1,4 @@
-"""The folder of the runs: one private folder for each, named by the time of its begin."""
+"""The folder of the runs: one private folder for each, named after its start time."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from jaxsif.text import shorten
 
 RUN, STDERR = "run.json", "stderr"
 LAST = "last"  # stands for the newest run
-# Of names, which sort by it; after it stands the fraction of the second, in ticks.
+# Begins each name, so that names sort by it; the fraction of the second follows, in ticks.
 _TIME = "%Y-%m-%dT%H-%M-%S"
 _TICK = 1 / 65536  # seconds
 _MOST_RUNS = 200
 _OLDEST = 30 * 86400.0  # seconds
-_MOST_REMOVED = 50  # by one start of a run
+_MOST_REMOVED = 50  # at the start of a run
 HINT = "jaxsif history lists the runs"
 
 
 def find_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder of this user's runs, whether it is there or not."""
+    """Return the folder of this user's runs, which may not exist."""
     return os.path.join(user_folder(environ, "XDG_STATE_HOME"), "jaxsif/runs")
 
 
 def make_run(folder: str, now: float) -> str:
-    """Make the folder of a run that begins `now`, in seconds since 1970; return its path.
+    """Make the folder of a run that starts `now`, in seconds since 1970; return its path.
 
-    Raise OSError where it cannot be made or others may read what is above it.
+    Raise OSError if it cannot be made, or if others may read the folder above it.
     """
     os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
     _require_private(folder)
@@ -48,8 +48,8 @@ def make_run(folder: str, now: float) -> str:
 
 
 def name_run(begin: float) -> str:
-    """Return the name of a run: names sort as the runs begin, and the last four digits are the
-    fraction of the second.
+    """Return the name of a run: names sort by start time, and the last four digits are the fraction
+    of the second.
     """
     fraction = int(begin % 1 / _TICK)
     return f"{time.strftime(_TIME, time.localtime(begin))}-{fraction:04x}"
@@ -61,9 +61,9 @@ def _require_private(folder: str) -> None:
 
 
 def write(path: str, name: str, content: bytes) -> None:
-    """Write a file of the run whose folder is `path`: whole, or as it was. Raise OSError.
+    """Write a file of the run with the folder `path`, completely or not at all. Raise OSError.
 
-    The folder is made again where another run has pruned it. Nothing waits for the disk: a crash of
+    The folder is made again if another run has pruned it. Nothing waits for the disk: a crash of
     the host may lose the file.
     """
     _require_private(path)
@@ -71,9 +71,9 @@ def write(path: str, name: str, content: bytes) -> None:
 
 
 def list_runs(folder: str) -> list[str]:
-    """Return the names of all runs, the newest last; none where there is no folder.
+    """Return the names of all runs, the newest last, or [] if there is no folder.
 
-    Raise OSError where it cannot be read.
+    Raise OSError if it cannot be read.
     """
     try:
         return sorted(filter(NAME.fullmatch, os.listdir(folder)))
@@ -84,7 +84,7 @@ def list_runs(folder: str) -> list[str]:
 def prune(folder: str, now: float) -> None:
     """Remove runs that are older than 30 days, and all but the newest 200.
 
-    What cannot be removed stays. Raise OSError where the folder cannot be read.
+    Runs that cannot be removed stay. Raise OSError if the folder cannot be read.
     """
     names = list_runs(folder)
     limit = time.strftime(_TIME, time.localtime(now - _OLDEST))
@@ -97,8 +97,8 @@ def prune(folder: str, now: float) -> None:
 
 
 def find_run(names: Sequence[str], word: str) -> str:
-    """Return the name among these that is `word`, or that alone ends with it; the newest one for
-    'last'. Raise JaxsifError where there is none, or more than one.
+    """Return the name that is `word`, or the only one that ends with it; the newest one for 'last'.
+    Raise JaxsifError if there is none, or more than one.
     """
     matches = [name for name in names if name.endswith(word)]
     if word == LAST:
@@ -106,29 +106,28 @@ def find_run(names: Sequence[str], word: str) -> str:
     if not matches:
         raise JaxsifError(f"no run {shorten(word)!r} in the history", "RUN", HINT)
     if len(matches) > 1 and word not in matches:
-        what = f"{len(matches)} runs end with {shorten(word)!r}"
+        what = f"the names of {len(matches)} runs end with {shorten(word)!r}"
         raise JaxsifError(what, "RUN", f"give more of its name, such as {matches[-1]}")
     return word if word in matches else matches[0]
 
 
 def read_run(folder: str, name: str) -> RunRecord:
-    """Read the record of a run; raise OSError, HostError for what is no file, and as `parse_run`
-    for a file that jaxsif did not write.
+    """Read the record of a run; raise OSError, HostError if it is not a file, and the errors of
+    `parse_run` for a file that jaxsif did not write.
     """
     path = os.path.join(folder, name, RUN)
-    run = parse_run(read_text(path, "history of a run", most=MOST_BYTES))
-    return run._replace(name=name)
+    return parse_run(read_text(path, "history of a run", most=MOST_BYTES))._replace(name=name)
 
 
 def read_start(pid: int) -> int:
-    """Return when a process of this host started, in clock ticks after the boot; raise OSError
-    where there is none. A later process may get the same number, but not the same start.
+    """Return when a process on this host started, in clock ticks after the boot; raise OSError if
+    there is none. A later process may get the same number, but not the same start.
     """
     return int(read_stat(pid)[19])
 
 
 def is_running(run: RunRecord, host: str) -> bool:
-    """Return whether the launcher of a run is at work on this host, `host`."""
+    """Return whether the launcher of a run is still running on this host, `host`."""
     try:
         return run.host == host and read_start(run.pid) == run.started
     except OSError:

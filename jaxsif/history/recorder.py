@@ -1,4 +1,4 @@
-"""Record a run: in memory while it goes on, and in its folder at its begin and its end."""
+"""Record a run: in memory while it lasts, and in its folder at its start and its end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _MOST_SAID = 1 << 20  # bytes of standard error that are kept
 _SHORT = 1.0  # seconds
-_LONGEST_VALUE = 256  # letters of a variable
-# What they hold is no secret; what others hold may be.
+_LONGEST_VALUE = 256  # characters of a variable
+# Their values hold no secrets; other values may.
 _HARMLESS = (
     *("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
     *("SLURM_JOB_PARTITION", "JAX_PLATFORMS"),
@@ -44,14 +44,14 @@ _HARMLESS = (
 
 
 class Recorder:
-    """The record of one run. An error of its folder brings one warning, and fails no run."""
+    """The record of one run. An error in its folder causes one warning, and never fails the run."""
 
     def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
         self._notify = notify
         self._seen = seen
         self._said = bytearray()
         self._environ = plan.host.environ
-        self._path = ""  # of the folder; '' where there is none
+        self._path = ""  # of the folder, or ''
         self._run = make_record(plan, time.time())
         try:
             self._path = make_run(find_folder(plan.host.environ), self._run.begin)
@@ -62,23 +62,22 @@ class Recorder:
             self._give_up(error)
 
     def start_again(self, seen: ReportFilter) -> None:
-        """Note that the tasks have started again, on another port, and report to `seen`."""
+        """Note that the tasks have restarted on another port, and report to `seen`."""
         self._seen = seen
 
     def write(self, data: bytes) -> None:
-        """Keep a part of standard error as it was shown."""
+        """Keep a part of the standard error that was shown."""
         self._said += data
         if len(self._said) > 2 * _MOST_SAID:
             del self._said[:-_MOST_SAID]
 
     def note(self, line: str) -> None:
-        """Keep a line of the launcher's."""
+        """Keep a line from the launcher."""
         self.write(printable(f"jaxsif: {line}").encode() + b"\n")
 
     def alarm(self, verdict: Verdict, snapshot: Snapshot) -> None:
-        """Keep a report of tasks that wait: its reader may kill the run at once."""
-        alarm = make_alarm(verdict, snapshot, time.time())
-        alarms = (*self._run.alarms, alarm)[-MOST_ALARMS:]
+        """Keep a report of waiting tasks now, since its reader may kill the run immediately."""
+        alarms = (*self._run.alarms, make_alarm(verdict, snapshot, time.time()))[-MOST_ALARMS:]
         self._run = self._run._replace(alarms=alarms)
         self._write({})
 
@@ -89,18 +88,17 @@ class Recorder:
             self.write(error.render().encode(errors="backslashreplace") + b"\n")
         shown = error or hidden
         if shown:
-            complaint = Complaint(shown.what, shown.where, shown.hint)
-            self._run = self._run._replace(error=complaint)
+            self._run = self._run._replace(error=Complaint(shown.what, shown.where, shown.hint))
         self._run = self._run._replace(end=time.time(), status=status, slurm=self._find_slurm())
         self._write({STDERR: bytes(self._said[-_MOST_SAID:])})
 
     def _find_slurm(self) -> str:
-        """Return Slurm's version; '' of a short run, for which that would take long."""
+        """Return Slurm's version, or '' for a short run, for which that would take too long."""
         is_short = time.time() - self._run.begin < _SHORT
         return "" if is_short or self._run.launcher != SRUN else read_slurm_version(self._environ)
 
     def _write(self, files: Mapping[str, bytes]) -> None:
-        """Write these files, and all that is known now: while tasks run, nothing long."""
+        """Write these files, and the record as it is now: nothing long while tasks run."""
         if not self._path:
             return
         reports = self._seen.reports
@@ -122,7 +120,7 @@ class Recorder:
 
 
 def make_record(plan: Plan, now: float) -> RunRecord:
-    """Make the record of a run that begins; raise OSError where this is no Linux."""
+    """Make the record of a run that starts; raise OSError if this is not Linux."""
     container = plan.container
     known = container and (container.staged or container.allowed)
     environ = plan.host.environ
@@ -154,16 +152,16 @@ def make_record(plan: Plan, now: float) -> RunRecord:
 
 
 def read_slurm_version(environ: Mapping[str, str]) -> str:
-    """Return Slurm's version, such as '24.11.5'; '' where srun does not print it."""
+    """Return Slurm's version, such as '24.11.5', or '' if srun does not print it."""
     with suppress(OSError):
         output = process.captured((SRUN, "--version"), environ).stdout
         return printable(output.strip().rpartition(" ")[2])[:_LONGEST_VALUE]
-    return ""  # it is not on the PATH any more
+    return ""  # it is no longer on the PATH
 
 
 def hide_in_command(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command without what looks like a secret: a token, a login, the value
-    of NAME=VALUE, the word after an option such as --token.
+    """Return the words of a command with apparent secrets hidden: a token, a login, the value of
+    NAME=VALUE, the word after an option such as --token.
     """
     return tuple(map(_hide, command, ["", *command]))
 
@@ -174,7 +172,7 @@ def _hide(word: str, before: str) -> str:
 
 
 def list_exits(reports: Sequence[Report]) -> tuple[TaskEnd, ...]:
-    """List the reported ends of tasks, those that failed first."""
+    """Return the reported ends of tasks, failed tasks first."""
     raised = by_task(reports, "exception")
     exits = by_task(reports, "exit")
     ends = (_make_task_end(end, raised.get(task, end)) for task, end in exits.items())
@@ -187,11 +185,10 @@ def _make_task_end(end: Report, last: Report) -> TaskEnd:
 
 
 def make_alarm(verdict: Verdict, snapshot: Snapshot, now: float) -> Alarm:
-    """Make the record of a verdict, with its snapshot cut to a bound."""
-    # Here, since most runs have none: the states of tasks are many patterns to compile.
+    """Make the record of a verdict, with its snapshot cut to a maximum size."""
+    # Here, since most runs have no alarm: the states of tasks are many patterns to compile.
     from jaxsif.watch.snapshot import render_json, render_text
 
     lines = tuple(map(printable, render_text(snapshot, verdict.title)))
     kept_picture = cut_picture(render_json(snapshot, ""))
-    level = verdict.level.name.lower()
-    return Alarm(now, level, round(verdict.seconds, 1), lines, kept_picture)
+    return Alarm(now, verdict.level.name.lower(), round(verdict.seconds, 1), lines, kept_picture)

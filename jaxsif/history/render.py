@@ -1,4 +1,4 @@
-"""Render runs: a table of many, or one in full. Each line is printable."""
+"""Render runs: many as a table, or one in full. Each line is printable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH = 80  # columns of the table
 _HEAD = ("RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND")
 _LONGEST_CELL = 11
 _MOST_ENDS = 20  # lines of tasks' ends
-_MOST_COMMAND = 2000  # letters
+_MOST_COMMAND = 2000  # characters
 # Units of a duration, each with its seconds, the larger ones first.
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 # The states of a run.
@@ -22,7 +22,7 @@ RUNNING, UNKNOWN, DONE, INTERRUPTED, FAILED = "runs", "unknown", "done", "interr
 
 
 class Listed(NamedTuple):
-    """A run, and whether its launcher is at work."""
+    """A run, and whether its launcher is still running."""
 
     run: RunRecord
     running: bool
@@ -38,8 +38,8 @@ class Listed(NamedTuple):
 
     @property
     def ended(self) -> str:
-        """Return the state, with the status of a run that failed: 'failed 137'; 'done*' where a
-        Python has failed behind status 0.
+        """Return the state, with the exit status if the run failed: 'failed 137'; 'done*' if a
+        Python process failed despite status 0.
         """
         if self.state == FAILED:
             return f"{FAILED} {self.run.status}"
@@ -47,7 +47,7 @@ class Listed(NamedTuple):
 
 
 def render_table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Render the rows of runs in lines of WIDTH columns at most, below a heading."""
+    """Render the rows of runs under a heading, in lines of at most WIDTH columns."""
     return [_cut(line, WIDTH) for line in align([_HEAD, *rows])]
 
 
@@ -61,7 +61,7 @@ def render_row(listed: Listed) -> tuple[str, ...]:
 
 
 def _shorten_command(command: Sequence[str]) -> str:
-    """Return a command with the names of its files, without their folders."""
+    """Return a command with the names of its files without their folders."""
     return shlex.join(word.rpartition("/")[2] or word for word in command)
 
 
@@ -70,7 +70,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def describe_seconds(seconds: float | None) -> str:
-    """Return a duration in its two largest units: '1h02m', '3m20s', '0.4s'; '' for None."""
+    """Return a duration in its two largest units, such as '1h02m' or '0.4s', or '' for None."""
     if seconds is None:
         return ""
     if seconds < 10:
@@ -83,7 +83,7 @@ def describe_seconds(seconds: float | None) -> str:
 
 
 def render_run(listed: Listed, path: str, files: Sequence[str]) -> list[str]:
-    """Render all of a run, whose folder is `path` with these files."""
+    """Render everything about a run, with its folder `path` and the files in it."""
     return [printable(line) for line in _render_run(listed, path, files)]
 
 
@@ -105,8 +105,7 @@ def _row(name: str, text: str) -> str:
 
 def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "command", _cut(shlex.join(run.command), _MOST_COMMAND)
-    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.begin))
-    yield "begin", begun
+    yield "begin", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.begin))
     yield "lasted", describe_seconds(run.seconds)
     yield "step", run.step
     yield "tasks", f"{run.tasks or ''} by {run.launcher}: {run.layout}".strip()
@@ -118,10 +117,10 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
 
 
 def describe_end(listed: Listed) -> str:
-    """Return how a run ended, as a sentence has it."""
+    """Return how a run ended, as a clause."""
     words = {
-        RUNNING: "it runs",
-        UNKNOWN: "no end is known: jaxsif run was killed, or runs on another host",
+        RUNNING: "it is running",
+        UNKNOWN: "its end is unknown: jaxsif run was killed, or is running on another host",
         DONE: "it ended with exit status 0",
         INTERRUPTED: f"a signal ended it, exit status {listed.run.status}",
         FAILED: f"it failed with exit status {listed.run.status}",
@@ -130,7 +129,7 @@ def describe_end(listed: Listed) -> str:
 
 
 def _render_ends(run: RunRecord) -> Iterator[str]:
-    """Yield lines of the tasks that ended alike, those that failed first."""
+    """Yield a line for each group of tasks that ended alike, failed tasks first."""
     groups: dict[tuple[str, ...], list[TaskEnd]] = {}
     for end in run.exits:
         words = (f"status {end.status}", end.where, end.text, end.doing)
@@ -144,7 +143,7 @@ def _render_ends(run: RunRecord) -> Iterator[str]:
 
 
 def _render_silent(run: RunRecord) -> Iterator[str]:
-    """Yield a line where tasks of a run that is over have not reported their ends."""
+    """Yield a line if some tasks of a finished run have not reported their ends."""
     if run.tasks is None or run.status is None or not run.nodes:
         return
     silent = run.tasks - run.ended

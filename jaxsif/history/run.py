@@ -23,7 +23,7 @@ class Complaint(NamedTuple):
     """The error that a run ended with."""
 
     what: str
-    where: str  # '' where nothing is known, as the next
+    where: str  # '' if unknown, like the next field
     hint: str
 
 
@@ -33,13 +33,13 @@ class TaskEnd(NamedTuple):
     task: int
     node: str
     status: int  # 128 + N for signal N
-    where: str  # FILE:LINE; '' where that is not known
-    text: str  # its last exception; '' without one
-    doing: str  # a moment before: 'it was in iteration 40 of the loop at …'; '' where not known
+    where: str  # FILE:LINE, or '' if unknown
+    text: str  # its last exception, or ''
+    doing: str  # a moment before: 'it was in iteration 40 of the loop at …'; '' if unknown
 
 
 class Alarm(NamedTuple):
-    """A report of tasks that wait."""
+    """A report of waiting tasks."""
 
     time: float  # seconds since 1970
     level: str  # busy, wait or hang
@@ -51,22 +51,22 @@ class Alarm(NamedTuple):
 class RunRecord(NamedTuple):
     """One run. Its texts may hold anything."""
 
-    name: str  # such as 2026-11-22T18-25-03-0a1b, the local time of its begin
+    name: str  # such as 2026-11-22T18-25-03-0a1b, the local time of its start
     begin: float  # seconds since 1970
-    end: float | None  # None until it is over, and for ever where the launcher was killed
-    status: int | None  # the exit status of `jaxsif run`; None as `end`
+    end: float | None  # None until it is over, and forever if the launcher was killed
+    status: int | None  # the exit status of `jaxsif run`; None like `end`
     error: Complaint | None
-    step: str  # Slurm's number, such as 12.0; '' without one
+    step: str  # Slurm's number, such as 12.0, or ''
     launcher: str
     layout: str  # nodes, tasks and GPUs, as far as the plan knows them
-    tasks: int | None  # None where Slurm decided
-    nodes: str  # a node list; '' where no task has started
-    command: tuple[str, ...]  # without what looks like a secret
+    tasks: int | None  # None if Slurm decided
+    nodes: str  # a node list; '' if no task has started
+    command: tuple[str, ...]  # with apparent secrets hidden
     image: str  # '' without a container
-    digest: str  # of the image, where the run had to know it; else ''
+    digest: str  # of the image, if the run had to know it; else ''
     jaxsif: str  # versions
     python: str  # of the launcher
-    slurm: str  # '' without Slurm, of a short run, and until its end
+    slurm: str  # '' without Slurm, for a short run, and until the run's end
     host: str  # where the launcher runs
     pid: int  # its process there
     started: int  # of that process: clock ticks after the boot
@@ -77,7 +77,7 @@ class RunRecord(NamedTuple):
 
     @property
     def seconds(self) -> float | None:
-        """Return how long it took; None where its end is not known."""
+        """Return how long it took, or None if its end is not known."""
         return None if self.end is None else max(0.0, self.end - self.begin)
 
 
@@ -93,7 +93,7 @@ def describe_run(run: RunRecord) -> dict[str, Any]:
 
 
 def render_record(run: RunRecord) -> bytes:
-    """Render run.json: what `parse_run` reads, with a long command and long lists cut."""
+    """Render run.json, for `parse_run`, with a long command and long lists cut."""
     cut = run._replace(
         command=tuple(_take_bytes(run.command, _MOST_COMMAND)),
         exits=tuple(_take_bytes(run.exits[:MOST_EXITS], _MOST_ENDS)),
@@ -103,14 +103,13 @@ def render_record(run: RunRecord) -> bytes:
 
 
 def cut_picture(picture: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a picture of at most _MOST_PICTURE bytes as it is; a longer one without single tasks,
+    """Return a picture of at most _MOST_PICTURE bytes unchanged; a longer one without single tasks,
     with as many of its largest groups as fit, and with long texts cut.
     """
     if len(json.dumps(picture)) <= _MOST_PICTURE:
         return picture
-    silent = _take_bytes(picture["silent"], _MOST_NAMES)
     groups = _take_bytes(map(_cut_group, picture["groups"]), _MOST_PICTURE)
-    return {**picture, "silent": silent, "groups": groups}
+    return {**picture, "silent": _take_bytes(picture["silent"], _MOST_NAMES), "groups": groups}
 
 
 def _cut_group(group: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -122,7 +121,7 @@ def _cut_group(group: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _take_bytes(values: Iterable[_Value], most: int) -> list[_Value]:
-    """Return the first of these values, as many as `most` bytes of JSON hold."""
+    """Return as many of the first of these values as fit into `most` bytes of JSON."""
     taken = []
     for value in values:
         most -= len(json.dumps(value)) + len(", ")
@@ -133,9 +132,9 @@ def _take_bytes(values: Iterable[_Value], most: int) -> list[_Value]:
 
 
 def parse_run(text: str) -> RunRecord:
-    """Parse run.json; raise LookupError, TypeError or ValueError for the text of another program.
+    """Parse run.json; raise LookupError, TypeError or ValueError for another program's text.
 
-    The types of the fields are those that jaxsif wrote into its private folder.
+    The fields' types are not checked, since jaxsif wrote them into its private folder.
     """
     record = parse_json(text)
     if record["schema"] != _SCHEMA:
@@ -153,5 +152,5 @@ def parse_run(text: str) -> RunRecord:
 
 
 def _pick(kind: Any, fields: Mapping[str, Any]) -> Any:
-    """Make a named tuple of its own fields, without those of a later version."""
+    """Make a named tuple from its own fields, without those of a later version."""
     return kind(*(fields[name] for name in kind._fields))

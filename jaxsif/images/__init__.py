@@ -1,1 +1,1 @@
-"""An image that is there: its file, labels and signatures; download, inspect, compare, list."""
+"""An existing image: its file, labels and signatures; download, inspect, compare, list."""

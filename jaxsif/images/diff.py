@@ -15,7 +15,7 @@ from jaxsif.runtime import Runtime
 
 
 class Difference(NamedTuple):
-    """Something that one image has, or that differs; None where it is not there."""
+    """A difference between two images; None for an image that lacks the name."""
 
     name: str
     a: str | None
@@ -26,7 +26,7 @@ class Comparison(NamedTuple):
     """All differences of two images."""
 
     sections: Mapping[str, list[Difference]]  # packages, labels, definition
-    notes: tuple[str, ...]  # what could not be compared, and why
+    notes: tuple[str, ...]  # parts that could not be compared, and the reasons
 
     @property
     def equal(self) -> bool:
@@ -35,7 +35,7 @@ class Comparison(NamedTuple):
 
 
 def compare_images(a: str, b: str, runtime: Runtime, environ: Mapping[str, str]) -> Comparison:
-    """Find the differences. Raise HostError for a file that is no image, and OSError."""
+    """Find the differences. Raise HostError for a file that is not an image, and OSError."""
     readers: dict[str, Callable[[str], Mapping[str, str]]] = {
         "packages": partial(_read_packages, runtime),
         "labels": read_labels,
@@ -48,13 +48,15 @@ def compare_images(a: str, b: str, runtime: Runtime, environ: Mapping[str, str])
     for section, read in readers.items():
         try:
             sections[section] = find_differences(read(a), read(b))
-        except HostError as error:  # an image without Python, say; the rest can still be told
+        except HostError as error:  # such as an image without Python; compare the rest
             notes.append(f"{section} not compared: {error.what}")
     return Comparison(sections, tuple(notes))
 
 
 def _same_file_system(a: str, b: str, environ: Mapping[str, str]) -> bool:
-    """Return whether both are SIF files with the same root, of which everything else follows."""
+    """Return whether both are SIF files with the same root file system, which determines everything
+    else.
+    """
     if os.path.isdir(a) or os.path.isdir(b) or find_root(a).size != find_root(b).size:
         return False
     return remembered_digest(a, environ) == remembered_digest(b, environ)
@@ -69,7 +71,9 @@ def _read_packages(runtime: Runtime, image: str) -> dict[str, str]:
 
 
 def _read_definition(environ: Mapping[str, str], image: str) -> dict[str, str]:
-    """Return the lines of the definition that the image was built from; none where it has none."""
+    """Return the lines of the definition that the image was built from; none if it has no
+    definition.
+    """
     from jaxsif.images.spython_client import read_metadata  # spython takes 30 ms
 
     return dict.fromkeys(read_metadata(image, environ).definition.splitlines(), "")
@@ -82,7 +86,7 @@ def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Differe
 
 
 def render_comparison(comparison: Comparison) -> Iterator[str]:
-    """Yield lines: - only in the first image, + only in the second, ~ in both and different."""
+    """Yield lines: - only in the first image, + only in the second, ~ in both but different."""
     for section, found in comparison.sections.items():
         if found:
             yield f"{section}: {len(found)} {'differs' if len(found) == 1 else 'differ'}"

@@ -1,6 +1,7 @@
 """Download a file over HTTP, and continue after a broken connection if the file is unchanged.
 
-No body is decoded, and no more is written than the server announced or the image's header says.
+No body is decoded, and no more is written than the server announced or the image's header
+specifies.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from jaxsif.images.sif import HEADER_SIZE, parse_header
 from jaxsif.limits import read_number
 
 _TRIES = 5  # in a row without progress
-_PROGRESS = 60_000  # bytes: a connection that brings fewer is no progress
+_PROGRESS = 60_000  # bytes: fewer on one connection count as no progress
 _CHUNK = 1 << 17  # bytes
-# Bytes after the end of an image whose size is not announced: of parts that were removed.
+# Bytes allowed after the end of an image of unannounced size: removed parts leave some.
 _SLACK = 1 << 20
 _VERSION = re.compile(r"[!-~][ -~]{0,998}")  # can be sent back in a header
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
@@ -37,7 +38,7 @@ _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
 # Statuses of answers.
 _WHOLE, _PART, _NOTHING_MORE = 200, 206, 416
 _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
-# Errors that another try would repeat; ValueError is of addresses and headers.
+# Errors that another try would repeat; ValueError is for addresses and headers.
 _FINAL = (requests.exceptions.SSLError, requests.TooManyRedirects, ValueError)
 
 
@@ -46,7 +47,7 @@ class Watch(NamedTuple):
 
     timeout: float  # seconds for a connection, or for the next bytes
     notify: Notify  # prints a note
-    progress: Callable[[int, int | None], None]  # bytes there, and in all, if that is known
+    progress: Callable[[int, int | None], None]  # bytes received, and in total if known
 
 
 class Partial(NamedTuple):
@@ -57,7 +58,7 @@ class Partial(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that are there."""
+        """Bytes received so far."""
         return os.fstat(self.file.fileno()).st_size
 
     @property
@@ -66,11 +67,11 @@ class Partial(NamedTuple):
         return f"{self.path}.json"
 
     def recall(self, address: str) -> tuple[int, str]:
-        """Find the bytes of `address` that are there, and their version; 0 and '' for none."""
+        """Return how many bytes of `address` are there, and their version, or 0 and ''."""
         try:
             origin = parse_json(read_text(self.note, "note of a download"))
         except (FileNotFoundError, ValueError, HostError):
-            return 0, ""  # the first time, or cut short by a full disk
+            return 0, ""  # there is no note yet, or a full disk cut it short
         version = find(origin, "version")
         known = isinstance(version, str) and _VERSION.fullmatch(version)
         return (self.size, version) if known and find(origin, "url") == address else (0, "")
@@ -81,7 +82,7 @@ class Partial(NamedTuple):
         write_file(self.note, json.dumps({"url": address, "version": version}).encode())
 
     def append(self, data: bytes) -> None:
-        """Write bytes; raise HostError, and leave nothing on a full disk."""
+        """Write bytes; raise HostError, leaving nothing behind if the disk is full."""
         try:
             self.file.write(data)
             self.file.flush()
@@ -89,10 +90,10 @@ class Partial(NamedTuple):
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 self.file.truncate(0)
             what = f"cannot write {self.path}: {error.strerror}"
-            raise HostError(what, "", "make room there") from error
+            raise HostError(what, "", "free some space there") from error
 
     def remove(self) -> None:
-        """Remove it and its note."""
+        """Remove the file and its note."""
         for path in (self.path, self.note):
             if os.path.lexists(path):
                 os.unlink(path)
@@ -102,7 +103,8 @@ class Partial(NamedTuple):
 def open_partial(path: str) -> Iterator[Partial]:
     """Open and lock a file for a download; remove it at the end if it is empty.
 
-    Raise HostError for a file that another user may have prepared, or that another download writes.
+    Raise HostError for a file that another user may have prepared, or that another download is
+    writing.
     """
     if os.path.lexists(path):
         status = os.lstat(path)
@@ -113,7 +115,7 @@ def open_partial(path: str) -> Iterator[Partial]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            what = f"another download writes {path}"
+            what = f"another download is writing {path}"
             raise HostError(what, "", "wait for it, or end it") from error
         partial = Partial(path, file)
         try:
@@ -128,23 +130,25 @@ def _open_no_link(path: str, flags: int) -> int:
 
 
 class _Session(requests.Session):
-    """Follow no redirect away from https, and read no redirect's body, which requests decodes."""
+    """Follow no redirect away from https, and do not read the body of a redirect, which requests
+    would decode.
+    """
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Find the address of a redirect, None for another answer; raise HostError."""
+        """Find the address of a redirect, None for any other answer; raise HostError."""
         target = super().get_redirect_target(resp)
         if target:
             resp.close()
             address = urljoin(resp.url, target)
             if resp.url.startswith("https:") and not address.startswith("https:"):
-                what = f"{without_password(resp.url)} leads to an address without https"
+                what = f"{without_password(resp.url)} redirects to an address without https"
                 raise HostError(what, without_password(address), "use another one")
         return target
 
 
 def download(url: str, partial: Partial, watch: Watch) -> None:
-    """Bring the whole of `url` into `partial`; raise HostError, and keep the bytes for another
-    call where the network fails.
+    """Download all of `url` into `partial`; if the network fails, raise HostError and keep the
+    bytes for another call.
     """
     session = _Session()
     session.max_redirects = 10
@@ -163,12 +167,12 @@ def download(url: str, partial: Partial, watch: Watch) -> None:
             kept = f"{size} bytes are kept in {partial.path}" if size else ""
             raise _failed(url, reason, kept, "check the URL and the network")
         pause = 2 ** (tries - 1)
-        watch.notify(f"{reason}; again in {pause} s")
+        watch.notify(f"{reason}; trying again in {pause} s")
         time.sleep(pause)
 
 
 def _transfer(session: requests.Session, url: str, partial: Partial, watch: Watch) -> None:
-    """Make one request, from the end of the bytes that are there, and read the whole answer."""
+    """Make one request, starting after the bytes received so far, and read the whole answer."""
     address = without_password(url)
     size, version = partial.recall(address)
     headers = {"Accept-Encoding": "identity"}
@@ -182,7 +186,7 @@ def _transfer(session: requests.Session, url: str, partial: Partial, watch: Watc
         total = read_number(response.headers.get("Content-Length", ""))
         if status == _WHOLE:
             if size:
-                watch.notify("the server sends the file from its beginning")
+                watch.notify("the server is sending the file from its beginning")
             partial.begin(address, _version(response))
         else:
             found = _RANGE.fullmatch(content_range)
@@ -190,7 +194,7 @@ def _transfer(session: requests.Session, url: str, partial: Partial, watch: Watc
             same = _version(response) in (version, "")  # also for a server without If-Range
             if status != _PART or not (same and first == size <= last < total):
                 partial.begin(address, "")
-                raise requests.ConnectionError("the file changed meanwhile")
+                raise requests.ConnectionError("the file changed during the download")
         if total is None:
             _read_image(url, response, partial, watch)
         else:
@@ -210,13 +214,13 @@ def _check_answer(url: str, response: requests.Response, expected: tuple[int, ..
         raise _failed(url, answer, "the server", "check the address")
     coding = response.headers.get("Content-Encoding", "identity").strip()
     if coding.lower() not in ("", "identity"):
-        what = f"the server sends it encoded, by {coding[:40]}"
-        raise _failed(url, what, "the server", "ask who runs the server, or use another one")
+        what = f"the server sends it encoded as {coding[:40]}"
+        raise _failed(url, what, "the server", "ask whoever runs the server, or use another one")
 
 
 def _read_image(url: str, response: requests.Response, partial: Partial, watch: Watch) -> None:
-    """Read a body without a size up to the end that the image's header names; raise HostError for
-    another file, and leave nothing then.
+    """Read a body of unannounced size up to the end given by the image's header; raise HostError
+    for any other file, leaving nothing behind.
     """
     try:
         _read_body(response, partial, HEADER_SIZE, watch)
@@ -226,14 +230,14 @@ def _read_image(url: str, response: requests.Response, partial: Partial, watch: 
         check_space(os.path.dirname(partial.path), end - partial.size)
         _read_body(response, partial, end + _SLACK, watch)
         if partial.size == end + _SLACK:
-            raise unexpected(url, f"more than the {end} bytes of the image come")
+            raise unexpected(url, f"the server sends more than the image's {end} bytes")
     except HostError:
         partial.file.truncate(0)
         raise
 
 
 def _parse_end(url: str, header: bytes, path: str) -> int:
-    """Parse the end of an image from its header; raise HostError for another file."""
+    """Parse the end of an image from its header; raise HostError for any other file."""
     try:
         return parse_header(header, path).end
     except HostError as error:
@@ -250,7 +254,7 @@ def _read_body(
     """Append the body, never decoded, until the file has `limit` bytes."""
     response.raw.enforce_content_length = False  # a short body is continued
     while (left := limit - partial.size) > 0:
-        # Of a chunk of negative length, Python reads more than that.
+        # For a chunk of negative length, Python reads more than the limit.
         data = response.raw.read1(min(left, _CHUNK), decode_content=False)[:left]
         if not data:
             return
@@ -259,7 +263,7 @@ def _read_body(
 
 
 def _version(response: requests.Response) -> str:
-    """Find the strong ETag, or else the date; '' for neither."""
+    """Find the strong ETag, or else the date, or else ''."""
     tag = response.headers.get("ETag", "")
     return tag if tag.startswith('"') else response.headers.get("Last-Modified", "")
 
@@ -271,20 +275,19 @@ def _failed(url: str, reason: str, where: str, hint: str) -> HostError:
 def unexpected(url: str, problem: str) -> HostError:
     """Make the error for a file other than the expected image."""
     what = f"unexpected file at {without_password(url)}: {problem}"
-    return HostError(what, "", "ask who publishes it")
+    return HostError(what, "", "ask whoever publishes it")
 
 
 def without_password(url: str) -> str:
-    """Remove the user and password from an address, to show and write it."""
+    """Remove the user and password from an address before it is shown or stored."""
     return re.sub(r"(?<=//)[^/@]*@", "", url)
 
 
 def _reason(error: BaseException) -> str:
-    """Find the innermost cause, in one line: requests wraps the errors of urllib3, which wrap the
+    """Find the innermost cause, on one line: requests wraps the errors of urllib3, which wrap the
     system's.
     """
-    causes = [getattr(error, "reason", None), *error.args]
-    for cause in causes:
+    for cause in [getattr(error, "reason", None), *error.args]:
         if isinstance(cause, BaseException):
             return _reason(cause)
     return without_password(" ".join(str(error).split())) or type(error).__name__

@@ -1,7 +1,10 @@
-"""Run a process in the image to list its packages and its system. It sees nothing of this host."""
+"""Run a process in the image to list its packages and its system. The process sees nothing of this
+host.
+"""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,29 +16,30 @@ from jaxsif.foreign import find, parse_json
 from jaxsif.installation import find_data
 from jaxsif.runtime import Runtime
 
-# Bytes of what a program in an image prints: that of jaxsif's images has 0.3 million.
+# Bytes of the output of a program in an image; the bill of materials of jaxsif's images has 0.3
+# million.
 MOST_OUTPUT = 32 << 20
 
 
 def read_sbom(runtime: Runtime, image: str) -> str:
-    """Return the bill of materials of an image, as containers/sbom.py makes it with the image's
-    Python; raise HostError.
+    """Return the bill of materials of an image, made by containers/sbom.py with the image's Python;
+    raise HostError.
 
-    It is made again where the image keeps one: packages may have been added since.
+    It is made again even if the image holds one: packages may have been added since.
     """
     program = Path(find_data("containers/sbom.py")).read_bytes()
     printed = _capture(runtime, image, ("python3", "-I", "-"), program)
     if not printed.startswith("{"):
         stderr = (printed.splitlines() or ["nothing"])[0]
         raise HostError(
-            f"python3 in {image} prints more than it is told to: {stderr}",
+            f"python3 in {image} prints more than the bill of materials: {stderr}",
             "its sitecustomize, most likely",
         )
     return printed
 
 
 def read_components(runtime: Runtime, image: str) -> list[dict[str, Any]]:
-    """Return the components of its bill of materials; raise HostError."""
+    """Return the components of the image's bill of materials; raise HostError."""
     try:
         components = find(parse_json(read_sbom(runtime, image)), "components")
     except ValueError as error:
@@ -46,12 +50,11 @@ def read_components(runtime: Runtime, image: str) -> list[dict[str, Any]]:
 
 
 def _is_component(component: object) -> bool:
-    """Return whether it has a name, a purl, and a version, which is null for a Python package that
-    was removed by halves.
+    """Return whether it has a name, a purl, and a version; the version is null for a Python package
+    that was only partly removed.
     """
-    version = find(component, "version")
     named = all(isinstance(find(component, key), str) for key in ("name", "purl"))
-    return named and isinstance(version, (str, type(None)))
+    return named and isinstance(find(component, "version"), (str, type(None)))
 
 
 def _strange(image: str, reason: str) -> HostError:
@@ -70,8 +73,8 @@ ldconfig -p | sed -n 's/^[[:space:]]*\\([^ ]*\\) .*/\\1/p'"""
 
 
 def read_system(runtime: Runtime, image: str) -> str:
-    """Return the version of the image's glibc, such as 2.41, and a line for each library that its
-    loader knows; raise HostError.
+    """Return the version of the image's glibc, such as 2.41, and a line for each library known to
+    its loader; raise HostError.
     """
     return _capture(runtime, image, ("sh", "-c", _SYSTEM))
 
@@ -96,22 +99,21 @@ def _capture(runtime: Runtime, image: str, command: Sequence[str], given: bytes 
 
 
 class Collected(NamedTuple):
-    """The output and the end of a command."""
+    """The output and the exit status of a command."""
 
     status: int
-    printed: bytes  # at most MOST_OUTPUT and a byte
+    printed: bytes  # at most MOST_OUTPUT bytes and one more
     stderr: str  # its messages
 
     @property
     def reason(self) -> str:
         """The last line of its messages."""
-        lines = self.stderr.strip().splitlines()
-        return (lines or [f"exit status {self.status}"])[-1]
+        return (self.stderr.strip().splitlines() or [f"exit status {self.status}"])[-1]
 
 
 def collect(argv: Sequence[str], given: bytes = b"") -> Collected:
-    """Run a command with `given` as its input, and collect its output, also where processes that it
-    leaves behind keep that open.
+    """Run a command with `given` as its input, and collect its output, even if processes that it
+    leaves behind keep the output open.
     """
     with (
         tempfile.TemporaryFile() as stdin,
@@ -125,6 +127,5 @@ def collect(argv: Sequence[str], given: bytes = b"") -> Collected:
 
 
 def _read_start(file: IO[bytes]) -> bytes:
-    """Read the output, or its beginning: one byte more than the bound."""
-    file.seek(0)
-    return file.read(MOST_OUTPUT + 1)
+    """Read the output, up to one byte more than the limit."""
+    return os.pread(file.fileno(), MOST_OUTPUT + 1, 0)

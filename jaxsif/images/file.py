@@ -1,5 +1,5 @@
-"""The file of an image: its parts, its root file system, the digest of that, and a cache of facts
-about it.
+"""The file of an image: its parts, its root file system and that file system's digest, and a cache
+of facts about the image.
 """
 
 from __future__ import annotations
@@ -25,36 +25,37 @@ from jaxsif.images.sif import (
 from jaxsif.settings.options import Setting
 from jaxsif.trust import find_writers
 
-_CHUNK = 1 << 20  # bytes read at once
+_CHUNK = 1 << 20  # bytes per read
 
 
 class Allowed(NamedTuple):
-    """An image that each policy allows, as nodes and job scripts recognize it."""
+    """An image that every policy allows, as nodes and job scripts recognize it."""
 
     digest: str
-    state: str  # of the file that has it, by `find_state`
-    reasons: tuple[str, ...] = ()  # why each policy allows it, in words
+    state: str  # of the image's file, from `find_state`
+    reasons: tuple[str, ...] = ()  # why each policy allows it
 
 
 def open_image(image: str, source: str = "") -> BinaryIO:
-    """Open an image's file. Raise HostError for a FIFO and the like, and OSError."""
+    """Open an image's file. Raise HostError for anything that is not a file, such as a FIFO, and
+    OSError.
+    """
     return open_file(image, "image", source)
 
 
 def read_header(file: BinaryIO, image: str, source: str = "") -> Header:
     """Parse the header of a SIF file; raise HostError for other or truncated files, and OSError."""
-    file.seek(0)
-    return check_sif(file.read(HEADER_SIZE), _size(file), image, source)
+    return check_sif(os.pread(file.fileno(), HEADER_SIZE, 0), _size(file), image, source)
 
 
 def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
-    """List the parts of a SIF file; raise HostError as `read_header`, and for parts outside of it;
-    and OSError.
+    """List the parts of a SIF file; raise HostError as `read_header` does, and for parts outside
+    the file, and OSError.
     """
     with open_image(image, source) as file:
         header = read_header(file, image, source)
-        file.seek(header.table)
-        return parse_descriptors(file.read(header.table_size), _size(file), image, source)
+        table = os.pread(file.fileno(), header.table_size, header.table)
+        return parse_descriptors(table, _size(file), image, source)
 
 
 def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
@@ -64,17 +65,13 @@ def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
     parts = [part for part in read_objects(image) if part.type == kind]
     size = sum(part.size for part in parts)
     check_field(size <= MOST_TEXT, f"size of its {kind} parts", size, image, "")
-    found = []
     with open_image(image) as file:
-        for part in parts:
-            file.seek(part.offset)
-            found.append((part, file.read(part.size)))
-    return found
+        return [(part, os.pread(file.fileno(), part.size, part.offset)) for part in parts]
 
 
 def read_unpacked(image: str, name: str, what: str) -> str:
-    """Read a text that the runtime keeps in an unpacked image; '' where there is none. Raise
-    HostError for a large one, under the name `what`, and OSError.
+    """Read a text that the runtime keeps in an unpacked image; '' if there is none. Raise
+    HostError, with the name `what`, if it is too large, and OSError.
     """
     with suppress(FileNotFoundError):
         return read_text(os.path.join(image, ".singularity.d", name), what)
@@ -82,8 +79,8 @@ def read_unpacked(image: str, name: str, what: str) -> str:
 
 
 def read_date(image: str) -> str:
-    """Read the time of the build, as 2026-11-20T09:30:00+00:00; raise HostError where the header
-    has none, and OSError.
+    """Read the time of the build, as 2026-11-20T09:30:00+00:00; raise HostError if the header has
+    none, and OSError.
     """
     from datetime import datetime, timezone  # here: no run needs it
 
@@ -106,7 +103,8 @@ def find_root(image: str, source: str = "") -> DataObject:
     roots = [part for part in partitions if part.system]
     if len(roots) != 1 or len(partitions) != 1:
         raise HostError(
-            f"image has {len(partitions)} partitions, {len(roots)} of them with a system: {image}",
+            f"image has {len(partitions)} partitions, {len(roots)} of them with a root file system:"
+            f" {image}",
             source,
             "see apptainer sif list; rebuild the image with one",
         )
@@ -117,9 +115,10 @@ def digest(
     image: str, source: str = "", progress: Callable[[int, int], object] = lambda *_: None
 ) -> str:
     """Compute 'sha256:…' of the root file system: the same before and after signing, and for builds
-    of the same inputs.
+    from the same inputs.
 
-    `progress` gets the bytes read so far, and all. Raise HostError as `find_root`, and OSError.
+    `progress` gets the bytes read so far, and the total. Raise HostError as `find_root` does, and
+    OSError.
     """
     import hashlib  # here: it takes 3 ms, and most runs compute none
 
@@ -139,13 +138,12 @@ def digest(
 
 
 def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") -> str:
-    """Look up `digest`, or compute it when the file has changed: gigabytes take seconds to read."""
+    """Look up `digest`, or compute it if the file has changed: reading gigabytes takes seconds."""
 
     def find() -> str:
         from jaxsif.screen import show_progress  # here: most runs compute none
 
-        title = f"jaxsif: the digest of {os.path.basename(image)}"
-        with show_progress(title, environ) as update:
+        with show_progress(f"jaxsif: the digest of {os.path.basename(image)}", environ) as update:
             return digest(image, source, update)
 
     return remembered(image, "digest", environ, find)
@@ -163,21 +161,23 @@ def checksum(path: str) -> str:
 
 
 def remembered(image: str, what: str, environ: Mapping[str, str], find: Callable[[], str]) -> str:
-    """Look up the fact `what` about `image`, or find it again when the file has changed."""
+    """Look up the fact `what` about `image`, or find it again if the file has changed."""
     state = _state(image)  # before: the file may change while it is read
     return known(image, what, environ) or remember(image, what, find(), environ, state)
 
 
 def known(image: str, what: str, environ: Mapping[str, str]) -> str | None:
-    """Look up the fact `what` about the image as it is now, None for none; raise OSError."""
+    """Look up the fact `what` about the image in its present state; None if it is not known. Raise
+    OSError.
+    """
     return _entry(image, _state(image), environ).get(what)
 
 
 def remember(
     image: str, what: str, value: str, environ: Mapping[str, str], state: list[int] | None = None
 ) -> str:
-    """Keep `value`, where that is possible, for `known`; return it. Raise OSError when there is no
-    such image.
+    """Keep `value` for `known`, if possible, and return it. Raise OSError if there is no such
+    image.
     """
     import json
 
@@ -186,7 +186,7 @@ def remember(
     entries = {name: entry for name, entry in _recall(memory).items() if os.path.exists(name)}
     entry = {**_entry(image, state, environ), "state": state, what: value}
     entries[os.path.realpath(image)] = entry
-    # A home that is full or cannot be written: next time the image is read again.
+    # If the home is full or read-only, the image is read again next time.
     with suppress(OSError):
         write_file(memory, json.dumps(entries).encode(), 0o600)
     return value
@@ -199,7 +199,9 @@ def _entry(image: str, state: list[int], environ: Mapping[str, str]) -> dict[str
 
 
 def _state(image: str) -> list[int]:
-    """Identify the content of a file, the same on all hosts: on NFS and Lustre, st_dev differs."""
+    """Identify the content of a file in the same way on all hosts: on NFS and Lustre, st_dev
+    differs.
+    """
     status = os.stat(image)
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
@@ -217,36 +219,38 @@ def _memory(environ: Mapping[str, str]) -> str:
 
 
 def _recall(memory: str) -> dict[str, Any]:
-    """Read path -> facts about an image; empty for a file that cannot be read."""
+    """Read path -> facts about an image; return an empty dict if the file cannot be read."""
     import json
 
     try:
         with open(memory, encoding="utf-8") as file:
             images: dict[str, Any] = json.load(file)
     except (OSError, ValueError):
-        return {}  # the first time, or a disk has damaged it
+        return {}  # there is no file yet, or it is damaged
     return images
 
 
 def cache_folder(environ: Mapping[str, str]) -> str:
-    """Find the folder of this user's caches, which jaxsif can do without."""
+    """Find the folder of this user's caches; all of them can be deleted."""
     return os.path.join(user_folder(environ, "XDG_CACHE_HOME"), "jaxsif")
 
 
 def staged_path(folder: str, digest: str) -> str:
-    """Name the place of the image with this digest on a node's disk, below `folder`, for `jaxsif
-    run --stage`: of this user alone.
+    """Return the path on a node's disk, under `folder`, of the image with this digest for `jaxsif
+    run --stage`; it is this user's own.
     """
     return os.path.join(folder, f"jaxsif-{os.getuid()}", digest.partition(":")[2][:16])
 
 
 def check_state(image: str, state: str, source: str) -> None:
-    """Raise HostError unless the image's file still has the state that a policy has seen."""
+    """Raise HostError unless the image's file is still in the state that the policy checked."""
     with raise_as(unreadable(image, source)):
         found = find_state(image)
     if found != state:
         raise HostError(
-            f"the image changed while the policy looked at it: {image}", source, "run it again"
+            f"the image changed while it was checked against the policy: {image}",
+            source,
+            "run it again",
         )
 
 
@@ -268,7 +272,7 @@ class Image(NamedTuple):
 def find_image(setting: Setting | None) -> Image:
     """Find the named image, or ./jax.sif.
 
-    Raises HostError for a file or folder that is no image.
+    Raise HostError for a file or folder that is not an image.
     """
     if setting is None:
         return _find_default()
@@ -282,7 +286,7 @@ def find_image(setting: Setting | None) -> Image:
 
 
 def _find_default() -> Image:
-    """Find ./jax.sif, which counts without being named; raises HostError."""
+    """Find ./jax.sif, the default if no image is named; raise HostError."""
     source = f"./{_DEFAULT_IMAGE}"
     mode = _mode(_DEFAULT_IMAGE, "")
     if mode is None:
@@ -292,22 +296,21 @@ def _find_default() -> Image:
         )
     writers = find_writers(_DEFAULT_IMAGE)
     if writers:
-        what = f"others may have written {source}, and nothing names it"
+        what = f"others may have written {source}, and neither --image nor JAX_IMAGE names it"
         raise HostError(what, writers, f"--image {source}")
     _check_image(_DEFAULT_IMAGE, mode, source)
     return Image(os.path.abspath(_DEFAULT_IMAGE), source)
 
 
 def _mode(path: str, source: str) -> int | None:
-    """Read the type and permissions of `path`, None where it does not exist."""
-    nothing = suppress(FileNotFoundError, NotADirectoryError)
-    with raise_as(unreadable(path, source)), nothing:
+    """Read the type and permissions of `path`, or None if it does not exist."""
+    with raise_as(unreadable(path, source)), suppress(FileNotFoundError, NotADirectoryError):
         return os.stat(path).st_mode
     return None
 
 
 def _check_image(image: str, mode: int, source: str) -> None:
-    """Raise HostError for a file or folder that is no image."""
+    """Raise HostError for a file or folder that is not an image."""
     if stat.S_ISDIR(mode):
         if _mode(os.path.join(image, ".singularity.d"), source) is None:
             what = f"not an image: {image} is a folder without .singularity.d"

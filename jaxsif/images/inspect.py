@@ -1,4 +1,4 @@
-"""Describe an image by its labels, its file, and, where those lack a fact, its package list."""
+"""Describe an image by its labels, its file and, if those lack a fact, its package list."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Fact(NamedTuple):
 
     key: str  # in JSON; these keys stay
     title: str  # in the table
-    value: Any  # a string, a number of bytes, a list of strings; None where it is not known
-    note: str = ""  # how it is known, or why not
+    value: Any  # a string, a number of bytes or a list of strings; None if it is not known
+    note: str = ""  # where it comes from, or why it is not known
 
 
 class Package(NamedTuple):
@@ -35,8 +35,8 @@ class Package(NamedTuple):
     key: str
     title: str
     purl: str  # a pattern, for wheels and for NVIDIA's Debian packages; the version follows
-    parts: int | None = None  # of the version that are told; None for all
-    without: str = "no label; "  # what is noted where there is no label
+    parts: int | None = None  # parts of the version to show; None for all
+    without: str = "no label; "  # the note if there is no label
 
 
 PACKAGES = (
@@ -58,8 +58,8 @@ PACKAGES = (
 
 
 def inspect_image(image: str, environ: Mapping[str, str]) -> list[Fact]:
-    """Find all facts, in the order of the table; raise HostError for a file that is no image, and
-    OSError.
+    """Find all facts, in the order of the table; raise HostError for a file that is not an image,
+    and OSError.
     """
     labels = read_labels(image)
     components, problem = _read_packages(image, environ)
@@ -91,18 +91,18 @@ def inspect_metadata(image: str, environ: Mapping[str, str]) -> list[Fact]:
 def _read_packages(
     image: str, environ: Mapping[str, str]
 ) -> tuple[Sequence[Mapping[str, Any]], str]:
-    """Return the image's components, and '' or the reason why they cannot be had."""
+    """Return the image's components, and '' or the reason why they are not available."""
     runtime = find_runtime(environ)
     if runtime is None:
         return (), "no container runtime here to list its packages"
     try:
         return read_components(runtime, image), ""
     except HostError as error:
-        return (), error.what  # an image without Python, say; the rest can still be told
+        return (), error.what  # such as an image without Python; the other facts are still shown
 
 
 def _from_label(key: str, labels: Mapping[str, str], *names: str, note: str = "") -> Fact:
-    """Take the value of the first of these labels that exists; `note` is for a value other than
+    """Return the value of the first of these labels that exists; `note` is for a value other than
     'none'.
     """
     value = next((labels[name] for name in names if name in labels), None)
@@ -116,8 +116,8 @@ def from_packages(
     components: Sequence[Mapping[str, Any]],
     problem: str,
 ) -> Fact:
-    """Return a version by its label; where there is none, or another version is installed, by the
-    package list.
+    """Return a version from its label; if there is no label, or another version is installed, from
+    the package list.
     """
     key, title, purl, parts, without = package
     installed = (one for one in components if re.match(purl, one["purl"]))
@@ -128,7 +128,7 @@ def from_packages(
         differs = found not in ("", label)
         return Fact(key, title, label, f"its package list says {found}" if differs else "")
     if found:
-        return Fact(key, title, found, enclose("", without, "by its package list"))
+        return Fact(key, title, found, enclose("", without, "according to its package list"))
     if problem:
         return Fact(key, title, None, without + problem)
     return Fact(key, title, "none", f"{without}not in its package list")
@@ -144,21 +144,17 @@ def _file_facts(
     prints = dict.fromkeys(part.fingerprint for part in parts if part.type == "signature")
     yield Fact("architecture", "architecture", architecture)
     yield _find("digest", lambda: remembered_digest(image, environ))
-    yield Fact("signers", "signed by", list(map(_name_signer, prints)))
+    yield Fact("signers", "signed by", [one if one.strip("0") else "a PEM key" for one in prints])
     yield Fact("size", "size", os.path.getsize(image))
     if labels.get(_CREATED):
         yield Fact("created", "created", labels[_CREATED])
     else:
-        yield _find("created", lambda: read_date(image), "no label; by its file")
+        yield _find("created", lambda: read_date(image), "no label; according to its file")
     yield Fact("file_system", "file system", file_system)
 
 
-def _name_signer(fingerprint: str) -> str:
-    return fingerprint if fingerprint.strip("0") else "a PEM key"
-
-
 def _find(key: str, find: Callable[[], str], note: str = "") -> Fact:
-    """Return the result of `find`, or the reason of its failure, such as an overlay."""
+    """Return the result of `find`, or the reason for its failure, such as an overlay."""
     try:
         return Fact(key, key, find(), note)
     except HostError as error:
@@ -171,7 +167,7 @@ def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:
     yield architecture._replace(value=_ARCHITECTURES.get(architecture.value, architecture.value))
     yield Fact("digest", "digest", None, _FOLDER)
     yield Fact("signers", "signed by", None, _FOLDER)
-    hidden: list[OSError] = []  # an unpacked image of root's has folders that others cannot read
+    hidden: list[OSError] = []  # root's unpacked images have folders that others cannot read
     walk = os.walk(image, onerror=hidden.append)
     size = sum(
         os.lstat(os.path.join(folder, name)).st_size for folder, _, names in walk for name in names
@@ -183,7 +179,7 @@ def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:
 
 
 def render_fact(fact: Fact) -> tuple[str, str]:
-    """Return the row of a table, with the note in brackets."""
+    """Render the row of a table, with the note in brackets."""
     note = enclose(" (", fact.note, ")")
     return fact.title, f"{_render_value(fact)}{note}"
 

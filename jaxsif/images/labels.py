@@ -1,4 +1,4 @@
-"""An image's labels, as its file says, without running anything of it."""
+"""An image's labels, read from its file without running any of its programs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from jaxsif.foreign import find, parse_json
 from jaxsif.images.file import read_parts, read_unpacked
 
 _UNKNOWN = (
-    "not known which JAX and which driver "
-    "(it has no labels of jaxsif; jaxsif image inspect looks into it)"
+    "JAX and driver versions unknown (it has no jaxsif labels; jaxsif image inspect looks inside)"
 )
 
 
 def read_labels(image: str) -> dict[str, str]:
-    """Return name -> value; empty where the image has none. Raise HostError where they cannot be
-    parsed, and OSError.
+    """Return name -> value, empty if the image has none. Raise HostError if they cannot be parsed,
+    and OSError.
     """
     if os.path.isdir(image):
-        return _parse(read_unpacked(image, "labels.json", "file of labels"), image)
-    # What the runtime keeps for its own `inspect`; there may be others.
+        return _parse(read_unpacked(image, "labels.json", "labels file"), image)
+    # The runtime's own data for `inspect`; there may be other JSON parts.
     for _, data in read_parts(image, "json"):
         labels = _parse(data.decode(errors="replace"), image, "data", "attributes", "labels")
         if labels:
@@ -30,7 +29,9 @@ def read_labels(image: str) -> dict[str, str]:
 
 
 def describe_image(image: str) -> str:
-    """Describe the image by its labels for `jaxsif run --verbose`, or why that is impossible."""
+    """Describe the image by its labels for `jaxsif run --verbose`, or say why that is
+    impossible.
+    """
     try:
         labels = read_labels(image)
     except OSError as error:
@@ -49,7 +50,7 @@ def _render_labels(labels: Mapping[str, str]) -> str:
 
 
 def _parse(text: str, image: str, *keys: str) -> dict[str, str]:
-    """Return the texts and numbers of the object below `keys`; empty for an object that is not the
+    """Return the texts and numbers of the object under `keys`, empty if the object is not the
     runtime's. Raise HostError.
     """
     try:

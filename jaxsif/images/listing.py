@@ -1,4 +1,4 @@
-"""List the images of a folder."""
+"""List the images in a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"jax-([^-]+)-(.+)\.sif")  # as `jaxsif image build` names th
 
 
 class Item(NamedTuple):
-    """An image of a folder; None where it is not known."""
+    """An image in a folder; None for a field that is not known."""
 
     name: str
     flavour: str | None = None
@@ -25,12 +25,12 @@ class Item(NamedTuple):
     size: int = 0  # bytes
     created: str | None = None
     digest: str | None = None  # if it was computed before
-    problem: str | None = None  # why it is no image
+    problem: str | None = None  # why it is not an image
 
 
 def find_folder(option: str | None, environ: Mapping[str, str]) -> Path:
-    """Find the folder of --folder, JAXSIF_IMAGES, or the default of builds; raise JaxsifError where
-    it does not exist.
+    """Find the folder of --folder, JAXSIF_IMAGES, or the default of builds; raise JaxsifError if it
+    does not exist.
     """
     candidates = (
         (option, "--folder"),
@@ -40,13 +40,13 @@ def find_folder(option: str | None, environ: Mapping[str, str]) -> Path:
     named, source = next((path, source) for path, source in candidates if path)
     if not Path(named).is_dir():
         raise JaxsifError(
-            f"no folder of images: {named}", source, "pass --folder, or set JAXSIF_IMAGES"
+            f"image folder not found: {named}", source, "pass --folder, or set JAXSIF_IMAGES"
         )
     return Path(named).resolve()
 
 
 def list_images(folder: Path, environ: Mapping[str, str]) -> list[Item]:
-    """List every SIF file of the folder, by name, and files that only have the name of one; raise
+    """List every SIF file in the folder, by name, and files that merely have such a name; raise
     OSError.
     """
     paths = sorted(folder.glob("[!.]*.sif"))
@@ -81,9 +81,8 @@ HEADING = ("NAME", "FLAVOUR", "JAX", "SIZE", "CREATED", "DIGEST")
 
 
 def render_item(item: Item) -> tuple[str, ...]:
-    """Render the columns of an image, below HEADING; '-' for an unknown value."""
+    """Render the columns of an image, in the order of HEADING; '-' for an unknown value."""
     digest = (item.digest or "").partition(":")[2][:12]
-    size = f"{item.size / 1e6:.0f} MB"
     created = (item.created or "").partition("T")[0]
-    columns = (item.name, item.flavour, item.jax, size, created, digest)
+    columns = (item.name, item.flavour, item.jax, f"{item.size / 1e6:.0f} MB", created, digest)
     return tuple(column or "-" for column in columns)

@@ -1,4 +1,4 @@
-"""An image from elsewhere: downloaded beside its place, checked, and then renamed."""
+"""An image from elsewhere: downloaded next to its final path, checked, and then renamed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Expected(NamedTuple):
 
     def check(self, image: str) -> tuple[str, str]:
         """Compare an image; return its digest, and the difference or ''. Raise HostError for a file
-        that is no image.
+        that is not an image.
         """
         found = digest(image)
         if self.digest not in (None, found):
@@ -40,8 +40,8 @@ ANY = Expected()
 
 
 def find_target(url: str, output: str | None) -> str:
-    """Find the path of the file to make, absolute; a folder as `output` keeps the name that `url`
-    has. Raise JaxsifError for an address of no image.
+    """Find the absolute path of the file to make; if `output` is a folder, keep the name from
+    `url`. Raise JaxsifError for an address that cannot be an image's.
     """
     scheme, _, rest = url.partition("://")
     try:
@@ -50,7 +50,7 @@ def find_target(url: str, output: str | None) -> str:
         scheme = ""
     if scheme not in (*_BY_HTTP, *FROM_REGISTRY) or not rest.strip("/"):
         raise JaxsifError(
-            f"not an address of an image: {url}", "", "https://…, oras://… or docker://…"
+            f"not the address of an image: {url}", "", "https://…, oras://… or docker://…"
         )
     if output and not os.path.isdir(output):
         return os.path.abspath(output)
@@ -68,21 +68,21 @@ def find_target(url: str, output: str | None) -> str:
 
 
 def find_there(target: str, expected: Expected) -> str | None:
-    """Return the digest of the image that is there already, as expected; None where nothing is.
-    Raise JaxsifError when something else is there.
+    """Return the digest of the image that already exists, if it is as expected, or None if nothing
+    exists. Raise JaxsifError for anything else.
     """
     if not os.path.exists(target):
         return None
     if expected == ANY:
         raise JaxsifError(
-            f"{target} is there already",
+            f"{target} already exists",
             "",
-            "--force replaces it, --digest tells whether it is the same",
+            "replace it with --force, or compare it with --digest",
         )
     found, problem = expected.check(target)
     if problem:
         raise HostError(
-            f"{target} is there, and is not what was asked for: {problem}",
+            f"{target} already exists, but is not what was asked for: {problem}",
             "",
             "--force replaces it",
         )
@@ -90,10 +90,10 @@ def find_there(target: str, expected: Expected) -> str | None:
 
 
 def pull_by_http(url: str, target: str, expected: Expected, watch: Watch) -> str:
-    """Bring the image at an address of http to `target`, whole and as expected; return its digest.
-    Raise HostError.
+    """Download the image at an http or https address to `target`, complete and as expected; return
+    its digest. Raise HostError.
 
-    When the network fails, the received bytes stay beside it, hidden, for the next call.
+    If the network fails, the received bytes stay in a hidden file beside it for the next call.
     """
     folder, name = os.path.split(target)
     with open_partial(os.path.join(folder, f".{name}.part")) as partial:
@@ -110,7 +110,7 @@ def pull_by_http(url: str, target: str, expected: Expected, watch: Watch) -> str
 def pull_by_runtime(
     runtime: Runtime, url: str, target: str, expected: Expected, environ: Mapping[str, str]
 ) -> str:
-    """Do as `pull_by_http`, from a registry, which the runtime speaks to; nothing is kept when it
+    """Do as `pull_by_http` does, but from a registry, through the runtime; nothing is kept if it
     fails.
     """
     folder, name = os.path.split(target)
@@ -129,10 +129,10 @@ def pull_by_runtime(
 
 
 def _take(partial: str, target: str, expected: Expected, url: str) -> str:
-    """Put the image in its place if it is as expected; return its digest."""
+    """Move the image to its final path if it is as expected; return its digest."""
     try:
         found, problem = expected.check(partial)
-    except HostError as error:  # no image at all: a page that asks for a password, say
+    except HostError as error:  # not an image at all, such as a login page
         found, problem = "", error.what
     if problem:
         raise unexpected(url, problem)

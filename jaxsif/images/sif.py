@@ -1,4 +1,5 @@
-"""Parse the header and the table of a SIF file: whether it is whole, and where its parts are.
+"""Parse the header and the table of a SIF file, to see whether it is complete and where its parts
+are.
 
 https://github.com/apptainer/sif, pkg/sif/sif.go and descriptor.go; all numbers are little endian.
 """
@@ -37,24 +38,24 @@ _ARCHITECTURES = {b"02": "x86_64", b"04": "aarch64"}
 class DataObject(NamedTuple):
     """One part of a SIF file."""
 
-    type: str  # definition, labels, partition, signature, json; the number of another one
+    type: str  # definition, labels, partition, signature or json; the number of any other type
     offset: int  # bytes from the beginning of the file
     size: int  # bytes
     file_system: str = ""  # of a partition: squashfs, ext3, …
-    system: bool = False  # whether a partition is the container's root, and not an overlay or data
+    system: bool = False  # whether a partition is the container's root, not an overlay or data
     architecture: str = ""  # of a partition: x86_64, aarch64
-    # Of a signature: of the PGP key that made it, in capitals; zeros for a key of another kind.
+    # Of a signature: fingerprint of its PGP key, in upper case; zeros for a key of another kind.
     fingerprint: str = ""
     name: str = ""  # such as inspect-metadata.json
 
 
 class Header(NamedTuple):
-    """The fields of a header that jaxsif needs; numbers of bytes, but for the time."""
+    """The fields of a header that jaxsif needs; all but the time are numbers of bytes."""
 
     created: int  # seconds since 1970
-    table: int  # where the table of the parts begins
+    table: int  # offset of the table of parts
     table_size: int
-    end: int  # of the last part
+    end: int  # end of the last part
 
 
 def parse_header(header: bytes, image: str, source: str = "") -> Header:
@@ -70,8 +71,8 @@ def parse_header(header: bytes, image: str, source: str = "") -> Header:
         (data_size >= 0, "size of its data", data_size),
         (table >= 0, "offset of its table", table),
         (0 <= rows <= _MOST_ROWS, "number of its parts", rows),
-        # The runtime reads as many rows as there are parts: what a digest speaks of must be what
-        # the runtime mounts.
+        # The runtime reads as many rows as there are parts: the digest must cover exactly what the
+        # runtime mounts.
         (table_size == rows * _DESCRIPTOR.size, "size of its table", table_size),
     ):
         check_field(holds, field, value, image, source)
@@ -79,7 +80,7 @@ def parse_header(header: bytes, image: str, source: str = "") -> Header:
 
 
 def check_field(holds: bool, field: str, value: int, image: str, source: str) -> None:
-    """Raise HostError that names a field of an image's file, unless `holds`."""
+    """Raise HostError naming a field of an image's file, unless `holds`."""
     if not holds:
         raise HostError(
             f"image is damaged, the {field} is {value}: {image}", source, "copy or build it again"
@@ -88,7 +89,7 @@ def check_field(holds: bool, field: str, value: int, image: str, source: str) ->
 
 def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
     """Return the header of a SIF image; raise HostError unless `header`, the first bytes of a file
-    of `size` bytes, is that of a whole one.
+    of `size` bytes, belongs to a complete one.
     """
     found = parse_header(header, image, source)
     if size < found.end:
@@ -104,8 +105,8 @@ def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
 
 
 def check_time(header: Header, image: str) -> int:
-    """Return when the image was made, in seconds since 1970; raise HostError for a time that no
-    calendar has.
+    """Return when the image was made, in seconds since 1970; raise HostError for a time outside the
+    calendar.
     """
     check_field(0 <= header.created <= _LATEST, "time of its creation", header.created, image, "")
     return header.created
@@ -114,7 +115,7 @@ def check_time(header: Header, image: str) -> int:
 def parse_descriptors(
     table: bytes, size: int, image: str, source: str = ""
 ) -> tuple[DataObject, ...]:
-    """Return the parts that a table lists; raise HostError for one that does not lie in the file,
+    """Return the parts that a table lists; raise HostError for one that is not within the file,
     which has `size` bytes.
     """
     parts = []
@@ -130,7 +131,7 @@ def parse_descriptors(
 
 
 def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObject:
-    """Parse a part; `extra` has details of a signature and of a partition."""
+    """Parse a part; `extra` has the details of a signature or a partition."""
     part = DataObject(_TYPES.get(number, str(number)), offset, size)
     if part.type == "signature":
         _, fingerprint = _SIGNATURE.unpack(extra[: _SIGNATURE.size])
@@ -149,11 +150,11 @@ def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObje
 
 
 def replace_partition(head: bytes, size: int, created: int, image: str) -> bytes:
-    """Return the bytes before the last part of `image`, a partition, for another one of `size`
-    bytes in its place.
+    """Return the bytes before the last part of `image`, a partition, to precede another one of
+    `size` bytes.
 
-    The id and all times become the same for the same `created`, seconds since 1970. Raise HostError
-    where the table is not in `head`.
+    The id and all times are the same for the same `created`, in seconds since 1970. Raise HostError
+    if the table is not in `head`.
     """
     _, table, table_size, _ = parse_header(head, image)
     check_field(table + table_size <= len(head), "offset of its table", table, image, "")

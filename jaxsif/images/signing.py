@@ -1,5 +1,5 @@
-"""Signatures of images: made and verified by the runtime, whose business keys, keyrings and
-passphrases are.
+"""Signatures of images: the runtime makes and verifies them, and manages keys, keyrings and
+passphrases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxsif.foreign import find, open_file, parse_json
 from jaxsif.images.file import find_root, read_parts
 from jaxsif.runtime import Runtime
 
-# The runtime's words for a key that is not the signer's; of a PEM key, of a PGP key, of a key of
+# The runtime's words for a key that is not the signer's: for a PEM key, for a PGP key, for a key of
 # the other kind.
 _OTHER_KEY = re.compile(
     "accepted signatures do not match threshold|made by unknown entity|key material not provided"
@@ -31,24 +31,24 @@ _FINGERPRINT = re.compile("[0-9a-fA-F]{40}")
 
 
 class AnotherKeyError(SignatureError):
-    """An image is signed, and not by the key that was given."""
+    """An image is signed, but not by the given key."""
 
 
 class Signature(NamedTuple):
     """A signature in an image, unverified: `verify` checks it."""
 
     signer: str  # SHA256:… of a PEM key, as ssh-keygen -l prints it; the fingerprint of a PGP key
-    signed: str  # the digests that were signed
+    signed: str  # text with the signed digests
 
 
 def is_fingerprint(key: str) -> bool:
-    """Return whether `key` is the fingerprint of a PGP key, and not the path of a PEM file."""
+    """Return whether `key` is the fingerprint of a PGP key, not the path of a PEM file."""
     return bool(_FINGERPRINT.fullmatch(key))
 
 
 def check_key(path: str) -> None:
-    """Raise HostError for a key that is no file, such as a FIFO, for which the runtime would wait;
-    of a missing one, the runtime complains.
+    """Raise HostError for a key that is not a file, such as a FIFO, which the runtime would wait
+    for; the runtime itself reports a missing key.
     """
     if os.path.exists(path):
         open_file(path, "key", "--key").close()
@@ -83,8 +83,8 @@ def _strange(image: str, reason: str) -> HostError:
 
 
 def find_signer(image: str, keys: Sequence[str], verify_by: Callable[[str], str]) -> str:
-    """Return the signer by the first of `keys` that `verify_by` accepts; raise SignatureError when
-    there is none.
+    """Return the signer according to the first of `keys` that `verify_by` accepts; raise
+    SignatureError if it accepts none.
     """
     refusals: list[SignatureError] = []
     for key in keys:
@@ -93,13 +93,13 @@ def find_signer(image: str, keys: Sequence[str], verify_by: Callable[[str], str]
         except SignatureError as error:
             refusals.append(error)
     if not refusals:
-        raise SignatureError(f"no key is allowed to have signed {image}", "", "name one")
-    # That the signature is another key's says less than that the key is right and the image is not.
+        raise SignatureError(f"no key is accepted as the signer of {image}", "", "name one")
+    # "Signed by another key" says less than "the key is right, but the image is not".
     raise min(refusals, key=lambda refusal: isinstance(refusal, AnotherKeyError))
 
 
 def verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -> str:
-    """Return the signer, if all that is in `image` is signed by `key`: a public PEM file, or a PGP
+    """Return the signer, if everything in `image` is signed by `key`: a public PEM file, or a PGP
     key's fingerprint.
 
     Raise SignatureError, and HostError for a key that cannot be read or an image with more than one
@@ -111,7 +111,7 @@ def verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -
         raise SignatureError(f"no signature in {image}", key, "jaxsif image sign makes one")
     by_pgp = is_fingerprint(key)
     argv = runtime.verify_argv(image, ["--local"] if by_pgp else ["--key", key])
-    # Variables such as APPTAINER_VERIFY_CERTIFICATE would count more than the key.
+    # Variables such as APPTAINER_VERIFY_CERTIFICATE would override the key.
     own = {name: value for name, value in environ.items() if "_VERIFY_" not in name}
     done = process.captured(argv, own)
     if done.returncode:
@@ -129,11 +129,11 @@ def verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -
 
 
 def _find_roots(verified: str) -> set[str]:
-    """Return the fingerprints of those whose signature over the root file system holds, in small
-    letters; any text for a PEM key.
+    """Return the fingerprints of the keys with a valid signature over the root file system, in
+    lower case; any text for a PEM key.
 
-    All objects of all groups were verified; that of the only partition is the root file system, see
-    find_root.
+    The runtime verified all objects of all groups; the object of the only partition is the root
+    file system, see find_root.
     """
     signers = [entry["Signer"] for entry in json.loads(verified)["SignerKeys"] or []]
     return {
@@ -148,7 +148,7 @@ def _another_key(image: str, key: str) -> AnotherKeyError:
 
 
 def _refusal(output: str, image: str, key: str) -> JaxsifError:
-    """Return the error that the runtime's last words mean."""
+    """Return the error for the runtime's last message."""
     fatal = _FATAL.search(output)
     words = (fatal[1] if fatal else output).strip()
     if _NO_KEY in words:
@@ -166,9 +166,9 @@ def _refusal(output: str, image: str, key: str) -> JaxsifError:
 
 def sign(runtime: Runtime, image: str, key_options: Sequence[str]) -> tuple[str, bool]:
     """Sign `image` with the key that the runtime's options name; return the signer, and whether it
-    had signed this image already.
+    had already signed this image.
 
-    The image is replaced when its signed copy is whole. Raise HostError.
+    The image is replaced once its signed copy is complete. Raise HostError.
     """
     find_root(image)
     before = read_signatures(image)
@@ -192,11 +192,10 @@ def sign(runtime: Runtime, image: str, key_options: Sequence[str]) -> tuple[str,
 def _sign_copy(
     runtime: Runtime, image: str, copy: str, before: int, key_options: Sequence[str]
 ) -> Signature:
-    """Return the signature that the runtime adds to a copy, which has as many as `before`; raise
-    HostError.
+    """Return the signature that the runtime adds to a copy, which has `before` signatures so far;
+    raise HostError.
     """
-    argv = runtime.sign_argv(copy, key_options)
-    status = process.run_plain(argv, stdout=sys.stderr.buffer)
+    status = process.run_plain(runtime.sign_argv(copy, key_options), stdout=sys.stderr.buffer)
     signatures = read_signatures(copy)
     if status or len(signatures) <= before:
         raise HostError(
@@ -208,10 +207,10 @@ def _sign_copy(
 
 
 def _check_together(image: str, before: Sequence[Signature], new: Signature) -> None:
-    """Raise HostError where the runtime would refuse the image for its old signatures.
+    """Raise HostError if the runtime would refuse the image because of its old signatures.
 
-    It takes an image only if all its signatures hold, and knows one PEM key at a time, or the PGP
-    keys of a keyring.
+    It accepts an image only if all signatures are valid, and checks them against one PEM key at a
+    time, or against the PGP keys of a keyring.
     """
     hold = all(one.signed == new.signed and is_fingerprint(one.signer) for one in (*before, new))
     if before and not hold:

@@ -1,4 +1,4 @@
-"""spython's client for the container engine found here, and the metadata of an image."""
+"""spython's client for this host's container engine, and the metadata of an image."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from jaxsif.images.sif import check_field
 from jaxsif.runtime import require_runtime
 
 assert spython.main.Client
-_LIMIT = ("timeout", "120")  # seconds, for a command of the engine that answers at once
+_LIMIT = ("timeout", "120")  # seconds, for engine commands that answer immediately
 # The engine's commands that start a container, and so take the client's options.
 _STARTING = (["exec"], ["run"], ["shell"], ["instance", "start"])
 _METADATA = "inspect-metadata.json"  # the part of a SIF file that the engine reads
-_FOLDER = ".singularity.d"  # where an unpacked image has the same
+_FOLDER = ".singularity.d"  # the same data in an unpacked image
 
 
 class RuntimeClient(Client):  # type: ignore[misc]
     """spython's Client with this host's engine, an image, and options for each container.
 
-    It raises HostError for failures that spython prints or drops.
+    It raises HostError for failures that spython only prints or ignores.
     """
 
     def __init__(self, head: Sequence[str], image: str = "", options: Sequence[str] = ()) -> None:
@@ -46,14 +46,14 @@ class RuntimeClient(Client):  # type: ignore[misc]
     def _init_command(
         self, action: str | list[str], flags: Sequence[str] | None = None
     ) -> list[str]:
-        """Return the engine's command line so far; spython asks for it before each command."""
+        """Return the start of the engine's command line; spython calls this before each command."""
         words = [action] if isinstance(action, str) else action
         options = self.options if words in _STARTING else ()
         return [*self.head, "--quiet", *(flags or ()), *words, *options]
 
     def run_engine(self, action: list[str], *words: str) -> str:
-        """Run a command of the engine and return its output; raise HostError where it fails, prints
-        too much, or does not end.
+        """Run an engine command and return its output; raise HostError if it fails, prints too
+        much, or does not end.
         """
         answer = collect([*_LIMIT, *self._init_command(action), *words])
         if answer.status or len(answer.printed) > MOST_OUTPUT:
@@ -84,8 +84,8 @@ class RuntimeClient(Client):  # type: ignore[misc]
         return self.run_engine(["--version"]).strip()
 
     def inspect(self, image: str | None = None, **options: Any) -> dict[str, Any]:
-        """Return the metadata of an image, below 'attributes'; raise HostError where the engine
-        cannot read it.
+        """Return the metadata of an image, under 'attributes'; raise HostError if the engine cannot
+        read it.
         """
         found: dict[str, Any] = super().inspect(image, **options)
         if "return_code" in found:
@@ -100,9 +100,9 @@ class RuntimeClient(Client):  # type: ignore[misc]
 
 
 class _Instance(Instance):  # type: ignore[misc]
-    """A container that stays when the process ends which has started it."""
+    """A container that outlives the process that started it."""
 
-    client: RuntimeClient  # whose class this is
+    client: RuntimeClient  # the client that made this class
 
     def __init__(self, image: str | None = None, **options: Any) -> None:
         super().__init__(image or self.client.simage.image, **options)
@@ -111,24 +111,24 @@ class _Instance(Instance):  # type: ignore[misc]
         return self.client._init_command(*words)
 
     def start(self, **keywords: Any) -> _Instance:
-        """Start it; its program gets `args`."""
+        """Start the instance; its program gets `args`."""
         options, args = (list(keywords.get(key) or ()) for key in ("options", "args"))
         self.client.run_engine(["instance", "start"], *options, self._image, self.name, *args)
         self._update_metadata()
         return self
 
     def stop(self, name: str | None = None, timeout: int | None = None, **_: Any) -> int:
-        """Stop it; return 0. After `timeout` seconds its processes are killed."""
+        """Stop the instance; return 0. After `timeout` seconds its processes are killed."""
         limit = ("--timeout", str(timeout)) if timeout else ()
         self.client.run_engine(["instance", "stop"], *limit, name or self.name)
         return 0
 
 
 class ImageMetadata(NamedTuple):
-    """How an image was made, and what it runs; '' where it does not say."""
+    """How an image was made, and what it runs; '' for a field that is not recorded."""
 
     definition: str  # the definition file
-    runscript: str  # what starts without a command of the caller's
+    runscript: str  # what runs if no command is given
     environment: Mapping[str, str]  # file in the image -> what it sets
     help: str
     test: str
@@ -142,8 +142,8 @@ _TABLES = {"environment", "labels"}
 
 
 def read_metadata(image: str, environ: Mapping[str, str]) -> ImageMetadata:
-    """Read the metadata of an image: of a SIF file the part that the engine wrote, of a folder by
-    the engine, which runs nothing of the image for that. Raise HostError, and OSError.
+    """Read the metadata of an image: for a SIF file from the part that the engine wrote, for a
+    folder through the engine, which runs nothing from the image. Raise HostError, and OSError.
     """
     folder = os.path.isdir(image)
     if folder:
@@ -159,25 +159,25 @@ def read_metadata(image: str, environ: Mapping[str, str]) -> ImageMetadata:
 
 
 def _find_metadata(image: str) -> str:
-    """Find the metadata in a SIF file; raise HostError where only its own shell could print them,
-    and for large parts.
+    """Find the metadata in a SIF file; raise HostError if only the image's own shell could print
+    it, and for large parts.
     """
     for part, data in read_parts(image, "json"):
         if part.name == _METADATA:
             return data.decode()
     raise HostError(
-        f"image has no {_METADATA}, so to tell more means to run it: {image}",
+        f"image has no {_METADATA}, so finding out more means running it: {image}",
         hint=f"apptainer inspect --deffile {image}, if you trust it",
     )
 
 
 def _check_folder(image: str) -> None:
-    """Raise HostError for an unpacked image whose path the engine would read as shell words, and
+    """Raise HostError for an unpacked image whose path the engine would parse as shell words, and
     for one with large files.
     """
     if not re.fullmatch(r"[\w./+@%,=-]+", image):
         raise HostError(
-            f"{image!r} has letters that the engine's inspect takes for the shell's",
+            f"{image!r} has characters that the engine's inspect would hand to a shell",
             hint="rename the folder",
         )
     size = sum(_measure(os.path.join(image, _FOLDER)))
@@ -185,19 +185,21 @@ def _check_folder(image: str) -> None:
 
 
 def _measure(folder: str) -> Iterator[int]:
-    """Yield the bytes of all files; raise HostError for links and others, which may never end."""
+    """Yield the bytes of all files; raise HostError for links and special files, which may never
+    end.
+    """
     for at, folders, files in os.walk(folder):
         for path in (os.path.join(at, name) for name in (*folders, *files)):
             found = os.lstat(path)
             if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
                 raise HostError(
-                    f"not a plain file: {path}", hint="replace it by what it stands for"
+                    f"not a plain file: {path}", hint="replace it with what it points to"
                 )
             yield found.st_size
 
 
 def parse_metadata(found: Any) -> ImageMetadata:
-    """Return the engine's JSON as a value; raise ValueError for another form."""
+    """Convert the engine's JSON; raise ValueError if its form is unknown."""
     values = {field: find(found, "attributes", key) for field, key in _KEYS.items()}
     for field in _TABLES:
         table = values[field] = values[field] or {}

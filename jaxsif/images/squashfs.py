@@ -15,8 +15,8 @@ from typing import NamedTuple
 from jaxsif.errors import HostError
 from jaxsif.foreign import open_file
 
-# Level 3 packs in about a third of level 6's time. The others are for `read`: metadata as they are,
-# a file's data in blocks of its own, one name a file.
+# Level 3 packs in about a third of level 6's time. The other options are for `read`: uncompressed
+# metadata, a file's data in its own blocks, one name for each file.
 SQFSTAR = (
     *("-comp", "zstd", "-Xcompression-level", "3", "-noI", "-noId"),
     *("-no-fragments", "-no-xattrs", "-no-hardlinks"),
@@ -44,21 +44,21 @@ CHUNK = 8192  # bytes of metadata in a block
 STORED = 0x8000  # in the header of a block of metadata: not compressed
 _BLOCK_SIZES = [1 << power for power in range(12, 21)]  # of a file system
 _MOST_TABLE = 64 << 20  # bytes of a table; 100,000 files have about 5 million
-_DEEPEST = 200  # folders within each other
-_MOST_FILE = 1 << 60  # bytes: a place that any file may have
+_DEEPEST = 200  # nested folders
+_MOST_FILE = 1 << 60  # bytes: no file has a larger offset
 
 
 class Data(NamedTuple):
-    """Where the compressed data of a file are."""
+    """The location of a file's compressed data."""
 
-    path: str  # of the file that holds the file system
+    path: str  # path of the file that holds the file system
     start: int  # of the first block, from the beginning of that file
-    # Their sizes as squashfs notes them, bit 24 for one that is not compressed.
+    # Their sizes in squashfs's form, with bit 24 set for an uncompressed block.
     blocks: tuple[int, ...]
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """The sum of the blocks, in bytes."""
         return sum(block & 0xFFFFFF for block in self.blocks)
 
 
@@ -74,12 +74,12 @@ class Node:
     children: dict[bytes, Node] = field(default_factory=dict)  # of a folder
     target: bytes = b""  # of a link
     size: int = 0  # of a file
-    sparse: int = 0  # bytes of a file that are zeros and not stored
+    sparse: int = 0  # bytes of zeros in a file, not stored
     data: Data | None = None
     device: int = 0
 
     def walk(self) -> Iterator[Node]:
-        """Yield this node and all below it, in the order of their names."""
+        """Yield this node and all nodes under it, in the order of their names."""
         yield self
         for _, child in sorted(self.children.items()):
             yield from child.walk()
@@ -93,10 +93,10 @@ class FileSystem(NamedTuple):
 
 
 class _Tree:
-    """The metadata of a file system, as the options leave them.
+    """The metadata of a file system made with these options.
 
-    All raise ValueError for what other options write, and struct.error or IndexError for a number
-    that leads out of its table.
+    All methods raise ValueError for a file system made with other options, and struct.error or
+    IndexError for a number that points outside its table.
     """
 
     def __init__(self, path: str, offset: int) -> None:
@@ -115,8 +115,8 @@ class _Tree:
             self._inodes, self._directories, id_table = (_unpack(file.read(size)) for size in sizes)
         # One block has 2048 ids; the table of blocks follows it.
         self._ids = struct.unpack(f"<{number_of_ids}I", id_table[: 4 * number_of_ids])
-        # Each inode has one name, with our options, and a few where they were others: no tree grows
-        # without an end.
+        # With our options, each inode has one name; with others, a few. This limit keeps a tree
+        # from growing without end.
         self._left = 4 * len(self._inodes)
 
     def read(self) -> FileSystem:
@@ -124,12 +124,12 @@ class _Tree:
         return FileSystem(self.node(self._root >> 16, self._root & 0xFFFF), self._block_size)
 
     def _take(self, size: int) -> None:
-        """Count bytes of inodes that are read."""
+        """Count the bytes of inodes read so far, up to the limit."""
         self._left -= size
         _require(self._left >= 0)
 
     def node(self, block: int, offset: int, depth: int = 0) -> Node:
-        """Return the node whose inode is there, with all below it."""
+        """Return the node whose inode is at this place, with all nodes under it."""
         _require(depth <= _DEEPEST)
         self._take(INODE.size)
         position = block // (CHUNK + 2) * CHUNK + offset
@@ -179,7 +179,7 @@ class _Tree:
 
 
 def _unpack(table: bytes) -> bytes:
-    """Return the metadata that blocks hold; raises ValueError for compressed ones."""
+    """Return the metadata that blocks hold; raise ValueError for compressed ones."""
     blocks, position = [], 0
     while position < len(table):
         (header,) = struct.unpack_from("<H", table, position)
@@ -192,15 +192,15 @@ def _unpack(table: bytes) -> bytes:
 
 def _require(holds: bool) -> None:
     if not holds:
-        raise ValueError("not what jaxsif writes")
+        raise ValueError("not written by jaxsif")
 
 
 def read(path: str, offset: int = 0) -> FileSystem:
-    """Return the file system that begins at `offset` of a file; raises HostError for one made with
+    """Return the file system that begins at `offset` of a file; raise HostError for one made with
     other options.
     """
     try:
         return _Tree(path, offset).read()
     except (ValueError, struct.error, IndexError) as error:
-        what = f"not a file system as jaxsif packs it: {path}"
+        what = f"not a file system packed by jaxsif: {path}"
         raise HostError(what, "mksquashfs", "remove the file, and build again") from error

@@ -1,1 +1,1 @@
-"""What Slurm says of a job, and what srun must be told; pure."""
+"""Slurm's description of a job, and the options of srun; pure."""

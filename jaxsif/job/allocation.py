@@ -1,4 +1,4 @@
-"""What Slurm says of an allocation: in the variables of a process, and in scontrol's words."""
+"""Slurm's description of an allocation: in the variables of a process, and in scontrol's output."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ def parse_gpu_count(text: str, source: str = "--gpus-per-node") -> int:
     counts = [read_number(part.rsplit(":", 1)[-1]) for part in text.split(",")]
     if None in counts:
         raise JaxsifError(
-            f"not a number of GPUs: {shorten(text)!r}", source, "give N or TYPE:N, as for srun"
+            f"not a number of GPUs: {shorten(text)!r}", source, "give N or TYPE:N, as in srun"
         )
     return sum(filter(None, counts))
 
 
 def _number(value: str, source: str) -> int | None:
-    """Return the number, None for a text; raise JaxsifError for one that no number of Slurm is."""
+    """Return the number, or None for any other text; raise JaxsifError for a number that is too
+    long for Slurm.
+    """
     number = read_number(value)
     if number is None and is_decimal(value):
         name = source.partition(" ")[0]
@@ -45,7 +47,7 @@ def _gpus_of_tres(value: str, source: str) -> int | None:
 
 
 def _text(value: str, _source: str) -> str:
-    """Return the text; of a binding such as 'gres/gpu:single:1', what is after 'gres/gpu:'."""
+    """Return the text, without the 'gres/gpu:' of a binding such as 'gres/gpu:single:1'."""
     return value.removeprefix("gres/gpu:")
 
 
@@ -53,8 +55,8 @@ def _counts(value: str, _source: str) -> Counts:
     return parse_counts(value)
 
 
-# What a variable says: attribute of Allocation, variable, reader. Of two variables for one
-# attribute, the first that says something counts.
+# Attribute of Allocation, variable, reader. Of two variables for one attribute, the first with a
+# value counts.
 _VARIABLES: tuple[tuple[str, str, Callable[[str, str], object]], ...] = (
     ("ntasks", "SLURM_NTASKS", _number),
     ("ntasks_per_node", "SLURM_NTASKS_PER_NODE", _number),
@@ -73,9 +75,9 @@ _VARIABLES: tuple[tuple[str, str, Callable[[str, str], object]], ...] = (
     ("nodelist", "SLURM_JOB_NODELIST", _text),
     ("distribution", "SLURM_DISTRIBUTION", _text),
 )
-# In a step, these tell of the step.
+# In a step, these describe the step.
 _TASK_VARIABLES = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_GPUS")
-# These too; outside of a step, they make srun bind a part of a node's GPUs to each task.
+# These, too; outside a step, they make srun bind a part of a node's GPUs to each task.
 BINDING_VARIABLES = (
     *("SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"),
     *("SLURM_TRES_BIND", "SLURM_GPU_BIND"),
@@ -83,43 +85,43 @@ BINDING_VARIABLES = (
 
 
 class Allocation(NamedTuple):
-    """The Slurm job that this process is in, as its environment tells; see srun(1), OUTPUT
-    ENVIRONMENT VARIABLES, and _VARIABLES for what is read from where.
+    """The Slurm job that this process is in, according to its environment; see srun(1), OUTPUT
+    ENVIRONMENT VARIABLES, and _VARIABLES for the source of each attribute.
     """
 
     job_id: str
     nodes: int
-    ntasks: int | None = None  # only where the job asked for a number of tasks
+    ntasks: int | None = None  # only if the job requested a number of tasks
     ntasks_per_node: int | None = None  # likewise
-    # None where the environment does not tell (--gres under salloc, --gpus).
+    # None if the environment does not say (--gres under salloc, --gpus).
     gpus_per_node: int | None = None
     cpus: Counts = ()
     cpus_per_task: int | None = None  # srun does not inherit it from Slurm 22.05 on
     mem_per_node: int | None = None  # in MiB
-    # This process is in a step of the job, such as `srun --pty bash`, and not beside its steps.
+    # This process is in a step of the job, such as `srun --pty bash`, not outside its steps.
     in_step: bool = False
     tasks: Counts = ()  # where Slurm would place the job's own tasks
     gpus: int | None = None  # a total, which Slurm spreads as it likes
     gpus_per_task: int | None = None  # srun then binds, unless told otherwise
     ntasks_per_gpu: int | None = None  # likewise
-    gpu_bind: str = ""  # what the job asked for, without 'gres/gpu:'
+    gpu_bind: str = ""  # what the job requested, without 'gres/gpu:'
     nodelist: str = ""
-    distribution: str = ""  # how the job wants its tasks dealt to nodes
+    distribution: str = ""  # how the job wants its tasks distributed to nodes
     components: tuple[Allocation, ...] = ()  # of a heterogeneous job, two or more
 
     @property
     def parts(self) -> tuple[Allocation, ...]:
-        """Return the components of a heterogeneous job; of any other, the job."""
+        """Return the components of a heterogeneous job, or else the job itself."""
         return self.components or (self,)
 
     @property
     def cpus_per_node(self) -> int | None:
-        """Return the CPUs on the node that has fewest; None where they are not known."""
+        """Return the number of CPUs on the node with the fewest; None if they are not known."""
         return min((cpus for cpus, _ in self.cpus), default=None)
 
     @property
     def placement(self) -> Counts:
-        """Return the tasks on each node as the job asked for them; () where it did not."""
+        """Return the tasks on each node that the job requested; () if it requested none."""
         if self.ntasks_per_node:
             return ((self.ntasks_per_node, self.nodes),)
         if self.ntasks and not self.tasks and self.ntasks % self.nodes == 0:
@@ -128,7 +130,7 @@ class Allocation(NamedTuple):
 
     @property
     def task_variable(self) -> str:
-        """Return the variable that gives the number of the job's tasks; '' where none does."""
+        """Return the variable that gives the number of the job's tasks, or '' if none does."""
         if all(part.ntasks_per_node for part in self.parts):
             return "SLURM_NTASKS_PER_NODE"
         has_tasks = any(part.ntasks or part.ntasks_per_node for part in self.parts)
@@ -136,7 +138,7 @@ class Allocation(NamedTuple):
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:
-        """Return the allocation, None outside of one; raise JaxsifError for values that Slurm does
+        """Return the allocation, or None outside one; raise JaxsifError for values that Slurm does
         not write.
         """
         if not environ.get("SLURM_JOB_ID"):
@@ -153,7 +155,7 @@ class Allocation(NamedTuple):
         )
 
 
-# For those who plan outside of a job: it has nothing and asked for nothing.
+# For planning outside a job: it has nothing and requested nothing.
 NO_JOB = Allocation("", 0)
 
 
@@ -161,7 +163,7 @@ def _read(environ: Mapping[str, str]) -> Allocation:
     """Return the allocation of a job, or of one component."""
     nodes = _number_of_nodes(environ)
     in_step = _is_in_step(environ)
-    # An empty variable says nothing.
+    # An empty variable does not count.
     kept = {**environ, **dict.fromkeys(_ignored(environ, nodes, in_step), "")}
     found: dict[str, Any] = {}
     for attribute, variable, read in _VARIABLES:
@@ -169,29 +171,29 @@ def _read(environ: Mapping[str, str]) -> Allocation:
         if value and found.get(attribute) is None:
             found[attribute] = read(value, f"{variable} (environment)")
     if not found.get("ntasks"):
-        found["tasks"] = ()  # Slurm tells them also where nobody asked for tasks
+        found["tasks"] = ()  # Slurm sets them even if nobody requested tasks
     return Allocation(environ["SLURM_JOB_ID"], nodes, in_step=in_step, **found)
 
 
 def _ignored(environ: Mapping[str, str], nodes: int, in_step: bool) -> set[str]:
-    """Return the variables that do not speak of the job."""
+    """Return the variables that do not describe the job."""
     names = {*_TASK_VARIABLES, *BINDING_VARIABLES} if in_step else set()
     if nodes > 1:
-        names.add("SLURM_GPUS_ON_NODE")  # the batch node's; others may have other numbers
+        names.add("SLURM_GPUS_ON_NODE")  # the batch node's; others may have different numbers
     if "SRUN_CPUS_PER_TASK" in environ:
-        names.add("SLURM_CPUS_PER_TASK")  # the user's own answer to srun's change stands
+        names.add("SLURM_CPUS_PER_TASK")  # the user's own response to srun's change counts
     return names
 
 
 def _component(environ: Mapping[str, str], index: int) -> dict[str, str]:
-    """Return the variables of one component of a heterogeneous job, by the names of a plain job."""
+    """Return the variables of one component of a heterogeneous job, named as in a plain job."""
     ending = f"_HET_GROUP_{index}"
     own = {name[: -len(ending)]: value for name, value in environ.items() if name.endswith(ending)}
     return {"SLURM_JOB_ID": environ["SLURM_JOB_ID"], **own}
 
 
 def _is_in_step(environ: Mapping[str, str]) -> bool:
-    """Return True in an ordinary step.
+    """Return whether this process is in an ordinary step.
 
     The batch script and salloc's interactive step have numbers from 0xFFFFFFF0 on.
     """
@@ -200,33 +202,37 @@ def _is_in_step(environ: Mapping[str, str]) -> bool:
 
 
 def _number_of_nodes(environ: Mapping[str, str]) -> int:
-    """Return the number of the job's nodes; raise JaxsifError for what no number of Slurm is."""
+    """Return the job's number of nodes; raise JaxsifError for a value that Slurm does not write."""
     value = environ.get("SLURM_JOB_NUM_NODES") or "1"
     nodes = read_number(value)
     if not nodes or nodes > MOST_NODES:
         raise JaxsifError(
             f"not a number of nodes: {shorten(value)!r}",
             "SLURM_JOB_NUM_NODES (environment)",
-            "unset SLURM_JOB_ID when this is not inside of a job",
+            "unset SLURM_JOB_ID if this is not inside a job",
         )
     return nodes
 
 
 def _number_of_components(environ: Mapping[str, str]) -> int:
-    """Return the number of a heterogeneous job, 1 for another; raise JaxsifError for too many."""
+    """Return the number of components of a heterogeneous job, or 1; raise JaxsifError if there are
+    too many.
+    """
     source = "SLURM_HET_SIZE (environment)"
     components = _number(environ.get("SLURM_HET_SIZE", ""), source) or 1
     if components > _MOST_COMPONENTS:
         raise JaxsifError(
             f"a heterogeneous job of {components} components, more than {_MOST_COMPONENTS}",
             source,
-            "unset SLURM_JOB_ID when this is not inside of a job",
+            "unset SLURM_JOB_ID if this is not inside a job",
         )
     return components
 
 
 def outside_of_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without a job's, whose numbers another job would take for its own."""
+    """Return the variables without those of a job, whose numbers another job would take for its
+    own.
+    """
     if "SLURM_JOB_ID" not in environ:
         return dict(environ)
     return {
@@ -237,7 +243,7 @@ def outside_of_job(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def gpus_of(job: Allocation) -> Counts:
-    """Return the GPUs on each node of a job; () where its variables do not tell."""
+    """Return the GPUs on each node of a job; () if its variables do not say."""
     if job.gpus_per_node is not None:
         return ((job.gpus_per_node, job.nodes),)
     if job.gpus is not None and job.nodes == 1:

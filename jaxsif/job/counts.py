@@ -18,14 +18,13 @@ Counts = tuple[tuple[int, int], ...]
 def parse_counts(text: str) -> Counts:
     """Return the counts of SLURM_TASKS_PER_NODE or SLURM_JOB_CPUS_PER_NODE; () for other texts."""
     try:
-        runs = parse_runs(text, "")
-        return fold((parse_number(value, ""), times) for value, times in runs)
+        return fold((parse_number(value, ""), times) for value, times in parse_runs(text, ""))
     except MisfitError:
         return ()
 
 
 def fold(pairs: Iterable[tuple[int, int]]) -> Counts:
-    """Return the pairs with equal neighbours joined, and without those of no node."""
+    """Return the pairs with equal neighbours joined, and without those for no nodes."""
     runs = groupby(filter(itemgetter(1), pairs), itemgetter(0))
     return tuple((value, sum(times for _, times in run)) for value, run in runs)
 

@@ -1,8 +1,8 @@
 """Slurm's node lists, as in SLURM_JOB_NODELIST: 'a,b', 'n[001-015,20],h', 'rack[1-2]n[1-4]',
 'cn[1-2]-ib', 'node[7]'.
 
-As `scontrol show hostnames` reads them, in its order, without a process. The first
-name alone is `first_host` of jaxsif/task/contract.py.
+Read as `scontrol show hostnames` does, in the same order, without a process. For only the first
+name, see `first_host` in jaxsif/task/contract.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_NAME = 255  # of a host, see gethostname(2) and DNS
 
 
 def expand(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> tuple[str, ...]:
-    """Return all names, in Slurm's order, () for an empty text; raise JaxsifError for what is no
+    """Return all names in Slurm's order, or () for an empty text; raise JaxsifError if it is not a
     node list, or too long.
     """
     count(nodelist, source)
@@ -55,7 +55,7 @@ def count(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> int:
 
 
 def _count_entry(entry: str) -> int:
-    """Return the number of names; raise ValueError where one is longer than a host's."""
+    """Return the number of names; raise ValueError if one is longer than a host name can be."""
     if "[" not in entry:
         return 1
     groups = [group.split(",") for group in re.findall(_GROUP, entry)]
@@ -70,7 +70,7 @@ def _count_part(part: str) -> int:
 
 
 def _range(part: str) -> range:
-    """Return the numbers of a part of a group such as '001-015'; raise ValueError for another."""
+    """Return the numbers of a part of a group such as '001-015'; raise ValueError for others."""
     begin, end = map(read_number, part.partition("-")[::2])
     if begin is None or end is None or begin > end:
         raise ValueError(part)
@@ -78,8 +78,8 @@ def _range(part: str) -> range:
 
 
 def _expand_entry(entry: str) -> list[str]:
-    """Return the names of one entry, in Slurm's order: the last group runs fastest, then the first
-    one, the second one, …
+    """Return the names of one entry, in Slurm's order: the last group varies fastest, then the
+    first one, the second one, …
     """
     before, *rest = re.split(_GROUP, entry)
     if not rest:

@@ -1,4 +1,4 @@
-"""The options of srun, as its --help has them, and what jaxsif does with each."""
+"""The options of srun, from its --help, and how jaxsif handles each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, NoReturn
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import is_decimal, read_number
 
-# Whether an option has a value: never, always, or only behind '='.
+# Whether an option has a value: never, always, or only after '='.
 BARE, VALUE, MAYBE = "", "VALUE", "[=VALUE]"
-# Who handles an option. OWN: jaxsif has it itself, under the same name. REFUSED: jaxsif does it
-# another way. The others go to srun as they are; they ask for a JOB alone, apply to a STEP alone,
-# or to BOTH, and a job script has those of a job as #SBATCH lines.
+# How an option is handled. OWN: jaxsif has it itself, under the same name. REFUSED: jaxsif does it
+# another way. The others go to srun unchanged; they apply to a JOB only, to a STEP only, or to
+# BOTH. A job script has those of a job as #SBATCH lines.
 OWN, REFUSED, JOB, STEP, BOTH = "own", "refused", "job", "step", "job and step"
 _PASSED = (JOB, STEP, BOTH)
 
@@ -26,17 +26,12 @@ class SrunOption(NamedTuple):
     short: str  # '' without one
     value: str  # BARE, VALUE or MAYBE
     handled: str
-    instead: str = ""  # what to use, of one that is REFUSED
+    instead: str = ""  # what to use instead, if REFUSED
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the long name, and the short one where there is one."""
+        """Return the long name, and the short one if there is one."""
         return (self.flag, self.short) if self.short else (self.flag,)
-
-    @property
-    def is_passed(self) -> bool:
-        """Return whether the option goes to srun as it is."""
-        return self.handled in _PASSED
 
 
 class SrunArgument(NamedTuple):
@@ -44,7 +39,7 @@ class SrunArgument(NamedTuple):
 
     flag: str  # the long one
     value: str | None
-    words: tuple[str, ...]  # as they were
+    words: tuple[str, ...]  # as given
 
 
 _LEAVE_OUT = "leave it out: "
@@ -99,7 +94,7 @@ TABLE = (
     SrunOption("--gres", "", VALUE, BOTH),
     SrunOption("--gres-flags", "", VALUE, JOB),
     SrunOption("--help", "-h", BARE, OWN),
-    SrunOption("--het-group", "", VALUE, REFUSED, f"{_LEAVE_OUT}a run is on all components"),
+    SrunOption("--het-group", "", VALUE, REFUSED, f"{_LEAVE_OUT}a run uses all components"),
     SrunOption("--hint", "", VALUE, BOTH),
     SrunOption("--hold", "-H", BARE, JOB),
     SrunOption("--ignore-signals", "", VALUE, STEP),
@@ -109,7 +104,7 @@ TABLE = (
     SrunOption("--jobid", "", VALUE, STEP),
     SrunOption(
         *("--kill-on-bad-exit", "-K", MAYBE, REFUSED),
-        f"{_LEAVE_OUT}a task that fails always ends the run",
+        f"{_LEAVE_OUT}a failed task always ends the run",
     ),
     SrunOption("--label", "-l", BARE, OWN),
     SrunOption("--licenses", "-L", VALUE, JOB),
@@ -123,7 +118,7 @@ TABLE = (
     SrunOption("--mincpus", "", VALUE, JOB),
     SrunOption("--mpi", "", VALUE, STEP),
     SrunOption("--msg-timeout", "", VALUE, STEP),
-    SrunOption("--multi-prog", "", BARE, REFUSED, "one program that asks jax.process_index()"),
+    SrunOption("--multi-prog", "", BARE, REFUSED, "one program that calls jax.process_index()"),
     SrunOption("--network", "", VALUE, BOTH),
     SrunOption("--nice", "", MAYBE, JOB),
     SrunOption("--no-allocate", "-Z", BARE, REFUSED, f"{_LEAVE_OUT}tasks need a job"),
@@ -145,11 +140,11 @@ TABLE = (
     SrunOption("--oversubscribe", "-s", BARE, JOB),
     SrunOption("--parsable", "", BARE, REFUSED, "jaxsif submit"),
     SrunOption("--partition", "-p", VALUE, OWN),
-    SrunOption("--power", "", VALUE, REFUSED, f"{_LEAVE_OUT}it is in srun's help alone"),
+    SrunOption("--power", "", VALUE, REFUSED, f"{_LEAVE_OUT}it appears only in srun's help"),
     SrunOption("--prefer", "", VALUE, JOB),
     SrunOption(
         *("--preserve-env", "-E", BARE, REFUSED),
-        f"{_LEAVE_OUT}the job's numbers of nodes and tasks count anyway",
+        f"{_LEAVE_OUT}the job's numbers of nodes and tasks apply anyway",
     ),
     SrunOption("--priority", "", VALUE, JOB),
     SrunOption("--profile", "", VALUE, BOTH),
@@ -199,8 +194,8 @@ TABLE = (
     SrunOption("--x11", "", MAYBE, STEP),
 )
 BY_FLAG = {name: option for option in TABLE for name in option.names}
-# Those by which srun runs other programs and containers, sets variables outside of the container,
-# such as LD_PRELOAD, or lends the user's display.
+# Options that let srun run other programs and containers, set variables outside the container,
+# such as LD_PRELOAD, or open the user's display.
 _UNSAFE = (
     *("--bcast", "--container", "--container-id", "--container-type", "--epilog", "--export"),
     *("--multi-prog", "--prolog", "--task-epilog", "--task-prolog", "--x11"),
@@ -208,7 +203,7 @@ _UNSAFE = (
 
 
 def short_of(flag: str) -> tuple[str, ...]:
-    """Return srun's short name of an option, in a tuple; an empty one without."""
+    """Return a tuple with srun's short name of an option, empty if there is none."""
     return BY_FLAG[flag].names[1:] if flag in BY_FLAG else ()
 
 
@@ -220,8 +215,8 @@ def flag_of(word: str) -> str:
 
 
 def split_options(words: Sequence[str]) -> Iterator[SrunArgument]:
-    """Yield the options that `words` are, in any of the forms --a=1, --a 1, -a1 and -a 1; a word
-    that is none of srun's own options alone, with what stands behind '='.
+    """Yield the options among `words`, in any of the forms --a=1, --a 1, -a1 and -a 1. A word that
+    is not one of srun's options is yielded alone, with the text after '=' as its value.
     """
     rest = list(words)
     while rest:
@@ -238,7 +233,7 @@ def split_options(words: Sequence[str]) -> Iterator[SrunArgument]:
 
 
 def select(arguments: Iterable[SrunArgument], *handled: str) -> tuple[SrunArgument, ...]:
-    """Return those options that are handled so."""
+    """Return the options that are handled in one of these ways."""
     return tuple([one for one in arguments if BY_FLAG[one.flag].handled in handled])
 
 
@@ -249,10 +244,10 @@ def join(arguments: Iterable[SrunArgument]) -> tuple[str, ...]:
 
 def find_unsafe(words: Sequence[str]) -> Iterator[str]:
     """Yield the words that a stranger's file must not pass to srun, with their values: options such
-    as --prolog=FILE, and what is no option, which srun takes for the program.
+    as --prolog=FILE, and words that are not options, which srun takes for the program.
 
-    Every word counts, also one that is the value of another option. srun knows an option by the
-    beginning of its name too, and plugins such as pyxis have further ones for containers.
+    Every word counts, even the value of another option. srun also accepts the beginning of an
+    option's name, and plugins such as pyxis have more options for containers.
     """
     for word, following in zip(words, [*words[1:], ""]):
         name = flag_of(word)
@@ -269,22 +264,22 @@ _MEMORY = {"--mem", "--mem-per-cpu", "--mem-per-gpu"}
 class StepOptions(NamedTuple):
     """The options of a step for srun."""
 
-    # An option -> its value, in the order of the words: True for a name alone, and None, False or 0
+    # An option -> its value, in the order of the words: True for a bare name, and None, False or 0
     # for nothing.
     planned: Mapping[str, object]
-    further: tuple[SrunArgument, ...] = ()  # the user's own, which srun prefers
+    further: tuple[SrunArgument, ...] = ()  # the user's own, which take precedence
 
     def value(self, option: str) -> str:
-        """Return the value of an option, '' without it; the last one counts, as for srun."""
+        """Return the value of an option, or ''; the last one counts, as in srun."""
         own = [one.value for one in self.further if one.flag == option]
         *_, last = (self.planned.get(option), *own)
         return str(last or "")
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The arguments of srun; none that the user's own have, too."""
+        """The arguments for srun, without those that the user's own replace."""
         own = {one.flag for one in self.further}
-        if own & _MEMORY:  # srun takes one of them
+        if own & _MEMORY:  # srun takes only one of them
             own |= _MEMORY
         words = [
             name if value is True else f"{name}={value}"
@@ -294,7 +289,7 @@ class StepOptions(NamedTuple):
         return (*words, *join(self.further))
 
 
-# srun's option -> jaxsif's option that means the same, by its key, and what reads its value.
+# srun's option -> the key of jaxsif's option with the same meaning, and the reader of its value.
 _SAME: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--nodes": ("nodes", read_number),
     "--ntasks": ("ntasks", read_number),
@@ -309,10 +304,10 @@ _GPU = "gpu"
 
 
 def translate(argument: SrunArgument) -> tuple[str, Any, tuple[SrunArgument, ...]]:
-    """Return the key of jaxsif's option that means the same, its value, and what is left for srun.
+    """Return the key of jaxsif's option with the same meaning, its value, and the rest for srun.
 
-    The value is None for an option that says nothing of the layout, or no plain number, such as
-    --nodes=2-4: that is left to srun. Raises JaxsifError for several tasks on each GPU.
+    The value is None for an option that does not affect the layout, and for anything but a plain
+    number, such as --nodes=2-4: srun gets that. Raise JaxsifError for several tasks on each GPU.
     """
     value = argument.value or ""
     if argument.flag == "--gres":
@@ -323,7 +318,7 @@ def translate(argument: SrunArgument) -> tuple[str, Any, tuple[SrunArgument, ...
     if argument.flag == "--ntasks-per-gpu":
         if value != "1":
             raise JaxsifError(
-                f"no {value!r} tasks for each GPU by --ntasks-per-gpu",
+                f"--ntasks-per-gpu must be 1, not {value!r}",
                 "--ntasks-per-gpu",
                 "--ntasks-per-node=N --share-gpus",
             )
@@ -336,7 +331,7 @@ def translate(argument: SrunArgument) -> tuple[str, Any, tuple[SrunArgument, ...
 
 
 def _split_resources(resources: Iterable[str]) -> tuple[str, list[str]]:
-    """Return the GPUs of a list of generic resources, as --gpus-per-node has them, and the other
+    """Return the GPUs in a list of generic resources, in the form of --gpus-per-node, and the other
     resources.
     """
     gpus, others = [], []
@@ -351,7 +346,7 @@ def _split_resources(resources: Iterable[str]) -> tuple[str, list[str]]:
 
 
 FIELD = "passed"  # the name in the namespace: flag -> SrunArgument
-_TITLE = "also srun's own"
+_TITLE = "srun's own options"
 _TEXT = """\
   -J --job-name, -q --qos, --mem, --mem-per-cpu, --gres, --exclusive, --reservation,
   -w --nodelist, -x --exclude, -d --dependency, --begin, --nice, -L --licenses, --signal,
@@ -359,17 +354,18 @@ _TEXT = """\
 
 
 class PassedOptions(argparse.Action):
-    """Options of srun that have a value alike; argparse knows many as fast as one."""
-
-    def __init__(self, options: Iterable[SrunOption], **how: Any) -> None:
-        super().__init__(help=argparse.SUPPRESS, **how)
-        self.options = tuple(options)
+    """srun options that have a value alike; argparse handles many as fast as one."""
 
     @property
     def parts(self) -> list[argparse.Action]:
         """Return an action for each option, as completion and man pages describe it."""
-        how: dict[str, Any] = {"nargs": self.nargs, "metavar": self.metavar, "help": "as for srun"}
-        return [argparse.Action(one.names[::-1], self.dest, **how) for one in self.options]
+        how: dict[str, Any] = {
+            "nargs": self.nargs,
+            "metavar": self.metavar,
+            "help": "same as srun's",
+        }
+        flags = [name for name in self.option_strings if name.startswith("--")]
+        return [argparse.Action(BY_FLAG[flag].names[::-1], self.dest, **how) for flag in flags]
 
     def __call__(
         self,
@@ -378,23 +374,22 @@ class PassedOptions(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Take the option that was said, with its value if it has one."""
+        """Take the option that was given, with its value if it has one."""
         words = [option_string or "", *([values] if isinstance(values, str) else [])]
         self._take(parser, namespace, words)
 
     def _take(
         self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, words: Sequence[str]
     ) -> None:
-        """Keep the word for srun, in the place of an earlier one for the same option."""
+        """Keep the word for srun, in place of an earlier one for the same option."""
         for planned in split_options(words):
             word = planned.flag if planned.value is None else f"{planned.flag}={planned.value}"
             before = getattr(namespace, self.dest) or {}
-            argument = planned._replace(words=(word,))
-            setattr(namespace, self.dest, {**before, planned.flag: argument})
+            setattr(namespace, self.dest, {**before, planned.flag: planned._replace(words=(word,))})
 
 
 class _RefusedOptions(PassedOptions):
-    """Options of srun that mean nothing to a command, or that jaxsif has in another form."""
+    """srun options that mean nothing to a command, or that jaxsif has in another form."""
 
     @property
     def parts(self) -> list[argparse.Action]:
@@ -404,16 +399,16 @@ class _RefusedOptions(PassedOptions):
     def _take(
         self, parser: argparse.ArgumentParser, _namespace: argparse.Namespace, words: Sequence[str]
     ) -> NoReturn:
-        """Raise JaxsifError with what to use."""
+        """Raise JaxsifError, which suggests an alternative."""
         option = BY_FLAG[flag_of(words[0])]
         hint = _find_hint(parser, option.instead or option.flag)
         raise JaxsifError(f"{option.flag} is not for {parser.prog}", option.flag, hint)
 
 
 def _find_hint(parser: argparse.ArgumentParser, instead: str) -> str:
-    """Return what to use in this command; `instead` is what `jaxsif run` would."""
+    """Return the alternative in this command; `instead` is the one in `jaxsif run`."""
     if instead == parser.prog:
-        return f"leave it out: {instead} does so always"
+        return f"leave it out: {instead} always does so"
     if not instead.startswith("--"):
         return instead
     known = {
@@ -426,29 +421,24 @@ def _find_hint(parser: argparse.ArgumentParser, instead: str) -> str:
 
 
 def add_srun_options(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the options of srun that it does not have itself.
+    """Give a parser the srun options that it does not have itself.
 
     Those that jaxsif has elsewhere are refused here.
     """
     group = parser.add_argument_group(_TITLE, _TEXT)
     known = parser._option_string_actions
-    kinds: dict[str, tuple[list[SrunOption], list[str]]] = {
-        kind: ([], []) for kind in (BARE, VALUE, MAYBE, REFUSED)
-    }
-    for option in TABLE:
-        if option.flag not in known:
-            options, names = kinds[option.value if option.handled in _PASSED else REFUSED]
-            options.append(option)
-            names += [name for name in option.names if name not in known]
-    how: dict[str, Any] = {"dest": FIELD, "default": None, "metavar": VALUE}
-    for kind, (options, names) in kinds.items():
+    kinds: dict[str, list[str]] = {BARE: [], VALUE: [], MAYBE: [], REFUSED: []}
+    for name, option in BY_FLAG.items():
+        if option.flag not in known and name not in known:
+            kinds[option.value if option.handled in _PASSED else REFUSED].append(name)
+    how: dict[str, Any] = {"dest": FIELD, "metavar": VALUE, "help": argparse.SUPPRESS}
+    for kind, names in kinds.items():
         action = _RefusedOptions if kind == REFUSED else PassedOptions
-        nargs = None if kind == VALUE else 0
-        group.add_argument(*names, action=action, options=options, nargs=nargs, **how)
+        group.add_argument(*names, action=action, nargs=None if kind == VALUE else 0, **how)
 
 
 def admit_values(parser: argparse.ArgumentParser, words: Iterable[str]) -> None:
-    """Let options that have a value only behind '=' have one, such as --nice=100.
+    """Accept values of options that have one only after '=', such as --nice=100.
 
     argparse would take the next word for the value of --nice, which can be the program.
     """

@@ -1,7 +1,8 @@
-"""The variables by which Slurm would tell a task who it is, for tasks that Slurm does not start.
+"""The variables that Slurm would give to a task to identify it, for tasks that Slurm does not
+start.
 
-JAX has no others for all that it must know, and the task shim and jaxsif/node need no second way
-either.
+No other variables give JAX all that it must know, and the task shim and jaxsif/node need no second
+way, either.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ def identify(rank: int, tasks_per_node: int, nodes: Sequence[str], job: str) -> 
 
 
 def hand_out_gpus(visible: str | None, number: int | None, there: int) -> dict[str, str]:
-    """Return the variables by which all tasks of a node see its GPUs: `number` of them, or all.
+    """Return the variables that show all tasks of a node its GPUs: `number` of them, or all.
 
-    `visible` is CUDA_VISIBLE_DEVICES, and `there` the number of devices. A rehearsal may ask for
+    `visible` is CUDA_VISIBLE_DEVICES, and `there` the number of devices. A rehearsal may request
     more than there are.
     """
     names = list(map(str, range(there))) if visible is None else visible_gpus(visible)

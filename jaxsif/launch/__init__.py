@@ -1,1 +1,1 @@
-"""Look at this host, start the tasks, and wait for them."""
+"""Probe this host, start the tasks, and wait for them."""

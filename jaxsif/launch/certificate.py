@@ -1,10 +1,10 @@
 """A certificate for JAX's coordinator and its processes, made for each run by the host's openssl.
 
-One certificate serves all of a run: it signs itself, every process presents it, and trusts no
-other. `openssl req -x509` would write it whole, but cannot date it back before OpenSSL 3.4.
-`openssl ca` can, but wants a folder for its index, which stays behind when Slurm kills the
-launcher, and takes 3 to 6 ms more. So the fields are written here (RFC 5280), and openssl makes the
-key and the signature, in two short commands that run while the launcher imports its modules.
+One self-signed certificate serves a whole run: every process presents it, and trusts no other.
+`openssl req -x509` would write all of it, but cannot backdate it before OpenSSL 3.4. `openssl ca`
+can, but needs a folder for its index, which stays behind if Slurm kills the launcher, and takes 3
+to 6 ms more. So the fields are written here (RFC 5280), and openssl makes the key and the
+signature, in two short commands that run while the launcher imports its modules.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _VERSION, _EXTENSIONS, _URI = 0xA0, 0xA3, 0x86  # of their own contexts
 
 
 class PendingCertificate:
-    """A certificate in the making, from the first moment of a run on: its settings are not known
-    yet. What goes wrong is an error of `finish` alone.
+    """A certificate in the making, from the very start of a run, before its settings are known.
+    Errors are raised only by `finish`.
     """
 
     def __init__(self, environ: Mapping[str, str], is_wanted: bool = True) -> None:
-        """Start openssl, unless it is known already that none `is_wanted`."""
-        self.lack = ""  # why there is none, where the run goes without
+        """Start openssl, unless it is already known that no certificate `is_wanted`."""
+        self.lack = ""  # why there is no certificate, if the run does without
         self._environ = environ
         self._openssl = (is_wanted and find_executable(_OPENSSL, environ)) or ""
         self._time_left = _TIMEOUT
@@ -63,7 +63,7 @@ class PendingCertificate:
             self._failure = error
 
     def sign(self) -> None:
-        """Take the key when it is there, and have the certificate signed by it."""
+        """Wait for the key, and have the certificate signed with it."""
         if self._running is None:
             return
         try:
@@ -75,8 +75,8 @@ class PendingCertificate:
             self._start("dgst", "-sha256", "-sign", texts=(self._key, self._fields))
 
     def finish(self, options: RunOptions) -> str:
-        """Return the certificate with its key, as tasks take them from their environment; '' where
-        none is wanted, or there can be none and the run goes without. Raise HostError otherwise.
+        """Return the certificate with its key, for the tasks' environment, or '' if none is wanted,
+        or if none can be made and the run may do without. Raise HostError otherwise.
         """
         if options.coordinator_tls == OFF:
             if self._running:
@@ -92,7 +92,7 @@ class PendingCertificate:
 
     @property
     def has_openssl(self) -> bool:
-        """Return whether this host has one, so that a certificate could be expected."""
+        """Return whether this host has openssl, so that a certificate can be expected."""
         return bool(self._openssl)
 
     def _finish(self, source: str) -> str:
@@ -105,7 +105,7 @@ class PendingCertificate:
         return SEPARATOR_OF_LINES.join(text.splitlines())
 
     def _wait(self, running: Running) -> bytes:
-        """Return what openssl writes; raise HostError where it fails, or is too slow."""
+        """Return the output of openssl; raise HostError if it fails or is too slow."""
         begin = time.monotonic()
         try:
             written, messages = running.communicate(timeout=self._time_left)
@@ -120,7 +120,7 @@ class PendingCertificate:
 
 
 def _end(running: Running) -> None:
-    """End openssl with all that it has started, where it still runs."""
+    """End openssl with all that it has started, if it is still running."""
     if running.returncode is None:
         os.killpg(running.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):  # a hung file system holds it
@@ -136,12 +136,12 @@ def _failed(reason: str) -> HostError:
 
 
 def find_point(key: bytes) -> bytes:
-    """Return the public key that a private one in PEM has; raise HostError for another key."""
+    """Return the public key of a private one in PEM; raise HostError for other kinds of keys."""
     body = b"".join(line for line in key.splitlines() if not line.startswith(b"-"))
     try:
         der = binascii.a2b_base64(body)
     except binascii.Error:
-        raise _failed("its key is no text") from None
+        raise _failed("its key is not text") from None
     begin, point = der[:-_POINT_BYTES], der[-_POINT_BYTES:]
     if not (begin.endswith(_POINT_BEGIN) and point.startswith(_UNCOMPRESSED)):
         raise _failed("its key is of another kind")
@@ -149,7 +149,7 @@ def find_point(key: bytes) -> bytes:
 
 
 def render_fields(point: bytes, serial: bytes, now: float) -> bytes:
-    """Return what is signed of a certificate, in DER."""
+    """Return the signed part of a certificate, in DER."""
     name = _join(_SEQUENCE, _join(_SET, _join(_SEQUENCE, _oid("550403"), _join(_UTF8, b"jaxsif"))))
     extensions = (
         # It signs itself.
@@ -163,7 +163,7 @@ def render_fields(point: bytes, serial: bytes, now: float) -> bytes:
         _join(_VERSION, _join(_INTEGER, b"\2")),  # version 3
         _join(_INTEGER, b"\1" + serial),
         _ECDSA_WITH_SHA256,
-        name,  # of who signs it
+        name,  # of the issuer
         _join(_SEQUENCE, _time(now - _BACK), _time(now + _AHEAD)),
         name,
         _join(_SEQUENCE, _EC_P256, _join(_BITS, b"\0", point)),

@@ -1,4 +1,4 @@
-"""Processes side by side: pass their output on, pass signals to them; when one fails, end all."""
+"""Run processes side by side: pass on output and signals, and end all of them if one fails."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from jaxsif.process import Running, read_stat, start_process, start_silent
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 _HEARD_UNDER_NOHUP = tuple(number for number in _FORWARDED if number != signal.SIGHUP)
-# Of much output, srun brings small pieces: to wait for more of them takes half the work.
+# srun delivers much output in small pieces: waiting for more of them halves the work.
 _MUCH, _GATHER = 1024, 0.001  # bytes; seconds
 _POLL = 0.1  # seconds between looks at processes whose output is silent
-_POLL_CLOSED = 0.01  # and whose output is closed
+_POLL_CLOSED = 0.01  # and at processes whose output is closed
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL for the neighbours of a failed process
-# Seconds for srun to end its step after SIGTERM; SIGKILL would leave the step alone.
+# Seconds for srun to end its step after SIGTERM; SIGKILL would leave the step running.
 _SRUN_TIMEOUT = 10.0
-_CLEAR_TIMEOUT = 10.0  # seconds for the command that ends what a killed srun has left
+_CLEAR_TIMEOUT = 10.0  # seconds for the command that ends the step of a killed srun
 
-# What follows the signal that ends us, while processes live: seconds after it, and the next signal.
-# A second signal brings the last one at once. SIGTERM has a process that hangs say where it is
-# (jaxsif/task/failure.py).
+# The signals that follow the one that ends us, while processes are alive: seconds after it, and the
+# next signal. A second signal to us triggers the last one immediately. SIGTERM makes a hanging
+# process report where it is (jaxsif/task/failure.py).
 INSIST = ((1.0, signal.SIGTERM), (5.0, signal.SIGKILL))
 INSIST_ONCE = ((5.0, signal.SIGKILL),)
 
-Pass = Callable[[bytes], bytes]  # what to show of a chunk of output; b'' is the end
-# Makes, for each child, what is shown of its standard output; None lets the child inherit ours.
+Pass = Callable[[bytes], bytes]  # chunk of output -> the part to show; b'' is the end
+# Makes the filter of each child's standard output; None lets the child inherit ours.
 Reader = Callable[[], Optional[Pass]]
 
 
 def inherit() -> None:
-    """As a Reader: every child writes to our own standard output."""
+    """Let every child write to our own standard output; a Reader."""
 
 
 class Remote(NamedTuple):
-    """The tasks that a child has started elsewhere, as srun does: commands, which are empty while
-    there are none.
+    """The commands for the tasks that a child has started elsewhere, as srun does; empty while
+    there are no such tasks.
     """
 
-    end: Callable[[], tuple[str, ...]]  # sends them SIGTERM, and lets them say where they are
-    clear: Callable[[], tuple[str, ...]]  # ends them when the child itself was killed
+    end: Callable[[], tuple[str, ...]]  # sends them SIGTERM, and lets them report where they are
+    clear: Callable[[], tuple[str, ...]]  # ends them after the child itself was killed
 
 
-NOT_REMOTE = Remote(tuple, tuple)  # all tasks of the child get its signals
+NOT_REMOTE = Remote(tuple, tuple)  # all tasks of the child receive its signals
 
 
 class Child(NamedTuple):
@@ -63,16 +63,16 @@ class Child(NamedTuple):
     stderr: Pass  # filter of its standard error
     stdout: Pass | None = None  # of its standard output; None lets it inherit ours
     own_group: bool = False  # a session of its own, so that a signal reaches all its descendants
-    stdin: bool = True  # whether it inherits our standard input
+    stdin: bool = True  # inherit our standard input
     insist: tuple[tuple[float, int], ...] = INSIST
     remote: Remote = NOT_REMOTE
-    name: str = ""  # that it finds in the place of its own, argv[0]
+    name: str = ""  # passed as argv[0] instead of its own
 
 
 class Ended(NamedTuple):
     """How a run ended."""
 
-    status: int  # of the first process that failed, 128 + N for signal N; 0 when all succeeded
+    status: int  # of the first process that failed, 128 + N for signal N; 0 if all succeeded
     interrupted: int | None  # the number of the signal that ended us, if one did
     killed: bool = False  # the first process that failed was itself ended by a signal
 
@@ -80,20 +80,20 @@ class Ended(NamedTuple):
 class Hooks(NamedTuple):
     """Functions to call while children run."""
 
-    begun: Callable[[], object] = bool  # when all have been started
+    begun: Callable[[], object] = bool  # once all have been started
     interrupted: Callable[[], object] = bool  # in a signal handler, when a signal ends us
-    poll: Callable[[], bool] = bool  # ten times a second; True ends the children
+    poll: Callable[[], bool] = bool  # ten times per second; True ends the children
 
 
 NO_HOOKS = Hooks()
 
 
 def run(children: Sequence[Child], hooks: Hooks = NO_HOOKS) -> Ended:
-    """Run all `children` to their ends; when one fails, end the others. Raises HostError if one
+    """Run all `children` to their ends; if one fails, end the others. Raises HostError if one
     cannot start.
     """
     running = _Run(hooks)
-    # nohup has SIGHUP ignored, for us and for what we start.
+    # nohup makes us and our children ignore SIGHUP.
     under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     heard = _HEARD_UNDER_NOHUP if under_nohup else _FORWARDED
     previous = {number: signal.signal(number, running.forward) for number in heard}
@@ -117,8 +117,8 @@ class _Started(NamedTuple):
     child: Child
 
     def send(self, number: int) -> None:
-        """Signal the process; where it has a session of its own, all its descendants."""
-        with suppress(ProcessLookupError):  # it ended meanwhile, which is what a signal is for
+        """Signal the process, or all its descendants if it has its own session."""
+        with suppress(ProcessLookupError):  # it has ended, as the signal intends
             if not self.child.own_group:
                 self.process.send_signal(number)
             elif number == signal.SIGKILL:
@@ -169,7 +169,7 @@ class _Run:
         self.signalled = number
         if number in _ENDING:
             if again:
-                # Nothing is due while the first process is not there.
+                # Nothing is due before the first process has started.
                 self._due = [(0, started.child.insist[-1][1]) for started in self._started[:1]]
                 return
             self._hooks.interrupted()
@@ -178,7 +178,7 @@ class _Run:
             self._pass_on(number, started)
 
     def _insist_from_now(self) -> None:
-        """Plan the signals that follow the one that the first process gets now."""
+        """Schedule the signals that follow the one that the first process receives now."""
         now, steps = time.monotonic(), [started.child.insist for started in self._started[:1]]
         self._due = [(now + after, then) for step in steps for after, then in step]
 
@@ -195,7 +195,7 @@ class _Run:
     def wait(self) -> None:
         """Pass output on until all processes have ended and nothing is left to read."""
         while self._living:
-            # When all output is closed, nothing else tells that a process is over.
+            # Once all output is closed, nothing else shows that a process has ended.
             self._relay(_POLL if self._selector.get_map() else _POLL_CLOSED)
             self._reap()
             self._insist()
@@ -204,7 +204,7 @@ class _Run:
             pass
 
     def _poll_hooks(self) -> None:
-        """Call the hook, ten times a second at most; end all if it returns true."""
+        """Call the hook, at most ten times per second; end all processes if it returns true."""
         now = time.monotonic()
         if now < self._next_poll:
             return
@@ -228,8 +228,8 @@ class _Run:
             self._signal(self._due.pop(0)[1])
 
     def _end_remote(self) -> None:
-        """Have remote tasks end; where none has started yet, or none can be reached, end their
-        child at once, which ends them in its own way.
+        """Have remote tasks end; if none has started yet, or none can be reached, immediately end
+        their child, which ends them in its own way.
         """
         for started in self._started:
             commands = _start_command(started.child.remote.end(), started.child.environ)
@@ -238,7 +238,7 @@ class _Run:
                 started.send(signal.SIGTERM)
 
     def _relay(self, timeout: float) -> bool:
-        """Pass on the output that is there; return whether there was any."""
+        """Pass on the available output; return whether there was any."""
         ready = self._selector.select(timeout)
         most = 0
         for key, _ in ready:
@@ -253,7 +253,7 @@ class _Run:
         return bool(ready)
 
     def _reap(self) -> None:
-        """Take the processes that are over from the living."""
+        """Remove the processes that have ended from the living ones."""
         over = [started for started in self._living if started.process.poll() is not None]
         for started in over:
             self._living.remove(started)
@@ -265,15 +265,15 @@ class _Run:
                 self._signal(signal.SIGTERM)
 
     def _clear(self, started: _Started) -> None:
-        """End the tasks of a child that a signal has ended; leave that to the user where the
-        command is not on the PATH.
+        """End the tasks of a child that a signal has ended; leave that to the user if the command
+        is not on the PATH.
         """
         if started.process.wait() < 0:
             self._clearing += _start_command(started.child.remote.clear(), started.child.environ)
 
     def end(self) -> None:
-        """Leave nothing running, however we got here: after all has ended, or by an exception such
-        as a closed pipe.
+        """Leave nothing running, whether all processes have ended, or an exception such as a closed
+        pipe has brought us here.
         """
         if self._living:
             self._signal(signal.SIGTERM)
@@ -299,7 +299,7 @@ def _start_command(argv: tuple[str, ...], environ: Mapping[str, str]) -> list[Ru
 
 
 def _await(processes: Sequence[Running], timeout: float) -> None:
-    """Wait until all have ended, `timeout` seconds at most."""
+    """Wait until all have ended, for at most `timeout` seconds."""
     deadline = time.monotonic() + timeout
     for process in processes:
         with suppress(TimeoutExpired):
@@ -309,11 +309,11 @@ def _await(processes: Sequence[Running], timeout: float) -> None:
 def _kill_session(leader: int) -> None:
     """Send SIGKILL to every process of a session, see proc_pid_stat(5).
 
-    The runtime puts the server of the image's files into a group of its own, and cannot end it when
-    it is killed itself.
+    The runtime puts the server of the image's files into a group of its own, and cannot end it if
+    it is itself killed.
     """
     for name in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             if int(read_stat(name)[3]) == leader:
                 os.kill(int(name), signal.SIGKILL)
 
@@ -322,5 +322,5 @@ def _write(descriptor: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # a program that shares our terminal has made it so
+        except BlockingIOError:  # a program that shares our terminal has made it non-blocking
             select.select([], [descriptor], [])

@@ -14,14 +14,14 @@ from jaxsif.layers.store import find_layers
 from jaxsif.runtime import Runtime, require_runtime
 from jaxsif.settings.config import read_config, resolve_image
 
-# What it starts is no task of a step, and would take itself for the one that has started it.
+# The programs it starts are not tasks of a step, but would take themselves for their parent task.
 _OF_TASKS = ("SLURM", "SRUN_", "PMI_")
 
 
 def make_client(
     environ: Mapping[str, str], image: str | None, layers: str | Sequence[str]
 ) -> RuntimeClient:
-    """Make a client with the image that `jaxsif run` would take; raise JaxsifError."""
+    """Make a client with the image that `jaxsif run` would use; raise JaxsifError."""
     runtime = require_runtime(environ)
     named = resolve_image(image, environ, warnings.warn, "image")
     real_image = _obey_policies(find_image(named), runtime, environ)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from zlib import crc32  # and not hashlib, which takes 3 ms to import
+from zlib import crc32  # not hashlib, which takes 3 ms to import
 
 from jaxsif import files
 from jaxsif.container.environment import CACHE, find_rule
@@ -24,13 +24,13 @@ _DEFAULT_FOLDER = Setting(None, "--compile-cache (the default)")  # of the compi
 def find_container(
     settings: Settings, launcher: Launcher, host: Host, notify: Notify
 ) -> Container | None:
-    """Return the container, None on a machine without a runtime; raises JaxsifError.
+    """Return the container, or None on a machine without a runtime; raises JaxsifError.
 
-    Policies are obeyed before anything runs that a project's file names.
+    Policies are checked before anything named by a project's file runs.
     """
     fabric = settings.values.get("fabric") if launcher.spans_nodes else None
     if not launcher.spans_nodes and settings.is_on_command_line("fabric"):
-        notify("warning: --fabric has no effect on one machine alone")
+        notify("warning: --fabric has no effect on a single machine")
     if settings.config.project:
         _show_project(settings, fabric, notify)
     if host.runtime is None:
@@ -57,7 +57,7 @@ def find_container(
 
 
 def _show_project(settings: Settings, fabric: Setting | None, notify: Notify) -> None:
-    """Print the options that the project's file sets: the user has not named that file."""
+    """Print the options that the project's file sets, since the user has not named that file."""
     config = settings.config
     from jaxsif.settings.config import read_profiles
     from jaxsif.settings.fabric import find_lineage
@@ -74,8 +74,7 @@ def _refuse_to_go_without(settings: Settings, host: Host) -> None:
     if settings.config.policies:
         from jaxsif.container.policy import Subject, check_policies
 
-        nowhere = Subject(None, "nowhere (no container)", None)
-        check_policies(settings.config, nowhere, host.environ)
+        check_policies(settings.config, Subject(None, "nowhere (no container)", None), host.environ)
     if settings.value("layers"):
         raise HostError(
             "layers need a container runtime, and there is none here",
@@ -135,7 +134,7 @@ def _add_fabric(
 
 
 def _add_layers(container: Container, names: Setting, host: Host, notify: Notify) -> Container:
-    """Return the container with its layers. Under a policy, which does not know them, name them."""
+    """Return the container with its layers. Policies do not cover layers: under one, name them."""
     from jaxsif.layers.store import describe_layers, find_layers
 
     layers = find_layers(names.value, names.source, container.image, host.environ)
@@ -147,7 +146,7 @@ def _add_layers(container: Container, names: Setting, host: Host, notify: Notify
 def _add_cache(container: Container, settings: Settings, host: Host, notify: Notify) -> Container:
     """Return the container with the folder of JAX's compile cache for the image's file.
 
-    Without one, where the user has a cache of his own or wants none.
+    Return it unchanged if the user has a separate cache, or wants none.
     """
     users_own = CACHE in {**host.environ, **container.variables, **dict(settings.options.env)}
     if (
@@ -167,7 +166,7 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
             raise HostError(what, folder.source) from error
         notify(f"warning: no compile cache: cannot make {path}: {error.strerror}")
         return container
-    if is_chosen:  # the runtime shows the home folder, and may show no other
+    if is_chosen:  # the runtime mounts the home folder, and perhaps no other
         container = container._replace(binds=(*container.binds, path))
     return container._replace(cache=path)
 
@@ -176,25 +175,24 @@ _HEAD, _TAIL = 4096, 65536  # bytes
 
 
 def identify(image: str) -> str:
-    """Name the content of an image's file by a few of its bytes, since all of them take seconds to
-    read.
+    """Return a name for the content of an image's file from a few of its bytes, since all of them
+    take seconds to read.
 
     The ends of a squashfs hold its sizes, and the table of its files; a signature changes neither.
-    Raise OSError, and HostError for a file that is no image.
+    Raise OSError, and HostError for a file that is not an image.
     """
     head = tail = 0
     with open_image(image) as file:
         for part in read_objects(image):
             if part.type == "partition":
-                file.seek(part.offset)
-                head = crc32(file.read(min(part.size, _HEAD)), head)
-                file.seek(part.offset + max(0, part.size - _TAIL))
-                tail = crc32(file.read(min(part.size, _TAIL)), tail)
+                end = part.offset + max(0, part.size - _TAIL)
+                head = crc32(os.pread(file.fileno(), min(part.size, _HEAD), part.offset), head)
+                tail = crc32(os.pread(file.fileno(), min(part.size, _TAIL), end), tail)
     return f"{head:08x}{tail:08x}"
 
 
 def cache_of(image: str, folder: str | None, environ: Mapping[str, str]) -> str:
-    """Return the path of an image's compile cache, below `folder` or else the user's own cache."""
+    """Return the path of an image's compile cache, under `folder` or else the user's own cache."""
     above = os.path.join(cache_folder(environ), "compiled")
     if folder:
         above = os.path.join(os.path.abspath(folder), f"jaxsif-{os.getuid()}")
@@ -202,8 +200,8 @@ def cache_of(image: str, folder: str | None, environ: Mapping[str, str]) -> str:
 
 
 def make_private(path: str, source: str) -> None:
-    """Make a folder of `cache_of`, for this user alone; raise OSError, and HostError where others
-    may write.
+    """Make a folder of `cache_of`, private to this user; raise OSError, and HostError if others may
+    write to it.
     """
     mine = os.path.dirname(path)
     above = os.path.dirname(mine)

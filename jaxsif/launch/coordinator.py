@@ -1,4 +1,4 @@
-"""The address of JAX's coordinator: a free port, a name that no program can guess."""
+"""Choose the address of JAX's coordinator: a free port, and a name that no program can guess."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxsif.text import shorten
 
 # Above Linux's ephemeral ports (32768 to 60999), so that no outgoing connection holds one.
 COORDINATOR_PORTS = range(61000, 65500)
-_MORE_PORTS = 3  # to try when the first is taken
+_MORE_PORTS = 3  # to try if the first one is taken
 
 
 def draw_coordinator(options: RunOptions, launcher: Launcher) -> Coordinator:
@@ -30,11 +30,11 @@ def draw_coordinator(options: RunOptions, launcher: Launcher) -> Coordinator:
 
 
 def find_coordinator(options: RunOptions, port: int, step: str, one_machine: bool) -> Coordinator:
-    """Return the coordinator that was asked for; raises JaxsifError for a useless address."""
+    """Return the requested coordinator; raises JaxsifError for a useless address."""
     address = options.node_address
     if address is not None:
         check_node_address(address, options.source("node-address"))
-        if one_machine:  # there is no other network; '' hides the variable of this environment
+        if one_machine:  # there is no other network; '' hides the variable in this environment
             address = ""
     timeouts = (options.init_timeout, options.heartbeat_timeout, options.shutdown_timeout)
     return Coordinator(port, step, address, *timeouts)
@@ -66,9 +66,9 @@ def draw_name() -> str:
 
 
 def free_ports(ports: range) -> Iterator[int]:
-    """Yield those of `ports` that nobody listens on here, from one of them on, drawn at each call.
+    """Yield those of `ports` that nobody listens on here, starting at a random one.
 
-    The first task's node may be another host; the task shim looks there.
+    The first task's node may be another host; the task shim checks the port there.
     """
     begin = int.from_bytes(os.urandom(4), "little")
     for index in range(len(ports)):
@@ -82,7 +82,7 @@ def free_ports(ports: range) -> Iterator[int]:
 
 
 def plans_on_other_ports(plan: Plan) -> Iterator[Plan]:
-    """Yield a few plans of the same step on other ports, none where that cannot help."""
+    """Yield a few plans of the same step on other ports, or none if that cannot help."""
     if not can_change_port(plan):
         return
     options, own = plan.options, plan.coordinator

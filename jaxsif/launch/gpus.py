@@ -1,4 +1,4 @@
-"""Whether a new job will have the GPUs that its image is for."""
+"""Check that a new job requests the GPUs that its image is for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VARIABLES = (
 
 
 def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], notify: Notify) -> None:
-    """Say that a new job has no GPUs, where the image is for CUDA and nothing asks for any."""
+    """Note that a new job has no GPUs, if the image is for CUDA and nothing requests any."""
     if _asks_for_gpus(plan, sbatch_args) or plan.container is None:
         return
     from jaxsif.images.labels import read_labels  # 2 ms, and only before a job without GPUs
@@ -26,13 +26,13 @@ def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], notify: Notify) ->
         return  # the job needs no labels
     if flavour.startswith("cuda"):
         notify(
-            "the job gets no GPUs, because nothing asks for any:"
+            "the job gets no GPUs, because nothing requests any:"
             " pass --gpus-per-node=N, or --env JAX_PLATFORMS=cpu to silence this"
         )
 
 
 def _asks_for_gpus(plan: Plan, sbatch_args: Sequence[str]) -> bool:
-    """Whether an option or a variable asks for GPUs, or JAX is told to use another platform."""
+    """Return whether an option or variable requests GPUs, or sets another platform for JAX."""
     options, environ = plan.options, plan.host.environ
     flags = (*(option.flag for option in options.srun_arguments), *sbatch_args)
     words = [word for word in flags if word.startswith(_OPTIONS)]

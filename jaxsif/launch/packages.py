@@ -1,4 +1,4 @@
-"""Which Python packages an image has, with its layers."""
+"""Find Python packages in an image with its layers."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _PROGRAM = (
 def find_packages(
     names: Sequence[str], container: Container, environ: Mapping[str, str]
 ) -> list[str]:
-    """Return those of `names` that there are, in that order; raises HostError.
+    """Return those of `names` that the container has, in that order; raises HostError.
 
-    They are looked for on this host.
+    The container is run on this host.
     """
     alone = container._replace(binds=())
     with unchanged_image(container):
         done = process.captured(alone.execute(("python3", "-c", _PROGRAM, *names)), environ)
     if done.returncode:
         what = f"cannot look for packages in {container.image}: {done.stderr.strip()}"
-        raise HostError(what, "python3 in it")
+        raise HostError(what, "python3 in the image")
     return done.stdout.split()
 
 
 @contextmanager
 def unchanged_image(container: Container) -> Iterator[None]:
-    """Raise HostError where the image changes that a policy allowed, while it runs on this host."""
+    """Raise HostError if an image that a policy allowed changes while it runs on this host."""
     if container.allowed is None:
         yield
         return

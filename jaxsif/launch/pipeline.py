@@ -41,7 +41,7 @@ _SHORT = 1.0  # seconds; a program that uses JAX takes longer
 
 
 class Prepared(NamedTuple):
-    """What was asked for and what is here: all that a plan is made of."""
+    """The user's request and the state of this host: everything that a plan is made of."""
 
     settings: Settings
     launcher: Launcher
@@ -56,7 +56,7 @@ class Prepared(NamedTuple):
         return self.container
 
     def off_terminal(self) -> Prepared:
-        """Return the same for what is written down, and starts elsewhere than on our terminal."""
+        """Return the same for a script or file, which will not run on our terminal."""
         return self._replace(host=self.host._replace(window=()))
 
     def with_options(self, **changes: Any) -> Prepared:
@@ -75,8 +75,8 @@ def prepare(
 ) -> Prepared:
     """Do the first three stages: settings, probe, container; raises JaxsifError.
 
-    `cli_values` has what the command line says, by attribute. Options whose keys are in `fixed`
-    mean nothing to the command, whatever files and variables say of them.
+    `cli_values` has the values on the command line, by attribute. The command ignores options whose
+    keys are in `fixed`, even if files or variables set them.
     """
     settings = read_settings(cli_values, command, environ, allocation is not None, fixed)
     for line in settings.config.notes:
@@ -105,7 +105,7 @@ def prepare(
 
 
 def _count_nodes(launcher: Launcher, host: Host) -> int | None:
-    """Return the number of nodes that are there; None where Slurm makes a job first."""
+    """Return the number of available nodes, or None if Slurm has yet to create a job."""
     if not launcher.spans_nodes:
         return 1
     job = host.allocation
@@ -113,7 +113,7 @@ def _count_nodes(launcher: Launcher, host: Host) -> int | None:
 
 
 def stage_image(prepared: Prepared, notify: Notify, dry_run: bool = False) -> Prepared:
-    """Bring the image to the nodes' own disks, where that is asked for; raises JaxsifError."""
+    """Copy the image to the nodes' own disks, if requested; raises JaxsifError."""
     settings, container = prepared.settings, prepared.container
     if not settings.values["stage"].value:
         return prepared
@@ -129,7 +129,7 @@ def stage_image(prepared: Prepared, notify: Notify, dry_run: bool = False) -> Pr
 def make_plan(prepared: Prepared, has_reader: bool = True, credentials: str = "") -> Plan:
     """Do the fourth stage; raises JaxsifError for what cannot work.
 
-    The tasks report how they end to a reader. `credentials` are the coordinator's, '' for none.
+    With a reader, tasks report how they end. `credentials` are the coordinator's, or ''.
     """
     settings, launcher, host, coordinator, container = prepared
     nonces = (draw_name(), draw_name()) if has_reader else ()
@@ -139,7 +139,7 @@ def make_plan(prepared: Prepared, has_reader: bool = True, credentials: str = ""
 def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader = inherit) -> int:
     """Do the last two stages: run and diagnose. Return the exit status, or raise JaxsifError.
 
-    The history of runs is told of both.
+    Both are recorded in the history of runs.
     """
     if plan.options.log_dir:
         from jaxsif.launch.logs import reserve_files
@@ -156,7 +156,7 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
 
 
 class _History:
-    """What tells the history of runs of this one, from the start of its tasks on: its imports take
+    """Records this run in the history of runs once its tasks start, since its imports take
     milliseconds.
     """
 
@@ -165,7 +165,7 @@ class _History:
         self._recorder: Recorder | None = None  # until the tasks start
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
-        """Note that the tasks start, and report to `seen`; nothing, where no history is wanted."""
+        """Note that the tasks start and report to `seen`, unless no history is wanted."""
         if not plan.options.history:
             return
         from jaxsif.history.recorder import Recorder
@@ -176,13 +176,13 @@ class _History:
             self._recorder = Recorder(plan, seen, self._notify)
 
     def notify(self, line: str) -> None:
-        """Tell the user something."""
+        """Show the user a line, and record it."""
         self._notify(line)
         if self._recorder:
             self._recorder.note(line)
 
     def listen(self, child: Child) -> Child:
-        """Return the child, of which what is shown of its standard error is kept."""
+        """Return the child with its visible standard error recorded."""
         return child._replace(stderr=lambda data: self._keep(child.stderr(data)))
 
     def _keep(self, shown: bytes) -> bytes:
@@ -191,7 +191,7 @@ class _History:
         return shown
 
     def alarm(self, verdict: Verdict, picture: Snapshot) -> None:
-        """Note what was told of tasks that wait."""
+        """Record a report of waiting tasks."""
         if self._recorder:
             self._recorder.alarm(verdict, picture)
 
@@ -202,12 +202,12 @@ class _History:
 
 
 def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Reader) -> int:
-    """As `run_plan`.
+    """Like `run_plan`.
 
-    When the port turns out to be taken on the first task's node, start once more on another one.
-    Nobody could tell the other tasks of another port, and to ask the node before each start would
-    take longer than the start. The first task refuses before its program's first line; other tasks
-    may have run theirs.
+    If the port turns out to be taken on the first task's node, start again on another one. The
+    other tasks could not learn of another port, and asking the node before each start would take
+    longer than the start. The first task refuses before its program's first line; other tasks may
+    have run theirs.
     """
     others = plans_on_other_ports(plan)
     while True:
@@ -222,8 +222,8 @@ def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Read
 
 
 def _can_start_again() -> bool:
-    """Return whether standard input is a terminal or /dev/null: a first start may have read all of
-    anything else.
+    """Return whether standard input is a terminal or /dev/null, or closed: the first start may have
+    read all of anything else.
     """
     try:
         return stat.S_ISCHR(os.fstat(0).st_mode)
@@ -232,16 +232,16 @@ def _can_start_again() -> bool:
 
 
 class Outcome(NamedTuple):
-    """How a step ended, and what its tasks and the launcher said."""
+    """How a step ended, with the reports of its tasks and the launcher."""
 
     ended: Ended
     seen: ReportFilter
-    rewritten: str  # the image's file, where it was written to meanwhile; else ''
-    failure: JaxsifError | None  # why it was ended from here, where it was
+    rewritten: str  # the image's file, if it was written to during the run; else ''
+    failure: JaxsifError | None  # why it was ended from here, or None
 
 
 class _FileState(NamedTuple):
-    """The number of a file, and what changes when it is written to."""
+    """The inode number of a file, with the values that change when it is written to."""
 
     number: int
     size: int
@@ -252,7 +252,7 @@ _GONE = _FileState(0, 0, 0)
 
 
 def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
-    """Start the step and wait for its end; raises HostError where it cannot start."""
+    """Start the step and wait for its end; raises HostError if it cannot start."""
     tasks, label, whole = plan.layout.ntasks, plan.options.label, plan.shows_whole_lines
     seen = ReportFilter(plan.nonces, tasks, label, whole=whole)
     image = plan.container.path if plan.container else ""
@@ -269,24 +269,24 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
     finally:
         watch.end()
     after = _state_of(image)
-    # A new file of that name leaves running programs the old one.
+    # If a new file takes that name, running programs keep the old one.
     rewritten = before.number == after.number and before != after
     return Outcome(ended, seen, image if rewritten else "", watch.failure)
 
 
 class _Monitor:
-    """What is done beside the tasks, while these start: imports take milliseconds."""
+    """Watches the tasks, with imports, which take milliseconds, while the tasks start."""
 
     def __init__(self, plan: Plan, seen: ReportFilter, history: _History) -> None:
         self._plan = plan
         self._seen = seen
         self._history = history
         self._begun = math.inf  # when the tasks were started, by the monotonic clock
-        self._early: list[Report] = []  # what tasks have said before anybody watches
+        self._early: list[Report] = []  # the tasks' reports before anybody watches
         self._watchers: list[Watcher] = []
 
     def begin(self) -> None:
-        """Import what tells of a failure; note that the tasks start."""
+        """Import the diagnosis of failures; note that the tasks start."""
         import jaxsif.diagnose.culprit  # noqa: F401
 
         self._begun = time.monotonic()
@@ -294,7 +294,7 @@ class _Monitor:
         self._seen.listen(self._early.append)
 
     def _watch(self) -> None:
-        """Watch the tasks: a program that ends at once would have to wait for these imports."""
+        """Watch the tasks, not earlier: a short program would have to wait for these imports."""
         from jaxsif.watch.watcher import watch
 
         self._begun = math.inf
@@ -314,13 +314,13 @@ class _Monitor:
         for watcher in list(self._watchers):
             try:
                 watcher.poll()
-            except (OSError, JaxsifError) as error:  # the run goes on without it
+            except (OSError, JaxsifError) as error:  # the run continues without it
                 self._watchers.remove(watcher)
                 self._history.notify(printable(f"warning: hang detection stopped: {error}"))
         return any(watcher.must_end for watcher in self._watchers)
 
     def end(self) -> None:
-        """Close what watches the run."""
+        """Close the watchers of the run."""
         if not self._watchers and any(report.event in LIVE for report in self._early):
             self._watch()
         for watcher in self._watchers:
@@ -328,24 +328,23 @@ class _Monitor:
 
     @property
     def failure(self) -> JaxsifError | None:
-        """Why the run was ended; None where it was not."""
-        failures = (watcher.failure for watcher in self._watchers)
-        return next(filter(None, failures), None)
+        """Why the run was ended from here, or None."""
+        return next(filter(None, (watcher.failure for watcher in self._watchers)), None)
 
 
 def _state_of(path: str) -> _FileState:
     try:
         found = os.stat(path)
     except OSError:
-        return _GONE  # programs that have it open go on
+        return _GONE  # programs that have it open continue
     return _FileState(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False) -> int:
-    """Raise JaxsifError with the first cause of a failure; else give 0, or 128 + N for a signal.
+    """Raise JaxsifError with the first cause of a failure; else return 0, or 128 + N for a signal.
 
-    `show` gets the places of tasks that a signal to us has ended; with `verbose`, the use of their
-    compile cache and the names that their JAX lacks, too.
+    `notify` is passed the places of tasks that a signal to us has ended; with `verbose`, also the
+    use of their compile cache and the names that their JAX lacks.
     """
     from jaxsif.diagnose import facts
     from jaxsif.diagnose.culprit import find_failure
@@ -379,11 +378,9 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
 
 
 def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
-    """Find the remedy of a failure; '' where none is known."""
+    """Return the remedy for a failure, or '' if none is known."""
     if not seen.reports and plan.redirected:
-        return (
-            "see the files of --output and --error in --srun-args, to which the tasks have written"
-        )
+        return "see the files named by --output and --error in --srun-args, which the tasks wrote"
     missing = re.search(r"No module named '?(\w+)", failure.what)
     if missing and plan.container:
         from jaxsif.layers.store import find_packages
@@ -400,7 +397,7 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
 
 
 def warn_of_secrets(env: Setting, notify: Notify) -> None:
-    """Name the secrets of --env and of files: others can read these, and not JAXSIF_ENV."""
+    """Name secrets set by --env or by files, which others can read, unlike those in JAXSIF_ENV."""
     if env.rank == Rank.VARIABLE:
         return
     from jaxsif.settings.secret import find_secrets  # its patterns take a millisecond to compile
@@ -410,5 +407,5 @@ def warn_of_secrets(env: Setting, notify: Notify) -> None:
     for name in find_secrets(env.value):
         notify(
             f"warning: {name} looks like a secret, and others may read its value in {place}:"
-            f" export {name}, and name it alone, as in --env {name}"
+            f" export {name}, and pass only its name, as in --env {name}"
         )

@@ -23,11 +23,11 @@ from jaxsif.task import contract
 
 
 def probe_host(allocation: Allocation | None, environ: Mapping[str, str]) -> Host:
-    """Find what any launcher needs; raise HostError for a runtime that cannot run."""
+    """Collect the facts that any launcher needs; raise HostError for an unusable runtime."""
     try:
-        window: tuple[int, ...] = os.get_terminal_size(1)  # (0, 0) where it does not know them
+        window: tuple[int, ...] = os.get_terminal_size(1)  # (0, 0) if the terminal does not know
     except OSError:
-        window = ()  # no terminal
+        window = ()  # not a terminal
     return Host(
         srun=find_executable(SRUN, environ) is not None,
         runtime=find_runtime(environ),
@@ -40,10 +40,10 @@ def probe_host(allocation: Allocation | None, environ: Mapping[str, str]) -> Hos
 
 
 def choose_launcher(name: str | None, has_srun: bool, allocation: Allocation | None) -> Launcher:
-    """Load the launcher of that name, a file of jaxsif/launch/launchers; without a name srun where
-    Slurm is, else local.
+    """Load the launcher with this name, a file in jaxsif/launch/launchers; without a name, srun if
+    Slurm is available, else local.
 
-    Raises HostError where srun is needed and missing.
+    Raises HostError if srun is needed but missing.
     """
     if not has_srun and (name == SRUN or (allocation and not name)):
         source = "--launcher srun" if name else "SLURM_JOB_ID"
@@ -53,16 +53,16 @@ def choose_launcher(name: str | None, has_srun: bool, allocation: Allocation | N
 
 
 def count_gpus(environ: Mapping[str, str]) -> int:
-    """Return how many NVIDIA GPUs of this machine this process may use."""
+    """Return how many of this machine's NVIDIA GPUs this process may use."""
     if "CUDA_VISIBLE_DEVICES" in environ:
         return len(contract.visible_gpus(environ["CUDA_VISIBLE_DEVICES"]))
     return contract.count_gpus()
 
 
 def query_gpus(options: RunOptions, allocation: Allocation | None) -> Counts | None:
-    """Return the job's GPUs on each node, of Slurm; None where nothing depends on them.
+    """Ask Slurm for the job's GPUs on each node; return None if nothing depends on them.
 
-    The number of tasks may depend on them where the environment does not tell. Raises HostError.
+    The number of tasks may depend on them if the environment does not give it. Raises HostError.
     """
     if allocation is None or _knows_gpus(options, allocation):
         return None
@@ -70,16 +70,16 @@ def query_gpus(options: RunOptions, allocation: Allocation | None) -> Counts | N
         details = process.output("scontrol", "--details", "show", "job", allocation.job_id)
     except (OSError, subprocess.CalledProcessError) as error:
         raise HostError(
-            f"scontrol does not tell the GPUs of job {allocation.job_id}",
+            f"scontrol does not report the GPUs of job {allocation.job_id}",
             "SLURM_JOB_ID (environment)",
             "pass --gpus-per-node=N or --ntasks-per-node=N,"
-            " or unset SLURM_JOB_ID when that job is over",
+            " or unset SLURM_JOB_ID if that job is over",
         ) from error
     return parse_job_gpus(details)
 
 
 def _knows_gpus(options: RunOptions, allocation: Allocation) -> bool:
-    """Whether the number of tasks and GPUs follows from what was asked and from the environment."""
+    """Return whether the options and the environment determine the number of tasks and GPUs."""
     if options.gpus or options.gpus_per_node or all(map(gpus_of, allocation.parts)):
         return True
     tasks = (options.ntasks_per_node, options.ntasks, options.per_node, allocation.ntasks)

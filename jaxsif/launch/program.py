@@ -1,6 +1,4 @@
-"""The program of a run: what shows here that it cannot be executed, and what to try when a node
-could not.
-"""
+"""Check here that the program of a run can be executed, or suggest a remedy if a node could not."""
 
 from __future__ import annotations
 
@@ -13,21 +11,21 @@ from jaxsif.errors import JaxsifError, ProgramError
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
 _FAILED, _NO_SCRIPT = 1, 2  # exit statuses of Python
-_NONE = "-"  # as a script: Python reads its standard input
-_GENERAL = "the program must be in the image or below a folder that is bound into it"
+_NONE = "-"  # in place of a script: Python reads its standard input
+_GENERAL = "the program must be in the image or in a folder that is bound into it"
 _SEE_THE_SCRIPT = (
-    "see above which command of the script the shell could not execute or find in the image"
+    "see above which command in the script the shell could not execute or find in the image"
 )
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _BLANK = r"[^\S\n]"
-# The beginning of a script for sbatch: a shell after #! or nothing, then comments and empty lines,
-# and #SBATCH. Compiled where it is used.
+# The beginning of a script for sbatch: a shell after #!, or no such line, then comments and empty
+# lines, and #SBATCH. Compiled on use.
 _JOB_SCRIPT = (
     rf"((?!#!)|#!(.*(/|{_BLANK}))?({'|'.join(_SHELLS)})({_BLANK}+-\S*|{_BLANK}*)\n)"
     rf"(#.*\n|{_BLANK}*\n)*#SBATCH "
 ).encode()
-# What a shell does itself. A few are on the PATH, too, but change nothing outside of their own
-# process.
+# Commands that a shell executes itself. A few are also on the PATH, but change nothing outside
+# their own process.
 _OF_THE_SHELL = frozenset(
     (
         ".",
@@ -62,10 +60,10 @@ _WELL_KNOWN = (
 
 
 def check_program(command: Sequence[str]) -> None:
-    """Raise ProgramError, or JaxsifError for a job script, for what cannot run on a node either.
+    """Raise ProgramError, or JaxsifError for a job script, if the program cannot run on any node.
 
-    A name without a slash is looked for in the image, and an absolute path may exist there alone.
-    So most names are not certain here; `suggest` has a remedy for these.
+    A name without a slash is searched for in the image, and an absolute path may exist only there.
+    So most names cannot be checked here; `suggest` has remedies for them.
     """
     program = command[0]
     is_file = os.path.isfile(program)
@@ -76,7 +74,7 @@ def check_program(command: Sequence[str]) -> None:
         _check_path(program)
     elif is_file and program.endswith((".py", ".sh")):
         raise ProgramError(
-            f"{program} is not on the PATH: it is a file of this folder", _here(), _call(program)
+            f"{program} is not on the PATH: it is a file in this folder", _here(), _call(program)
         )
     script = _script_of(command)
     if script != _NONE:
@@ -84,7 +82,7 @@ def check_program(command: Sequence[str]) -> None:
 
 
 def _script_of(command: Sequence[str]) -> str:
-    """Return the script that a Python is given; _NONE for -c, -m, no argument, another program."""
+    """Return the script passed to Python; _NONE for -c, -m, no argument, or another program."""
     program, script = [*command, _NONE][:2]
     is_python = os.path.basename(program).startswith("python")
     return _NONE if not is_python or script.startswith("-") else script
@@ -107,12 +105,12 @@ def _here() -> str:
 
 
 def _check_word(command: Sequence[str]) -> None:
-    """Refuse a command line in one word, and what only a shell can do."""
+    """Refuse a command line in one word, and commands that only a shell can execute."""
     program = command[0]
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)
         remedy = f"sh -c {_quote(program)}" if several else f"-- {program}, without the quotes"
-        what = f"a program's name with a blank: {program!r}"
+        what = f"the program's name contains a blank: {program!r}"
         raise ProgramError(what, "the first word after --", remedy)
     if re.match(r"[A-Za-z_]\w*=", program) and not os.path.exists(program):
         program = " ".join(_quote(word) for word in command[1:]) or "COMMAND"
@@ -122,19 +120,19 @@ def _check_word(command: Sequence[str]) -> None:
     if program in _OF_THE_SHELL:
         line = " ".join([*map(_quote, command), "&& COMMAND"])
         remedy = f"do it before jaxsif, or in a shell: sh -c {_quote(line)}"
-        what = f"{program} is a part of the shell, not a program"
+        what = f"{program} is a shell command, not a program"
         raise ProgramError(what, "the first word after --", remedy)
 
 
 def _quote(word: str) -> str:
-    """Return a word as a shell reads it back."""
-    import shlex  # 1 ms, which only a wrong program needs
+    """Return a word quoted for a shell."""
+    import shlex  # 1 ms, needed only for a wrong program
 
     return shlex.quote(word)
 
 
 def _check_path(path: str) -> None:
-    """Of a relative path: it is a file, and may be executed."""
+    """Raise ProgramError unless a relative path is a file that may be executed."""
     if os.path.isabs(path):
         return
     _check_exists(path)
@@ -160,32 +158,32 @@ def _check_exists(path: str) -> None:
 
 
 def _call(path: str) -> str:
-    """How to run a file of this folder."""
+    """Return how to run a file in this folder."""
     if path.endswith(".py"):
         return f"python {path}"
     return f"./{path}" if os.access(path, os.X_OK) else f"bash {path}"
 
 
 def _is_job_script(path: str) -> bool:
-    """Whether a file is for sbatch, by its name or by #SBATCH lines at its beginning."""
+    """Return whether a file is for sbatch, by its name or by #SBATCH lines at its beginning."""
     if path.endswith((".sbatch", ".slurm")):
         return True
     try:
         with open(path, "rb") as file:
             return re.match(_JOB_SCRIPT, file.read(_HEAD)) is not None
     except OSError:
-        return False  # the runtime will say what it cannot read
+        return False  # the runtime will report the file it cannot read
 
 
 def suggest(command: Sequence[str], status: int) -> str:
-    """Suggest a remedy after a task ended with `status`, at no line of its own; '' if unknown."""
+    """Suggest a remedy after a task ended with `status`, without a line of its own, or ''."""
     find = _SUGGESTIONS.get(status)
     return find(command) if find else ""
 
 
 def _suggest_for_script(command: Sequence[str]) -> str:
-    """Of a Python that has executed nothing: it could not open the script, or does not know an
-    option.
+    """Suggest a remedy for Python that has executed nothing: it could not open the script, or does
+    not know an option.
     """
     script = _script_of(command)
     if script == _NONE:
@@ -208,12 +206,13 @@ def _suggest_permission(command: Sequence[str]) -> str:
     if os.path.basename(program) in _SHELLS:
         return _SEE_THE_SCRIPT
     return (
-        f"see its permissions: chmod +x {program}; or name its interpreter, as in python {program}"
+        f"check its permissions: chmod +x {program};"
+        f" or name its interpreter, as in python {program}"
     )
 
 
 def _suggest_program(command: Sequence[str]) -> str:
-    """Of a program that was not found."""
+    """Suggest a remedy for a program that was not found."""
     program, name = command[0], os.path.basename(command[0])
     if name in _SHELLS:
         return _SEE_THE_SCRIPT
@@ -223,19 +222,19 @@ def _suggest_program(command: Sequence[str]) -> str:
     if not os.path.isfile(program):
         return _suggest_name(program)
     if "/" in program:
-        return f"see the first line of {program}: the interpreter after #! must be in the image"
-    return f"{_call(program)}: it is a file of this folder, and not on the PATH"
+        return f"check the first line of {program}: the interpreter after #! must be in the image"
+    return f"{_call(program)}: it is a file in this folder, and not on the PATH"
 
 
 def _name_packages(command: Sequence[str]) -> str:
-    """Return what an installer such as pip is to install."""
+    """Return the packages that an installer such as pip is to install."""
     if "install" not in command:
         return "PACKAGE"
     return " ".join(word for word in command[2:] if not word.startswith("-")) or "PACKAGE"
 
 
 def _suggest_name(program: str) -> str:
-    """Return the well-known program that was perhaps meant."""
+    """Return the well-known program that the user may have meant."""
     import difflib  # 5 ms, after the end of a run
 
     near = difflib.get_close_matches(program, _WELL_KNOWN, n=1, cutoff=0.8)

@@ -1,4 +1,4 @@
-"""A plan -> the text of a job script that does the same without jaxsif."""
+"""Render a plan as a job script that does the same without jaxsif."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxsif.plan.plan import Plan
 from jaxsif.task import contract
 from jaxsif.text import enclose
 
-# Between the launcher and the tasks, who are alone here.
+# Between the launcher and the tasks, which have no launcher here.
 _OF_THE_LAUNCHER = (
     *(contract.REPORT, contract.COORDINATOR_PORT, contract.OWN_CACHE),
     *(contract.HANG_TIMEOUT, contract.CHECK_PROGRAMS),
@@ -27,7 +27,7 @@ _OF_THE_LAUNCHER = (
 
 
 class JobOptions(NamedTuple):
-    """What is asked of sbatch beside the options of a run; None where nothing is."""
+    """The options for sbatch besides those of a run, or None."""
 
     job_name: str
     array: str | None = None  # 0-9%2
@@ -40,7 +40,7 @@ class JobOptions(NamedTuple):
 
 
 class Foreign(NamedTuple):
-    """What the script must do itself for the image, since no hook of jaxsif in it does."""
+    """Variables that the script must set itself, since no jaxsif hook in the image does."""
 
     platforms: str | None = None  # JAX_PLATFORMS
     local_device_ids: str | None = None  # JAX_LOCAL_DEVICE_IDS
@@ -54,18 +54,18 @@ class Script(NamedTuple):
     job: JobOptions
     foreign: Foreign = Foreign()
     inherited: tuple[str, ...] = ()  # variables of --env that take the value that the job finds
-    # Under a policy, SHA-256 of the image's file: to find the root file system in it takes more
-    # than a shell. '' without a policy.
+    # Under a policy, the SHA-256 of the image's file: a shell cannot find the root file system in
+    # it. '' without a policy.
     checksum: str = ""
 
 
-# Stands before the program in the container: tells that the image is mounted, and waits for the
-# second look.
+# Runs before the program in the container: reports that the image is mounted, and waits for the
+# second check.
 _WAIT = 'echo mounted >&8; read -r go <&9 || exit 125; exec "$@" 8>&- 9<&-'
 _LOOKS = r"""
 # A policy allowed the image as it was when this script was written. Each task compares the file's
-# inode, size and time of change, or else its SHA-256, before the container starts. It looks again
-# once the image is mounted, and lets the program begin: between the two looks nothing may change.
+# inode, size and time of change, or else its SHA-256, before the container starts, and checks again
+# once the image is mounted, before the program begins: nothing may change between the two checks.
 image={image}
 state={state}
 checksum={checksum}
@@ -91,30 +91,29 @@ start() {{ # RUNTIME OPTION... IMAGE PROGRAM...
     # Copies made by >& would be closed by exec.
     exec "$@" 8>"/proc/self/fd/${{COPROC[1]}}" 9<"/proc/self/fd/${{COPROC[0]}}"
 }}"""
-# What each task executes: the functions, and then the command.
+# Each task executes the functions, and then the command.
 _START = (
     r'"$(declare -p image state checksum; declare -f look refuse look_again start); start \"\$@\""'
 )
 
 _COORDINATOR = """
-# JAX's processes meet at a port of the first node, which runs this script; it is free there. \
-What JAX
-# would choose depends on the job's number alone, and is the same again after a requeue.
+# JAX's processes meet at a free port of the first node, which runs this script. The port that JAX
+# would choose depends only on the job ID, and would be the same after a requeue.
 for _ in {{1..100}}; do
     port=$(({first} + RANDOM % {count}))
     (exec 3<>"/dev/tcp/localhost/$port") 2>/dev/null || break # nobody answers
 done
 export {prefix}JAX_COORDINATOR_ADDRESS="{address}:$port\""""
 _BEFORE_SRUN = """
-# The one thing of the job that its steps do not take over.
+# The only setting of the job that its steps do not inherit.
 if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi
 
 # Without --kill-on-bad-exit, the other tasks would wait for one that has failed."""
 
 
 def judge_image(flavour: str | None, layout: Layout) -> Foreign:
-    """Return what a run must do in place of an image of this flavour (None: not jaxsif's); raise
-    JaxsifError where nothing helps.
+    """Return the variables to set in place of an image of this flavour (None: not jaxsif's); raise
+    JaxsifError if none would help.
     """
     tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
     if not gpus:
@@ -126,26 +125,25 @@ def judge_image(flavour: str | None, layout: Layout) -> Foreign:
     if tasks == 1:
         return Foreign(local_device_ids=",".join(map(str, range(gpus))))
     raise JaxsifError(
-        f"{tasks} tasks on {gpus} GPUs of a node need an image of jaxsif in a job script",
+        f"{tasks} tasks on {gpus} GPUs of a node need an image built by jaxsif in a job script",
         "the layout",
         f"--ntasks-per-node={gpus} or 1, or `jaxsif run` in a script of your own",
     )
 
 
 def render_script(script: Script) -> str:
-    """Return the text; raises JaxsifError for what no #SBATCH line can have."""
+    """Return the text; raises JaxsifError for values that no #SBATCH line can have."""
     body = [*_variables(script), *_step(script)]
     quoted = any("'" in line and re.search(r"[$`\\]", line) for line in body)
-    # In single quotes, shellcheck takes '$' and '\\' for mistakes.
+    # shellcheck takes '$' and '\\' in single quotes for mistakes.
     remark = ["# shellcheck disable=SC1003,SC2016"] if quoted else []
     return "\n".join([*_head(script.plan, script.job), *remark, *body]) + "\n"
 
 
 def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
     options = plan.options
-    shape = plan.layout.describe()
     yield "#!/bin/bash"
-    yield f"# {_one_line(job.job_name, '--job-name')}{enclose(': ', shape)}"
+    yield f"# {_one_line(job.job_name, '--job-name')}{enclose(': ', plan.layout.describe())}"
     yield (
         "# Written by `jaxsif submit`; needs no jaxsif."
         " Hand it to sbatch in the folder that the program starts in."
@@ -162,7 +160,7 @@ def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
         option, separator, value = word.partition("=")
         yield f"#SBATCH {option}{separator}{quote_directive(value, option) if separator else ''}"
     if job.requeue:
-        yield "# After a node has failed, the job starts again, and goes on in its output file."
+        yield "# After a node failure, the job starts again and appends to its output file."
         yield "#SBATCH --requeue"
         yield "#SBATCH --open-mode=append"
     for line in job.sbatch_args:
@@ -170,8 +168,8 @@ def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
 
 
 def quote_directive(word: str, source: str) -> str:
-    """Quote a word of an #SBATCH line: sbatch takes quotes off, `\\` before any character, and cuts
-    at '#'.
+    """Quote a word of an #SBATCH line: sbatch removes quotes, and `\\` before any character, and
+    cuts at '#'.
     """
     if re.fullmatch(r"[\w@%+=:,./&|*!()\[\]<>~^$;?{}-]+", word):
         return word
@@ -203,7 +201,7 @@ def _variables(script: Script) -> Iterator[str]:
     if cache:
         yield (
             "# Private, because JAX executes what is in it:"
-            " without this, JAX makes it readable for all."
+            " without this, JAX makes it readable by everyone."
         )
         yield f"(umask 077 && mkdir -p {shlex.quote(cache)})"
     if inside.get(contract.FABRIC_LIBRARIES):
@@ -212,14 +210,14 @@ def _variables(script: Script) -> Iterator[str]:
         ours = shlex.quote(inside[contract.FABRIC_LIBRARIES])
         yield f'export {prefix}LD_LIBRARY_PATH={ours}:"{others}"'
     if "PYTHONUNBUFFERED" not in variables:
-        yield "# Lines are seen when they are printed, not when 8 KiB are full."
+        yield "# Lines appear as they are printed, not only when 8 KiB have accumulated."
         yield f"export {prefix}PYTHONUNBUFFERED=1"
     yield from _devices(prefix, script.foreign, variables)
     yield from _unset_variables()
 
 
 def _unset_variables() -> Iterator[str]:
-    """Yield the lines that take variables of the host away, as the table of variables has it."""
+    """Yield the lines that remove variables of the host, following the table of variables."""
     moved = names_of(UPPER)
     proxies = [name for name in names_of(UNSET) if name.endswith("_proxy")]
     yield ""
@@ -233,7 +231,7 @@ def _unset_variables() -> Iterator[str]:
     yield f"unset {' '.join([*moved, *proxies])}"
     yield (
         "# The first would lead the image's Python to another library,"
-        " the second bring libraries that do not fit it."
+        " the second would bring libraries that do not fit it."
     )
     yield f"unset {' '.join(names_of(UNSET, at_border=True))}"
 
@@ -248,7 +246,7 @@ def _coordinator(prefix: str, plan: Plan) -> Iterator[str]:
 
 
 def _devices(prefix: str, foreign: Foreign, variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines that do what no hook of jaxsif in the image does."""
+    """Yield the lines that set variables in place of a jaxsif hook in the image."""
     if foreign.platforms and "JAX_PLATFORMS" not in variables:
         yield "# Otherwise JAX runs on the CPU where it cannot use the GPUs, and nobody notices."
         yield f'export {prefix}JAX_PLATFORMS="${{JAX_PLATFORMS-{foreign.platforms}}}"'
@@ -258,11 +256,11 @@ def _devices(prefix: str, foreign: Foreign, variables: Mapping[str, str]) -> Ite
 
 
 class _Check(NamedTuple):
-    """How each task looks at the image: not at all, unless a policy allows it."""
+    """How each task checks the image: not at all, unless a policy has allowed it."""
 
     functions: tuple[str, ...] = ()  # of the shell
-    start: tuple[str, ...] = ()  # what srun starts instead of the runtime
-    wait: tuple[tuple[str, ...], ...] = ()  # what stands before the program in the container
+    start: tuple[str, ...] = ()  # the command that srun starts instead of the runtime
+    wait: tuple[tuple[str, ...], ...] = ()  # the command before the program in the container
 
 
 def _find_check(container: Container, checksum: str) -> _Check:
@@ -270,8 +268,7 @@ def _find_check(container: Container, checksum: str) -> _Check:
         return _Check()
     inode, size, time = container.allowed.state.split(":")
     state = f"{inode}:{size}:{time[:-9]}.{time[-9:]}"  # as stat writes nanoseconds
-    image = shlex.quote(container.image)
-    functions = _LOOKS.format(image=image, state=state, checksum=checksum)
+    functions = _LOOKS.format(image=shlex.quote(container.image), state=state, checksum=checksum)
     return _Check((functions,), (f"bash -c {_START} bash",), (("sh", "-c", _WAIT, "sh"),))
 
 
@@ -287,7 +284,7 @@ def _step(script: Script) -> Iterator[str]:
         *([] if output is None else [f"--output={output}"]),
         *(["--label"] if options.label else []),
     ]
-    # One option a line, with its value; the image; the program with its arguments.
+    # One option per line, with its value; the image; the program with its arguments.
     program = ((container.image,), *check.wait, options.command)
     lines = (container.runtime.run_head, *container.mounts, *program)
     own = join((*select(options.passed, STEP), *options.srun_args))

@@ -1,4 +1,4 @@
-"""`jaxsif run --stage`: the image on each node's own disk, brought there once, before the step."""
+"""`jaxsif run --stage`: copy the image to each node's own disk, once, before the step."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from jaxsif.plan.host import Host
 from jaxsif.settings.read import Settings
 from jaxsif.text import printable
 
-# What the job asked for its own steps, and srun would inherit: one task on each node wants none of
-# it.
+# Settings of the job that srun would inherit, none of which suits one task on each node.
 _OF_THE_JOB = (
     "GPUS GPUS_PER_NODE GPUS_PER_TASK GPU_BIND TRES_PER_TASK NTASKS_PER_GPU NTASKS_PER_NODE"
 )
-# What the user has set for the output and the place of tasks.
+# The user's settings for the output and placement of tasks.
 _OF_THE_USER = "LABELIO STDOUTMODE STDERRMODE HOSTFILE DISTRIBUTION EXCLUSIVE"
 _UNSET = [f"SLURM_{name}" for name in f"{_OF_THE_JOB} {_OF_THE_USER}".split()]
 _SRUN = ("srun", "--export=ALL", "--quit-on-interrupt", "--overlap")
@@ -36,18 +35,18 @@ Nodes = list[dict[str, Any]]
 
 
 class Staging(NamedTuple):
-    """An image to be on the own disks of a job's nodes."""
+    """An image to be placed on the own disks of a job's nodes."""
 
     image: str  # the path of the file, which all nodes see
     digest: str
-    folder: str  # of the nodes
+    folder: str  # on the nodes
     allocation: Allocation  # the job
-    package: str  # the folder jaxsif of this installation
+    package: str  # this installation's folder jaxsif
     environ: Mapping[str, str]
 
     @property
     def staged(self) -> Staged:
-        """The image as the nodes will have it."""
+        """The image on the nodes' disks."""
         return Staged(staged_path(self.folder, self.digest), self.digest)
 
     @property
@@ -57,18 +56,17 @@ class Staging(NamedTuple):
 
     def script(self, action: str, *words: str) -> tuple[str, ...]:
         """Build the command line of an action of jaxsif/node/stage.py."""
-        program = f"{self.package}/node/stage.py"
-        return (sys.executable, "-IS", program, action, self.folder, *words)
+        return (sys.executable, "-IS", f"{self.package}/node/stage.py", action, self.folder, *words)
 
 
 def stage_container(
     settings: Settings, container: Container, host: Host, notify: Notify, dry_run: bool = False
 ) -> Container:
-    """Return the container with the image on each node's own disk, brought there by now unless this
-    is a `dry_run`.
+    """Return the container with the image on each node's own disk, after copying it there unless
+    this is a `dry_run`.
 
-    Unchanged where a setting for all runs asks for it and there are no nodes yet, or a node has the
-    folder of somebody else: anybody can make it. Raises JaxsifError.
+    The container is unchanged if a setting for all runs requests staging but there are no nodes
+    yet, or a node's folder belongs to somebody else, since anybody can make it. Raises JaxsifError.
     """
     if host.allocation is None and not settings.is_on_command_line("stage"):
         return container
@@ -98,22 +96,22 @@ def _plan(folder: str, container: Container, host: Host) -> Staging:
     if os.path.isdir(image):
         what = f"cannot stage a folder: {image}"
         raise JaxsifError(what, "--stage", "pass a .sif file, or leave --stage out")
-    # Under a policy it is the digest that was allowed, though the file may be another by now.
+    # Under a policy, the digest is the allowed one, although the file may have changed since.
     digest = allowed.digest if allowed else remembered_digest(image, host.environ)
     return Staging(image, digest, folder, host.allocation, host.package, host.environ)
 
 
 def _stage(staging: Staging, notify: Notify) -> None:
-    """Have the image on all nodes of the job.
+    """Put the image on all nodes of the job.
 
-    Where an earlier run of the job has done that, it is left to the tasks (node/share.py) to look
-    whether it is still there. Raises JaxsifError; SystemExit when interrupted.
+    If an earlier run of the job has done that, the tasks (node/share.py) check whether it is still
+    there. Raises JaxsifError; SystemExit when interrupted.
     """
     image, job = staging.image, staging.allocation
     if known(image, staging.memo, staging.environ) == job.job_id:
         saved = os.path.getsize(image) * job.nodes / 1e6
         notify(
-            f"the image is on {job.nodes} node(s), by an earlier run of this job:"
+            f"the image is on {job.nodes} node(s), from an earlier run of this job:"
             f" {saved:.0f} MB not copied"
         )
     else:
@@ -122,18 +120,18 @@ def _stage(staging: Staging, notify: Notify) -> None:
 
 
 def _ensure(staging: Staging, notify: Notify) -> None:
-    """Check each node's copy, and bring the image where it is missing or damaged."""
+    """Check each node's copy, and copy the image to nodes where it is missing or damaged."""
     begin = time.monotonic()
     nodes = _on_each_node(staging, staging.script("check", staging.digest))
     missing = [node for node in nodes if node["damage"]]
     removed = sum(node["removed"] for node in nodes)
     if removed:
-        notify(f"removed what nobody has used for 30 days: {removed} staged image(s)")
+        notify(f"removed {removed} staged image(s) that nobody has used for 30 days")
     size = os.path.getsize(staging.image)
     if missing:
         _check_missing(missing, size, staging.folder, notify)
         notify(
-            f"bringing the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s),"
+            f"copying the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s),"
             f" into {staging.folder}"
         )
         how = _bring(staging, notify)
@@ -147,7 +145,7 @@ def _ensure(staging: Staging, notify: Notify) -> None:
 
 
 def _check_missing(missing: Nodes, size: int, folder: str, notify: Notify) -> None:
-    """Print which copies are damaged; raise HostError for the first node that has no room for a new
+    """Print which copies are damaged; raise HostError for the first node without room for a new
     one.
     """
     for node in missing:
@@ -158,13 +156,13 @@ def _check_missing(missing: Nodes, size: int, folder: str, notify: Notify) -> No
                 f"no room on {node['node']} in {folder}: {size / 1e6:.0f} MB needed,"
                 f" {node['free'] / 1e6:.0f} MB free",
                 "--stage",
-                "set run.stage-folder in jaxsif.toml to another folder of the nodes",
+                "set run.stage-folder in jaxsif.toml to another folder on the nodes",
             )
 
 
 def _bring(staging: Staging, notify: Notify) -> str:
-    """Send the image to all nodes, and have each put it in its place; return how that went."""
-    brought = f"{staging.allocation.job_id}-{os.getpid()}.sif"  # of this run alone
+    """Send the image to all nodes, and have each put it in place; return a summary."""
+    brought = f"{staging.allocation.job_id}-{os.getpid()}.sif"  # for this run only
     place = staging.script("place", staging.digest, staging.image, brought)
     try:
         copying = _broadcast(staging, brought, notify)
@@ -205,7 +203,7 @@ def _on_each_node(staging: Staging, script: tuple[str, ...]) -> Nodes:
 
 
 def _broadcast(staging: Staging, brought: str, notify: Notify) -> float:
-    """Seconds that sbcast took. Where it fails, the nodes read the shared disk."""
+    """Copy with sbcast; return the seconds taken. If it fails, nodes read the shared disk."""
     begin = time.monotonic()
     target = os.path.join(os.path.dirname(staging.staged.path), brought)
     job = f"--jobid={staging.allocation.job_id}"
@@ -216,7 +214,7 @@ def _broadcast(staging: Staging, brought: str, notify: Notify) -> float:
 
 
 def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error."""
+    """Return a command's exit status, standard output and standard error."""
     output: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
 
     def collect(stream: int) -> Pass:

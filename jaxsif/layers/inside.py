@@ -1,10 +1,10 @@
-"""The steps of a layer for the image's own Python; it runs in the container as a script, with the
-standard library alone.
+"""The steps of making a layer that need the image's own Python; a script that runs in the container
+and uses only the standard library.
 
-python inside.py describe FILE              write what the image has to FILE
-python inside.py finish TREE REPLACED FILE  compile the files below TREE, which will lie over the
-                                            image's root, and write what they would replace there
-                                            to FILE
+    python inside.py describe FILE              describe the image in FILE
+    python inside.py finish TREE REPLACED FILE  compile the files under TREE, which will lie over
+                                                the image's root, and write to FILE which of
+                                                the image's files they replace
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ from py_compile import PycInvalidationMode
 
 
 def normalize(name: str) -> str:
-    """Return the name of a package as indexes write it."""
+    """Return the name of a package in the form that indexes use."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def find_packages(folders: Iterable[str]) -> list[tuple[str, Distribution]]:
-    """Return the packages in some folders with their names; the first of two with one name is the
-    one that Python imports. A folder that only looks like a package has no name.
+    """Return the packages in some folders with their names; of two with the same name, the first is
+    the one that Python imports. A folder that only looks like a package has no name.
     """
-    packages = distributions(path=list(folders))
     return [
         (normalize(package.metadata["Name"]), package)
-        for package in packages
+        for package in distributions(path=list(folders))
         if "Name" in package.metadata
     ]
 
 
 def describe() -> dict[str, object]:
-    """Return the image's Python, where packages go, and the packages that are there."""
+    """Return the image's Python, the folders for packages, and the installed packages."""
     schemes = ("purelib", "platlib", "scripts", "data")
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -50,9 +49,9 @@ def describe() -> dict[str, object]:
 
 
 def finish(tree: str, replaced: str) -> dict[str, object]:
-    """Make the tree ready to be packed, where packages of the image are `replaced`, names with
-    blanks between them. Return its packages, the files of the image that it would hide, and those
-    that it must hide.
+    """Prepare the tree for packing; `replaced` are the image's packages that it replaces, separated
+    by blanks. Return its packages, the files of the image that it would hide, and those that it
+    must hide.
     """
     names = replaced.split()
     old = [package for name, package in find_packages(sys.path) if name in names]
@@ -74,13 +73,13 @@ def finish(tree: str, replaced: str) -> dict[str, object]:
 
 
 def files_of(package: Distribution, tree: str = "") -> list[str]:
-    """Return the files that the RECORD of a package in `tree` lists, by their paths below it."""
+    """Return the files in the RECORD of a package in `tree`, as paths relative to it."""
     files = map(package.locate_file, package.files or ())
     return [os.path.normpath(str(path))[len(tree) :] for path in files]
 
 
 def hides(tree: str, path: str) -> bool:
-    """Return whether a new file would replace another one of the image, or lie behind a link."""
+    """Return whether a new file would replace a different one in the image, or be behind a link."""
     folder = os.path.dirname(path)
     if not os.path.lexists(tree + path):
         return False
@@ -91,12 +90,12 @@ def hides(tree: str, path: str) -> bool:
 
 
 def find_gone(paths: set[str], tree: str) -> list[str]:
-    """Return those of the paths that the tree does not have, of metadata the whole folder."""
+    """Return the paths that are missing from the tree; for metadata, the whole folder."""
     return sorted({outermost(path, tree) for path in paths if not os.path.lexists(tree + path)})
 
 
 def outermost(path: str, tree: str) -> str:
-    """Return `path`, or the metadata folder that it is in: an empty one would still count as a
+    """Return `path`, or the metadata folder that contains it: an empty one would still count as a
     package.
     """
     match = re.match(r"(.*/[^/]+\.(?:dist|egg)-info)/", path)
@@ -104,11 +103,11 @@ def outermost(path: str, tree: str) -> str:
 
 
 def compile_all(tree: str) -> None:
-    """Compile all Python files, unchecked, as in the image: what is read-only need not be compared
-    with its source.
+    """Compile all Python files, unchecked, as in the image: read-only files need no comparison with
+    their source.
 
-    Some packages carry templates with the names of Python files, so what cannot be compiled is left
-    as it is.
+    Some packages contain templates that are named like Python files, so files that cannot be
+    compiled are left as they are.
     """
     compileall.compile_dir(
         tree,
@@ -124,7 +123,9 @@ COMMANDS: dict[str, Callable[..., dict[str, object]]] = {"describe": describe, "
 
 
 def main(argv: list[str]) -> None:
-    """Execute the command of the first word, and write its answer to the file of the last one."""
+    """Execute the command named by the first word, and write its answer to the file named by the
+    last one.
+    """
     command, *arguments, path = argv
     answer = COMMANDS[command](*arguments)
     with open(path, "w") as file:

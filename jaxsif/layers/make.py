@@ -1,5 +1,5 @@
-"""Make a layer: resolve against the image, install what it lacks beside it, compile, pack; whole or
-not at all.
+"""Make a layer: resolve against the image, install the missing packages beside it, compile, pack;
+all or nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Wanted(NamedTuple):
 
     name: str
     requirements: tuple[str, ...]
-    allow_replace: tuple[str, ...]  # packages of the image, as indexes write them
+    allow_replace: tuple[str, ...]  # packages of the image, in the form that indexes use
 
 
 def make_layer(
     wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[str, str], notify: Notify
 ) -> None:
-    """Make the layer for `image`, in place of one of the same name; raises JaxsifError, and leaves
-    that one then.
+    """Make the layer for `image`, replacing one of the same name; if that fails, keep the old one
+    and raise JaxsifError.
     """
     show_timed = timed(notify)
     mksquashfs = find_mksquashfs(runtime, environ)
@@ -54,7 +54,7 @@ def make_layer(
         show_timed("compiling")
         finished = _finish(container, described, plan)
         show_timed("packing")
-        with _scratch(str(folder), f".{wanted.name}-", "remove what is not needed there") as beside:
+        with _scratch(str(folder), f".{wanted.name}-", "remove unneeded files there") as beside:
             pack(mksquashfs, scratch / "tree", finished["gone"], beside / "layer", environ)
             layer = Layer(
                 name=wanted.name,
@@ -75,8 +75,8 @@ def make_layer(
 
 @contextmanager
 def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
-    """Yield a folder in `place` that is removed at the end, however that comes; raises HostError
-    with `hint` for a full disk.
+    """Yield a folder in `place` that is always removed at the end; raise HostError with `hint` for
+    a full disk.
     """
     with when_full(no_space(Path(place), hint)), scratch_folder(place, prefix) as folder:
         yield Path(folder)
@@ -85,8 +85,8 @@ def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
 def _install(
     container: Workspace, wanted: Wanted, image: str, notify: Notify
 ) -> tuple[dict[str, Any], Resolution]:
-    """Install what the image lacks below scratch/tree, as it will lie over the image's root; return
-    the description of the image, and the installed packages.
+    """Install the packages that the image lacks under scratch/tree, laid out as over the image's
+    root; return the description of the image, and the installed packages.
     """
     described = container.run_inside("describe")
     notify(f"resolving {len(wanted.requirements)} requirement(s) against {os.path.basename(image)}")
@@ -94,7 +94,7 @@ def _install(
     plan = resolve(container, described, wanted.allow_replace)
     if not plan.install:
         raise JaxsifError(
-            f"the image has all of it already: {', '.join(wanted.requirements)}",
+            f"the image already has all of it: {', '.join(wanted.requirements)}",
             image,
             "run without a layer",
         )
@@ -125,12 +125,11 @@ def _arrange(prefix: Path, tree: Path, paths: Mapping[str, str]) -> None:
 
 
 def _finish(container: Workspace, described: Mapping[str, Any], plan: Resolution) -> dict[str, Any]:
-    """Compile; return the packages, and the files of the image to hide. Raises JaxsifError for
-    those that must stay.
+    """Compile; return the packages, and the files of the image to hide. Raise JaxsifError for those
+    that must stay.
     """
-    replaced = " ".join(plan.replaced)
     answer = container.run_inside(
-        "finish", f"{SEEN_AS}/tree", replaced, python=described["executable"]
+        "finish", f"{SEEN_AS}/tree", " ".join(plan.replaced), python=described["executable"]
     )
     for package, path in answer["hidden"]:
         raise JaxsifError(
@@ -142,8 +141,8 @@ def _finish(container: Workspace, described: Mapping[str, Any], plan: Resolution
 
 
 def _put(layer: Layer, made: Path, folder: Path) -> None:
-    """Move a layer's file to its place, and then NAME.json, which makes it the one in use; remove
-    the one before.
+    """Move a layer's file to its final path, then NAME.json, which puts it into use; remove the old
+    file.
     """
     (made / "json").write_text(json.dumps(layer._asdict(), indent=1) + "\n")
     os.chmod(made / "layer", 0o644)
@@ -153,19 +152,19 @@ def _put(layer: Layer, made: Path, folder: Path) -> None:
 
 
 def remove_files(name: str, folder: Path, but: str = "") -> None:
-    """Remove the squashfs files of a layer; no name of a layer has a dot."""
+    """Remove the squashfs files of a layer; layer names contain no dots."""
     for path in folder.glob(f"{name}.*.sqfs"):
         if path.name != but:
             path.unlink()
 
 
-# As the cpu image: small blocks start faster.
+# As in the cpu image: small blocks make starts faster.
 _SQUASHFS = ("-comp", "zstd", "-Xcompression-level", "3", "-b", "128K")
 
 
 def find_mksquashfs(runtime: Runtime, environ: Mapping[str, str]) -> str:
-    """Return mksquashfs, which the runtime needs too, from the PATH, the folders of root's programs
-    or the runtime's own; raises HostError.
+    """Return mksquashfs, which the runtime also needs, from the PATH, the folders of root's
+    programs or the runtime's own folder; raise HostError.
     """
     executable = shutil.which(runtime.command, path=environ.get("PATH")) or runtime.command
     prefix = Path(os.path.realpath(executable)).parents[1]
@@ -184,20 +183,20 @@ def find_mksquashfs(runtime: Runtime, environ: Mapping[str, str]) -> str:
 def pack(
     mksquashfs: str, tree: Path, hidden: Sequence[str], target: Path, environ: Mapping[str, str]
 ) -> None:
-    """Pack `tree` into `target`, readable for everybody; it will hide the files `hidden` below
-    it. Raises HostError.
+    """Pack `tree` into `target`, readable by everybody; it will hide the files `hidden` in the
+    image. Raise HostError.
     """
     process.output("chmod", "--recursive", "ug-s,u=rwX,go=rX", str(tree))
-    # A character device 0/0 is what an overlay takes for "not there".
+    # A character device 0/0 marks a missing file in an overlay.
     devices = "".join(f'"{path.lstrip("/")}" c 0644 0 0 0 0\n' for path in hidden)
     (tree.parent / "devices").write_text(devices)
-    processors = str(min(8, len(os.sched_getaffinity(0))))  # of a login node, only a few
+    processors = str(min(8, len(os.sched_getaffinity(0))))  # on a login node, only a few
     argv = [
         *(mksquashfs, str(tree), str(target), *_SQUASHFS, "-all-root", "-no-xattrs", "-noappend"),
         *("-quiet", "-no-progress", "-processors", processors),
         *("-pf", str(tree.parent / "devices")),
     ]
-    full = no_space(target.parents[1], "remove what is not needed there")
+    full = no_space(target.parents[1], "remove unneeded files there")
     status, lines = run(argv, environ, tree.parent, full)
     if status:
         raise HostError("mksquashfs failed:", mksquashfs, "see its messages", tail(lines))

@@ -1,4 +1,6 @@
-"""Requirements of a layer -> packages that an image lacks for them, found by uv in the image."""
+"""Requirements of a layer -> packages that an image lacks for them, found by running uv in the
+image.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from jaxsif.layers.workspace import SEEN_AS, Workspace, tail
 _ADDED = re.compile(r"^ \+ ([\w.-]+)((?:==| @ )\S+)(?: \(from (\S+)\))?$", re.MULTILINE)
 _REMOVED = re.compile(r"^ - ([\w.-]+)(?:==| @ )\S+", re.MULTILINE)
 _SUMMARY = re.compile(r"^Would (?:install (\d+) package|make no changes)", re.MULTILINE)
-# As uv says it of a server that does not answer, or answers that it cannot serve now; a 404 is the
+# uv's messages about a server that does not answer or is temporarily unavailable; a 404 is the
 # request's fault.
 _NO_NETWORK = re.compile(
     r"client error \(Connect\)|dns error|operation timed out"
@@ -25,17 +27,17 @@ _PIN = re.compile(r"(?<![\w.-])([\w.-]+)==([^\s,]*[^\s,.])")
 
 
 class Resolution(NamedTuple):
-    """The plan of uv for the image."""
+    """uv's plan for the image."""
 
-    install: dict[str, str]  # package -> the requirement of just this version of it
-    replaced: tuple[str, ...]  # packages of the image that would go
+    install: dict[str, str]  # package -> the requirement for exactly this version
+    replaced: tuple[str, ...]  # packages of the image that would be removed
 
 
 def parse_plan(lines: Sequence[str]) -> Resolution:
-    """Return the plan that `uv pip install --dry-run` prints; raises HostError for one that cannot
-    be read.
+    """Return the plan that `uv pip install --dry-run` prints; raise HostError if it cannot be read.
 
-    uv's JSON has a version of each package, but not the address of a wheel that was given by one.
+    uv's JSON has a version of each package, but not the address of a wheel that was given by
+    address.
     """
     text = "\n".join(lines)
     install = {
@@ -44,15 +46,15 @@ def parse_plan(lines: Sequence[str]) -> Resolution:
     }
     summary = _SUMMARY.search(text)
     if not summary or len(install) != int(summary[1] or 0):
-        raise HostError("cannot read what uv said:", "uv", "use another version of uv", tail(lines))
+        raise HostError("cannot read uv's output:", "uv", "use another version of uv", tail(lines))
     return Resolution(install, tuple(_REMOVED.findall(text)))
 
 
 def resolve(
     container: Workspace, image: dict[str, Any], allow_replace: Sequence[str]
 ) -> Resolution:
-    """Return the packages to install for requirements.txt; raises JaxsifError where they do not go
-    with the image's.
+    """Return the packages to install for requirements.txt; raise JaxsifError if they conflict with
+    the image's.
     """
     kept = {
         name: version for name, version in image["packages"].items() if name not in allow_replace
@@ -70,8 +72,8 @@ def resolve(
 
 
 def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
-    """Return uv's reason for no plan, as an error that names the packages of the image which are in
-    the way.
+    """Convert uv's reason for a missing plan to an error that names the image's packages in its
+    way.
     """
     pins = dict.fromkeys(_PIN.findall("\n".join(lines)))
     named = [name for name, version in pins if kept.get(name) == version]
@@ -80,7 +82,7 @@ def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
         packages = ", ".join(f"{name} {kept[name]}" for name in named)
         remedy = " ".join(f"--allow-replace {name}" for name in named)
         return JaxsifError(
-            f"the requirements do not go with {packages} of the image:",
+            f"the requirements conflict with {packages} of the image:",
             "requirements",
             f"ask for other versions, or let the layer have its own: {remedy}",
             reason,
@@ -89,18 +91,18 @@ def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
         return HostError(
             "the package index cannot be reached:",
             "requirements",
-            "run it where the network is; for a proxy or an index of your own, see docs/build.md",
+            "run it on a host with network access; for a proxy or an index, see docs/build.md",
             reason,
         )
     return JaxsifError(
-        "uv cannot resolve the requirements:", "requirements", "correct what it names", reason
+        "uv cannot resolve the requirements:", "requirements", "fix what it reports", reason
     )
 
 
 def uv_install(image: dict[str, Any]) -> list[str]:
-    """Return the beginning of a command line of uv's."""
-    # The image's Python may belong to a distribution, which forbids changes; these go to a folder
-    # of their own.
+    """Return the start of uv's command line."""
+    # The image's Python may belong to a distribution, which forbids changes; the layer's packages
+    # go to a separate folder.
     options = ["--break-system-packages", "--no-build", "--color", "never", "--no-progress"]
     return [f"{SEEN_AS}/uv", "pip", "install", "--python", image["executable"], *options]
 
@@ -110,8 +112,8 @@ _AS_ARGUMENT = "PACKAGE, such as 'optax>=0.2'"
 
 
 def read_requirements(files: Sequence[str], packages: Sequence[str]) -> tuple[str, ...]:
-    """Return the requirements of files and of the command line; raises JaxsifError for other lines,
-    and where none is.
+    """Return the requirements from files and the command line; raise JaxsifError for any other
+    line, and if there are none.
     """
     requirements = [
         _check(line, path.parent, str(path), _IN_FILE)
@@ -129,16 +131,16 @@ def read_requirements(files: Sequence[str], packages: Sequence[str]) -> tuple[st
 
 
 def _read_lines(path: Path) -> list[str]:
-    """Return the lines of a requirement file, without comments; raises JaxsifError."""
+    """Return the lines of a requirements file, without comments; raise JaxsifError."""
     with raise_as(JaxsifError(f"cannot read requirements {path}", "-r", "check its path")):
-        text = read_given(str(path), "file of requirements", "-r").replace("\\\n", " ")
+        text = read_given(str(path), "requirements file", "-r").replace("\\\n", " ")
     lines = (" ".join(f" {line}".partition(" #")[0].split()) for line in text.splitlines())
     return list(filter(None, lines))
 
 
 def _check(requirement: str, folder: Path, where: str, hint: str) -> str:
-    """Return a requirement, with the path of a wheel from the root, so that it holds anywhere;
-    raises JaxsifError for an option.
+    """Return a requirement, with an absolute path for a wheel, so that it is valid anywhere; raise
+    JaxsifError for an option.
     """
     if requirement.startswith("-"):
         raise JaxsifError(f"not a requirement: {requirement}", where, hint)
@@ -150,8 +152,8 @@ def _is_wheel(requirement: str) -> bool:
 
 
 def write_requirements(requirements: Sequence[str], folder: Path) -> None:
-    """Write requirements.txt, and hashes.txt with those that have hashes, into `folder`; wheels are
-    copied beside. Raises JaxsifError for a wheel that is not there.
+    """Write requirements.txt, and hashes.txt with those that have hashes, into `folder`, and copy
+    wheels there. Raise JaxsifError for a missing wheel.
     """
     lines = []
     for requirement in requirements:

@@ -1,8 +1,8 @@
-"""Layers: files of packages that `jaxsif run` mounts over an image; where they are, and whether
-they fit the image.
+"""Layers: package files that `jaxsif run` mounts over an image; where they are, and whether they
+fit the image.
 
-Each layer is NAME.json, which tells what it is and names its squashfs file beside it. The JSON is
-renamed into place last, so a layer is there whole or not at all. `jaxsif.layers.make` makes them.
+Each layer is NAME.json, which describes it and names its squashfs file beside it. The JSON is
+renamed into place last, so a layer is complete or absent. `jaxsif.layers.make` makes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxsif.files import user_folder
 from jaxsif.images.file import checksum, remembered, remembered_digest
 
 _MAGIC = b"hsqs"  # the first bytes of a squashfs file
-_LONGEST_NAME = 100  # letters; a file's name may have 255 bytes, with its suffix
+_LONGEST_NAME = 100  # characters; a file's name may have 255 bytes, with its suffix
 _NAME = f"[A-Za-z0-9][A-Za-z0-9_-]{{0,{_LONGEST_NAME - 1}}}"
 
 
@@ -29,9 +29,9 @@ class Layer(NamedTuple):
     name: str
     file: str  # the squashfs file's name
     size: int  # its bytes
-    image: str  # the real path of the image that it was made for
-    image_key: str  # that image's digest; 'folder:PATH' of an unpacked one
-    # Its size and time of change: while they stay, the digest need not be looked at.
+    image: str  # the real path of its image
+    image_key: str  # that image's digest; 'folder:PATH' for an unpacked one
+    # Its size and modification time: while they are unchanged, the digest need not be checked.
     image_state: tuple[int, int]
     python: str  # the version of the image's Python
     created: str  # ISO 8601
@@ -46,10 +46,10 @@ def layers_folder(environ: Mapping[str, str]) -> str:
 
 
 def check_name(name: str, source: str) -> str:
-    """Return `name`; raises JaxsifError for a bad name of a file."""
+    """Return `name`; raise JaxsifError if it is not a valid file name for a layer."""
     if not re.fullmatch(_NAME, name):
         hint = f"use up to {_LONGEST_NAME} letters, digits, - and _, such as my-layer"
-        raise JaxsifError(f"not a name of a layer: {name[:_LONGEST_NAME]!r}", source, hint)
+        raise JaxsifError(f"not a name for a layer: {name[:_LONGEST_NAME]!r}", source, hint)
     return name
 
 
@@ -62,8 +62,8 @@ def list_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
-    """Return the layer called `name`; raises JaxsifError where there is none, and HostError where
-    its JSON is damaged.
+    """Return the layer called `name`; raise JaxsifError if there is none, and HostError if its JSON
+    is damaged.
     """
     import json
 
@@ -96,8 +96,8 @@ def find_packages(names: Collection[str], environ: Mapping[str, str]) -> str:
 
 
 def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> str:
-    """Find the key of an image: its digest, also after a copy; of an unpacked one, which
-    has none, its path.
+    """Find the key of an image: its digest, which stays the same in a copy, or for an unpacked
+    image, which has no digest, its path.
     """
     if os.path.isdir(image):
         return f"folder:{os.path.realpath(image)}"
@@ -105,13 +105,13 @@ def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> 
 
 
 def find_image_state(image: str) -> tuple[int, int]:
-    """Return size and time of change of an image's file."""
+    """Return the size and the modification time of an image's file."""
     status = os.stat(image)
     return status.st_size, status.st_mtime_ns
 
 
 def is_made_for(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
-    """Return whether `layer` was made for the image at this path; raises OSError where nothing is
+    """Return whether `layer` was made for the image at this path; raise OSError if nothing is
     there.
     """
     state = (os.path.realpath(image), find_image_state(image))
@@ -121,21 +121,21 @@ def is_made_for(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
 
 
 def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
-    """Describe the damage of a layer's file; '' without any.
+    """Describe the damage to a layer's file; return '' if there is none.
 
-    The file's name has a part of its digest, which is remembered for as long as the file does not
-    change.
+    The file's name contains a part of its digest, which is remembered for as long as the file does
+    not change.
     """
     path = os.path.join(layers_folder(environ), layer.file)
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
-            return f"{path} is no file"
+            return f"{path} is not a file"
         if status.st_size != layer.size:
             return f"{path} has {status.st_size} bytes instead of {layer.size}"
         with open(path, "rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
-                return f"{path} is no squashfs file"
+                return f"{path} is not a squashfs file"
         named = remembered(path, "layer", environ, lambda: name_file(layer.name, path))
     except OSError as error:
         return f"{path}: {error.strerror}"
@@ -143,8 +143,8 @@ def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
 
 
 def name_file(name: str, path: str) -> str:
-    """Return the name of a layer's squashfs file: what has other content has another name. No name
-    of a layer has a dot.
+    """Return the name of a layer's squashfs file, which depends on its content. Layer names contain
+    no dots.
     """
     return f"{name}.{checksum(path)[:12]}.sqfs"
 
@@ -152,8 +152,8 @@ def name_file(name: str, path: str) -> str:
 def find_layers(
     names: Sequence[str], source: str, image: str, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the files to mount over `image`, in order; raises JaxsifError for what does not fit it
-    or one another.
+    """Return the files to mount over `image`, in order; raise JaxsifError if one does not fit the
+    image or another layer.
     """
     layers = [read_layer(name, environ, source) for name in dict.fromkeys(names)]
     for layer in layers:
@@ -163,7 +163,7 @@ def find_layers(
             raise HostError(f"layer {layer.name} is damaged: {damage}", source, update)
         if not is_made_for(layer, image, environ):
             raise JaxsifError(
-                f"layer {layer.name} was made for another image than {image}",
+                f"layer {layer.name} was not made for {image}",
                 f"{source}; it was made for {layer.image}, {layer.image_key[:19]}",
                 update,
             )
@@ -172,16 +172,16 @@ def find_layers(
 
 
 def describe_layers(files: Sequence[str]) -> str:
-    """Return the names of layers by their files, each with the part of its digest that is in the
-    file's name.
+    """Return the names of layers from their files, each with the part of its digest in the file's
+    name.
     """
     parts = (os.path.basename(file).split(".") for file in files)
     return ", ".join(f"{name} (sha256:{digest})" for name, digest, _ in parts)
 
 
 def _check_together(layers: Sequence[Layer], source: str) -> None:
-    """Raise JaxsifError for two versions of one package: mounted over each other, they would be a
-    mixture of both.
+    """Raise JaxsifError for two versions of one package: mounted over each other, they would
+    mix.
     """
     versions: dict[str, tuple[str, str]] = {}
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Commands in the image, for a layer that is being made: uv and the image's Python, with a scratch
+"""Run commands in the image while a layer is made: uv and the image's Python, with a scratch
 folder.
 """
 
@@ -18,13 +18,13 @@ from jaxsif.builds.host_settings import BUILD_FOLDER, copy_certificates, host_va
 from jaxsif.errors import HostError
 from jaxsif.runtime import Runtime
 
-SEEN_AS = BUILD_FOLDER  # where commands in the container see the scratch folder
+SEEN_AS = BUILD_FOLDER  # the scratch folder in the container
 _NO_SPACE = re.compile("No space left on device|Disk quota exceeded")
 
 
 class Workspace:
-    """The image, with a scratch folder to write in; nothing else of the host reaches it but
-    settings of its network.
+    """The image, with a scratch folder to write in; of the host, it sees only this folder and the
+    network settings.
     """
 
     def __init__(
@@ -37,22 +37,22 @@ class Workspace:
         uv = find_uv(environ)
         shutil.copyfile(Path(__file__).with_name("inside.py"), scratch / "inside.py")
         binds = [f"{scratch}:{SEEN_AS}", f"{uv}:{SEEN_AS}/uv:ro"]
-        (scratch / "uv").touch()  # what is bound needs something to be bound over
-        if "UV_CACHE_DIR" in environ:  # else downloads are kept as long as the scratch folder
+        (scratch / "uv").touch()  # a bind needs an existing target
+        if "UV_CACHE_DIR" in environ:  # otherwise downloads last only as long as the scratch folder
             binds.append(f"{environ['UV_CACHE_DIR']}:{SEEN_AS}/cache")
             (scratch / "cache").mkdir()
             Path(environ["UV_CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
         self._argv = runtime.exec_argv(image, binds, ())
 
     def run(self, *argv: str) -> tuple[int, list[str]]:
-        """Return the exit status of a command and the lines that it said; raises HostError when the
-        disk is full.
+        """Return the exit status and the output lines of a command; raise HostError if the disk is
+        full.
         """
         full = no_space(self.scratch.parent, "set TMPDIR to a larger folder")
         return run([*self._argv, *argv], self._environ, self.scratch, full)
 
     def check(self, what: str, *argv: str) -> None:
-        """Run a command; raises HostError unless it succeeds."""
+        """Run a command; raise HostError unless it succeeds."""
         status, lines = self.run(*argv)
         if status:
             raise HostError(f"{what} failed:", "in the container", "see its messages", tail(lines))
@@ -68,8 +68,8 @@ class Workspace:
 def run(
     argv: Sequence[str], environ: Mapping[str, str], folder: Path, full: HostError
 ) -> tuple[int, list[str]]:
-    """Run a command in `folder`; return its exit status and the lines that it said. Raises `full`
-    when it failed for want of space.
+    """Run a command in `folder`; return its exit status and its output lines. Raise `full` if it
+    failed for lack of space.
     """
     lines: list[str] = []
     status = process.run_logged(argv, environ, str(folder / "log"), str(folder), lines.append)
@@ -79,12 +79,12 @@ def run(
 
 
 def no_space(folder: Path, hint: str) -> HostError:
-    """Return the error of a full disk."""
+    """Return the error for a full disk."""
     return HostError(f"no space left in {folder}", "making the layer", hint)
 
 
 def tail(lines: Sequence[str]) -> str:
-    """Return the last lines that say something, of a program's error if it has one."""
+    """Return the last non-blank lines, starting at the program's error if there is one."""
     messages = list(filter(str.strip, lines))
     errors = list(itertools.dropwhile(lambda line: not line.startswith("error:"), messages))
     return "\n".join((errors or messages)[-12:])

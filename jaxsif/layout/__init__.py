@@ -1,1 +1,1 @@
-"""Who gets which GPUs; pure, but for topology.py."""
+"""The GPUs of each task; pure, except for topology.py."""

@@ -15,18 +15,18 @@ from jaxsif.limits import MOST_GPUS, MOST_TASKS, read_number
 from jaxsif.task.contract import Expectation, share, times
 from jaxsif.text import enclose, shorten
 
-# Who gives the number of tasks, where no option does.
+# What gives the number of tasks if no option does.
 JOB = "job"  # by its own variables
 NOBODY = ""
 
 
 def known(*counts: int | None) -> tuple[int, ...]:
-    """Return the counts, 0 for what is not known."""
+    """Return the counts, with 0 for those that are not known."""
     return tuple(count or 0 for count in counts)
 
 
 class Group(NamedTuple):
-    """Equal nodes that stand side by side in the step; None where Slurm decides."""
+    """Equal neighbouring nodes of the step; None if Slurm decides."""
 
     nodes: int | None
     tasks: int | None  # tasks, and so JAX processes, on each of the nodes
@@ -36,12 +36,12 @@ class Group(NamedTuple):
 
     @property
     def ntasks(self) -> int | None:
-        """Return the tasks on all of its nodes; None where Slurm decides."""
+        """Return the tasks on all of its nodes; None if Slurm decides."""
         return if_known(prod, (self.nodes, self.tasks))
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Return nodes, tasks, GPUs, CPUs; 0 for what is not known."""
+        """Return nodes, tasks, GPUs, CPUs; 0 for those that are not known."""
         return self.nodes or 0, self.tasks or 0, self.gpus or 0, self.cpus or 0
 
 
@@ -51,57 +51,52 @@ class Layout(NamedTuple):
     groups: tuple[Group, ...]
     why: str  # what gives the number of tasks, as reports and errors name it
     gpus_per_task: int | None = None  # None: the GPUs of a node in equal shares
-    # What Slurm binds; '' where every task sees all GPUs of its node and takes its share.
+    # Slurm's binding; '' if every task sees all GPUs of its node and takes its share.
     gpu_bind: str = ""
     uneven: bool = False  # the shares may differ
     sharers: int = 1  # the greatest number of tasks on one GPU
-    # The tasks' nodes are named one by one, for Slurm would place them otherwise.
+    # The tasks' nodes are named one by one, because Slurm would place the tasks differently.
     placed: bool = False
-    gpus_assumed: bool = False  # a node may have other numbers of GPUs than this one
+    gpus_assumed: bool = False  # nodes may have other numbers of GPUs than this one
     counted_by: str = NOBODY  # the option that gives the number of tasks, JOB or NOBODY
 
     @property
     def nodes(self) -> int | None:
-        """Return the nodes of the step; None where Slurm decides."""
+        """Return the nodes of the step; None if Slurm decides."""
         return if_known(sum, self.each("nodes"))
 
     @property
     def ntasks(self) -> int | None:
-        """Return the tasks of the step; None where Slurm decides."""
+        """Return the tasks of the step; None if Slurm decides."""
         return if_known(sum, self.each("ntasks"))
 
     @property
     def is_one_task(self) -> bool:
-        """Return True if the step has one task; Slurm puts one on a node unless told otherwise."""
+        """Return whether the step has one task; by default, Slurm starts one on each node."""
         by_slurm = self.ntasks is None and self.counted_by == NOBODY
         return self.ntasks == 1 or (by_slurm and self.nodes in (None, 1))
 
     @property
     def ntasks_per_node(self) -> int | None:
-        """Return the tasks on each node; None where that is not one number."""
+        """Return the tasks on each node; None if they differ or are not known."""
         return _common(self.each("tasks"))
 
     @property
     def gpus_per_node(self) -> int | None:
-        """Return the GPUs on each node; None where that is not one number."""
+        """Return the GPUs on each node; None if they differ or are not known."""
         return _common(self.each("gpus"))
-
-    @property
-    def has_gpus(self) -> bool:
-        """Return True where some node is known to have GPUs for the step."""
-        return any(self.each("gpus"))
 
     def each(self, name: str) -> list[Any]:
         """Return that attribute of each group."""
         return list(map(attrgetter(name), self.groups))
 
     def put(self, tasks: int | None, why: str) -> Layout:
-        """Return the layout with so many tasks on each node."""
+        """Return the layout with this number of tasks on each node."""
         groups = tuple(group._replace(tasks=tasks) for group in self.groups)
         return self._replace(groups=groups, why=why)
 
     def describe(self) -> str:
-        """Return what is known of nodes, tasks and GPUs: '2 node(s), 4 task(s) a node'."""
+        """Return the known numbers of nodes, tasks and GPUs: '2 node(s), 4 task(s) a node'."""
         counts = (
             (self.nodes, "node(s)"),
             (self.ntasks_per_node, "task(s) a node"),
@@ -110,8 +105,8 @@ class Layout(NamedTuple):
         return ", ".join(f"{count} {unit}" for count, unit in counts if count is not None)
 
     def device_ids(self, group: Group, local_id: int) -> tuple[int, ...] | None:
-        """Return the node's GPUs of one of its tasks, as the task will take them
-        (jaxsif/task/devices.py); None where they are not known.
+        """Return the GPUs that one of a node's tasks will take (jaxsif/task/devices.py); None if
+        they are not known.
         """
         _, tasks, gpus, _ = group.counts
         if group.gpus is None:
@@ -136,7 +131,7 @@ class Layout(NamedTuple):
 
 
 def if_known(combine: Callable[[Any], int], values: Sequence[int | None]) -> int | None:
-    """Return the sum or product of the values; None where one of them is not known."""
+    """Return the sum or product of the values; None if one of them is not known."""
     return None if None in values else combine(values)
 
 
@@ -144,17 +139,17 @@ def _common(values: Sequence[int | None]) -> int | None:
     return values[0] if len(set(values)) == 1 else None
 
 
-_REMEDY = "--gpu-bind=none, by which each task takes its share"
-Bound = tuple[tuple[int, ...], ...]  # a node's GPUs of each of its tasks
+_REMEDY = "--gpu-bind=none, so that each task takes its share"
+Bound = tuple[tuple[int, ...], ...]  # the GPUs of each of a node's tasks
 
 
 def predict_binding(bind: str, tasks: int, gpus: int) -> Bound:
-    """Return the node's GPUs of each of its `tasks`; raise JaxsifError for what cannot be.
+    """Return the GPUs of each of a node's `tasks`; raise JaxsifError if the binding cannot work.
 
-    () where only Slurm knows, or nothing is bound.
+    () if only Slurm knows, or nothing is bound.
     """
     kind, _, value = bind.replace("verbose,", "").partition(":")
-    if kind not in _RULES:  # such as closest: only gres.conf and the CPUs of each task tell
+    if kind not in _RULES:  # such as closest: gres.conf and the CPUs of each task decide
         return ()
     try:
         found = _RULES[kind](value, tasks, gpus)
@@ -175,7 +170,7 @@ def _refusal(bind: str, what: str) -> JaxsifError:
 
 
 def count_sharers(bind: str, tasks: int, gpus: int) -> int:
-    """Return the greatest number of tasks on one GPU of a node; raise JaxsifError as above."""
+    """Return the greatest number of tasks on one GPU of a node; raise as `predict_binding` does."""
     found = predict_binding(bind, tasks, gpus)
     if not found:
         return -(-tasks // gpus)
@@ -183,7 +178,7 @@ def count_sharers(bind: str, tasks: int, gpus: int) -> int:
 
 
 def _single(value: str, tasks: int, gpus: int) -> Bound:
-    """Put N tasks on each GPU by single:N, again and again; one task is not bound."""
+    """Put N tasks on each GPU in turn, for single:N; a lone task is not bound."""
     if tasks == 1:
         return (tuple(range(gpus)),)
     each = _positive(value)
@@ -191,19 +186,19 @@ def _single(value: str, tasks: int, gpus: int) -> Bound:
 
 
 def _per_task(value: str, tasks: int, gpus: int) -> Bound:
-    """Give each task the next N by per_task:N; of those that the node lacks, the first one."""
+    """Give each task the next N GPUs, for per_task:N; of those that the node lacks, the first."""
     each = _positive(value)
     firsts = (min(local * each, gpus) for local in range(tasks))
     return tuple(tuple(range(first, min(first + each, gpus + 1))) for first in firsts)
 
 
 def _map(value: str, tasks: int, _gpus: int) -> Bound:
-    """Give the first task GPU 0, and the next two GPU 1, by map_gpu:0,1*2."""
+    """Give the first task GPU 0, and the next two GPU 1, for map_gpu:0,1*2."""
     return _deal(value, tasks, lambda gpu: (int(gpu, 0),))
 
 
 def _mask(value: str, tasks: int, gpus: int) -> Bound:
-    """Give the first task GPUs 0 and 1, and the second one GPUs 2 and 3, by mask_gpu:3,c."""
+    """Give the first task GPUs 0 and 1, and the second one GPUs 2 and 3, for mask_gpu:3,c."""
     return _deal(value, tasks, lambda mask: _bits(int(mask, 16), gpus))
 
 
@@ -216,7 +211,7 @@ _RULES: dict[str, Callable[[str, int, int], Bound]] = {
 
 
 def _bits(mask: int, gpus: int) -> tuple[int, ...]:
-    """Return the GPUs of a mask; of those that the node lacks, the first one."""
+    """Return the GPUs of a mask; of those that the node lacks, only the first."""
     first_missing = [gpus] if mask >> gpus else []
     return (*(bit for bit in range(gpus) if mask >> bit & 1), *first_missing)
 
@@ -229,8 +224,8 @@ def _positive(value: str) -> int:
 
 
 def _deal(value: str, tasks: int, read: Callable[[str], tuple[int, ...]]) -> Bound:
-    """Return what `read` makes of each item of '0,1*2', the second one twice; a list that is too
-    short for all tasks is gone through again.
+    """Return the result of `read` for each item of '0,1*2', the second one twice; a list that is
+    too short for all tasks is repeated.
     """
     if not value.isascii():  # int would read the digits of other scripts
         raise ValueError(value)
@@ -242,15 +237,15 @@ def _deal(value: str, tasks: int, read: Callable[[str], tuple[int, ...]]) -> Bou
 def check_layout(layout: Layout, share_gpus: bool) -> int:
     """Return the greatest number of tasks on one GPU.
 
-    Raises JaxsifError for more tasks or GPUs on a node than can be, for tasks without a GPU, and
-    for GPUs that are shared or in unequal shares where nobody asked for that.
+    Raise JaxsifError for more tasks or GPUs than a node can have, for tasks without a GPU, and for
+    GPUs that are shared or in unequal shares, unless that was requested.
     """
     for group in layout.groups:  # first: what follows goes through them one by one
         _, tasks, gpus, _ = group.counts
         for number, most, noun in ((tasks, MOST_TASKS, "tasks"), (gpus, MOST_GPUS, "GPUs")):
             if number > most:
-                what = f"{number} {noun} on one node; the most is {most}"
-                raise JaxsifError(what, layout.why, f"ask for fewer {noun}")
+                what = f"{number} {noun} on one node; the maximum is {most}"
+                raise JaxsifError(what, layout.why, f"request fewer {noun}")
     if not any(layout.each("gpus")):
         return 1
     sharers, planned = 1, []
@@ -286,10 +281,10 @@ def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:
 
 
 def _check_even(layout: Layout, groups: Sequence[Group]) -> None:
-    """Raise JaxsifError where tasks would have different numbers of GPUs."""
-    sizes = set()
-    for group in groups:  # of a node's tasks, the first one has the most, and the last the fewest
-        sizes |= {_share_size(layout, group, local) for local in (0, group.counts[1] - 1)}
+    """Raise JaxsifError if tasks would have different numbers of GPUs."""
+    sizes = {  # of a node's tasks, the first one has the most, and the last the fewest
+        _share_size(layout, group, local) for group in groups for local in (0, group.counts[1] - 1)
+    }
     if len(sizes) > 1:
         least = min(group.counts[2] for group in groups)
         divisors = [str(number) for number in range(1, least + 1) if least % number == 0]
@@ -302,7 +297,7 @@ def _check_even(layout: Layout, groups: Sequence[Group]) -> None:
 
 
 def _share_size(layout: Layout, group: Group, local: int) -> int:
-    """Return the number of GPUs of a node's task."""
+    """Return the number of GPUs of one of a node's tasks."""
     _, tasks, gpus, _ = group.counts
     return len(share(local, tasks, gpus, layout.gpus_per_task))
 

@@ -1,7 +1,7 @@
-"""What was asked for and what the allocation has -> the layout of a step.
+"""The options and the allocation -> the layout of a step.
 
-RULES is the table of cases: who gives the number of tasks, and then what is known of the nodes. The
-first rule that applies gives each node its tasks.
+RULES is the table of cases: by the source of the number of tasks, and then by what is known about
+the nodes. The first rule that applies gives each node its tasks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jaxsif.text import enclose
 
 
 class Basis(NamedTuple):
-    """Who gives the number of tasks."""
+    """The source of the number of tasks."""
 
     name: str  # an option without its first hyphens, JOB or NOBODY
     source: str  # as reports and errors name it
@@ -38,21 +38,21 @@ class Basis(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What the rules go by."""
+    """The facts that the rules use."""
 
     basis: Basis
     options: RunOptions
     there: Layout  # the nodes with what the job has on each, and where Slurm would place its tasks
-    wanted: int | None  # GPUs on each node, where an option gives them
+    wanted: int | None  # GPUs on each node, if an option gives them
 
     @property
     def nodes(self) -> int:
-        """Return the number of nodes; 0 where it is not known."""
+        """Return the number of nodes; 0 if it is not known."""
         return self.there.nodes or 0
 
     @property
     def gpus(self) -> list[int]:
-        """Return the step's GPUs on the nodes of each group; [] where they are not known of all."""
+        """Return the step's GPUs on the nodes of each group; [] unless all are known."""
         gpus = self.there.each("gpus")
         if self.wanted is not None:
             return [self.wanted] * len(gpus)
@@ -62,10 +62,9 @@ class Case(NamedTuple):
 def plan_layout(
     options: RunOptions, allocation: Allocation | None, job_gpus: Counts | None
 ) -> Layout:
-    """Return the layout for the options given and the allocation, one task per GPU unless told
-    otherwise.
+    """Return the layout for the options and the allocation, by default one task per GPU.
 
-    `job_gpus` is the number of GPUs on each node of the job, where it had to be asked for. Raises
+    `job_gpus` is the number of GPUs on each node of the job, if Slurm had to be asked. Raise
     JaxsifError for a layout that cannot work.
     """
     job = allocation or NO_JOB
@@ -78,7 +77,7 @@ def plan_layout(
     bind = _binding(options, job)
     layout = chosen._replace(
         groups=tuple([_give_gpus(case, group) for group in chosen.groups if group.tasks != 0]),
-        # Where Slurm binds, it decides how many each has; and who gives the number leaves the rest
+        # If Slurm binds, it decides how many each has; and whoever gives the number leaves the rest
         # idle on purpose.
         gpus_per_task=None if bind else options.gpus_per_task,
         gpu_bind=bind,
@@ -90,7 +89,7 @@ def plan_layout(
 
 
 def find_basis(options: RunOptions, job: Allocation = NO_JOB) -> Basis:
-    """Return who gives the number of tasks; raise JaxsifError for options that contradict each
+    """Return the source of the number of tasks; raise JaxsifError for options that contradict each
     other.
     """
     counts = _count_by_options(options).items()
@@ -108,8 +107,8 @@ def find_basis(options: RunOptions, job: Allocation = NO_JOB) -> Basis:
 
 
 def _count_by_options(options: RunOptions) -> dict[str, int | None]:
-    """Return the options that give a number of tasks, each with what it says; None or 0 for those
-    that say nothing.
+    """Return the options that can give the number of tasks, each with its number; None or 0 if it
+    is not set.
     """
     product = Group(options.nodes, options.ntasks_per_node, None).ntasks
     counts = {
@@ -118,22 +117,22 @@ def _count_by_options(options: RunOptions) -> dict[str, int | None]:
         "ntasks-per-node": options.ntasks_per_node,
         "ntasks": None if options.ntasks == product else options.ntasks,  # they agree
     }
-    # Beside another option, this one says how large tasks are and not how many; --per-gpu means 1.
+    # Next to another option, this one gives the size of tasks, not their number; --per-gpu means 1.
     if (options.per_gpu and options.gpus_per_task != 1) or not any(counts.values()):
         counts["gpus-per-task"] = options.gpus_per_task
     return counts
 
 
 def _look_at(job: Allocation, options: RunOptions, job_gpus: Counts) -> Layout:
-    """Return the nodes of the step with what the job has there; .tasks is where Slurm would place
-    the job's own. Raise JaxsifError for more nodes than the job has.
+    """Return the nodes of the step with the job's resources there; .tasks is where Slurm would
+    place the job's own tasks. Raise JaxsifError for more nodes than the job has.
     """
     if job is NO_JOB:
         return Layout((Group(options.nodes, None, None),), "")
     wanted = options.nodes or job.nodes
     if wanted > job.nodes:
         raise JaxsifError(
-            f"{wanted} nodes asked for, but the job has {job.nodes}",
+            f"{wanted} nodes requested, but the job has {job.nodes}",
             options.source("nodes"),
             f"--nodes={job.nodes}, or a job with more",
         )
@@ -155,12 +154,12 @@ def _find_groups(job: Allocation, most: int, job_gpus: Counts) -> Iterator[Group
 
 
 def _column(counts: Counts, nodes: int) -> Iterable[int | None]:
-    """Return the value of each node, None where they are not known of all."""
+    """Return the value of each node; None unless all are known."""
     return each_node(counts) if size(counts) == nodes else repeat(None, nodes)
 
 
 def choose_tasks(case: Case) -> Layout:
-    """Return what the first rule says that applies; raise JaxsifError for what cannot be."""
+    """Return the layout of the first rule that applies; raise JaxsifError if it cannot work."""
     for rule in RULES[case.basis.name]:
         if rule.applies(case):
             return rule.choose(case)
@@ -168,17 +167,17 @@ def choose_tasks(case: Case) -> Layout:
 
 
 def always(_case: Case) -> bool:
-    """Leave no case to a next rule."""
+    """Apply in every case."""
     return True
 
 
 def on_each_node(case: Case) -> Layout:
-    """Put the number that was given on each node."""
+    """Put the given number of tasks on each node."""
     return case.there.put(case.basis.number, case.basis.source)
 
 
 def no_nodes_known(case: Case) -> bool:
-    """Return True where neither a job nor an option gives the number of nodes."""
+    """Return whether neither a job nor an option gives the number of nodes."""
     return case.nodes == 0
 
 
@@ -192,30 +191,30 @@ def on_new_nodes(case: Case) -> Layout:
 
 
 def nodes_to_spare(case: Case) -> bool:
-    """Return True for fewer tasks than nodes, where no option wants all of the nodes."""
+    """Return whether there are fewer tasks than nodes, and no option requests all of the nodes."""
     return not case.options.nodes and case.basis.number < case.nodes
 
 
 def on_first_nodes(case: Case) -> Layout:
-    """Put one task on each of the first nodes, as srun does it."""
+    """Put one task on each of the first nodes, as srun does."""
     first = case.there.groups[0]._replace(nodes=case.basis.number, tasks=1)
     return Layout((first,), case.basis.source)
 
 
 def gpus_for_all(case: Case) -> bool:
-    """Return True where the job has GPUs for just these tasks, and no option takes others."""
+    """Return whether the job has GPUs for exactly these tasks, and no option takes others."""
     return not case.wanted and as_the_gpus(case).ntasks == case.basis.number
 
 
 def as_the_gpus(case: Case) -> Layout:
-    """Put the tasks where the job's GPUs are, one for each, or for each so many as asked for."""
+    """Put the tasks where the job's GPUs are, one for each group of `gpus_per_task` GPUs."""
     each = case.options.gpus_per_task or 1
     groups = (group._replace(tasks=group.counts[2] // each) for group in case.there.groups)
     return Layout(tuple(groups), case.basis.source)
 
 
 def evenly(case: Case) -> Layout:
-    """Put the same number on each node; raise JaxsifError where that leaves some tasks."""
+    """Put the same number on each node; raise JaxsifError if that leaves some tasks over."""
     nodes, number = case.nodes, case.basis.number
     if number % nodes == 0:
         return case.there.put(number // nodes, case.basis.source)
@@ -235,7 +234,7 @@ def as_the_job(case: Case) -> Layout:
 
 
 def gpus_known(case: Case) -> bool:
-    """Return True where the nodes are known to have GPUs."""
+    """Return whether the nodes are known to have GPUs."""
     return any(case.gpus)
 
 
@@ -245,26 +244,28 @@ def left_to_slurm(case: Case) -> Layout:
 
 
 def refuse_unknown_gpus(case: Case) -> Layout:
-    """Raise JaxsifError where an option goes by GPUs that are not known."""
+    """Raise JaxsifError: an option depends on GPUs that are not known."""
     raise JaxsifError(
-        "how many GPUs a node has is not known",
+        "the number of GPUs per node is not known",
         case.basis.source,
         "--gpus-per-node=N, or --ntasks=N",
     )
 
 
 def one_per_gpu(case: Case) -> Layout:
-    """Put one task for each GPU, or for each so many; raise JaxsifError where some would differ."""
+    """Put one task on each GPU, or on each group of that many; raise JaxsifError if they would
+    differ.
+    """
     options, groups, gpus, each = case.options, case.there.groups, case.gpus, case.basis.number
     if len(set(gpus)) > 1 and not options.allow_uneven:
         raise JaxsifError(
-            f"the job's GPUs are spread unevenly over its nodes: {render_gpus(groups)}",
+            f"the job's GPUs are spread unevenly across its nodes: {render_gpus(groups)}",
             "the allocation (--gpus gives a total; Slurm chooses where)",
             "allocate with --gpus-per-node=N, or pass --allow-uneven or --ntasks-per-node",
         )
     if any(count % each for count in gpus):
         raise JaxsifError(
-            f"{max(gpus)} GPUs of a node cannot be shared by tasks with {each} each",
+            f"{max(gpus)} GPUs on a node cannot be divided among tasks with {each} each",
             options.source("gpus-per-task"),
             f"a divisor, or --ntasks-per-node=N with --gpus-per-task={each}",
         )
@@ -273,13 +274,13 @@ def one_per_gpu(case: Case) -> Layout:
 
 
 class TaskRule(NamedTuple):
-    """How tasks are put on nodes, and in which cases."""
+    """How to put tasks on nodes, and in which cases."""
 
     choose: Callable[[Case], Layout]  # nodes with their tasks, and what gave these their number
     applies: Callable[[Case], bool] = always
 
 
-# Who gives the number of tasks -> the rules, of which the first that applies counts.
+# The source of the number of tasks -> its rules; the first that applies counts.
 RULES: dict[str, tuple[TaskRule, ...]] = {
     "per-node": (TaskRule(on_each_node),),
     "ntasks-per-node": (TaskRule(on_each_node),),
@@ -297,8 +298,8 @@ RULES: dict[str, tuple[TaskRule, ...]] = {
 
 
 def _give_gpus(case: Case, group: Group) -> Group:
-    """Return the group with the GPUs that the step will have on its nodes; raise JaxsifError where
-    the job has fewer.
+    """Return the group with the GPUs that the step will have on its nodes; raise JaxsifError if the
+    job has fewer.
     """
     wanted, option = case.wanted, "gpus-per-node"
     if wanted is None:
@@ -316,8 +317,8 @@ def _give_gpus(case: Case, group: Group) -> Group:
 
 
 def _binding(options: RunOptions, job: Allocation) -> str:
-    """Return what the user wants Slurm to bind, '' for nothing; what Slurm only adds to
-    --gpus-per-task and the like is not wanted.
+    """Return the binding that the user wants from Slurm, or ''; one that Slurm itself adds for
+    --gpus-per-task and similar options does not count.
     """
     bind, unwanted = options.gpu_bind, ["none"]
     if bind is None:
@@ -326,13 +327,13 @@ def _binding(options: RunOptions, job: Allocation) -> str:
 
 
 def _must_place(options: RunOptions, layout: Layout, job: Allocation) -> bool:
-    """Return True where srun, left to itself, would place the tasks otherwise: it goes by CPUs and
-    not by GPUs.
+    """Return whether srun, left to itself, would place the tasks differently: it goes by CPUs, not
+    by GPUs.
     """
     if job.components or layout.ntasks is None:
         return False
-    counts = [group.counts for group in layout.groups]
-    # srun would take other nodes where CPUs are lacking here and to spare there.
+    counts = layout.each("counts")
+    # srun would choose other nodes if some lack CPUs and others have CPUs to spare.
     astray = len(job.cpus) > 1 and any(0 < cpus < tasks for _, tasks, _, cpus in counts)
     if options.nodes:
         return astray or len(counts) > 1
@@ -343,7 +344,7 @@ def _must_place(options: RunOptions, layout: Layout, job: Allocation) -> bool:
 def resolve_totals(options: RunOptions, there: int | None) -> RunOptions:
     """Return the options with --nodes as a number, and --gpus-per-node instead of --gpus.
 
-    `there` is the number of nodes that there are, None where Slurm makes a job first. Raises
+    `there` is the number of existing nodes, or None if Slurm allocates a job first. Raise
     JaxsifError for tasks or GPUs that the nodes cannot share evenly.
     """
     if options.node_range:
@@ -353,8 +354,8 @@ def resolve_totals(options: RunOptions, there: int | None) -> RunOptions:
 
 
 def _choose_nodes(options: RunOptions, least: int, most: int, there: int | None) -> int:
-    """Return as many nodes of a range as there are; of a new job the fewest, since srun places no
-    tasks on nodes whose number is open.
+    """Return as many nodes of a range as there are; for a new job, the fewest that fit, since srun
+    places no tasks on nodes whose number is open.
     """
     if least > most:
         raise JaxsifError(
@@ -362,10 +363,9 @@ def _choose_nodes(options: RunOptions, least: int, most: int, there: int | None)
         )
     if there:
         return min(most, max(least, there))
-    # 0, where neither is given, is a multiple of any number.
+    # 0, if neither is given, is a multiple of any number.
     shared = math.gcd(*known(options.ntasks, _count_gpus(options.gpus, options.source("gpus"))))
-    fitting = (nodes for nodes in range(least, most + 1) if shared % nodes == 0)
-    nodes = next(fitting, 0)
+    nodes = next((nodes for nodes in range(least, most + 1) if shared % nodes == 0), 0)
     if nodes:
         return nodes
     raise JaxsifError(
@@ -376,7 +376,7 @@ def _choose_nodes(options: RunOptions, least: int, most: int, there: int | None)
 
 
 def _count_gpus(explicit: str | None, source: str) -> int | None:
-    """Return the number in an option's value; None without one."""
+    """Return the number in an option's value, or None."""
     return parse_gpu_count(explicit, source) if explicit else None
 
 
@@ -386,9 +386,7 @@ def _share_gpus(options: RunOptions, gpus: str, there: int | None) -> RunOptions
     total, kind = parse_gpu_count(gpus, source), gpus.rpartition(":")[0]
     nodes = options.nodes or there or _count_new_nodes(options, total)
     if nodes is None:
-        raise JaxsifError(
-            f"{total} GPUs on a number of nodes that is not known", source, "add --nodes=N"
-        )
+        raise JaxsifError(f"{total} GPUs on an unknown number of nodes", source, "add --nodes=N")
     each, left = divmod(total, nodes)
     if left:
         hint = f"--gpus={nodes * each}" if each else "--nodes=1"
@@ -401,12 +399,12 @@ def _share_gpus(options: RunOptions, gpus: str, there: int | None) -> RunOptions
         )
     per_node = options.gpus_per_node or enclose("", kind, ":") + str(each)
     sources = {"gpus-per-node": Setting(per_node, source), **options.sources}
-    nodes = options.nodes or (None if there else nodes)  # those of a job are not asked for again
+    nodes = options.nodes or (None if there else nodes)  # those of a job are not requested again
     return options._replace(nodes=nodes, gpus_per_node=per_node, sources=sources)
 
 
 def _count_new_nodes(options: RunOptions, total: int) -> int | None:
-    """Return the number of nodes that follows from what is asked for; None where none does."""
+    """Return the number of nodes that follows from the options, or None."""
     if total == 1:
         return 1
     gpus = _count_gpus(options.gpus_per_node, "--gpus-per-node")

@@ -1,4 +1,4 @@
-"""Which network adapter and NUMA node are nearest to each GPU of this host, as Linux tells."""
+"""The network adapters and the NUMA node nearest to each GPU of this host, according to Linux."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class Near(NamedTuple):
-    """What stands beside one GPU."""
+    """The hardware nearest to one GPU."""
 
-    numa: int  # NUMA node, -1 where the machine has one only
-    nics: tuple[str, ...]  # the InfiniBand or RoCE adapters that are nearest; () without any
+    numa: int  # NUMA node, -1 if the machine has only one
+    nics: tuple[str, ...]  # the nearest InfiniBand or RoCE adapters; () without any
 
 
 def find_near(root: str = "/sys") -> tuple[Near, ...]:
@@ -31,8 +31,8 @@ def _names(folder: str) -> list[str]:
 
 
 def _look(gpu: str, adapters: dict[str, str]) -> Near:
-    """Return what is nearest: an adapter below the same PCI switch before one of the same NUMA
-    node, and that before any other.
+    """Return the nearest adapters: under the same PCI switch, or else on the same NUMA node, or
+    else any.
     """
     nearness = {
         name: (_common(gpu, device), _numa(gpu) == _numa(device))
@@ -43,7 +43,7 @@ def _look(gpu: str, adapters: dict[str, str]) -> Near:
 
 
 def _common(one: str, other: str) -> int:
-    """Return how many bridges two devices have in common."""
+    """Return the number of bridges that two devices have in common."""
     return os.path.commonpath([os.path.realpath(one), os.path.realpath(other)]).count(os.sep)
 
 

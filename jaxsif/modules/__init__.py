@@ -1,1 +1,1 @@
-"""Modulefiles of images."""
+"""Modulefiles for images."""

@@ -1,8 +1,8 @@
-"""The modules of images, for Lmod and for Environment Modules, and which of them is the default.
+"""The modules for images, for Lmod and Environment Modules, and the default among them.
 
-Both systems read one tree: Lmod takes NAME.lua and leaves NAME beside it alone, Environment Modules
+Both systems read one tree: Lmod takes NAME.lua and ignores NAME next to it, Environment Modules
 sees only files that begin with #%Module. The default is one file in Tcl, which both read, so that
-it moves for both at once.
+it changes for both at the same time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from jaxsif.modules.modulefile import (
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
 _STANDS_FOR_DEFAULT = ("sif", "default")
-_CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a line of a modulefile ends where a path has a new line
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
 _DEFAULT = re.compile(r"^module-version jax/(\S+) sif default$", re.MULTILINE)
-# What Lmod or Environment Modules would obey instead of .modulerc, or beside it.
+# What Lmod or Environment Modules would obey instead of .modulerc, or along with it.
 _OTHER_DEFAULTS = ("default", ".modulerc.lua", ".version")
 
 
 def find_prefix(option: str | None) -> Path:
-    """Return the folder that --prefix names, or the one below which this launcher is installed;
+    """Return the folder that --prefix names, or the one under which this launcher is installed;
     raise JaxsifError.
     """
     if option:
@@ -47,13 +47,13 @@ def find_prefix(option: str | None) -> Path:
     home = find_home()
     if home is None:
         raise JaxsifError(
-            "this launcher is not an installed one", PACKAGE, "--prefix FOLDER, as for make install"
+            "this launcher is not installed", PACKAGE, "--prefix FOLDER, as for make install"
         )
     return Path(home).parents[1]
 
 
 def list_modules(prefix: Path) -> list[Module]:
-    """Return the modules of images below `prefix`, by name; raise HostError."""
+    """Return the modules under `prefix`, sorted by name; raise HostError."""
     files = sorted(modules_folder(prefix).glob("*.lua"))
     return list(filter(None, map(read_module, files)))
 
@@ -63,9 +63,7 @@ def _by_name(prefix: Path) -> dict[str, Module]:
 
 
 def find_module(prefix: Path, name: str) -> Module:
-    """Return the module of that name, with or without 'jax/'; raise JaxsifError where there is
-    none.
-    """
+    """Return the module with that name, with or without 'jax/'; raise JaxsifError without one."""
     modules, wanted = _by_name(prefix), name.removeprefix("jax/")
     if wanted not in modules:
         hint = f"one of {', '.join(modules)}" if modules else "jaxsif module add IMAGE"
@@ -75,7 +73,7 @@ def find_module(prefix: Path, name: str) -> Module:
 
 
 def find_default(prefix: Path) -> str | None:
-    """Return the name of the default; None where there is none yet. Raise JaxsifError where others
+    """Return the name of the default, or None if there is none yet. Raise JaxsifError if others
     have set one.
     """
     folder = modules_folder(prefix)
@@ -91,7 +89,7 @@ def find_default(prefix: Path) -> str | None:
 
 
 def set_default(prefix: Path, name: str) -> Module:
-    """Let jax/sif and plain jax stand for this module from now on; raise JaxsifError."""
+    """Make jax/sif and plain jax stand for this module from now on; raise JaxsifError."""
     module = find_module(prefix, name)
     find_default(prefix)  # refuses files that jaxsif did not write
     _write(_default_file(prefix, list_modules(prefix), module))
@@ -103,8 +101,8 @@ def _default_file(prefix: Path, modules: Collection[Module], default: Module) ->
 
 
 def add_module(prefix: Path, image: str, name: str | None, default: bool, notify: Notify) -> Module:
-    """Write the modulefiles of an image, named after its labels unless `name` is given; the first
-    is the default. Raise JaxsifError.
+    """Write the modulefiles for an image, named after its labels unless `name` is given; the first
+    one becomes the default. Raise JaxsifError.
     """
     image = os.path.abspath(image)
     _check_path(image, "IMAGE")
@@ -130,7 +128,7 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
 
 
 def remove_module(prefix: Path, name: str) -> Module:
-    """Remove the modulefiles, nothing else; raise JaxsifError for the default one of several."""
+    """Remove only the modulefiles; raise JaxsifError for the default one of several."""
     module = find_module(prefix, name)
     default = find_default(prefix) or ""
     others = _by_name(prefix)
@@ -139,7 +137,7 @@ def remove_module(prefix: Path, name: str) -> Module:
     if not others:
         files = [_MODULERC, *files]
     elif module.name == default:
-        hint = "name another one first: jaxsif module default NAME"
+        hint = "set another default first: jaxsif module default NAME"
         raise JaxsifError(f"jax/{module.name} is the default", "NAME", hint)
     else:
         first = next(iter(others.values()))
@@ -187,8 +185,8 @@ def _check_place(prefix: Path, name: str, image: str) -> None:
 
 
 def _choose_name(image: str, name: str | None, version: str, flavour: str) -> str:
-    """Return `name` without 'jax/', or else one after the labels; raise JaxsifError for a bad name,
-    and where neither is there.
+    """Return `name` without 'jax/', or else one from the labels; raise JaxsifError for a bad name,
+    and if there is neither.
     """
     if not name and not version:
         raise JaxsifError(
@@ -205,8 +203,8 @@ def _choose_name(image: str, name: str | None, version: str, flavour: str) -> st
 
 
 def _read_version(image: str) -> tuple[str, str]:
-    """Return version of JAX and flavour, by the image's labels; '' and '' where they do not make a
-    name.
+    """Return JAX's version and the flavour, from the image's labels; '' and '' if they do not make
+    a name.
     """
     labels = read_labels(image)
     version, flavour = labels.get("io.jaxsif.jax", ""), labels.get("io.jaxsif.flavour", "")
@@ -222,7 +220,7 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 
 def _write_all(write: Callable[[], None]) -> None:
-    """Let `write` make files that everybody may read; raise HostError."""
+    """Call `write` so that everybody may read its files; raise HostError."""
     mask = os.umask(0o022)
     try:
         write()
@@ -254,8 +252,8 @@ def is_installed(home: Path) -> bool:
 
 
 def link_launcher(home: Path, share: str, library: str, python: str) -> None:
-    """Make `home` lead to a wheel: `library` has the package, `share` the rest, and `python` runs
-    it. Raise OSError.
+    """Set `home` up for a wheel: `library` has the package, `share` the rest, and `python` runs it.
+    Raise OSError.
 
     Its folder slurm is a copy: `cp -r` would copy a link as a link.
     """

@@ -1,4 +1,4 @@
-"""Write and read the texts of modulefiles in Lua and Tcl, the defaults among them."""
+"""Writes and reads the texts of modulefiles in Lua and Tcl, including the defaults."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def modules_folder(prefix: Path) -> Path:
 
 
 def read_module(path: Path) -> Module | None:
-    """Read the record in a modulefile, whichever version of jaxsif wrote it; None for one without.
-    Raise HostError for what is no file.
+    """Read the record in a modulefile, whichever version of jaxsif wrote it, or return None. Raise
+    HostError if it is not a file.
     """
     match = _RECORD.search(read_text(str(path), "modulefile"))
     try:
@@ -53,8 +53,8 @@ def render_default(modules: Collection[Module], default: Module) -> str:
     """Return the file of the names that stand for modules: jax/sif and plain jax for the default,
     jax/VERSION-sif for each version of JAX.
 
-    That is how job scripts written elsewhere name it. Of several flavours it is the default's, or
-    else the first.
+    Job scripts written elsewhere use these names. If a version has several flavours, its name
+    stands for the default's flavour, or else the first.
     """
     taken = {module.name for module in modules}
     lines = [

@@ -1,3 +1,1 @@
-"""Programs of a compute node, outside of the container: the standard library only, any Python from
-3.9.
-"""
+"""Programs for compute nodes, outside the container: standard library only, Python 3.9 or later."""

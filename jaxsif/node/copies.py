@@ -1,21 +1,21 @@
-"""The files of a staged image, and a list of them beside it, by which changes are found.
+"""The files of a staged image, with a list of them beside it to detect changes.
 
-The list has each file's name and time of change. Whatever happens to a file, its content, size or
-mode, or to the names in a folder, sets that time, and no ordinary user can set it back; so one look
-at each name of the list tells all.
+The list has each file's name and time of change. Any change to a file's content, size or mode, or
+to the names in a folder, sets that time, and no ordinary user can set it back; so checking each
+name in the list once is enough.
 """
 
 import os
 import stat
 
-# A tool that checks types takes it for true; to import typing would take milliseconds.
+# Type checkers take it for true; importing typing would take milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 def list_files(place: str) -> "Iterator[bytes]":
-    """Yield the list of the image at `place`, a folder or a file: itself and all names below it,
+    """Yield the list of the image at `place`, a folder or a file: itself and all names under it,
     each with its time of change.
     """
     base, names = os.fsencode(place), [b""]
@@ -30,14 +30,14 @@ def list_files(place: str) -> "Iterator[bytes]":
 
 
 def is_private(folder: str) -> bool:
-    """Return whether it is a folder of this user, which no other can change or read."""
+    """Return whether it is a folder of this user that nobody else can change or read."""
     status = os.lstat(folder)
     is_folder = stat.S_ISDIR(status.st_mode)
     return is_folder and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def find_damage(place: str) -> "str | None":
-    """Return why the image at `place` cannot be used; None when it is as it was put there."""
+    """Return why the image at `place` cannot be used, or None if it is unchanged."""
     try:
         os.lstat(place)
         with open(_open_list(place), "rb") as file:
@@ -59,8 +59,8 @@ def hold(place: str) -> "int | None":
     """Mark the image at `place` as used, for as long as a process has the returned descriptor.
 
     A runtime that this process executes inherits it. The list's time is that of the image's last
-    use. None where there is no list, or the folder is not this user's: `find_damage` then returns
-    "absent".
+    use. Return None if there is no list, or the folder is not this user's: `find_damage` then
+    returns "absent".
     """
     import fcntl
 
@@ -75,9 +75,9 @@ def hold(place: str) -> "int | None":
 
 
 def _open_list(place: str) -> int:
-    """Return a descriptor of the list; raise FileNotFoundError without one.
+    """Return a descriptor of the list; raise FileNotFoundError if there is none.
 
-    In a folder that others can change, they could keep this process waiting.
+    The folder must be private: others who can change it could keep this process waiting.
     """
     if not is_private(os.path.dirname(place)):
         raise FileNotFoundError(place)
@@ -88,4 +88,4 @@ def _changed_at(path: bytes) -> bytes:
     try:
         return b"%d" % os.lstat(path).st_ctime_ns
     except OSError:
-        return b""  # it is gone, or what was its folder is none
+        return b""  # it is gone, or its folder is no longer a folder

@@ -1,14 +1,14 @@
-"""Tell what the tasks of a running step do on this node; jaxsif starts it once on each node.
+"""Report the state of a running step's tasks on this node; jaxsif starts it once on each node.
 
     inspect_step.py STEP...
 
 STEP is Slurm's number of a step, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
-of a job. Of several, as of the components of a heterogeneous job, any counts.
+of a job. If there are several, as for the components of a heterogeneous job, any of them counts.
 
 It prints one line of JSON for each task (`Sample` in jaxsif/watch/sample.py has its fields), and a
-last one with the number of tasks, which says that nothing is missing. It reads /proc, and asks each
-task whose status file does not tell that where its main thread is, by a signal that Python answers
-without the interpreter's lock. All needs at most a second.
+last line with the number of tasks, which shows that nothing is missing. It reads /proc. If a task's
+status file does not say where its main thread is, it asks the task by a signal that Python answers
+without the interpreter's lock. All this takes at most a second.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from jaxsif.watch.sample import (
     NO_STATUS,
 )
 
-_PIECE = 900  # letters, all ASCII
+_PIECE = 900  # characters, all ASCII
 _LIMIT = 9  # seconds that this process may live
-_PATIENCE = 0.5  # seconds to wait for what threads are at
+_PATIENCE = 0.5  # seconds to wait for the stacks of threads
 _INTERVAL = 0.2  # seconds between two readings of clocks
 _PAUSE = 0.01  # seconds between two reads of stacks
-_SETTLED = 0.3  # seconds without more, after which a stack with another end is whole, too
+_SETTLED = 0.3  # seconds without more output, after which a stack with another end is complete
 _NO_TASK = -1
 _RUNS = ""  # instead of a system call
-_QUIET = 1.5  # seconds without computing, from which on a task is where its observer saw it
+_QUIET = 1.5  # seconds without computing, after which a task is still where its observer saw it
 _OURS = os.path.dirname(os.path.realpath(__file__)).encode()
 
 
@@ -67,7 +67,7 @@ class TaskProcess(NamedTuple):
 
 
 class TaskProgram(NamedTuple):
-    """The process of a task that is its program, and how it was before it was asked."""
+    """The process of a task that is its program, and its state before it was asked."""
 
     task: int
     pid: int
@@ -77,13 +77,13 @@ class TaskProgram(NamedTuple):
     status_file: TaskStatusFile | None
     is_signalled: bool
     stat: processes.Stat
-    number: int  # the kernel's, of its main thread or of the one which its observer observes
-    thread: processes.Thread  # that one
-    begun: float  # when that was, by the monotonic clock
+    number: int  # the kernel's, of its main thread or of the one that its observer observes
+    thread: processes.Thread  # the thread with that number
+    begun: float  # when it was read, by the monotonic clock
 
 
 def parse_step(word: str) -> dict[bytes, bytes]:
-    """Return the variables by which the processes of a step are known."""
+    """Return the variables that identify the processes of a step."""
     job, dot, step = os.fsencode(word).partition(b".")
     if not dot:
         return {b"JAXSIF_STEP": job}
@@ -95,28 +95,27 @@ def find_tasks(steps: Sequence[Mapping[bytes, bytes]]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for pid in processes.list_own():
         environ = processes.read_environ(pid)
-        is_wanted = any(step.items() <= environ.items() for step in steps)
-        if is_wanted and not _is_ours(pid):
+        if any(step.items() <= environ.items() for step in steps) and not _is_ours(pid):
             found.setdefault(_read_task(environ), []).append(pid)
     found.pop(_NO_TASK, None)
     return found
 
 
 def _read_task(environ: Mapping[bytes, bytes]) -> int:
-    """Return the number of a task; _NO_TASK where none is there."""
+    """Return the number of a task, or _NO_TASK if there is none."""
     digits = re.fullmatch(rb"\d{1,8}", environ.get(b"SLURM_PROCID", b""))
     number = int(digits[0]) if digits else _NO_TASK
     return number if number < MOST_TASKS_OF_A_STEP else _NO_TASK
 
 
 def _is_ours(pid: int) -> bool:
-    """Return whether a process is one of jaxsif/node, such as what keeps a container."""
+    """Return whether a process is one of jaxsif/node, such as the keeper of a container."""
     arguments = processes.read(f"/proc/{pid}/cmdline").split(b"\0")
     return _OURS in map(os.path.dirname, arguments)
 
 
 def read_process(pid: int) -> TaskProcess | None:
-    """Return what a process has open; None where it has ended."""
+    """Return a process with its open descriptors, or None if it has ended."""
     stat = processes.read_stat(pid)
     if stat is None:
         return None
@@ -127,9 +126,9 @@ def read_process(pid: int) -> TaskProcess | None:
 def choose(candidates: Sequence[TaskProcess]) -> TaskProcess:
     """Return the process that is the program of the task.
 
-    Processes around it and below it may have its status file open too: it is the one that writes
-    the file, or else the first that answers. Without a status file it is the first Python; or what
-    a shell executes now, which is the last process without a child.
+    Its parents and children may also have its status file open: it is the one that writes the file,
+    or else the first that answers. Without a status file, it is the first Python process, or the
+    program that a shell is executing, which is the last process without a child.
     """
     first = sorted(candidates, key=attrgetter("stat.begun"))
     parents = set(map(attrgetter("stat.parent"), candidates))
@@ -151,8 +150,8 @@ def _is_python(candidate: TaskProcess) -> bool:
 
 
 def find_program(task: int, pids: Sequence[int]) -> TaskProgram | None:
-    """Find the program of a task, and ask it where its threads are; None where all has ended
-    meanwhile.
+    """Return the program of a task, after asking it where its threads are, or None if all its
+    processes have ended.
     """
     candidates = list(filter(None, map(read_process, pids)))
     if not candidates:
@@ -176,11 +175,11 @@ def find_program(task: int, pids: Sequence[int]) -> TaskProgram | None:
 
 
 def _needs_stack(call: processes.Call, status_file: TaskStatusFile | None) -> bool:
-    """Return whether the observer has not told where the main thread is, as while it cannot run;
-    or that may be elsewhere by now, and no sleep of C code ends early by the signal.
+    """Return whether the observer has not reported where the main thread is, as while it cannot
+    run, or whether the thread may be elsewhere by now and the signal cuts no sleep in C short.
     """
     known = read_status(status_file)
-    if known.thread:  # the signal tells where the main thread is alone
+    if known.thread:  # the signal only reports where the main thread is
         return False
     if call.name == _RUNS or not read_frames(status_file):
         return True
@@ -188,10 +187,10 @@ def _needs_stack(call: processes.Call, status_file: TaskStatusFile | None) -> bo
 
 
 def await_answers(programs: Sequence[TaskProgram]) -> dict[int, bytes]:
-    """Return the stacks that processes have written whole, within half a second; it takes at least
-    the time between two readings of clocks.
+    """Return the complete stacks that processes write within half a second; it takes at least the
+    time between two readings of clocks.
 
-    Half of a stack would tell another state.
+    Half of a stack would mean a different state.
     """
     begin = now = time.monotonic()
     waiting = [program for program in programs if program.is_signalled]
@@ -210,19 +209,19 @@ def await_answers(programs: Sequence[TaskProgram]) -> dict[int, bytes]:
 
 
 class _Answer(NamedTuple):
-    """What a process has written so far."""
+    """The output of a process so far."""
 
     dump: bytes
     since: float  # by the monotonic clock
 
     def is_settled(self, now: float) -> bool:
-        """Return whether no frame is missing: one may still come after what looks whole."""
+        """Return whether no frame is missing: one may still follow what looks complete."""
         pause = _PAUSE if is_whole(self.dump) else _SETTLED
         return bool(parse_dump(self.dump)) and now >= self.since + pause
 
 
 def describe(program: TaskProgram, node: str, dump: bytes) -> dict[str, object] | None:
-    """Return the fields of a line; None where the program has ended meanwhile."""
+    """Return the fields of a line, or None if the program has ended."""
     pid = program.pid
     stat = processes.read_stat(pid)
     if stat is None:
@@ -266,7 +265,7 @@ def _rate(spent: float, seconds: float) -> float:
 
 
 def render(fields: dict[str, object]) -> str:
-    """Return a line of at most 8 KiB; for that, the middle of a deep stack is left out."""
+    """Return a line of at most 8 KiB, without the middle of a deep stack if necessary."""
     frames = fields["frames"]
     assert isinstance(frames, list)
     del frames[MOST_FRAMES // 2 : len(frames) - MOST_FRAMES // 2]
@@ -276,7 +275,7 @@ def render(fields: dict[str, object]) -> str:
 
 
 def inspect(words: Sequence[str]) -> Iterator[str]:
-    """Return the lines of all tasks of a step here, and the last one."""
+    """Yield the lines of all tasks of a step here, and the last line."""
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     tasks = find_tasks(list(map(parse_step, words)))
     programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))
@@ -288,9 +287,10 @@ def inspect(words: Sequence[str]) -> Iterator[str]:
 
 
 def cut(line: str, node: str) -> Iterator[str]:
-    """Return pieces of a line that srun keeps whole: it mixes longer lines of several nodes.
+    """Yield pieces of a line that are short enough for srun, which mixes longer lines from several
+    nodes.
 
-    Each begins with the node's number in the step, and '+' where more of the line follows, or '.'.
+    Each begins with the node's number in the step, and '+' if more of the line follows, or '.'.
     """
     pieces = [line[at : at + _PIECE] for at in range(0, len(line), _PIECE)]
     for number, piece in enumerate(pieces, 1):
@@ -298,7 +298,7 @@ def cut(line: str, node: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    signal.alarm(_LIMIT)  # whatever it waits for: nobody listens any more
+    signal.alarm(_LIMIT)  # after that, nobody listens any more
     for found in inspect(sys.argv[1:]):
         for piece in cut(found, os.environ.get("SLURM_NODEID", "0")):
             sys.stdout.write(f"{piece}\n")

@@ -1,11 +1,11 @@
-"""The keeper of a node's container: start it, send each task the way in, and end it after the last
-task.
+"""The keeper of a node's container: it starts the container, lets each task enter it, and
+ends it after the last task.
 
-It lives beside the first task. Each task holds a socket to it, and the kernel closes that however
-the task ends. The container ends with the keeper, because its one process reads the keeper's pipe.
+It runs beside the first task. Each task holds a socket to it, which the kernel closes however the
+task ends. The container ends with the keeper, because its only process reads the keeper's pipe.
 """
 
-# As little as possible, as in share.py: all tasks of the node wait for the container.
+# As few imports as possible, as in share.py: all tasks of the node wait for the container.
 import _signal  # type: ignore[import-not-found]
 import _socket
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _BEGIN, _END = b"\x1ejaxsif ", b"\0jaxsif end\n"
-# The container's one process: its number and its variables, then nothing until the pipe is closed.
+# The container's only process: it prints its number and variables, then waits for the pipe's end.
 _HOLD = (
     r"""printf '\036jaxsif %s\n' "$$"; cat /proc/self/environ; printf 'jaxsif end\n'"""
     "; exec cat >/dev/null"
@@ -31,11 +31,10 @@ def keep(
 ) -> None:
     """Keep a container for `expected` tasks, which connect to the descriptor `listener`.
 
-    `staged` is its image, if that is on the node's disk; `allowed` what a policy allows. Where the
-    image is another, each task goes alone, and finds that itself.
+    `staged` is its image, if that is on the node's disk; `allowed` is what a policy allows. If the
+    image is a different one, each task starts its own container, and finds that out itself.
     """
-    # Slurm sends a step's signals to every process of it; what ends the keeper is the end of the
-    # tasks.
+    # Slurm signals every process of a step, but the keeper must only end with the tasks.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     os.setsid()
     _leave_core()
@@ -51,11 +50,11 @@ def _leave_core() -> None:
     try:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     except OSError:
-        return  # it may not
+        return  # not permitted
 
 
 def _open_allowed(container: list[str], allowed: list[str]) -> tuple[bytes, list[int]]:
-    """Do as `_open`, unless the image is not the one that was allowed."""
+    """Do the same as `_open`, but only if the image is the allowed one."""
     from jaxsif.node.allowed import examine, find_change
 
     here, problem = examine(*allowed)
@@ -66,11 +65,11 @@ def _open(
     container: list[str], staged: list[str], find_problem: "Callable[[], str]" = str
 ) -> tuple[bytes, list[int]]:
     """Start the container; return the answer to the tasks and the pipe from the container, or
-    neither where the tasks cannot use it.
+    neither if the tasks cannot use it.
     """
     stdin, entry = _start(container)
-    # While it starts, and before a program does. Where there is damage each task goes alone, and
-    # the first restores it.
+    # Checked while it starts, before any program does. If it is damaged, each task starts its
+    # own container, and the first task restores the image.
     damaged = any(hold(place) is None or find_damage(place) for place in staged)
     answer = b"" if damaged else _find_entry(entry)
     if answer and not find_problem():
@@ -93,22 +92,21 @@ def _start(container: list[str]) -> tuple[int, int]:
 
 
 def _find_entry(entry: int) -> bytes:
-    """Return the answer to the tasks; b'' where the container does not start, or is closed."""
+    """Return the answer to the tasks, or b'' if the container does not start or is closed."""
     data = b""
     while _END not in data:
         chunk = os.read(entry, 65536)
         if not chunk:
-            return b""  # each task then starts the runtime itself, which says what is wrong
+            return b""  # each task then starts the runtime itself, which reports the problem
         data += chunk
-    # Before and after it, the image may have said something.
+    # The image may have printed something before and after it.
     pid, _, variables = data.partition(_END)[0].partition(_BEGIN)[2].partition(b"\n")
     answer = compare(os.environb, parse_variables(variables.split(b"\0")), int(pid))
     return answer if _can_enter(int(pid)) else b""
 
 
 def compare(host: "Mapping[bytes, bytes]", container: "Mapping[bytes, bytes]", pid: int) -> bytes:
-    """Return the runtime's changes to the variables of the first task, which those of the others
-    need, too.
+    """Return the runtime's changes to the first task's variables, which the other tasks need, too.
 
     Any other variable is each task's own, such as SLURM_PROCID, unless --env has set it for all.
     """
@@ -122,7 +120,7 @@ def compare(host: "Mapping[bytes, bytes]", container: "Mapping[bytes, bytes]", p
 
 
 def _can_enter(pid: int) -> bool:
-    """Return whether a task can enter: a setuid runtime makes no user namespace, and then only root
+    """Return whether a task can enter: a setuid runtime makes no user namespace, so that only root
     can.
     """
     trial = os.fork()
@@ -136,7 +134,7 @@ def _can_enter(pid: int) -> bool:
 
 
 def _serve(listener: _socket.socket, answer: bytes, expected: int, entry: list[int]) -> None:
-    """Answer `expected` tasks, and wait until they have ended, or the container has."""
+    """Answer `expected` tasks, and wait until they or the container have ended."""
     come = listener.fileno()
     tasks: dict[int, _socket.socket] = {}  # by their descriptors
     while expected or tasks:
@@ -146,10 +144,10 @@ def _serve(listener: _socket.socket, answer: bytes, expected: int, entry: list[i
         if not all(os.read(pipe, 65536) for pipe in ready.intersection(entry)):
             return  # the container is gone
         for ended in tasks.keys() & ready:
-            tasks.pop(ended).close()  # a task says nothing: it has ended
+            tasks.pop(ended).close()  # tasks send nothing: it has ended
         if come in ready:
             task = _socket.socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]
-            # What the container's variables are is this user's own.
+            # The container's variables are private to this user.
             awaited = expected > 0 and peer(task) == os.getuid()
             expected -= awaited
             if awaited and answer and _send(task, answer):
@@ -159,7 +157,7 @@ def _serve(listener: _socket.socket, answer: bytes, expected: int, entry: list[i
 
 
 def _send(task: _socket.socket, answer: bytes) -> bool:
-    """Send the answer; return False when the task has ended meanwhile."""
+    """Send the answer; return False if the task has already ended."""
     try:
         task.sendall(answer + b"\0\n")
     except OSError:

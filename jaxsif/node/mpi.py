@@ -2,7 +2,7 @@
 
     mpi.py NODE,NODE... TASKS_PER_NODE GPUS PROGRAM [ARGUMENT...]
 
-GPUS is the number that the tasks of each node share, '-' for all that there are.
+GPUS is the number of GPUs that the tasks of each node share, or '-' for all of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from jaxsif.job.task_env import hand_out_gpus, identify
 from jaxsif.node.share import forget_python
 from jaxsif.task.contract import count_gpus
 
-# By these JAX takes the process for one of Open MPI's, and wants mpi4py, or an address of an older
-# Open MPI; see jax/_src/clusters/ompi_cluster.py. What MPI itself needs in a program is in others.
+# From these, JAX infers that Open MPI started the process, and needs mpi4py, or the address of an
+# older Open MPI; see jax/_src/clusters/ompi_cluster.py. MPI programs themselves need only others.
 HIDDEN = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     "OMPI_MCA_orte_hnp_uri",

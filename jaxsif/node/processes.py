@@ -1,6 +1,6 @@
-"""What /proc tells of the processes of this user, see proc(5).
+"""Read /proc about the processes of this user, see proc(5).
 
-A process can end while it is read, and the kernel may refuse to tell: then there is nothing to
+A process can end while it is being read, and the kernel may refuse access: then there is nothing to
 read, which is b'' or '' here.
 """
 
@@ -21,7 +21,7 @@ _LARGEST = 4 << 20  # bytes of one file
 _MOST_DESCRIPTORS = 4096  # of one process, to look at
 _TICKS = os.sysconf("SC_CLK_TCK")  # a second
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
-# What a link in /proc/PID/fd begins with -> what it leads to.
+# The beginning of a link in /proc/PID/fd -> the kind of its target.
 _KINDS = {
     "pipe:": "pipe",
     "socket:": "socket",
@@ -33,33 +33,33 @@ _KINDS = {
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat has."""
+    """The contents of /proc/PID/stat."""
 
     state: str  # a letter: R runs, S sleeps, D waits for a device, T is stopped, Z has ended, ...
     parent: int
     cpu: float  # seconds that it has computed, with all its threads
-    waited: float  # seconds that its children had computed that it has waited for
+    waited: float  # seconds that children it has waited for had computed
     begun: int  # clock ticks between the start of the machine and that of the process
 
 
 class Thread(NamedTuple):
-    """How one thread of a process is."""
+    """The state of one thread of a process."""
 
-    state: str  # as of a process; '' where it has ended
+    state: str  # as for a process; '' if it has ended
     cpu: float  # seconds that it has computed
-    runs: int  # how often the kernel has let it run; -1 where it does not tell
+    runs: int  # how often the kernel has let it run; -1 if unknown
 
 
 class Call(NamedTuple):
-    """The system call in which a thread is."""
+    """The system call that a thread is in."""
 
     name: str  # 'futex'; or the kernel's function, such as 'futex_do_wait'; '' while it runs
-    descriptor: int = -1  # of a call that is about one
-    file: str = ""  # what the descriptor is: pipe, socket, terminal, or a path
+    descriptor: int = -1  # that the call is about, or -1
+    file: str = ""  # the kind of the descriptor: pipe, socket, terminal, or a path
 
 
 def read(path: str, most: int = _LARGEST) -> bytes:
-    """Return the first `most` bytes of a file in /proc; b'' where there is nothing to read."""
+    """Return the first `most` bytes of a file in /proc, or b'' if there is nothing to read."""
     try:
         with open(path, "rb") as file:
             return file.read(most)
@@ -68,7 +68,7 @@ def read(path: str, most: int = _LARGEST) -> bytes:
 
 
 def read_link(path: str) -> str:
-    """Return where a link in /proc leads; '' where there is nothing to read."""
+    """Return where a link in /proc leads, or '' if there is nothing to read."""
     try:
         return os.readlink(path)
     except OSError:
@@ -76,7 +76,7 @@ def read_link(path: str) -> str:
 
 
 def list_own() -> Iterator[int]:
-    """Return the process ids of this user, but for this process."""
+    """Yield the ids of this user's processes, except for this process."""
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
             is_own = os.stat(f"/proc/{name}").st_uid == os.getuid()
@@ -87,14 +87,14 @@ def list_own() -> Iterator[int]:
 
 
 def read_environ(pid: int) -> Mapping[bytes, bytes]:
-    """Return the variables with which the program of a process was started."""
+    """Return the variables that the program of a process was started with."""
     return parse_variables(read(f"/proc/{pid}/environ").split(b"\0"))
 
 
 def parse_stat(text: bytes) -> Stat | None:
-    """Return what a line of /proc/PID/stat tells; None where it is none.
+    """Parse a line of /proc/PID/stat; return None for anything else.
 
-    The second field, the name in parentheses, may have anything in it.
+    The second field, the name in parentheses, may contain anything.
     """
     fields = text.rpartition(b")")[2].split()
     if len(fields) < 20:
@@ -104,13 +104,13 @@ def parse_stat(text: bytes) -> Stat | None:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Return the state of a process; None where it has ended."""
+    """Return the state of a process, or None if it has ended."""
     return parse_stat(read(f"/proc/{pid}/stat"))
 
 
 def find_thread(pid: int, number: int) -> int:
-    """Return the thread that has this number in its container; the main one for 0, or where none
-    has.
+    """Return the thread that has this number in its container, or the main thread for 0 or if there
+    is none.
     """
     folder = f"{pid}/task"
     if not number or _read_status(f"{folder}/{number}", b"NSpid", 10, 0) == number:
@@ -123,7 +123,7 @@ def find_thread(pid: int, number: int) -> int:
 
 
 def read_thread(pid: int, thread: int) -> Thread:
-    """Read how a thread of a process is."""
+    """Read the state of a thread of a process."""
     stat = parse_stat(read(f"/proc/{pid}/task/{thread}/stat"))
     spent = read(f"/proc/{pid}/task/{thread}/schedstat").split()  # in nanoseconds
     state, cpu = (stat.state, stat.cpu) if stat else ("", 0.0)
@@ -131,12 +131,12 @@ def read_thread(pid: int, thread: int) -> Thread:
 
 
 def sum_cpu(pids: Sequence[int]) -> float:
-    """Return the seconds that these processes have computed, and children that have ended."""
+    """Return the CPU seconds of these processes and of their children that have ended."""
     return sum(stat.cpu + stat.waited for stat in map(read_stat, pids) if stat)
 
 
 def sum_io(pids: Sequence[int]) -> tuple[int, int] | None:
-    """Return the bytes that these processes have read and written; None where the kernel tells of
+    """Return the bytes that these processes have read and written, or None if the kernel reports
     none.
     """
     known = list(filter(None, map(read_io, pids)))
@@ -144,13 +144,13 @@ def sum_io(pids: Sequence[int]) -> tuple[int, int] | None:
 
 
 def read_io(pid: int) -> tuple[int, int] | None:
-    """Return the bytes that a process has read and written; None where the kernel does not tell."""
+    """Return the bytes that a process has read and written, or None if unknown."""
     found = dict(re.findall(rb"(?m)^([rw]char): (\d+)$", read(f"/proc/{pid}/io")))
     return (int(found[b"rchar"]), int(found[b"wchar"])) if len(found) == 2 else None
 
 
 def count_threads(pid: int) -> int:
-    """Return the number of threads beside the main one."""
+    """Return the number of threads besides the main one."""
     return _read_status(pid, b"Threads", 10, 1) - 1
 
 
@@ -160,12 +160,12 @@ def catches(pid: int, number: int) -> bool:
 
 
 def number_inside(pid: int) -> int:
-    """Return the number that a process has for itself, which may be that of a container."""
+    """Return a process's own number, which may be the one in its container."""
     return _read_status(pid, b"NSpid", 10, pid)
 
 
 def _read_status(task: int | str, name: bytes, base: int, missing: int) -> int:
-    """Return the last number of a line of /proc/PID/status."""
+    """Return the last number in a line of /proc/PID/status, or `missing`."""
     status = read(f"/proc/{task}/status")
     found = re.search(rb"(?m)^%s:(?:\s*[0-9a-f]+)*?\s*([0-9a-f]+)$" % name, status)
     return int(found[1], base) if found else missing
@@ -177,9 +177,8 @@ def read_name(pid: int) -> str:
 
 
 def is_python(pid: int) -> bool:
-    """Return whether a process is a Python."""
-    program = os.path.basename(read_link(f"/proc/{pid}/exe"))
-    return program.startswith(("python", "pypy"))
+    """Return whether a process runs Python."""
+    return os.path.basename(read_link(f"/proc/{pid}/exe")).startswith(("python", "pypy"))
 
 
 def find_descriptors(pid: int) -> Mapping[int, str]:
@@ -198,16 +197,16 @@ def uses_gpu(descriptors: Mapping[int, str]) -> bool:
 
 
 def name_file(link: str) -> str:
-    """Return what a link in /proc/PID/fd leads to: pipe, socket, terminal, or a path."""
+    """Return the target of a link in /proc/PID/fd: pipe, socket, terminal, or a path."""
     kind = next((begin for begin in _KINDS if link.startswith(begin)), None)
     return link if kind is None else _KINDS[kind] or link[len(kind) :].strip("[]")
 
 
 def read_call(pid: int, thread: int, descriptors: Mapping[int, str]) -> Call:
-    """Return the system call in which a thread of a process is.
+    """Return the system call that a thread of a process is in.
 
-    The kernel tells its number to who may trace the process; to others, at most the function in
-    which the thread waits.
+    The kernel gives its number only to those who may trace the process; others get at most the
+    function in which the thread waits.
     """
     words = read(f"/proc/{pid}/task/{thread}/syscall").split()
     in_call = len(words) == 9 and words[0].isdigit()  # else 'running', '-1 …' or nothing
@@ -218,7 +217,7 @@ def read_call(pid: int, thread: int, descriptors: Mapping[int, str]) -> Call:
     argument = int(words[1], 16)
     descriptor = -1
     if OF_A_DESCRIPTOR.match(name):
-        # A number of 32 bits with a sign.
+        # A signed 32-bit number.
         descriptor = max((argument & 0xFFFFFFFF ^ 1 << 31) - (1 << 31), -1)
     elif name in OF_A_LIST:
         descriptor = _read_number(pid, argument)
@@ -226,20 +225,19 @@ def read_call(pid: int, thread: int, descriptors: Mapping[int, str]) -> Call:
 
 
 def _read_number(pid: int, address: int) -> int:
-    """Return the 32-bit number at an address of a process; -1 where it cannot be read."""
+    """Return the 32-bit number at an address of a process, or -1 if it cannot be read."""
     try:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            memory.seek(address)
-            return int(struct.unpack("=i", memory.read(4))[0])
+            return int(struct.unpack("=i", os.pread(memory.fileno(), 4, address))[0])
     except (OSError, OverflowError, ValueError, struct.error):
         return -1
 
 
 def request_stack(pid: int) -> bool:
-    """Send a process the signal at which Python writes where its threads are; return whether it was
-    sent.
+    """Send a process the signal that makes Python write where its threads are; return whether it
+    was sent.
 
-    One without a handler for it has nothing to answer with.
+    A process without a handler for it cannot answer.
     """
     with suppress(ProcessLookupError):  # it has ended
         if catches(pid, signal.SIGWINCH):

@@ -1,48 +1,48 @@
-"""One container on each node, for all tasks of a step there.
+"""Start one container on each node, for all tasks of a step there.
 
     share.py [--alone] [--staged PLACE DIGEST FILE | --allowed DIGEST STATE FILE] \
         RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
 
 The first task of a node has the runtime start the container, beside itself (keeper.py); then each
 task enters its namespaces and executes the program there. So a node reads and unpacks the image
-once, and starts the runtime once. Where that is not possible (one task, a setuid runtime), each
-task executes the runtime itself.
+once, and starts the runtime once. If that is not possible (one task, a setuid runtime), each task
+executes the runtime itself.
 
-With --alone, each task has a container of its own. With --staged, IMAGE is what stage.py has put
-into PLACE from FILE: it is looked at before a program runs from it. With --allowed, a policy allows
-the image for what FILE was (allowed.py).
+With --alone, each task has its own container. With --staged, IMAGE is what stage.py has put into
+PLACE from FILE: it is checked before a program runs from it. With --allowed, a policy has allowed
+the image in the state that FILE had (allowed.py).
 
-No file is made: the keeper's socket has an abstract name (unix(7)), and mounts go with the
+No file is made: the keeper's socket has an abstract name (unix(7)), and mounts vanish with the
 container's namespaces.
 """
 
-# As little as possible: each task imports it. The modules with an underscore are what socket and
-# signal, and with them enum, are built upon; it takes half as long to import them.
+# As few imports as possible, since each task imports it. The modules with an underscore are the
+# basis of socket and signal, which also import enum; importing them takes half as long.
 import _signal  # type: ignore[import-not-found]
 import _socket
 import os
 import sys
 import time
 
-# A tool that checks types takes it for true; what is imported so, is quoted below.
+# Type checkers take it for true; the names imported under it are quoted below.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-TIMEOUT = 20.0  # seconds to wait for the keeper, and of the keeper for tasks that do not come
+TIMEOUT = 20.0  # seconds to wait for the keeper, and for the keeper to wait for missing tasks
 _LIVENESS = 9  # descriptor of the socket in the task; start.sh hides it from the program
 _NEWNS, _NEWUSER = 0x20000, 0x10000000  # setns(2)
 _CAPBSET_DROP, _SET_CHILD_SUBREAPER, _NO_NEW_PRIVS = 24, 36, 38  # prctl(2)
 
 
 def tasks_here(environ: "Mapping[str, str]") -> int:
-    """Return the tasks of this step on this node, as tasks_on_node of jaxsif/task/contract.py does;
-    1 where nothing tells.
+    """Return the number of this step's tasks on this node, like tasks_on_node in
+    jaxsif/task/contract.py, or 1 if it is not known.
     """
     if environ.get("SLURM_GTIDS"):
         return len(environ["SLURM_GTIDS"].split(","))
     try:
-        before = int(environ["SLURM_NODEID"])  # nodes before this one, in what is left of the list
+        before = int(environ["SLURM_NODEID"])  # nodes before this one, in the rest of the list
         for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):
             count, _, nodes = part.rstrip(")").partition("(x")
             before -= int(nodes or 1)
@@ -54,16 +54,16 @@ def tasks_here(environ: "Mapping[str, str]") -> int:
 
 
 def address(environ: "Mapping[str, str]") -> str:
-    """Return the abstract name of the keeper's socket, of this step and node: another user cannot
-    guess it.
+    """Return the abstract name of the keeper's socket for this step and node, which another user
+    cannot guess.
     """
     names = ("JAXSIF_STEP", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID")
     return "\0jaxsif-" + "-".join(environ.get(name, "") for name in names)
 
 
 def pack(pid: int, unset: list[bytes], changed: list[bytes]) -> bytes:
-    """Return how to enter the container, in bytes: through its process `pid`, without the variables
-    `unset`, with `changed`.
+    """Encode how to enter the container: through its process `pid`, without the variables `unset`,
+    and with `changed`.
     """
     return b"\0".join([b"%d" % pid, b"%d" % len(unset), *unset, *changed])
 
@@ -81,31 +81,31 @@ def parse_variables(entries: "Iterable[bytes]") -> dict[bytes, bytes]:
 
 
 def request_entry(name: str) -> "tuple[bytes, _socket.socket] | None":
-    """Return the keeper's answer and the socket to hold; None where this task shall go alone."""
+    """Return the keeper's answer and the socket to hold, or None to start a separate container."""
     keeper = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         _connect(keeper, name)
         if peer(keeper) != os.getuid():
             return None  # somebody else took the name
         answer = b""
-        while not answer.endswith(b"\0\n"):  # no variable ends so: it would have no '='
+        while not answer.endswith(b"\0\n"):  # no variable ends like this: it would have no '='
             chunk = keeper.recv(65536)  # once the container has started
             if not chunk:
                 return None
             answer += chunk
     except OSError:
-        return None  # it is gone, or did not come
+        return None  # it is gone, or never came up
     return answer[:-2], keeper
 
 
 def _connect(keeper: _socket.socket, name: str) -> None:
-    keeper.settimeout(0)  # otherwise a full queue would hold us for ever
+    keeper.settimeout(0)  # otherwise a full queue would block us forever
     deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             keeper.connect(name)
             break
-        # The first task is not as far yet; many come at once.
+        # The first task is not ready yet, or many tasks connect at the same time.
         except (ConnectionRefusedError, BlockingIOError):
             if time.monotonic() > deadline:
                 raise
@@ -122,7 +122,7 @@ def peer(connection: _socket.socket) -> int:
 
 def enter_namespaces(pid: int) -> None:
     """Move this process into the container of process `pid`; raise OSError."""
-    import ctypes  # in the first task, the keeper has been started meanwhile
+    import ctypes  # by now, the first task has started the keeper
 
     names = ("ns/user", "ns/mnt", "root", "cwd")
     user, mounts, root, folder = (os.open(f"/proc/{pid}/{name}", os.O_RDONLY) for name in names)
@@ -133,16 +133,16 @@ def enter_namespaces(pid: int) -> None:
     os.fchdir(root)
     os.chroot(".")
     os.fchdir(folder)
-    # As the runtime does: no way to more rights than an ordinary user has.
+    # Like the runtime: no way to gain more rights than an ordinary user has.
     capability = 0
     while libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0) == 0:
-        capability += 1  # until the first that the kernel does not know
+        capability += 1  # until the first one unknown to the kernel
     libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Have processes whose parents end become children of this one, also when it is start.sh, which
-    ends them when the program fails.
+    """Have processes whose parents end become children of this one, which becomes start.sh and ends
+    them when the program fails.
     """
     import ctypes
 
@@ -157,13 +157,13 @@ def execute(answer: bytes, keeper: _socket.socket, program: list[str]) -> None:
     variables = {name: value for name, value in os.environb.items() if name not in unset}
     variables.update(parse_variables(changed))
     os.dup2(keeper.fileno(), _LIVENESS)
-    os.set_inheritable(_LIVENESS, True)  # if it has been that one already
+    os.set_inheritable(_LIVENESS, True)  # if it had that number already
     forget_python()
     os.execve(program[0], program, variables)
 
 
 def forget_python() -> None:
-    """Take two signals as usual, before a program is executed: Python ignores them."""
+    """Restore two signals that Python ignores, before a program is executed."""
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
 
@@ -175,7 +175,7 @@ def _start_keeper(
     try:
         listener.bind(name)
     except OSError:
-        return  # taken by somebody else: then nobody answers, and each task goes alone
+        return  # taken by somebody else: nobody answers, and each task starts its own container
     listener.listen(tasks)
     if os.fork():
         listener.close()
@@ -193,7 +193,7 @@ def _find_jaxsif() -> None:
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 
 
-# Options -> the number of words after each.
+# Option -> the number of words after it.
 _OPTIONS = {"--alone": 0, "--staged": 3, "--allowed": 3}
 
 

@@ -1,14 +1,14 @@
-"""Have an image on this node's own disk; `jaxsif run --stage` starts it once on each node of the
+"""Keep an image on this node's own disk; `jaxsif run --stage` runs this once on each node of the
 job.
 
     stage.py check FOLDER DIGEST
     stage.py place FOLDER DIGEST IMAGE BROUGHT
     stage.py clean FOLDER BROUGHT
 
-It prints one JSON object: the node, what there is, how long it took. An image is unpacked where
-there is unsquashfs and room for it, so that nothing stands between the programs and the files;
-otherwise the SIF file is kept. Beside it, a list of all its files tells later whether it is still
-what was put there. `restore` does that in a task.
+It prints one JSON object: the node, the result, and the seconds it took. An image is unpacked if
+there is unsquashfs and enough room, so that nothing stands between the programs and the files;
+otherwise the SIF file is kept. A list of all its files beside it shows later whether it is
+unchanged, which `restore` checks in a task.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from typing import NoReturn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.errors import FolderTakenError, HostError, JaxsifError
-from jaxsif.files import check_space, find_room, make_private
+from jaxsif.files import check_space, find_room, make_private, remove_tree
 from jaxsif.images.file import digest, find_root, staged_path
 from jaxsif.node.copies import find_damage, hold, list_files
 from jaxsif.task.contract import REPORT, render_report
 from jaxsif.trust import find_replacers, name_user
 
 _MARGIN = 64 << 20  # bytes to leave free
-_UNUSED = 30 * 24 * 3600  # seconds since its last use after which a copy gives way to another image
+_UNUSED = 30 * 24 * 3600  # seconds since its last use after which a copy may be removed
 
 
 def own_folder(folder: str) -> str:
-    """Return this user's folder below `folder`, made if it is not there.
+    """Return this user's folder under `folder`, which is made if it does not exist.
 
-    Raise HostError where others may put another folder in its place, and FolderTakenError for one
-    that is theirs.
+    Raise HostError if others may put another folder in its place, and FolderTakenError if it
+    belongs to others.
     """
     path = os.path.dirname(staged_path(folder, ""))
     why = find_replacers(folder)
@@ -57,15 +57,15 @@ def own_folder(folder: str) -> str:
     if not make_private(path):
         status = os.lstat(path)
         kind = f"{stat.filemode(status.st_mode)} {name_user(status.st_uid)}"
-        what = f"not a folder of this user alone: {path} ({kind})"
+        what = f"not a folder private to this user: {path} ({kind})"
         raise FolderTakenError(what, folder, "remove it")
     return path
 
 
 def check(folder: str, name: str) -> dict[str, object]:
-    """Check the copy and the free bytes; without a whole copy, remove unused other images."""
+    """Check the copy and the free bytes; without an intact copy, remove unused other images."""
     target, folder = staged_path(folder, name), own_folder(folder)
-    hold(target)  # before the look, until this process ends
+    hold(target)  # before the check, until this process ends
     damage, removed = find_damage(target), 0
     if damage:
         with suppress(BlockingIOError), _alone(folder, fcntl.LOCK_NB):
@@ -74,8 +74,8 @@ def check(folder: str, name: str) -> dict[str, object]:
 
 
 def place(folder: str, name: str, image: str, brought: str = "") -> dict[str, object]:
-    """Put the image there, unless it is: from the file `brought` of sbcast, else from `image` on
-    the shared disk.
+    """Put the image there, unless it already is: from the file `brought` by sbcast, or else from
+    `image` on the shared disk.
     """
     target, folder = staged_path(folder, name), own_folder(folder)
     brought = brought and os.path.join(folder, brought)
@@ -90,7 +90,7 @@ def place(folder: str, name: str, image: str, brought: str = "") -> dict[str, ob
 
 
 def clean(folder: str, brought: str) -> dict[str, object]:
-    """Remove the rest of an interrupted run."""
+    """Remove the leftovers of an interrupted run."""
     folder = own_folder(folder)
     with _alone(folder):
         _remove(os.path.join(folder, brought))
@@ -99,13 +99,13 @@ def clean(folder: str, brought: str) -> dict[str, object]:
 
 @contextmanager
 def _alone(folder: str, how: int = 0) -> Iterator[None]:
-    """Keep other runs out of the folder; remove the rests of interrupted ones.
+    """Keep other runs out of the folder; remove the leftovers of interrupted ones.
 
-    Raise BlockingIOError when another run is here and `how` is fcntl.LOCK_NB.
+    Raise BlockingIOError if another run holds it and `how` is fcntl.LOCK_NB.
     """
     with open(os.path.join(folder, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | how)
-        long_ago = time.time() - 3600  # whoever sent that is gone, with the job
+        long_ago = time.time() - 3600  # the sender of older files is gone, with its job
         for entry in os.scandir(folder):
             left = (
                 entry.name.endswith(".sif")
@@ -127,23 +127,25 @@ def _remove_if_unused(path: str) -> bool:
             fcntl.flock(listed, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(listed.fileno()).st_mtime > time.time() - _UNUSED:
                 return False
-            # The list last: without it, nobody would know the rest.
+            # Remove the list last: without it, nobody would find the rest.
             _remove(path.removesuffix(".list"), path)
     except OSError:
-        # It is held, or has files that cannot be removed: that must not hinder a run of another
+        # It is held, or has files that cannot be removed, which must not prevent a run of another
         # image.
         return False
     return True
 
 
 def _find_source(paths: Sequence[str], name: str) -> str:
-    """Return the first of the files that is the image: not cut short, nor changed, nor missing."""
+    """Return the first file that is the image: not truncated, changed or missing."""
     for path in paths:
         with suppress(HostError, FileNotFoundError):
             if digest(path) == name:
                 return path
     raise HostError(
-        f"what is here has not the digest {name}: {paths[-1]}", paths[-1], "copy or build it again"
+        f"what is here does not have the digest {name}: {paths[-1]}",
+        paths[-1],
+        "copy or build it again",
     )
 
 
@@ -163,8 +165,8 @@ def _place(image: str, target: str) -> None:
 
 
 def _unpack(image: str, target: str) -> bool:
-    """Return whether the image was unpacked; not where there is no room, or no unsquashfs that can
-    do it (from 4.4 on it can).
+    """Unpack the image; return False if there is no room, or no unsquashfs that can do it (4.4 or
+    later).
     """
     unsquashfs = shutil.which("unsquashfs")
     if not unsquashfs:
@@ -172,14 +174,14 @@ def _unpack(image: str, target: str) -> bool:
     at = ("-offset", str(find_root(image).offset))
     listing = subprocess.run([unsquashfs, "-lln", *at, image], capture_output=True, check=False)
     files = [line for line in listing.stdout.splitlines() if line.startswith((b"-r", b"l", b"d"))]
-    # In blocks of a disk; the third word is the size.
+    # In disk blocks; the third word is the size.
     needed = sum(4096 + int(line.split()[2]) for line in files)
     if listing.returncode or needed + _MARGIN > find_room(os.path.dirname(target)):
         return False
     options = ("-quiet", "-no-progress", "-no-xattrs", "-dest", target, *at)
     unpacking = subprocess.run([unsquashfs, *options, image], capture_output=True, check=False)
     if unpacking.returncode:
-        _remove(target)  # as for an image with devices, which an ordinary user cannot make
+        _remove(target)  # such as from an image with devices, which an ordinary user cannot make
     return not unpacking.returncode
 
 
@@ -193,26 +195,23 @@ def _keep_file(image: str, target: str) -> None:
 
 
 def _remove(*paths: str) -> None:
-    """Remove files and folders, where they are."""
+    """Remove files and folders, if they exist."""
     for path in paths:
         if os.path.isdir(path) and not os.path.islink(path):
-            for folder, _, _ in os.walk(path):
-                # Images of some systems have folders that their owner cannot write.
-                os.chmod(folder, 0o700)
-            shutil.rmtree(path)
+            remove_tree(path)  # images of some systems have folders that their owner cannot write
         elif os.path.lexists(path):
             os.unlink(path)
 
 
 def restore(target: str, name: str, image: str) -> None:
-    """Have the image as it was put there before this task starts a container, or end the task."""
-    hold(target)  # the runtime inherits that, and stays beside the program
+    """Restore the image if it has changed, before this task starts a container, or end the task."""
+    hold(target)  # inherited by the runtime, which stays beside the program
     damage = find_damage(target)
     if not damage:
         return
     begin = time.monotonic()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))  # leaving nothing half
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # leave nothing half done
     found = _answer(place, os.path.dirname(os.path.dirname(target)), name, image)
     if "error" in found:
         refuse(f"cannot stage the image on {found['node']}: {found['error']}")
@@ -226,7 +225,7 @@ def restore(target: str, name: str, image: str) -> None:
 
 
 def refuse(problem: str) -> NoReturn:
-    """End this task as jaxsif/task/failure.py does."""
+    """End this task like jaxsif/task/failure.py."""
     prefixes = ("APPTAINERENV_", "SINGULARITYENV_")
     nonces = "".join(os.environ.get(prefix + REPORT, "") for prefix in prefixes)
     line = f"{problem}\n".encode(errors="backslashreplace")

@@ -1,8 +1,7 @@
-"""Read the status file of a task, which it has in memory from its start: its status, then the
-stacks of its main thread.
+"""Read the status file of a task, a file in memory with its status, then its main thread's stacks.
 
 jaxsif/task/watch/status_file.py writes it. It is found by its name among the descriptors of a
-process, and opened through /proc, so nothing of it is on a disk and it is gone with its last
+process, and opened through /proc, so that it never touches a disk and vanishes with its last
 process.
 """
 
@@ -23,7 +22,7 @@ from jaxsif.watch.sample import NO_STATUS, STALE, Status, are_frames, parse_stat
 _LARGEST = 1 << 20  # bytes of stacks that a task keeps, see jaxsif/task/watch/status_file.py
 _TRIES = 3  # to read a status file while it is being written
 
-# What faulthandler writes: a line, and the frames of the main thread, innermost first.
+# The output of faulthandler: a line, and the frames of the main thread, innermost first.
 _BEGIN = b"Stack (most recent call first):\n"
 _LAST = re.compile(rb", line [\d?]+ in (<module>|_run_module_as_main)\n\Z|\n  \.\.\.\n\Z")
 _FRAME = re.compile(rb'(?m)^  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)$')
@@ -35,18 +34,18 @@ class TaskStatusFile(NamedTuple):
     """A status file of a process."""
 
     path: str  # of its descriptor
-    size: int  # bytes, when it was looked at
+    size: int  # bytes, when it was found
 
 
 def find_status_file(pid: int, descriptors: Mapping[int, str]) -> TaskStatusFile | None:
-    """Return the status file of a process; None where it has none."""
+    """Return the status file of a process, or None if it has none."""
     paths = (f"/proc/{pid}/fd/{number}" for number, link in descriptors.items() if BOX_NAME in link)
     files = ((path, measure(path)) for path in paths)
     return next((TaskStatusFile(path, size) for path, size in files if size is not None), None)
 
 
 def measure(path: str) -> int | None:
-    """Return the size of a status file; None where it is not regular, or its process has ended."""
+    """Return a status file's size, or None if it is not regular or its process has ended."""
     try:
         found = os.stat(path)
     except OSError:
@@ -55,12 +54,12 @@ def measure(path: str) -> int | None:
 
 
 def read_status(file: TaskStatusFile | None) -> Status:
-    """Parse the status in a status file; NO_STATUS where there is none of use."""
+    """Parse the status in a status file; return NO_STATUS if there is no valid one."""
     return parse_status(_read_state(file)) or NO_STATUS
 
 
 def read_frames(file: TaskStatusFile | None) -> Frames:
-    """Return the frames that the observer has written; [] where it has written none lately, as
+    """Return the frames that the observer has written, or [] if it has written none recently, as
     while the main thread computes.
     """
     state = _read_state(file)
@@ -70,7 +69,7 @@ def read_frames(file: TaskStatusFile | None) -> Frames:
 
 
 def _read_state(file: TaskStatusFile | None) -> object:
-    """Parse the JSON in a status file; None where there is none."""
+    """Parse the JSON in a status file; return None if there is none."""
     for _ in range(_TRIES):
         with suppress(ValueError):  # half written
             return file and parse_json(_read_part(file.path, 0, BOX_BYTES).rstrip(b" \0").decode())
@@ -78,7 +77,7 @@ def _read_state(file: TaskStatusFile | None) -> object:
 
 
 def _read_part(path: str, begin: int, most: int) -> bytes:
-    """Return a part of a file; b'' where its process has ended."""
+    """Return a part of a file, or b'' if its process has ended."""
     try:
         with open(path, "rb", buffering=0) as file:
             return os.pread(file.fileno(), most, begin)
@@ -87,7 +86,7 @@ def _read_part(path: str, begin: int, most: int) -> bytes:
 
 
 def read_dump(file: TaskStatusFile | None) -> bytes:
-    """Return what was appended to a status file since it was looked at; b'' without one.
+    """Return the bytes appended to a status file since it was found, or b'' without a file.
 
     A task that restarts its file makes it shorter.
     """
@@ -99,12 +98,12 @@ def read_dump(file: TaskStatusFile | None) -> bytes:
 
 
 def is_whole(dump: bytes) -> bool:
-    """Return whether a dump ends as the stack of a main thread does, as far as that can be seen."""
+    """Return whether a dump appears to end like the stack of a main thread."""
     return _BEGIN in dump and bool(_LAST.search(dump))
 
 
 def parse_dump(dump: bytes) -> Frames:
-    """Return the frames of the main thread, as faulthandler has written them last."""
+    """Return the frames of the main thread that faulthandler wrote last."""
     return [
         [_text(file), int(line) if line.isdigit() else 0, _text(function)]
         for file, line, function in _FRAME.findall(dump.rpartition(_BEGIN)[2])

@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Mapping
 
-# Name, number on x86_64, number on aarch64; '-' where there is none.
+# Name, number on x86_64, number on aarch64; '-' if there is none.
 _TABLE = """
 read 0 63; write 1 64; open 2 -; close 3 57; poll 7 -; mmap 9 222; munmap 11 215;
 madvise 28 233; ioctl 16 29; pread64 17 67; pwrite64 18 68; readv 19 65; writev 20 66;
@@ -23,7 +23,7 @@ mkdirat 258 34; futex 202 98; futex_wait 455 455; futex_waitv 449 449; rt_sigtim
 rt_sigsuspend 130 133; restart_syscall 219 128; semop 65 193; semtimedop 220 192; msgrcv 70 188;
 mq_timedreceive 243 183; io_getevents 208 4; io_uring_enter 426 426
 """
-_COLUMNS = {"x86_64": 1, "aarch64": 2}  # by the name of the machine, as uname -m tells it
+_COLUMNS = {"x86_64": 1, "aarch64": 2}  # by the name of the machine, as uname -m prints it
 # Calls whose first argument is a descriptor.
 OF_A_DESCRIPTOR = re.compile(
     r"(read|write|close|ioctl|p(read|write)(64|v)|readv|writev|epoll_p?wait2?|sendfile|splice"
@@ -32,12 +32,12 @@ OF_A_DESCRIPTOR = re.compile(
 )
 # Calls whose first argument is the address of a list that begins with a descriptor.
 OF_A_LIST = ("poll", "ppoll")
-# Goes on with another call, after a stop.
+# Continues another call after a stop.
 RESTARTED = "restart_syscall"
 
 
 def list_names(machine: str) -> Mapping[int, str]:
-    """Return the name of each number on this kind of machine; nothing for an unknown kind."""
+    """Return the name of each number on this kind of machine, or {} for an unknown kind."""
     column = _COLUMNS.get(machine)
     if column is None:
         return {}
@@ -49,7 +49,7 @@ _NAMES = list_names(platform.machine())
 
 
 def name_call(number: int) -> str:
-    """Return the name of a system call on this machine, such as 'futex'; 'call 999' of one that is
-    not in the table.
+    """Return the name of a system call on this machine, such as 'futex', or 'call 999' if it is not
+    in the table.
     """
     return _NAMES.get(number, f"call {number}")

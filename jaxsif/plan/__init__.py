@@ -1,1 +1,1 @@
-"""Everything that a run starts, as values; pure."""
+"""Everything that a run starts, as data; pure."""

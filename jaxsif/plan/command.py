@@ -1,4 +1,4 @@
-"""A plan -> the command line that it stands for."""
+"""A plan -> its command line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _GOES_ON, _INDENT = " \\", "    "  # at the end of a line, and before the next o
 
 
 def render_command(plan: Plan, width: int = 0) -> str:
-    """Return one line for a POSIX shell that starts exactly what the run starts; with a `width`,
-    several lines of so many columns, where its words are not longer.
+    """Return a line for a POSIX shell that starts exactly what the run starts; with a `width`,
+    several lines with at most that many columns, unless a word is longer.
 
-    Of local processes, it starts one.
+    It starts only one of several local processes.
     """
     import shlex  # here: most runs render nothing
 
@@ -25,7 +25,7 @@ def render_command(plan: Plan, width: int = 0) -> str:
     if plan.unset:
         words = ["env", *(f"--unset={shlex.quote(name)}" for name in plan.unset), *words]
     line = fold([*words, *map(shlex.quote, plan.argv)], width)
-    if plan.launcher.name == LOCAL:  # the launcher adds what tells the processes apart
+    if plan.launcher.name == LOCAL:  # the launcher adds what distinguishes the processes
         line += f"  # one of {plan.layout.ntasks_per_node} process(es)"
     return line
 
@@ -39,7 +39,7 @@ def shown_variables(plan: Plan) -> dict[str, str]:
 
 
 def fold(words: Sequence[str], width: int) -> str:
-    """Return words of a shell in lines that it takes for one; in one line where `width` is 0."""
+    """Join words of a shell in lines that it takes for one; in a single line if `width` is 0."""
     text, used = words[0], len(words[0])
     for word in words[1:]:
         used += 1 + len(word)
@@ -50,7 +50,7 @@ def fold(words: Sequence[str], width: int) -> str:
 
 
 def describe_plan(plan: Plan) -> dict[str, object]:
-    """Return what a run starts, as values of JSON."""
+    """Return what a run starts, as JSON values."""
     layout, container = plan.layout, plan.container
     return {
         "launcher": plan.launcher.name,
@@ -68,7 +68,7 @@ def describe_plan(plan: Plan) -> dict[str, object]:
 
 
 def _describe_group(group: Group) -> dict[str, int | None]:
-    """Return equal nodes of a step."""
+    """Describe a group of equal nodes of a step."""
     return {
         "nodes": group.nodes,
         "tasks_per_node": group.tasks,
@@ -78,7 +78,7 @@ def _describe_group(group: Group) -> dict[str, int | None]:
 
 
 def render_summary(plan: Plan) -> str:
-    """Return what --verbose says before the start."""
+    """Return the lines that --verbose prints before the start."""
     shape, why = plan.layout.describe(), plan.layout.why
     where, source = plan.launcher.words.where, plan.runs_in.source
     what = f"{shape or 'one task'} {where} ({why}); image from {source}"

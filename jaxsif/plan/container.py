@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ class Staged(NamedTuple):
 
 
 class Container(NamedTuple):
-    """An image, and what is mounted over it."""
+    """An image, and the mounts on top of it."""
 
     runtime: Runtime
     image: str  # the path of the file or folder, which all nodes see
@@ -35,24 +36,24 @@ class Container(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The image as the nodes read it."""
+        """The path at which the nodes read the image."""
         return self.staged.path if self.staged else self.image
 
     @property
     def mounts(self) -> tuple[tuple[str, str], ...]:
         """The runtime's options for binds and layers, each with its value."""
-        binds = (("--bind", bind) for bind in self.binds)
-        return (*binds, *(("--overlay", f"{layer}:ro") for layer in self.layers))
+        overlays = [f"{layer}:ro" for layer in self.layers]
+        return (*zip(repeat("--bind"), self.binds), *zip(repeat("--overlay"), overlays))
 
     def execute(self, program: tuple[str, ...]) -> tuple[str, ...]:
         """Return the words that run `program` in a container of its own."""
-        return self.runtime.run_argv(self.path, self.binds, program, self.layers)
+        return (*self.runtime.run_head, *chain.from_iterable(self.mounts), self.path, *program)
 
     def share(self, host: Host, program: tuple[str, ...]) -> tuple[str, ...]:
         """Return the words that run `program` in the container that jaxsif/node/share.py starts.
 
-        All tasks of a node share that one, unless each is to be alone. share.py looks at a staged
-        image, or at one that a policy allows, before it runs.
+        All tasks of a node share that container, unless each is to have its own. share.py checks a
+        staged image, or one that a policy allows, before it runs it.
         """
         words = [host.python, "-IS", f"{host.package}/node/share.py"]
         if self.alone:
@@ -61,7 +62,7 @@ class Container(NamedTuple):
 
     @property
     def _check(self) -> tuple[str, ...]:
-        """What share.py compares before it runs the image; () for nothing."""
+        """The arguments for share.py's check of the image; () for no check."""
         if self.staged:
             return ("--staged", self.staged.path, self.staged.digest, self.image)
         if self.allowed:
@@ -69,13 +70,17 @@ class Container(NamedTuple):
         return ()
 
     def environ(self, inside: Mapping[str, str], step: str) -> dict[str, str]:
-        """Return the variables of what starts the container, for those `inside` of it."""
+        """Return the variables for the program that starts the container, which pass on those
+        `inside` it.
+        """
         return {contract.STEP: step, **self.runtime.environ(inside.items())}  # STEP: for the host
 
     def start_task(
         self, host: Host, tasks: int | None, command: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return what each of a node's `tasks` executes to run `command` under the task shim."""
+        """Return the words that each of a node's `tasks` executes to run `command` under the task
+        shim.
+        """
         task_bind = f"{host.package}/task:{TASK_FOLDER}:ro"
         ours = self._replace(binds=(task_bind, *self.binds))
         program = ("/bin/sh", f"{TASK_FOLDER}/start.sh", *command)
@@ -86,7 +91,7 @@ class Container(NamedTuple):
 
 
 class OwnPython(NamedTuple):
-    """What stands for a container where the tasks run in this machine's own Python."""
+    """The stand-in for a container when the tasks run in this machine's own Python."""
 
     source: str = "nowhere (no container)"
     variables: Mapping[str, str] = MappingProxyType({})
@@ -99,5 +104,5 @@ class OwnPython(NamedTuple):
     def start_task(
         self, host: Host, _tasks: int | None, command: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return what each task executes to run `command` under the task shim."""
+        """Return the words that each task executes to run `command` under the task shim."""
         return ("/bin/sh", f"{host.package}/task/start.sh", *command)

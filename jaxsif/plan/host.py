@@ -1,4 +1,4 @@
-"""What is here: Slurm, a container runtime, GPUs, the job that this process is in."""
+"""This host: Slurm, a container runtime, GPUs, the job that this process is in."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Host(NamedTuple):
     runtime: Runtime | None  # Apptainer or SingularityCE
     python: str  # this interpreter, which the nodes have too
     package: str  # the folder jaxsif of this installation
-    gpus: int = 0  # NVIDIA devices of this machine; of srun's nodes, Slurm tells
+    gpus: int = 0  # NVIDIA devices of this machine; of srun's nodes, Slurm knows
     allocation: Allocation | None = None  # the job that this process is in
-    job_gpus: Counts | None = None  # GPUs on each node of the job, where Slurm had to be asked
+    job_gpus: Counts | None = None  # GPUs on each node of the job, if Slurm had to be asked
     host_list: HostList = NO_HOSTS  # where mpirun may start tasks
     environ: Mapping[str, str] = MappingProxyType({})  # the variables of this process
-    # Columns and lines of the terminal that is our standard output; none where it is no terminal.
+    # Columns and lines of the terminal that is our standard output; none if it is not a terminal.
     window: tuple[int, ...] = ()

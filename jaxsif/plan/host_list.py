@@ -10,7 +10,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.limits import MOST_NODES, read_number
 from jaxsif.text import shorten
 
-# Variables by which resource managers name a file of hosts, one line for each slot: PBS, LSF.
+# Variables in which resource managers name a file of hosts, one line per slot: PBS, LSF.
 HOSTFILE_VARIABLES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE")
 _HOST = re.compile(r"\w[\w.-]*(:[0-9]{1,18})?")  # NAME or NAME:SLOTS; read_number reads 18 digits
 
@@ -18,13 +18,13 @@ _HOST = re.compile(r"\w[\w.-]*(:[0-9]{1,18})?")  # NAME or NAME:SLOTS; read_numb
 class HostList(NamedTuple):
     """The hosts on which mpirun may start tasks."""
 
-    # A host's name -> how many tasks the list has it take; None where the list does not say.
+    # A host's name -> the number of tasks it takes; None if the list does not say.
     slots: dict[str, int | None]
     source: str  # what named them
 
     def common_slots(self, nodes: int) -> int | None:
-        """Return the number of slots that each of the first `nodes` hosts has, None where none is
-        given. Raises JaxsifError where they differ.
+        """Return the number of slots on each of the first `nodes` hosts, or None if none is given.
+        Raise JaxsifError if they differ.
         """
         first = dict(list(self.slots.items())[:nodes])
         if len(set(first.values())) > 1:
@@ -63,7 +63,9 @@ def parse_hostfile(text: str, source: str) -> HostList:
 
 
 def _few(hosts: list[str], source: str) -> list[str]:
-    """Return the hosts of a list, one for each slot in some; raises JaxsifError for too many."""
+    """Return the hosts of a list, which may repeat one for each slot; raise JaxsifError for too
+    many.
+    """
     if len(hosts) > MOST_NODES:
         what = f"a list of more than {MOST_NODES} hosts"
         raise JaxsifError(what, source, "name fewer hosts, each as NAME:SLOTS")
@@ -82,5 +84,5 @@ def _add_up(words: Sequence[str], source: str) -> HostList:
             slots = (found[name] or 1) + (slots or 1)
         found[name] = slots
     if not found:
-        raise JaxsifError("a list of hosts without a host", source, "NAME:SLOTS,...")
+        raise JaxsifError("an empty list of hosts", source, "NAME:SLOTS,...")
     return HostList(found, source)

@@ -19,17 +19,17 @@ SRUN = "srun"
 LOCAL = "local"
 
 
-# Slurm's number of a job, or of a component of one, and names of its nodes.
+# Slurm's ID of a job, or of one of its components, and the names of its nodes.
 Nodes = tuple[str, tuple[str, ...]]
 
 
 class Words(NamedTuple):
-    """The launcher in messages."""
+    """The words for the launcher in messages."""
 
-    where: str  # it starts the tasks: 'by srun'
+    where: str  # how it starts the tasks: 'by srun'
     refuses: str = ""  # who refuses a request
-    remedy: str = ""  # what tells why it did
-    hint: str = ""  # what tells why tasks ended that said nothing
+    remedy: str = ""  # where to find the reason
+    hint: str = ""  # where to find why tasks ended without a message
 
 
 class Launcher:
@@ -40,17 +40,17 @@ class Launcher:
     spans_nodes: ClassVar[bool] = True  # tasks run elsewhere, too: the nodes must have the runtime
 
     def probe(self, options: RunOptions, host: Host) -> Host:
-        """Add to the host what this launcher must know of it."""
+        """Add the facts that this launcher needs to the host."""
         raise NotImplementedError
 
     def plan_layout(self, options: RunOptions, host: Host) -> Layout:
-        """Decide how many tasks run where; raise JaxsifError for what cannot work."""
+        """Decide how many tasks run where; raise JaxsifError if the layout cannot work."""
         raise NotImplementedError
 
     def step_options(
         self, options: RunOptions, layout: Layout, host: Host
     ) -> tuple[StepOptions, ...]:
-        """Return the options of srun, for each component of a heterogeneous job; () for others."""
+        """Return srun's options for each component of a heterogeneous job; () for others."""
         return ()
 
     def argv(self, plan: Plan) -> tuple[str, ...]:
@@ -68,16 +68,16 @@ class Launcher:
         return ()
 
     def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
-        """Name some of the step's nodes: `count` of them from the number `first` on."""
+        """Name some of the step's nodes: `count` of them, starting with number `first`."""
         raise NotImplementedError
 
     def nodes(self, plan: Plan, started: Any) -> tuple[Nodes, ...]:
-        """Return the jobs of the nodes with the tasks, and these nodes; () where all tasks are on
-        this machine. `started` is the first task's report of its start.
+        """Return the jobs of the nodes with the tasks, and these nodes; () if all tasks are on this
+        machine. `started` is the first task's report of its start.
         """
         return ()
 
 
 def name_ends(names: Sequence[str]) -> str:
-    """Join names in a row, of many the first and the last."""
+    """Join names in a row; of many, only the first and the last."""
     return f"{names[0]} … {names[-1]}" if len(names) > 2 else ", ".join(names)

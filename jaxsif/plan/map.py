@@ -12,13 +12,13 @@ from jaxsif.plan.plan import Plan
 from jaxsif.text import align
 
 _HEAD = ("node", "task", "process", "GPUs", "CPUs", "NIC")
-_IN_BLOCKS = ("", "block", "arbitrary")  # distributions by which neighbours share a node
-# A task's GPUs and adapters where its GPUs are not known, and where it has none.
+_IN_BLOCKS = ("", "block", "arbitrary")  # distributions that put neighbours on one node
+# A task's GPUs and adapters if its GPUs are not known, and if it has none.
 _WITHOUT_GPUS: Mapping[tuple[int, ...] | None, tuple[str, str]] = {None: ("?", "?"), (): ("-", "-")}
 
 
 class _Part(NamedTuple):
-    """Equal nodes side by side; one node and one task where Slurm decides."""
+    """Equal neighbouring nodes; one node and one task if Slurm decides."""
 
     group: Group
     names: str
@@ -30,7 +30,7 @@ class _Part(NamedTuple):
 def render_map(plan: Plan, near: Sequence[Near] | None) -> str:
     """Return the table, equal nodes in one row, and the reasons.
 
-    `near` has the neighbours of each GPU where this host is a node of the step, else it is None.
+    `near` has the neighbours of each GPU if this host is a node of the step; otherwise it is None.
     """
     layout = plan.layout
     rows = [_HEAD, *_rows(plan, near or ())]
@@ -49,14 +49,13 @@ def _parts(plan: Plan) -> Iterator[_Part]:
     node = process = 0
     for group in plan.layout.groups:
         nodes, tasks = max(1, group.counts[0]), max(1, group.counts[1])
-        names = plan.launcher.name_nodes(plan, node, group.nodes)
-        yield _Part(group, names, nodes, tasks, process)
+        yield _Part(group, plan.launcher.name_nodes(plan, node, group.nodes), nodes, tasks, process)
         node += nodes
         process += nodes * tasks
 
 
 def _rows(plan: Plan, near: Sequence[Near]) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each task, for equal nodes together."""
+    """Yield the cells of each task, with equal nodes combined."""
     layout = plan.layout
     distribution = plan.distribution.split(":")[0].split("=")[0]  # 'cyclic' of 'cyclic:block'
     each, alone = plan.srun_option("--cpus-per-task"), len(layout.groups) == 1
@@ -82,7 +81,7 @@ def _processes(part: _Part, local: int, distribution: str, alone: bool) -> str:
 
 
 def _devices(ids: tuple[int, ...] | None, near: Sequence[Near]) -> tuple[str, str]:
-    """Return a task's GPUs, and the adapters that are nearest to them."""
+    """Return a task's GPUs, and the adapters nearest to them."""
     if not ids:
         return _WITHOUT_GPUS[ids]
     nics = chain.from_iterable(near[index].nics for index in ids if index < len(near))
@@ -103,9 +102,13 @@ def _cpus(part: _Part) -> str:
 
 
 def _reasons(plan: Plan, near: Sequence[Near] | None) -> Iterator[str]:
-    placed = "; placed by name, since srun goes by CPUs" if plan.layout.placed else ""
+    placed = "; placed by name, since srun places by CPUs" if plan.layout.placed else ""
     each = plan.srun_option("--cpus-per-task")
-    cpus = f"--cpus-per-task={each}" if each else "what the job has on the node, for all its tasks"
+    cpus = (
+        f"--cpus-per-task={each}"
+        if each
+        else "all that the job has on the node, shared by its tasks"
+    )
     yield f"tasks: {plan.layout.why}{placed}"
     yield f"GPUs: {_explain_gpus(plan.layout)}"
     yield f"CPUs: {cpus}"
@@ -116,17 +119,19 @@ def _explain_gpus(layout: Layout) -> str:
     if not any(group.gpus for group in layout.groups):
         return "none" if layout.gpus_per_node == 0 else "Slurm decides"
     if layout.gpu_bind:
-        return f"bound by Slurm, --gpu-bind={layout.gpu_bind}; a process uses all that it sees"
+        return (
+            f"bound by Slurm, --gpu-bind={layout.gpu_bind}; a process uses every GPU that it sees"
+        )
     if layout.sharers > 1:
-        what = "processes have one, and a part of its memory; NCCL refuses that"
+        what = "processes share one, each with part of its memory; NCCL refuses that"
         return f"up to {layout.sharers} {what}"
-    return "a task sees all of its node, and JAX_LOCAL_DEVICE_IDS takes its share"
+    return "a task sees all GPUs of its node, and JAX_LOCAL_DEVICE_IDS selects its share"
 
 
 def _explain_nics(near: Sequence[Near] | None) -> str:
     if near is None:
-        return "this host is not a node of the step, so it cannot tell"
+        return "not known: this host is not a node of the step"
     if not near:
-        return "this host has no NVIDIA GPU, so it cannot tell"
+        return "not known: this host has no NVIDIA GPU"
     nodes = ", ".join(f"GPU {index}: {gpu.numa}" for index, gpu in enumerate(near))
     return f"the nearest on this node; NUMA nodes: {nodes}"

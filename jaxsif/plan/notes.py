@@ -1,4 +1,4 @@
-"""What the user should know of a plan before the start; usually nothing."""
+"""Notes and warnings about a plan before the start; usually none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_A_LAUNCHER = tuple(option for option in OPTIONS if option.launcher)
 
 
 def find_notes(plan: Plan) -> tuple[str, ...]:
-    """Return the lines, without --verbose too."""
+    """Return the lines that are printed even without --verbose."""
     layout = plan.layout
     notes = []
     if plan.launcher.name == LOCAL and plan.options.launcher is None:
@@ -34,17 +34,16 @@ def find_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def _of_place(plan: Plan) -> Iterator[str]:
-    """Yield the warnings on a missing container, and on GPUs that are shared."""
+    """Yield the warnings about a missing container, and about GPUs that are shared."""
     if plan.host.runtime is None:
         yield "no container runtime here: running in this machine's own Python"
     if plan.layout.sharers > 1:
-        most = plan.layout.sharers
         consequence = "NCCL refuses that, so they cannot use collectives"
-        yield f"up to {most} processes share a GPU: {consequence}"
+        yield f"up to {plan.layout.sharers} processes share a GPU: {consequence}"
 
 
 def _of_cpus(plan: Plan) -> Iterator[str]:
-    """Yield the warning on fewer CPUs than tasks."""
+    """Yield the warning about fewer CPUs than tasks."""
     job = plan.host.allocation
     if job is None or plan.launcher.name != SRUN:
         return
@@ -55,7 +54,7 @@ def _of_cpus(plan: Plan) -> Iterator[str]:
 
 
 def _of_options(plan: Plan) -> Iterator[str]:
-    """Yield the warnings on options of the command line without effect."""
+    """Yield the warnings about options on the command line that have no effect."""
     options, name, place = plan.options, plan.launcher.name, _without_new_job(plan)
     for option, _ in OF_JOB:
         if place and _is_said(option, options):
@@ -69,12 +68,12 @@ def _of_options(plan: Plan) -> Iterator[str]:
 
 
 def _is_said(option: Option, options: RunOptions) -> bool:
-    """Whether the command line says it, and not a variable or a file."""
+    """Whether the command line sets the option, and not a variable or a file."""
     return options.is_on_command_line(option.key) and bool(getattr(options, option.field))
 
 
 def _without_new_job(plan: Plan) -> str:
-    """Return where the run asks Slurm for no job, '' where it does."""
+    """Return why the run requests no job from Slurm, or '' if it does."""
     job = plan.host.allocation
     if job and plan.launcher.name != LOCAL:
         return f"inside job {job.job_id}"

@@ -24,10 +24,10 @@ from jaxsif.task import contract
 
 
 class Coordinator(NamedTuple):
-    """The first task's address, as the tasks make it."""
+    """The first task's address, as the tasks form it."""
 
     port: int  # free on this host; the first task's node may be another
-    step: str  # a name that nobody can guess, by which the tasks of a node find each other
+    step: str  # a name that nobody can guess, under which the tasks of a node find each other
     node_address: str | None = None  # how tasks reach a node, %N its name; '' for one machine
     init_timeout: int | None = None  # seconds, of jax.distributed.initialize; None for JAX's own
     heartbeat_timeout: int | None = None  # seconds
@@ -53,10 +53,10 @@ class Plan(NamedTuple):
     launcher: Launcher
     layout: Layout
     host: Host
-    container: Container | None  # None where the tasks run in this machine's own Python
+    container: Container | None  # None if the tasks run in this machine's own Python
     coordinator: Coordinator
     step: Sequence[StepOptions]  # for srun: of each component of a heterogeneous job
-    # By which the reports of the tasks are known; none without a reader.
+    # These mark the tasks' reports; none without a reader.
     nonces: tuple[str, ...] = ()
     credentials: str = ""  # for the coordinator, as tasks take them; '' for none
     hidden: tuple[str, ...] = ()  # variables that the launcher must not see
@@ -74,12 +74,11 @@ class Plan(NamedTuple):
     @property
     def task_argv(self) -> tuple[str, ...]:
         """The command line of every task."""
-        tasks = self.layout.ntasks_per_node
-        return self.runs_in.start_task(self.host, tasks, self.options.command)
+        return self.runs_in.start_task(self.host, self.layout.ntasks_per_node, self.options.command)
 
     @property
     def unset(self) -> tuple[str, ...]:
-        """The variables to take away from those of this process."""
+        """The variables to remove from those of this process."""
         return (*self.environment.unset, *self.hidden)
 
     @property
@@ -90,7 +89,7 @@ class Plan(NamedTuple):
         return {**kept, **self.variables}
 
     def srun_option(self, name: str) -> str:
-        """Return the value that the last component has of an option of srun; '' for none."""
+        """Return the last component's value of an srun option, or ''."""
         found = ""
         for component in self.step:
             found = component.value(name) or found
@@ -98,14 +97,14 @@ class Plan(NamedTuple):
 
     @property
     def distribution(self) -> str:
-        """How Slurm deals tasks to nodes: 'cyclic:block'; '' for its own way."""
+        """How Slurm distributes tasks to nodes, such as 'cyclic:block'; '' for its default."""
         allocation = self.host.allocation
         return self.srun_option("--distribution") or (allocation.distribution if allocation else "")
 
     @property
     def is_live(self) -> bool:
-        """Whether people see on their terminal what the one task prints when it prints it: what has
-        no newline yet, too, such as a progress bar or a prompt. Lines of several tasks stay whole.
+        """Whether people see the output of a single task on their terminal as it is printed, even
+        without a newline, such as a progress bar or a prompt. Lines of several tasks stay whole.
         """
         if not self.host.window or self.options.label or not self.layout.is_one_task:
             return False
@@ -115,12 +114,12 @@ class Plan(NamedTuple):
 
     @property
     def is_told_unbuffered(self) -> bool:
-        """Whether the user tells srun not to wait for whole lines."""
+        """Whether the user's srun options ask for output before a line is complete."""
         return any(argument.flag.startswith("--unb") for argument in self.options.srun_arguments)
 
     @property
     def shows_whole_lines(self) -> bool:
-        """Whether srun passes on whole lines only, which we must not cut."""
+        """Whether srun passes on only whole lines, which we must not cut."""
         return not (self.is_live or self.is_told_unbuffered)
 
     @property
@@ -138,14 +137,14 @@ def build(
     nonces: tuple[str, ...] = (),
     credentials: str = "",
 ) -> Plan:
-    """Make the plan for the options, `options`; raise JaxsifError for what cannot work.
+    """Make the plan for `options`; raise JaxsifError if it cannot work.
 
-    `credentials` are the certificate for the coordinator with its key, '' for none.
+    `credentials` holds the certificate for the coordinator and its key; '' for none.
     """
     layout = launcher.plan_layout(options, host)
     step, hidden = launcher.step_options(options, layout, host), launcher.unset(layout, host)
     if any(argument.flag in ("--output", "--error", "--pty") for argument in options.srun_args):
-        nonces = ()  # no reader takes reports out of files and a terminal
+        nonces = ()  # nobody reads reports from files or a terminal
     parts = (options, launcher, layout, host, container, coordinator)
     return _complete(Plan(*parts, step, nonces, credentials, hidden))
 
@@ -177,7 +176,7 @@ def _resolve_environment(plan: Plan) -> Environment:
         drawn[contract.CREDENTIALS] = plan.credentials
         drawn[contract.COORDINATOR_TLS] = plan.options.coordinator_tls
     layout = plan.layout
-    if layout.gpus_assumed:  # a node may have others
+    if layout.gpus_assumed:  # other nodes may differ
         groups = tuple([group._replace(gpus=None) for group in layout.groups])
         layout = layout._replace(groups=groups)
     values = {**drawn, **plan.coordinator.variables, contract.LAYOUT: layout.expectation}
@@ -211,10 +210,10 @@ def _find_output_variables(plan: Plan) -> dict[str, str]:
 
 
 def can_change_port(plan: Plan) -> bool:
-    """Whether the step may start again on another port when its own is taken.
+    """Whether the step may start again on another port if its own is taken.
 
-    Not where the program is no Python: a script may have come far before the first Python looked
-    at the port. And not where --env names the port.
+    Not if the program is not Python: a script may have got far before its first Python process
+    checks the port. And not if --env sets the port.
     """
     program = plan.options.command[0].rpartition("/")[2]
     return program.startswith("python") and contract.COORDINATOR_PORT not in given_variables(plan)

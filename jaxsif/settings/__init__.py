@@ -1,1 +1,1 @@
-"""What was asked for, and where: the command line, variables, files."""
+"""The settings of a run, and their sources: the command line, variables, files."""

@@ -1,11 +1,12 @@
-"""What is set where: files of site, user and project, variables, the command line; each value with
-its source.
+"""Settings from the files of site, user and project, from variables, and from the command line,
+each with its source.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -31,14 +32,14 @@ from jaxsif.trust import Candidate
 
 NAME = "jaxsif.toml"
 _PREFIX = "JAXSIF_"
-CONFIG = "JAXSIF_CONFIG"  # names a file of settings
-# That a user sets and that are no options; modules set the third one, too.
+CONFIG = "JAXSIF_CONFIG"  # names a settings file
+# Variables that a user sets and that are not options; modules set the third one, too.
 _OF_USERS = (CONFIG, "JAXSIF_RUNTIME", "JAXSIF_IMAGES", contract.INDEPENDENT)
 _OF_MODULES = ("JAXSIF_HOME",)
-_SIMILAR = 0.75  # of 1, from which on a name is taken for a typing error
+_SIMILAR = 0.75  # from 0 to 1; a name that is at least this similar counts as a typo
 _PROFILE_LISTS = ("env", "binds", "libraries", "devices", "interfaces")
-# Table -> key -> what it takes. A later file's value replaces an earlier one's, and so does a whole
-# profile; of [policy], all files are obeyed.
+# Table -> key -> the values that it takes. A later file's value or whole profile replaces an
+# earlier one's; the [policy] tables of all files apply.
 TABLES: dict[str, dict[str, Option]] = {
     "policy": {
         "signed-by": Option("--signed-by", LIST, "", ""),
@@ -53,27 +54,27 @@ TABLES: dict[str, dict[str, Option]] = {
 
 
 class Files(NamedTuple):
-    """The files that may count, in order; a later one has more weight."""
+    """The files that may count, in order; a later one takes precedence."""
 
-    # Of this installation, of the host, of the user, and that of JAXSIF_CONFIG.
+    # Those of this installation, the host and the user, and the one that JAXSIF_CONFIG names.
     own: tuple[Candidate, ...]
     # In the current folder and above: those that are ignored, then the project's.
     above: tuple[Candidate, ...]
 
 
 class Config(NamedTuple):
-    """What the files say."""
+    """The content of the files."""
 
-    settings: Mapping[str, Setting]  # 'run.stage' -> the last file's
+    settings: Mapping[str, Setting]  # 'run.stage' -> the last file's value
     policies: tuple[tuple[str, Setting], ...]  # ('policy.digests', …) of every file, in order
-    # Of fabrics, by name: key -> value, and the file.
+    # Profiles of fabrics, by name: key -> value, and the file.
     profiles: Mapping[str, Setting] = MappingProxyType({})
     project: str = ""  # the path of the project's file
     notes: tuple[str, ...] = ()  # on files and variables that do not count
 
     def of_project(self, settings: Mapping[str, Setting], profiles: Iterable[str]) -> list[str]:
-        """Return what the project's file sets, of the options in `settings`, the policies, and
-        these profiles.
+        """Return the names that the project's file sets, among the options in `settings`, the
+        policies, and these profiles.
         """
         counted = [(f"run.{key}", setting) for key, setting in settings.items()]
         named = [
@@ -85,7 +86,7 @@ class Config(NamedTuple):
 
 
 def staff_files() -> tuple[str, str]:
-    """Return the files that the staff of a site write: of this installation, and of the host."""
+    """Return the files that the staff of a site write: this installation's and the host's."""
     return os.path.join(installation.SITE_FOLDER, NAME), f"/etc/jaxsif/{NAME}"
 
 
@@ -94,22 +95,17 @@ def builtin_profiles() -> str:
     return os.path.join(installation.PACKAGE, "settings/fabrics.toml")
 
 
-def personal_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder of the user's own settings."""
-    return os.path.join(user_folder(environ, "XDG_CONFIG_HOME"), "jaxsif")
-
-
 def find_files(environ: Mapping[str, str], folder: str) -> Files:
-    """Return the files of settings for a command in `folder`; raise JaxsifError for one that is no
-    file.
+    """Return the settings files for a command in `folder`; raise JaxsifError if one is not a file.
 
-    The project's is the nearest one in `folder` or above it, unless that is one of the others. Any
-    file that JAXSIF_CONFIG names counts in its place, as one of the user's own.
+    The project's is the nearest one in `folder` or above it, unless that is one of the others. A
+    file that JAXSIF_CONFIG names replaces it, and counts as one of the user's own.
     """
-    own = dict.fromkeys([*staff_files(), os.path.join(personal_folder(environ), NAME)])
+    users = os.path.join(user_folder(environ, "XDG_CONFIG_HOME"), "jaxsif", NAME)
+    own = dict.fromkeys([*staff_files(), users])
     if environ.get(CONFIG):
         return Files((*map(trust.read_own, own), _read_named(environ[CONFIG])), ())
-    real = [os.path.realpath(path) for path in own]
+    real = set(map(os.path.realpath, own))
     found = list(trust.find_project(NAME, folder))
     above = [file for file in found if os.path.realpath(file.path) not in real]
     if not found:
@@ -118,20 +114,22 @@ def find_files(environ: Mapping[str, str], folder: str) -> Files:
 
 
 def _read_named(name: str) -> Candidate:
-    """Read the file that JAXSIF_CONFIG names: by its whole path, or another one would count in each
-    folder.
+    """Read the file that JAXSIF_CONFIG names. Its path must be absolute: a relative one would name
+    a different file in each folder.
     """
     path = os.path.expanduser(name)
     file = trust.read_own(path)
     if os.path.isabs(path) and file.state == trust.READ:
         return file
-    what = f"no such file: {path}" if os.path.isabs(path) else f"not a whole path: {shorten(name)}"
+    what = (
+        f"no such file: {path}" if os.path.isabs(path) else f"not an absolute path: {shorten(name)}"
+    )
     raise JaxsifError(what, f"{CONFIG} (environment)", f"{CONFIG}=/FOLDER/FILE, or unset {CONFIG}")
 
 
 def read_config(environ: Mapping[str, str], folder: str) -> Config:
-    """Return all settings for a command in `folder`; raise JaxsifError for what is no setting, also
-    among the variables, and for a file that others may have written.
+    """Return all settings for a command in `folder`; raise JaxsifError for an unknown setting or
+    variable, and for a file that others may have written.
     """
     notes = check_variables(environ)
     files = find_files(environ, folder)
@@ -144,12 +142,13 @@ def read_config(environ: Mapping[str, str], folder: str) -> Config:
 
 
 def parse_files(files: Files) -> Config:
-    """Return what the files that were read say; raise JaxsifError for what is no setting."""
+    """Return the settings in the files that were read; raise JaxsifError for unknown settings."""
     settings: dict[str, Setting] = {}
     policies: list[tuple[str, Setting]] = []
     profiles: dict[str, Setting] = {}
     own = zip(files.own, (Rank.SITE, Rank.SITE, Rank.USER, Rank.USER))
-    for (path, _, content, _), rank in (*own, *((file, Rank.PROJECT) for file in files.above)):
+    above = zip(files.above, repeat(Rank.PROJECT))
+    for (path, _, content, _), rank in (*own, *above):
         tables = parse_settings(content, path)
         for key, value in tables.get("run", {}).items():
             settings[f"run.{key}"] = Setting(value, f"run.{key} in {path}", rank)
@@ -162,15 +161,13 @@ def parse_files(files: Files) -> Config:
         if file.state == trust.READ:
             project = file.path
         elif file.state == trust.IGNORED:
-            folder = os.path.dirname(file.path)
-            notes.append(f"ignored: {file.path}: others may write in {folder}")
+            notes.append(f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}")
     return Config(settings, tuple(policies), profiles, project, tuple(notes))
 
 
 def read_profiles(config: Config) -> dict[str, Setting]:
     """Return the profiles of the files, and those that come with jaxsif, by name."""
-    path = builtin_profiles()
-    builtin = parse_files(Files((trust.read_own(path),), ()))
+    builtin = parse_files(Files((trust.read_own(builtin_profiles()),), ()))
     return {**builtin.profiles, **config.profiles}
 
 
@@ -180,8 +177,8 @@ def resolve_image(
     notify: Notify,
     named_by: str = "--image",
 ) -> Setting | None:
-    """Find the image's path as `jaxsif run` does, for commands without its other options; None
-    without one. `path` is that of the command line.
+    """Find the image's path as `jaxsif run` does, for commands without its other options, or return
+    None. `path` is the one from the command line.
     """
     if path is not None:
         return Setting(os.path.expanduser(path), named_by, Rank.COMMAND_LINE)
@@ -192,8 +189,8 @@ def resolve_image(
 
 
 def find_setting(option: Option, environ: Mapping[str, str], config: Config) -> Setting | None:
-    """Read an option from its variable, else take it from the files, else its default; raise
-    JaxsifError for a variable that is not of the option's kind.
+    """Return the value of an option from its variable, or else from the files, or else its default;
+    raise JaxsifError if the variable's value is not of the option's kind.
     """
     if environ.get(option.variable):
         value = read_variable(option, environ[option.variable])
@@ -205,7 +202,7 @@ def find_setting(option: Option, environ: Mapping[str, str], config: Config) -> 
 
 
 def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
-    """Return table -> key -> value of a file; raise JaxsifError for what is no setting."""
+    """Return table -> key -> value of a file; raise JaxsifError for unknown settings."""
     if not content:
         return {}
     from jaxsif.settings.tomlfile import parse_toml
@@ -214,7 +211,7 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     for table, keys in parse_toml(content, path).items():
         if table not in TABLES or not isinstance(keys, dict):
             raise JaxsifError(
-                f"no table [{shorten(table)}] in {path}", path, nearest(table, TABLES)
+                f"unknown table [{shorten(table)}] in {path}", path, nearest(table, TABLES)
             )
         read = _READERS.get(table, _read_key)
         found[table] = {key: read(table, key, value, path) for key, value in keys.items()}
@@ -225,7 +222,7 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
     """Return key -> value of a profile's table."""
     title = f"{table}.{shorten(name)}"
     if not isinstance(keys, dict):
-        raise JaxsifError(f"no setting {title} in {path}", path, f"a table [{title}]")
+        raise JaxsifError(f"unknown setting {title} in {path}", path, f"a table [{title}]")
     if not name.replace("-", "_").isidentifier():
         raise JaxsifError(
             f"not a name for a profile: {shorten(name)!r}", path, "letters, digits, - and _"
@@ -234,11 +231,11 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
 
 
 def _read_key(title: str, key: str, value: object, path: str) -> Any:
-    """Return the value of a key, which must be one of those of the table with this title."""
+    """Return the value of a key; raise JaxsifError if the table with this title has no such key."""
     options = TABLES[title.partition(".")[0]]
     if key not in options:
         raise JaxsifError(
-            f"no setting {title}.{shorten(key)} in {path}", path, nearest(key, options)
+            f"unknown setting {title}.{shorten(key)} in {path}", path, nearest(key, options)
         )
     checked = check_value(options[key], value, f"{title}.{key}", path)
     if options[key].kind != PATH:
@@ -246,12 +243,12 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
     return os.path.join(os.path.dirname(path), os.path.expanduser(checked))
 
 
-# Of the tables whose keys are not values.
+# For tables whose keys hold tables, not values.
 _READERS = {"profile": _read_profile}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return what to try in place of a name that is not known."""
+    """Return a suggestion in place of an unknown name."""
     import difflib
 
     known = tuple(known)
@@ -263,7 +260,8 @@ def check_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return a warning for each variable JAXSIF_… that nothing reads; raise JaxsifError for one
     that resembles the name of a setting.
 
-    In a task, the run around it has checked them, and perhaps set some of another version.
+    Inside a task, return none: the run around it has checked them, and may have set those of
+    another version.
     """
     names = [name for name, value in environ.items() if name.startswith(_PREFIX) and value]
     if not names or contract.STEP in environ:
@@ -274,19 +272,20 @@ def check_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
     for name in unknown:
         near = _find_near(name)
         if near:
-            what = f"no setting has the variable {name}"
+            what = f"no setting uses the variable {name}"
             raise JaxsifError(what, f"{name} (environment)", f"{near}?")
-    return tuple(f"warning: no setting has the variable {name}" for name in unknown)
+    return tuple(f"warning: no setting uses the variable {name}" for name in unknown)
 
 
 def _find_near(name: str) -> str:
-    """Return the variable that is meant: of the option with this name, or the nearest one."""
+    """Return the variable that was probably meant: that of the option with this name, or the
+    nearest one.
+    """
     from difflib import get_close_matches  # here: 5 ms, and few runs have such a name
 
     by_flag = {_PREFIX + one.flag[2:].replace("-", "_").upper(): one.variable for one in OPTIONS}
     if name in by_flag:
         return by_flag[name]
-    variables = (*by_flag.values(), *_OF_USERS)
-    endings = {one.removeprefix(_PREFIX): one for one in variables}
+    endings = {one.removeprefix(_PREFIX): one for one in (*by_flag.values(), *_OF_USERS)}
     found = get_close_matches(name.removeprefix(_PREFIX), endings, 1, _SIMILAR)
     return endings[found[0]] if found else ""

@@ -1,5 +1,5 @@
-"""The profile of a fabric, the network between nodes: what it inherits, what it sets, what each
-node must have.
+"""The profile of a fabric, the network between nodes: its parent, its settings, and its
+requirements for each node.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from jaxsif.settings.read import parse_env
 from jaxsif.task import contract
 from jaxsif.text import shorten
 
-# The variables by which jaxsif/task/start.sh knows of it.
+# The variables that describe it to jaxsif/task/start.sh.
 NAME = contract.FABRIC
 NEEDS = contract.FABRIC_NEEDS
 LIBRARIES = contract.FABRIC_LIBRARIES
 
 # A user sets a variable by its name, or for the container only.
 _ENVIRONMENT = ("", "APPTAINERENV_", "SINGULARITYENV_")
-# Patterns that neither a shell nor the runtime's --bind takes apart, and what each is in words.
+# Patterns of values that neither a shell nor the runtime's --bind splits, each with a description.
 _PATH = (re.compile(r"/[\w./*?\[\]+@~-]+"), "an absolute path")
 _INTERFACE = (re.compile(r"[\w.*?\[\]@-]+"), "the name of an interface")
 _BIND = (re.compile(r"(?s)\s*[^:\s].*"), "SRC[:DEST[:OPTS]]")
@@ -40,19 +40,19 @@ class Fabric(NamedTuple):
     env: Mapping[str, Setting]
 
     def items(self, key: str) -> tuple[str, ...]:
-        """Return what a list has; nothing where no profile has the list."""
+        """Return the items of a list; none if no profile has it."""
         return tuple(self.lists.get(key, _NONE).value)
 
     def needs(self) -> tuple[str, ...]:
-        """Return patterns of paths that must be on each node."""
+        """Return patterns of the paths that each node must have."""
         return self.items("devices") + tuple(
             f"/sys/class/net/{name}" for name in self.items("interfaces")
         )
 
 
 def resolve_fabric(chosen: Setting, profiles: Mapping[str, Setting]) -> Fabric:
-    """Return the profile that was chosen; raise JaxsifError for one that is not there, or that is
-    not whole.
+    """Return the chosen profile; raise JaxsifError if it, or one that it inherits, is missing or
+    invalid.
     """
     lists: dict[str, Setting] = {}
     env: dict[str, Setting] = {}
@@ -69,8 +69,8 @@ def resolve_fabric(chosen: Setting, profiles: Mapping[str, Setting]) -> Fabric:
 
 
 def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
-    """Return the names of a profile, of the one that it inherits, and so on; raise JaxsifError for
-    one that is not there.
+    """Return the names of a profile, of the one that it inherits, and so on; raise JaxsifError if
+    one is missing or inherits itself.
     """
     names: list[str] = []
     name, source, _ = chosen
@@ -93,7 +93,7 @@ def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
 
 
 def _check_patterns(key: str, values: Iterable[str], source: str) -> None:
-    """Raise JaxsifError for a value that is not as the list `key` takes it."""
+    """Raise JaxsifError for a value that the list `key` does not take."""
     pattern, words = _PATTERNS[key]
     for value in values:
         if not pattern.fullmatch(value):
@@ -108,9 +108,9 @@ def find_variables(
     fabric: Fabric, given: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the variables that the profile sets, and notes on those for which the user has another
-    value, which stands.
+    value, which is kept.
 
-    `given` are those of --env.
+    `given` holds those of --env.
     """
     variables = {}
     notes = []
@@ -126,9 +126,9 @@ def find_variables(
 
 
 def shim_variables(fabric: Fabric, folders: Iterable[str]) -> dict[str, str]:
-    """Return what start.sh is told: the profile's name, what must be on the node, and where its
-    libraries are.
+    """Return the variables for start.sh: the profile's name, the paths that the node must have, and
+    the folders of its libraries.
 
-    Set also when empty: a run in a task of another run would take that one's.
+    They are set even if empty: a run inside a task of another run would use that run's values.
     """
     return {NAME: fabric.name, NEEDS: " ".join(fabric.needs()), LIBRARIES: ":".join(folders)}

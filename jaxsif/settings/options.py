@@ -20,10 +20,10 @@ from jaxsif.limits import MOST_COUNT, read_number
 from jaxsif.task.contract import ON, STOP, WARN
 from jaxsif.text import shorten
 
-JOB = "what to ask Slurm for"
+JOB = "what to request from Slurm"
 CONTAINER = "the container"
 PROCESSES = "how the processes find each other"
-HANGS = "processes that do not do what the others do"
+HANGS = "processes that hang or diverge from the others"
 OUTPUT = "how to run"
 _HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, OUTPUT)  # in the order of --help
 
@@ -39,11 +39,11 @@ DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
 
 
 class Kind(NamedTuple):
-    """What the value of an option is."""
+    """The kind of an option's value."""
 
     words: str
-    fits: Callable[[object], bool]  # whether a value of jaxsif.toml is one
-    # What a variable's text gives, for `fits` to judge; the text, and what to call it in errors.
+    fits: Callable[[object], bool]  # whether a value from jaxsif.toml is of this kind
+    # Takes a variable's text and its name in errors; returns a value for `fits` to judge.
     read: Callable[[str, str], object]
     argument: Mapping[str, Any] = MappingProxyType({})  # how argparse takes it
     pattern: str = ""  # of a text that is allowed in place of a number
@@ -68,43 +68,23 @@ def _are_texts(value: object) -> bool:
 
 
 def _are_digests(value: object) -> bool:
-    """Return whether a list has digests as `jaxsif image verify` prints them; no image has
-    another.
+    """Return whether a value is a list of digests as `jaxsif image verify` prints them; no other
+    text can be an image's digest.
     """
     return isinstance(value, list) and all(
         isinstance(digest, str) and re.fullmatch(DIGEST_PATTERN, digest) for digest in value
     )
 
 
-def _is_switch(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _read_count(text: str, _where: str) -> int | None:
-    return read_number(text)
-
-
-def _read_text(text: str, _where: str) -> str:
-    return text
-
-
-def _read_path(text: str, _where: str) -> str:
-    return os.path.expanduser(text)
-
-
-def _read_switch(text: str, _where: str) -> bool | None:
-    return _SWITCHES.get(text.lower())
-
-
 def split_words(text: str, where: str) -> list[str]:
-    """Return the words that a shell would make of a text; raise JaxsifError."""
+    """Split a text into words as a shell does; raise JaxsifError."""
     import shlex
 
     try:
         return shlex.split(text)
     except ValueError as error:
         raise JaxsifError(
-            f"cannot read {shorten(text)!r}: {error}", where, "quote it as for a shell"
+            f"cannot read {shorten(text)!r}: {error}", where, "quote it as in a shell"
         ) from error
 
 
@@ -118,7 +98,7 @@ def count(text: str) -> int:
 
 
 def _count_or(pattern: str, words: str) -> Kind:
-    """Return the kind of a COUNT, or of a text that has the pattern."""
+    """Return the kind of values that are a COUNT, or a text that matches the pattern."""
 
     def fits(value: object) -> bool:
         return _is_count(value) or bool(isinstance(value, str) and re.fullmatch(pattern, value))
@@ -136,18 +116,30 @@ def _count_or(pattern: str, words: str) -> Kind:
     return Kind(words, fits, read, {"type": parse}, pattern)
 
 
-COUNT = Kind(f"a number from 1 to {MOST_COUNT}", _is_count, _read_count, {"type": count})
-TEXT = Kind("a string", _is_text, _read_text)
-# In jaxsif.toml: as from the folder of the file. A shell leaves the ~ of --image=~/jax.sif alone.
-PATH = Kind("a path", _is_text, _read_path, {"type": os.path.expanduser})
+COUNT = Kind(
+    f"a number from 1 to {MOST_COUNT}",
+    _is_count,
+    lambda text, _: read_number(text),
+    {"type": count},
+)
+TEXT = Kind("a string", _is_text, lambda text, _: text)
+# In jaxsif.toml: relative to the file's folder. A shell does not expand the ~ in --image=~/jax.sif.
+PATH = Kind(
+    "a path", _is_text, lambda text, _: os.path.expanduser(text), {"type": os.path.expanduser}
+)
 SECONDS = _count_or(OFF, "a number of seconds, or off")
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
-GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one behind a type, as in a100:1")
+GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one after a type, as in a100:1")
 DIGESTS = Kind(
     "a list of digests, each sha256: and 64 hexadecimal digits", _are_digests, split_words
 )
 LIST = Kind("a list of strings", _are_texts, split_words, {"action": "append"})
-SWITCH = Kind("true or false", _is_switch, _read_switch, {"action": argparse.BooleanOptionalAction})
+SWITCH = Kind(
+    "true or false",
+    lambda value: isinstance(value, bool),
+    lambda text, _: _SWITCHES.get(text.lower()),
+    {"action": argparse.BooleanOptionalAction},
+)
 
 
 class Option(NamedTuple):
@@ -159,90 +151,91 @@ class Option(NamedTuple):
     help: str
     metavar: str | None = None
     choices: tuple[str, ...] | None = None
-    name: str | None = None  # its key, where that is not the flag's name
-    its_variable: str | None = None  # where that is not made of the key
-    of_job: bool = False  # asks for a job, and means nothing where there is one already
-    launcher: str = ""  # the only one that takes it; '' where each does
-
-    @property
-    def key(self) -> str:
-        """Return the key in [run] of jaxsif.toml."""
-        return self.name or self.flag[2:]
-
-    @property
-    def field(self) -> str:
-        """Return the name in the parser's namespace, and in RunOptions."""
-        return self.key.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """Return the variable of the environment."""
-        return self.its_variable or f"JAXSIF_{self.field.upper()}"
+    # The key in [run] of jaxsif.toml, if that is not the flag's name; the variable of the
+    # environment, if that is not derived from the key. In OPTIONS, each option has both.
+    key: str = ""
+    variable: str = ""
+    of_job: bool = False  # requests a job, and means nothing inside one
+    launcher: str = ""  # the only one that takes it; '' if each does
+    field: str = ""  # the name in the parser's namespace, and in RunOptions
+    names: tuple[str, ...] = ()  # on the command line, srun's short name first
 
 
-OPTIONS = (
+def _complete(option: Option) -> Option:
+    """Return the option with its key, its variable, its field and its names."""
+    key = option.key or option.flag[2:]
+    field = key.replace("-", "_")
+    variable = option.variable or f"JAXSIF_{field.upper()}"
+    names = (*short_of(option.flag), option.flag)
+    return option._replace(key=key, variable=variable, field=field, names=names)
+
+
+_ROWS = (
     Option("--nodes", NODES, JOB, "number of nodes", "N[-MAX]"),
-    Option("--ntasks", COUNT, JOB, "JAX processes, over all nodes", "N"),
+    Option("--ntasks", COUNT, JOB, "JAX processes in total, across all nodes", "N"),
     Option("--ntasks-per-node", COUNT, JOB, "JAX processes on each node", "N"),
     Option("--per-node", SWITCH, JOB, "one JAX process on each node, with all its GPUs"),
     Option("--per-gpu", SWITCH, JOB, "one JAX process for each GPU, whatever the job says"),
     Option("--gpus-per-node", TEXT, JOB, "GPUs on each node", "[TYPE:]N"),
-    Option("--gpus", GPUS, JOB, "GPUs over all nodes, the same number on each", "[TYPE:]N"),
-    Option("--gpus-per-task", GPUS, JOB, "GPUs of each JAX process", "[TYPE:]N"),
-    Option("--cpus-per-task", COUNT, JOB, "CPUs of each JAX process", "N", launcher="srun"),
+    Option("--gpus", GPUS, JOB, "GPUs in total, the same number on each node", "[TYPE:]N"),
+    Option("--gpus-per-task", GPUS, JOB, "GPUs for each JAX process", "[TYPE:]N"),
+    Option("--cpus-per-task", COUNT, JOB, "CPUs for each JAX process", "N", launcher="srun"),
     Option(
         "--gpu-bind",
         TEXT,
         JOB,
-        "have Slurm bind GPUs to tasks, as for srun",
+        "have Slurm bind GPUs to tasks, as with srun's --gpu-bind",
         "TYPE",
         launcher="srun",
     ),
-    Option("--allow-uneven", SWITCH, JOB, "processes and nodes may have different numbers of GPUs"),
+    Option(
+        *("--allow-uneven", SWITCH, JOB),
+        "allow processes and nodes to have different numbers of GPUs",
+    ),
     Option(
         "--share-gpus",
         SWITCH,
         JOB,
-        "several processes may have one GPU, and parts of its memory",
+        "let several processes share a GPU, each with part of its memory",
     ),
-    Option("--time", TEXT, JOB, "time limit, as for srun", "LIMIT", of_job=True),
+    Option("--time", TEXT, JOB, "time limit, in srun's format", "LIMIT", of_job=True),
     Option("--partition", TEXT, JOB, "partition", "NAME", of_job=True),
     Option("--account", TEXT, JOB, "account", "NAME", of_job=True),
     Option("--constraint", TEXT, JOB, "node features", "LIST", of_job=True),
     Option(
         *("--srun-args", LIST, JOB),
-        "further options of srun, quoted as for a shell: --srun-args='--mem=0'",
+        "more srun options, quoted as in a shell: --srun-args='--mem=0'",
         "ARGS",
         launcher="srun",
     ),
-    Option("--image", PATH, CONTAINER, "the image", "PATH", its_variable="JAX_IMAGE"),
+    Option("--image", PATH, CONTAINER, "the image", "PATH", variable="JAX_IMAGE"),
     Option(
         "--bind",
         LIST,
         CONTAINER,
-        "show a path of the host in it",
+        "make a host path visible in the container",
         "SRC[:DEST[:OPTS]]",
-        name="binds",
+        key="binds",
     ),
     Option(
         "--layer",
         LIST,
         CONTAINER,
-        "mount a layer of `jaxsif layer create` over it",
+        "mount a layer made by `jaxsif layer create` over the image",
         "NAME",
-        name="layers",
+        key="layers",
     ),
-    Option("--env", LIST, CONTAINER, "set a variable in it", "NAME[=VALUE]"),
+    Option("--env", LIST, CONTAINER, "set a variable in the container", "NAME[=VALUE]"),
     Option(
         *("--cleanenv", SWITCH, CONTAINER),
-        "pass on Slurm's and JAX's variables and those of --env, and few others",
+        "pass on only Slurm's and JAX's variables, those of --env, and a few others",
     ),
-    Option("--compile-cache", SWITCH, CONTAINER, "keep what JAX compiles for later runs"),
+    Option("--compile-cache", SWITCH, CONTAINER, "keep what JAX compiles, for reuse in later runs"),
     Option(
         "--compile-cache-folder",
         PATH,
         CONTAINER,
-        "the folder of that cache, on a disk that all nodes share",
+        "the folder for the compile cache, on a disk that all nodes share",
         "PATH",
     ),
     Option(
@@ -251,9 +244,11 @@ OPTIONS = (
         choices=(NODE, TASK),
     ),
     Option(
-        "--fabric", TEXT, CONTAINER, "prepare for the network between nodes by this profile", "NAME"
+        "--fabric", TEXT, CONTAINER, "set up the network between nodes with this profile", "NAME"
     ),
-    Option("--stage", SWITCH, CONTAINER, "copy the image to each node's own disk first; in a job"),
+    Option(
+        "--stage", SWITCH, CONTAINER, "inside a job, first copy the image to each node's own disk"
+    ),
     Option("--stage-folder", TEXT, CONTAINER, "the folder on the nodes for --stage", "PATH"),
     Option(
         "--coordinator-ports",
@@ -266,7 +261,7 @@ OPTIONS = (
         "--node-address",
         TEXT,
         PROCESSES,
-        "reach a node by this name, such as %%N-ib; %%N is its name in Slurm",
+        "reach a node under this name, such as %%N-ib; %%N is its name in Slurm",
         "PATTERN",
     ),
     Option(
@@ -274,7 +269,7 @@ OPTIONS = (
         TEXT,
         PROCESSES,
         "give the processes a certificate for JAX's coordinator, so that no other user can"
-        " connect: where openssl and JAX can (auto), always, or never",
+        " connect: if openssl and JAX support it (auto), always, or never",
         choices=(AUTO, ON, OFF),
     ),
     Option(
@@ -302,37 +297,37 @@ OPTIONS = (
         "--hang-timeout",
         SECONDS,
         HANGS,
-        "how long tasks may wait for another one before jaxsif names it and its line",
+        "how long tasks may wait for another one before jaxsif reports that task and its line",
         "SECONDS|off",
     ),
     Option(
         "--on-hang",
         TEXT,
         HANGS,
-        "report a hang, or stop the run; a task that computes, reads or writes does not hang",
+        "report a hang, or stop the run; a task that is computing, reading or writing is not hung",
         choices=(REPORT, STOP),
     ),
     Option(
         "--busy-timeout",
         SECONDS,
         HANGS,
-        "how long the other tasks may wait for one that computes, reads or writes; then it hangs,"
-        " too; off by default",
+        "how long the other tasks may wait for one that is computing, reading or writing before"
+        " it counts as hung, too; off by default",
         "SECONDS|off",
     ),
     Option(
         "--check-programs",
         TEXT,
         HANGS,
-        "warn of processes that compile different programs for the same devices, because"
-        " their numbers would be wrong; or stop them before the first step",
+        "warn about processes that compile different programs for the same devices, because"
+        " their results would be wrong; or stop them before the first step",
         choices=(WARN, STOP, OFF),
     ),
     Option(
         "--launcher",
         TEXT,
         OUTPUT,
-        "srun if it is on the PATH, else local",
+        "how to start the tasks (default: srun if it is on the PATH, else local)",
         choices=list_launchers(),
     ),
     Option(
@@ -347,14 +342,15 @@ OPTIONS = (
         "--hostfile",
         PATH,
         OUTPUT,
-        "a file of such hosts, in mpirun's format",
+        "a file with the hosts for mpirun, in its own format",
         "PATH",
         launcher="mpirun",
     ),
     Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number"),
     Option("--log-dir", PATH, OUTPUT, "also write each task's output into files in DIR", "DIR"),
-    Option("--history", SWITCH, OUTPUT, "keep for `jaxsif history` how the run ended"),
+    Option("--history", SWITCH, OUTPUT, "record how the run ended, for `jaxsif history`"),
 )
+OPTIONS = tuple(map(_complete, _ROWS))
 
 
 class Rank(IntEnum):
@@ -376,11 +372,11 @@ class Setting(NamedTuple):
     rank: Rank = Rank.DEFAULT
 
 
-NOTHING = Setting(None, "")  # of an option without a value
+NOTHING = Setting(None, "")  # for an option without a value
 
 
 class RunOptions(NamedTuple):
-    """What is asked for; the defaults here are those of the options, None where there is none."""
+    """The options of a run; the defaults here are those of the options, or None."""
 
     command: tuple[str, ...]  # the program and its arguments
     launcher: str | None = None  # a file of jaxsif/launch/launchers
@@ -388,7 +384,7 @@ class RunOptions(NamedTuple):
     ntasks: int | None = None
     ntasks_per_node: int | None = None
     node_range: tuple[int, int] | None = None  # the fewest and the most nodes, instead of `nodes`
-    gpus: str | None = None  # N or TYPE:N, over all nodes
+    gpus: str | None = None  # N or TYPE:N, across all nodes
     gpus_per_node: str | None = None  # N or TYPE:N
     gpus_per_task: int | None = None
     gpu_type: str = ""  # of gpus_per_task
@@ -397,7 +393,7 @@ class RunOptions(NamedTuple):
     per_node: bool = False  # one process on each node
     per_gpu: bool = False  # one process for each GPU
     allow_uneven: bool = False  # processes and nodes may have different numbers of GPUs
-    share_gpus: bool = False  # several tasks may have one GPU
+    share_gpus: bool = False  # several tasks may share a GPU
     time: str | None = None
     partition: str | None = None
     account: str | None = None
@@ -413,34 +409,34 @@ class RunOptions(NamedTuple):
     history: bool = True  # keep how the run ended
     coordinator_ports: str | None = None  # FIRST-LAST, from which one is taken
     node_address: str | None = None  # how tasks reach a node, %N its name
-    coordinator_tls: str = AUTO  # certificates for the coordinator, where there can be; on, or OFF
+    coordinator_tls: str = AUTO  # certificates for the coordinator, if possible; on, or OFF
     init_timeout: int | None = None  # seconds, of jax.distributed.initialize
     heartbeat_timeout: int | None = None
     shutdown_timeout: int | None = None
-    hang_timeout: int | str = 60  # seconds that tasks may wait before that is told, or OFF
+    hang_timeout: int | str = 60  # seconds that tasks may wait before a report, or OFF
     on_hang: str = REPORT  # what is done then; STOP ends the run
-    busy_timeout: int | str = OFF  # seconds that others may wait for a task at work
+    busy_timeout: int | str = OFF  # seconds that others may wait for a busy task
     check_programs: str = WARN  # what is done when tasks compile different programs; STOP, or OFF
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
     hosts: str | None = None  # NAME:SLOTS,... for mpirun
-    hostfile: str | None = None  # a file of them
-    # Pass on what the table of container/environment.py names, and nothing else.
+    hostfile: str | None = None  # a file with the hosts
+    # Pass on only the variables in the table of container/environment.py.
     cleanenv: bool = False
     sources: Mapping[str, Setting] = MappingProxyType({})  # all options, by their keys
 
     @property
     def hang_seconds(self) -> int:
-        """Return the seconds that tasks may wait before that is told; 0 where nobody asks."""
+        """Return the seconds that tasks may wait before a report; 0 for no reports."""
         return 0 if self.hang_timeout == OFF else int(self.hang_timeout)
 
     @property
     def busy_seconds(self) -> float:
-        """Return the seconds that others may wait for a task at work."""
+        """Return the seconds that others may wait for a busy task."""
         return math.inf if self.busy_timeout == OFF else int(self.busy_timeout)
 
     @property
     def srun_arguments(self) -> tuple[SrunArgument, ...]:
-        """All options of srun that the user passes on."""
+        """All srun options that the user passes on."""
         return (*self.passed, *self.srun_args)
 
     def source(self, key: str) -> str:
@@ -452,11 +448,11 @@ class RunOptions(NamedTuple):
         return key not in self.sources or self.sources[key].rank == Rank.COMMAND_LINE
 
 
-# The options that ask for a job, each with its field.
+# The options that request a job, each with its field.
 OF_JOB = tuple((option, option.field) for option in OPTIONS if option.of_job)
 _OF_RUN = RunOptions._field_defaults
-# Key -> the value of an option that nothing sets: as RunOptions has it, whose None and empty lists
-# are no values; of what becomes the container, as here.
+# Key -> the default of an option: from RunOptions, whose None and empty lists are not values; for
+# options that become the container, from here.
 DEFAULTS: dict[str, Any] = {
     **{
         digest.key: _OF_RUN[digest.field]
@@ -472,10 +468,10 @@ DEFAULTS: dict[str, Any] = {
 def add_arguments(
     parser: argparse.ArgumentParser, leave_out: Container[str] = ()
 ) -> dict[str, argparse._ArgumentGroup]:
-    """Give a parser the options, in groups by their headings; return the groups. What the command
-    line does not set is None in the namespace.
+    """Give a parser the options, in groups by their headings; return the groups. Options that the
+    command line does not set are None in the namespace.
 
-    Those whose keys are in `leave_out` mean nothing to the command.
+    Options whose keys are in `leave_out` mean nothing to the command.
     """
     groups = {heading: parser.add_argument_group(heading) for heading in _HEADINGS}
     for option in OPTIONS:
@@ -484,23 +480,21 @@ def add_arguments(
         how = {"dest": option.field, "help": option.help, **option.kind.argument}
         if option.kind != SWITCH:  # its action takes neither
             how.update(metavar=option.metavar, choices=option.choices)
-        names = (*short_of(option.flag), option.flag)
-        groups[option.group].add_argument(*names, default=None, **how)
+        groups[option.group].add_argument(*option.names, default=None, **how)
     return groups
 
 
 def read_variable(option: Option, text: str) -> Any:
-    """Return the value that the option's variable gives; raise JaxsifError for one that is not of
-    its kind.
+    """Return the value of an option's variable; raise JaxsifError if it is not of the option's
+    kind.
     """
     where = f"{option.variable} (environment)"
-    value = option.kind.read(text, where)
-    return check_value(option, value, option.variable, where)
+    return check_value(option, option.kind.read(text, where), option.variable, where)
 
 
 def check_value(option: Option, value: object, name: str, where: str) -> Any:
-    """Return the value, if it is of the option's kind; raise JaxsifError, which calls it `name`,
-    otherwise.
+    """Return the value if it is of the option's kind; otherwise raise JaxsifError, which calls it
+    `name`.
     """
     if option.kind == TEXT and type(value) is int and 0 <= value <= MOST_COUNT:
         value = str(value)  # gpus-per-node = 4

@@ -1,5 +1,5 @@
 """The settings of a run, resolved from the command line, variables and files; srun's own options
-count as the options of jaxsif that mean the same.
+count as jaxsif's options with the same meaning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxsif.text import shorten
 # The ways to give the number of tasks, and that of GPUs.
 _TASKS = ("ntasks", "ntasks-per-node", "per-node", "per-gpu")
 _GPUS = ("gpus", "gpus-per-node")
-# An option -> those that settle the same: one of them from a stronger source overrules it.
+# An option -> those that decide the same: one of them from a stronger source overrides it.
 _RIVALS = {
     **dict.fromkeys(_TASKS, _TASKS),
     "gpus-per-task": ("per-gpu",),
@@ -33,7 +33,7 @@ class Settings(NamedTuple):
     options: RunOptions
 
     def value(self, key: str) -> Any:
-        """Return the value of an option, None without one."""
+        """Return the value of an option, or None."""
         return self.values.get(key, NOTHING).value
 
     def is_on_command_line(self, key: str) -> bool:
@@ -50,8 +50,8 @@ def read_settings(
 ) -> Settings:
     """Complete the command line, `cli_values`, from variables and files.
 
-    Options whose keys are in `fixed` mean nothing to the command, whatever files and variables say
-    of them. Raises JaxsifError for what is no setting.
+    Files and variables do not count for options whose keys are in `fixed`: those mean nothing to
+    the command. Raise JaxsifError for unknown settings.
     """
     config = read_config(environ, os.getcwd())
     values = resolve(cli_values, environ, config, in_job, fixed)
@@ -71,10 +71,10 @@ def resolve(
     """Find each option of `jaxsif run` that has a value, by its key: on the command line, else in
     its variable, else in a file.
 
-    `cli_values` has the values of the command line, by field. Options that ask for a job count in
-    a job only on the command line, and so do the options `fixed`, by their keys. Of the ways to
-    give the number of tasks, only those of the strongest source count. Raise JaxsifError for a
-    variable that is not of the option's kind.
+    `cli_values` has the values of the command line, by field. Inside a job, options that request a
+    job count only on the command line; so do the options whose keys are in `fixed`, always. Of the
+    ways to give the number of tasks, only those from the strongest source count. Raise JaxsifError
+    if a variable's value is not of the option's kind.
     """
     values: dict[str, Setting] = {}
     for option in OPTIONS:
@@ -90,16 +90,17 @@ def resolve(
 
 
 def _drop_overruled(values: dict[str, Setting]) -> None:
-    for key in [key for key in _RIVALS if key in values]:
-        if values[key].rank > Rank.DEFAULT and _is_overruled(key, values[key], values):
+    for key in _RIVALS:
+        setting = values.get(key, NOTHING)
+        if setting.rank > Rank.DEFAULT and _is_overruled(key, setting, values):
             del values[key]
 
 
 def _merge_srun_options(
     values: dict[str, Setting], arguments: tuple[SrunArgument, ...]
 ) -> tuple[tuple[SrunArgument, ...], tuple[SrunArgument, ...]]:
-    """Add to `values` what srun's own options say of the layout; return those that are left of the
-    command line's `arguments`, and of --srun-args.
+    """Add the layout settings among srun's own options to `values`; return the rest of the command
+    line's `arguments`, and of --srun-args.
     """
     passed = _merge(values, arguments, Setting((), "the command line", Rank.COMMAND_LINE))
     extra = values.get("srun-args", NOTHING)
@@ -112,7 +113,7 @@ def _merge_srun_options(
 
 
 def _is_overruled(key: str, setting: Setting, values: Mapping[str, Setting]) -> bool:
-    """Return whether a stronger source settles an option, or a rival of it."""
+    """Return whether a stronger source sets an option, or a rival of it."""
     for rival in _RIVALS.get(key, ()):
         stronger = values.get(rival, NOTHING)
         if stronger.value and stronger.rank > setting.rank:
@@ -126,16 +127,16 @@ def _merge(
     origin: Setting,
     passed: Iterable[SrunArgument] = (),
 ) -> tuple[SrunArgument, ...]:
-    """Add to `values` what srun's own options of one source, `origin`, say of the layout; return
-    the arguments that are left for srun. Arguments that a stronger source overrules, or that are
-    among `passed`, are dropped.
+    """Add the layout settings among srun's own options from one source, `origin`, to `values`;
+    return the rest, which is for srun. Drop arguments that a stronger source overrides, or that are
+    among `passed`.
 
-    Raises JaxsifError where another option of the same source contradicts one.
+    Raise JaxsifError if another option from the same source contradicts one.
     """
     left: list[SrunArgument] = []
     flags = {argument.flag for argument in passed}
     for argument in arguments:
-        # As `nodes = 2` in a file overrules --nodes among weaker --srun-args.
+        # As `nodes = 2` in a file overrides --nodes among weaker --srun-args.
         if argument.flag in flags or _is_overruled(argument.flag[2:], origin, values):
             continue
         key, value, remaining = translate(argument)
@@ -155,8 +156,8 @@ def _merge(
 
 
 def _check_project_words(words: Sequence[str], source: str) -> None:
-    """Raise JaxsifError for words by which srun would run a program that the project chose, on this
-    host too.
+    """Raise JaxsifError for words that make srun run a program of the project's choice, even on
+    this host.
     """
     found = next(find_unsafe(words), None)
     if found:
@@ -168,23 +169,27 @@ def _check_project_words(words: Sequence[str], source: str) -> None:
 
 
 def _check_binds(binds: Setting) -> tuple[str, ...]:
-    """Raise JaxsifError for a bind without a path of the host, which the runtime would ignore."""
+    """Return the binds; raise JaxsifError for one without a host path, which the runtime would
+    ignore.
+    """
     for bind in binds.value or ():
         if not bind.partition(":")[0].strip():
-            what = f"a bind names no path: {bind!r}"
-            raise JaxsifError(what, binds.source, "SRC[:DEST[:OPTS]]")
+            raise JaxsifError(f"a bind names no path: {bind!r}", binds.source, "SRC[:DEST[:OPTS]]")
     return tuple(binds.value or ())
 
 
 def _convert(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of RunOptions that have a value, as it has them; the other options become
-    the container.
+    """Return the fields of RunOptions that have a value, converted; the other options become the
+    container.
     """
-    known = {key.replace("-", "_"): setting.value for key, setting in values.items()}
-    options = {field: known[field] for field in RunOptions._fields if field in known}
-    options.pop("srun_args", None)  # they are taken apart
+    options = {
+        option.field: values[option.key].value
+        for option in OPTIONS
+        if option.field in RunOptions._fields and option.key in values
+    }
+    options.pop("srun_args", None)  # they have been split
     # Only mpirun takes a list of hosts; a variable may have one for all runs.
-    hosts = max(values.get(key, NOTHING).rank for key in ("hosts", "hostfile"))
+    hosts = max(values.get("hosts", NOTHING).rank, values.get("hostfile", NOTHING).rank)
     launcher = values.get("launcher", NOTHING).rank
     if hosts > launcher and (launcher == Rank.DEFAULT or hosts == Rank.COMMAND_LINE):
         options["launcher"] = "mpirun"
@@ -205,13 +210,13 @@ def _convert(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[
 def parse_env(
     pairs: Iterable[str], environ: Mapping[str, str], source: str = "--env"
 ) -> tuple[tuple[str, str], ...]:
-    """Return the variables of --env: of 'NAME=VALUE', or of 'NAME' with its value in `environ`;
-    raise JaxsifError for another text, and for a NAME that is not set.
+    """Return the variables of --env: 'NAME=VALUE', or 'NAME' with its value from `environ`; raise
+    JaxsifError for any other text, and for a NAME that is not set.
     """
     parsed = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        # A shell, and so --dry-run and the runtime, knows no other letters in names.
+        # A shell, and so --dry-run and the runtime, knows no other characters in names.
         if not (name.isascii() and name.isidentifier()):
             raise JaxsifError(
                 f"not a variable: {pair!r}", source, "--env NAME=VALUE, or --env NAME to pass it on"

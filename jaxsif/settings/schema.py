@@ -1,4 +1,6 @@
-"""A JSON Schema of jaxsif.toml, by which editors complete and check it; made of the options."""
+"""A JSON Schema of jaxsif.toml, generated from the options, which lets editors complete and check
+it.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,10 @@ def build_schema() -> dict[str, Any]:
         name: _table({key: _describe(option) for key, option in keys.items()})
         for name, keys in TABLES.items()
     }
-    profile = tables["profile"]
     tables["profile"] = {
         "type": "object",
         "propertyNames": {"pattern": r"^(?![0-9])[\w-]+$"},
-        "additionalProperties": profile,
+        "additionalProperties": tables["profile"],
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,4 +1,4 @@
-"""Which values of variables look like secrets, such as passwords and tokens."""
+"""Finds and hides values of variables that look like secrets, such as passwords and tokens."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _VALUE = re.compile(
     r"(hf_|gh[opsu]_|github_pat_|glpat-|sk-|AKIA|ASIA|xox[abprs]-|AIza)[\w-]{12,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
-# What a variable with such a name holds beside a secret: nothing, a path, a switch, a special token
-# of a text model; and a number.
+# Harmless values of a variable with such a name: nothing, a path, a switch, a special token of a
+# text model; and a number.
 _HARMLESS = re.compile(r"|[/~.<\[].*|true|false|yes|no|on|off", re.IGNORECASE | re.DOTALL)
 
 
@@ -31,13 +31,12 @@ _PAIR = re.compile(r"""([\w.-]+=|--[\w-]+[ ]+(?!-))('[^']*'|"[^"]*"|[^\s'";|&]+)
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text with HIDDEN for each token, login and secret value of a name in it."""
-    known = _LOGIN.sub(HIDDEN, _VALUE.sub(HIDDEN, text))
-    return _PAIR.sub(_hide_value, known)
+    """Return a text with HIDDEN in place of each token, login and secret value in it."""
+    return _PAIR.sub(_hide_value, _LOGIN.sub(HIDDEN, _VALUE.sub(HIDDEN, text)))
 
 
 def _hide_value(found: re.Match[str]) -> str:
-    """Return a name with HIDDEN for its value, or with what is hidden in the value."""
+    """Return a name with HIDDEN in place of its value, or of the secret parts of the value."""
     name, value = found.groups()
     if _is_secret(name, value.strip("'\"")):
         return f"{name}{HIDDEN}"
@@ -45,7 +44,7 @@ def _hide_value(found: re.Match[str]) -> str:
 
 
 def find_secrets(pairs: Iterable[str]) -> list[str]:
-    """Return the names in 'NAME=VALUE' whose values look like secrets; 'NAME' alone shows none."""
+    """Return the names in 'NAME=VALUE' whose values look like secrets; a bare 'NAME' shows none."""
     parts = (pair.partition("=") for pair in pairs)
     return [name for name, _, value in parts if _is_secret(name, value)]
 

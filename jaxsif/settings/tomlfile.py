@@ -1,6 +1,4 @@
-"""A TOML file, whatever is in it: its tables, or an error with file and line, in bounded time and
-memory.
-"""
+"""Reads any TOML file in bounded time and memory: its tables, or an error with file and line."""
 
 from __future__ import annotations
 
@@ -11,14 +9,14 @@ from typing import Any
 from jaxsif.errors import JaxsifError
 from jaxsif.text import shorten
 
-# Python's own reader, where it has one; imported late, since most runs have no file to read.
+# Python's own reader, if it has one; imported late, since most runs have no file to read.
 _READER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 MOST_BYTES = 1 << 16  # a page of settings has 2 kB; the readers take a second for a few hundred
-_MOST_DOTS = 16  # outside of strings, in a line: of keys, for which the readers take quadratic time
-# One after another outside of strings: for long integers Python takes quadratic time.
+_MOST_DOTS = 16  # in a line, outside strings: the readers take quadratic time for keys
+# In a row, outside strings: Python takes quadratic time for long integers.
 _MOST_DIGITS = 100
-# Strings and comments, as the readers see them from left to right; one without an end goes on to
-# where they complain.
+# Strings and comments, as the readers see them from left to right; one without an end extends
+# to where they complain.
 _QUOTED = (
     r'"""(?:\\.|[^\\])*?(?:"{3,5}|\\?\Z)'
     + r"|'''.*?(?:'{3,5}|\Z)"
@@ -28,8 +26,8 @@ _QUOTED = (
 
 
 def parse_toml(content: bytes, path: str) -> dict[str, Any]:
-    """Return the tables of a file; raise JaxsifError for what is no TOML, and for more than
-    anybody writes.
+    """Return the tables of a file; raise JaxsifError if it is not TOML, or larger than any real
+    one.
     """
     if len(content) > MOST_BYTES:
         raise _error(path, f"it has more than {MOST_BYTES} bytes")
@@ -45,7 +43,7 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
     except toml.TOMLDecodeError as error:
         raise _error(path, shorten(str(error))) from error
     except RecursionError as error:
-        raise _error(path, "too many brackets in one another") from error
+        raise _error(path, "brackets are nested too deeply") from error
     return tables
 
 

@@ -1,10 +1,10 @@
-"""What runs inside the container beside the user's program; standard library only, any Python from
-3.9.
+"""Code that runs inside the container beside the user's program; standard library only, any Python
+from 3.9.
 
-`start.sh` is the parent of the program and reports how it ended. This package is imported by every
-Python of a task before the user's first line, through a .pth file in jaxsif's images and through
+`start.sh` is the parent of the program and reports how it ended. Every Python of a task imports
+this package before the user's first line, through a .pth file in jaxsif's images and through
 `site/sitecustomize.py` in all others. The folder is in the image as /opt/jaxsif/task; `jaxsif run`
-binds its own copy over it. `contract` is what the launcher imports of it.
+binds its own copy over it. The launcher imports only `contract` from it.
 
 It must never break the program: outside a Slurm task it does nothing at all.
 """
@@ -15,7 +15,7 @@ import io
 import os
 import sys
 
-# A tool that checks types takes it for true.
+# Type checkers take it for true.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -49,7 +49,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         wishes = watch.read_wishes(environ)
     except contract.MisfitError as misfit:
         failure.refuse(environ, misfit)
-    # A Python that the program starts may have a standard error that the program reads.
+    # A Python that the program starts may have its standard error read by the program.
     environ.pop(contract.STARTER, None)
     importing.speed_up(environ)
     defaults.install(environ)
@@ -66,10 +66,10 @@ def install(environ: MutableMapping[str, str]) -> None:
 
         compilecache.install(emit)
     if environ.get(contract.REPORT) and isinstance(sys.stdout, io.TextIOWrapper):
-        # As on a terminal: a line is seen when it is printed, not when 8 KiB are full.
+        # As on a terminal: each line appears when it is printed, not when 8 KiB are full.
         sys.stdout.reconfigure(line_buffering=True)
 
 
-# A task imports this package by that name; the launcher imports jaxsif.task, and is no task.
+# A task imports this package by that name; the launcher, which is not a task, imports jaxsif.task.
 if __name__ == "jaxsif_task":
     install(os.environ)

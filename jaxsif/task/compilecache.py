@@ -1,6 +1,6 @@
-"""JAX's compile cache, in the task: its counts, entries that are whole, one key for all processes.
+"""JAX's compile cache, in the task: its counts, complete entries, one key for all processes.
 
-JAX is changed when the program imports it, and only where it is as JAX 0.12 is.
+JAX is patched when the program imports it, and only if its code matches JAX 0.12.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from . import importing
 from .contract import CACHE_COUNTS
 
-# Name of JAX's event -> field of the report.
+# Name of a JAX event -> field of the report.
 _COUNTED = {
     "/jax/compilation_cache/compile_requests_use_cache": "requests",
     "/jax/compilation_cache/cache_hits": "hits",
@@ -24,7 +24,7 @@ _SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
 
 def install(emit: Callable[[Mapping[str, Any]], None]) -> None:
-    """Watch the cache of this process; `emit` gets its counts in the end."""
+    """Watch the cache of this process; `emit` gets its counts at the end."""
     counts: dict[str, Any] = {"event": "cache", **dict.fromkeys(CACHE_COUNTS, 0), "saved": 0.0}
 
     def report() -> None:
@@ -52,7 +52,7 @@ def _listen(module: Any, counts: dict[str, Any]) -> None:
 
 
 def _write_whole_entries(module: Any) -> None:
-    """Write each entry beside its place first: JAX, when killed, would leave half of one there."""
+    """Write each entry to a temporary file first: JAX, when killed, would leave a partial entry."""
     original = importing.find(module, "LRUCache.put", "key", "value")
 
     def put(self: Any, key: str, value: bytes) -> None:
@@ -72,8 +72,8 @@ def _write_whole_entries(module: Any) -> None:
 
 
 def _remove_broken_entries(module: Any) -> None:
-    """Remove an entry that cannot be read: JAX writes none that is there, and would warn of it for
-    ever.
+    """Remove an entry that cannot be read: JAX does not overwrite an existing entry, and would warn
+    about it for ever.
     """
     importing.find(module, "_cache")
     original = importing.find(module, "get_executable_and_time", "cache_key")
@@ -91,16 +91,16 @@ def _remove_broken_entries(module: Any) -> None:
 def _share_keys(module: Any) -> None:
     """Compute the same key in all processes of a program.
 
-    On CPUs, JAX's key has the numbers of the process's own devices, so no other process finds the
-    entries of process 0. The others would compile while process 0 waits for them, and Gloo waits no
-    longer than 30 seconds. JAX's own remedy for GPUs (strip_device_assignment) does for CPUs, too.
-    Processors must be alike, instead.
+    On CPUs, JAX's key contains the numbers of the process's own devices, so no other process finds
+    the entries of process 0. The others would compile while process 0 waits for them, and Gloo
+    waits no longer than 30 seconds. JAX's own remedy for GPUs (strip_device_assignment) works for
+    CPUs, too. The processors must be of the same kind instead.
 
-    On GPUs, JAX's key has a fingerprint of the links between the GPUs that the process itself sees.
-    Where nodes differ, some processes find an entry, and the others compile and wait for the share
-    of the first ones in XLA's autotuning: for ever (jax-ml/jax#40940). Such a program's key has the
-    kind of each device instead; JAX adds the platform's version, of CUDA and driver. A program of
-    one process keeps the fingerprint.
+    On GPUs, JAX's key contains a fingerprint of the links between the GPUs that the process itself
+    sees. If nodes differ, some processes find an entry, while the others compile and wait for the
+    first ones' share of XLA's autotuning: for ever (jax-ml/jax#40940). The key of a program of
+    several processes contains the kind of each device instead; JAX adds the platform's version,
+    with those of CUDA and the driver. A program of one process keeps the fingerprint.
     """
     strip = "strip_device_assignment"
     options = importing.find(module, "_hash_serialized_compile_options", strip)

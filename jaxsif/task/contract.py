@@ -1,7 +1,7 @@
-"""What the launcher and a task agree on: variables, reports, the layout, the share of GPUs.
+"""The contract between the launcher and a task: variables, reports, the layout, the share of GPUs.
 
 The launcher imports this module as jaxsif.task.contract, a task as jaxsif_task.contract. start.sh
-and jaxsif/node/share.py have a few of these words of their own, because they must start fast:
+and jaxsif/node/share.py repeat a few of these words, because they must start fast:
 tests/unit/task/test_contract.py compares them.
 """
 
@@ -9,59 +9,60 @@ from __future__ import annotations
 
 import os
 
-# A tool that checks types takes it for true. Nothing here is slow to import, such as typing: each
-# task of mpirun waits for it.
+# Type checkers take it for true. Import nothing slow here, such as typing: each task of mpirun
+# waits for it.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Optional, TypeVar
 
     Value = TypeVar("Value")
-    # Of a node: tasks and GPUs; None where Slurm decides.
+    # A node's tasks and GPUs; None if Slurm decides.
     Shape = tuple[Optional[int], Optional[int]]
 
-# Variables that the launcher sets for the tasks; the table in jaxsif/container/environment.py says
-# why.
-REPORT = "JAXSIF_REPORT"  # FIRST:SECOND, the nonces of the run; the program has the second alone
+# Variables that the launcher sets for the tasks; the table in jaxsif/container/environment.py gives
+# the reasons.
+REPORT = "JAXSIF_REPORT"  # FIRST:SECOND, the nonces of the run; the program has only the second
 COORDINATOR_PORT = "JAXSIF_COORDINATOR_PORT"  # absent under a bare srun
 NODE_ADDRESS = "JAXSIF_NODE_ADDRESS"  # of --node-address; %N stands for the node's name
-# The lines of the run's certificate and of its key; from start.sh on the path of a pipe with them.
+# The lines of the run's certificate and its key; after start.sh, the path of a pipe that holds
+# them.
 CREDENTIALS = "JAXSIF_CREDENTIALS"
 SEPARATOR_OF_LINES = ","
-IDENTITY_PREFIX = "spiffe://jaxsif/"  # what JAX wants a certificate's URI to begin with
+IDENTITY_PREFIX = "spiffe://jaxsif/"  # JAX requires this prefix in a certificate's URI
 IDENTITY = IDENTITY_PREFIX + "task"
 COORDINATOR_TLS = "JAXSIF_COORDINATOR_TLS"  # beside CREDENTIALS
-ON = "on"  # its value where a program must not go without
-INIT_TIMEOUT = "JAXSIF_INIT_TIMEOUT"  # seconds, as the next two
+ON = "on"  # its value if a program must use TLS
+INIT_TIMEOUT = "JAXSIF_INIT_TIMEOUT"  # seconds, like the next two
 HEARTBEAT_TIMEOUT = "JAXSIF_HEARTBEAT_TIMEOUT"
 SHUTDOWN_TIMEOUT = "JAXSIF_SHUTDOWN_TIMEOUT"
 LAYOUT = "JAXSIF_LAYOUT"  # an Expectation
 FABRIC = "JAXSIF_FABRIC"  # the profile's name
-FABRIC_NEEDS = "JAXSIF_FABRIC_NEEDS"  # patterns of paths that the node must have
+FABRIC_NEEDS = "JAXSIF_FABRIC_NEEDS"  # patterns for paths that the node must have
 FABRIC_LIBRARIES = "JAXSIF_FABRIC_LIBRARIES"  # folders, as in LD_LIBRARY_PATH
-OWN_CACHE = "JAXSIF_CACHE"  # 1: the folder of the compile cache is jaxsif's
+OWN_CACHE = "JAXSIF_CACHE"  # 1: the compile cache folder is jaxsif's
 STEP = "JAXSIF_STEP"  # a random name of the step
-CHECK_PROGRAMS = "JAXSIF_CHECK_PROGRAMS"  # programs of several tasks must be alike
+CHECK_PROGRAMS = "JAXSIF_CHECK_PROGRAMS"  # programs of several tasks must be the same
 WARN, STOP = "warn", "stop"  # its values
-DRAINS = "JAXSIF_DRAINS"  # the process that waits at its end until its output is read
-TASK_LOG = "JAXSIF_TASK_LOG"  # the path of a task's log files, %t its number, without .out and .err
-HANG_TIMEOUT = "JAXSIF_HANG_TIMEOUT"  # seconds; absent where nobody looks for hangs
+DRAINS = "JAXSIF_DRAINS"  # the process that, before it exits, waits until its output is read
+TASK_LOG = "JAXSIF_TASK_LOG"  # the path of log files without .out and .err; %t: the task
+HANG_TIMEOUT = "JAXSIF_HANG_TIMEOUT"  # seconds; absent if hangs are not detected
 # The user sets it: the tasks are meant to compute on their own.
 INDEPENDENT = "JAXSIF_INDEPENDENT"
 # The image sets it: cpu, cuda12, cuda13.
 FLAVOUR = "JAXSIF_FLAVOUR"
-# start.sh sets it: the descriptor into which Python writes what its threads were at in a crash.
+# start.sh sets it: the descriptor to which Python writes its threads' stacks in a crash.
 CRASH = "JAXSIF_CRASH"
-# start.sh sets it: its process id. Reports go to its standard error, whatever a script does with
-# the program's.
+# start.sh sets it: its process id. Reports go to start.sh's standard error, whatever a script does
+# with the program's.
 STARTER = "JAXSIF_STARTER"
-# A task sets these for its children: it holds the port, and has checked the node.
+# A task sets these for its children: the port is held, the node is checked.
 PORT_HELD = "JAXSIF_PORT_HELD"
 NODE_CHECKED = "JAXSIF_NODE_CHECKED"
-# As the two above, for a worker that it spawns: as which process its JAX is connected.
+# Like the two above, for a spawned worker: the process as which the task's JAX is connected.
 CONNECTED = "JAXSIF_CONNECTED"
 
-# The memory file of a task: its name, and the bytes of the JSON object at its begin.
+# The memory file of a task: its name, and the size in bytes of the JSON object at its start.
 BOX_NAME, BOX_BYTES = "jaxsif-box", 4096
 
 # A report is the rest of a line after a marker: a JSON object with the task, the node, the event
@@ -69,7 +70,7 @@ BOX_NAME, BOX_BYTES = "jaxsif-box", 4096
 SEPARATOR = b"\x1e"
 LONGEST_TEXT = 300  # characters of an exception or a hint
 CACHE_COUNTS = ("requests", "hits", "written")
-# Event -> its fields. With the first nonce speak start.sh and stage.py, before the program and
+# Event -> its fields. start.sh and stage.py report with the first nonce, before the program and
 # around it.
 START_EVENTS: Mapping[str, tuple[str, ...]] = {
     "nodes": ("nodes",),
@@ -80,7 +81,7 @@ START_EVENTS: Mapping[str, tuple[str, ...]] = {
     "unmounted": (),
     "exit": ("status", "where", "box"),
 }
-# With the second nonce speak the Pythons of the program.
+# The program's Pythons report with the second nonce.
 PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "port-held": ("text",),
     "port-taken": ("text", "hint"),
@@ -97,7 +98,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "moved": ("seconds",),
     "program": ("order", "group", "processes", "name", "types", "digest", "where", "at"),
 }
-# What the neighbours of a dead process raise.
+# In the errors that the neighbours of a dead process raise.
 CONSEQUENCES = (
     "closed by peer",
     "reset by peer",
@@ -108,15 +109,15 @@ CONSEQUENCES = (
     "distributed service detected fatal errors",
     "remote process exited",
 )
-# What a worker of multiprocessing raises that runs the script again: Python's text, and ours.
+# In the error of a multiprocessing worker that runs the script again: Python's text, and ours.
 SPAWNED = (
     "An attempt has been made to start a new process before",
-    "a worker of multiprocessing ran the script again",
+    "a multiprocessing worker ran the script again",
 )
 
 
 def render_position(around: Sequence[tuple[str, int]]) -> str:
-    """Return the loops around a call, outermost first, such as '1f3a77c0:3,99e0a4b1:17': a checksum
+    """Render the loops around a call, outermost first, such as '1f3a77c0:3,99e0a4b1:17': a checksum
     of each loop's FILE:LINE, and its iteration.
     """
     from zlib import crc32
@@ -125,21 +126,21 @@ def render_position(around: Sequence[tuple[str, int]]) -> str:
 
 
 def render_marker(nonce: str) -> bytes:
-    """Return what begins a report of the run with this nonce."""
+    """Return the beginning of a report from the run with this nonce."""
     return SEPARATOR + f"jaxsif {nonce} ".encode()
 
 
 def render_report(nonce: str, fields: Mapping[str, object]) -> bytes:
-    """Return the line of a report."""
+    """Render the line of a report."""
     import json
 
-    # A file's name that is no UTF-8 becomes an escape of JSON.
+    # A file name that is not UTF-8 becomes a JSON escape.
     text = json.dumps(fields, ensure_ascii=False).encode(errors="backslashreplace")
     return render_marker(nonce) + text + b"\n"
 
 
 class MisfitError(Exception):
-    """This task must not run: why, what to do, and the event to report."""
+    """This task must not run: the reason, the remedy, and the event to report."""
 
     def __init__(self, text: str, hint: str = "", event: str = "refused") -> None:
         super().__init__(text)
@@ -148,9 +149,7 @@ class MisfitError(Exception):
 
 
 def parse_number(text: str, variable: str) -> int:
-    """Return a number of nodes, tasks, GPUs or seconds, of ten digits at most; raise
-    MisfitError.
-    """
+    """Parse a number of nodes, tasks, GPUs or seconds, of at most ten digits; raise MisfitError."""
     if not (text.isascii() and text.isdecimal()) or len(text) > 10:
         raise MisfitError(f"{variable} is not a number: {text[:40]!r}", _advise(variable))
     return int(text)
@@ -163,9 +162,9 @@ def _advise(variable: str) -> str:
 
 
 def parse_runs(text: str, variable: str) -> list[tuple[str, int]]:
-    """Return the values of '4(x3),2', each with its number of neighbouring nodes.
+    """Parse '4(x3),2' into values, each with its number of consecutive nodes.
 
-    It is the form of SLURM_TASKS_PER_NODE. Raise MisfitError for another form.
+    This is the form of SLURM_TASKS_PER_NODE. Raise MisfitError for any other form.
     """
     runs = []
     for part in text.split(","):
@@ -177,7 +176,7 @@ def parse_runs(text: str, variable: str) -> list[tuple[str, int]]:
 
 
 def find_value(runs: Sequence[tuple[Value, int]], node: int) -> Value | None:
-    """Return the value of node number `node`, from 0; None for a node after the last one."""
+    """Return the value for node number `node`, from 0, or None for a node after the last one."""
     for value, times in runs:
         node -= times
         if node < 0:
@@ -186,10 +185,10 @@ def find_value(runs: Sequence[tuple[Value, int]], node: int) -> Value | None:
 
 
 def tasks_on_node(environ: Mapping[str, str]) -> int:
-    """Return how many tasks the step has on this node; raise MisfitError.
+    """Return the number of the step's tasks on this node; raise MisfitError.
 
     SLURM_GTIDS lists them. SLURM_STEP_TASKS_PER_NODE, a list such as '2(x3),1', is the second
-    choice: its order is not that of SLURM_NODEID in a heterogeneous job.
+    choice: in a heterogeneous job, its order differs from that of SLURM_NODEID.
     """
     if environ.get("SLURM_GTIDS"):
         return len(environ["SLURM_GTIDS"].split(","))
@@ -197,7 +196,9 @@ def tasks_on_node(environ: Mapping[str, str]) -> int:
     text = environ.get(variable, "1")
     tasks = find_value(parse_runs(text, variable), node_number(environ))
     if tasks is None:
-        raise MisfitError(f"{variable} has nothing of this node: {text[:40]!r}", _advise(variable))
+        raise MisfitError(
+            f"{variable} has no entry for this node: {text[:40]!r}", _advise(variable)
+        )
     return parse_number(tasks, variable)
 
 
@@ -207,7 +208,7 @@ def node_number(environ: Mapping[str, str]) -> int:
 
 
 def times(nodes: int) -> str:
-    """Return what Slurm writes after the value of so many equal nodes: '(x3)', '' of one."""
+    """Return Slurm's suffix to the value of `nodes` equal nodes: '(x3)', or '' for one node."""
     return f"(x{nodes})" if nodes > 1 else ""
 
 
@@ -225,7 +226,7 @@ _FLAGS = ("bound", "uneven", "share")
 
 
 class Expectation:
-    """What the nodes of the step should have, in text such as '4:4(x3),2:- per-task=1 bound'."""
+    """The expected shape of the step's nodes, in text such as '4:4(x3),2:- per-task=1 bound'."""
 
     def __init__(
         self,
@@ -235,14 +236,14 @@ class Expectation:
         uneven: bool = False,
         share: bool = False,
     ) -> None:
-        self.shapes = shapes  # each with its number of equal neighbours
+        self.shapes = shapes  # each with its number of consecutive nodes
         self.each = each  # GPUs of each task, which may leave others idle
         self.bound = bound  # Slurm binds GPUs to tasks
         self.uneven = uneven  # the shares of the tasks may differ by one GPU
-        self.share = share  # tasks may have the same GPU
+        self.share = share  # several tasks may use the same GPU
 
     def render(self) -> str:
-        """Return the text."""
+        """Render the expectation as text."""
         shapes = [
             f"{'-' if tasks is None else tasks}:{'-' if gpus is None else gpus}{times(nodes)}"
             for (tasks, gpus), nodes in self.shapes
@@ -253,7 +254,7 @@ class Expectation:
 
     @classmethod
     def parse(cls, text: str) -> Expectation:
-        """Return the expectation of such a text; raise MisfitError."""
+        """Parse an expectation from its text; raise MisfitError."""
         runs, *words = text.split(" ")
         each = [word[len(_EACH) :] for word in words if word.startswith(_EACH)]
         return cls(
@@ -263,17 +264,19 @@ class Expectation:
         )
 
     def find_shape(self, node: int) -> Shape:
-        """Return the shape of node number `node`, from 0; the last one is that of all others."""
+        """Return the shape of node number `node`, from 0; the last shape applies to all later
+        nodes.
+        """
         return find_value(self.shapes, node) or self.shapes[-1][0]
 
 
 def share(
     local_id: int, tasks: int, gpus: int, each: int | None = None, uneven: bool = True
 ) -> tuple[int, ...]:
-    """Return which of a node's GPUs, from 0, its task number `local_id` uses: `each`, or a share.
+    """Return the GPUs of a node, from 0, that its task number `local_id` uses: `each`, or a share.
 
-    With more tasks than GPUs, tasks have a GPU in turn. Where the GPUs cannot be shared equally,
-    the first tasks have one more, or the rest is idle unless `uneven`.
+    With more tasks than GPUs, GPUs are assigned to tasks round-robin. If the GPUs cannot be shared
+    equally, the first tasks get one more if `uneven`; otherwise the remaining GPUs are idle.
     """
     if each:
         return tuple(range(local_id * each, (local_id + 1) * each))
@@ -299,7 +302,7 @@ def count_gpus() -> int:
 
 
 def first_host(nodelist: str) -> str:
-    """Return the first name of a Slurm node list; '' of an empty one.
+    """Return the first name in a Slurm node list, or '' for an empty one.
 
     Such as 'a,b', 'n[001-015],h', 'rack[1-2]n[1-4]', 'cn[1-2]-ib', 'node[7]'.
     """

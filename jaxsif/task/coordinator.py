@@ -1,4 +1,4 @@
-"""Where JAX's coordinator listens, by which address all tasks find it, and whether they did."""
+"""The address where JAX's coordinator listens and all tasks find it, and whether they connected."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
 def prepare(
     environ: MutableMapping[str, str], emit: Callable[[Mapping[str, object]], None]
 ) -> None:
-    """Complete `environ` for JAX, never replacing a value that is set.
+    """Complete `environ` for JAX, never replacing an existing value.
 
-    Report when this process holds the port: nothing that the program says of it counts then. Raise
-    MisfitError when the task must not run.
+    Report if this process holds the port: from then on, the program's own errors about the port do
+    not count. Raise MisfitError if the task must not run.
     """
     port = environ.get(COORDINATOR_PORT)
     is_own = bool(port) and _ADDRESS not in environ
@@ -45,21 +45,23 @@ def prepare(
 
 
 def nodes_of_step(environ: Mapping[str, str]) -> str:
-    """Return a node list that begins with the node of task 0: of a heterogeneous step, Slurm sorts
-    the list of all nodes.
+    """Return a node list that begins with task 0's node: Slurm sorts the full node list of a
+    heterogeneous step.
     """
     return environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ["SLURM_STEP_NODELIST"]
 
 
 def node_address(environ: Mapping[str, str], node: str) -> str:
-    """Return the name of --node-address by which the tasks shall reach `node`; '' without one."""
+    """Return the name from --node-address at which the tasks are to reach `node`, or '' if there is
+    none.
+    """
     return environ.get(NODE_ADDRESS, "").replace("%N", node)
 
 
 def _check_placement(environ: Mapping[str, str], first: str) -> None:
     """Raise MisfitError unless task 0 is where the other tasks look for it.
 
-    With a distribution of the user's own it may be anywhere, and the others have no way to know.
+    With the user's own distribution it may be anywhere, and the others cannot know.
     """
     node = environ.get("SLURMD_NODENAME")
     if environ.get("SLURM_DISTRIBUTION") == "arbitrary" and node != first:
@@ -70,13 +72,13 @@ def _check_placement(environ: Mapping[str, str], first: str) -> None:
 
 
 def _prepare_first(environ: MutableMapping[str, str], name: str, port: str) -> None:
-    """Hold the port on the first task's node: on all networks, or on that of `name` alone."""
+    """Hold the port on the first task's node: on all networks, or only on that of `name`."""
     from . import port as ports  # here: all other tasks start without it, and without socket
 
     address = ports.resolve(name, int(port)) if name else ""
     step = "-".join(environ.get(part, "") for part in (STEP, "SLURM_JOB_ID", "SLURM_STEP_ID"))
     ports.hold_for_task(step, name, address, int(port))
-    environ[PORT_HELD] = "1"  # inherited: a child process would find its parent
+    environ[PORT_HELD] = "1"  # inherited: a child process would find its parent's port taken
     if address:
         host = f"[{address}]" if ":" in address else address
         environ.setdefault(_BIND_ADDRESS, f"{host}:{port}")
@@ -85,10 +87,10 @@ def _prepare_first(environ: MutableMapping[str, str], name: str, port: str) -> N
 def report_unconnected(
     environ: Mapping[str, str], emit: Callable[[Mapping[str, object]], None]
 ) -> None:
-    """Report at the end of this process, where the step has several tasks, that it computed with
-    JAX and was connected to no other: jax.distributed.initialize was forgotten.
+    """Report at the end of this process, if the step has several tasks, that it computed with JAX
+    but was connected to no other process: the program did not call jax.distributed.initialize.
 
-    `jaxsif run` warns when several tasks report it. JAXSIF_INDEPENDENT=1 allows independent copies.
+    `jaxsif run` warns if several tasks report it. JAXSIF_INDEPENDENT=1 allows independent copies.
     """
     tasks = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS", "1")
     if tasks == "1" or environ.get(INDEPENDENT):
@@ -97,9 +99,9 @@ def report_unconnected(
     def report() -> None:
         backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
         state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-        # The address stays when the program has ended the connection itself.
+        # The address remains if the program has closed the connection itself.
         if backends and getattr(state, "coordinator_address", "unknown") is None:
             emit({"event": "alone"})
 
-    # Before JAX's own exit handler, after which nothing is left to see.
+    # Before JAX's own exit handler, which clears this state.
     threading._register_atexit(report)  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""Mutual TLS between JAX's coordinator and the processes, by the certificate of the run.
+"""Mutual TLS between JAX's coordinator and the processes, using the run's certificate.
 
-All tasks decide alike: they have the same variables from `jaxsif run`, and the same JAX. One that
-knows JAX_MTLS_CERT_FILE uses it in every process, an older one in none. A process whose JAX came
-from elsewhere would fail to connect, and not go on without.
+All tasks decide in the same way: they have the same variables from `jaxsif run`, and the same JAX.
+A JAX that knows JAX_MTLS_CERT_FILE uses it in every process, an older one in none. A process with a
+JAX from elsewhere would fail to connect, rather than continue without TLS.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .watch.status_file import make_file
 _FILES = ("JAX_MTLS_CERT_FILE", "JAX_MTLS_KEY_FILE", "JAX_MTLS_CA_FILE")
 _PREFIX = "JAX_MTLS_PEER_URI_PREFIX"
 _NAME = "jaxsif-credentials"
-_LOWEST = 300  # of its descriptors, above that of the status file
+_LOWEST = 300  # lowest of its descriptors, above the status file's
 _PARAMETERS = tuple(name[len("JAX_") :].lower() for name in (*_FILES, _PREFIX))
 
 
 def prepare(environ: MutableMapping[str, str], is_own: bool) -> None:
-    """Set JAX's variables, unless the user has set one; raise MisfitError where there is no room
-    for the certificate. Without `is_own`, the coordinator may serve other runs, too, which have
-    other certificates.
+    """Set JAX's variables, unless the user has set one; raise MisfitError if the certificate cannot
+    be kept. Without `is_own`, the coordinator may also serve other runs, which have other
+    certificates.
     """
     path = environ.pop(CREDENTIALS, "")
     if not path or any(name in environ for name in (*_FILES, _PREFIX)):
         return
     if is_own or is_needed(environ):
         try:
-            environ.update(dict.fromkeys(_FILES, _keep(_read(path))))  # one file has all
+            environ.update(dict.fromkeys(_FILES, _keep(_read(path))))  # one file contains all three
         except OSError as error:
             what = f"cannot keep the certificate for JAX's coordinator: {error.strerror}"
             raise MisfitError(what, "pass --coordinator-tls=off") from error
@@ -51,8 +51,8 @@ def prepare(environ: MutableMapping[str, str], is_own: bool) -> None:
 
 
 def _read(path: str) -> bytes:
-    """Return the certificate with its key from the pipe of start.sh, and put it back: there may be
-    several Pythons in a task, one beside the other. Some shells make it a file.
+    """Return the certificate with its key from start.sh's pipe, and put it back: a task may run
+    several Pythons side by side. Some shells use a file instead of a pipe.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -66,11 +66,12 @@ def _read(path: str) -> bytes:
 
 
 def _keep(text: bytes) -> str:
-    """Return the path of a file in memory, without a name, which JAX reads again from time to time.
+    """Return the path of an unnamed file in memory, which JAX rereads from time to time.
 
-    Child processes can read it by that path, and a program that this process executes has it.
+    Child processes can read it through that path, and a program that this process executes inherits
+    it.
     """
-    limit = os.sysconf("SC_OPEN_MAX")  # may be lower than ours; -1 is none
+    limit = os.sysconf("SC_OPEN_MAX")  # may be lower than ours; -1 means no limit
     lowest = min(_LOWEST, limit // 2) if limit > 0 else _LOWEST
     descriptor = make_file(_NAME, fcntl.F_DUPFD, lowest)
     os.fchmod(descriptor, 0o600)
@@ -79,8 +80,8 @@ def _keep(text: bytes) -> str:
 
 
 def _read_kept(path: str) -> bytes:
-    """Return the text of such a file; b'' where its process has ended, or has closed it and
-    perhaps opened another one by its number.
+    """Return the text of a file from `_keep`; b'' if its process has ended, or has closed it and
+    perhaps reused its descriptor for another file.
     """
     try:
         if _NAME not in os.readlink(path):
@@ -92,20 +93,20 @@ def _read_kept(path: str) -> bytes:
 
 
 def is_needed(environ: Mapping[str, str]) -> bool:
-    """Return whether no process may go without."""
+    """Return whether every process must use the certificate."""
     return environ.get(COORDINATOR_TLS) == ON
 
 
 def install(environ: MutableMapping[str, str]) -> None:
-    """Look at how the program calls jax.distributed.initialize, where it has the certificate. A
-    child process has its parent's, and copies it, because the parent may end first.
+    """Watch how the program calls jax.distributed.initialize, if it has the certificate. A child
+    process copies its parent's certificate, because the parent may end first.
     """
     if environ.get(_PREFIX) != IDENTITY_PREFIX:
         return
     path = environ.get(_FILES[0], "")
     text = _read_kept(path)
     if text and not path.startswith(f"/proc/{os.getpid()}/"):
-        with suppress(OSError):  # no descriptor is free: the parent's serves while the parent lives
+        with suppress(OSError):  # no descriptor is free: use the parent's while it lives
             environ.update(dict.fromkeys(_FILES, _keep(text)))
     ours = dict(zip(_PARAMETERS, (environ.get(name, "") for name in (*_FILES, _PREFIX))))
     rest = (ours, text, environ.get("SLURM_NTASKS", ""), is_needed(environ))
@@ -113,9 +114,9 @@ def install(environ: MutableMapping[str, str]) -> None:
 
 
 def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: bool) -> None:
-    """Take the certificate back from a program that has its own, or whose processes are not those
-    of this run alone, and keep it again where its file is closed; where it is needed, refuse a JAX
-    that cannot use it.
+    """Unset the certificate for a program that has its own, or whose processes are not exactly
+    those of this run, and keep it again if its file is closed; if it is required, refuse a JAX that
+    cannot use it.
     """
     from inspect import signature  # which JAX has imported
 
@@ -124,7 +125,7 @@ def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: b
     if not ours.keys() <= parameters.parameters.keys():
         if needed:
             module.State.initialize = _refuse
-        importing.find(module, "State.initialize", *ours)  # what is missing, for --verbose
+        importing.find(module, "State.initialize", *ours)  # the missing names, for --verbose
     config = _find_config(module)
 
     @wraps(original)
@@ -144,14 +145,14 @@ def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: b
 
 
 def _find_config(module: Any) -> Any:
-    """Return JAX's configuration; raise MissingError where it does not know the certificate."""
+    """Return JAX's configuration; raise MissingError if it does not know the certificate."""
     for name in ("update", *(f"jax_{name}" for name in _PARAMETERS)):
         importing.find(module, f"config.config.{name}")
     return module.config.config
 
 
 def _renew(config: Any, ours: dict[str, str], text: bytes) -> None:
-    """Give JAX another file of the certificate where that one is not there any more."""
+    """Give JAX a new file with the certificate if the old one no longer exists."""
     if text and not _read_kept(ours[_PARAMETERS[0]]):
         ours.update(dict.fromkeys(_PARAMETERS[: len(_FILES)], _keep(text)))
         for name, value in ours.items():
@@ -159,4 +160,4 @@ def _renew(config: Any, ours: dict[str, str], text: bytes) -> None:
 
 
 def _refuse(*_arguments: Any, **_named: Any) -> Any:
-    raise RuntimeError("this JAX has no mutual TLS, which --coordinator-tls=on asks for")
+    raise RuntimeError("this JAX has no mutual TLS, which --coordinator-tls=on requires")

@@ -1,7 +1,7 @@
-"""Defaults that the user sets for arguments and settings of JAX that have no variable.
+"""User-set defaults for those JAX arguments and settings that have no variable.
 
-A program's own arguments win. JAX is changed when the program has imported it, and never
-imported from here.
+A program's own arguments take precedence. JAX is patched when the program has imported it, and
+never imported from here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROXIES_OF_GRPC = ("http_proxy", "https_proxy", "grpc_proxy")
 
 
 def install(environ: Mapping[str, str]) -> None:
-    """Change the defaults as `environ` says; most runs change none."""
+    """Change the defaults according to `environ`; most runs change none."""
     timeouts = {_TIMEOUTS[name]: int(environ[name]) for name in _TIMEOUTS if environ.get(name)}
     if timeouts:
         warns = environ["SLURM_PROCID"] == "0"
@@ -39,16 +39,16 @@ def install(environ: Mapping[str, str]) -> None:
 
 
 def _may_hide_proxies(environ: Mapping[str, str]) -> bool:
-    """Return whether there are proxies, but none that gRPC, and so JAX, would connect through: it
-    reads lower case alone.
+    """Return whether proxies are set, but none that gRPC, and so JAX, would use: gRPC reads only
+    lower-case variables.
     """
     proxies = any("_proxy" in name.lower() for name in environ)
     return proxies and not any(map(environ.get, _PROXIES_OF_GRPC))
 
 
 def _hide_proxy_notice(module: Any) -> None:
-    """Keep JAX from advising to unset every variable with _proxy in its name, by which the program
-    would lose its downloads.
+    """Keep JAX from advising to unset every variable with _proxy in its name, which would break the
+    program's downloads.
     """
     module.config.config.update("jax_check_proxy_envs", False)
 
@@ -63,9 +63,9 @@ def _set_timeouts(module: Any, timeouts: Mapping[str, int], warns: bool) -> None
 
 
 def set_default(function: FunctionType, parameter: str, value: object) -> bool:
-    """Change the default of a parameter; return False if there is none.
+    """Change the default of a parameter; return False if there is no such parameter.
 
-    A function around it would be seen in tracebacks.
+    A wrapper function would show up in tracebacks.
     """
     keywords = function.__kwdefaults__ or {}
     if parameter in keywords:
@@ -82,8 +82,8 @@ def set_default(function: FunctionType, parameter: str, value: object) -> bool:
 
 
 def _set_gloo_address(module: Any, address: str) -> None:
-    """Have Gloo, JAX's transport between CPUs, listen at `address`, and not where the name of the
-    host leads to.
+    """Make Gloo, JAX's transport between CPUs, listen at `address` instead of the address that the
+    host's name resolves to.
     """
     make = importing.find(module, "make_gloo_tcp_collectives")
 

@@ -1,6 +1,6 @@
-"""A task's Slurm variables -> the variables by which JAX finds its devices.
+"""A task's Slurm variables -> the variables that tell JAX its devices.
 
-The devices are compared with the plan before, and the room in /dev/shm with the needs of NCCL.
+The devices are first compared with the plan, and the free space in /dev/shm with NCCL's needs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"  # the older way, i
 
 # What to do about the wrong number of GPUs.
 _SOME_GPUS = "leave --gpu-bind, --gpus and CUDA_VISIBLE_DEVICES to jaxsif, or"
-_NO_GPUS = "ask for GPUs, by --gpus-per-node=N; if the job has them,"
+_NO_GPUS = "request GPUs with --gpus-per-node=N; if the job has them,"
 
 # NCCL passes data between processes of a node through files there: about 10 MB for each pair of
-# neighbours, and up to some 100 MB for each process where GPUs do not reach each other. Without
-# room it ends with an error or by SIGBUS.
+# neighbours, and up to about 100 MB for each process if GPUs do not reach each other directly.
+# Without enough space it ends with an error or SIGBUS.
 _SHM = "/dev/shm"
 _SHM_PER_TASK = 128 << 20  # bytes
 _SHM_ENOUGH = 1 << 30
@@ -42,8 +42,8 @@ class Seen(NamedTuple):
 
 
 def prepare(environ: MutableMapping[str, str]) -> None:
-    """Complete `environ` for JAX, never replacing a value that is set; raise MisfitError where the
-    plan is not met.
+    """Complete `environ` for JAX, never replacing an existing value; raise MisfitError if the task
+    does not match the plan.
     """
     ids = find_device_ids(environ)
     if not ids:
@@ -51,17 +51,16 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     environ.setdefault(_LOCAL_DEVICE_IDS, ",".join(map(str, ids)))
     if environ.get(contract.FLAVOUR) != "cpu":
         if contract.COORDINATOR_PORT in environ:
-            # Left to itself, JAX runs on the CPU when it finds no usable GPU, and nobody notices.
+            # Otherwise JAX silently runs on the CPU if it finds no usable GPU.
             environ.setdefault(_PLATFORMS, "cuda")
     elif _FORCED_CPU_DEVICES not in environ.get("XLA_FLAGS", ""):
         # The rehearsal: as many CPU devices as the task would have GPUs.
-        devices = len(environ[_LOCAL_DEVICE_IDS].split(","))
-        environ.setdefault(_NUM_CPU_DEVICES, str(devices))
+        environ.setdefault(_NUM_CPU_DEVICES, str(len(environ[_LOCAL_DEVICE_IDS].split(","))))
 
 
 def find_device_ids(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the indices into the task's visible GPUs that its process uses, () without GPUs; raise
-    MisfitError.
+    """Return the indices of the task's visible GPUs that its process uses, or () without GPUs;
+    raise MisfitError.
     """
     local_id = parse_number(environ.get("SLURM_LOCALID", "0"), "SLURM_LOCALID")
     seen = Seen(contract.tasks_on_node(environ), len(find_gpus(environ)), has_private_gpus(environ))
@@ -78,11 +77,12 @@ def find_gpus(environ: Mapping[str, str]) -> list[str]:
 
 
 def has_private_gpus(environ: Mapping[str, str]) -> bool:
-    """Return whether all visible GPUs are the task's own: Slurm bound them (--gpus-per-task,
+    """Return whether all visible GPUs belong to this task only: Slurm bound them (--gpus-per-task,
     --gpu-bind), or a script did.
 
-    SLURM_GPUS_ON_NODE counts those of the step. SLURM_STEP_GPUS has the task's own where Slurm
-    bound them (24.11) or all of the step, and it stays when a script sets CUDA_VISIBLE_DEVICES.
+    SLURM_GPUS_ON_NODE counts the GPUs of the step. SLURM_STEP_GPUS has the task's own GPUs if Slurm
+    bound them (24.11), otherwise all of the step, and does not change if a script sets
+    CUDA_VISIBLE_DEVICES.
     """
     of_step = len(contract.visible_gpus(environ.get("SLURM_STEP_GPUS", "")))
     text = environ.get("SLURM_GPUS_ON_NODE", "")
@@ -91,18 +91,19 @@ def has_private_gpus(environ: Mapping[str, str]) -> bool:
 
 
 def check(seen: Seen, planned: Expectation, tasks: int | None, gpus: int | None) -> None:
-    """Raise MisfitError where a task does not see the planned numbers of tasks and GPUs."""
+    """Raise MisfitError if a task does not see the planned numbers of tasks and GPUs."""
     if tasks not in (None, seen.tasks):
         raise MisfitError(
             f"{seen.tasks} task(s) on this node, but {tasks} were planned",
-            "leave --distribution and other options of placement out of --srun-args",
+            "leave --distribution and other placement options out of --srun-args",
         )
     if seen.private:
         _check_private(seen, planned, gpus)
         return
     if planned.bound and gpus and not seen.gpus:
         raise MisfitError(
-            "Slurm bound no GPU to this task", "--gpu-bind=none, by which each task takes its share"
+            "Slurm bound no GPU to this task",
+            "--gpu-bind=none, so that each task takes its own share",
         )
     if not planned.bound and gpus not in (None, seen.gpus):
         raise MisfitError(
@@ -122,18 +123,20 @@ def _check_private(seen: Seen, planned: Expectation, gpus: int | None) -> None:
     if not may_overlap and seen.gpus * seen.tasks > (gpus or 0):
         raise MisfitError(
             f"each of {seen.tasks} tasks on this node is bound to {seen.gpus} of its {gpus}"
-            " GPU(s), so some have the same",
-            "--gpu-bind=none, by which each task takes its share, or --share-gpus",
+            " GPU(s), so some tasks share GPUs",
+            "--gpu-bind=none, so that each task takes its own share, or --share-gpus",
         )
 
 
 def check_shm(
     environ: MutableMapping[str, str], emit: Callable[[Mapping[str, object]], None]
 ) -> None:
-    """Have the first of several tasks on a node warn, once, of too little room in /dev/shm."""
+    """Make the first of several tasks on a node warn, once, if there is too little space in
+    /dev/shm.
+    """
     if environ.get("SLURM_LOCALID") != "0" or contract.NODE_CHECKED in environ:
         return
-    environ[contract.NODE_CHECKED] = "1"  # inherited: what a child sees, its parent may have filled
+    environ[contract.NODE_CHECKED] = "1"  # inherited: its parent may fill a child's /dev/shm
     without_nccl = environ.get(contract.FLAVOUR) == "cpu" or environ.get("NCCL_SHM_DISABLE") == "1"
     tasks = contract.tasks_on_node(environ)
     if without_nccl or not find_gpus(environ) or tasks == 1:
@@ -142,14 +145,14 @@ def check_shm(
         status = os.statvfs(_SHM)
         free = status.f_bavail * status.f_frsize
     except OSError:
-        free = 0  # there is none
+        free = 0  # it does not exist
     problem = describe_shm(free, tasks)
     if problem:
         emit({"event": "warning", "text": problem})
 
 
 def describe_shm(free: int, tasks: int) -> str:
-    """Describe the problem with so many free bytes in /dev/shm; '' if there is none."""
+    """Describe the problem with this many free bytes in /dev/shm, or return '' if there is none."""
     needed = min(_SHM_PER_TASK * tasks, _SHM_ENOUGH)
     if free >= needed:
         return ""

@@ -1,9 +1,9 @@
-"""A process that fails ends at once, and reports its exception.
+"""A failed process ends immediately and reports its exception.
 
-JAX ends a process through a barrier that waits for all others; a failed process would wait 300 s
-there while they wait for it in a collective. So when Python is about to end with an uncaught
-exception or a non-zero SystemExit, and JAX is connected to other processes, this module lets the
-other exit handlers run for a moment and ends the process. A clean end is left alone.
+JAX ends a process through a barrier that waits for all others; a failed process would wait there
+for 300 s while the others wait for it in a collective. So when Python is about to end with an
+uncaught exception or a non-zero SystemExit, and JAX is connected to other processes, this module
+gives the other exit handlers a moment and ends the process. A clean end is left unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
-import json  # noqa: F401  # for render_report: a process without free descriptors imports nothing
+import json  # noqa: F401  # for render_report: a process without free descriptors cannot import
 import os
 import re
 import signal
@@ -41,24 +41,25 @@ Emit = Callable[[Mapping[str, Any]], None]
 
 _LONGEST_LINE = 1000  # bytes; srun --label makes several lines of one with more than 1024
 _GRACE = 1.0  # seconds for the program's own exit handlers
-# Of the neighbours of a dead process, so that the first to be heard is the culprit; in seconds.
+# Seconds for which a dead process's neighbours wait, so that the culprit is heard first.
 _CONSEQUENCE_DELAY = 0.5
 SPAWNED_HINT = (
     'put the program under `if __name__ == "__main__":`, because workers import the script'
 )
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-# The outermost frame of a program, and its module: a script or -c, and -m. Other frames without a
-# caller (in the interpreter's own search for an importer, say) raise exceptions that end nothing.
+# The outermost frame of a program, and its module: a script or -c, and -m. Exceptions in other
+# frames without a caller (for example, in the interpreter's own search for an importer) end
+# nothing.
 _OUTERMOST = {"<module>": "__main__", "_run_module_as_main": "runpy"}
 
 
 def install(environ: MutableMapping[str, str], emit: Emit) -> int:
-    """Watch for the end of this process, with JAX or without. Return the descriptor of start.sh's
-    pipe; -1 where there is none.
+    """Watch for the end of this process, with or without JAX. Return the descriptor of start.sh's
+    pipe, or -1 if there is none.
     """
     pipe = _find_pipe(environ.pop(CRASH, ""))
-    if pipe >= 0 and not faulthandler.is_enabled():  # the user's own, on standard error
+    if pipe >= 0 and not faulthandler.is_enabled():  # otherwise the user's own, on standard error
         _watch_crashes(pipe)
     unwound = _watch_unwinding()
     pid = os.getpid()
@@ -77,31 +78,31 @@ def install(environ: MutableMapping[str, str], emit: Emit) -> int:
 
 
 def _find_pipe(descriptor: str) -> int:
-    """Find the pipe that start.sh has opened, and keep it to this process, which never waits for
-    it; -1 where there is none.
+    """Find the pipe that start.sh has opened, make it non-blocking, and keep it from child
+    processes; return -1 if there is none.
     """
     pipe = int(descriptor or -1)
     try:
         state = os.fstat(pipe)
-    # A program between start.sh and this one may have closed it, or have used its number.
+    # A program between start.sh and this one may have closed it, or reused its number.
     except OSError:
         return -1
-    # An old bash has a file without a name in the pipe's place.
+    # An old bash uses an unnamed file instead of a pipe.
     if not stat.S_ISFIFO(state.st_mode) and state.st_nlink:
         return -1
-    os.set_blocking(pipe, False)  # what is too long for the pipe is lost
+    os.set_blocking(pipe, False)  # output that does not fit into the pipe is lost
     os.set_inheritable(pipe, False)
     return pipe
 
 
 def _watch_crashes(pipe: int) -> None:
-    """Have Python write the stacks of its threads to start.sh when a signal ends this process, such
+    """Make Python write the stacks of its threads to start.sh when a signal ends this process, such
     as JAX's SIGABRT.
     """
     c_stack = {"c_stack": False} if sys.version_info >= (3, 14) else {}
     faulthandler.enable(pipe, **c_stack)
     for number in _ENDING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup has SIGHUP ignored, and so it stays
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP: keep that
             faulthandler.register(number, pipe, chain=True)
 
     def forget() -> None:
@@ -123,10 +124,10 @@ def refuse(environ: Mapping[str, str], misfit: MisfitError) -> NoReturn:
 
 
 def _watch_unwinding() -> Sequence[BaseException]:
-    """Collect the exceptions that leave the main thread's outermost frame, SystemExit included.
+    """Collect the exceptions that leave the main thread's outermost frame, including SystemExit.
 
-    Before Python 3.12 only sys.last_value is known, so a plain sys.exit(3) still waits for JAX's
-    barrier there.
+    Before Python 3.12, only sys.last_value is known, so a plain sys.exit(3) still waits for JAX's
+    barrier.
     """
     unwound: list[BaseException] = []
     monitoring = claim()
@@ -151,7 +152,7 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         if _connected():
             emit({"event": "end"})  # from here on, JAX waits for the other processes
         if _has_jax():
-            emit({"event": "success"})  # of this Python: one before may have failed
+            emit({"event": "success"})  # of this Python: an earlier one may have failed
         return
     text = describe(exception)
     consequence = any(phrase in text for phrase in CONSEQUENCES)
@@ -168,14 +169,14 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
             "jax": _has_jax(),
         }
     )
-    if hint == SPAWNED_HINT:  # a pool starts such workers for ever
+    if hint == SPAWNED_HINT:  # a pool would keep starting these workers for ever
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
     if _connected():
         leave(status)
 
 
 def exit_status(exception: BaseException) -> int:
-    """Convert an uncaught exception to the exit status of Python, as a shell sees it."""
+    """Convert an uncaught exception to Python's exit status as a shell sees it."""
     if isinstance(exception, KeyboardInterrupt):
         return 130
     code = exception.code if isinstance(exception, SystemExit) else 1
@@ -185,7 +186,7 @@ def exit_status(exception: BaseException) -> int:
 
 
 def describe(exception: BaseException) -> str:
-    """Render the exception's kind and the first line of its message, cut to LONGEST_TEXT."""
+    """Render the exception's type and the first line of its message, cut to LONGEST_TEXT."""
     if isinstance(exception, SystemExit) and isinstance(exception.code, int):
         return f"sys.exit({exception.code})"
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
@@ -194,9 +195,9 @@ def describe(exception: BaseException) -> str:
     message = _message(exception)
     in_callback, _ = _read_callback(message)
     if in_callback:
-        return f"{in_callback} (in a callback of JAX)"[:LONGEST_TEXT]
+        return f"{in_callback} (in a JAX callback)"[:LONGEST_TEXT]
     first = (message.strip().splitlines() or [""])[0]
-    if first.startswith(SPAWNED[0]):  # two lines of Python's
+    if first.startswith(SPAWNED[0]):  # Python's message has two lines
         first = f"{SPAWNED[0]} the current process has finished its bootstrapping phase"
     name = type(exception).__qualname__
     return (f"{name}: {first}" if first else name)[:LONGEST_TEXT]
@@ -204,7 +205,7 @@ def describe(exception: BaseException) -> str:
 
 def location(exception: BaseException) -> str:
     """Find 'FILE:LINE' of the innermost frame in the user's own code, or of the outermost one; ''
-    of an exception that was not raised.
+    for an exception that was not raised.
     """
     _, where = _read_callback(_message(exception))
     return where or find_place([(code.co_filename, line) for code, line in _frames(exception)])
@@ -219,13 +220,13 @@ def _frames(exception: BaseException) -> Iterator[tuple[CodeType, int]]:
 
 
 def _is_without_platform(exception: BaseException) -> bool:
-    """Whether JAX raised it while it looked for a platform."""
+    """Whether JAX raised it while looking for a platform."""
     places = [(os.path.basename(code.co_filename), code.co_name) for code, _ in _frames(exception)]
     return places[-1:] == [("xla_bridge.py", "backends")]
 
 
 def find_place(frames: Sequence[tuple[str, object]]) -> str:
-    """Find 'FILE:LINE' of the last frame in the user's own code, or of the first one of all."""
+    """Find 'FILE:LINE' of the last frame in the user's own code, or else of the first frame."""
     own = [frame for frame in frames if not is_installed(frame[0])]
     places = [f"{file}:{line}" for file, line in (*frames[:1], *own)]
     return places[-1] if places else ""
@@ -247,16 +248,17 @@ def find_user(frame: FrameType | None) -> str:
 def _message(exception: BaseException) -> str:
     try:
         return str(exception)
-    # As in tracebacks: an exception that cannot be shown must not hide where it came from.
+    # As in tracebacks: an exception that cannot be rendered must not hide its location.
     except Exception:
         return "<exception str() failed>"
 
 
 def _read_callback(message: str) -> tuple[str, str]:
-    """Parse the exception and the place of a callback that XLA called, such as that of io_callback.
+    """Parse the exception and the location from a callback that XLA called, such as one of
+    io_callback.
 
-    Such as 'ValueError: boom' and 'train.py:7', from the traceback that XLA makes the message of an
-    exception of its own; two '' for another message.
+    For example, 'ValueError: boom' and 'train.py:7': XLA raises its own exception with the
+    callback's traceback as the message. For any other message, return '' twice.
     """
     _, begin, traceback = message.partition(_CALLBACK)
     if not begin:
@@ -267,7 +269,7 @@ def _read_callback(message: str) -> tuple[str, str]:
 
 
 def _suggest(text: str) -> str:
-    """Suggest a remedy for a missing module or a failed worker; '' for other exceptions."""
+    """Suggest a remedy for a missing module or a failed worker; return '' for other exceptions."""
     if any(phrase in text for phrase in SPAWNED):
         return SPAWNED_HINT
     if "No module named" not in text:
@@ -275,14 +277,14 @@ def _suggest(text: str) -> str:
     from . import missing
 
     folders = [os.path.dirname(os.path.abspath(sys.argv[0]))]
-    with contextlib.suppress(OSError):  # the current folder is gone
+    with contextlib.suppress(OSError):  # the current folder has been removed
         folders.append(os.getcwd())
     return missing.suggest(text, folders)
 
 
 def is_installed(name: str) -> bool:
     """Whether a frame's file is not the user's own code."""
-    library = os.path.dirname(os.__file__) + os.sep  # which is /usr/lib64/python3.9 on some systems
+    library = os.path.dirname(os.__file__) + os.sep  # /usr/lib64/python3.9 on some systems
     own = os.path.dirname(__file__) + os.sep
     not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", own)
     folders = ("/site-packages/", "/dist-packages/", "/jax/_src/")  # JAX may be a checkout, too
@@ -292,7 +294,7 @@ def is_installed(name: str) -> bool:
 def reporter(environ: Mapping[str, str]) -> Emit:
     """Make the function that reports events of this task to `jaxsif run`, if that reads them.
 
-    It keeps its part of `environ`: programs remove Slurm's variables to start srun or mpirun.
+    It keeps its values from `environ`: programs remove Slurm's variables to start srun or mpirun.
     """
     origin = {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
     nonce = environ.get(REPORT, "")
@@ -307,7 +309,7 @@ def reporter(environ: Mapping[str, str]) -> Emit:
 
 
 def _render(nonce: str, record: dict[str, Any]) -> bytes:
-    """Render the line of a report, with as much of its texts as srun leaves in one line."""
+    """Render the line of a report, cutting its texts to fit srun's line length."""
     while True:
         line = render_report(nonce, record)
         longest = max(("text", "where", "hint"), key=lambda name: len(record.get(name, "")))
@@ -317,22 +319,22 @@ def _render(nonce: str, record: dict[str, Any]) -> bytes:
 
 
 def _has_jax() -> bool:
-    """Whether this Python has imported JAX, and is no worker of another one: failures of helpers
-    and workers are the program's own affair.
+    """Whether this Python has imported JAX and is not a worker of another one: failures of helpers
+    and workers are the program's own concern.
     """
     parent: Any = getattr(sys.modules.get("multiprocessing.process"), "parent_process", bool)
     return "jax" in sys.modules and not parent()
 
 
 def _connected() -> bool:
-    """Whether JAX in this process is connected to others."""
+    """Whether JAX in this process is connected to other processes."""
     module = sys.modules.get("jax._src.distributed")
     return getattr(getattr(module, "global_state", None), "client", None) is not None
 
 
 def leave(status: int) -> NoReturn:
-    """End without JAX's barrier; other exit handlers get `_GRACE` seconds, and none where no thread
-    can be started that would end them.
+    """End without JAX's barrier; other exit handlers get `_GRACE` seconds, or none if the thread
+    that would end them cannot be started.
     """
 
     def end() -> None:
@@ -341,11 +343,11 @@ def leave(status: int) -> NoReturn:
 
     try:
         threading.Thread(target=end, daemon=True).start()
-    except RuntimeError:  # a limit of processes: a handler might wait for ever
+    except RuntimeError:  # process limit reached: a handler might wait for ever
         _flush()
         os._exit(status)
     clean_up: Any = getattr(sys.modules.get("jax._src.api"), "clean_up", None)
-    atexit.unregister(clean_up)  # None is no handler
+    atexit.unregister(clean_up)  # None is not a handler
     atexit._run_exitfuncs()
     _flush()
     os._exit(status)
@@ -353,6 +355,6 @@ def leave(status: int) -> NoReturn:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # Closed or gone: what matters now is to end.
+        # It may be closed or gone: ending comes first.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()

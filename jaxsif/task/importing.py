@@ -1,5 +1,5 @@
-"""Do something around a module that the program will import, and never import it from here: report
-JAX internals that are missing, save work while JAX is imported.
+"""Act when the program imports a module, without importing it from here: report missing JAX
+internals, save work while JAX is imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-# What executes a module, or does something else with it.
+# Executes a module, or does something else with it.
 Step = Callable[[ModuleType], None]
 
 # OpenBLAS, in NumPy and SciPy, makes a thread for each core. Each spins for 2 to this power ticks
@@ -21,8 +21,8 @@ Step = Callable[[ModuleType], None]
 # for 0.1 s, in each process. With 20, half a millisecond, threads still bridge the time between the
 # operations of a loop.
 _BLAS_SPIN = ("OPENBLAS_THREAD_TIMEOUT", "20")
-# JAX's names that this package only reads, long after the import. Modules that change something of
-# JAX look for it themselves, by `find`.
+# JAX names that this package only reads, long after the import. Modules that patch JAX look up
+# their names themselves, with `find`.
 _READ = {
     "jax._src.distributed": ("global_state.client", "global_state.coordinator_address"),
     "jax._src.api": ("clean_up",),
@@ -31,14 +31,14 @@ _READ = {
 
 
 def around(name: str, step: Callable[[ModuleType, Step], None]) -> None:
-    """When module `name` is imported, call `step` with it and with its executor."""
+    """When module `name` is imported, call `step` with the module and its executor."""
     sys.meta_path.insert(0, _Finder(name, step))
 
 
 def after(name: str, change: Step) -> None:
     """When module `name` has been imported, call `change` with it.
 
-    A module that lacks the names that `change` needs is of another JAX, and left alone;
+    A module that lacks names that `change` needs is from another JAX version, and left unchanged;
     `report_missing` reports it.
     """
 
@@ -48,7 +48,7 @@ def after(name: str, change: Step) -> None:
             change(module)
         except MissingError as missing:
             _report(str(missing))
-        # Whatever another JAX does otherwise, the program must not learn of it.
+        # A difference in another JAX version must not reach the program.
         except Exception as error:
             _report(f"{name} ({type(error).__name__}: {error})")
 
@@ -56,12 +56,12 @@ def after(name: str, change: Step) -> None:
 
 
 class MissingError(AttributeError):
-    """A module has not the function, or the function not the parameters, of this text."""
+    """A module lacks the function, or the function lacks the parameters, in this text."""
 
 
 def find(module: Any, name: str, *parameters: str) -> Any:
-    """Find an attribute of a module by a name such as 'State.initialize'; raise MissingError where
-    there is none, or where it takes no parameters of these names, in this order.
+    """Find an attribute of a module by a name such as 'State.initialize'; raise MissingError if it
+    does not exist, or does not take parameters with these names, in this order.
     """
     text = f"{module.__name__}.{name}"
     try:
@@ -98,19 +98,21 @@ def _report(text: str) -> None:
 
 
 def speed_up(environ: MutableMapping[str, str]) -> None:
-    """Have NumPy's threads sleep soon, and JAX imported without garbage collections."""
+    """Make NumPy's idle threads go to sleep sooner, and import JAX without garbage collection."""
     environ.setdefault(*_BLAS_SPIN)
     around("jax", _import_without_collections)
 
 
 def _import_without_collections(module: ModuleType, execute: Step) -> None:
-    """Of the 150,000 objects that JAX makes, nearly all stay."""
+    """Import without garbage collection: nearly all of the 150,000 objects that JAX creates
+    stay.
+    """
     thresholds = gc.get_threshold()
-    gc.set_threshold(0)  # and not gc.disable(), which is the program's
+    gc.set_threshold(0)  # not gc.disable(), which is for the program to use
     try:
         execute(module)
         if not gc.get_freeze_count():
-            # Both together move all objects to the oldest generation, and do not look at them.
+            # Both together move all objects to the oldest generation without examining them.
             gc.freeze()
             gc.unfreeze()
     finally:
@@ -119,10 +121,10 @@ def _import_without_collections(module: ModuleType, execute: Step) -> None:
 
 
 class _Finder:
-    """Finds one module, by the finders behind it in sys.meta_path.
+    """Finds one module, using the finders after it in sys.meta_path.
 
-    It stays there: other threads may be going through that list, and programs look for a module, or
-    fail to import it, before they do import it.
+    It stays in the list: other threads may be iterating over the list, and programs look for a
+    module, or fail to import it, before they actually import it.
     """
 
     def __init__(self, name: str, step: Callable[[ModuleType, Step], None]) -> None:
@@ -142,7 +144,7 @@ class _Finder:
         spec: Any = next(filter(None, found), None)
         execute = getattr(getattr(spec, "loader", None), "exec_module", None)
         if execute:
-            loader = copy.copy(spec.loader)  # it may be that of other modules, too
+            loader = copy.copy(spec.loader)  # other modules may use it, too
             loader.exec_module = lambda module: self._step(module, execute)
             spec.loader = loader
         return spec

@@ -1,9 +1,9 @@
-"""A Jupyter server in a task: at a port that is free here, with a token of its own, and how to
-reach it.
+"""A Jupyter server in a task: at a port that is free on this node, with its own token, and
+instructions to reach it.
 
     jupyter.py MODULE LOGIN [ARGUMENT...]
 
-LOGIN is how ssh reaches the cluster, USER@HOST; empty where the browser is on this machine.
+LOGIN is the ssh destination for the cluster, USER@HOST; empty if the browser is on this machine.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _PATHS = {"jupyterlab": "lab", "notebook": "tree"}
 
 
 def render_address(login: str, node: str, port: int, path: str) -> str:
-    """Render the command to type and the address to open, on the machine with the browser."""
-    lines = [f"Jupyter runs on {node}; Ctrl-C here ends it."]
+    """Render the command to type on the machine with the browser, and the address to open there."""
+    lines = [f"Jupyter is running on {node}; Ctrl-C here ends it."]
     if login:
         lines += ["On your own machine:", f"    ssh -N -L {port}:{node}:{port} {login}"]
     return "\n".join([*lines, "In your browser:", f"    http://localhost:{port}/{path}"])
@@ -35,13 +35,13 @@ def find_port(address: str) -> int:
 
 
 def listens(port: int) -> bool:
-    """Return whether somebody listens at the port."""
+    """Return whether a server is listening at the port."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def print_when_ready(server: int, port: int, text: str) -> None:
-    """Print the text as soon as the server, the parent, listens; nothing if it ends before."""
+    """Print the text as soon as the server, the parent, listens; nothing if it ends first."""
     deadline = time.monotonic() + _PATIENCE
     while os.getppid() == server and time.monotonic() < deadline:
         if listens(port):
@@ -51,7 +51,7 @@ def print_when_ready(server: int, port: int, text: str) -> None:
 
 
 def main(module: str, login: str, *arguments: str) -> None:
-    """Run the command line: become the server."""
+    """Run the command line, then become the server."""
     address = "0.0.0.0" if login else "127.0.0.1"  # reached from the login node
     port, token = find_port(address), secrets.token_urlsafe(24)
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()

@@ -1,4 +1,4 @@
-"""Remedies for a module that was not found: a layer with its package, or the folder that has it."""
+"""Remedies for a missing module: a layer with its package, or the folder that contains it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-# Modules whose packages have other names.
+# Modules whose packages have different names.
 _PACKAGES = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
@@ -54,22 +54,22 @@ typer wandb webdataset xarray xgboost zarr
 """
 _NO_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+(?:\.\w+)*)'$")
 _NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+)$")  # python -m NAME
-_MOST_FOLDERS = 200  # to look into
+_MOST_FOLDERS = 200  # to search
 _INSTALLERS = ("pip", "conda", "uv")
 
 
 def suggest(text: str, folders: Sequence[str]) -> str:
-    """Suggest a remedy for an exception of this text; '' for another exception.
+    """Suggest a remedy for an exception with this text; return '' for any other exception.
 
-    `folders` are those of the script and of the current one: a module in one of them, or above, is
-    no package.
+    `folders` are the script's folder and the current one: a module in, above or just under one of
+    them is not a package.
     """
     found = _NO_PACKAGE.match(text) or _NO_PROGRAM.match(text)
     if not found:
         return ""
     name, dot, _ = found[1].partition(".")
     if dot:
-        return f"see the version and the place of {name}: it has no {found[1]}"
+        return f"check the version and the location of {name}: it has no {found[1]}"
     if name in _INSTALLERS:
         return "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"
     folder = _find_module(name, folders)
@@ -82,7 +82,9 @@ def suggest(text: str, folders: Sequence[str]) -> str:
 
 
 def _find_module(name: str, folders: Sequence[str]) -> str:
-    """Return the folder that has the module: one of these, above or below one; '' for none."""
+    """Return the folder that contains the module: one of these, or one directly above or under
+    them; '' if there is none.
+    """
     for folder in folders:
         below = [f"{folder}/{entry}" for entry in _list(folder)[:_MOST_FOLDERS]]
         for place in (folder, os.path.dirname(folder), *below):
@@ -92,12 +94,14 @@ def _find_module(name: str, folders: Sequence[str]) -> str:
 
 
 def _has_python(folder: str) -> bool:
-    """Return whether there is Python in a folder: wandb, say, keeps its logs in ./wandb."""
+    """Return whether a folder contains Python files: wandb, for example, keeps its logs in
+    ./wandb.
+    """
     return any(name.endswith(".py") for name in _list(folder))
 
 
 def _list(folder: str) -> list[str]:
-    """Return the sorted names in a folder; none where it cannot be read."""
+    """Return the sorted names in a folder; none if it cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:

@@ -1,8 +1,7 @@
-"""The last lines of a program: wait until they are read.
+"""Wait at the end of a program until its last lines have been read.
 
-As long as the program lives, Slurm passes on whole lines. Output that is unread at the end
-comes in pieces of 1024 bytes, between which lines of other tasks come (slurmstepd's
-_task_build_message).
+While the program is alive, Slurm passes on whole lines. Output that is unread at the end comes in
+pieces of 1024 bytes, interleaved with other tasks' lines (slurmstepd's _task_build_message).
 """
 
 from __future__ import annotations
@@ -10,28 +9,30 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import MutableMapping
-from time import monotonic, sleep  # as they are now: a program may replace them
+from time import monotonic, sleep  # imported now: a program may replace them
 
 from .contract import DRAINS
 from .watch.status_file import count_waiting, is_fifo
 
-_LIMIT = 1.0  # seconds: who does not read now, does not read
-_LOOK = 0.0005  # seconds between looks
-_BEHIND = 0.01  # seconds: who takes longer to read has more to pass on
+_LIMIT = 1.0  # seconds: a reader slower than this is not reading at all
+_LOOK = 0.0005  # seconds between checks
+_BEHIND = 0.01  # seconds: a slower reader has more output to pass on
 _PAUSE = 0.05  # seconds for that
 
 
 def install(environ: MutableMapping[str, str]) -> None:
-    """Have this process wait at its end, and none that it starts: their pipes may be read later.
+    """Make this process wait at its end, but not its children: their pipes may be read later.
 
-    Exit handlers that other modules register later run before.
+    Exit handlers that other modules register later run earlier.
     """
     if environ.setdefault(DRAINS, str(os.getpid())) == str(os.getpid()):
         atexit.register(wait_for_readers)
 
 
 def wait_for_readers() -> None:
-    """Wait until the pipes of standard output and error are empty, for a second at most."""
+    """Wait until the pipes of standard output and standard error are empty, for at most a
+    second.
+    """
     begin = monotonic()
     while any(map(_count_unread, (1, 2))) and monotonic() < begin + _LIMIT:
         sleep(_LOOK)
@@ -40,5 +41,5 @@ def wait_for_readers() -> None:
 
 
 def _count_unread(descriptor: int) -> int:
-    """Count the unread bytes in a pipe; 0 where the descriptor is no pipe, or closed."""
+    """Count the unread bytes in a pipe; 0 if the descriptor is closed or not a pipe."""
     return max(0, count_waiting(descriptor)) if is_fifo(descriptor) else 0

@@ -20,7 +20,8 @@ def resolve(name: str, port: int) -> str:
 
 
 def hold_for_task(step: str, name: str, address: str, port: int) -> None:
-    """Hold the port at `address`, that of `name`, unless another Python of this task holds it.
+    """Hold the port at `address`, which is that of `name`, unless another Python of this task holds
+    it.
 
     `step` is a name of the step; '' as the address means all networks. Raise MisfitError.
     """
@@ -34,23 +35,23 @@ def hold_for_task(step: str, name: str, address: str, port: int) -> None:
             raise MisfitError(text, event="port-taken")
         if number == errno.EADDRNOTAVAIL:
             raise MisfitError(
-                f"{name} is not a name of this node: its address {address} is not here"
+                f"{name} is not a name of this node: its address {address} is not on this node"
             )
         claim.detach()  # open for as long as this process lives
 
 
 def _claim(step: str, port: int) -> socket.socket | None:
-    """Return the right to take the port for this task; None while another Python of the task has
-    it, as in `python | python`.
+    """Return a claim on the port for this task, or None while another Python of the task has it, as
+    in `python | python`.
 
-    An abstract name (unix(7)), which other users can read in /proc/net/unix and take. A name that
-    this user does not hold says nothing about the port.
+    The claim is an abstract name (unix(7)), which other users can read in /proc/net/unix and take.
+    A name that this user does not hold says nothing about the port.
     """
     address = f"\0jaxsif-port-{step}-{port}"
     one = socket.socket(socket.AF_UNIX)
     try:
         one.bind(address)
-        one.listen()  # so that others see whose it is
+        one.listen()  # so that others can see its owner
     except OSError:
         if _is_own(address):
             one.close()
@@ -59,10 +60,10 @@ def _claim(step: str, port: int) -> socket.socket | None:
 
 
 def _is_own(address: str) -> bool:
-    """Return whether a process of this user listens at an abstract name."""
+    """Return whether a process of this user is listening at an abstract name."""
     for _ in range(20):
         with socket.socket(socket.AF_UNIX) as one:
-            one.setblocking(False)  # somebody else's queue may be full
+            one.setblocking(False)  # another user's queue may be full
             try:
                 one.connect(address)
             except ConnectionRefusedError:
@@ -76,17 +77,17 @@ def _is_own(address: str) -> bool:
 
 
 def hold(address: str, port: int) -> int:
-    """Take `port` of this node if nobody has it, for this process; return 0, or errno's number.
+    """Take this node's `port` for this process if it is free; return 0, or the errno.
 
-    JAX would not say that it is taken: gRPC shares ports (SO_REUSEPORT). So does this socket once
-    it has the port, and it never listens: from now on the port is taken for all but the
-    coordinator, which is the same user's.
+    JAX would not report a taken port: gRPC shares ports (SO_REUSEPORT). So does this socket once it
+    has the port, but it never listens: from now on, the port is taken for all but the coordinator,
+    which belongs to the same user.
     """
     everywhere_or_ipv6 = not address or ":" in address
     family = socket.AF_INET6 if everywhere_or_ipv6 else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as one:
-            # Connections that are over do not count.
+            # Closed connections do not count.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind((address, port))
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)

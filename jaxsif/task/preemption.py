@@ -1,8 +1,8 @@
-"""Warn when a program asks JAX for a notice of preemption, and JAX's service for it is off: Orbax
-saves nothing then.
+"""Warn if a program asks JAX for preemption notices while JAX's service for them is off: Orbax then
+saves nothing.
 
 `jaxsif run` and its job scripts set JAX_ENABLE_PREEMPTION_SERVICE=0. Orbax takes JAX's error for
-"no preemption", so a user would not learn that it does not save at the end of a job.
+"no preemption", so a user would not notice that it does not save at the end of a job.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from . import importing
 _SERVICE = "JAX_ENABLE_PREEMPTION_SERVICE"
 _NOTICES = (signal.SIGTERM, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
 _WARNING = (
-    f"the program asks JAX for a notice of preemption and gets none: {_SERVICE} is 0."
-    f" Orbax saves no checkpoint at a preemption; --env {_SERVICE}=1 turns the notice on"
+    f"the program asks JAX for preemption notices but gets none: {_SERVICE} is 0."
+    f" Orbax saves no checkpoint on preemption; --env {_SERVICE}=1 turns the notices on"
 )
 
 
 def install(environ: Mapping[str, str]) -> None:
-    """Watch, in the first task, for the program's question.
+    """Watch, in the first task, for the program's request.
 
-    Any other value than 0, such as false, is the user's own answer.
+    Any value other than 0, such as false, is the user's own choice.
     """
     if environ.get(_SERVICE) == "0" and environ["SLURM_PROCID"] == "0":
         importing.after("jax.experimental.multihost_utils", _watch)
@@ -49,5 +49,5 @@ def _watch(module: Any) -> None:
 
 
 def _listens() -> bool:
-    """Return whether the program has a handler for a signal, by which it may learn of its end."""
+    """Return whether the program handles a signal that may announce its end."""
     return any(callable(signal.getsignal(number)) for number in _NOTICES)

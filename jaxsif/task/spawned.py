@@ -1,11 +1,12 @@
 """End a task whose worker runs the program again. Workers that multiprocessing spawns import the
-script, and so run all of it that is not under `if __name__ == "__main__"`.
+script, and so run everything in it that is not under `if __name__ == "__main__"`.
 
-Such a worker would call jax.distributed.initialize as the process that its parent is. JAX then
+Such a worker would call jax.distributed.initialize under its parent's process number. JAX then
 aborts all processes, after 2 to 60 seconds and hundreds of lines that do not give the reason.
 
-Workers may also be the JAX processes themselves, of a parent that never connects. So a worker ends
-the task only where its parent is connected, and as the very process that the worker would be.
+Workers may also be the JAX processes themselves, with a parent that never connects. So a worker
+ends the task only if its parent is connected, and under the very process number that the worker
+would use.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from .failure import SPAWNED_HINT, Emit, find_user
 
 _TEXT = f"RuntimeError: {SPAWNED[1]}, up to jax.distributed.initialize"
 _ADDRESS, _PROCESS = "JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID"
-# From these variables, JAX's initialize() learns which process it is, and of which others.
+# JAX's initialize() reads its process number and the other processes from these variables.
 _VARIABLES = (_ADDRESS, _PROCESS, "JAX_NUM_PROCESSES", "SLURM_PROCID", "SLURM_NTASKS")
 _ARGUMENTS = {"coordinator_address", "num_processes", "process_id", "cluster_detection_method"}
 
 
 def install(environ: MutableMapping[str, str], emit: Emit) -> None:
-    """Guard this process against connecting as its parent; nothing changes in other processes."""
-    mark, pid = environ.pop(CONNECTED, ""), os.getpid()  # the mark is of the parent
+    """Keep this process from connecting as its parent; other processes are unaffected."""
+    mark, pid = environ.pop(CONNECTED, ""), os.getpid()  # the parent set the mark
     if mark:
         importing.after("jax._src.distributed", lambda module: _guard(module, mark, environ, emit))
     spawning = "multiprocessing.popen_spawn_posix"
@@ -38,14 +39,14 @@ def install(environ: MutableMapping[str, str], emit: Emit) -> None:
 
 
 def _watch(module: Any, environ: MutableMapping[str, str], pid: int) -> None:
-    """Mark the connection of process `pid` in the environment of workers that it spawns. Those of a
-    fork server are left to JAX.
+    """Mark the connection of process `pid` in the environment of workers that it spawns. Workers of
+    a fork server are left to JAX.
     """
     launch = importing.find(module, "Popen._launch")
 
     @wraps(launch)
     def _launch(*arguments: Any) -> Any:
-        # A fork has a copy of the connection, and is not the task.
+        # A fork has a copy of the connection, but is not the task.
         if os.getpid() != pid or not _is_connected(environ):
             return launch(*arguments)
         environ[CONNECTED] = _render_mark(pid, environ)
@@ -58,9 +59,10 @@ def _watch(module: Any, environ: MutableMapping[str, str], pid: int) -> None:
 
 
 def _is_connected(environ: Mapping[str, str]) -> bool:
-    """Whether JAX here is connected to others, and as the process of these variables.
+    """Whether JAX here is connected to other processes, under the process number in these
+    variables.
 
-    Where it is the only process, a worker may well be one of its own.
+    If it is the only process, a worker may legitimately connect itself.
     """
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if getattr(state, "client", None) is None or getattr(state, "num_processes", 1) < 2:

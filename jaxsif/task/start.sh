@@ -1,23 +1,24 @@
 #!/bin/sh
-# The parent of the user's program in the container: it waits, and reports how the program ended.
+# The parent of the user's program in the container: it waits for the program, and reports how it
+# ended.
 #
 #   start.sh COMMAND [ARGUMENT...]
 #
-# A shell, because it starts in a millisecond and every image has one. It speaks to `jaxsif run` in
-# lines on standard error (jaxsif/task/contract.py) that begin with a nonce; without JAXSIF_REPORT
-# it is silent.
+# A shell script, because a shell starts in a millisecond and every image has one. It reports to
+# `jaxsif run` in lines on standard error (jaxsif/task/contract.py) that begin with a nonce; without
+# JAXSIF_REPORT it is silent.
 
 here=${0%/*}
 task=${SLURM_PROCID:-0}
-# NONCE:NONCE. The first one is of this script alone, which tells how the program ended; the program
-# gets the second.
+# NONCE:NONCE. Only this script has the first one, and reports with it how the program ended; the
+# program gets the second.
 nonce=${JAXSIF_REPORT%%:*}
 [ -z "$nonce" ] || JAXSIF_REPORT=${JAXSIF_REPORT#*:}
-unset JAXSIF_DRAINS JAXSIF_STARTER # of a program that runs jaxsif
+unset JAXSIF_DRAINS JAXSIF_STARTER # set in a program that runs jaxsif
 [ -z "$nonce" ] || export JAXSIF_STARTER=$$
 
 # 3 is the program's standard error. The shell's own is closed: it would print 'Terminated' in every
-# task of a step that ends.
+# task when a step is ended.
 exec 3>&2 2>/dev/null
 
 report() { # JSON fields
@@ -32,8 +33,9 @@ refuse() { # TEXT
     exit 125
 }
 
-# The run's certificate with its key goes into a pipe without a name, as below, and out of the
-# environment, which programs print. A Python finds it by the path (jaxsif/task/credentials.py).
+# The run's certificate with its key goes into an unnamed pipe, like the one below, and is removed
+# from the environment, which programs print. A Python finds it by the path
+# (jaxsif/task/credentials.py).
 credentials=${JAXSIF_CREDENTIALS-}
 unset JAXSIF_CREDENTIALS
 case $credentials in
@@ -45,17 +47,17 @@ END
         ;;
 esac
 
-# What the profile of the fabric (jaxsif/settings/fabric.py) wants on each node: patterns, which the
-# shell replaces by paths.
+# The requirements of the fabric profile (jaxsif/settings/fabric.py) on each node: patterns, which
+# the shell expands to paths.
 for path in ${JAXSIF_FABRIC_NEEDS-}; do
     [ -e "$path" ] || refuse "no $path on this node, which the fabric $JAXSIF_FABRIC needs"
 done
-# Before the image's own: those of the site are made for its network.
+# Before the image's own: the site's libraries are made for its network.
 if [ -n "${JAXSIF_FABRIC_LIBRARIES-}" ]; then
     export LD_LIBRARY_PATH="$JAXSIF_FABRIC_LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 fi
 
-# That of srun --unbuffered has no size, and some progress bars none then.
+# The terminal of srun --unbuffered has no size, and then some progress bars have none.
 size_terminal() {
     [ "$(stty size)" != '0 0' ] || stty columns "$COLUMNS" rows "${LINES:-24}"
 }
@@ -66,7 +68,7 @@ if [ ! -e /opt/jaxsif/image ]; then
     export PYTHONPATH="$here/site${PYTHONPATH:+:$PYTHONPATH}"
 fi
 
-# The step's number and its nodes: `jaxsif run` may have to end it by scancel, or to look into it.
+# The step's number and its nodes: `jaxsif run` may have to end it with scancel, or inspect it.
 if [ "$task" = 0 ]; then
     nodes=${SLURM_STEP_NODELIST-}
     while [ "${#nodes}" -gt 600 ]; do # srun --label cuts longer lines
@@ -76,14 +78,14 @@ if [ "$task" = 0 ]; then
     done
     report '"event": "started", "step": "'"${SLURM_JOB_ID-}.${SLURM_STEP_ID-}"'", "nodes": "'"$nodes"'"'
 elif [ "${SLURM_LOCALID-}" = 0 ]; then
-    report '"event": "ready"' # of this node: its container works, too
+    report '"event": "ready"' # this node's container works, too
 fi
 
-warn() { # TEXT, without quotes; once on each node, and `jaxsif run` shows it once
+warn() { # TEXT, without quotes; reported once on each node, and shown once by `jaxsif run`
     [ "${SLURM_LOCALID:-0}" != 0 ] || report '"event": "warning", "text": "'"$1"'"'
 }
 
-# Paths of the host that are not there in the container: the rules "if there" of
+# Paths of the host that do not exist in the container: the rules "if there" in
 # jaxsif/container/environment.py.
 for name in TMPDIR TMP TEMP SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE \
     XDG_RUNTIME_DIR XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME; do
@@ -99,37 +101,37 @@ done
 # shellcheck disable=SC3067 # -O is not in POSIX, but in dash, bash and busybox
 if [ -n "${JAXSIF_CACHE-}" ] &&
     ! { [ -O "$JAX_COMPILATION_CACHE_DIR" ] && [ -w "$JAX_COMPILATION_CACHE_DIR" ]; }; then
-    # JAX would make it, and for all to write; or somebody who can write above it has put another
-    # one there.
+    # JAX would create it writable for everybody; or somebody with write access above it has
+    # replaced it.
     unset JAX_COMPILATION_CACHE_DIR
     warn "the compile cache is not on this node, see --compile-cache-folder"
 fi
 
-# A pipe without a name, that of a short here-document. Into 7, Python writes what its threads were
-# at when a signal like JAX's SIGABRT ends it (jaxsif/task/failure.py), and find_line reads it from
-# 8.
+# An unnamed pipe: that of a short here-document. Python writes its threads' stacks to 7 when a
+# signal such as JAX's SIGABRT ends it (jaxsif/task/failure.py), and find_line reads them from 8.
 if [ -n "$nonce" ]; then
     exec 8<<END
 begin
 END
-    # `command` keeps the shell alive where there is no /proc
+    # `command` keeps the shell alive if there is no /proc
     if command exec 7>/proc/self/fd/8; then export JAXSIF_CRASH=7; fi
 fi
 
 # Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, or else of the
-# main one, the last. Sets `box` to what the program did a moment before (jaxsif/task/watch/status_file.py).
+# main thread, which is last. Sets `box` to the program's state a moment before
+# (jaxsif/task/watch/status_file.py).
 find_line() {
     crashed=''
-    LC_ALL=C # in a case, bytes
-    printf ' cut\nend\n' >&7 || return # behind half a line, if it was full
+    LC_ALL=C # so that `case` matches bytes
+    printf ' cut\nend\n' >&7 || return # after half a line, if the pipe was full
     while read -r line <&8 && [ "$line" != end ]; do
         case $line in
-            'Fatal Python error: '*) crashed='' where='' ;; # what was before has ended nothing
-            'Box '*[!\ -~]* | 'Box '*[\\\"]*) ;; # no text for a report
+            'Fatal Python error: '*) crashed='' where='' ;; # earlier stacks were not from the end
+            'Box '*[!\ -~]* | 'Box '*[\\\"]*) ;; # not fit for a report
             'Box '*) box=${line#Box } ;;
             'Thread 0x'*) where='' current= ;;
             'Current thread 0x'*) crashed='' where='' current=1 ;;
-            ...) where='' ;; # there are more threads, and the main one is not shown
+            ...) where='' ;; # there are more threads, and the main thread is not shown
             'File "'*'", line '*)
                 file=${line#File \"} number=${line##*\", line }
                 file=${file%%\", line *}
@@ -174,8 +176,8 @@ list_children() { read -r children </proc/$$/task/$$/children; }
 list_children
 keeper=$children
 
-# Whether process $1 was started in this task: Slurm may give all tasks of a step on a node one
-# process group. No shell reads the zeros between variables.
+# Whether process $1 was started in this task: Slurm may put all tasks of a step on a node into one
+# process group. No shell reads the zero bytes between variables.
 is_of_task() {
     while read -r line || [ -n "$line" ]; do
         case $line in
@@ -186,7 +188,7 @@ is_of_task() {
 }
 
 # Sets `left` to the processes of the program whose parents have ended. share.py has made them
-# children of this one; in a container of the task's own, the runtime prevents that.
+# children of this process; in a container for only this task, the runtime prevents that.
 list_left() {
     left=''
     list_children
@@ -195,7 +197,7 @@ list_left() {
     done
     [ "${SLURM_TASK_PID-}" = "$PPID" ] || return 0
     read -r line </proc/$$/stat
-    group=${line##*) ? } group=${group#* } # behind the name, the state and the parent
+    group=${line##*) ? } group=${group#* } # after the name, the state and the parent
     for file in /proc/[0-9]*/stat; do
         read -r line <"$file" || continue
         case ${line##*) ? } in
@@ -207,8 +209,8 @@ list_left() {
     done
 }
 
-# Slurm waits a minute for a process that holds the output of a failed task open. One that ends by
-# itself, as tee does, has its moment.
+# Slurm waits a minute for a process that holds the output of a failed task open. Signal 0 gives
+# those that end on their own, such as tee, a moment.
 end_left() {
     for signal in 0 TERM KILL KILL; do
         list_left
@@ -219,7 +221,7 @@ end_left() {
     done
 }
 
-# A process that the program has left behind, and that holds a pipe open, does not hold up the task.
+# A process that the program has left behind, with a pipe still open, must not hold up the task.
 end_copies() {
     exec 4>&- 5>&-
     lost='' deadline=''
@@ -241,7 +243,7 @@ end_copies() {
     [ -z "$lost" ] || report '"event": "warning", "text": "not all output is in the files of --log-dir"'
 }
 
-# Whether the image's files can be read no more: what mounts them has ended.
+# Whether the image's files can no longer be read: the process that mounts them has ended.
 has_lost_image() {
     [ -n "${APPTAINER_CONTAINER-}${SINGULARITY_CONTAINER-}" ] || return 1
     set -- /.singularity.d/*
@@ -250,14 +252,14 @@ has_lost_image() {
 
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
-(exec "$@" >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&-) # 9: by it, jaxsif/node/share.py knows that this task lives
+(exec "$@" >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&-) # 9: open while this task lives, for jaxsif/node/share.py
 status=$?
 
-# SIGABRT is how JAX ends a process whose neighbour died: let the neighbour speak first.
+# When a neighbour has died, JAX ends this process with SIGABRT: let the neighbour report first.
 [ "$status" -ne 134 ] || sleep 0.5
 where='' box=''
 [ -z "${JAXSIF_CRASH-}" ] || [ "$status" = 0 ] || find_line
-[ "$status" -gt 128 ] || where='' # no signal has ended it there
+[ "$status" -gt 128 ] || where='' # no signal ended it there
 [ "${#where}" -le 600 ] || where='' # srun --label cuts longer lines
 [ "${#box}" -le 240 ] || box=''
 [ "$status" = 0 ] || ! has_lost_image || report '"event": "unmounted"'

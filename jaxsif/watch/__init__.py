@@ -1,1 +1,1 @@
-"""What the tasks of a running step do, and what goes wrong before one of them ends; pure."""
+"""Watch the tasks of a running step: their states, and problems before any of them ends; pure."""

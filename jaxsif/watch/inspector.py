@@ -1,4 +1,4 @@
-"""Start the inspector (jaxsif/node/inspect_step.py) where a step runs, and read what it says."""
+"""Start the inspector (jaxsif/node/inspect_step.py) on a step's nodes, and read its output."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from jaxsif.watch.sample import LONGEST_LINE, Answer, Sample, parse_line
 LIMIT = 10.0  # seconds for all nodes
 _HERE = ("this machine",)  # in place of nodes
 STEP_NAME = "jaxsif-stacks"
-_AT_ONCE = 16  # sruns
-# Of one srun, which speaks to that many nodes itself: a dead node then hides no other one.
+_AT_ONCE = 16  # srun processes
+# For one srun, which contacts that many nodes directly: a dead node then hides no other node.
 _NODES = 16
 _PIECE = re.compile(rb"(\d{1,8}) ([+.])(.*)", re.DOTALL)  # of a line, see inspect_step.py
 _LONGEST_JOINED = LONGEST_LINE + 1  # bytes; longer lines are refused
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL
-_LARGEST = 65_536  # bytes to read at once
-_LONGEST_COMPLAINT = 300  # letters
-# Beside a step that has all CPUs, memory and GPUs of its nodes; and without the job's variables.
+_LARGEST = 65_536  # bytes to read at a time
+_LONGEST_COMPLAINT = 300  # characters
+# To run beside a step that has all CPUs, memory and GPUs of its nodes, without the job's variables.
 _BESIDE = (
     *("--overlap", "--mem=0", "--gres=none", "--cpus-per-task=1", "--ntasks-per-node=1"),
     *("--cpu-bind=none", "--mpi=none", "--input=none", "--export=PATH,LD_LIBRARY_PATH"),
@@ -38,9 +38,9 @@ _BESIDE = (
 
 
 class Part(NamedTuple):
-    """A job, or one component of a heterogeneous job, and the nodes of it to look at."""
+    """A job, or one component of a heterogeneous job, and which of its nodes to look at."""
 
-    job: str  # Slurm's number; of a component, that of the whole job
+    job: str  # Slurm's number; for a component, that of the whole job
     nodes: tuple[str, ...]
     component: str = ""  # its number in a heterogeneous job
 
@@ -55,7 +55,7 @@ class Target(NamedTuple):
     """A step to look into."""
 
     name: str  # in messages: '12.0'
-    words: tuple[str, ...]  # what its processes are known by, see inspect_step.py
+    words: tuple[str, ...]  # that identify its processes, see inspect_step.py
     parts: tuple[Part, ...]  # () for this machine
 
 
@@ -67,7 +67,7 @@ class _Command(NamedTuple):
 
 
 def list_commands(target: Target) -> list[_Command]:
-    """Return the commands that look into a step: one for this machine, or one for few nodes."""
+    """Return the commands that inspect a step: one for this machine, or one for every few nodes."""
     script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *target.words)
     if not target.parts:
         return [_Command(script, _HERE)]
@@ -95,7 +95,7 @@ class _Stream:
         self.open = True
 
     def read(self) -> list[bytes]:
-        """Return the lines that have come."""
+        """Return the lines that have arrived."""
         found: list[bytes] = []
         while self.open:
             try:
@@ -123,28 +123,28 @@ class _Probe(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Return whether more may come."""
+        """Return whether more output may arrive."""
         return self.output.open or self.errors.open or self.process.poll() is None
 
 
 class Inspection:
-    """A look into a running step, which goes on while the caller does other things."""
+    """An inspection of a running step, which proceeds while the caller does other things."""
 
     def __init__(self, target: Target, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._all = list_commands(target)
-        self._commands = self._all[::-1]  # that are not started yet, the last one first
+        self._commands = self._all[::-1]  # not started yet, in reverse order
         self._probes: list[_Probe] = []
         self._deadline = time.monotonic() + LIMIT
         self._is_ending = False
-        self._answered: dict[str, int] = {}  # nodes, with the tasks that they have looked at
+        self._answered: dict[str, int] = {}  # node -> number of tasks that it has looked at
         self._pieces: dict[tuple[int, bytes], bytes] = {}  # of lines, by process and node
-        self.samples: list[Sample] = []  # in the order in which they came
-        self.complaint = ""  # the last line of srun; printable
+        self.samples: list[Sample] = []  # in order of arrival
+        self.complaint = ""  # srun's last line; printable
 
     @classmethod
     def start(cls, target: Target, environ: Mapping[str, str]) -> Inspection:
-        """Start to look into a step; raise HostError where a command cannot start."""
+        """Start inspecting a step; raise HostError if a command cannot start."""
         one = cls(target, outside_of_job(environ))
         try:
             one._start_some()
@@ -154,7 +154,7 @@ class Inspection:
         return one
 
     def _start_some(self) -> None:
-        """Start commands, as many as may run at once."""
+        """Start as many commands as may run at the same time."""
         while self._commands and sum(probe.goes_on for probe in self._probes) < _AT_ONCE:
             argv, nodes = self._commands.pop()
             process = start_heard(argv, self._environ)
@@ -162,7 +162,7 @@ class Inspection:
             self._probes.append(_Probe(process, nodes, *streams))
 
     def poll(self) -> bool:
-        """Read what has come, without waiting; return whether it is all, or the time is up."""
+        """Read the output so far without waiting; return whether it is complete or time is up."""
         for number, probe in enumerate(self._probes):
             for line in probe.output.read():
                 self._take(probe, self._join(number, line))
@@ -179,7 +179,7 @@ class Inspection:
         return is_over
 
     def _terminate(self) -> None:
-        """Start nothing more, and have what runs end: srun ends its step."""
+        """Start nothing more, and terminate running commands: srun ends its step."""
         self._commands.clear()
         if not self._is_ending:
             self._is_ending = True
@@ -187,7 +187,7 @@ class Inspection:
                 _signal(probe.process, signal.SIGTERM)
 
     def _kill(self) -> None:
-        """End what still runs, at once."""
+        """Kill what is still running."""
         for probe in self._probes:
             _signal(probe.process, signal.SIGKILL)
             probe.process.wait()
@@ -195,7 +195,7 @@ class Inspection:
             probe.errors.close()
 
     def _join(self, stream: int, line: bytes) -> Sample | Answer | None:
-        """Return what the line says of which this is the last piece; None of another piece."""
+        """Parse the line that ends with this piece; return None if more pieces follow."""
         piece = _PIECE.fullmatch(line)
         if piece is None:
             return parse_line(line)
@@ -220,12 +220,12 @@ class Inspection:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Return the nodes that were asked and of which not all has come."""
+        """Return the nodes that were asked but whose answers are incomplete."""
         return self._find_missing(self._probes)
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """Return all nodes of which not all has come: the time may have been too short to ask."""
+        """Return all nodes without a complete answer, even if there was no time to ask them."""
         return self._find_missing(self._all)
 
     def _find_missing(self, parts: Iterable[_Command | _Probe]) -> tuple[str, ...]:
@@ -234,11 +234,11 @@ class Inspection:
 
     @property
     def unseen(self) -> int:
-        """Return the number of tasks whose lines have not come, or were refused."""
+        """Return the number of tasks whose lines did not arrive, or were refused."""
         return max(0, sum(self._answered.values()) - len(self.samples))
 
     def stop(self) -> None:
-        """End what still runs; it takes a second at most."""
+        """End what is still running, within a second."""
         self._terminate()
         deadline = time.monotonic() + _GRACE
         while time.monotonic() < deadline and any(

@@ -1,16 +1,16 @@
-"""Find the tasks that compile other programs for the same devices than the other tasks.
+"""Find the tasks that compile different programs from the other tasks for the same devices.
 
-A collective of a program computes with the values of all processes that have the program's devices.
-Where one of them runs another program, the numbers are wrong, and often nothing fails.
+A collective in a program computes with the values of all processes that have the program's devices.
+If one of them runs a different program, the numbers are wrong, and often nothing fails.
 
 The main thread runs its programs in the order in which it compiles them, so a program's number is a
-part of it. Other threads may compile in another order in each task, and their programs have no
+part of it. Other threads may compile in a different order in each task, and their programs have no
 number: the programs of two tasks are compared as multisets, and a difference counts only once it
-has lasted for a while. So the programs with numbers are followed apart from those without. The
-tasks of a group, which have the same devices, stand at states: a state is the multiset of the
+has lasted for a while. So the programs with numbers are tracked apart from those without. The
+tasks of a group, which have the same devices, are at states: a state is the multiset of the
 programs that a task has compiled so far.
-As long as all is well, a group has few states: where all its tasks have arrived at one, all others
-are forgotten.
+As long as all is well, a group has few states: once all its tasks have reached one, all others are
+forgotten.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from jaxsif.watch.sample import STALE, Sample
 from jaxsif.watch.snapshot import conjugate
 from jaxsif.watch.states import IDLE, WAITING, describe_state
 
-# Seconds from a difference until it is reported: of programs of the main thread, for the reports of
-# more tasks; and of other threads', which may have to compile others first.
+# Seconds from a difference until it is reported: for programs of the main thread, to wait for the
+# reports of more tasks; and for those of other threads, which may have to compile others first.
 _PATIENCE, _LONG_PATIENCE = 0.7, 60.0
-_MOST_PAIRS = 10  # of programs to report in a run, each at most twice
+_MOST_PAIRS = 10  # pairs of programs to report in a run, each at most twice
 _MOST_FOLLOWED = 400_000  # tasks, each counted in each of its groups
-_MOST_STATES = 1000  # of a group: some tasks are that many programs ahead
-# Bytes between two looks: an observer writes 4 KiB a second.
+_MOST_STATES = 1000  # in a group, if some tasks are that many programs ahead
+# Bytes between two inspections: an observer writes 4 KiB per second.
 _MOST_MOVED = 100_000
-WAITS = "waits"  # how the tasks behind go on, where nothing can
-_STILL = 1.0  # seconds that a main thread has stood still, at the second look
-_MOST_SHOWN = 80  # letters of the types in a text
+WAITS = "waits"  # the state of the tasks behind if no task can continue
+_STILL = 1.0  # seconds that a main thread has stood still, at the second inspection
+_MOST_SHOWN = 80  # characters of the types in a text
 
 
 class _State:
@@ -45,14 +45,14 @@ class _State:
 
     def __init__(self, key: tuple[int, int], parent: _State | None, report: Report, now: float):
         self.key = key  # number of programs, sum of their hashes
-        self.parent = parent  # the multiset without `report`; None of the first state of a group
+        self.parent = parent  # the multiset without `report`; None for a group's first state
         self.report = report
-        self.first = now  # when a task arrived here first; and last
+        self.first = now  # when the first task arrived here; and the last
         self.last = now
-        self.tasks: set[int] = set()  # that stand here
+        self.tasks: set[int] = set()  # that are here
 
     def find_path(self) -> list[_State]:
-        """Return the states from the one after the group's first to this one."""
+        """Return the states after the group's first one, up to this one."""
         path: list[_State] = []
         state = self
         while state.parent:
@@ -62,16 +62,16 @@ class _State:
 
 
 class _Mismatch(NamedTuple):
-    """Programs that should be the same, and are not."""
+    """Programs that should be the same, but are not."""
 
     one: Report
     one_tasks: Set[int]  # that compiled it
     other: Report
     other_count: int  # of the tasks that compiled the other
-    is_sure: bool  # the other is right, whatever the tasks compile that have not said it yet
+    is_sure: bool  # the other is right, whatever the remaining tasks compile
 
     def render(self) -> str:
-        """Return a sentence; where it is not sure who is right, it blames neither."""
+        """Return a sentence; if it is not sure which one is right, it blames neither."""
         one, other = self.one, self.other
         if self.is_sure:
             others = count_of(self.other_count, "other")
@@ -89,16 +89,16 @@ class _Mismatch(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """A program that some tasks have compiled, and others have not."""
+    """A program that some tasks have compiled, but others have not."""
 
     report: Report  # of the first task that has
     ahead: frozenset[int]  # tasks that have
     behind: frozenset[int]  # those that have not
 
     def render(self, how: str) -> str:
-        """Return a sentence: `how` is what the tasks behind do, such as 'goes on'.
+        """Return a sentence; `how` is the verb for the tasks behind, such as 'goes on'.
 
-        The majority is right; of two halves, none is blamed.
+        The majority is right; of two halves, neither is blamed.
         """
         report = self.report
         program = f"{report.name} for ({_focus(report.types, '')}){_render_place(report)}"
@@ -107,14 +107,14 @@ class Lead(NamedTuple):
         if len(self.ahead) > len(self.behind):
             text = f"{behind} {without} {program}, which {len(self.ahead)} others compiled"
         elif len(self.ahead) < len(self.behind):
-            text = f"{ahead} alone compiled {program}; {len(self.behind)} others {without} it"
+            text = f"only {ahead} compiled {program}; {len(self.behind)} others {without} it"
         else:
             text = f"{ahead} compiled {program}; {behind} {without} it"
         outcome = "they wait for each other" if how == WAITS else "the results may be wrong"
         return f"{text}: {outcome}"
 
     def describe(self) -> str:
-        """Return which of the two, the fewer tasks, differs; '' of two halves."""
+        """Return a sentence about the minority of tasks, or '' if there are two halves."""
         few, many = sorted((self.ahead, self.behind), key=len)
         if len(few) == len(many):
             return ""
@@ -132,16 +132,16 @@ def judge_lead(
     samples: Mapping[int, Sample],
     before: Mapping[int, Sample],
 ) -> str:
-    """Return how the tasks that are behind go on without a program, as `render` takes it; '' where
-    they may still compile it.
+    """Return how the tasks that are behind continue without a program, for `render`, or '' if they
+    may still compile it.
 
-    Tasks are seen twice, seconds apart. Those that are `ended` have reached the end of the program;
-    `received` counts the reports of programs that have come from each.
+    Tasks are inspected twice, seconds apart. The `ended` ones have reached the end of the program;
+    `received` counts the reports of programs from each task.
     """
     left = lead.behind - ended
     if not left:
         return "has ended"
-    # The others' reports may still be on their way; what they have done is seen at once.
+    # The other tasks' reports may still be under way, while their work is seen immediately.
     samples = {task: one for task, one in samples.items() if one.status.programs == received[task]}
     past = [task for task in left if task in samples and _is_past(lead.report.at, samples[task])]
     if 2 * len(past) > len(left):
@@ -165,8 +165,8 @@ def _is_past(at: str, sample: Sample) -> bool:
 
 
 def _stands_still(sample: Sample, before: Sample) -> bool:
-    """Return whether a task waits for others, and nothing computes or moves. A driver of GPUs hides
-    whether they compute.
+    """Return whether a task waits for others, and nothing computes or moves. A GPU driver hides
+    whether the GPUs compute.
     """
     is_quiet = sample.status.quiet >= _STILL and sample.age <= STALE and sample.cpu < IDLE
     moved = sample.read + sample.written - before.read - before.written
@@ -175,7 +175,7 @@ def _stands_still(sample: Sample, before: Sample) -> bool:
 
 
 class _Group:
-    """The tasks that have the same devices, with their numbered programs or with the others."""
+    """The tasks that have the same devices, with either their numbered or their other programs."""
 
     def __init__(self, now: float) -> None:
         self.torn = False  # some tasks may have compiled what others have not
@@ -183,19 +183,19 @@ class _Group:
         self._states = {self._root.key: self._root}
         self._members: dict[int, _State] = {}
         self._processes = 0  # that have the devices
-        self._left = 0  # members that are followed no longer
-        self._due = math.inf  # when to look what differs
+        self._left = 0  # members that are no longer tracked
+        self._due = math.inf  # when to look for differences
 
     def __contains__(self, task: int) -> bool:
         return task in self._members
 
     def add(self, report: Report, now: float) -> None:
-        """Move a task to its next state; follow it no longer where a report of it is lost."""
+        """Move a task to its next state; stop tracking it if one of its reports was lost."""
         before = self._members.get(report.task, self._root)
         if not self._states or before is _LEFT:
             return
         self._processes = report.processes
-        # Another Python of the same task begins with 1 again.
+        # Another Python process of the same task starts with 1 again.
         if report.order not in (0, 1, before.report.order + 1):
             before.tasks.discard(report.task)
             self._leave({report.task})
@@ -203,7 +203,7 @@ class _Group:
         count, total = before.key
         key = count + 1, total + hash(_identify(report))
         if key not in self._states:
-            # The newest state is the one that has nothing after it as long as all go one way.
+            # As long as all tasks go one way, only the newest state has no state after it.
             self.torn = self.torn or before is not next(reversed(self._states.values()))
             self._states[key] = _State(key, before, report, now)
         state = self._states[key]
@@ -217,21 +217,21 @@ class _Group:
             self._root = state
             self._states = {state.key: state}
             self.torn = False
-        if len(self._states) > _MOST_STATES:  # nobody catches up with that: the group is given up
+        if len(self._states) > _MOST_STATES:  # no task can catch up: give up on the group
             self._states.clear()
             self.torn = False
 
     def find_mismatches(self, now: float) -> Iterator[_Mismatch]:
         """Yield each difference from the programs of the majority that is certain at `now`.
 
-        These tasks are followed no longer, unless others may still change who is right.
+        These tasks are no longer tracked, unless others may still change who is right.
         """
         if now < self._due:
             return
         taken = [state for state in self._states.values() if state.tasks]
         paths = {state.key: state.find_path() for state in taken}
         votes, decided = _count_votes(paths.values())
-        # Where the ways part, that of the most tasks; of as many, that of the lowest number.
+        # At each fork, the way of most tasks; on a tie, that of the lowest task number.
         reference = max(
             taken,
             key=lambda one: ([votes[passed.key] for passed in paths[one.key]], -min(one.tasks)),
@@ -253,7 +253,7 @@ class _Group:
                     state.tasks.clear()
 
     def find_leads(self, ntasks: int) -> Iterator[Lead]:
-        """Yield each program that some tasks have compiled, and others, which have compiled nothing
+        """Yield each program that some tasks have compiled, but others, which have compiled nothing
         else since, have not.
         """
         everybody = range(ntasks if self._processes == ntasks else 0)  # known by their reports else
@@ -277,18 +277,18 @@ class ProgramCensus:
     """Compares the programs of all tasks of a run."""
 
     def __init__(self, ntasks: int = 0) -> None:
-        """`ntasks` is the number of tasks of the run, 0 where it is not known."""
+        """`ntasks` is the run's number of tasks, or 0 if it is not known."""
         self._ntasks = ntasks
-        # By the devices, and whether the programs have numbers.
+        # By devices, and by whether the programs have numbers.
         self._groups: dict[tuple[str, bool], _Group] = {}
         self._followed = 0
         self._received: Counter[int] = Counter()  # reports, by task
         self._reported: dict[tuple[str, frozenset[str]], bool] = {}  # whether it was sure
 
     def add(self, report: Report, now: float) -> None:
-        """Take the report of a program, which came at the time `now`, in seconds.
+        """Add the report of a program, which arrived at the time `now`, in seconds.
 
-        A report without what is compared is ignored, and so is a task beyond _MOST_FOLLOWED.
+        A report without the compared fields is ignored, as is a task beyond _MOST_FOLLOWED.
         """
         self._received[report.task] += 1
         is_program = report.group and report.digest and report.processes > 1
@@ -303,10 +303,10 @@ class ProgramCensus:
 
     def check(self, now: float, ended: bool = False) -> list[str]:
         """Return a sentence for each mismatch that has become certain by the time `now`: each once,
-        and once more when it is sure who is right.
+        and once more when it is sure which program is right.
 
-        When the run has ended, numbered programs are compared at once. Those of other threads are
-        not: the end may have come before what is missing.
+        When the run has ended, numbered programs are compared immediately. Those of other threads
+        are not: the run may have ended before the missing ones were compiled.
         """
         texts = []
         for (name, has_numbers), group in self._groups.items():
@@ -325,7 +325,7 @@ class ProgramCensus:
     def judge_leads(
         self, ended: Set[int], samples: Mapping[int, Sample], before: Mapping[int, Sample]
     ) -> list[tuple[Lead, str]]:
-        """Return each program without which tasks certainly go on, with a sentence: each once."""
+        """Return each program that tasks certainly continue without, with a sentence, once."""
         judged = (
             (lead, judge_lead(lead, ended, self._received, samples, before))
             for lead in self.find_leads()
@@ -348,8 +348,8 @@ class ProgramCensus:
 def _count_votes(
     paths: Iterable[Sequence[_State]],
 ) -> tuple[Counter[tuple[int, int]], Counter[int]]:
-    """Return how many tasks have come by each state, by its key; and how many have come by each
-    place of a path, at any state.
+    """Return how many tasks have passed each state, by its key; and how many have passed each place
+    of a path, at any state.
     """
     votes: Counter[tuple[int, int]] = Counter()
     decided: Counter[int] = Counter()
@@ -363,8 +363,8 @@ def _count_votes(
 def _find_branches(
     paths: Iterable[Sequence[_State]], usual: Sequence[_State], now: float
 ) -> tuple[dict[tuple[int, tuple[int, int]], list[_State]], float]:
-    """Return the ends of the paths that differ from the usual one, by the place and the key of
-    their first state that certainly does; and when the next one will.
+    """Return the last states of the paths that certainly differ from the usual one, by the place
+    and key of the first differing state; and when the next difference becomes certain.
     """
     branches: dict[tuple[int, tuple[int, int]], list[_State]] = {}
     due = math.inf
@@ -379,12 +379,12 @@ def _find_branches(
 
 
 def _find_differences(own: Sequence[_State], usual: Sequence[_State]) -> dict[int, float]:
-    """Return the places at which there is a program on one path that the other has nowhere, and
-    the time until which what is missing there may still come.
+    """Return the places with a program on one path that the other path has nowhere, each with the
+    time until which the missing program may still be reported.
     """
     reached = min(len(own), len(usual))
     differing = {*_find_excess(own[:reached], usual), *_find_excess(usual[:reached], own)}
-    # With another number at the same place, one is of a later Python of its task.
+    # If the numbers at a place differ, one is from a later Python process of its task.
     alike = (place for place in differing if own[place].report.order == usual[place].report.order)
     return {place: _find_end(own[place], usual[place]) for place in alike}
 
@@ -407,7 +407,7 @@ def _find_excess(some: Sequence[_State], path: Sequence[_State]) -> Iterator[int
 
 
 def _identify(report: Report) -> str:
-    """Return what is the same of the same program in each task.
+    """Return the identity of a program, which is the same in each task.
 
     It is a text, because the hashes of tuples are so regular that their sums coincide.
     """
@@ -425,7 +425,7 @@ def _render_place(report: Report) -> str:
 
 
 def _focus(types: str, other: str) -> str:
-    """Return the types; of long ones, the part that begins where the other ones differ."""
+    """Return the types, or the part of long types that begins where the other types differ."""
     if len(types) <= _MOST_SHOWN:
         return types
     same = next((i for i, (a, b) in enumerate(zip(types, other)) if a != b), 0)

@@ -1,9 +1,9 @@
-"""Decide when to inspect the tasks of a run, and how bad a wait is; no clock is read here.
+"""Decide when to inspect the tasks of a run, and how bad a wait is, without reading a clock.
 
-A task reports when its main thread has stood still for the hang timeout of the run, and when it
-goes on. From the first such report on, `Waits.is_due` decides when to inspect all tasks, and
+A task reports when its main thread has stood still for the run's hang timeout, and when it
+continues. From the first report on, `Waits.is_due` decides when to inspect all tasks, and
 `Waits.judge` weighs a snapshot of them. A hang is a wait that cannot end, or a long one in which
-the tasks at fault did nothing. Where a task that seems to wait for others moves, as in any loop,
+the tasks at fault did nothing. If a task that seems to wait for others moves, as in any loop,
 nothing is reported.
 """
 
@@ -32,59 +32,59 @@ from jaxsif.watch.states import (
 
 # When to look, in units of the hang timeout; then at each doubling.
 _LOOKS = (1, 2, 5, 10)
-_NEARLY = 0.5  # units; a look so much before the first one is good enough
-# By which waits for the same seem to begin at other times, as observers look once a second: at most
-# so many seconds, and units.
+_NEARLY = 0.5  # units; a look this much before the first one is good enough
+# Waits for the same thing may seem to begin at different times, as observers look once a second:
+# at most this many seconds, and units, apart.
 _LAG, _LAG_UNITS = 1.9, 0.4
-# Units from a look at which not all tasks have said where they are to another one; less than
-# _NEARLY, so that it is not taken for the next look.
+# Units from a look at which some tasks have not reported where they are to another look; less than
+# _NEARLY, so that it is not taken for the next scheduled one.
 _ONCE_MORE = 0.4
-# From when on it is a wait, and from when on a hang: of tasks that wait for another one, and of
-# tasks that all wait at the same place.
+# The units at which a wait and a hang begin: for tasks that wait for another one, and for tasks
+# that all wait at the same place.
 _FOR_OTHERS, _ALIKE = (-inf, 5), (2, 10)
-_NOT_TOLD = (2, inf)  # of tasks that may wait for anything
-# A wait is reported where it is so many times longer than those that ended at the same line.
+_NOT_TOLD = (2, inf)  # for tasks that may wait for anything
+# A wait is reported if it is this many times longer than those that ended at the same line.
 _LEARNED = 2
 _MOST_PLACES = 1000  # to remember
 
-# Bytes a second, read and written; a task that moves more is at work. Its observer writes 4 KiB
-# each second, and each inspection has stacks written.
+# Bytes per second, read and written; a task that moves more is at work. Its observer writes 4 KiB
+# every second, and each inspection makes it write stacks.
 _WORKS_BYTES = 16_384
 _MOST_BYTES = 1 << 80  # more than any task moves
-# Units from the first look at a task that has done nothing since to a hang; less than the three
-# between the second look and the third.
+# Units without any work after which an idle task makes a hang; less than the three between the
+# second look and the third.
 _IDLE_UNITS = 2.5
-_IDLE_RUNS = 0.5  # a second, of threads that only look now and then whether there is work
-# What others may have to wait for, as long as the task is at work.
+_IDLE_RUNS = 0.5  # per second, of threads that only check now and then for work
+# The states of tasks at work that others may have to wait for.
 _WORK = (COMPILING, CHECKPOINT, INPUT)
-# No program comes back from there: it has ended and cannot do what the others wait for, or somebody
-# has stopped it, or its only thread waits for a lock.
+# The states that no program leaves: it has ended and cannot do what the others wait for, or
+# somebody has stopped it, or its only thread waits for a lock.
 _ENDLESS = (SHUTDOWN, STOPPED, DEADLOCK)
-# Where one of all tasks is in DEADLOCK, and the others in these, none can go on.
+# If one task is in DEADLOCK, and the others are in these states, none can continue.
 _LOCKED = {DEADLOCK, LOCK, *WAITING}
 
 
 class Level(IntEnum):
-    """How bad it is."""
+    """The severity of a wait."""
 
     NOTHING = 0
     BUSY = 1  # tasks wait for some that are at work
     WAIT = 2
-    HANG = 3  # no task that keeps others waiting is at work, or one cannot go on
+    HANG = 3  # no task that keeps others waiting is at work, or one cannot continue
 
 
 _GRADES = (Level.NOTHING, Level.WAIT, Level.HANG)
 
 
 _TITLES = {
-    Level.BUSY: "tasks wait for others that compile, load or save, for {seconds:.0f} s",
-    Level.WAIT: "tasks wait for {seconds:.0f} s",
-    Level.HANG: "the program hangs: tasks wait for {seconds:.0f} s",
+    Level.BUSY: "tasks have been waiting {seconds:.0f} s for others to compile, load or save",
+    Level.WAIT: "tasks have been waiting for {seconds:.0f} s",
+    Level.HANG: "the program hangs: tasks have been waiting for {seconds:.0f} s",
 }
 
 
 class Verdict(NamedTuple):
-    """What to tell of a snapshot."""
+    """The judgement of a snapshot."""
 
     level: Level
     seconds: float  # how long the longest wait has lasted
@@ -98,29 +98,29 @@ class Verdict(NamedTuple):
 class _Wait(NamedTuple):
     since: float
     place: str
-    looks: int = 0  # how many of its looks have been made
+    looks: int = 0  # number of its looks that have been made
 
 
 class _Work(NamedTuple):
-    """What a task had done by a time."""
+    """The work that a task had done at a point in time."""
 
     time: float
     cpu: float  # seconds, of all its processes
     moved: int  # bytes
     runs: int  # of its main thread
-    others: int  # runs of its other threads of Python, where the main one waits for these
+    others: int  # runs of its other Python threads, if the main one waits for them
     turns: tuple[tuple[str, int], ...]  # of its loops
 
     @classmethod
     def of(cls, sample: Sample, kind: str, now: float) -> _Work:
-        """Return the work of what was seen now; `kind` is the task's state."""
+        """Return the work seen in a sample now; `kind` is the task's state."""
         others = sample.status.others if kind == LOCK else 0
         moved = _transferred(sample)
         return cls(now, sample.spent, moved, sample.runs, others, sample.status.around)
 
     def is_idle_until(self, later: _Work, hang_timeout: float) -> bool:
-        """Return whether a task has done nothing from here to a later work. What has ended may
-        have taken counts with it.
+        """Return whether a task has done nothing between this and a later work. Counts may have
+        shrunk, since processes that end take theirs with them.
         """
         seconds = later.time - self.time
         return (
@@ -141,7 +141,7 @@ class _Report(NamedTuple):
     waiting: frozenset[int]  # the others
 
     def is_of(self, odd: frozenset[int]) -> bool:
-        """Return whether these odd tasks, or none that are known, are of the same wait."""
+        """Return whether these odd tasks belong to the same wait, or whether that is unknown."""
         return not (self.odd and odd and self.odd.isdisjoint(odd))
 
 
@@ -157,25 +157,25 @@ class Waits:
         self._lag = min(_LAG, _LAG_UNITS * hang_timeout)
         self._waits: dict[int, _Wait] = {}  # by task
         self._learned: dict[str, float] = {}  # the longest wait that ended, by place
-        self._reports: list[_Report] = []  # of the waits that go on
-        self._looked = now  # the last time
+        self._reports: list[_Report] = []  # of waits that have not ended
+        self._looked = now  # when tasks were last looked at
         self._once_more = inf  # when to look although no wait is due
-        self._transferred: dict[int, int] = {}  # bytes by task, then
-        self._idle: dict[int, _Work] = {}  # by task: from then on it has done nothing
+        self._transferred: dict[int, int] = {}  # bytes by task, at that look
+        self._idle: dict[int, _Work] = {}  # by task: it has done nothing since
 
     def wait(self, task: int, seconds: float, place: str, now: float) -> None:
-        """Note that a task has stood still for so many seconds."""
+        """Note that a task has stood still for this many seconds."""
         if not self._waits:
             self._transferred, self._idle = {}, {}
         self._waits[task] = self._count_looks(_Wait(now - seconds, place), self._looked)
 
     def restart(self, now: float) -> None:
-        """Let all waits begin now: no report of their ends could come."""
+        """Let all waits begin now: reports of their ends could not have arrived."""
         self._waits = {task: _Wait(now, wait.place) for task, wait in self._waits.items()}
         self._transferred, self._idle = {}, {}
 
     def go_on(self, task: int, seconds: float, now: float) -> float | None:
-        """Note that a task goes on after so many seconds, or has ended.
+        """Note that a task continues after this many seconds, or has ended.
 
         Return how long the wait was, if it was reported and this is its end.
         """
@@ -189,7 +189,7 @@ class Waits:
         return now - min(report.since for report in over) if is_last else None
 
     def _learn(self, task: int, place: str, seconds: float) -> None:
-        """Note how long a wait was, unless it was one for tasks that were at work."""
+        """Note how long a wait was, unless it was for tasks at work."""
         of_task = (report for report in self._reports if task in report.odd | report.waiting)
         was_busy = any(report.level == Level.BUSY for report in of_task)
         is_known = place in self._learned or len(self._learned) < _MOST_PLACES
@@ -197,12 +197,12 @@ class Waits:
             self._learned[place] = max(seconds, self._learned.get(place, 0))
 
     def _is_over(self, report: _Report, task: int) -> bool:
-        """Return whether a wait is over when this task goes on."""
+        """Return whether a wait is over when this task continues."""
         is_its = task in report.odd | report.waiting
         return not self._waits or (is_its and report.waiting.isdisjoint(self._waits))
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is time to look at all tasks."""
+        """Return whether it is time to inspect all tasks."""
         waits = self._waits.values()
         is_again = bool(waits) and now >= self._once_more
         return is_again or any(
@@ -217,9 +217,9 @@ class Waits:
         return (now - wait.since) / max(self._hang_timeout, learned)
 
     def _count_looks(self, wait: _Wait, looked: float) -> _Wait:
-        """Return the wait with the looks that one at this time was, or nearly: tasks that wait for
-        the same come to stand still one after the other. A look that counts as a later one must be
-        so near to it that it weighs as much.
+        """Return the wait with the looks that a look at this time counts as, or nearly counts as:
+        tasks that wait for the same thing stop one after the other. A look that counts as a later
+        one must be near enough to carry the same weight.
         """
         units = self._measure(wait, looked + self._lag)
         is_first = wait.looks == 0 and self._measure(wait, looked) + _NEARLY >= _find_look(0)
@@ -229,7 +229,7 @@ class Waits:
         return wait._replace(looks=looks)
 
     def judge(self, snapshot: Snapshot, now: float) -> Verdict:
-        """Return how bad what was seen is; NOTHING also where that was reported already."""
+        """Return how bad the wait in a snapshot is; NOTHING also if it was already reported."""
         waiting = _list_tasks(snapshot.waiting)
         begin = self._find_begin(waiting, now)
         self._idle = dict(self._measure_work(snapshot, now))
@@ -244,7 +244,7 @@ class Waits:
         return Verdict(self._note_report(found), now - begin)
 
     def _measure_work(self, snapshot: Snapshot, now: float) -> Iterator[tuple[int, _Work]]:
-        """Yield the time from which on each task has done nothing, and what it had done by then."""
+        """Yield each task with its work at the time since which it has done nothing."""
         for group in snapshot.groups:
             for sample in group.samples:
                 work = _Work.of(sample, group.state.kind, now)
@@ -253,20 +253,20 @@ class Waits:
                 yield sample.task, before if is_idle else work
 
     def _plan_again(self, snapshot: Snapshot, now: float) -> float:
-        """Return when to look although no wait is due: soon after a look at which not all is known,
-        but not twice in a row.
+        """Return when to look although no wait is due: soon after an incomplete look, but not twice
+        in a row.
         """
         is_known = not snapshot.is_partial and all(map(self._is_known, snapshot.groups))
         is_done = is_known or self._once_more < inf
         return inf if is_done else now + _ONCE_MORE * self._hang_timeout
 
     def _is_known(self, group: TaskGroup) -> bool:
-        """Return whether a group has said where it is; of input, that takes two looks."""
+        """Return whether a group has reported where it is; waiting for input takes two looks."""
         is_first = self._transferred.keys().isdisjoint(_list_tasks([group]))
         return group.is_known and not (group.state.kind == INPUT and is_first)
 
     def _note_report(self, found: _Report) -> Level:
-        """Note that a wait is reported, and return its level; NOTHING where it was before."""
+        """Note that a wait is reported, and return its level; NOTHING if it already was."""
         same = [report for report in self._reports if report.is_of(found.odd)]
         if found.level <= max((report.level for report in same), default=Level.NOTHING):
             return Level.NOTHING
@@ -274,8 +274,8 @@ class Waits:
         return found.level
 
     def _find_begin(self, waiting: Container[int], now: float) -> float:
-        """Return when the first task began to wait for others. Where only others have reported that
-        they stand still, it was not before the last of them did.
+        """Return when the first task began to wait for others. If only other tasks have reported
+        that they stand still, it was not before the last of them did.
         """
         begins = [wait.since for task, wait in self._waits.items() if task in waiting]
         others = max((wait.since for wait in self._waits.values()), default=now)
@@ -283,10 +283,9 @@ class Waits:
 
     def _find_units(self, begin: float, now: float) -> float:
         """Return how long the longest wait has lasted, in units of the hang timeout at its place,
-        but for the time in which no task waited for another.
+        without the time in which no task waited for another.
         """
-        waits = self._waits.values()
-        cut = (report._replace(since=max(report.since, begin)) for report in waits)
+        cut = (report._replace(since=max(report.since, begin)) for report in self._waits.values())
         return max((self._measure(report, now) for report in cut), default=0)
 
     def _weigh(self, snapshot: Snapshot, begin: float, now: float) -> Level:
@@ -303,7 +302,7 @@ class Waits:
         return level if self._is_idle(snapshot, now) else min(level, Level.WAIT)
 
     def _is_endless(self, snapshot: Snapshot) -> bool:
-        """Return whether the others wait for a task that cannot go on."""
+        """Return whether the others wait for a task that cannot continue."""
         odd = _list_kinds(snapshot.odd)
         is_left = SHUTDOWN not in odd or snapshot.is_left
         return STOPPED in _list_kinds(snapshot.groups) or (
@@ -311,10 +310,11 @@ class Waits:
         )
 
     def _is_idle(self, snapshot: Snapshot, now: float) -> bool:
-        """Return whether the tasks that keep the others waiting have long done nothing; all tasks,
-        where none is known to. JAX itself bounds the wait in jax.distributed.initialize.
+        """Return whether the tasks that keep the others waiting have done nothing for long; if no
+        such task is known, whether all tasks have. JAX itself bounds the wait in
+        jax.distributed.initialize.
 
-        A driver of GPUs hides whether they compute.
+        A GPU driver hides whether the GPUs compute.
         """
         if snapshot.silent or snapshot.unseen:
             return False
@@ -335,8 +335,8 @@ class Waits:
         )
 
     def _is_at_work(self, snapshot: Snapshot, now: float) -> bool:
-        """Return whether the tasks that wait for nobody compile, load or save, and compute, read or
-        write meanwhile; at the first look, they may.
+        """Return whether the tasks that do not wait for others compile, load or save, and use CPU
+        time or read or write; at the first look, reading and writing is assumed.
         """
         others = [group for group in snapshot.groups if not group.waits]
         kinds = _list_kinds(others)
@@ -353,8 +353,8 @@ class Waits:
 
 
 def _weigh_without_odd(snapshot: Snapshot, units: float) -> Level:
-    """Return how bad it is where nobody is odd: a node is silent, no task can go on, all wait at
-    one place, a task has not told where it is, or nobody waits for another.
+    """Return how bad a wait without odd tasks is: a node is silent, no task can continue, all wait
+    at one place, a task has not reported where it is, or no task waits for another.
     """
     kinds = _list_kinds(snapshot.groups)
     is_locked = DEADLOCK in kinds and kinds <= _LOCKED
@@ -367,12 +367,12 @@ def _weigh_without_odd(snapshot: Snapshot, units: float) -> Level:
 
 
 def _grade(units: float, begins: tuple[float, float]) -> Level:
-    """Return the level of a wait so long, where WAIT and HANG begin at these units."""
+    """Return the level of a wait of this length, where WAIT and HANG begin at these units."""
     return _GRADES[bisect_right(begins, units)]
 
 
 def _find_look(number: int) -> int:
-    """Return when to look for this time, in units of the hang timeout; `number` counts from 0."""
+    """Return when look `number`, counted from 0, is due, in units of the hang timeout."""
     last = len(_LOOKS) - 1
     return _LOOKS[min(number, last)] << max(0, number - last)
 

@@ -1,6 +1,6 @@
 """What the inspector (jaxsif/node/inspect_step.py) has seen of one task, read from its line.
 
-A line comes through srun from a process of the same user, and half of it is what a program wrote:
+A line comes through srun from a process of the same user, and half of it was written by a program:
 each field has a type and a range, and a line with anything else is refused.
 """
 
@@ -27,83 +27,83 @@ from jaxsif.text import printable
 LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
 MOST_LOOPS = 4  # around a main thread, in a status file
-LONGEST_FILE, LONGEST_NAME = 240, 120  # letters
-STALE = 3.0  # seconds since an observer, which writes each second, has written
-_LINE = re.compile(r"[0-9]{1,9}")  # of a place
+LONGEST_FILE, LONGEST_NAME = 240, 120  # characters
+STALE = 3.0  # seconds since the last write of an observer, which writes every second
+_LINE = re.compile(r"[0-9]{1,9}")  # in a place
 
 
 class Status(NamedTuple):
-    """What an observer in the task wrote last, see jaxsif/task/watch/status_file.py."""
+    """The last status written by an observer in the task, see jaxsif/task/watch/status_file.py."""
 
-    pid: int = 0  # as the task knows itself
+    pid: int = 0  # as the task sees it
     time: float = 0.0  # when it was written, in seconds since 1970
     quiet: float = float("inf")  # seconds since the main thread last computed
-    loop: str = ""  # FILE:LINE of the program's own loop; '' without one
+    loop: str = ""  # FILE:LINE of the program's own loop, or '' if there is none
     turns: int = 0  # its iterations
-    compiling: str = ""  # the program that JAX compiles; '' while it compiles none
-    since: float = 0.0  # seconds that it has compiled
-    aside: bool = False  # another thread than the main one compiles it
-    call: str = ""  # what the user's innermost frame executes: "lock.acquire()"; "" where unknown
+    compiling: str = ""  # the program that JAX is compiling, or ''
+    since: float = 0.0  # seconds that it has been compiling
+    aside: bool = False  # a thread other than the main one is compiling it
+    call: str = ""  # the call in the user's innermost frame: "lock.acquire()"; "" if unknown
     deadlock: bool = False  # it waits for a lock that no other thread of its Python can release
-    inside: bool = False  # the main thread is inside of that loop, and not after it
+    inside: bool = False  # the main thread is inside that loop, and not after it
     # Loops and iterations (-1: not counted), the outermost first.
     around: tuple[tuple[str, int], ...] = ()
-    thread: int = 0  # the kernel's number of what is meant by the main thread; 0 of that itself
+    thread: int = 0  # the kernel's number of the thread taken for the main one; 0 for the main one
     others: int = 0  # how often the kernel has let the other threads of Python run
-    programs: int = 0  # that this Python has reported
+    programs: int = 0  # that this Python process has reported
 
 
-NO_STATUS = Status()  # of a task without a status file
+NO_STATUS = Status()  # for a task without a status file
 
 
 class Frame(NamedTuple):
     """A function that has not returned yet."""
 
     file: str
-    line: int  # 0 where it is not known
+    line: int  # 0 if unknown
     function: str
 
     @property
     def place(self) -> str:
-        """Return 'train.py:41 step', or 'train.py:41' where the function is not known."""
+        """Return 'train.py:41 step', or 'train.py:41' if the function is not known."""
         file = self.file.rpartition("/")[2]
         return f"{file}:{self.line} {self.function}".rstrip()
 
 
 class Sample(NamedTuple):
-    """What one task does, as far as that is known; its texts are printable."""
+    """The state of one task, as far as it is known; its texts are printable."""
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME, or the host's name
     pid: int = 0  # on the node
     command: str = ""  # the short name of the process
     state: str = "S"  # of the main thread: R runs, S sleeps, D waits for a device, T stopped, ...
-    call: str = ""  # the system call in which it is, or the kernel's function; '' outside of any
-    descriptor: int = -1  # what the call is about; -1 where it is about none
-    file: str = ""  # what the descriptor is: pipe, socket, terminal, or a path
-    frames: tuple[Frame, ...] = ()  # of the main thread, innermost first; () where unknown
-    threads: int = 0  # beside the main one, not only Python's
-    main_cpu: float = 0.0  # of the main thread, in CPU seconds a second
+    call: str = ""  # the system call it is in, or the kernel's function, or ''
+    descriptor: int = -1  # that the call is about, or -1
+    file: str = ""  # the kind of the descriptor: pipe, socket, terminal, or a path
+    frames: tuple[Frame, ...] = ()  # of the main thread, innermost first; () if unknown
+    threads: int = 0  # besides the main one, not only Python's
+    main_cpu: float = 0.0  # of the main thread, in CPU seconds per second
     cpu: float = 0.0  # of the process
     spent: float = 0.0  # CPU seconds of all processes of the task since they started
-    runs: int = -1  # how often the kernel has let the main thread run; -1 where it does not tell
-    read: int = -1  # bytes of all processes of the task since they started; -1 where unknown
+    runs: int = -1  # how often the kernel has let the main thread run; -1 if unknown
+    read: int = -1  # bytes of all processes of the task since they started; -1 if unknown
     written: int = -1
     gpu: bool = False  # it has a GPU open
-    answered: bool | None = None  # to the question for its frames; None where it could not be asked
-    age: float = 0.0  # seconds since the status file was written; 0 without one
-    status: Status = NO_STATUS  # NO_STATUS without one
+    answered: bool | None = None  # the request for its frames; None if it could not be asked
+    age: float = 0.0  # seconds since the status file was written; 0 if there is none
+    status: Status = NO_STATUS  # NO_STATUS if there is none
 
 
 def make_sample(task: int, node: str, place: str) -> Sample:
-    """Return what is known of a task that nobody has seen: it waits at FILE:LINE, or ''."""
+    """Return the sample of a task that nobody has seen: it waits at `place`, FILE:LINE or ''."""
     file, _, line = place.rpartition(":")
     frames = (Frame(file, int(line), ""),) if _LINE.fullmatch(line) else ()
     return Sample(task, node, frames=frames)
 
 
 def _check_row(*checks: Check) -> Check:
-    """Return a check of a list with one value for each of these checks."""
+    """Return a check for a list with one value for each of these checks."""
 
     def is_row(value: object) -> bool:
         if type(value) is not list or len(value) != len(checks):
@@ -116,7 +116,7 @@ def _check_row(*checks: Check) -> Check:
 _is_frame = _check_row(
     check_text(LONGEST_FILE), check_number(MOST_COUNT, int), check_text(LONGEST_NAME)
 )
-# Of a main thread, innermost first.
+# The frames of a main thread, innermost first.
 are_frames = check_list(MOST_FRAMES, _is_frame)
 _are_loops = check_list(
     MOST_LOOPS, _check_row(check_text(LONGEST_FILE), check_number(1 << 63, int, least=-1))
@@ -176,13 +176,13 @@ class Answer(NamedTuple):
 
 
 def parse_status(found: object) -> Status | None:
-    """Return what a status file says; None where a field is missing, strange or of no use.
+    """Return the status in a status file, or None if a field is missing or invalid.
 
     Fields that are not known here come from a later version, and are left out.
     """
     if type(found) is not dict:
         return None
-    # What is not printable gets longer, and must still fit into a line.
+    # Unprintable characters get longer, and must still fit into a line.
     known = {name: _clean(value) for name, value in found.items() if name in _OF_A_STATUS}
     if not _is_status(known):
         return None
@@ -191,12 +191,12 @@ def parse_status(found: object) -> Status | None:
 
 
 def parse_line(line: bytes) -> Sample | Answer | None:
-    """Return what a line of the inspector says; None where it is none of the inspector's."""
+    """Parse a line of the inspector; return None for any other line."""
     if len(line) > LONGEST_LINE:
         return None
     try:
         found = parse_json(line.decode())
-    except ValueError:  # no text, or no JSON
+    except ValueError:  # not text, or not JSON
         return None
     if _is_answer(found) and len(found) == len(Answer._fields):
         return Answer(**found)
@@ -219,5 +219,5 @@ def _parse_frame(found: Any) -> Frame:
 
 
 def _clean(value: Any) -> Any:
-    """Return a text that is printable; a number as it is."""
+    """Return a text made printable, or a number as it is."""
     return printable(value) if type(value) is str else value

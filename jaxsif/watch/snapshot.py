@@ -1,7 +1,8 @@
-"""What all tasks of a step do: groups of tasks that do the same, as text and as JSON.
+"""A snapshot of a step: its tasks in groups that are doing the same, as text and as JSON.
 
-Two tasks do the same when the kinds of their states and the user's own frames are equal. The text
-has at most 25 lines for any number of tasks: the largest group comes first, and the odd ones last.
+Two tasks are doing the same if the kinds of their states and the user's own frames are equal. The
+text has at most 25 lines for any number of tasks: the largest group comes first, and the odd ones
+last.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from jaxsif.watch.states import (
 
 _MOST_GROUPS = 20  # in a text
 MOST_NODES = 4  # by name
-_LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # letters of a column
-_UNCOUNTED = -1  # iterations of a loop that turns too often to count
-_QUIET = 2.0  # seconds without computing after which the count of a loop stands still
-# Of words such as 'has ended, and waits for the others'.
-_VERBS = re.compile(r"(^|, and (?=waits|holds|has))(\w+)")
+_LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # characters of a column
+_UNCOUNTED = -1  # iterations of a loop that is too fast to count
+_QUIET = 2.0  # seconds without computing after which the count of a loop is settled
+# In words such as 'has ended, and waits for the others'.
+_VERBS = re.compile(r"(^|, (?:and|but) (?=waits|holds|has))(\w+)")
 _PLURALS = {"is": "are", "has": "have", "goes": "go"}
 
 
 class TaskGroup(NamedTuple):
-    """Tasks that do the same."""
+    """Tasks that are doing the same."""
 
     state: State
     frames: tuple[Frame, ...]  # the user's own, innermost first
@@ -42,12 +43,12 @@ class TaskGroup(NamedTuple):
 
     @property
     def first(self) -> Sample:
-        """Return what was seen of the first task."""
+        """Return the first task's sample."""
         return self.samples[0]
 
     @property
     def turns(self) -> tuple[int, int] | None:
-        """Return the fewest and the most iterations of the loop; None without a loop."""
+        """Return the fewest and the most iterations of the loop, or None if there is no loop."""
         counts = [status.turns for status in self.counting]
         return (min(counts), max(counts)) if counts else None
 
@@ -73,7 +74,7 @@ class TaskGroup(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Return whether anybody knows what the tasks do."""
+        """Return whether the state of the tasks is known."""
         return self.state.kind != UNKNOWN
 
     @property
@@ -89,13 +90,13 @@ class TaskGroup(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What all tasks of a step do."""
+    """The state of all tasks of a step."""
 
     groups: tuple[TaskGroup, ...]  # the largest first
     silent: tuple[str, ...] = ()  # nodes that did not answer
-    apart: frozenset[int] = frozenset()  # where all wait, the tasks that wait elsewhere
-    unseen: int = 0  # tasks of which nothing is known, beside those of silent nodes
-    note: str = ""  # what else is known
+    apart: frozenset[int] = frozenset()  # if all tasks wait, those that wait elsewhere
+    unseen: int = 0  # tasks about which nothing is known, besides those of silent nodes
+    note: str = ""  # another finding, for the text
 
     @property
     def size(self) -> int:
@@ -109,11 +110,11 @@ class Snapshot(NamedTuple):
 
     @property
     def odd(self) -> tuple[TaskGroup, ...]:
-        """Return the groups that keep the others waiting; () where that is not known.
+        """Return the groups that keep the others waiting, or () if that is not known.
 
         A task that has ended is one, while a task that has not ended waits for others; else a task
-        that waits for no other; else, where all wait, the minority by line and iteration. A state
-        that is not known proves nothing, and a task that was not seen may be the odd one.
+        that waits for no other; else, if all wait, the minority by line and iteration. An unknown
+        state proves nothing, and a task that was not seen may be the odd one.
         """
         busy = tuple(group for group in self.groups if not group.waits)
         apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
@@ -124,13 +125,13 @@ class Snapshot(NamedTuple):
 
     @property
     def is_left(self) -> bool:
-        """Return whether some tasks have ended, and all that have not ended wait for others."""
+        """Return whether some tasks have ended, and all others wait for other tasks."""
         return bool(self._ended) and all(group.waits for group in self.groups)
 
     @property
     def _ended(self) -> tuple[TaskGroup, ...]:
-        """Return the groups of tasks that have ended, while others wait; the rest where these are
-        fewer.
+        """Return the groups of tasks that have ended while others wait, or the rest if it has fewer
+        tasks.
         """
         ended = tuple(group for group in self.groups if group.state.kind == SHUTDOWN)
         others = tuple(group for group in self.groups if group not in ended)
@@ -139,13 +140,13 @@ class Snapshot(NamedTuple):
 
     @property
     def is_partial(self) -> bool:
-        """Return whether there are tasks that nobody has seen, but for what they say themselves."""
+        """Return whether some tasks are known only by their own reports, or not at all."""
         has_said = any(sample.pid == 0 for sample in list_samples(self.groups))
         return bool(self.silent or self.unseen or has_said)
 
 
 def list_samples(groups: Iterable[TaskGroup]) -> Iterator[Sample]:
-    """Return what was seen of all tasks of these groups."""
+    """Return the samples of all tasks in these groups."""
     return (sample for group in groups for sample in group.samples)
 
 
@@ -156,10 +157,9 @@ def _count_tasks(groups: Iterable[TaskGroup]) -> int:
 def make_snapshot(
     samples: Iterable[Sample], silent: Iterable[str] = (), unseen: int = 0
 ) -> Snapshot:
-    """Return the snapshot of a step; of several samples of a task, the last counts."""
-    by_task = {sample.task: sample for sample in samples}
+    """Return the snapshot of a step; if a task has several samples, the last one counts."""
     found: dict[tuple[str, tuple[Frame, ...]], tuple[State, list[Sample]]] = {}
-    for _, sample in sorted(by_task.items()):
+    for _, sample in sorted({sample.task: sample for sample in samples}.items()):
         state = describe_state(sample)
         key = (state.kind, own_frames(sample.frames) or sample.frames)
         found.setdefault(key, (state, []))[1].append(sample)
@@ -182,8 +182,8 @@ def _split(group: TaskGroup, apart: frozenset[int]) -> Iterator[TaskGroup]:
 
 
 def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
-    """Return the tasks, less than half, that are not where the others wait; none where nothing
-    tells the two apart.
+    """Return the minority of tasks that are not where the others wait, or none if the two cannot be
+    told apart.
 
     Tasks that run the same program stop in the same iteration of the same loops, the outermost
     first. A task may be in another loop within an iteration, as process 0 is while it saves.
@@ -192,8 +192,8 @@ def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
     majority = _compare_loops(samples)
     if majority:
         return frozenset(sample.task for sample, is_usual in zip(samples, majority) if not is_usual)
-    # Process 0 saves and logs at lines of its own, and there it waits for its devices, and so for
-    # the others. Of several other lines, each may be a consequence of one of them.
+    # Process 0 saves and logs at its own lines, where it waits for its devices, and thus for the
+    # others. If there are several other lines, one may be the cause of all the rest.
     most = max(groups, key=lambda group: group.size, default=None)
     lines = [set(group.tasks) for group in groups if group is most or 0 not in group.tasks]
     least = min(lines, key=len, default=set[int]())
@@ -202,8 +202,8 @@ def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
 
 
 def _compare_loops(samples: Sequence[Sample]) -> Sequence[bool]:
-    """Return which tasks are in the loops and iterations where most are; [] where all are in the
-    same, or nothing tells.
+    """Return for each task whether it is in the loops and iterations where most are, or [] if all
+    are in the same, or if that is unknown.
     """
     for depth in range(MOST_LOOPS if all(map(_stands, samples)) else 0):
         loops = [
@@ -220,8 +220,8 @@ def _compare_loops(samples: Sequence[Sample]) -> Sequence[bool]:
 
 
 def _find_most_turns(turns: Sequence[int]) -> Sequence[bool]:
-    """Return which tasks are where most are. Where tasks run ahead of their devices, an iteration
-    more or less proves nothing, unless no task differs by more.
+    """Return for each task whether it is where most are. If tasks run ahead of their devices, one
+    iteration more or less proves nothing, unless no task differs by more.
     """
     middle = sorted(turns)[len(turns) // 2]
     near = [abs(count - middle) <= 1 for count in turns]
@@ -229,7 +229,7 @@ def _find_most_turns(turns: Sequence[int]) -> Sequence[bool]:
 
 
 def _find_majority(values: Sequence[object], wanted: Iterable[object]) -> Sequence[bool]:
-    """Return which values are the one of `wanted` that more than half have; all where none is."""
+    """Return for each value whether it is the majority's, if that is one of `wanted`; else True."""
     for value in set(wanted):
         if 2 * values.count(value) > len(values):
             return [sample == value for sample in values]
@@ -237,8 +237,8 @@ def _find_majority(values: Sequence[object], wanted: Iterable[object]) -> Sequen
 
 
 def _stands(sample: Sample) -> bool:
-    """Return whether the counts of a task are known, and stand still: while tasks move, their
-    observers have counted at different times.
+    """Return whether the counts of a task are known and settled: while tasks move, their observers
+    count at different times.
     """
     return sample.status != NO_STATUS and sample.status.quiet >= _QUIET and sample.age <= STALE
 
@@ -260,7 +260,7 @@ def render_text(snapshot: Snapshot, title: str) -> list[str]:
     if snapshot.silent:
         lines.append(f"  no answer from {list_nodes(snapshot.silent)}")
     if snapshot.unseen:
-        lines.append(f"  nothing is known of {count_of(snapshot.unseen, 'other task')}")
+        lines.append(f"  nothing is known about {count_of(snapshot.unseen, 'other task')}")
     odd = sorted(sample.task for sample in list_samples(snapshot.odd))
     if odd:
         keeps = conjugate("keeps", len(odd))
@@ -271,7 +271,7 @@ def render_text(snapshot: Snapshot, title: str) -> list[str]:
 
 
 def _render_row(group: TaskGroup, digits: int, letters: int) -> tuple[str, ...]:
-    """Return the columns; the first one begins with numbers so wide, and `task` or `tasks`."""
+    """Return the columns; the first begins with a padded number and `task` or `tasks`."""
     words = conjugate(group.state.words, group.size)[:_LONGEST_WORDS]
     number, noun = count_of(group.size, "task").split()
     nodes = f" on {', '.join(group.nodes)}" if len(group.nodes) <= MOST_NODES else ""
@@ -281,23 +281,22 @@ def _render_row(group: TaskGroup, digits: int, letters: int) -> tuple[str, ...]:
 
 
 def _render_turns(group: TaskGroup) -> str:
-    """Return 'iteration 12044 of the loop at train.py:38'; '' without a loop.
+    """Return 'iteration 12044 of the loop at train.py:38', or '' if there is no loop.
 
-    An observer that cannot write any more has counted up to a second too few.
+    An observer that can no longer write has missed up to a second of iterations.
     """
     turns = group.turns
     if turns is None:
         return ""
     loops = {status.loop for status in group.counting}
     at = f" of the loop at {loops.pop().rpartition('/')[2]}" if len(loops) == 1 else ""
-    number = render_span(*turns)
     later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
-    return f"iteration {number}{later}{at}"[:_LONGEST_PLACE]
+    return f"iteration {render_span(*turns)}{later}{at}"[:_LONGEST_PLACE]
 
 
 def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
-    """Return who kept the others waiting, and where. For a task that has left the program: its last
-    loop, and where the others are.
+    """Return the tasks that kept the others waiting, and where they are. For a task that has left
+    the program, return its last loop, and where the others are.
     """
     if snapshot.odd:
         first = snapshot.odd[0]
@@ -336,7 +335,7 @@ def list_nodes(nodes: Sequence[str]) -> str:
 
 
 def conjugate(words: str, count: int) -> str:
-    """Return words such as 'waits in a collective' as they are said of this many tasks."""
+    """Return words such as 'waits in a collective', inflected for this many tasks."""
     if count == 1:
         return words
     return _VERBS.sub(
@@ -347,21 +346,21 @@ def conjugate(words: str, count: int) -> str:
 def render_json(snapshot: Snapshot, step: str) -> dict[str, Any]:
     """Return the snapshot as values of JSON.
 
-    step     the step, as it was asked for
+    step     the step, as requested
     tasks    the number of tasks that were seen
     silent   the names of nodes that did not answer
-    unseen   the number of tasks of which nothing is known, beside those of silent nodes
+    unseen   the number of tasks about which nothing is known, besides those of silent nodes
     groups   the largest first, each with
-      count, tasks     how many, and which: '0-8,10'
+      count, tasks     their number, and their list: '0-8,10'
       nodes            their names
-      kind, words      what they do: a stable word, and a text that may change
+      kind, words      their state: a stable word, and a text that may change
       odd              whether they keep the others waiting
       frames           the user's own, innermost first: [file, line, function]
       stack            all frames of the first task's main thread
-      loop, turns      FILE:LINE of the user's loop, and [fewest, most] iterations; or null
+      loop, turns      FILE:LINE of the user's loop, and [fewest, most] iterations, or null
       members          each task with node, pid, state, call, descriptor, file, threads, main_cpu,
-                       cpu (CPU seconds a second), spent (CPU seconds), runs, read, written (bytes),
-                       answered, age, box; runs and bytes are -1 where they are not known
+                       cpu (CPU seconds per second), spent (CPU seconds), runs, read, written
+                       (bytes), answered, age, box; runs and bytes are -1 if unknown
     """
     odd = set(map(id, snapshot.odd))
     return {

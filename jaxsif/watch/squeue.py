@@ -1,4 +1,4 @@
-"""Which steps of this user run, as squeue lists them."""
+"""Find this user's running steps, as squeue lists them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxsif.watch.inspector import STEP_NAME, Part, Target
 _SQUEUE = ("squeue", "--me", "--noheader", "--states=RUNNING")
 _JOBS = (*_SQUEUE, "--sort=-S", "--format=%i|%A")  # the newest first
 _STEPS = (*_SQUEUE[:3], "--steps", "--format=%i|%j|%N")
-# A job, an element of an array, or a component; and a step of it. Or nothing.
+# A job, an array element or a component, perhaps with a step; or nothing.
 _WANTED = re.compile(r"(?:([0-9]{1,10}(?:[_+][0-9]{1,10})?)(?:\.([0-9]{1,10}))?)?")
 _JOB = re.compile(r"(?m)^([\d_+]{1,32})\|(\d{1,10})[ ]*$")
 _STEP = re.compile(
@@ -27,28 +27,28 @@ _SHOW = "squeue --me --steps"
 
 
 class Job(NamedTuple):
-    """A job that runs, or one component of a heterogeneous job."""
+    """A running job, or one component of a heterogeneous job."""
 
-    name: str  # as squeue shows it: 12, 12_3 of an array, 12+1 of a heterogeneous job
+    name: str  # as squeue shows it: 12, 12_3 in an array, 12+1 in a heterogeneous job
     number: str  # Slurm's own
 
     @property
     def whole(self) -> str:
-        """Return the name of the heterogeneous job; of another job, its name."""
+        """Return the name of the whole heterogeneous job, or the job's own name."""
         return self.name.partition("+")[0]
 
     @property
     def component(self) -> str:
-        """Return its number in a heterogeneous job; '' of another job."""
+        """Return its number in a heterogeneous job, or ''."""
         return self.name.partition("+")[2]
 
     def take_part(self, nodes: tuple[str, ...]) -> Part:
-        """Return what the inspector must know of it."""
+        """Return the part of the job that the inspector looks at."""
         return Part(self.whole if self.component else self.number, nodes, self.component)
 
 
 class Step(NamedTuple):
-    """A step that runs, of a job or of one component."""
+    """A running step of a job or of one component."""
 
     job: str  # as squeue shows it
     number: int
@@ -57,16 +57,16 @@ class Step(NamedTuple):
 
 
 def find_target(wanted: str | None, inside: str | None, environ: Mapping[str, str]) -> Target:
-    """Return the step that `wanted` names, JOB or JOB.STEP; without one, the newest step of the job
-    that this process is `inside` of, or else of the newest job.
+    """Return the step that `wanted` names, JOB or JOB.STEP; without it, the newest step of the job
+    that this process is `inside`, or else of the newest job.
 
-    Without Slurm, JOB is the process id of `jaxsif run`. Raise JaxsifError where there is no such
-    step, and HostError where Slurm does not tell.
+    Without Slurm, JOB is the process id of `jaxsif run`. Raise JaxsifError if there is no such
+    step, and HostError if Slurm does not answer.
     """
     found = _WANTED.fullmatch(wanted or "")
     if not found:
-        what = f"not a step of Slurm: {shorten(printable(str(wanted)))!r}"
-        raise JaxsifError(what, "jaxsif stacks", f"give JOB or JOB.STEP of {_SHOW}")
+        what = f"not a Slurm step: {shorten(printable(str(wanted)))!r}"
+        raise JaxsifError(what, "jaxsif stacks", f"give JOB or JOB.STEP, as {_SHOW} lists them")
     named, number = found.groups()
     if not find_executable("squeue", environ):
         return _target_here(named)
@@ -77,7 +77,7 @@ def find_target(wanted: str | None, inside: str | None, environ: Mapping[str, st
 
 def _target_here(job: str | None) -> Target:
     if job is None:
-        hint = "name the process id of jaxsif run: jaxsif stacks PID"
+        hint = "give the process id of jaxsif run: jaxsif stacks PID"
         raise JaxsifError("there is no Slurm here to ask for steps", "PATH", hint)
     return Target(f"process {job}", (f"{job}.",), ())
 
@@ -96,7 +96,7 @@ def parse_jobs(listed: str) -> list[Job]:
 
 
 def parse_steps(listed: str) -> list[Step]:
-    """Return the steps that squeue lists: those of tasks, without ours."""
+    """Return the steps with tasks that squeue lists, without jaxsif's own."""
     return [
         Step(job, int(number), name, nodes)
         for job, number, name, nodes in _STEP.findall(listed)
@@ -107,16 +107,16 @@ def parse_steps(listed: str) -> list[Step]:
 def choose_target(
     jobs: Sequence[Job], steps: Sequence[Step], wanted: str | None, number: int | None
 ) -> Target:
-    """Return the step with this number, or the newest one, of the job that is asked for, or of the
-    newest one; raise JaxsifError.
+    """Return the step with this number, or the newest step, of the wanted job, or of the newest
+    job; raise JaxsifError.
     """
     parts = _list_parts(jobs, wanted)
     whole = parts[0].whole
     named_so = {name: job for job in parts for name in (job.name, job.number)}
     own = [step for step in steps if step.job in named_so and number in (None, step.number)]
     if not own:
-        step = "no step that runs" if number is None else f"no step {number} that runs"
-        raise JaxsifError(f"job {whole} has {step}", "squeue", f"{_SHOW} lists what runs")
+        step = "no running step" if number is None else f"no running step {number}"
+        raise JaxsifError(f"job {whole} has {step}", "squeue", f"{_SHOW} lists what is running")
     newest = max(step.number for step in own)
     words = dict.fromkeys(f"{number}.{newest}" for number in _list_numbers(whole, parts))
     found = tuple(
@@ -128,16 +128,17 @@ def choose_target(
 
 
 def _list_parts(jobs: Sequence[Job], wanted: str | None) -> list[Job]:
-    """Return the job with a name or number, or the newest one, with all its components; a step has
-    the same number in each.
+    """Return the job with this name or number, or the newest job, with all its components; a step
+    has the same number in each.
     """
     named = [job for job in jobs if wanted in (None, job.name, job.number, job.whole)]
     if not named:
-        what = f"job {wanted} does not run, or is not yours" if wanted else "no job of yours runs"
-        raise JaxsifError(what, "squeue", f"{_SHOW} lists what runs")
+        one = f"job {wanted} is not running, or is not yours"
+        what = one if wanted else "none of your jobs is running"
+        raise JaxsifError(what, "squeue", f"{_SHOW} lists what is running")
     return [job for job in jobs if job.whole == named[0].whole]
 
 
 def _list_numbers(whole: str, parts: Sequence[Job]) -> list[str]:
-    """Return the numbers that tasks may have for their job: each component's, and the whole's."""
+    """Return the job numbers that tasks may see: each component's, and the whole job's."""
     return [job.number for job in parts] + ([whole] if whole.isdecimal() else [])

@@ -1,4 +1,4 @@
-"""What a task does, in words: of all that the inspector has seen of it, what says most."""
+"""Describe the state of a task in words, by the most telling of the inspector's findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 
 from jaxsif.watch.sample import STALE, Frame, Sample
 
-# Kinds of states.
+# The kinds of states.
 COMPUTING = "computing"
 COLLECTIVE = "collective"  # waits for the other tasks
 INITIALIZE = "initialize"  # in jax.distributed.initialize
@@ -27,17 +27,17 @@ FILE = "file"
 SLEEP = "sleep"
 CHILD = "child"
 STOPPED = "stopped"
-HELD = "held"  # computes in C, and lets no other thread of Python run
+HELD = "held"  # computes in C, and lets no other Python thread run
 DEBUGGER = "debugger"
 ENDED = "ended"
 UNKNOWN = "unknown"
-# What tasks do that wait for others: those keep them waiting.
+# The states of tasks that wait for other tasks, which keep them waiting.
 WAITING = frozenset((COLLECTIVE, INITIALIZE, PROGRAMS, SHUTDOWN))
 
 _BUSY = 0.5  # of a CPU: less is what an idle runtime needs
-IDLE = 0.05  # of a CPU: a process that uses less computes nothing that it could wait for
-_MOST_STACKS = 1000  # to remember: most tasks have the same
-# Files that are not the user's.
+IDLE = 0.05  # of a CPU: a process that uses less is not computing anything worth waiting for
+_MOST_STACKS = 1000  # to remember: most tasks have the same stack
+# Files that do not belong to the user.
 _LIBRARIES = re.compile(
     r"/(site|dist)-packages/|/lib(64)?/python3|/lib/pypy3|^<(frozen|__array_function__)"
     r"|/jaxsif_task/|/jaxsif/task/"
@@ -45,20 +45,20 @@ _LIBRARIES = re.compile(
 
 
 class State(NamedTuple):
-    """What a task does."""
+    """The state of a task."""
 
     kind: str
     words: str  # of one task, such as 'waits in a collective'
 
 
-_Describe = Callable[[Sample], Optional[State]]  # None where the task is in another state
+_Describe = Callable[[Sample], Optional[State]]  # None if the task is in another state
 
 
 class _Place(NamedTuple):
-    """A part of a library, which frames of the main thread tell."""
+    """A part of a library, recognized by frames of the main thread."""
 
     state: State
-    file: str  # a pattern, as the next
+    file: str  # a pattern, like the next field
     function: str = ""
 
     def holds(self, frame: Frame) -> bool:
@@ -66,10 +66,10 @@ class _Place(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """What a task does in a system call, or in a function of the kernel."""
+    """The state of a task in a system call, or in a function of the kernel."""
 
-    call: str  # a pattern, as the next
-    file: str  # what the call's descriptor is
+    call: str  # a pattern, like the next field
+    file: str  # the kind of the call's descriptor
     kind: str
     words: str  # {file} is the descriptor's
 
@@ -80,8 +80,8 @@ class _Wait(NamedTuple):
         return State(self.kind, self.words.format(file=sample.file))
 
 
-# By folders of packages, since the user may have a folder of the same name as a package. In this
-# order: a checkpoint can wait for the others, compile or read, and not the other way round.
+# Matched by the folders of packages, since the user may have a folder with the name of a package.
+# The order matters: a checkpoint can wait for the others, compile or read, but not vice versa.
 _PLACES = (
     _Place(
         State(DEBUGGER, "is in a debugger"),
@@ -115,18 +115,18 @@ _PLACES = (
         "|/(site|dist)-packages/(tensorflow_datasets/|datasets/iter)",
     ),
 )
-# Of jaxsif, within a compile of JAX.
+# In jaxsif, within a compile of JAX.
 _PROGRAMS = _Place(
     State(PROGRAMS, "waits for another task to compile its program"),
     r"/(jaxsif_)?task/watch/census\.py$",
     "compare$",
 )
-# Of Python's own library, which the user's line has called.
+# In Python's own library, called by the user's line.
 _LOCKS = _Place(
     State(LOCK, "waits for a lock"),
     r"/lib(64)?/python3[^/]*/((.*/)?(threading|queue|_base|futures)\.py$|multiprocessing/)",
 )
-# What an innermost line of the user calls, when it waits for a lock.
+# The calls of an innermost line of the user that waits for a lock.
 _CALLS_OF_LOCKS = re.compile(
     r"^with |\.(acquire|wait|wait_for|join|get|put|result|map|shutdown)\([^()]*\)?$"
 )
@@ -161,10 +161,10 @@ _WAITS = (
     _Wait("futex|^sem|^msg|^mq_", "", LOCK, "waits for a lock"),
     _Wait("pause|sigsuspend|sigtimedwait", "", SLEEP, "waits for a signal"),
 )
-# By whether they compute.
+# Indexed by whether they compute.
 _DEVICES = (
     State(COLLECTIVE, "waits in a collective"),
-    State(COMPUTING, "waits for its own devices, which compute"),
+    State(COMPUTING, "waits for local devices, which are computing"),
 )
 _OF_A_PROCESS = {
     "T": State(STOPPED, "is stopped (SIGSTOP)"),
@@ -175,27 +175,27 @@ _OF_A_PROCESS = {
 
 
 def describe_state(sample: Sample) -> State:
-    """Return what a task does."""
+    """Return the state of a task."""
     found = (describe(sample) for describe in _DESCRIPTIONS)
     return next(filter(None, found), State(UNKNOWN, "waits"))
 
 
 def _when(applies: Callable[[Sample], object], kind: str, words: str) -> _Describe:
-    """Return the description of a state that is the same for all tasks that are in it."""
+    """Return the description of a state that is the same for all tasks in it."""
     state = State(kind, words)
     return lambda sample: state if applies(sample) else None
 
 
 @lru_cache(_MOST_STACKS)
 def own_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """Return the frames that are the user's own, not a library's."""
+    """Return the user's own frames, without those of libraries."""
     return tuple(frame for frame in frames if not _LIBRARIES.search(frame.file))
 
 
 def _compiling(sample: Sample) -> State | None:
-    """Return what is compiled, by the main thread or while it waits for another one."""
+    """Return the state of compiling, by the main thread or by a thread it waits for."""
     status = sample.status
-    words = f"compiles {status.compiling} since {status.since + sample.age:.0f} s"
+    words = f"has been compiling {status.compiling} for {status.since + sample.age:.0f} s"
     is_its = not status.aside or _needs_lock(sample)
     return State(COMPILING, words) if status.compiling and is_its else None
 
@@ -206,7 +206,7 @@ def _find_place(frames: tuple[Frame, ...]) -> State | None:
 
 
 def _runs(sample: Sample) -> bool:
-    """Return whether the main thread computes, or would if there were a CPU for it."""
+    """Return whether the main thread computes, or would if it had a CPU."""
     return sample.main_cpu > _BUSY or (sample.state == "R" and not sample.call)
 
 
@@ -215,12 +215,12 @@ def _waits_for_a_thread(sample: Sample) -> bool:
 
 
 def _is_deadlocked(sample: Sample) -> bool:
-    """Return whether no thread can release the lock, nor one of C that computes meanwhile."""
+    """Return whether no thread can release the lock, not even one that is computing in C."""
     return sample.status.deadlock and sample.cpu < IDLE and _waits_for_a_thread(sample)
 
 
 def _needs_lock(sample: Sample) -> bool:
-    """Return whether the main thread waits for a lock of Python's."""
+    """Return whether the main thread waits for one of Python's locks."""
     if not _blocks(sample):
         return False
     if own_frames(sample.frames[:1]):  # it waits in a function of C, which has no frame
@@ -229,44 +229,44 @@ def _needs_lock(sample: Sample) -> bool:
 
 
 def _blocks(sample: Sample) -> bool:
-    """Return whether the main thread of a Python waits for another thread."""
+    """Return whether the main thread of a Python process waits for another thread."""
     return bool(sample.frames) and _waits_for_a_thread(sample)
 
 
 def _devices(sample: Sample) -> State | None:
-    """Return a state where the main thread waits for what it has started on its devices.
+    """Return a state if the main thread waits for work that it has started on its devices.
 
-    A wait for a result shows as the line of the user that needs it, without a frame of JAX. Where
-    the devices are CPUs, the process computes as long as they do; a driver of GPUs may compute
-    while it waits.
+    A wait for a result shows as the user's line that needs it, without a frame of JAX. If the
+    devices are CPUs, the process computes as long as they do; a GPU driver may compute while it
+    waits.
     """
     computes = sample.cpu > _BUSY and not sample.gpu
     return _DEVICES[computes] if _blocks(sample) else None
 
 
 def _is_silent(sample: Sample) -> bool:
-    """Return whether the task has not said where it is, as on a busy node, or where its program has
-    taken the signal away: it may wait for other tasks, or for a lock.
+    """Return whether the task has not reported where it is, as on a busy node, or because its
+    program has taken the signal away: it may wait for other tasks, or for a lock.
     """
     return not sample.frames and _waits_for_a_thread(sample)
 
 
-# Of what they find, the first counts.
+# The first one that finds a state decides.
 _DESCRIPTIONS: Sequence[_Describe] = (
     lambda sample: _OF_A_PROCESS.get(sample.state),
     _when(lambda sample: any(map(_PROGRAMS.holds, sample.frames)), *_PROGRAMS.state),
     _compiling,
     lambda sample: _find_place(sample.frames),
-    # It lets the observer, a thread of Python, not write.
+    # It keeps the observer, which is a Python thread, from writing.
     _when(
         lambda sample: sample.age > STALE and _runs(sample),
-        *(HELD, "computes in C, and holds the interpreter"),
+        *(HELD, "computes in C, and holds the interpreter lock"),
     ),
     _when(_runs, COMPUTING, "computes"),
     _when(_is_deadlocked, DEADLOCK, "waits for a lock that no other thread can release"),
     _when(_needs_lock, *_LOCKS.state),
     _devices,
-    _when(_is_silent, UNKNOWN, "waits, and has not told where"),
+    _when(_is_silent, UNKNOWN, "waits, but has not reported where"),
     _when(
         lambda sample: sample.descriptor == 0 and re.match(_READ, sample.call),
         *(INPUT, "reads standard input"),

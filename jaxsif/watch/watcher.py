@@ -1,5 +1,5 @@
-"""Watch a run: report which task keeps the others waiting, which one compiles another program, and
-lost nodes.
+"""Watch a run: report which task keeps the others waiting, which one compiles a different program,
+and lost nodes.
 
 Tasks report that they stand still (jaxsif/task/watch/observer.py) and which programs they compile
 (jaxsif/task/watch/census.py). While all goes well, neither they nor Slurm nor the nodes are polled.
@@ -31,30 +31,30 @@ from jaxsif.watch.snapshot import (
     render_text,
 )
 
-_ENDS_WITHIN = 5.0  # seconds from the first failure, or the nodes are looked at
-# Seconds from a program that only some tasks have compiled to a look at all tasks, and from one
-# look to the next: at least so many, a part of the time since then, at most so many.
+_ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
+# Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
+# one inspection to the next: the minimum, a fraction of the time since then, and the maximum.
 _LEAD_PAUSE, _LEAD_PART, _MOST_LEAD_PAUSE = 1.0, 0.125, 60.0
-_BLOCKED = 2.0  # seconds between two turns of the launcher, of which it makes ten a second
+_BLOCKED = 2.0  # seconds between two turns of the launcher, which makes ten per second
 _START_WITHIN = 15.0  # seconds from the start of the first task
 _STOPPED = 124  # exit status, as timeout(1) has it
-# Seconds between two attempts to look, where none could be made: they grow by this part of the time
-# in which none could.
+# Seconds between two attempts to inspect while none succeeds: the minimum, a fraction of the time
+# without success, and the maximum.
 _AGAIN, _AGAIN_PART, _MOST_AGAIN = 5.0, 0.2, 12.0
-_UNWATCHED = 2  # hang timeouts from the start to a look at tasks that do not say they are watched
+_UNWATCHED = 2  # hang timeouts from the start to an inspection of tasks that are not watched
 _MOST_COMMANDS = 3  # by name
 
 Keep = Callable[[Verdict, Snapshot], None]
 
 
 class Watcher:
-    """Watches one run: it hears the tasks' reports, is polled ten times a second, and may inspect
-    the tasks.
+    """Watches one run: it receives the tasks' reports, is polled ten times per second, and may
+    inspect the tasks.
     """
 
-    must_end = False  # the run
-    failure: JaxsifError | None = None  # why, where nothing else tells
-    _inspection: Inspection | None = None  # that is under way
+    must_end = False  # whether the run must end
+    failure: JaxsifError | None = None  # the reason, if nothing else gives one
+    _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
 
     def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
@@ -63,10 +63,10 @@ class Watcher:
         self._notify = notify
 
     def hear(self, report: Report) -> None:
-        """Take what a task says."""
+        """Handle a report of a task."""
 
     def poll(self) -> None:
-        """Begin an inspection when it is due, and take what it has seen, without waiting."""
+        """Start an inspection when it is due, and handle its results, without waiting."""
         now = time.monotonic()
         if self._inspection is None:
             if self._is_due(now):
@@ -76,7 +76,7 @@ class Watcher:
             self._take(over, now)
 
     def close(self) -> None:
-        """Do what is left at the end of the run."""
+        """Finish at the end of the run."""
         if self._inspection:
             self._inspection.stop()
 
@@ -84,8 +84,8 @@ class Watcher:
         return now > self._due
 
     def _begin(self, now: float) -> Inspection | None:
-        """Start an inspection; None before the first task has started, and where Slurm's controller
-        is away.
+        """Start an inspection; return None before the first task has started, or if Slurm's
+        controller does not answer.
         """
         self._due = now + self._find_pause(now)
         started = find_start(self._seen.reports)
@@ -101,51 +101,51 @@ class Watcher:
             return None
 
     def _find_pause(self, now: float) -> float:
-        """Find the seconds until the next inspection; infinite after the only one."""
+        """Return the seconds until the next inspection; infinite if there is only one."""
         return math.inf
 
     def _fail(self, why: str, now: float) -> None:
         """Note that no inspection could start."""
 
     def _take(self, inspection: Inspection, now: float) -> None:
-        """Take what an inspection has seen."""
+        """Handle the results of an inspection."""
 
 
 class ProgramWatcher(Watcher):
-    """Tells when tasks run different programs for the same devices."""
+    """Reports tasks that run different programs for the same devices."""
 
     def __init__(
         self, plan: Plan, seen: ReportFilter, notify: Notify, census: ProgramCensus
     ) -> None:
         super().__init__(plan, seen, notify)
         self._census = census
-        self._ended: set[int] = set()  # tasks, without an error
-        self._leads = 0  # that were there at the last turn
-        self._since = math.inf  # when their number grew last, by the monotonic clock
-        self._before: Mapping[int, Sample] = {}  # tasks, at the last look
+        self._ended: set[int] = set()  # tasks that ended without an error
+        self._leads = 0  # their number at the last turn
+        self._since = math.inf  # when their number last grew, by the monotonic clock
+        self._before: Mapping[int, Sample] = {}  # by task, at the last inspection
 
     def hear(self, report: Report) -> None:
-        """Take what a task has compiled, and that it has ended."""
+        """Note a program that a task has compiled, or the end of a task."""
         if report.event == "program":
             self._census.add(report, time.monotonic())
-            if report.task in self._ended:  # by another Python: all of them begin again
+            if report.task in self._ended:  # from another Python process: all of them start over
                 self._ended.clear()
         elif report.event == "end" or (report.event == "exit" and not report.status):
             self._ended.add(report.task)
 
     def poll(self) -> None:
-        """Report what has become certain, too."""
+        """Also report what has become certain."""
         self._report({})
         super().poll()
 
     def close(self) -> None:
-        """Report the rest, too: the run may have ended sooner than it is certain."""
+        """Also report the rest: the run may have ended before it was certain."""
         super().close()
         self._report({}, has_ended=True)
 
     def _report(self, samples: Mapping[int, Sample], has_ended: bool = False) -> None:
         """Report programs that differ, and those that only some tasks have compiled; end the run
-        for these where that is asked.
+        for the latter with --check-programs=stop.
         """
         for text in self._census.check(time.monotonic(), has_ended):
             self._notify(f"warning: {text}")
@@ -153,12 +153,12 @@ class ProgramWatcher(Watcher):
             if self._plan.options.check_programs != STOP:
                 self._notify(f"warning: {text}")
             elif self.failure is None:
-                hint = "let all tasks compute with the same shapes and types, in the same order"
+                hint = "make all tasks compute with the same shapes and types, in the same order"
                 self.failure = RunError(f"{text}; the run was ended", lead.report.where, hint, 1)
                 self.must_end = True
 
     def _is_due(self, now: float) -> bool:
-        """Return whether to look: seldomer the longer some tasks are behind, as in a compile."""
+        """Return whether to inspect: less often the longer tasks are behind, as in a compile."""
         leads = len(self._census.find_leads())
         if leads > self._leads:
             self._since, self._due, self._before = now, now + _LEAD_PAUSE, {}
@@ -175,42 +175,42 @@ class ProgramWatcher(Watcher):
 
 
 class WaitWatcher(Watcher):
-    """Tells when tasks wait too long, and for which."""
+    """Reports tasks that wait too long, and the tasks they wait for."""
 
     def __init__(
         self, plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep, census: ProgramCensus
     ) -> None:
-        """`keep` gets each verdict that was shown."""
+        """`keep` is called with each verdict that was shown."""
         super().__init__(plan, seen, notify)
         self._keep = keep
         self._census = census
         self._waits = Waits(plan.options.hang_seconds, time.monotonic(), plan.options.busy_seconds)
-        self._turn = time.monotonic()  # of the launcher, the last one
+        self._turn = time.monotonic()  # the launcher's last turn
         self._due = 0.0  # not before
-        self._blind_since = math.inf  # no inspection works, and that was shown
-        self._waiting: dict[int, Report] = {}  # tasks, and what they have said of their waits
+        self._blind_since = math.inf  # since when no inspection works, which was reported
+        self._waiting: dict[int, Report] = {}  # by task, its report of a wait
         self._ended: set[int] = set()  # tasks
 
     def hear(self, report: Report) -> None:
-        """Take what a task says of its waits; the end of a task ends its wait."""
+        """Handle a report of a wait; the end of a task ends its wait."""
         now = time.monotonic()
         if report.event == "wait":
             self._waiting[report.task] = report
-            # A report that could not come in time may be of a wait that is over.
+            # A report that could not arrive in time may be about a wait that is over.
             stood = 0.0 if self._was_blocked(now) else report.seconds
             self._waits.wait(report.task, stood, report.where, now)
         elif report.event == "moved":
             self._waiting.pop(report.task, None)
             seconds = self._waits.go_on(report.task, report.seconds, now)
             if seconds is not None:
-                self._notify(f"the wait is over, after {seconds:.0f} s: the tasks go on")
+                self._notify(f"the wait is over after {seconds:.0f} s: the tasks are running again")
         elif report.event == "exit":
             self._ended.add(report.task)
             self._waiting.pop(report.task, None)
             self._waits.go_on(report.task, 0, now)
 
     def poll(self) -> None:
-        """Do as any inspector; begin all waits again after a time in which nothing was heard."""
+        """Poll as usual, but restart all waits after a time without reports."""
         now = time.monotonic()
         if self._was_blocked(now):
             self._waits.restart(now)
@@ -218,7 +218,7 @@ class WaitWatcher(Watcher):
         super().poll()
 
     def _was_blocked(self, now: float) -> bool:
-        """Return whether the launcher could not go on, as while nobody reads its output."""
+        """Return whether the launcher was blocked, as while nobody reads its output."""
         return now - self._turn > _BLOCKED
 
     def _is_due(self, now: float) -> bool:
@@ -244,13 +244,13 @@ class WaitWatcher(Watcher):
         self._keep(verdict, snapshot)
         if self._plan.options.on_hang == STOP and verdict.level == Level.HANG:
             what, place = describe_odd(snapshot, verdict.seconds)
-            hint = "see what it does there; --on-hang=report lets the run go on"
+            hint = "see what it is doing there; with --on-hang=report, the run continues"
             self.failure = RunError(f"{what}; the run was ended", place, hint, _STOPPED)
             self.must_end = True
 
     def _make_snapshot(self, inspection: Inspection) -> Snapshot:
-        """Return what was seen of all tasks. Of one that nobody has seen, as on another host of
-        mpirun, there is what it has said itself.
+        """Return the snapshot of all tasks. For a task that was not seen, such as one on another
+        of mpirun's hosts, it has the task's own report.
         """
         if inspection.silent:
             return make_snapshot(inspection.samples, inspection.silent)
@@ -268,9 +268,9 @@ class WaitWatcher(Watcher):
 
 
 class UnwatchedWatcher(Watcher):
-    """Tells once which tasks cannot tell that they wait: their program is not Python.
+    """Reports once which tasks cannot report that they wait, because their program is not Python.
 
-    A Python that has not used JAX yet may still do that, and is left out.
+    A Python process that has not used JAX yet may still do so, and is left out.
     """
 
     def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
@@ -278,7 +278,7 @@ class UnwatchedWatcher(Watcher):
         self._known: set[int] = set()  # tasks that are watched, or have ended
 
     def hear(self, report: Report) -> None:
-        """Take the start of the run, and which tasks are watched or have ended."""
+        """Note the start of the run, and tasks that are watched or have ended."""
         if report.event == "started":
             self._due = time.monotonic() + _UNWATCHED * self._plan.options.hang_seconds
         elif report.event in ("watched", "exit"):
@@ -302,14 +302,14 @@ class UnwatchedWatcher(Watcher):
 
 
 class EndWatcher(Watcher):
-    """Ends a run that has failed and waits for the tasks of a node that is lost: Slurm waits for
-    such a node for minutes.
+    """Ends a run that has failed and is waiting for the tasks of a lost node: Slurm waits for such
+    a node for minutes.
     """
 
     _failed = Report(-1, "", "exit")  # the first task that did
 
     def hear(self, report: Report) -> None:
-        """Take how a task has ended."""
+        """Note the first failure of a task."""
         if report.event == "exit" and report.status and self._failed.task < 0:
             self._failed, self._due = report, time.monotonic() + _ENDS_WITHIN
 
@@ -317,7 +317,7 @@ class EndWatcher(Watcher):
         return super()._is_due(now) and not of_event(self._seen.reports, *OUTSIDE)
 
     def _take(self, inspection: Inspection, now: float) -> None:
-        # Where no node answers, Slurm may have refused to look: the job is ending.
+        # If no node answers, Slurm may have refused the inspection, because the job is ending.
         if inspection.lost and inspection.has_answer:
             self._end(inspection.lost)
 
@@ -327,10 +327,9 @@ class EndWatcher(Watcher):
         names = list_nodes(nodes)
         self._notify(f"no answer from {names}: ending the run")
         failed = self._failed
-        raised = of_event(self._seen.reports, "exception")
-        if any(not report.consequence for report in raised):
-            return  # the program's own failure tells more
-        what = f"no answer from {names}, after {failed.place} has failed; the run was ended"
+        if any(not report.consequence for report in of_event(self._seen.reports, "exception")):
+            return  # the program's own failure says more
+        what = f"no answer from {names}, after {failed.place} failed; the run was ended"
         hint = "list lost nodes with sinfo --list-reasons"
         if len(nodes) <= MOST_NODES:
             hint += f"; leave them out: --exclude={','.join(nodes)}"
@@ -338,13 +337,13 @@ class EndWatcher(Watcher):
 
 
 class StartWatcher(Watcher):
-    """Tells which tasks have not started long after the first one; JAX ends the run itself."""
+    """Reports tasks that have not started long after the first one; JAX ends the run itself."""
 
     _begun = math.inf  # when the first task started, by the monotonic clock
     _is_told = False
 
     def hear(self, report: Report) -> None:
-        """Take the start of a node's first task."""
+        """Note the start of a node's first task."""
         if report.event not in ("started", "ready"):
             return
         now = time.monotonic()
@@ -354,7 +353,7 @@ class StartWatcher(Watcher):
             self._notify(f"all tasks have started, {now - self._begun:.0f} s after the first one")
 
     def poll(self) -> None:
-        """Tell once which tasks are missing."""
+        """Report once which tasks are missing."""
         if time.monotonic() < self._begun + _START_WITHIN or self._is_told:
             return
         unstarted = name_unstarted(self._plan, self._seen.reports)
@@ -368,10 +367,10 @@ class StartWatcher(Watcher):
 
 
 def watch(plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep) -> list[Watcher]:
-    """Return what watches a run: nothing, where its tasks do not report."""
+    """Return the watchers of a run, or [] if its tasks do not report."""
     if not plan.nonces:
         return []
-    # It gets no reports where programs are not compared.
+    # It gets no reports if programs are not compared.
     census = ProgramCensus(plan.layout.ntasks or 0)
     watchers: list[Watcher] = [EndWatcher(plan, seen, notify), StartWatcher(plan, seen, notify)]
     if plan.options.hang_seconds:

@@ -120,7 +120,7 @@ def render_habit(kind: str, all_told: Sequence[Told]) -> tuple[str, bool]:
     titles = [line.text for told in all_told for line in told.find(SAID)]
     said = titles[0].removeprefix("jaxsif: ").partition(" for ")[0].rstrip(",") if titles else "nothing"
     if any(told.find(BUSY) for told in all_told):
-        said = "tasks wait for others that compile, load or save"
+        said = "tasks have been waiting for others to compile, load or save"
     row = f"| {WORDS[kind]} | {said} | {hangs} of {len(all_told)} "
     return row + f"| {seconds(all_told, SAID)} | {seconds(all_told, OVER)} |", hangs == 0
 

@@ -32,7 +32,7 @@ FAULTS: Mapping[str, str] = {
     "fifo": "waits for a file",
     "file-lock": "waits for {folder}/lock",
     "spin": "computes",
-    "hold": "computes in C, and holds the interpreter",
+    "hold": "computes in C, and holds the interpreter lock",
     "stop": "is stopped (SIGSTOP)",
     "stdin": "reads standard input",
 }
@@ -90,10 +90,10 @@ class Told(NamedTuple):
 
 
 NEVER = "(?!)"  # no line matches
-WAIT, HANG = r"^jaxsif: tasks wait ", r"^jaxsif: the program hangs: "
+WAIT, HANG = r"^jaxsif: tasks have been waiting ", r"^jaxsif: the program hangs: "
 SAID = f"{WAIT}|{HANG}"
 ENDED = r"^jaxsif: error: .+; the run was ended$"
-BUSY, OVER = r"^jaxsif: tasks wait for others that compile, load or save, ", r"^jaxsif: the wait is over"
+BUSY, OVER = r"^jaxsif: tasks have been waiting \d+ s for others to ", r"^jaxsif: the wait is over"
 
 
 class Drill:

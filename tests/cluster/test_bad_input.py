@@ -40,7 +40,7 @@ REFUSED = {
         "touch q.py",
         ["--", "q.py"],
         127,
-        "jaxsif: error: q.py is not on the PATH: it is a file of this folder\n  from: looked for in @FOLDER@\n"
+        "jaxsif: error: q.py is not on the PATH: it is a file in this folder\n  from: looked for in @FOLDER@\n"
         "  try:  python q.py\n",
     ),
     "a job script": (
@@ -86,13 +86,13 @@ def test_slurm_refuses(cluster: Cluster, argv: list[str], reason: str) -> None:
 @pytest.mark.parametrize(
     ("command", "status", "hint"),
     [
-        (["no-such-program"], 127, "the program must be in the image or below a folder that is bound into it"),
+        (["no-such-program"], 127, "the program must be in the image or in a folder that is bound into it"),
         (["pyhton", "q.py"], 127, "python?"),
         (["pip", "install", "x"], 127, "packages go into a layer: jaxsif layer create NAME x, then --layer NAME"),
         (
             ["/etc/hosts"],
             126,
-            "see its permissions: chmod +x /etc/hosts; or name its interpreter, as in python /etc/hosts",
+            "check its permissions: chmod +x /etc/hosts; or name its interpreter, as in python /etc/hosts",
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -133,10 +133,10 @@ def test_image_that_is_no_file(cluster: Cluster, folder: str) -> None:
 
 TAKE_A_FILE = {
     "run --hostfile {} -- true": "list of hosts",
-    "bench collectives --against {}": "file of results",
+    "bench collectives --against {}": "results file",
     "bench collectives --hostfile {}": "list of hosts",
-    "bench compare {} results": "file of results",
-    "layer create x -r {}": "file of requirements",
+    "bench compare {} results": "results file",
+    "layer create x -r {}": "requirements file",
     "image convert {}": "recipe",
     "image sign x.sif --key {}": "key",
     "image verify x.sif --key {}": "key",
@@ -201,7 +201,7 @@ def test_variables_with_typing_errors(cluster: Cluster, words: str) -> None:
     done = cluster.run("module load jax/sif && cd $(mktemp -d) && " + "\n".join(lines))
     assert done.stdout == "2 0\n" * len(VARIABLES)
     assert done.stderr == "".join(
-        f"jaxsif: error: no setting has the variable {name}\n  from: {name} (environment)\n  try:  {meant}?\n"
+        f"jaxsif: error: no setting uses the variable {name}\n  from: {name} (environment)\n  try:  {meant}?\n"
         for name, meant in ((pair.partition("=")[0], meant) for pair, meant in VARIABLES.items())
     )
 
@@ -211,7 +211,7 @@ def test_variables_that_are_not_known(cluster: Cluster) -> None:
     run = "jaxsif run --nodes=1 -- echo fine"
     done = cluster.run(f"module load jax/sif && JAXSIF_XYZ=1 {run} && JAXSIF_STEP=a JAXSIF_STEPS=1 {run}")
     assert (done.returncode, done.stdout) == (0, "fine\nfine\n")
-    assert done.stderr == "jaxsif: warning: no setting has the variable JAXSIF_XYZ\n"
+    assert done.stderr == "jaxsif: warning: no setting uses the variable JAXSIF_XYZ\n"
 
 
 @pytest.mark.parametrize(
@@ -266,5 +266,5 @@ def test_output_of_the_tasks_in_files(cluster: Cluster, folder: str) -> None:
     assert done.returncode == 3
     assert done.stderr.endswith(
         "jaxsif: error: task 1 on node2 ended with exit status 3\n"
-        "  try:  see the files of --output and --error in --srun-args, to which the tasks have written\n"
+        "  try:  see the files named by --output and --error in --srun-args, which the tasks wrote\n"
     ), done.stderr

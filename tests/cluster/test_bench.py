@@ -70,10 +70,10 @@ def test_collectives_on_two_nodes_are_measured_kept_drawn_and_compared(
     assert same.splitlines()[-1] == f"none of {figures} figures is worse than before by more than 10%"
     refused = cluster.run(bench("collectives", *shape, f"--output={output}"))
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"there is a folder {output} already" in refused.stderr
+    assert f"the folder {output} already exists" in refused.stderr
     refused = cluster.run(bench("plot", output))
     assert refused.returncode == 125
-    assert "no matplotlib in the image and its layers" in refused.stderr
+    assert "no matplotlib in the image or its layers" in refused.stderr
 
 
 def test_sixteen_processes_on_four_nodes(cluster: Cluster, folder: str) -> None:
@@ -106,9 +106,9 @@ def test_a_node_that_got_slow_is_named(cluster: Cluster, folder: str, shaped: st
     assert done.returncode == 1, done.stderr
     named = [line for line in done.stdout.splitlines() if line.startswith("slow node")]
     assert [re.sub(r", [0-9.e-]+ of the median node.*", "", line) for line in named] == [
-        "slow node: node3, over all its links: sending"
+        "slow node: node3, on all its links: sending"
     ]
-    assert "jaxsif: slow node: node3, over all its links: sending, " in done.stderr  # without older results, too
+    assert "jaxsif: slow node: node3, on all its links: sending, " in done.stderr  # without older results, too
     worse = {tuple(line.split()[:2]) for line in done.stdout.splitlines() if line.endswith("worse")}
     assert {("node3", "node2"), ("node3", "node4")} <= worse
 

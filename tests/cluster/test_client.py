@@ -63,7 +63,7 @@ def test_broken_files(images: Path) -> None:
     done = run(*INSPECT, "--definition", renamed)
     assert done.returncode == 125
     assert done.stderr.startswith(
-        "jaxsif: error: image has no inspect-metadata.json, so to tell more means to run it: "
+        "jaxsif: error: image has no inspect-metadata.json, so finding out more means running it: "
     )
     facts = json.loads(check(*INSPECT, "--json", renamed))
     assert (facts["flavour"], facts["definition"], facts["labels"]) == ("cpu", None, None)

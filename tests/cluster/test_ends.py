@@ -43,7 +43,7 @@ def tasks_left(cluster: Cluster) -> str:
     ("kind", "status", "said"),
     [
         ("leave", 1, "ended with exit status 0, and 3 of 4 tasks did not"),
-        ("absent", 134, "ended with exit status 0 and never came to jax.distributed.initialize, where the others "),
+        ("absent", 134, "ended with exit status 0 and never reached jax.distributed.initialize, where the others "),
     ],
 )
 def test_a_task_that_leaves_is_named(cluster: Cluster, folder: str, kind: str, status: int, said: str) -> None:
@@ -92,7 +92,7 @@ def test_a_task_that_came_to_its_end_is_named_when_somebody_ends_the_run(
     _, err = launcher.communicate(timeout=20)
     assert launcher.returncode == (130 if "INT" in end else 143)
     error, where, _ = err.splitlines()[-3:]
-    assert error == "jaxsif: error: task 2 on node2 came to the end of the program, and 3 of 4 tasks did not", err
+    assert error == "jaxsif: error: task 2 on node2 reached the end of the program, and 3 of 4 tasks did not", err
     assert re.search(rf"the others were at \S+/fail\.py:{SUMS} \(tasks? [013,-]+\)$", where), err
     assert ("the run was cancelled: step " in where) == ("scancel" in end)
 
@@ -145,7 +145,7 @@ def test_the_exception_of_a_callback_is_told(cluster: Cluster, folder: str, kind
     done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "python", "callback.py", kind))
     assert done.returncode == 1
     line = 1 + (PROGRAMS / "callback.py").read_text().splitlines().index('    raise ValueError("in the callback")')
-    said = r"jaxsif: error: task 0 on node1 failed: ValueError: in the callback \(in a callback of JAX\)"
+    said = r"jaxsif: error: task 0 on node1 failed: ValueError: in the callback \(in a JAX callback\)"
     assert re.search(rf"{said}\n  from: {folder}/callback\.py:{line}\n$", done.stderr), done.stderr
 
 

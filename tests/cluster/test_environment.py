@@ -202,11 +202,11 @@ def test_an_unknown_flag_of_xla_is_named(cluster: Cluster) -> None:
     what, where, hint = done.stderr.splitlines()[-3:]
     assert what == "jaxsif: error: XLA does not know --xla_gpu_enable_async_all_reduce=true"
     assert where.startswith("  from: XLA_FLAGS, in task ")
-    assert hint.startswith("  try:  correct it or take it out")
+    assert hint.startswith("  try:  correct or remove them")
 
 
 def test_a_users_value_stands_with_a_warning(cluster: Cluster) -> None:
     show = ("--", "sh", "-c", "echo $JAX_PLATFORMS")
     done = cluster.run("export JAX_PLATFORMS=cpu; " + jaxsif_run(*TWO_PROCESSES, *show))
     assert (done.returncode, done.stdout) == (0, "cpu\ncpu\n")
-    assert done.stderr == "jaxsif: warning: JAX_PLATFORMS=cpu: JAX will not use the GPUs that are asked for\n"
+    assert done.stderr == "jaxsif: warning: JAX_PLATFORMS=cpu: JAX will not use the requested GPUs\n"

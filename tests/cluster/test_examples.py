@@ -172,7 +172,7 @@ def test_shapes_are_compared(cluster: Cluster, programs: str) -> None:
 def check_barrier(status: int, log: str, odd: str, line: str) -> None:
     """JAX has ended all after --shutdown-timeout; jaxsif names the odd one, and the line where one was stuck."""
     assert status == 134
-    what = rf"^jaxsif: error: {odd} the end of the program, and 3 of 4 did(?: not)?\n"
+    what = rf"^jaxsif: error: {odd} the end of the program, but 3 of 4 did(?: not)?\n"
     assert re.search(what, log, re.MULTILINE), log
     found = re.search(rf"{what}  from: \S*/(\S+), where task \d ", log, re.MULTILINE)
     if found:  # srun may drop what a task says at its end
@@ -185,12 +185,12 @@ def test_one_process_computes_alone(cluster: Cluster, programs: str) -> None:
     status, lines, errors = mistake(cluster, programs, "skip.py")
     # The right sums are 0 4 8 12.
     assert [line for line in lines if "sums" in line] == [f"Process {p}: sums 0 3 7 10" for p in (1, 2, 3)]
-    check_barrier(status, errors, "task 0 on node1 did not come to", "total(array)")
+    check_barrier(status, errors, "task 0 on node1 did not reach", "total(array)")
 
 
 def test_one_process_leaves_early_and_the_cure(cluster: Cluster, programs: str) -> None:
     log = cluster.submit(f"{programs}/slurm/mistakes", "mistakes.sbatch leave_early.py", "mistakes-*.out")
     wrong, right = log.split("leave_early.py: exit status ")
     assert [line for line in program_lines(wrong) if line.startswith("Process")] == ["Process 3: 3 steps"]
-    check_barrier(int(right.split()[0]), wrong, "task 3 on node2 came to", "total(array)")
+    check_barrier(int(right.split()[0]), wrong, "task 3 on node2 reached", "total(array)")
     assert program_lines(right)[1:] == [f"Process {process}: 3 steps" for process in range(4)]

@@ -109,7 +109,7 @@ def test_orbax_that_gets_no_notice_of_preemption_is_warned_of(cluster: Cluster, 
     options = ("--nodes=1", "--ntasks-per-node=2", f"--layer={layer}")
     done = cluster.run(jaxsif_run(*options, "--", "python", "-c", MANAGED, f"{folder}/new"))
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("jaxsif: warning: the program asks JAX for a notice of preemption and gets none: ") == 1
+    assert done.stderr.count("jaxsif: warning: the program asks JAX for preemption notices but gets none: ") == 1
 
 
 def test_job_script(cluster: Cluster, programs: str, layer: str) -> None:

@@ -83,7 +83,7 @@ def test_on_one_machine_there_is_no_fabric(cluster: Cluster, project: str) -> No
     local = ("--launcher=local", "--gpus-per-node=1")
     assert cluster.check(run(project, *local, "--", "python", "-c", SHOW)) == "None None None\n"
     done = cluster.run(run(project, *local, "--fabric=missing", "--", "true"))
-    assert (done.returncode, done.stderr) == (0, "jaxsif: warning: --fabric has no effect on one machine alone\n")
+    assert (done.returncode, done.stderr) == (0, "jaxsif: warning: --fabric has no effect on a single machine\n")
 
 
 def test_libraries_of_the_host_are_loaded(cluster: Cluster, project: str) -> None:
@@ -98,7 +98,7 @@ def test_a_library_for_a_newer_system_is_refused_before_the_step(cluster: Cluste
     assert done.returncode == 125
     told, error, *_ = done.stderr.splitlines()
     assert told == f"jaxsif: {project}/jaxsif.toml sets profile.newer"
-    assert error.startswith(f"jaxsif: error: {project}/lib/libhwloc.so.15 needs glibc 2.99, and the image has 2.")
+    assert error.startswith(f"jaxsif: error: {project}/lib/libhwloc.so.15 needs glibc 2.99, but the image has 2.")
     assert f"  from: profile.newer.libraries in {project}/jaxsif.toml; the image is /sw/" in done.stderr
     without = cluster.run(
         run(

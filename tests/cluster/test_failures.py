@@ -101,7 +101,7 @@ def test_a_forgotten_initialize_is_warned_of(cluster: Cluster) -> None:
     assert (done.returncode, done.stderr) == (
         0,
         "jaxsif: warning: 2 tasks ran JAX, and none called jax.distributed.initialize(): each computed on its own;"
-        " if that is meant, pass --env JAXSIF_INDEPENDENT=1\n",
+        " if that is intended, pass --env JAXSIF_INDEPENDENT=1\n",
     )
     for argv in ((*two, "--env=JAXSIF_INDEPENDENT=1", *program), ("--nodes=1", *program), (*two, "--", "true")):
         done = cluster.run(jaxsif_run(*argv))

@@ -78,10 +78,10 @@ def test_who_failed_is_named(cluster: Cluster, image: str, folder: str) -> None:
 
 def test_what_is_not_known_is_said(cluster: Cluster, image: str) -> None:
     done = cluster.run(jaxsif_run("--nodes=1", "--verbose", f"--image={image}", "--", "true"))
-    assert done.stderr.splitlines()[-1].startswith("jaxsif: the image: not known which JAX and which driver (it has no")
+    assert done.stderr.splitlines()[-1].startswith("jaxsif: the image: JAX and driver versions unknown (it has no")
     facts = cluster.check(f"module load jax/sif && jaxsif image inspect {image}")
     assert re.search(r"^flavour +unknown \(no label\)$", facts, re.MULTILINE)
-    assert re.search(r"^JAX +[\d.]+ \(no label; by its package list\)$", facts, re.MULTILINE)
+    assert re.search(r"^JAX +[\d.]+ \(no label; according to its package list\)$", facts, re.MULTILINE)
     assert re.search(r"^digest +sha256:[0-9a-f]{64}$", facts, re.MULTILINE)
 
 

@@ -116,7 +116,7 @@ def test_a_worker_that_runs_the_script_again(cluster: Cluster, folder: str) -> N
     cluster.write(f"{folder}/train.py", SPAWNING)
     begin = time.monotonic()
     done = cluster.run(f"cd {folder} && " + jaxsif_run(*SHAPE, "--", "python", "train.py"))
-    text = "RuntimeError: a worker of multiprocessing ran the script again, up to jax.distributed.initialize"
+    text = "RuntimeError: a multiprocessing worker ran the script again, up to jax.distributed.initialize"
     error = rf"jaxsif: error: task \d on node\d failed: {text}\n  from: {folder}/train.py:6\n  try:  put the program "
     assert re.search(error, done.stderr), done.stderr
     assert done.returncode == 134

@@ -42,9 +42,9 @@ def test_dockerfile(cluster: Cluster, folder: str) -> None:
     done = cluster.run(f"{begin} jaxsif image convert Dockerfile >lab.def")
     assert (done.returncode, done.stderr) == (
         0,
-        "jaxsif: line 2: FROM python:3.11-slim gives way to an image with its own Python and packages\n"
+        "jaxsif: line 2: FROM python:3.11-slim is replaced by an image with its own Python and packages\n"
         "jaxsif: line 16: EXPOSE is left out: a container has the host's network\n"
-        "jaxsif: poetry.lock* is left out: no file has such a name\n",
+        "jaxsif: poetry.lock* is left out: no file matches it\n",
     )
     cluster.check(f"{begin}{BUILD}", timeout=300)
     jax = json.loads(cluster.check(f"{begin} jaxsif image inspect --json"))["jax"]
@@ -71,7 +71,7 @@ def test_printed_as_rendered(cluster: Cluster, folder: str) -> None:
     cluster.write(f"{folder}/Dockerfile", "FROM a\nRUN echo c \\\n && d\xa0e\u2028f\n")
     done = cluster.run(f"{begin} Dockerfile")
     assert (done.returncode, done.stdout) == (2, "")
-    reason = "has an invisible character (U+00A0): take it out"
+    reason = "has an invisible character (U+00A0): remove it"
     assert f"    Dockerfile:3: && d\\xa0e\\u2028f: {reason}\n" in done.stderr
     cluster.write(f"{folder}/a\u2028b", "FROM a\n")
     done = cluster.run(f"{begin} 'a\u2028b'")

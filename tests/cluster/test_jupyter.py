@@ -58,7 +58,7 @@ def test_server(cluster: Cluster, layers: str) -> None:
         assert server.stdout
         said = "".join(server.stdout.readline() for _ in range(5))
         found = re.fullmatch(
-            r"Jupyter runs on node1; Ctrl-C here ends it\.\nOn your own machine:\n"
+            r"Jupyter is running on node1; Ctrl-C here ends it\.\nOn your own machine:\n"
             r"    ssh -N -L (\d+):node1:\1 me@front\nIn your browser:\n    http://localhost:\1/\?token=(\S+)\n",
             said,
         )

@@ -80,16 +80,16 @@ LAYOUTS = {
 MISFITS = (
     ("", "--nodes=2 --ntasks-per-node=4 --gpus-per-node=2", "4 tasks on a node with 2 GPU(s)", "--share-gpus"),
     ("", "--nodes=1 --ntasks-per-node=3 --gpus-per-node=4", "different numbers of GPUs: 2, 1, 1", "--allow-uneven"),
-    ("", "--gpus-per-node=3 --gpus-per-task=2", "3 GPUs of a node cannot be shared", "--gpus-per-task=2"),
-    ("", "--per-gpu", "how many GPUs a node has is not known", "--gpus-per-node=N"),
+    ("", "--gpus-per-node=3 --gpus-per-task=2", "3 GPUs on a node cannot be divided", "--gpus-per-task=2"),
+    ("", "--per-gpu", "the number of GPUs per node is not known", "--gpus-per-node=N"),
     ("", "--per-gpu --per-node", "--per-node and --per-gpu contradict each other", "leave out --per-gpu"),
     ("", "--nodes=2 --ntasks=3 --gpus-per-node=2", "2 nodes cannot share 3 tasks evenly", "--ntasks=2"),
     ("", "--gpus-per-node=4 --gpu-bind=single:2", "gives one GPU to several of 4 tasks", "--gpu-bind=none"),
     ("", "--gpus-per-node=2 --gpu-bind=map_gpu:0,2", "gives GPU 2 of a node with 2", "--gpu-bind=none"),
     ("", "--gpus-per-node=2 --gpu-bind=mask_gpu:xyz", "cannot read --gpu-bind=mask_gpu:xyz", "srun(1)"),
-    ("--nodes=2 --gpus=4", "", "spread unevenly over its nodes: 3 + 1", "--allow-uneven"),
+    ("--nodes=2 --gpus=4", "", "spread unevenly across its nodes: 3 + 1", "--allow-uneven"),
     ("--nodes=2 --gpus=4", "--per-node", "different numbers of GPUs: 3 + 1", "--allow-uneven"),
-    ("--nodes=2 --gpus=4", "--nodes=3", "3 nodes asked for, but the job has 2", "--nodes=2"),
+    ("--nodes=2 --gpus=4", "--nodes=3", "3 nodes requested, but the job has 2", "--nodes=2"),
     ("--nodes=1 --gpus-per-node=2", "--gpus-per-node=4", "4 GPUs on a node, but the job has 2", "--gpus-per-node=2"),
     ("--nodes=1 --gpus-per-node=2", "--cpus-per-task=9", "2 tasks with 9 CPUs each on a node", "more CPUs"),
 )
@@ -253,7 +253,7 @@ def test_a_task_that_sees_other_gpus_stops_the_step_with_one_message(cluster: Cl
     assert lines[-1] == "exit status 125"
     assert lines[-4] == "jaxsif: error: this task sees 0 GPU(s), but 4 on this node were planned"
     assert re.fullmatch(r"  from: task \d on node\d", lines[-3])
-    assert lines[-2].startswith("  try:  ask for GPUs, by --gpus-per-node=N")
+    assert lines[-2].startswith("  try:  request GPUs with --gpus-per-node=N")
     assert output.count("jaxsif: error: ") == 1
     assert "1" not in lines
 

@@ -42,7 +42,7 @@ def test_a_node_that_is_killed_is_named_and_the_run_ends(second: tuple[Cluster, 
         assert told.find("^jaxsif: no answer from node2: ending the run$")[0].time - begin < 30, told.text
         told = run.wait(60)
         assert told.status == 1, told.text
-        error = r"^jaxsif: error: no answer from node2, after task [01] on node1 has failed; the run was ended$"
+        error = r"^jaxsif: error: no answer from node2, after task [01] on node1 failed; the run was ended$"
         assert told.find(error), told.text
     finally:
         run.end()

@@ -187,7 +187,7 @@ def test_default_is_removed_last(cluster: Cluster, first: str, prefix: str) -> N
     assert done.returncode == 2
     assert done.stderr == (
         f"jaxsif: error: jax/{first} is the default\n  from: NAME\n"
-        "  try:  name another one first: jaxsif module default NAME\n"
+        "  try:  set another default first: jaxsif module default NAME\n"
     )
     done = cluster.run(
         f"cd {prefix}/modulefiles/jax; chmod 555 .; ({jaxsif} {SECOND}); status=$?; chmod 755 .; exit $status"

@@ -79,7 +79,7 @@ def site(cluster: Cluster) -> Iterator[Site]:
 def test_an_image_that_is_replaced_in_the_queue_runs_nothing(site: Site) -> None:
     ended = site.replace_in_queue("evil.sif")
     assert site.ran() == {}
-    said = r"this is not the image that the policy allowed: \S+/image\.sif: it has sha256:\w{64}, and the policy"
+    said = r"this is not the image that the policy allowed: \S+/image\.sif: it has sha256:\w{64}, but the policy"
     for name in ("shared", "one", "task", "shell"):
         status, err = ended[name]
         assert status == 125, (name, err)

@@ -83,10 +83,10 @@ def test_pull_and_pull_again(served: Served, work: Path, image: Path) -> None:
     assert ended(pull(served.address, "--output", work)) == (0, f"{target} is pulled, digest {wanted}\n", "")
     before = target.stat().st_ctime_ns
     status, out, err = ended(pull(served.address, "--output", target, "--digest", wanted))
-    assert (status, out, err) == (0, f"{target} is there already, digest {wanted}\n", "")
+    assert (status, out, err) == (0, f"{target} already exists, digest {wanted}\n", "")
     assert target.stat().st_ctime_ns == before
     status, _, err = ended(pull(served.address, "--output", target))
-    assert (status, err.splitlines()[0]) == (2, f"jaxsif: error: {target} is there already")
+    assert (status, err.splitlines()[0]) == (2, f"jaxsif: error: {target} already exists")
     assert len(served.requests) == 1
     assert ended(pull(served.address, "--output", target, "--force"))[0] == 0
     assert names(work) == ["jax.sif"]

@@ -42,7 +42,7 @@ class Site:
         found = re.fullmatch(
             rf"jaxsif: {self.folder}/jaxsif\.toml sets policy\.{key}\n"
             rf"jaxsif: error: the policy refuses this run: (.*)\n  from: policy\.{key} in {self.folder}/jaxsif\.toml; "
-            r"the image is from --image\n  try:  run an image that the policy allows, or ask who set it\n",
+            r"the image is from --image\n  try:  run an image that the policy allows, or ask whoever set it\n",
             err,
         )
         assert found, err
@@ -76,7 +76,7 @@ def test_signing_again_changes_nothing(site: Site) -> None:
         '[ "$before" = "$(stat -c %i:%s:%z signed.sif)" ] && ls -A'
     )
     assert status == 0
-    assert re.match(rf"signed\.sif was signed already by {SIGNER}\n", out)
+    assert re.match(rf"signed\.sif was already signed by {SIGNER}\n", out)
     assert ".sign-" not in out
 
 
@@ -167,7 +167,7 @@ def test_pgp(site: Site) -> None:
     sign = "jaxsif image sign pgp.sif --pgp --keyidx"
     status, out, err = site.bash(f"{keys} cp plain.sif pgp.sif && {sign} 0 && {sign} 0 && {sign} 1")
     assert status == 0, err
-    said = ("is signed", one), ("was signed already", one), ("is signed", two)
+    said = ("is signed", one), ("was already signed", one), ("is signed", two)
     assert out.splitlines() == [f"pgp.sif {how} by {key}" for how, key in said]
     for key in (one, two.lower()):
         status, out, err = site.bash(f"{keys} jaxsif image verify pgp.sif --pgp {'B' * 40} --pgp {key}")
@@ -198,7 +198,9 @@ def test_policy_lets_the_signed_image_run(site: Site) -> None:
         status, _, err = site.bash(RUN.format("signed.sif").replace("--nodes", f"{option} --nodes"))
         assert status == 0
         assert err.startswith(f"jaxsif: {site.folder}/jaxsif.toml sets policy.signed-by\n")
-        assert re.search(rf"jaxsif: policy\.signed-by of {site.folder}/jaxsif\.toml holds: signed by {SIGNER}\n", err)
+        assert re.search(
+            rf"jaxsif: policy\.signed-by of {site.folder}/jaxsif\.toml is satisfied: signed by {SIGNER}\n", err
+        )
 
 
 def test_policy_before_the_image_is_staged(site: Site) -> None:
@@ -264,4 +266,6 @@ def test_overlay_in_the_image(site: Site) -> None:
         f"{add} overlay.sif over.sqfs"
     )
     assert status == 0, err
-    assert site.refusal("overlay.sif", "signed-by").startswith("image has 2 partitions, 1 of them with a system: ")
+    assert site.refusal("overlay.sif", "signed-by").startswith(
+        "image has 2 partitions, 1 of them with a root file system: "
+    )

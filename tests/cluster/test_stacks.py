@@ -135,7 +135,11 @@ def test_a_node_that_does_not_answer(cluster: Cluster, submit: Submit, frozen: C
 
 @pytest.mark.parametrize(
     ("words", "what"),
-    [("", "no job of yours runs"), ("4000000", "job 4000000 does not run"), ("a.b", "not a step of Slurm: 'a.b'")],
+    [
+        ("", "none of your jobs is running"),
+        ("4000000", "job 4000000 is not running"),
+        ("a.b", "not a Slurm step: 'a.b'"),
+    ],
 )
 def test_no_step(cluster: Cluster, words: str, what: str) -> None:
     done = cluster.run(f"module load jax/sif && jaxsif stacks {words}")

@@ -46,7 +46,7 @@ def test_one_copy_on_each_node_and_a_damaged_one_is_replaced(cluster: Cluster, f
     assert sums.split() == ["8", "1"]
     assert said[0].endswith("to 4 of 4 node(s), into /tmp")
     assert "checked and unpacked in" in said[1]
-    assert said[2].startswith("jaxsif: the image is on 4 node(s), by an earlier run of this job: ")
+    assert said[2].startswith("jaxsif: the image is on 4 node(s), from an earlier run of this job: ")
     assert said[2].endswith(" MB not copied")
     assert said[3] == said[2]
     damage = r"jaxsif: the image on node3 was damaged: 3 file\(s\) changed, such as '\S+'; restaged in [0-9.]+ s"
@@ -76,7 +76,7 @@ def test_disks_that_are_too_small(cluster: Cluster, folder: str) -> None:
         if status:
             assert said[0] == f"jaxsif: {folder}/jaxsif.toml sets run.stage, run.stage-folder"
             assert said[1].startswith("jaxsif: error: no room on node1 in /small: ")
-            assert said[3] == "  try:  set run.stage-folder in jaxsif.toml to another folder of the nodes"
+            assert said[3] == "  try:  set run.stage-folder in jaxsif.toml to another folder on the nodes"
             assert left == ["lock"]
         else:
             assert "placed as a file where there is no room for more" in said[2]
@@ -84,7 +84,7 @@ def test_disks_that_are_too_small(cluster: Cluster, folder: str) -> None:
 
 def test_interrupted(cluster: Cluster, folder: str) -> None:
     """Nothing half is left, on no node."""
-    begun = "until grep -q bringing said 2>/dev/null; do sleep 0.05; done; sleep 0.3"
+    begun = "until grep -q copying said 2>/dev/null; do sleep 0.05; done; sleep 0.3"
     script = f"jaxsif run --stage -- true 2>said & {begun}; kill -TERM $!; wait $!; echo status $?; cat said >&2"
     out, said, _ = in_job(cluster, folder, script)
     assert out == "status 143\n", said
@@ -147,7 +147,7 @@ def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
     cluster.check(f"mkdir -m 777 {STAGED}", node="node1", user="root")
     _, said, status = in_job(cluster, folder, "jaxsif run --stage -- true", nodes=1)
     assert status == 125
-    problem = f"cannot stage the image on node1: not a folder of this user alone: {STAGED} (drwxrwxrwx root)"
+    problem = f"cannot stage the image on node1: not a folder private to this user: {STAGED} (drwxrwxrwx root)"
     assert said[0] == f"jaxsif: error: {problem}"
     cluster.write(f"{folder}/jaxsif.toml", "[run]\nstage = true\n")
     out, said, status = in_job(cluster, folder, "jaxsif run -- printenv APPTAINER_CONTAINER", nodes=1)
@@ -180,8 +180,8 @@ def test_what_a_later_run_of_a_job_finds(cluster: Cluster, folder: str) -> None:
     assert places[:2] + places[3:] == places[:1] * 5
     assert places[2] == "125"
     later = said[2]
-    assert later.startswith("jaxsif: the image is on 1 node(s), by an earlier run of this job: ")
-    problem = f"not a folder of this user alone: {STAGED} (drwxr-xr-x user)"
+    assert later.startswith("jaxsif: the image is on 1 node(s), from an earlier run of this job: ")
+    problem = f"not a folder private to this user: {STAGED} (drwxr-xr-x user)"
     assert said[3] == f"jaxsif: error: cannot stage the image on node1: {problem}"
     assert re.fullmatch(r"  from: task [01] on node1", said[4])
     assert said[5] == later
@@ -196,7 +196,7 @@ def test_what_arrives_must_be_the_image(cluster: Cluster, folder: str) -> None:
         + " $JAX_IMAGE x.sif"
     )
     said = json.loads(cluster.check(f"module load jax/sif && {script}", node="node1"))
-    assert said["error"].startswith("what is here has not the digest sha256:0000")
+    assert said["error"].startswith("what is here does not have the digest sha256:0000")
     assert cluster.check(f"ls -A {STAGED}", node="node1") == "lock\n"
 
 

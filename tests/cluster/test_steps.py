@@ -39,7 +39,7 @@ def test_runs_one_after_the_other_in_one_allocation(cluster: Cluster) -> None:
 def test_uneven_gpus_are_refused(cluster: Cluster) -> None:
     done = cluster.run("module load jax/sif && salloc --quiet --nodes=2 --gpus=4 jaxsif run -- true")
     assert done.returncode == 2
-    assert "jaxsif: error: the job's GPUs are spread unevenly over its nodes: 3 + 1\n" in done.stderr
+    assert "jaxsif: error: the job's GPUs are spread unevenly across its nodes: 3 + 1\n" in done.stderr
 
 
 def test_job_decides_the_number_of_tasks_when_it_asked(cluster: Cluster) -> None:

@@ -33,7 +33,7 @@ def test_the_script_runs_with_and_without_jaxsif(cluster: Cluster, folder: str) 
     done = cluster.run(submit(*argv, folder=folder))
     assert done.returncode == 0, done.stderr
     job = done.stdout.strip()
-    assert f"jaxsif: job {job} is jaxsif-jobs/odd.sbatch; its output: odd-{job}.out\n" in done.stderr
+    assert f"jaxsif: submitted jaxsif-jobs/odd.sbatch as job {job}; its output: odd-{job}.out\n" in done.stderr
     assert done.stderr.endswith(f"jaxsif: job {job} ended: COMPLETED, exit status 0\n")
     # A shell that knows no jaxsif, and a script that names nothing of it but the image.
     script = cluster.check(f"cat {folder}/jaxsif-jobs/odd.sbatch")
@@ -76,7 +76,7 @@ def test_ctrl_c_leaves_the_job_alone(cluster: Cluster, folder: str) -> None:
     done = cluster.run(["bash", "-lc", f"set -m; {script}"])  # with job control, what runs behind hears SIGINT
     job = done.stdout.strip()
     assert done.returncode == 130, done
-    assert f"jaxsif: job {job} goes on; to end it: scancel {job}\n" in done.stderr
+    assert f"jaxsif: job {job} continues; to end it: scancel {job}\n" in done.stderr
     assert job in cluster.check("squeue --me --noheader --format=%i")
 
 

@@ -193,7 +193,7 @@ def test_an_older_jax(cluster: Cluster, folder: str) -> None:
     assert run(cluster, folder, *options) == ["2 None"] * 2
     done = cluster.run(f"cd {folder} && " + jaxsif_run(*options, "--coordinator-tls=on", "--", "python", "sum.py"))
     assert done.returncode == 1
-    text = "RuntimeError: this JAX has no mutual TLS, which --coordinator-tls=on asks for"
+    text = "RuntimeError: this JAX has no mutual TLS, which --coordinator-tls=on requires"
     assert re.search(rf"jaxsif: error: task [01] on node\d failed: {text}\n", done.stderr)
 
 

@@ -93,7 +93,8 @@ def test_an_image_of_another_user_is_taken_only_by_its_name(cluster: Cluster, sh
     status, out, err = in_folder(cluster, folder, "--version && unset JAX_IMAGE", "run --nodes=1 -- echo fine")
     assert (status, "fine" in out) == (125, False)
     assert err.startswith(
-        "jaxsif: error: others may have written ./jax.sif, and nothing names it\n  from: owner root, "
+        "jaxsif: error: others may have written ./jax.sif, and neither --image nor JAX_IMAGE names it\n"
+        "  from: owner root, "
     )
     assert f"; folder {folder}: owner other, mode 2775; " in err
     assert err.endswith("  try:  --image ./jax.sif\n")

@@ -164,7 +164,7 @@ def test_a_word_too_many_before_the_program(jaxsif: Jaxsif, words: str, stray: s
     """Options behind it would be lost to the program."""
     code, out, err = jaxsif("run", "--dry-run", *words.split())
     assert (code, out) == (2, "")
-    assert err.startswith(f"jaxsif: error: '{stray}' stands before -- and belongs to no option\n"), err
+    assert err.startswith(f"jaxsif: error: '{stray}' comes before -- but belongs to no option\n"), err
 
 
 @pytest.mark.starts_processes
@@ -257,13 +257,13 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         ["run", "--srun-args=--comment='a", "x"],
         'cannot read "--comment=\'a": No closing quotation',
         "--srun-args",
-        "quote it as for a shell",
+        "quote it as in a shell",
     ),
     (
         ["run", "--gpus-per-node=a100", "x"],
         "not a number of GPUs: 'a100'",
         "--gpus-per-node",
-        "give N or TYPE:N, as for srun",
+        "give N or TYPE:N, as in srun",
     ),
     (["run", "--env=1", "x"], "not a variable: '1'", "--env", "--env NAME=VALUE, or --env NAME to pass it on"),
     (
@@ -321,7 +321,7 @@ def test_bad_choice(jaxsif: Jaxsif) -> None:
             {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "many"},
             2,
             "not a number of nodes: 'many'\n  from: SLURM_JOB_NUM_NODES (environment)\n"
-            "  try:  unset SLURM_JOB_ID when this is not inside of a job",
+            "  try:  unset SLURM_JOB_ID if this is not inside a job",
         ),
         (
             ["image", "build", f"--source={ROOT}", "--output=jax.sif/images"],
@@ -446,7 +446,10 @@ def test_others_may_not_have_written_an_image_that_nothing_names(jaxsif: Jaxsif,
     for command in (["run", "--dry-run", "--", "true"], ["submit", "--dry-run", "--", "true"], ["image", "inspect"]):
         code, out, err = jaxsif(*command)
         assert (code, out) == (125, "")
-        assert err.startswith("jaxsif: error: others may have written ./jax.sif, and nothing names it\n  from: owner ")
+        assert err.startswith(
+            "jaxsif: error: others may have written ./jax.sif, and neither --image nor JAX_IMAGE names it\n"
+            "  from: owner "
+        )
         assert f", mode 0666; folder {host}: owner " in err
         assert err.endswith(", mode 0700\n  try:  --image ./jax.sif\n")
     assert jaxsif("run", "--dry-run", "--image=jax.sif", "--", "true")[0] == 0
@@ -469,7 +472,7 @@ def test_hosts_on_the_command_line_want_mpirun_whatever_a_file_says(jaxsif: Jaxs
 def test_a_job_script_comes_with_the_warnings_of_a_run(jaxsif: Jaxsif) -> None:
     code, _, err = jaxsif("submit", "--dry-run", "--gpus-per-node=2", "--", "true", JAX_PLATFORMS="cpu")
     assert code == 0
-    assert err == "jaxsif: warning: JAX_PLATFORMS=cpu: JAX will not use the GPUs that are asked for\n"
+    assert err == "jaxsif: warning: JAX_PLATFORMS=cpu: JAX will not use the requested GPUs\n"
 
 
 def test_a_shell_in_another_job_asks_nothing_of_the_one_that_it_is_called_in(

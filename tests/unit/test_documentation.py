@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.cli import COMMANDS, _parse, build_parser
+from jaxsif.cli import COMMANDS, _parse, build_parsers
 from jaxsif.diagnose import symptoms
 from jaxsif.job.srun_options import PassedOptions
 
@@ -109,7 +109,7 @@ def test_lines_of_text_are_short(page: Path) -> None:
 
 
 def _options(*command: str) -> list[str]:
-    parser = build_parser(command)
+    parser = build_parsers(command)[()]
     for name in command:
         actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
         parser = actions[0].choices[name]

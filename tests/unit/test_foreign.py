@@ -49,12 +49,12 @@ def test_texts_that_users_name_are_files(wrong: tuple[str, str]) -> None:
     """Whatever the option, and without waiting."""
     path, kind = wrong
     for read, what in (
-        (lambda: read_requirements([path], []), "file of requirements"),
+        (lambda: read_requirements([path], []), "requirements file"),
         (lambda: _read_hostfile(path, "--hostfile"), "list of hosts"),
-        (lambda: read_results(path, "--against"), "file of results"),
+        (lambda: read_results(path, "--against"), "results file"),
         (lambda: check_key(path), "key"),
     ):
-        if what == "file of results" and kind == "a folder":
+        if what == "results file" and kind == "a folder":
             continue  # of results
         with pytest.raises(HostError) as caught:
             read()
@@ -90,9 +90,9 @@ def test_file_that_is_there(tmp_path: Path) -> None:
 def test_text_that_is_too_long(tmp_path: Path) -> None:
     with (tmp_path / "a").open("wb") as file:
         file.truncate(1 << 40)
-    error = read_bounded(lambda: read_text(str(tmp_path / "a"), "file of labels"))
+    error = read_bounded(lambda: read_text(str(tmp_path / "a"), "labels file"))
     assert error
-    assert error.what == f"file of labels has more than {MOST_TEXT} bytes: {tmp_path}/a"
+    assert error.what == f"labels file has more than {MOST_TEXT} bytes: {tmp_path}/a"
 
 
 @pytest.mark.parametrize(

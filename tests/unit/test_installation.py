@@ -24,7 +24,7 @@ PLACES = {
 def test_data_of_each_place(tmp_path: Path, place: str) -> None:
     share, package = (tmp_path / folder for folder in PLACES[place])
     package.mkdir(parents=True)
-    with pytest.raises(HostError, match="no containers/ beside jaxsif"):
+    with pytest.raises(HostError, match="no containers/ next to jaxsif"):
         find_share(str(package))
     (share / "containers").mkdir(parents=True)
     (share / "containers/jaxsif.def").touch()

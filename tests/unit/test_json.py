@@ -10,7 +10,7 @@ from kit.hosts import CONTAINER, LOGIN_NODE, plan_for
 from jaxsif.bench.compare import comparison_as_json
 from jaxsif.bench.results import Results
 from jaxsif.builds.definition import Refusal, converted_as_json
-from jaxsif.cli import COMMANDS, find_parser
+from jaxsif.cli import COMMANDS, build_parsers
 from jaxsif.images.diff import Comparison
 from jaxsif.images.diff import comparison_as_json as diff_as_json
 from jaxsif.images.listing import Item
@@ -25,7 +25,7 @@ ROWS = {name: re.findall("`([^`]+)`", re.sub(r" \([^)]*\)", "", keys)) for name,
 
 
 def test_each_command_with_json_has_a_row() -> None:
-    with_json = {" ".join(name) for name in COMMANDS if "--json" in find_parser(name)._option_string_actions}
+    with_json = {" ".join(name) for name in COMMANDS if "--json" in build_parsers(name)[name]._option_string_actions}
     rows = {" ".join(word for word in row.split() if not word.startswith("--")) for row in ROWS}
     assert rows - {"history show"} == with_json
 

@@ -9,6 +9,7 @@ from kit.caught import error_of
 from kit.executables import executable
 
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.plan.container import Container
 from jaxsif.runtime import Runtime, find_runtime, require_runtime
 from jaxsif.settings.read import parse_env
 
@@ -37,10 +38,9 @@ def test_variables_for_the_container() -> None:
     }
 
 
-def test_run_argv() -> None:
-    argv = Runtime("/opt/bin/apptainer", "APPTAINERENV_").run_argv(
-        IMAGE, ["/a:/b:ro", "/c d"], ["python", "-c", "1; 2"]
-    )
+def test_execute() -> None:
+    runtime = Runtime("/opt/bin/apptainer", "APPTAINERENV_")
+    argv = Container(runtime, IMAGE, binds=("/a:/b:ro", "/c d")).execute(("python", "-c", "1; 2"))
     options = ("--quiet", "run", "--nv", "--no-eval", "--bind", "/a:/b:ro", "--bind", "/c d")
     assert argv == ("/opt/bin/apptainer", *options, IMAGE, "python", "-c", "1; 2")
 

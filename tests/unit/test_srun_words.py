@@ -6,18 +6,18 @@ import argparse
 
 import pytest
 
-from jaxsif.cli import build_parser, find_command, main
+from jaxsif.cli import build_parsers, find_command, main
 from jaxsif.job.srun_options import MAYBE, OWN, REFUSED, TABLE, VALUE, SrunArgument, SrunOption, join, split_options
 from jaxsif.settings.options import OPTIONS
 from jaxsif.settings.read import read_settings
 
 COMMANDS = [["run"], ["submit"], ["shell"], ["jupyter"], ["bench", "collectives"]]
-PASSED = [option for option in TABLE if option.is_passed]
+PASSED = [option for option in TABLE if option.handled not in (OWN, REFUSED)]
 LIFTED = {"--gres": "gpu:2", "--ntasks-per-gpu": "1", "--tasks-per-node": "2"}
 
 
 def parse(*words: str) -> argparse.Namespace:
-    return build_parser(find_command(words)).parse_args(words)
+    return build_parsers(find_command(words))[()].parse_args(words)
 
 
 def spellings(option: SrunOption) -> list[list[str]]:
@@ -53,7 +53,7 @@ def test_a_value_that_may_be_there_stands_behind_an_equals_sign(option: SrunOpti
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_takes_every_option(command: list[str]) -> None:
-    known = build_parser(tuple(command))
+    known = build_parsers(tuple(command))[()]
     for word in command:
         actions = [action for action in known._actions if isinstance(action, argparse._SubParsersAction)]
         known = actions[0].choices[word]
@@ -74,9 +74,9 @@ def test_option_is_refused(option: SrunOption, capsys: pytest.CaptureFixture[str
     [
         ("submit --export=NONE", "--env NAME=VALUE"),
         ("submit --bcast", "jaxsif run --stage"),
-        ("submit --parsable", "leave it out: jaxsif submit does so always"),
+        ("submit --parsable", "leave it out: jaxsif submit always does so"),
         ("submit --container=a", "--image PATH"),
-        ("shell --pty", "leave it out: jaxsif shell does so always"),
+        ("shell --pty", "leave it out: jaxsif shell always does so"),
         ("shell --tres-bind=a", "jaxsif run --gpu-bind=TYPE"),
         ("shell -N 1", "jaxsif run --nodes"),
         ("jupyter -o a", ">FILE in the shell, or jaxsif submit --output"),

@@ -1,11 +1,11 @@
-"""Collectives over all devices, and permutes over the links between neighbouring nodes: their
-times, checked results.
+"""Measure collectives across all devices, and permutes between neighbouring nodes, and check their
+results.
 
     python collectives.py OPERATIONS SIZES ITERATIONS SECONDS LINK_SIZE
 
 Process 0 prints a record of each, as a line of JSON; sizes are bytes that each device holds, as
-nccl-tests counts. A time is the median over the iterations, of the slowest process. With 0
-ITERATIONS there are as many as take SECONDS.
+nccl-tests counts. A time is the slowest process's median over the iterations. With 0 ITERATIONS, as
+many run as fit in SECONDS.
 """
 
 import itertools
@@ -21,14 +21,14 @@ from rings import find_rounds
 
 AXIS = "devices"
 PERIOD = 31  # of the data: device i holds (7 i + j) mod 31, so all sums are exact
-CHUNK = 1 << 20  # elements that are checked at once
-# Of its data, that a device needs room for: input, two outputs, and what the transport keeps.
+CHUNK = 1 << 20  # elements checked at a time
+# Copies of its data that a device needs room for: input, two outputs, and the transport's own.
 COPIES = 4
 
 
 def operation(name, n):
-    """Return what each device does, and the NumPy value of element j of its result on device d,
-    from `size` elements.
+    """Return the function that each device runs, and the NumPy value of element j of its result on
+    device d, from `size` elements.
     """
 
     def value(device, j):
@@ -58,12 +58,12 @@ def operation(name, n):
 
 
 def on_devices(mesh, function):
-    """Return a program that calls the function on each device, with its part of the input."""
+    """Return a program that calls the function on each device with its share of the input."""
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P(AXIS), out_specs=P(AXIS)))
 
 
 def make_input(mesh, elements):
-    """Return an array with so many numbers on each device."""
+    """Return an array with `elements` numbers on each device."""
 
     def fill(index):
         device = (index[0].start or 0) // elements
@@ -74,7 +74,7 @@ def make_input(mesh, elements):
 
 
 def check(result, expected, what):
-    """Compare what this process holds of the result with expected(device, indices)."""
+    """Compare this process's shards of the result with expected(device, indices)."""
     for shard in result.addressable_shards:
         data = np.asarray(shard.data)
         device = (shard.index[0].start or 0) // data.size
@@ -85,12 +85,12 @@ def check(result, expected, what):
 
 
 def round_size(size, n):
-    """Return a size of which each of n devices has an equal part, of at least one number."""
+    """Return a size that splits into equal parts for n devices, of at least one number each."""
     return max(size // 4 // n, 1) * n * 4
 
 
 def measure_operation(mesh, name, size, iterations, seconds):
-    """Measure one operation with one size."""
+    """Measure one operation at one size."""
     n = mesh.size
     elements = size // 4
     function, expected = operation(name, n)
@@ -102,7 +102,7 @@ def measure_operation(mesh, name, size, iterations, seconds):
 
 def measure_links(mesh, names, size, iterations, seconds):
     """Measure from each node to its neighbours in a ring, and back: all devices of a node send at
-    once.
+    the same time.
     """
     devices = find_devices(mesh, names)
     nodes = list(devices)
@@ -133,12 +133,12 @@ def find_devices(mesh, names):
 
 
 def find_moves(links, devices):
-    """Return which device sends to which one over these links."""
+    """Return the pairs of devices that send and receive over these links."""
     return [pair for a, b in links for pair in zip(devices[a], devices[b], strict=False)]
 
 
 def permutes(*moves):
-    """Return a function that makes one permute after the other."""
+    """Return a function that makes one permute after another."""
 
     def function(x):
         for pairs in moves:
@@ -149,7 +149,7 @@ def permutes(*moves):
 
 
 def received(moves):
-    """Return what each device has after a permute: numbers of its source, or zeros."""
+    """Return the values that each device has after a permute: its source's numbers, or zeros."""
     sources = {to: source for source, to in moves}
     return lambda d, j: (7 * sources[d] + j) % PERIOD if d in sources else 0 * j
 
@@ -172,7 +172,7 @@ def main():
 
 
 def has_room(what, size, room):
-    """Return whether a device has room for arrays of this size; tell where it has not."""
+    """Return whether a device has room for arrays of this size; print a note if it does not."""
     if COPIES * size > room:
         emit("note", text=f"{what} left out: a device has room for {room:.0f} bytes")
         return False

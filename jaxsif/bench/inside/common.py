@@ -1,4 +1,6 @@
-"""What the programs of this folder share: times, records, and what all processes must agree on."""
+"""Code that the programs in this folder share: times, records, and values that all processes must
+agree on.
+"""
 
 import json
 import os
@@ -37,7 +39,7 @@ def node_names():
 
 
 def tell_system(names):
-    """Print what this runs on, for the header of the results."""
+    """Print the system that this runs on, for the header of the results."""
     counts = {
         "nodes": len(set(names)),
         "processes": jax.process_count(),
@@ -53,11 +55,11 @@ def tell_system(names):
 
 
 def measure(program, x, iterations, seconds):
-    """Call the program; return its last result, the median time of each process, and how often it
-    was timed.
+    """Call the program; return its last result, the median time of each process, and the number of
+    timed calls.
 
-    Every process must call it equally often, or they would wait for each other: the slowest one's
-    first time decides.
+    Every process must make the same number of calls, or they would wait for each other; so the
+    first time of the slowest process decides that number.
     """
     first = [_time(program, x)[1] for _ in range(3)][1:]  # the very first one compiles
     if not iterations:
@@ -85,14 +87,14 @@ def room_for_device(names):
     per_cpu = int(os.environ.get("SLURM_MEM_PER_CPU", "0")) * int(
         os.environ.get("SLURM_CPUS_ON_NODE", "1")
     )
-    job = (int(os.environ.get("SLURM_MEM_PER_NODE", "0")) or per_cpu) << 20  # 0: all of the node's
+    job = (int(os.environ.get("SLURM_MEM_PER_NODE", "0")) or per_cpu) << 20  # 0: all of it
     neighbours = names.count(names[jax.process_index()])
     return 0.8 * min(free, job or free) / neighbours / jax.local_device_count()
 
 
 def tell_memory(names):
-    """Print the peak of each process: resident in the host's memory, allocated in that of its
-    first device.
+    """Print each process's peak memory: resident in host memory, and allocated on its first
+    device.
     """
     device = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use", -1)
     rows = gather([1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, device])

@@ -1,4 +1,6 @@
-"""Bandwidth and time over size, a line for each operation; the links between nodes as bars."""
+"""Draw bandwidth and time against size, a line for each operation, and the links between nodes as
+bars.
+"""
 
 import re
 
@@ -41,7 +43,7 @@ def draw_curves(records, field, unit):
 
 
 def draw_links(records):
-    """Draw a bar for each link; the slowest ones, where there are many."""
+    """Draw a bar for each link; if there are many, only the slowest ones."""
     shown = sorted(sorted(records, key=lambda record: record["bandwidth"])[:MOST], key=natural)
     figure, axes = plt.subplots(figsize=(7.2, 1.6 + 0.28 * len(shown)))
     names = [f"{record['from']} → {record['to']}" for record in shown]

@@ -1,5 +1,5 @@
-"""The start of each task as a bar of its phases, one panel for each variant; of several rounds the
-last one.
+"""Draw the start of each task as a bar of its phases, one panel for each variant; with several
+rounds, only the last one.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ TITLES = {
     "task": "a container for each task",
     "stage": "the image on each node's own disk",
     "cache, run 1": "with an empty compile cache",
-    "cache, run 2": "with what that run has compiled",
+    "cache, run 2": "with the programs that run 1 compiled",
 }
 
 
@@ -35,7 +35,7 @@ def draw(_header, records):
     for axes, (variant, group) in zip(panels[:, 0], groups.items(), strict=True):
         draw_variant(axes, group, names=bar > 0.12)
         axes.set_title(f"{variant}: {TITLES[variant]}", fontsize=9, loc="left")
-    panels[-1, 0].set_xlabel("seconds after the command")
+    panels[-1, 0].set_xlabel("seconds since the command started")
     figure.legend(
         *panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
     )
@@ -43,7 +43,7 @@ def draw(_header, records):
 
 
 def draw_variant(axes, tasks, names):
-    """Draw the tasks of a run, from the top; without names where there is no room for them."""
+    """Draw the tasks of a run, from the top; without names if there is no room for them."""
     rows = range(len(tasks))
     begin = np.zeros(len(tasks))
     for phase, colour in zip(PHASES, COLOURS, strict=True):

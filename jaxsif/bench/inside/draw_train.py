@@ -1,4 +1,6 @@
-"""The steps of the modes side by side, and how the mode sharded scales, beside the ideal."""
+"""Draw the step times of the modes side by side, and the scaling of the sharded mode beside the
+ideal.
+"""
 
 import matplotlib.pyplot as plt
 import style
@@ -16,7 +18,7 @@ def draw(_header, records):
 
 
 def draw_modes(modes):
-    """Draw a bar for each mode; of several runs the one with the most devices."""
+    """Draw a bar for each mode; if a mode has several runs, the one with the most devices."""
     figure, axes = plt.subplots(figsize=(7.2, 1.2 + 0.45 * len(modes)))
     names = [
         f"{name}, {one['devices']} device{'s' * (one['devices'] > 1)}"
@@ -32,7 +34,7 @@ def draw_modes(modes):
 
 
 def draw_scaling(runs):
-    """Draw examples per second over devices, on log axes, where the ideal is a straight line."""
+    """Draw examples per second against devices, on log axes, where the ideal is a straight line."""
     figure, axes = plt.subplots()
     devices = [one["devices"] for one in runs]
     speeds = [one["examples_per_second"] for one in runs]
@@ -46,5 +48,5 @@ def draw_scaling(runs):
     axes.set(xscale="log", yscale="log", xlabel="devices", ylabel="examples per second")
     axes.set_xscale("log", base=2)
     axes.set_xticks(devices, [str(number) for number in devices])
-    axes.legend(title="mode sharded; % of the ideal")
+    axes.legend(title="sharded mode; % of the ideal")
     return figure

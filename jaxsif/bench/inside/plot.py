@@ -1,7 +1,8 @@
-"""Draw results: python plot.py FOLDER; prints the names of the files, exit status 3 without
+"""Draw results: python plot.py FOLDER; prints the names of the files, exits with status 3 without
 matplotlib.
 
-What a benchmark draws is a function draw(header, records) -> {name: figure} of draw_BENCH.py.
+The plots of a benchmark come from the function draw(header, records) -> {name: figure} in
+draw_BENCH.py.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Which links of a ring are measured at the same time."""
+"""Choose the links of a ring that can be measured at the same time."""
 
 
 def find_rounds(nodes):

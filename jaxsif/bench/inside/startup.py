@@ -1,11 +1,12 @@
-"""Where the seconds of a start go: each process looks at the clock between its phases, from the
-command's start on.
+"""Where the seconds of a start go: each process reads the clock between its phases, counted from
+the start of the command.
 
     startup.py --began SECONDS [--depth N]
 
 `--began` is the time of the command. Process 0 prints a record for each task: its node, the seconds
-of each phase, and by how much its node's clock is ahead of process 0's, as far as messages prove
-it; that is taken out of the phases. Other modules are imported when they have been measured.
+of each phase, and how far its node's clock is ahead of process 0's, as far as messages prove it;
+the phases are corrected for that. Other modules are imported only after the phases have been
+measured.
 """
 
 import time
@@ -29,7 +30,9 @@ PHASES = (
 
 
 def process_start(pid):
-    """Return the time when a process of this node was made, see proc_pid_stat(5); to 10 ms."""
+    """Return the time when a process of this node was created, see proc_pid_stat(5); to within 10
+    ms.
+    """
     with open(f"/proc/{pid}/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
@@ -52,7 +55,7 @@ def compile_chain(depth):
 
 
 def sum_over_all():
-    """Sum a one from each device of all processes, by an all-reduce."""
+    """Sum a one from each device of all processes with an all-reduce."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -91,10 +94,10 @@ def watch_rounds(rounds=5):
 
 
 def clock_ahead(mine, first):
-    """Return how far a clock must be ahead of process 0's, by the rounds that both saw; 0 where
-    they do not tell.
+    """Return how far a clock must be ahead of process 0's, judging by the rounds that both saw; 0
+    if they do not show it.
 
-    Nobody leaves a round before everybody has entered it.
+    No process leaves a round before all have entered it.
     """
     least = max(before - after for (before, _), (_, after) in zip(mine, first))
     most = min(after - before for (_, after), (before, _) in zip(mine, first))
@@ -103,7 +106,7 @@ def clock_ahead(mine, first):
 
 def measure(options):
     """Return the time at the end of each phase."""
-    # What the launcher started on this node.
+    # The launcher's process on this node.
     task = os.environ.get("SLURM_TASK_PID") or os.getpgid(0)
     times = [process_start(task), process_start(os.getpid()), FIRST_LINE]
     import jax

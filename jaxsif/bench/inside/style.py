@@ -1,5 +1,5 @@
-"""How plots look: colours that colour-blind people tell apart (Okabe and Ito), and a marker of its
-own for each.
+"""The look of plots: colours that colour-blind people can distinguish (Okabe and Ito), each with
+its own marker.
 """
 
 import matplotlib.pyplot as plt
@@ -11,7 +11,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 
 
-# Of a header -> how the title names it.
+# Field of a header -> its form in the title.
 TITLE = {
     "nodes": "{} nodes",
     "processes": "{} processes",
@@ -42,7 +42,7 @@ def apply():
 
 
 def title(header):
-    """Return what was measured on what."""
+    """Return the benchmark, the system and the date."""
     words = [text.format(header[name]) for name, text in TITLE.items() if name in header]
     return f"{header['bench']}: {', '.join([*words, header['created'][:10]])}"
 
@@ -53,7 +53,7 @@ def select(records, **values):
 
 
 def render_seconds(value):
-    """Return such as '200 µs', for ticks."""
+    """Render a time as a tick label, such as '200 µs'."""
     for unit, name in ((1e-6, "µs"), (1e-3, "ms")):
         if value < 999 * unit:
             return f"{value / unit:g} {name}"
@@ -61,7 +61,7 @@ def render_seconds(value):
 
 
 def render_bytes(value):
-    """Return such as '64 KiB', for ticks."""
+    """Render a size as a tick label, such as '64 KiB'."""
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
             return f"{value:g} {unit}"
@@ -70,8 +70,8 @@ def render_bytes(value):
 
 
 def log_axis(axis, render):
-    """Set ticks at 1, 2 and 5 times powers of ten, where there is room for them, as `render` writes
-    them.
+    """Set ticks at 1, 2 and 5 times powers of ten, if there is room for them, rendered by
+    `render`.
     """
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 500 * low else (1,)))
@@ -80,7 +80,7 @@ def log_axis(axis, render):
 
 
 def byte_axis(axis, values):
-    """Set ticks at sizes, as users write them."""
+    """Set ticks at the given sizes, in the form that users write."""
     axis.set_ticks(sorted(set(values)))
     axis.set_major_formatter(FuncFormatter(lambda value, _position: render_bytes(value)))
     axis.set_tick_params(labelsize=7.5)

@@ -1,4 +1,4 @@
-"""slurm/train/train.py, with what it reports as a record: python training.py FOLDER-OF-TRAIN.PY
+"""Run slurm/train/train.py, and print its report as a record: python training.py FOLDER-OF-TRAIN.PY
 --mode MODE ...
 """
 

@@ -1,1 +1,1 @@
-"""The launchers, which start the tasks of a step; each file here is one."""
+"""The launchers, which start the tasks of a step, one per file."""

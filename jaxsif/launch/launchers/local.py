@@ -1,4 +1,4 @@
-"""This machine alone: jaxsif starts the processes itself."""
+"""The launcher for a single machine: jaxsif starts the processes itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Local(Launcher):
     words = Words(
         where="on this machine",
         refuses="this machine",
-        hint="the kernel's log tells of processes that it killed",
+        hint="the kernel's log names the processes it killed",
     )
     spans_nodes = False
 
@@ -37,7 +37,7 @@ class Local(Launcher):
         return host._replace(gpus=count_gpus(host.environ))
 
     def plan_layout(self, options: RunOptions, host: Host) -> Layout:
-        """Plan it for this machine; raise JaxsifError for several nodes."""
+        """Plan the layout for this machine; raise JaxsifError for several nodes."""
         if options.nodes not in (None, 1):
             remedy = "--nodes=1, or run it where srun is"
             raise JaxsifError(
@@ -55,7 +55,7 @@ class Local(Launcher):
     def children(
         self, plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
     ) -> Sequence[Child]:
-        """One for each process, with the variables by which Slurm would identify its task."""
+        """Return a child for each process, with Slurm's variables that identify its task."""
         count = plan.layout.ntasks_per_node or 1
         gpus = hand_out_gpus(environ.get("CUDA_VISIBLE_DEVICES"), plan.layout.gpus_per_node or 0, 0)
         children = []
@@ -79,12 +79,12 @@ class Local(Launcher):
         return children
 
     def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
-        """Name the only one."""
+        """Name the only node."""
         return "this machine"
 
 
 class _Plain(NamedTuple):
-    """What is shown of a process without --label."""
+    """The output filters of a process without --label."""
 
     stdout: Pass | None
     stderr: Pass

@@ -1,4 +1,4 @@
-"""Open MPI starts the tasks, by mpirun."""
+"""The launcher for Open MPI: mpirun starts the tasks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from jaxsif.settings.options import RunOptions
 
 _MPIRUN = "mpirun"
 _TAG = rb"(?m)^\[[^\]\n]*,(\d+)\]<std(?:out|err)>: ?"
-_KEPT = 16384  # bytes of output, to find the complaint in
-_LONGEST_HOSTFILE = 1 << 22  # bytes, for as many hosts as there can be
-# What each node knows better, and what belongs to the start of Open MPI and of Slurm.
+_KEPT = 16384  # bytes of output, to search for the complaint
+_LONGEST_HOSTFILE = 1 << 22  # bytes, for the maximum number of hosts
+# Variables that each node knows better, or that belong to the start of Open MPI and Slurm.
 _OWN = (
     r"(OMPI|OPAL|PMIX|PRTE|PMI|SLURM|SLURMD|PBS|LSB|LS)_"
     r"|(CUDA_VISIBLE_DEVICES|HOSTNAME|PWD|OLDPWD|SHLVL|_)$"
 )
-# Names that a shell can set; those of Bash's exported functions are others.
+# Names that a shell can set; not those of Bash's exported functions.
 _PASSED_ON = re.compile(rf"(?!{_OWN})[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -46,11 +46,11 @@ class Mpirun(Launcher):
         refuses="mpirun",
         remedy="mpirun --host NODE hostname shows whether it reaches a node,"
         " by ssh without a password",
-        hint="what mpirun says above, and the node's log, tell of lost nodes",
+        hint="mpirun's messages above and the node's log show whether a node was lost",
     )
 
     def probe(self, options: RunOptions, host: Host) -> Host:
-        """Find the hosts; raise HostError without mpirun."""
+        """Find the hosts; raise HostError if there is no mpirun."""
         if not find_executable(_MPIRUN, host.environ):
             source = options.source("launcher")
             raise HostError("mpirun is not on the PATH", source, "load Open MPI's module")
@@ -61,20 +61,20 @@ class Mpirun(Launcher):
         )
 
     def plan_layout(self, options: RunOptions, host: Host) -> Layout:
-        """Plan it for the hosts; raise JaxsifError for more nodes than hosts."""
+        """Plan the layout for the hosts; raise JaxsifError for more nodes than hosts."""
         known, source = len(host.host_list.slots), host.host_list.source
         count = options.nodes or known
         if count > known:
             hint = f"--nodes={known}, or name more hosts"
             raise JaxsifError(f"{count} nodes, but {known} host(s)", source, hint)
-        # Unless told, each node hands out its own GPUs, which may be others than here.
+        # By default, each node hands out its own GPUs, which may differ from the GPUs here.
         assumed = options.gpus_per_node is None
         options = options._replace(nodes=count, gpu_bind=None)
         slots = _find_slots(options, host, count)
         if assumed and host.allocation is None and host.gpus:
             options = options._replace(
                 gpus_per_node=str(host.gpus)
-            )  # nodes are taken to be like this one
+            )  # nodes are assumed to be like this one
         if slots:
             options = options._replace(ntasks_per_node=slots)
         layout = plan_layout(options, host.allocation, host.job_gpus)._replace(gpus_assumed=assumed)
@@ -90,7 +90,7 @@ class Mpirun(Launcher):
         return layout.put(1, "one task on each node")
 
     def argv(self, plan: Plan) -> tuple[str, ...]:
-        """mpirun, its options, what tells each task who it is, and the task."""
+        """Return mpirun, its options, the program that identifies each task, and the task."""
         nodes = list(plan.host.host_list.slots)[: plan.layout.nodes]
         tasks = plan.layout.ntasks_per_node or 1
         hosts = ",".join(f"{node}:{tasks}" for node in nodes)
@@ -100,7 +100,7 @@ class Mpirun(Launcher):
         argv += ["--bind-to", "none"]  # the default confines each process to one core
         if plan.options.label:
             argv.append("--tag-output")
-        # By their names alone, -x takes variables with any value.
+        # Given only names, -x accepts variables with any value.
         argv += chain.from_iterable(("-x", name) for name in choose_variables(plan))
         gpus = "-" if plan.options.gpus_per_node is None else str(plan.layout.gpus_per_node)
         identify = (plan.host.python, "-IS", f"{plan.host.package}/node/mpi.py")
@@ -109,18 +109,18 @@ class Mpirun(Launcher):
     def children(
         self, plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
     ) -> Sequence[Child]:
-        """mpirun, alone in its session: a second Ctrl-C would make it leave its tasks."""
+        """Return mpirun in its own session: a second Ctrl-C would make it abandon its tasks."""
         show = Output(label=True).feed if plan.options.label else stdout()
         stderr = _Stderr(plan.options.label, seen).feed
         return [Child(plan.argv, environ, stderr, show, own_group=True, insist=INSIST_ONCE)]
 
     def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
-        """Name hosts of the list."""
+        """Name hosts from the list."""
         return name_ends(list(plan.host.host_list.slots)[first : first + (count or 1)])
 
 
 def _find_hosts(options: RunOptions, host: Host) -> HostList:
-    """Return the hosts of an option, of the job that this is in, or this machine alone."""
+    """Return the hosts from an option, from the current job, or else only this machine."""
     if options.hosts is not None:
         return parse_hosts(options.hosts, options.source("hosts"))
     if options.hostfile is not None:
@@ -142,9 +142,9 @@ def _read_hostfile(path: str, source: str) -> HostList:
 
 
 def _find_slots(options: RunOptions, host: Host, count: int) -> int | None:
-    """Return the tasks that each of the first `count` hosts takes by its list.
+    """Return the number of tasks for each of the first `count` hosts, according to its list.
 
-    None where an option tells the tasks or GPUs, and for slots that are cores rather than GPUs.
+    None if an option sets the tasks or GPUs, or if the slots are cores rather than GPUs.
     """
     if options.gpus_per_node is not None or find_basis(options).name != NOBODY:
         return None
@@ -153,14 +153,14 @@ def _find_slots(options: RunOptions, host: Host, count: int) -> int | None:
 
 
 def choose_variables(plan: Plan) -> tuple[str, ...]:
-    """Return the names of the variables for the tasks: all, as with srun. mpirun passes none."""
+    """Return the names of the tasks' variables: all, as with srun; mpirun itself passes none."""
     unset = set(plan.unset)
     there = [name for name in plan.host.environ if name not in unset]
     return tuple(dict.fromkeys([*filter(_PASSED_ON.fullmatch, there), *plan.variables]))
 
 
 class Output:
-    """One stream of mpirun, standard output or error: gives its tasks labels as srun's."""
+    """One stream of mpirun, standard output or error, with labels like srun's for its tasks."""
 
     def __init__(self, label: bool) -> None:
         self._label = label
@@ -175,7 +175,7 @@ class Output:
         return re.sub(MPIRUN_NOISE.pattern.encode(), b"", data)
 
     def _take_whole_lines(self, data: bytes) -> bytes:
-        """Take the whole lines; a long line comes in pieces."""
+        """Return the complete lines; a long line comes in pieces."""
         text = self._pending + data
         end = text.rfind(b"\n") + 1
         if not data or len(text) - end > LONGEST_LINE:
@@ -185,8 +185,8 @@ class Output:
 
     @property
     def complaint(self) -> str:
-        """Why mpirun could not do it, in its own words: ssh's, or the first sentence of a message;
-        '' for nothing.
+        """Why mpirun failed, in its own words: an error of ssh, or the first sentence of a message,
+        or ''.
         """
         text = self._seen.decode(errors="replace")
         match = re.search(SSH.pattern, text) or re.search(MPIRUN_ERROR.pattern, text)
@@ -194,14 +194,14 @@ class Output:
 
 
 class _Stderr:
-    """Passes standard error on without the reports, and notes what mpirun complains of."""
+    """Passes standard error on without the reports, and notes mpirun's complaint."""
 
     def __init__(self, label: bool, seen: ReportFilter) -> None:
         self._output = Output(label)
         self._seen = seen
 
     def feed(self, data: bytes) -> bytes:
-        """Return what is shown of `data`; b'' is the end of the stream."""
+        """Return the part of `data` to show; b'' is the end of the stream."""
         output = self._output.feed(data)
         shown = self._seen.feed(output) if output else b""  # b'' would be the end
         if data:

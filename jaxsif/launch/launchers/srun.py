@@ -1,4 +1,4 @@
-"""Slurm starts the tasks, by srun; its options make Slurm start just the layout."""
+"""The launcher for Slurm: srun starts the tasks, with options that yield exactly the layout."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from jaxsif.plan.launcher import SRUN, Launcher, Nodes, Words, name_ends
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OF_JOB, RunOptions
 
-_JOB_IDS = {"SLURM_JOB_ID", "SLURM_JOBID"}  # variables by which srun takes a job for its own
+_JOB_IDS = {"SLURM_JOB_ID", "SLURM_JOBID"}  # variables that make srun use an existing job
 _ALWAYS = (
     SRUN,
-    "--export=ALL",  # a job submitted with --export=NONE would hand that on to its steps
+    "--export=ALL",  # a job submitted with --export=NONE would pass that on to its steps
     "--kill-on-bad-exit=1",  # one failed process ends the step
 )
-# What would contradict a step that names the node of each task.
+# Options that would contradict a step that names the node of each task.
 _PLACES = {"--nodelist", "--exclude", "--distribution", "--nodefile"}
-_LONGEST_WORD = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
+_LONGEST_WORD = 128 * 1024 - 1  # Linux's MAX_ARG_STRLEN
 Options = dict[str, object]  # an option -> its value, as StepOptions has them
 
 
@@ -44,26 +44,26 @@ class Srun(Launcher):
     words = Words(
         where="by srun",
         refuses="Slurm",
-        remedy="sinfo and sacctmgr show what there is",
-        hint="squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+        remedy="sinfo and sacctmgr show what is available",
+        hint="squeue and `scontrol show job` show time limits, cancelled jobs and lost nodes",
     )
 
     def probe(self, options: RunOptions, host: Host) -> Host:
-        """Ask Slurm for the GPUs of the job, where its variables lack them."""
+        """Ask Slurm for the GPUs of the job, if its variables lack them."""
         if host.allocation is None:
             return host
         return host._replace(job_gpus=query_gpus(options, host.allocation))
 
     def plan_layout(self, options: RunOptions, host: Host) -> Layout:
-        """Plan it for the job, or for one to make."""
+        """Plan the layout for the job, or for one yet to be created."""
         return plan_layout(options, host.allocation, host.job_gpus)
 
     def step_options(
         self, options: RunOptions, layout: Layout, host: Host
     ) -> tuple[StepOptions, ...]:
-        """Return the options of the step; of one in a heterogeneous job, those of each component.
+        """Return the options of the step; in a heterogeneous job, those of each component.
 
-        Raises JaxsifError for what cannot be asked for.
+        Raises JaxsifError for impossible requests.
         """
         job = host.allocation
         if job is None:
@@ -81,18 +81,18 @@ class Srun(Launcher):
         return (first._replace(further=_further(options, job)), *others)
 
     def argv(self, plan: Plan) -> tuple[str, ...]:
-        """srun, its options and the task; once more after ':' for each further component."""
+        """Return srun, its options and the task, repeated after ':' for each further component."""
         options = plan.options
         if ":" in options.command:
             raise JaxsifError(
-                "srun takes an argument ':' for the beginning of another program",
+                "srun takes the argument ':' as the beginning of another program",
                 f"argument {options.command.index(':')} of the program",
                 "put the command line into a script",
             )
         argv = [*_ALWAYS]
         if options.label:
             argv.append("--label")
-        # Else srun shows whole lines only: neither a progress bar nor a prompt.
+        # Otherwise srun shows only whole lines: neither a progress bar nor a prompt.
         if plan.is_live and not plan.is_told_unbuffered:
             argv.append("--unbuffered")
         task = plan.task_argv
@@ -101,8 +101,8 @@ class Srun(Launcher):
         return tuple(argv)
 
     def unset(self, layout: Layout, host: Host) -> tuple[str, ...]:
-        """Return the variables of a job by which srun would bind GPUs: each task is to see all GPUs
-        of its node, as NCCL and JAX want.
+        """Return the variables of a job that would make srun bind GPUs: each task is to see all
+        GPUs of its node, as NCCL and JAX require.
         """
         if host.allocation is None or layout.gpu_bind:
             return ()
@@ -111,11 +111,11 @@ class Srun(Launcher):
     def children(
         self, plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
     ) -> Sequence[Child]:
-        """srun alone."""
+        """Return srun as the only child."""
         in_job = not _JOB_IDS.isdisjoint(environ)
         step = _Step(seen, in_job or any(part.value("--jobid") for part in plan.step))
-        # srun begins its messages with the name by which it was called: a program that prints those
-        # of another srun does not know it.
+        # srun begins its messages with the name it was called by, which is unknown to a program
+        # that prints messages of another srun.
         name = f"{SRUN}-{draw_name()}"
         seen.name_srun(name)
         return [
@@ -131,7 +131,7 @@ class Srun(Launcher):
         ]
 
     def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
-        """Name nodes of the job; of one to make, only their number is known."""
+        """Name nodes of the job; if it has yet to be created, only their number is known."""
         job = plan.host.allocation
         names = [name for part in job.parts for name in expand(part.nodelist)] if job else []
         if count is None or job is None or len(names) != job.nodes:
@@ -141,7 +141,7 @@ class Srun(Launcher):
         return f"{count} of {names[0]} … {names[-1]}"
 
     def nodes(self, plan: Plan, started: Report) -> tuple[Nodes, ...]:
-        """Return them from the job's variables, or from the report of a task in a new job."""
+        """Return the nodes from the job's variables, or from a task's report in a new job."""
         job = plan.host.allocation
         if job is None or (started.nodes and not job.components):
             return ((started.step.partition(".")[0], tuple(expand(started.nodes))),)
@@ -149,7 +149,7 @@ class Srun(Launcher):
 
 
 class _Step(NamedTuple):
-    """The step that srun has made, and how Slurm is told to end it: not before a task reports."""
+    """The step that srun has made, and the commands to end it, once a task has reported."""
 
     seen: ReportFilter
     has_job: bool  # the job is not srun's own
@@ -167,8 +167,8 @@ class _Step(NamedTuple):
 def layout_options(
     options: RunOptions, layout: Layout, allocation: Allocation | None
 ) -> StepOptions:
-    """Return --nodes, --ntasks-per-node, --gpus-per-node and their like; outside of a job, --time
-    and others that ask for one too. Raises JaxsifError for what cannot be asked for.
+    """Return --nodes, --ntasks-per-node, --gpus-per-node and similar options; outside a job, also
+    --time and others that request one. Raises JaxsifError for impossible requests.
     """
     if allocation is None:
         planned = _outside(options, layout)
@@ -180,7 +180,7 @@ def layout_options(
 
 
 def _further(options: RunOptions, allocation: Allocation | None) -> tuple[SrunArgument, ...]:
-    """Return the user's own options of srun; in a job without those that only ask for one."""
+    """Return the user's own srun options; in a job, without those that only request one."""
     handled = (STEP, BOTH) if allocation else (STEP, BOTH, ASKS_FOR_JOB)
     own = select(options.passed, *handled) if options.passed else ()
     return (*own, *options.srun_args)
@@ -193,15 +193,15 @@ def _component_options(
     different numbers of tasks.
     """
     groups = tuple(group for group in layout.groups if group.component == index)
-    # By SLURM_NTASKS srun would know the tasks of the whole job only, so that all must be said.
+    # From SLURM_NTASKS, srun would only know the tasks of the whole job, so pass all of them.
     part = layout._replace(groups=groups, counted_by="ntasks")
     if part.ntasks_per_node is None:
         raise JaxsifError(
             f"the nodes of component {index} would have different numbers of tasks",
             "the heterogeneous job",
-            "ask for --ntasks-per-node in each of its components",
+            "set --ntasks-per-node in each of its components",
         )
-    # As a text, since the number 0 would be left out.
+    # As a string, since the number 0 would be left out.
     return StepOptions({"--het-group": str(index), **_inside(options, part, component)})
 
 
@@ -218,16 +218,16 @@ def _outside(options: RunOptions, layout: Layout) -> Options:
 
 def _inside(options: RunOptions, layout: Layout, allocation: Allocation) -> Options:
     explicit = layout.counted_by not in (JOB, NOBODY)
-    # The job's own number, which srun would inherit, is for all of its nodes and not for this step.
+    # The job's own number, which srun would inherit, is for all of its nodes, not for this step.
     part = explicit or options.nodes or allocation.in_step
     counted = allocation.gpus_per_task is not None and not layout.gpu_bind
     return {
-        "--nodes": layout.nodes,  # all of them, also when fewer tasks than nodes would do
-        # What the job itself asked for, srun inherits.
+        "--nodes": layout.nodes,  # all of them, even if fewer would do for the tasks
+        # srun inherits the job's own number.
         "--ntasks-per-node": None if layout.counted_by == JOB else layout.ntasks_per_node,
         **_gpu_options(options, layout, counted),
         "--ntasks": layout.ntasks if part else None,
-        "--overlap": allocation.in_step,  # the step that we are in holds what we would wait for
+        "--overlap": allocation.in_step,  # our own step holds the resources we would wait for
         **_cpu_options(options, layout, allocation),
     }
 
@@ -235,8 +235,8 @@ def _inside(options: RunOptions, layout: Layout, allocation: Allocation) -> Opti
 def _gpu_options(options: RunOptions, layout: Layout, counted: bool = False) -> Options:
     """Return --gpus-per-node or --gpus-per-task, and --gpu-bind.
 
-    `counted`: the job asked for GPUs per task, and the controller counts a step's GPUs so, unless
-    told otherwise.
+    `counted`: the job requested GPUs per task, and the controller counts a step's GPUs like that by
+    default.
     """
     per_node: object = options.gpus_per_node
     per_task, bind = options.gpus_per_task, options.gpu_bind
@@ -250,13 +250,13 @@ def _gpu_options(options: RunOptions, layout: Layout, counted: bool = False) -> 
 
 
 def _typed(options: RunOptions, number: int | None) -> object:
-    """Return a number of GPUs with the type that --gpus-per-task says."""
+    """Return a number of GPUs with the type given in --gpus-per-task."""
     return f"{options.gpu_type}:{number}" if options.gpu_type and number else number
 
 
 def _placed(options: RunOptions, layout: Layout, allocation: Allocation) -> Options:
-    """Return options that name the node of each task: srun would spread tasks as the CPUs are, and
-    never as the GPUs are.
+    """Return options that name the node of each task: srun would distribute tasks by the CPUs, and
+    never by the GPUs.
     """
     _check_places(options, layout)
     _, tasks, _, cpus = zip(*(group.counts for group in layout.groups))
@@ -278,7 +278,7 @@ def _placed(options: RunOptions, layout: Layout, allocation: Allocation) -> Opti
 
 
 def _check_places(options: RunOptions, layout: Layout) -> None:
-    """Raise JaxsifError for an option of the user's own that places tasks, too."""
+    """Raise JaxsifError for a user's option that also places tasks."""
     for option in options.srun_arguments:
         if option.flag in _PLACES:
             raise JaxsifError(
@@ -294,9 +294,9 @@ def _name_nodes(layout: Layout, allocation: Allocation) -> str:
     each = [*each_node(tuple((group.counts[1], group.counts[0]) for group in layout.groups))]
     if len(hosts) < len(each):
         raise JaxsifError(
-            f"a list of {len(hosts)} nodes, and the job has {layout.nodes}",
+            f"the list has {len(hosts)} nodes, but the job has {layout.nodes}",
             "SLURM_JOB_NODELIST (environment)",
-            "unset SLURM_JOB_ID when this is not inside of a job",
+            "unset SLURM_JOB_ID if this is not inside a job",
         )
     length = sum((len(host) + 1) * tasks for host, tasks in zip(hosts, each)) - 1
     if not 0 < length <= _LONGEST_WORD:
@@ -309,9 +309,7 @@ def _name_nodes(layout: Layout, allocation: Allocation) -> str:
 
 
 def _cpu_options(options: RunOptions, layout: Layout, allocation: Allocation) -> Options:
-    """Return what srun must be told of CPUs for a step in a job, where its defaults stand in the
-    way.
-    """
+    """Return the CPU options that srun needs for a step in a job, if its defaults do not fit."""
     each, own, cpus = known(
         options.cpus_per_task, allocation.cpus_per_task, allocation.cpus_per_node
     )
@@ -322,17 +320,17 @@ def _cpu_options(options: RunOptions, layout: Layout, allocation: Allocation) ->
     fitting = cpus // tasks
     if each > fitting:
         raise _too_few_cpus(options, tasks, cpus)
-    # Left to itself a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits
-    # until it is over.
+    # By default, a step takes all CPUs of its nodes, and a second one, on the other GPUs, waits for
+    # its end.
     part = cpus * gpus // whole if gpus < whole else 0
     if part >= tasks:
         exact = each or part // tasks
         return {"--exact": True, "--cpus-per-task": exact, "--mem": memory * gpus // whole}
     return {
-        # A job that asked for GPUs alone often has one CPU a node; one task per GPU is right all
-        # the same.
+        # A job that requested only GPUs often has one CPU per node; one task per GPU is still
+        # right.
         "--overcommit": fitting == 0,
-        # srun inherits it no more, and would confine a process to one core; less where there are
+        # srun no longer inherits it, and would confine a process to one core; fewer if there are
         # more tasks.
         "--cpus-per-task": each or min(own, fitting),
     }

@@ -1,8 +1,8 @@
-"""Python imports the first sitecustomize on its path at start: import jaxsif's task package, then
-step aside.
+"""Import jaxsif's task package, then step aside: at its start, Python imports the first
+sitecustomize on its path.
 
-The folder leaves sys.path again and the image's own sitecustomize, if it has one, runs as if this
-one were not here.
+The folder is removed from sys.path, and the image's own sitecustomize, if it has one, runs as if
+this one did not exist.
 """
 
 import importlib
@@ -31,7 +31,7 @@ def _step_aside() -> None:
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
-        # The import system expects to find what it just loaded.
+        # The import system expects to find the module that it just loaded.
         sys.modules["sitecustomize"] = this
 
 

@@ -1,1 +1,1 @@
-"""Watch the program: where it stands still, and the programs that JAX compiles."""
+"""Watch the program for hangs, and the programs that JAX compiles."""

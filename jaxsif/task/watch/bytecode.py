@@ -1,8 +1,9 @@
 """The loops of a code object, found in its bytecode (Python 3.12 and later).
 
-A loop is where a backward jump leads to an instruction that all ways to the jump pass. Its body is
-all that gets from there to the jump; and what ends it, such as a block before `break`, so far as
-the places in the source tell that from what follows the loop. In doubt, an instruction is outside.
+A loop is where a backward jump leads to an instruction that every path to the jump passes through.
+Its body is all instructions on paths from there to the jump, and those that end it, such as a block
+before `break`, as far as their source positions distinguish them from the code after the loop. In
+doubt, an instruction is outside.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from itertools import chain
 from types import CodeType
 from typing import NamedTuple, Optional
 
-# Instructions times backward jumps; more would take longer than a tenth of a second.
+# Instructions times backward jumps; more would take over a tenth of a second.
 _MOST_WORK = 100_000
-_MOST_BYTES = 1 << 16  # of a code
+_MOST_BYTES = 1 << 16  # of a code object
 
 _OPS = opcode.opmap
 _JUMPS = frozenset(opcode.hasjrel)
 _BACKWARD = _OPS.get("JUMP_BACKWARD", -1)
-_UNSEEN = _OPS.get("JUMP_BACKWARD_NO_INTERRUPT", -1)  # no event tells of it
+_UNSEEN = _OPS.get("JUMP_BACKWARD_NO_INTERRUPT", -1)  # no event reports it
 _FOR, _NOP = _OPS["FOR_ITER"], _OPS["NOP"]
 _EXTENDED, _CACHE = _OPS["EXTENDED_ARG"], _OPS.get("CACHE", -1)
 _APPENDS = {_OPS.get(name, -1) for name in ("LIST_APPEND", "SET_ADD", "MAP_ADD")}
@@ -32,57 +33,57 @@ _ENDS = {
         *("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
     )
 }
-# Of the source: first line, last line, first column, column after the last one.
+# A source position: first line, last line, first column, column after the last one.
 _Span = tuple[Optional[int], Optional[int], Optional[int], Optional[int]]
 
 
 class CodeLoop(NamedTuple):
-    """One loop of a code."""
+    """One loop of a code object."""
 
     begin: int  # offset of its first instruction
     line: int
     jumps: frozenset[int]  # offsets of all its backward jumps
-    region: frozenset[int]  # numbers of the instructions that are inside of it
-    again: frozenset[int]  # of those, numbers of the ones that ask for the next turn at its end
-    is_counted: bool  # an event tells of each turn
-    is_statement: bool  # and no comprehension
+    region: frozenset[int]  # numbers of the instructions inside it
+    again: frozenset[int]  # those of them that test for another iteration at its end
+    is_counted: bool  # an event reports each iteration
+    is_statement: bool  # not a comprehension
 
 
 class CodeLoops:
-    """The loops of a code, and which are around an instruction."""
+    """The loops of a code object, and those around each instruction."""
 
     def __init__(self, code: CodeType) -> None:
         self._flow = _Flow(code)
         self.loops: Sequence[CodeLoop] = tuple(_find_loops(code, self._flow))
 
     def around(self, offset: int) -> list[CodeLoop]:
-        """Return the loops that an instruction is inside of, the innermost first."""
+        """Return the loops that contain an instruction, the innermost first."""
         number = self._flow.number(offset)
         loops = (one for one in self.loops if number in one.region)
         return sorted(loops, key=lambda loop: len(loop.region))
 
     def inside(self, outer: CodeLoop) -> list[CodeLoop]:
-        """Return the loops that are inside of a loop."""
+        """Return the loops inside a loop."""
         number = self._flow.number
         return [one for one in self.loops if one != outer and number(one.begin) in outer.region]
 
     def asks_again(self, loop: CodeLoop, offset: int) -> bool:
-        """Return whether an instruction asks, at the end of a turn, whether there is another."""
+        """Return whether an instruction tests, at the end of an iteration, for another one."""
         return self._flow.number(offset) in loop.again
 
 
 def has_loops(code: CodeType) -> bool:
-    """Return whether a code may have loops that can be counted."""
+    """Return whether a code object may have loops that can be counted."""
     text = code.co_code
     return len(text) <= _MOST_BYTES and _BACKWARD in text[::2]
 
 
 class _Flow:
-    """The instructions of a code by number, and which can follow which."""
+    """The instructions of a code object by number, and their possible successors."""
 
     def __init__(self, code: CodeType) -> None:
         self.begins: list[int] = []  # offsets
-        self.offsets: list[int] = []  # the same, without EXTENDED_ARG, as events have them
+        self.offsets: list[int] = []  # the same, without EXTENDED_ARG, as in events
         self.ops: list[int] = []
         targets = list(self._read(code.co_code))
         places = list(code.co_positions())  # type: ignore[attr-defined]
@@ -99,7 +100,7 @@ class _Flow:
                 self._before[follower].append(number)
 
     def _read(self, code: bytes) -> Iterator[int | None]:
-        """Note all instructions, and yield where each may jump to."""
+        """Record all instructions, and yield each one's jump target, if it has one."""
         at = argument = begin = 0
         while at < len(code):
             op, argument = code[at], argument << 8 | code[at + 1]
@@ -116,7 +117,7 @@ class _Flow:
             begin, argument = at, 0
 
     def _find_handlers(self, code: CodeType) -> dict[int, int]:
-        """Return where an exception in an instruction leads to."""
+        """Return the handler of exceptions in each instruction."""
         handlers = {}
         table = code.co_exceptiontable  # type: ignore[attr-defined]
         for begin, end, target in _parse_exceptions(table):
@@ -140,25 +141,27 @@ class _Flow:
     def reach(
         self, firsts: Iterable[int], but: Collection[int] = (), calm: bool = False
     ) -> set[int]:
-        """Return what can be executed after these instructions without passing others; `calm`
-        without an exception.
+        """Return the instructions that can be executed after these without passing through `but`;
+        with `calm`, only if no exception is raised.
         """
         return _search(firsts, self._next.__getitem__ if calm else self._follow, but)
 
     def lead(self, sources: Iterable[int], head: int) -> set[int]:
-        """Return what leads to one of the sources without passing the head, and the head."""
+        """Return the instructions that lead to one of the sources without passing through the head,
+        and the head.
+        """
         return _search(sources, self._before.__getitem__, [head]) | {head}
 
     def passes(self, number: int) -> bool:
-        """Return whether the next instruction comes after this one, or after the one before it."""
+        """Return whether the next instruction follows this one, or the one before it."""
         return self.ops[number] not in _ENDS or self.targets[number - 1] == number + 1
 
     def is_placed(self, number: int) -> bool:
-        """Return whether the place of an instruction in the source is known."""
+        """Return whether the source position of an instruction is known."""
         return None not in self.spans[number]
 
     def begin_of(self, number: int) -> tuple[int, int]:
-        """Return the line and the column where an instruction begins; -1 where unknown."""
+        """Return the line and the column where an instruction begins; -1 if unknown."""
         line, _, column, _ = self.spans[number]
         return (-1 if line is None else line), (-1 if column is None else column)
 
@@ -166,7 +169,7 @@ class _Flow:
 def _search(
     firsts: Iterable[int], follow: Callable[[int], Iterable[int]], but: Collection[int]
 ) -> set[int]:
-    """Find all instructions on the ways from the first ones, which end at those of `but`."""
+    """Find all instructions on the paths from the first ones, which end at those in `but`."""
     seen: set[int] = set()
     left = list(firsts)
     while left:
@@ -178,12 +181,12 @@ def _search(
 
 
 def _parse_exceptions(table: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield begin, end and handler, offsets, of an exception table."""
+    """Yield the begin, end and handler offsets in an exception table."""
     values: list[int] = []
     value = 0
     for byte in table:
         value = value << 6 | byte & 0x3F
-        if not byte & 0x40:  # the last one of this number
+        if not byte & 0x40:  # the last byte of this number
             values.append(value)
             value = 0
     for begin, length, target, _ in zip(*[iter(values)] * 4):
@@ -191,17 +194,16 @@ def _parse_exceptions(table: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 class _Cycle(NamedTuple):
-    """A loop while it is looked for; all are numbers of instructions."""
+    """A loop during the search; all fields are numbers of instructions."""
 
     head: int
     sources: frozenset[int]
-    core: frozenset[int]  # all that leads from the head to a source
-    test: range  # before the head: the first copy of what `while` asks; empty without one
+    core: frozenset[int]  # all instructions on paths from the head to a source
+    test: range  # before the head: the first copy of the `while` test; may be empty
 
 
 def _find_loops(code: CodeType, flow: _Flow) -> Iterator[CodeLoop]:
-    sources = _find_sources(flow)
-    cycles = list(_join(flow, [_make_cycle(flow, *one) for one in sources.items()]))
+    cycles = list(_join(flow, [_make_cycle(flow, *one) for one in _find_sources(flow).items()]))
     calm = flow.reach([0], calm=True)
     is_generator = code.co_name == "<genexpr>"
     for cycle, is_certain in cycles:
@@ -221,7 +223,7 @@ def _find_loops(code: CodeType, flow: _Flow) -> Iterator[CodeLoop]:
 
 
 def _find_sources(flow: _Flow) -> Mapping[int, set[int]]:
-    """Return the backward jumps that are those of loops, by where they lead."""
+    """Return the backward jumps that belong to loops, by their targets."""
     jumps = [number for number, op in enumerate(flow.ops) if op in (_BACKWARD, _UNSEEN)]
     if len(jumps) * len(flow.ops) > _MOST_WORK:
         return {}
@@ -231,7 +233,7 @@ def _find_sources(flow: _Flow) -> Mapping[int, set[int]]:
         head = flow.targets[number]
         if head is not None and number in reached and number not in flow.reach([0], [head]):
             sources.setdefault(head, set()).add(number)
-    # An event tells of any of the jumps: `await` has others.
+    # Keep loops with a jump that an event reports: `await` has only others.
     return {
         head: found
         for head, found in sources.items()
@@ -243,8 +245,8 @@ def _make_cycle(flow: _Flow, head: int, sources: Iterable[int]) -> _Cycle:
     core = flow.lead(sources, head)
     first = head
     if flow.ops[head] != _FOR:
-        # Python 3.12 and 3.13 have the test of `while` twice: before the loop and at its end. That
-        # of `while True` is a NOP.
+        # Python 3.12 and 3.13 contain the test of `while` twice: before the loop and at its end.
+        # The test of `while True` is a NOP.
         spans = {flow.spans[one] for one in core if flow.is_placed(one)}
         while first and flow.spans[first - 1] in spans and flow.passes(first - 1):
             first -= 1
@@ -252,8 +254,8 @@ def _make_cycle(flow: _Flow, head: int, sources: Iterable[int]) -> _Cycle:
 
 
 def _join(flow: _Flow, cycles: Sequence[_Cycle]) -> Iterator[tuple[_Cycle, bool]]:
-    """Yield the loops, each with whether its turns are certain. `continue` in a `while` jumps to
-    the first copy of its test, which may be the head of a loop around it, too.
+    """Yield the loops, each with whether its iterations are certain. `continue` in a `while` jumps
+    to the first copy of its test, which may also be the head of a loop around it.
     """
     others = {cycle.head: cycle for cycle in cycles}
     for cycle in cycles:
@@ -265,13 +267,13 @@ def _join(flow: _Flow, cycles: Sequence[_Cycle]) -> Iterator[tuple[_Cycle, bool]
 
 
 def _part(flow: _Flow, cycle: _Cycle, around: _Cycle) -> Iterator[tuple[_Cycle, bool]]:
-    """Yield the loop to whose test a head belongs, and that around it, if it is one."""
+    """Yield the loop whose test contains a head, and the loop around it, if there is one."""
     low, high = _find_extent(flow, cycle.core)
     begin = flow.begin_of(around.head)
     inner = {one for one in around.sources if low <= flow.begin_of(one) <= high}
     outer = {one for one in around.sources - inner if flow.begin_of(one) < begin}
     is_clear = inner | outer == around.sources
-    if flow.ops[around.head - 1] != _NOP:  # which is what is left there of `while True`
+    if flow.ops[around.head - 1] != _NOP:  # the remains of `while True`
         outer, is_clear = set(), True
     inner = set(around.sources - outer)
     core = cycle.core | flow.lead(inner, around.head) if inner else cycle.core
@@ -281,9 +283,9 @@ def _part(flow: _Flow, cycle: _Cycle, around: _Cycle) -> Iterator[tuple[_Cycle, 
 
 
 def _find_extent(flow: _Flow, core: Iterable[int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return where in the source the first and the last of these instructions begin.
+    """Return the source positions where the first and the last of these instructions begin.
 
-    The jumps back may have the place of the whole statement, with its `else`.
+    The backward jumps may have the position of the whole statement, including its `else`.
     """
     known = [one for one in core if flow.is_placed(one) and flow.ops[one] not in _ENDS]
     begins = [flow.begin_of(one) for one in known]
@@ -293,7 +295,7 @@ def _find_extent(flow: _Flow, core: Iterable[int]) -> tuple[tuple[int, int], tup
 def _find_region(
     flow: _Flow, cycle: _Cycle, cycles: Sequence[_Cycle], calm: Collection[int]
 ) -> set[int]:
-    """Return the instructions that are inside of a loop."""
+    """Return the instructions inside a loop."""
     heads = {one.head for one in cycles if cycle.head in one.core and one.head != cycle.head}
     heads -= set(cycle.test)
     near = flow.reach([cycle.head, *cycle.test[:1]], heads)
@@ -306,10 +308,10 @@ def _find_region(
 def _find_rest(
     flow: _Flow, cycle: _Cycle, region: set[int], near: set[int], calm: Collection[int]
 ) -> set[int]:
-    """Return what ends a loop behind the last statement from which it goes on, in its body and in
-    handlers of exceptions; nothing of `while True`, which has no mark at its end.
+    """Return the instructions that end a loop after the last statement that continues it, in its
+    body and in exception handlers; none for `while True`, which has no mark at its end.
 
-    Python puts copies of what follows the loop into it: that is elsewhere, too.
+    Python copies code that follows the loop into it: such code is also elsewhere.
     """
     end = _find_end(flow, cycle, calm)
     if end is None:
@@ -319,7 +321,7 @@ def _find_rest(
     body = set(range(cycle.head, end))
     elsewhere = {flow.spans[one] for one in calm if one not in body and one not in region}
     found = _choose_known(flow, near & body, elsewhere)
-    # Again and again: a handler may be inside of another one.
+    # Several rounds: a handler may be inside another one.
     rounds = min(len(flow.covered), 4)
     for handler, covered in chain.from_iterable([sorted(flow.covered.items())] * rounds):
         # A `try` around the loop has its head, too.
@@ -330,7 +332,7 @@ def _find_rest(
 
 
 def _find_end(flow: _Flow, cycle: _Cycle, calm: Collection[int]) -> int | None:
-    """Return the instruction before which the body of a loop ends; None where nothing marks it."""
+    """Return the instruction before which the body of a loop ends, or None if nothing marks it."""
     if flow.ops[cycle.head] == _FOR:
         return flow.targets[cycle.head]
     if _has_test(flow, cycle):
@@ -339,7 +341,7 @@ def _find_end(flow: _Flow, cycle: _Cycle, calm: Collection[int]) -> int | None:
 
 
 def _choose_known(flow: _Flow, numbers: Iterable[int], elsewhere: Collection[_Span]) -> set[int]:
-    """Return those of the instructions whose place in the source is known, and not elsewhere."""
+    """Return the instructions whose source position is known, and not elsewhere."""
     return {one for one in numbers if flow.is_placed(one) and flow.spans[one] not in elsewhere}
 
 
@@ -348,14 +350,14 @@ def _has_test(flow: _Flow, cycle: _Cycle) -> bool:
 
 
 def _find_copies(flow: _Flow, cycle: _Cycle) -> frozenset[int]:
-    """Return the second copy of what a `while` asks."""
+    """Return the second copy of a `while` test."""
     asks = {flow.spans[one] for one in cycle.test if _has_test(flow, cycle)}
     return frozenset(one for one in cycle.core if one not in cycle.test and flow.spans[one] in asks)
 
 
 def _find_line(flow: _Flow, cycle: _Cycle, first: int) -> int:
-    """Return the first line of a loop; the jump back at the end of `while True` has it, or what is
-    before its first instruction.
+    """Return the first line of a loop; for `while True`, the backward jump at its end has it, or
+    the instruction before its first one.
     """
     lines = [flow.begin_of(first)[0]]
     if flow.ops[first] != _FOR and not _has_test(flow, cycle):

@@ -1,6 +1,7 @@
-"""What watches a program is imported when the program uses JAX: many Pythons of a task never do.
+"""Import the watching code only when the program uses JAX: many Pythons of a task never do.
 
-Without compiled files, as where the image has another Python than the launcher, it takes 8 ms.
+Without compiled files, as when the image's Python version is not the launcher's, importing takes 8
+ms.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..failure import Emit
     from .observer import Observer
 
-# What a run of JAX uses first, one or the other: module, and a function of it.
+# The first use of JAX is one of these: module, and function in it.
 _FIRST_USES: Mapping[str, str] = {
     "jax._src.xla_bridge": "backends",
     "jax._src.distributed": "State.initialize",
@@ -27,8 +28,8 @@ _FIRST_USES: Mapping[str, str] = {
 
 
 def read_wishes(environ: Mapping[str, str]) -> tuple[int, str]:
-    """Return how many seconds the program may stand still, 0 for any number, and how its compiled
-    programs are checked, '' for not at all; raise MisfitError for other words.
+    """Return the seconds that the program may hang, 0 for no limit, and the check of its compiled
+    programs, '' for none; raise MisfitError for any other value.
     """
     check = environ.get(CHECK_PROGRAMS, "")
     if check not in ("", WARN, STOP):
@@ -42,11 +43,11 @@ def read_wishes(environ: Mapping[str, str]) -> tuple[int, str]:
 def install(
     environ: Mapping[str, str], emit: Emit, pipe: int, hang_timeout: int, check: str
 ) -> None:
-    """Have this process watched when it uses JAX; `pipe` is that of start.sh, the rest is as
-    `read_wishes` returns it.
+    """Watch this process once it uses JAX; `pipe` is start.sh's, the other values are from
+    `read_wishes`.
     """
     file = open_status_file(pipe)
-    variables = dict(environ)  # the program may change its own
+    variables = dict(environ)  # the program may change its environment
 
     @cache
     def make_observer() -> Observer:
@@ -65,7 +66,7 @@ def install(
     def begin() -> None:
         try:
             make_observer().begin()
-        except Exception as error:  # within the program's own call, which goes on
+        except Exception as error:  # within the program's own call, which must continue
             from ..failure import describe
 
             emit({"event": "warning", "text": f"hang detection stopped: {describe(error)}"})
@@ -79,15 +80,15 @@ def install(
 
 
 def _begin_at(name: str, begin: Callable[[], None]) -> Callable[[Any], None]:
-    """Return what has `begin` called at the first call of a function of a module."""
+    """Return a hook that makes the first call of a function in a module call `begin`."""
     return lambda module: _before(importing.find(module, name), begin)
 
 
 def _before(function: Any, call: Callable[[], None]) -> None:
-    """Call `call`, which raises nothing, when `function` starts the first time, without a frame of
-    jaxsif in tracebacks.
+    """Call `call`, which raises nothing, when `function` first starts, without adding a jaxsif
+    frame to tracebacks.
 
-    Before Python 3.12, call it now.
+    Before Python 3.12, call it immediately.
     """
     monitoring = claim()
     if monitoring is None:

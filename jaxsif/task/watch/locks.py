@@ -1,4 +1,4 @@
-"""Whether the main thread waits for a lock that no other thread can release."""
+"""Detect a main thread waiting for a lock that no other thread can release."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import FrameType
 
 _LONGEST_CALL = 60  # characters
 _LOCKS = (_thread.LockType, _thread.RLock)
-# What a frame calls that takes a lock and waits for ever: no argument, and so no timeout.
+# A call that takes a lock and waits for ever: no arguments, so no timeout.
 _TAKES = re.compile(r"(?:with )?([A-Za-z_][\w.]*?)(?:\.(?:acquire|__enter__)\(\))?")
 
 
 def find_call(frame: FrameType) -> str:
-    """Return the piece of source that the frame executes, such as 'lock.acquire()'; 'with lock'
-    where it enters a context. '' before Python 3.11, and where there is no source.
+    """Return the source text that the frame is executing, such as 'lock.acquire()', or 'with lock'
+    if it is entering a context. '' before Python 3.11, or if there is no source.
     """
     positions = getattr(frame.f_code, "co_positions", None)
     if positions is None:
@@ -28,20 +28,20 @@ def find_call(frame: FrameType) -> str:
     if first is None:
         return ""
     line = linecache.getline(frame.f_code.co_filename, first).encode()
-    # Of an expression on several lines, the first one.
+    # The first line of an expression on several lines.
     text = line[begin : end if first == last else None].decode(errors="replace").strip(": \n")
     enters = line[:begin].rstrip().endswith(b"with")
     return f"with {text}"[:_LONGEST_CALL] if enters else text[:_LONGEST_CALL]
 
 
 def is_deadlock(frame: FrameType) -> bool:
-    """Return whether the main thread, of which this is the innermost frame, waits for a lock of
-    Python's without a timeout, and nobody but it and the caller's thread runs Python.
+    """Return whether the main thread, whose innermost frame is `frame`, is waiting for a Python
+    lock without a timeout, and only it and the caller's thread are running Python.
 
-    Before Python 3.11 nobody knows. A thread of C may still call Python and release the lock:
-    whoever reads this must see that the process does nothing meanwhile.
+    Before Python 3.11, this is always False. A C thread may still call Python and release the lock:
+    whoever reads this must also check that the process is otherwise idle.
     """
-    if frame.f_code is threading.Condition.wait.__code__:  # an event: callbacks of JAX may set it
+    if frame.f_code is threading.Condition.wait.__code__:  # an event: JAX callbacks may set it
         return False
     taken = _TAKES.fullmatch(find_call(frame))
     lock = _find(taken[1], frame) if taken else None
@@ -49,24 +49,24 @@ def is_deadlock(frame: FrameType) -> bool:
 
 
 def _find(name: str, frame: FrameType) -> object:
-    """Return what a name such as 'self._lock' means in a frame, without a call of any code; None
-    where that is not known.
+    """Return the object that a name such as 'self._lock' refers to in a frame, without running any
+    code; None if it is not known.
     """
     first, *others = name.split(".")
     found = frame.f_locals.get(first, frame.f_globals.get(first))
     for attribute in others:
         try:
             found = object.__getattribute__(found, "__dict__").get(attribute)
-        except AttributeError:  # an object without attributes of its own
+        except AttributeError:  # an object without its own attributes
             return None
     return found
 
 
 def _is_alone() -> bool:
-    """Return whether no other thread runs Python, and no signal will call a handler."""
+    """Return whether no other thread is running Python, and no signal will call a handler."""
     ours = {threading.main_thread().ident, threading.get_ident()}
     handlers = map(signal.getsignal, signal.valid_signals())
-    # By identity: a handler of the program's may be any object.
+    # By identity: the program's handler may be any object.
     has_handler = any(callable(one) and one is not signal.default_int_handler for one in handlers)
-    has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # which ends the process
+    has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # a timer ends the process
     return not (has_handler or has_timer) and sys._current_frames().keys() <= ours

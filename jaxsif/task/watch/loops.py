@@ -1,8 +1,9 @@
-"""How often the program's own loops have turned, counted from outside: the program changes
-nothing.
+"""How often the program's own loops have iterated, counted from outside: the program need not
+change.
 
-A loop is a jump backwards in the code of the user's own files. sys.monitoring (Python 3.12 and
-later) tells of each; before, no loop is known. What is counted begins at 0 when a loop is entered.
+A loop is a backward jump in the code of the user's own files. sys.monitoring (Python 3.12 and
+later) reports each one; with earlier versions, no loops are known. The count starts at 0 when a
+loop is entered.
 """
 
 from __future__ import annotations
@@ -20,25 +21,27 @@ from typing import Any
 from .bytecode import CodeLoop, CodeLoops, has_loops
 from .monitoring import TOOL, claim
 
-# A loop that turns more often is left alone: at 0.6 us a turn, counting it would be felt.
+# A loop that iterates more often is not counted: at 0.6 us an iteration, counting would be
+# noticeable.
 _MOST_TURNS = 2048  # a second
-_LOOK = 1024  # turns between looks at the clock
+_LOOK = 1024  # iterations between readings of the clock
 _MOST_CODES = 10_000  # of the user's own functions
-_MOST_FRAMES = 10_000  # of which it is known when they began
-_DEPTH = 2  # of the program's frame, seen from what HookGuard.around calls
-_MOST_WRAPPERS = 16  # of decorators around a function, each in the next one
-# What the files of the task package begin with.
+_MOST_FRAMES = 10_000  # whose start was seen
+_DEPTH = 2  # of the program's frame, seen from a hook that HookGuard.around calls
+_MOST_WRAPPERS = 16  # nested decorators around a function
+# Prefix of the paths of the task package's files.
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
-# What is told of the error that ends a guard's hooks.
+# Called with the error that stops a guard's hooks.
 Close = Callable[[Exception], object]
 
 
 class HookGuard:
-    """Keeps errors of hooks out of the program that calls them: of hooks that call jaxsif's own
-    code alone. Other code in the middle of one is the program's, such as its handler of a signal.
+    """Keeps the errors of hooks out of the program that calls them; only for hooks that call
+    nothing but jaxsif's own code. Any other code that runs in the middle of one is the program's,
+    such as a signal handler.
 
-    After the first error, `close` is told of it, and the hooks do nothing any more.
+    After the first error, `close` is called with it, and the hooks no longer do anything.
     """
 
     def __init__(self, close: Close) -> None:
@@ -46,14 +49,16 @@ class HookGuard:
         self._open = True
 
     def around(self, hook: Callable[..., Any], then: object = None) -> Callable[..., Any]:
-        """Return a hook that raises nothing itself; it returns `then` once a hook has failed."""
+        """Return a hook that raises no errors of its own; it returns `then` once a hook has
+        failed.
+        """
 
         def guarded(*arguments: Any, **more: Any) -> Any:
             if not self._open:
                 return then
             try:
                 return hook(*arguments, **more)
-            # Without a call: the program may have reached the limit of recursion.
+            # Make no call here: the program may have reached the recursion limit.
             except Exception as error:
                 place = error.__traceback__
                 while place:
@@ -69,7 +74,7 @@ class HookGuard:
 
 
 class _RateLimit:
-    """How often something has happened, and whether that is too often to be counted."""
+    """A count of events, and whether they are too frequent to be counted."""
 
     __slots__ = ("looked", "total")
 
@@ -78,13 +83,13 @@ class _RateLimit:
         self.looked = time.monotonic()
 
     def is_hot(self) -> bool:
-        """Return whether the last _LOOK times took less time than they should."""
+        """Return whether the last _LOOK events came too fast."""
         before, self.looked = self.looked, time.monotonic()
         return self.looked - before < _LOOK / _MOST_TURNS
 
 
 class Loop(_RateLimit):
-    """One loop: where it is, and how often it has turned, whenever it was entered."""
+    """One loop: its place, and its total number of iterations over all entries."""
 
     __slots__ = ("at", "code", "inner", "is_left_alone")
 
@@ -93,12 +98,12 @@ class Loop(_RateLimit):
         self.code = code
         self.at = at
         self.inner: list[Loop] = []
-        # Wherever it jumps back from: Python disables only one place. From the others, each task
-        # would count again from 0, beginning at another iteration.
+        # For all of its backward jumps: Python disables only one. At the others, each task would
+        # count again from 0, starting at a different iteration.
         self.is_left_alone = not at.is_counted
 
     def describe(self, turns: int) -> dict[str, object]:
-        """Return what the box has of it; `turns` is how often it has turned since it was
+        """Return its fields for the status file; `turns` is the number of iterations since it was
         entered.
         """
         return {"loop": self.place, "turns": turns}
@@ -110,20 +115,20 @@ class Loop(_RateLimit):
 
 
 class Entry:
-    """What a frame does in a loop, from when it enters that."""
+    """A frame's progress in a loop, since the frame entered it."""
 
     __slots__ = ("frame", "is_known", "loop", "offset", "turns")
 
     def __init__(self, loop: Loop, frame: int, is_known: bool) -> None:
         self.loop = loop
-        self.frame = frame  # its id(); 0 when another frame has it
-        self.is_known = is_known  # the turns are all since then
+        self.frame = frame  # its id(); 0 once another frame has that id
+        self.is_known = is_known  # whether all iterations since then were counted
         self.offset = -1  # of the last jump
         self.turns = 0
 
 
 class _Code(_RateLimit):
-    """The loops of one code; what is counted is how often it has begun to run."""
+    """The loops of one code object; the count is of its calls."""
 
     __slots__ = ("code", "found", "loops")
 
@@ -142,22 +147,23 @@ class _Code(_RateLimit):
 
 
 class Loops:
-    """The loops that have turned, and how often since they were entered.
+    """The loops that have iterated, and how often since they were entered.
 
-    Within one turn of the loop around it, or one call of its function, a loop is entered once. So
-    its count begins again when that loop turns, or the function is called.
+    Within one iteration of the loop around it, or one call of its function, a loop is entered once.
+    So its count restarts when that loop iterates, or the function is called.
     """
 
     def __init__(self) -> None:
-        self.threads = {threading.main_thread().ident}  # those whose turns are movement
-        self.turns = 0  # of their loops
+        self.threads = {threading.main_thread().ident}  # threads whose iterations count as progress
+        self.turns = 0  # iterations of their loops
         self._watched: dict[int, CodeType] = {}  # by id()
-        self._codes: dict[int, _Code] = {}  # those of them that were needed
-        # What frames do, by their id(): another frame may have it later, and begins then.
+        self._codes: dict[int, _Code] = {}  # those that were needed
+        # Entries of frames, by id(): a later frame may have the same id, and starts with no
+        # entries.
         self._entries: dict[int, dict[Loop, Entry]] = {}
-        self._unseen: set[int] = set()  # frames that began before they could be seen
+        self._unseen: set[int] = set()  # frames whose start was not seen
         self._last: Entry | None = None
-        self._recent: dict[Loop, Entry] = {}  # of statements, the last one turned last
+        self._recent: dict[Loop, Entry] = {}  # loops that are statements, the latest one last
 
     def count_in(
         self,
@@ -165,8 +171,8 @@ class Loops:
         close: Close = lambda _error: None,
         frames: Sequence[FrameType] = (),
     ) -> None:
-        """Count the loops in these codes, and in the functions that are made in them; `close` is
-        told of an error, after which nothing is counted. `frames` are running.
+        """Count the loops in these code objects, and in the functions created in them; `close` is
+        called with an error, after which nothing is counted. `frames` are running.
         """
         monitoring = claim()
         if monitoring is None:
@@ -185,22 +191,22 @@ class Loops:
             self._note_running(frame)
 
     def _note_running(self, frame: FrameType) -> None:
-        """Note the loops that a frame is inside of: how often they have turned is not known."""
+        """Record the loops that a frame is in: their numbers of iterations are not known."""
         code = self._find_code(frame.f_code)
         loops = code.around(frame.f_lasti) if code else []
         self._entries[id(frame)] = {loop: Entry(loop, id(frame), False) for loop in loops}
 
     def _find_code(self, code: CodeType) -> _Code | None:
-        """Return what is known of a code; None of one that is not watched."""
+        """Return the record of a code object, or None if it is not watched."""
         found = self._codes.get(id(code))
         if found is None and self._watched.get(id(code)) is code:
             found = self._codes.setdefault(id(code), _Code(code))
         return found
 
     def _start(self, code: CodeType, _offset: int) -> Any:
-        """See that a frame begins."""
+        """Record that a frame has started."""
         found = self._find_code(code)
-        if found is None:  # another one that jaxsif waited for
+        if found is None:  # a function that only _before() in install.py waited for
             return sys.monitoring.DISABLE  # type: ignore[attr-defined]
         found.total += 1
         if found.total % _LOOK == 0 and found.is_hot():
@@ -222,7 +228,7 @@ class Loops:
         frame = id(sys._getframe(_DEPTH))
         entry = self._last
         is_followed = threading.get_ident() in self.threads
-        # Most often it is the same as before: 1,000 times a second, the way through a dict is felt.
+        # Most often it is the same as before: at 1,000 times a second, a dict lookup is noticeable.
         if (
             entry is None
             or entry.offset != offset
@@ -241,7 +247,7 @@ class Loops:
         return None
 
     def _leave_alone(self, loop: Loop) -> Any:
-        """Count a loop no longer."""
+        """Stop counting a loop."""
         loop.is_left_alone = True
         self._recent.pop(loop, None)
         if self._last and self._last.loop is loop:
@@ -249,8 +255,8 @@ class Loops:
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
     def _enter(self, code: CodeType, offset: int, frame: int, is_followed: bool) -> Entry | None:
-        """Return what the frame does in the loop that jumps back from there, and did not turn
-        last; None if the loop is left alone. The loops inside of it are over.
+        """Return the frame's entry for the loop that jumps back from there, if it was not the last
+        to iterate; None if the loop is not counted. The loops inside it have ended.
         """
         found = self._find_code(code)
         loop = found.loops.get(offset) if found else None
@@ -273,9 +279,9 @@ class Loops:
         return entry
 
     def describe(self, frames: list[FrameType]) -> dict[str, object]:
-        """Return the place and the turns of the innermost loop around these frames, the innermost
-        of which comes first; of loops around them whose turns are known. Outside of all loops, of
-        the one that has turned last in the threads.
+        """Return the place and the iterations of the innermost loop around these frames, innermost
+        frame first, among those whose iterations are known. Outside all loops, describe the loop
+        that iterated last in the threads.
         """
         around = list(self._find_around(frames))
         known = ((loop, turns) for loop, turns in around if turns is not None)
@@ -284,14 +290,16 @@ class Loops:
         return {} if around else self.describe_last()
 
     def list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
-        """Return the place and the turns, -1 where they are not known, of the loops around these
-        frames, the outermost first; `frames` has the innermost first.
+        """Return the place and the iterations, -1 if unknown, of the loops around these frames, the
+        outermost first; `frames` has the innermost first.
         """
         around = [*self._find_around(frames)][::-1]
         return [(loop.place, -1 if turns is None else turns) for loop, turns in around]
 
     def _find_around(self, frames: list[FrameType]) -> Iterator[tuple[Loop, int | None]]:
-        """Yield the loops around these frames, the innermost first, and the turns where known."""
+        """Yield the loops around these frames, the innermost first, and their iterations if
+        known.
+        """
         for frame in frames:
             code = self._find_code(frame.f_code)
             for loop in code.around(frame.f_lasti) if code else []:
@@ -301,7 +309,7 @@ class Loops:
                 yield loop, turns
 
     def _count(self, loop: Loop, frame: FrameType) -> int | None:
-        """Return how often a frame has turned a loop that it is inside of; None if that is not
+        """Return how often a frame has iterated a loop that it is in, or None if that is not
         known.
         """
         entries = self._entries.get(id(frame))
@@ -313,14 +321,16 @@ class Loops:
         return entry.turns if entry.is_known else None
 
     def describe_last(self) -> dict[str, object]:
-        """Return the place and the turns of the loop that has turned last; nothing without one."""
+        """Return the place and the iterations of the loop that iterated last; nothing if there is
+        none.
+        """
         last = next(reversed(list(self._recent.values())), None)
         return last.loop.describe(last.turns) if last and last.is_known else {}
 
 
 def own_codes(is_own: Callable[[str], bool], frames: list[FrameType]) -> Iterator[CodeType]:
-    """Yield the codes of the user's own files: of what is running, and of all modules that are
-    imported. `is_own` tells whether a file is the user's.
+    """Yield the code objects of the user's own files: of running code, and of all imported modules.
+    `is_own` returns whether a file is the user's.
     """
     running = (frame.f_code for frame in frames if is_own(frame.f_code.co_filename))
     modules = [module for module in list(sys.modules.values()) if _is_module_of(module, is_own)]
@@ -330,16 +340,16 @@ def own_codes(is_own: Callable[[str], bool], frames: list[FrameType]) -> Iterato
 
 
 def _is_module_of(module: object, is_own: Callable[[str], bool]) -> bool:
-    """Return whether a module is the user's; one that is loaded when it is first used is not."""
+    """Return whether a module is the user's; a lazily loaded module does not count."""
     file = vars(module).get("__file__") if type(module) is ModuleType else None
     return isinstance(file, str) and is_own(file)
 
 
 def _codes_of(names: Any) -> Iterator[CodeType]:
-    """Yield the codes of functions, also of methods and of what decorators wrap, in the names of a
-    module.
+    """Yield the code objects of functions, including methods and functions wrapped by decorators,
+    among the names of a module.
 
-    By their types: any other object may do something when it is asked for an attribute.
+    Check exact types: any other object may run code when an attribute is accessed.
     """
     for value in list(names.values()):
         found = [value, *vars(value).values()] if issubclass(type(value), type) else [value]
@@ -350,7 +360,7 @@ def _codes_of(names: Any) -> Iterator[CodeType]:
 def _unwrap(value: Any) -> Iterator[Any]:
     """Yield a value, and the functions that its decorators wrap, the outermost first.
 
-    Only so many: what functools.wraps leaves in __wrapped__ may lead back to the value.
+    The number is limited: __wrapped__, set by functools.wraps, may lead back to the value.
     """
     for _ in range(_MOST_WRAPPERS):
         value = value.__func__ if type(value) in _METHODS else value
@@ -361,11 +371,11 @@ def _unwrap(value: Any) -> Iterator[Any]:
 
 
 _METHODS = (staticmethod, classmethod)
-_WRAPPERS = (FunctionType, type(lru_cache(len)))  # they have no attributes but those set on them
+_WRAPPERS = (FunctionType, type(lru_cache(len)))  # their only attributes are those set on them
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code and those of the functions that are made in it."""
+    """Yield a code object and those of the functions created in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

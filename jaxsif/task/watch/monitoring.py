@@ -1,18 +1,18 @@
-"""One of the six places for tools in Python's sys.monitoring (3.12 and later), for this package."""
+"""This package's slot, one of the six for tools, in Python's sys.monitoring (3.12 and later)."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-# A place that no debugger, profiler or coverage tool claims.
+# A slot that no debugger, profiler or coverage tool uses.
 TOOL = 3
 _NAME = "jaxsif"
 
 
 def claim() -> Any:
-    """Return sys.monitoring, for the events of TOOL; None before Python 3.12, or where somebody
-    else has the place.
+    """Return sys.monitoring, for the events of TOOL, or None before Python 3.12 or if another tool
+    holds the slot.
     """
     monitoring = getattr(sys, "monitoring", None)
     if monitoring is None:

@@ -1,16 +1,16 @@
-"""A thread that sees when the program stands still, and says that to `jaxsif run`, once.
+"""A thread that notices when the program hangs, and reports it to `jaxsif run`, once.
 
-The program is its main thread; or, while that waits for other threads, the one that last ran a
-program of several processes, or else compiled for JAX.
+The program is its main thread or, while that waits for other threads, the thread that last ran a
+program of several processes, or else the one that last compiled for JAX.
 
-It begins when the program first uses JAX's devices or jax.distributed. Once a second it compares
-the clock of that thread's processor time, and the count of its loops. While one of them
-advances, nothing is sent or written to a disk.
+The observer starts when the program first uses JAX's devices or jax.distributed. Once a second it
+compares that thread's processor time and the count of its loops with the previous values. While one
+of them advances, nothing is sent or written to a disk.
 """
 
 from __future__ import annotations
 
-# Also what status_file.py needs: a process without free descriptors imports nothing.
+# Also for status_file.py: a process without free descriptors cannot import.
 import json  # noqa: F401
 import os
 import re
@@ -32,18 +32,18 @@ from .loops import HookGuard, Loops, own_codes
 from .status_file import StatusFile
 
 _PERIOD = 1.0  # seconds between two observations
-_MOVES = 0.002  # of a processor; a main thread that uses less stands still
-_QUIET = 1.5  # seconds without, from which on the status file has what the program's line calls
-_MOST_FRAMES, _LONGEST_FILE, _LONGEST_NAME = 20, 100, 40  # in the status file; letters
+_MOVES = 0.002  # of a processor; a main thread that uses less is idle
+_QUIET = 1.5  # idle seconds after which the status file also has the call in the program's line
+_MOST_FRAMES, _LONGEST_FILE, _LONGEST_NAME = 20, 100, 40  # in the status file; characters
 _MOST_LOOPS = 4  # around the main thread, in the status file
-_STOPPED = 3.0  # seconds between observations, after which the whole process was stopped
-# Where a main thread waits that has left the work to others.
+_STOPPED = 3.0  # a longer time between observations means that the whole process was stopped
+# Files in which a main thread waits after leaving the work to other threads.
 _WAITS = re.compile(
     r"/lib(64)?/python3[^/]*/"
     r"((threading|queue|selectors)\.py$|(asyncio|concurrent|multiprocessing)/)"
 )
-_COMPILES = "/jax/core/compile/"  # what the names of JAX's events begin with
-# The fields of the status file, of a program of which nothing is known.
+_COMPILES = "/jax/core/compile/"  # prefix of JAX's event names
+# The fields of the status file for a program in an unknown state.
 _UNKNOWN: Mapping[str, object] = {
     **dict.fromkeys(("loop", "where", "compiling", "call"), ""),
     "turns": 0,
@@ -59,29 +59,29 @@ _UNKNOWN: Mapping[str, object] = {
 
 
 class Observer:
-    """What is known of the main thread of this process."""
+    """The state of this process's main thread, as far as it is known."""
 
     def __init__(self, file: StatusFile, hang_timeout: float, emit: Emit) -> None:
-        """`hang_timeout` is how long it may stand still without a report, in seconds."""
+        """Observe a program that may hang for `hang_timeout` seconds without a report."""
         self._file = file
         self._hang_timeout = hang_timeout
         self._emit = emit
         self._loops = Loops()
-        self._main = self._thread = threading.main_thread().ident  # and what is observed
-        self._programs = 0  # that were reported
+        self._main = self._thread = threading.main_thread().ident  # and the observed thread
+        self._programs = 0  # number of reported programs
         self._runs_jax: int | None = None  # the thread that last ran a program of several processes
         self._compiles: int | None = None  # the thread that last compiled
         # Names, and when each began, by thread.
         self._compiling: dict[int | None, list[tuple[str, float]]] = {}
         self._begun = False
-        self._used = 0.0  # seconds of processor time of the main thread
-        self._computed = self._moved = time.monotonic()  # when it last used some; or a loop turned
-        self._turns = 0  # of the loops, at the last observation
+        self._used = 0.0  # seconds of processor time of the observed thread
+        self._computed = self._moved = time.monotonic()  # time of last use; of last progress
+        self._turns = 0  # the loops' count at the last observation
         self._size = file.size()  # of the file, at the last observation
         self._is_reported = self._failed = False
 
     def follow_compiles(self, module: Any) -> None:
-        """Learn from JAX what it compiles; `module` is jax._src.monitoring."""
+        """Subscribe to JAX's compile events; `module` is jax._src.monitoring."""
         begin = importing.find(module, "register_scalar_listener")
         end = importing.find(module, "register_event_duration_secs_listener")
         guard = HookGuard(self._forget_compiles)
@@ -100,19 +100,19 @@ class Observer:
             begun.pop()
 
     def _forget_compiles(self, error: Exception) -> None:
-        self._compiling = {}  # no event would end it
+        self._compiling = {}  # no later event would remove it
         self._warn("compile tracking stopped", error)
 
     def _forget_loops(self, error: Exception) -> None:
-        self._loops = Loops()  # the counts of other tasks go on
+        self._loops = Loops()  # other tasks keep counting
         self._warn("iteration count stopped", error)
 
     def _warn(self, what: str, error: Exception) -> None:
         self._emit({"event": "warning", "text": f"{what}: {describe(error)}"})
 
     def locate(self) -> str:
-        """Return the loops around the caller's thread, as `program` reports have them; count the
-        report, which is about to be written.
+        """Return the loops around the caller's thread, in the form of `program` reports, and count
+        the report that the caller is about to write.
         """
         self._programs += 1
         self._runs_jax = threading.get_ident()
@@ -123,10 +123,10 @@ class Observer:
         return [(place[-_LONGEST_FILE:], turns) for place, turns in around]
 
     def begin(self) -> None:
-        """Start the thread, once; count the loops of what is imported now, at the same moment of
+        """Start the thread, once; count the loops of all code imported so far, at the same point of
         the program in each task.
 
-        This runs within the program's own call: the caller keeps errors from that.
+        This runs within the program's own call: the caller keeps errors away from the program.
         """
         if self._begun:
             return
@@ -141,9 +141,9 @@ class Observer:
         now = time.monotonic()
         while True:
             before, now = now, time.monotonic()
-            if now - before > _STOPPED:  # as when Slurm suspends the job
+            if now - before > _STOPPED:  # for example, Slurm suspended the job
                 self.skip(now - before)
-            with suppress(Exception):  # the program's output is no place to tell of it
+            with suppress(Exception):  # errors do not belong in the program's output
                 self._choose_thread()
                 self.observe(self._measure_thread(), now)
             time.sleep(_PERIOD)
@@ -157,27 +157,26 @@ class Observer:
         chosen = next(others, self._main) if waits else self._main
         if chosen != self._thread:
             self._thread = chosen
-            self._loops.threads = {self._main, chosen}  # the main thread's loop may call the other
+            self._loops.threads = {self._main, chosen}  # main's loop may drive the other
             self._used = -1.0  # it has another clock
 
     def _measure_thread(self) -> float:
         """Return the seconds of processor time of the observed thread."""
         if self._thread == self._main:
-            clock = time.pthread_getcpuclockid(self._main or 0)
-            return time.clock_gettime(clock)
-        # A clock of a thread that has just ended must not be asked.
+            return time.clock_gettime(time.pthread_getcpuclockid(self._main or 0))
+        # Do not read the clock of a thread that has just ended.
         spent, _ = _read_schedule(_find_number(self._thread))
         return spent
 
     def skip(self, seconds: float) -> None:
-        """Leave this time out of the waits."""
+        """Exclude this time from the waits."""
         self._computed += seconds
         self._moved += seconds
 
     def observe(self, used: float, now: float) -> None:
-        """Observe the main thread, which has used so many seconds in all.
+        """Observe the main thread, which has used `used` seconds of processor time in total.
 
-        Where stacks were asked for meanwhile, it has written them, which is no work of its own.
+        If it wrote its stack on request in the meantime, that is not the program's own work.
         """
         before, self._size = self._size, self._file.size()
         before_turns, self._turns = self._turns, self._loops.turns
@@ -198,21 +197,21 @@ class Observer:
             self._emit({"event": "wait", "seconds": round(quiet, 1), "where": state["where"]})
 
     def _describe(self, quiet: float, idle: float) -> dict[str, object]:
-        """Describe the program for the status file. `idle` is how long it has not computed, `quiet`
-        how long no loop has turned either; both are seconds.
+        """Describe the program for the status file. `idle` is the time since it last computed,
+        `quiet` the time since it last computed or a loop last advanced; both in seconds.
         """
         now = {"pid": os.getpid(), "time": time.time(), "quiet": round(quiet, 1)}
         state: dict[str, object] = {**_UNKNOWN, **now}
         try:
             self._fill(state, idle)
-        except Exception as error:  # the wait must be reported, whatever else is not known
+        except Exception as error:  # the wait must be reported, even if nothing else is known
             if not self._failed:
                 self._failed = True
-                self._warn("lines of waits are no longer known", error)
+                self._warn("the lines where tasks wait are no longer known", error)
         return state
 
     def _fill(self, state: dict[str, object], idle: float) -> None:
-        """Add all that is known; less of a program that computes."""
+        """Add everything that is known; less about a program that is computing."""
         frames = list_frames(self._thread)
         state.update(self._describe_compile())
         state["thread"] = 0 if self._thread == self._main else _find_number(self._thread)
@@ -235,24 +234,23 @@ class Observer:
             state.update(where=place, call=find_call(own))
 
     def _count_runs(self) -> int:
-        """Return how often the kernel has let the program's other threads of Python run."""
+        """Return how often the kernel has scheduled the program's other Python threads."""
         ours = (self._thread, threading.get_ident())
         active = list(threading._active)  # type: ignore[attr-defined]
         others = [number for number in active if number not in ours]
         return sum(runs for _, runs in map(_read_schedule, map(_find_number, others)))
 
     def _describe_compile(self) -> dict[str, object]:
-        """Return what the main thread compiles; while it compiles nothing, what another thread has
-        compiled for the longest time: the main thread may wait for that.
+        """Return the observed thread's compilation or, if it has none, the longest-running
+        compilation of another thread, which the main thread may be waiting for.
         """
         main = self._compiling.get(self._thread)
         stacks = [main] if main else list(self._compiling.values())
-        begun = [stack[-1:] for stack in stacks]  # another thread may end in between
+        begun = [stack[-1:] for stack in stacks]  # another thread's may end in between
         name, since = min(chain.from_iterable(begun), key=itemgetter(1), default=("", 0.0))
         if not name:
             return {}
-        seconds = round(time.monotonic() - since, 1)
-        return {"compiling": name, "since": seconds, "aside": not main}
+        return {"compiling": name, "since": round(time.monotonic() - since, 1), "aside": not main}
 
 
 def list_frames(thread: int | None) -> list[FrameType]:
@@ -261,16 +259,19 @@ def list_frames(thread: int | None) -> list[FrameType]:
 
 
 def _find_number(thread: int | None) -> int:
-    """Return the kernel's number of a thread; 0 of one that has ended, or is not Python's own."""
-    known = threading._active.get(thread)  # type: ignore[attr-defined]
-    return getattr(known, "native_id", None) or 0
+    """Return the kernel's number for a thread; 0 for one that has ended, or that Python did not
+    start.
+    """
+    return getattr(threading._active.get(thread), "native_id", 0) or 0  # type: ignore[attr-defined]
 
 
 def _read_schedule(number: int) -> tuple[float, int]:
-    """Return the seconds that a thread of this process has computed, and how often it ran."""
+    """Return the seconds that a thread of this process has computed, and how often it has been
+    scheduled.
+    """
     try:
         with open(f"/proc/self/task/{number}/schedstat", "rb") as file:
             spent, _, runs = file.read(100).split()
-    except (OSError, ValueError):  # it has ended, or the kernel does not tell
+    except (OSError, ValueError):  # it has ended, or the kernel has no such file
         return 0.0, 0
     return int(spent) / 1e9, int(runs)

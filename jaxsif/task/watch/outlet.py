@@ -1,8 +1,8 @@
-"""Where the reports of a Python go: to the standard error of start.sh.
+"""The destination of a Python's reports: the standard error of start.sh.
 
-Most often that is this process's own. Where a script has put another one in its place, as `2>log`
-does, or the program has closed it, it is opened again through /proc, for each report: a process
-that kept it open would keep srun waiting.
+Most often that is also this process's own. If a script has redirected it, as `2>log` does, or the
+program has closed it, it is reopened through /proc for each report: a process that kept it open
+would keep srun waiting.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from contextlib import suppress
 
 _THEIRS = 3  # start.sh's number for it
 _OWN = 2
-_LOST = "jaxsif: warning: reports of this process do not reach 'jaxsif run': {}\n"
+_LOST = "jaxsif: warning: reports from this process do not reach 'jaxsif run': {}\n"
 
 
 class Outlet:
-    """Where reports go."""
+    """The destination of reports."""
 
     def __init__(self, starter: str, nonce: str) -> None:
-        """`starter` is the process id of start.sh; '' where that is not known."""
+        """Find start.sh by its process id, `starter`, which is '' if it is not known."""
         is_known = starter.isdecimal() and _has_nonce(starter, nonce)
         self._path = f"/proc/{starter}/fd/{_THEIRS}"
         self._identity = identify(self._path) if is_known else None
         self._is_lost = False
 
     def write(self, report: bytes) -> None:
-        """Write a report; nothing where it cannot be written, which is said once."""
+        """Write a report; if that fails, warn once and drop the report."""
         if self._identity is None or identify(_OWN) == self._identity:
-            with suppress(OSError):  # nobody can be told that standard error is closed
+            with suppress(OSError):  # there is no way to report that standard error is closed
                 os.write(_OWN, report)
             return
         try:
@@ -38,10 +38,10 @@ class Outlet:
             self._say_lost(error)
 
     def _write_there(self, report: bytes) -> None:
-        # Without O_NONBLOCK, this would wait for somebody who reads.
+        # Without O_NONBLOCK, this would wait for a reader.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a file that nobody listens to
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a file has no reader
                 os.set_blocking(descriptor, True)
                 os.write(descriptor, report)
         finally:
@@ -55,8 +55,8 @@ class Outlet:
 
 
 def _has_nonce(pid: str, nonce: str) -> bool:
-    """Return whether a process began with this nonce as its second one, as start.sh does: in a
-    namespace of its own, a process may have another one's number.
+    """Return whether a process started with this nonce as its second one, like start.sh: in a
+    separate namespace, the number may belong to another process.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -66,7 +66,7 @@ def _has_nonce(pid: str, nonce: str) -> bool:
 
 
 def identify(file: str | int) -> tuple[int, int] | None:
-    """Device and inode of a file or descriptor; None where there is none."""
+    """Device and inode of a file or descriptor, or None if it does not exist."""
     try:
         found = os.stat(file)
     except OSError:

@@ -170,14 +170,14 @@ def test_what_there_was_stays_when_a_run_ends_early(tmp_path: Path, error: type[
     with pytest.raises(error):
         end_early("empty")
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
-    with pytest.raises(JaxsifError, match=r"there is a folder .*new already"):
+    with pytest.raises(JaxsifError, match=r"the folder .*new already exists"):
         end_early("new")
     assert notes == [f"not complete: 1 records in {tmp_path}/new"]
 
 
 def test_results_of_two_runs_at_once_are_both_kept(tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    expected = pytest.raises(JaxsifError, match=r"there is a folder .*new by now")
+    expected = pytest.raises(JaxsifError, match=r"the folder .*new now exists")
     notes: list[str] = []
     with expected as caught, recording(folder, dict(HEADER), notes.append) as written:
         written.records.append(link("a", "b", 1e9))
@@ -190,16 +190,16 @@ def test_results_of_two_runs_at_once_are_both_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "the first line is no header"),
-        ('{"bench": "other"}\n', "the first line is no header"),
-        ("[]\n", "line 1 is no object"),
-        (json.dumps(HEADER) + '\n{"record": "operation", "size"', "line 2 is no JSON"),
+        ("", "the first line is not a header"),
+        ('{"bench": "other"}\n', "the first line is not a header"),
+        ("[]\n", "line 1 is not an object"),
+        (json.dumps(HEADER) + '\n{"record": "operation", "size"', "line 2 is not JSON"),
         (json.dumps(HEADER) + '\n{"record": "other"}\n', "line 2 has no record"),
         (json.dumps(HEADER) + '\n{"record": "link", "from": "a"}\n', "line 2 has no to"),
         (json.dumps(HEADER) + '\n{"record": []}\n', "line 2 has no record"),
-        ('{"bench": []}\n', "the first line is no header"),
-        (json.dumps(HEADER) + "\n" + json.dumps(link("a", "b", "fast")) + "\n", "line 2 has a strange bandwidth"),
-        (json.dumps(HEADER) + "\n" + json.dumps({**link("a", "b", 1e9), "to": []}) + "\n", "line 2 has a strange to"),
+        ('{"bench": []}\n', "the first line is not a header"),
+        (json.dumps(HEADER) + "\n" + json.dumps(link("a", "b", "fast")) + "\n", "line 2 has an invalid bandwidth"),
+        (json.dumps(HEADER) + "\n" + json.dumps({**link("a", "b", 1e9), "to": []}) + "\n", "line 2 has an invalid to"),
     ],
 )
 def test_broken_results(tmp_path: Path, text: str, reason: str) -> None:
@@ -213,7 +213,7 @@ def test_results_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(JaxsifError, match=r"cannot read results .*: No such file"):
         read_results(str(tmp_path / "none"), "FOLDER")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x80")
-    with pytest.raises(JaxsifError, match=r"cannot read results .*: it is no text"):
+    with pytest.raises(JaxsifError, match=r"cannot read results .*: it is not text"):
         read_results(str(tmp_path / "binary"), "FOLDER")
 
 
@@ -235,14 +235,14 @@ def test_what_is_worse() -> None:
 def test_what_else_differs_is_told() -> None:
     old = results(link("a", "b", 1e9), jax="0.11", complete=False)
     lines, _ = render_comparison(old, results(link("a", "b", 1e9), jax="0.12"), 0.1)
-    assert "note: other jax than before: 0.11, now 0.12" in lines
+    assert "note: jax differs: 0.11 before, now 0.12" in lines
     assert "note: not complete: results.jsonl" in lines
 
 
 def test_older_figures_without_newer_ones_are_no_success() -> None:
     old = results(link("a", "b", 1e9), link("b", "a", 1e9))
     lines, worse = render_comparison(old, results(link("a", "b", 1e9), link("a", "c", 1e9)), 0.1)
-    assert (lines[-1], worse) == ("1 older figures have no newer ones, such as b a 4 KiB", True)
+    assert (lines[-1], worse) == ("1 older figures have no newer counterpart, such as b a 4 KiB", True)
 
 
 def test_results_that_have_nothing_in_common() -> None:
@@ -289,7 +289,7 @@ def test_a_comparison_names_the_node() -> None:
     assert worse
     assert (
         lines[-2]
-        == "slow node: n2, over all its links: sending, 0.01 of the median node; receiving, 0.01 of the median node"
+        == "slow node: n2, on all its links: sending, 0.01 of the median node; receiving, 0.01 of the median node"
     )
     assert render_blame([]) == []
 
@@ -318,7 +318,7 @@ def test_records_are_found_however_the_output_is_cut(cuts: list[int]) -> None:
 
 def test_a_record_that_cannot_be_read() -> None:
     feed = read_records(lambda record: None, lambda line: None)
-    with pytest.raises(JaxsifError, match="cannot read what the benchmark prints"):
+    with pytest.raises(JaxsifError, match="cannot read the benchmark's output"):
         feed(b'{"record": "link", "from[Gloo] Rank 1\n')
 
 

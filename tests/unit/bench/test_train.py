@@ -70,7 +70,7 @@ def test_processes_are_those_of_the_layout() -> None:
     assert train.read_layout(Layout((Group(2, 2, 4),), "")) == train.Processes(2, 2, 2)
     assert train.read_layout(Layout((Group(2, 2, None),), "")) == train.Processes(2, 2, None)
     for groups in ((Group(None, 2, 2),), (Group(1, 2, 2), Group(1, 1, 1))):
-        with pytest.raises(JaxsifError, match="the number of processes on each node is not one number, or not known"):
+        with pytest.raises(JaxsifError, match="the number of processes per node is unknown, or differs between nodes"):
             train.read_layout(Layout(groups, "--ntasks"))
 
 
@@ -101,10 +101,10 @@ def test_efficiency_is_that_of_a_device_beside_the_first_run() -> None:
 
 def test_losses_of_equal_batches_are_compared() -> None:
     records = [run("single", 64, [2.0, 1.0]), run("sharded", 8, [9.0, 9.0]), run("pmap", 64, [2.0, 1.01])]
-    assert train.compare_losses(records) == "the losses of 2 runs with equal batches differ by 0.01 at most, relatively"
+    assert train.compare_losses(records) == "the losses of 2 runs with equal batches differ by at most 0.01 (relative)"
     assert "no runs with equal batches" in train.compare_losses(records[:2])
     diverged = run("pmap", 64, [2.0, None])
-    assert "some losses are not finite" in train.compare_losses([*records, diverged])
+    assert "some losses of 3 runs with equal batches are not finite" in train.compare_losses([*records, diverged])
 
 
 def test_a_diverged_run_has_no_loss() -> None:
@@ -113,10 +113,10 @@ def test_a_diverged_run_has_no_loss() -> None:
 
 def test_work_that_cannot_be_shared_out_is_refused() -> None:
     train.check_batch(MOST, 64)
-    with pytest.raises(JaxsifError, match="a batch of 20 cannot be split over 16 devices") as caught:
+    with pytest.raises(JaxsifError, match="a batch of 20 cannot be split across 16 devices") as caught:
         train.check_batch(MOST, 20)
     assert caught.value.hint == "such as 32"
-    with pytest.raises(JaxsifError, match="4 processes on each node cannot have as many of its 1 GPUs"):
+    with pytest.raises(JaxsifError, match="4 processes on each node cannot share its 1 GPUs equally"):
         train.read_layout(Layout((Group(2, 4, 1),), ""))
 
 

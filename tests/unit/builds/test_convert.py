@@ -9,7 +9,7 @@ import pytest
 from jaxsif.builds.convert import convert_file, find_escape, refuse
 from jaxsif.errors import JaxsifError
 
-LEADS = "out of the folder: put a copy in its place, or take it out"
+LEADS = "outside the folder: replace it with a copy, or remove it"
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def test_links_within_a_folder_may_go_round(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "leads"),
     [
-        ("FROM a\nCOPY data /opt/data\n", "2: COPY data /opt/data", "data leads to {home}/.ssh"),
-        ("FROM a\nRUN x\nADD *.txt \\\n /opt/\n", "3: ADD *.txt \\", "key.txt leads to {home}/.ssh/id"),
-        ("FROM a\nCOPY a.txt hidden /x/\n", "2: COPY a.txt hidden /x/", "hidden/deep/hop/out leads to {home}"),
+        ("FROM a\nCOPY data /opt/data\n", "2: COPY data /opt/data", "data points to {home}/.ssh"),
+        ("FROM a\nRUN x\nADD *.txt \\\n /opt/\n", "3: ADD *.txt \\", "key.txt points to {home}/.ssh/id"),
+        ("FROM a\nCOPY a.txt hidden /x/\n", "2: COPY a.txt hidden /x/", "hidden/deep/hop/out points to {home}"),
         ("FROM a\nCOPY hop/.. /x/\n", "2: COPY hop/.. /x/", None),
     ],
 )
@@ -95,6 +95,6 @@ def test_definition_file(tmp_path: Path) -> None:
     with pytest.raises(JaxsifError) as caught:
         convert_file(str(file), "/i.sif")
     assert caught.value.render() == (
-        f"jaxsif: error: {file} is a definition file, and no Dockerfile\n"
-        '  from: FILE\n  try:  write "Bootstrap: localimage" and "From: /i.sif" in its head by hand'
+        f"jaxsif: error: {file} is a definition file, not a Dockerfile\n"
+        '  from: FILE\n  try:  write "Bootstrap: localimage" and "From: /i.sif" at its top by hand'
     )

@@ -57,8 +57,8 @@ def test_here_document_is_skipped() -> None:
         ("FROM a\nCMD\n", 2, "is empty"),
         ("FROM a\nFROM b\n", 2, "begins a second stage"),
         ("FROM a\nENV A=1 B=$A\n", 2, "refers to a variable that it sets"),
-        ("# escape=`\nFROM a\n", 1, "changes the letter that joins lines"),
-        ("FROM a\nRUN echo b\xa0c\n", 2, "has an invisible character (U+00A0): take it out"),
+        ("# escape=`\nFROM a\n", 1, "changes the line-continuation character"),
+        ("FROM a\nRUN echo b\xa0c\n", 2, "has an invisible character (U+00A0): remove it"),
         ("FROM a\nRUN b && \\\n  echo \u3000\n", 3, "has an invisible character (U+3000)"),
         ("FROM a\nRUN echo b\ufffdc\n", 2, "has an invisible character (U+FFFD)"),
         ("FROM a\nRUN echo b\u2028ENV C=1\n", 2, "has an invisible character (U+2028)"),
@@ -110,7 +110,7 @@ def test_order_and_quotes() -> None:
     )
     assert found.environment[0] == '    export A="1.2"'
     assert found.notes == (
-        "line 1: FROM python:3 gives way to an image with its own Python and packages",
+        "line 1: FROM python:3 is replaced by an image with its own Python and packages",
         "line 12: EXPOSE is left out: a container has the host's network",
     )
 
@@ -167,7 +167,7 @@ def test_args_have_the_values_of_docker() -> None:
         'export F="$E"',
         'export G="1"',
     ]
-    assert found.notes[1:] == ("line 5: ARG D has no value", "line 7: ARG E is left out: ENV has set it")
+    assert found.notes[1:] == ("line 5: ARG D has no value", "line 7: ARG E is left out: ENV already sets it")
 
 
 @pytest.mark.parametrize(

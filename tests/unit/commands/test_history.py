@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.runs import BEGIN, a_run
 
-from jaxsif.cli import build_parser
+from jaxsif.cli import build_parsers
 from jaxsif.commands import history
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.history.folder import RUN, write
@@ -31,15 +31,15 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"XDG_STATE_HOME": str(tmp_path)}
 
 
-def call(environ: dict[str, str], *words: str) -> int:
-    arguments = build_parser(("history",)).parse_args(["history", *words])
-    return history.call(arguments, environ)
+def call(environ: dict[str, str], *words: str) -> None:
+    arguments = build_parsers(("history",))[()].parse_args(["history", *words])
+    history.call(arguments, environ)
 
 
 def test_the_last_runs(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(environ) == 0
+    call(environ)
     assert len(capsys.readouterr().out.splitlines()) == 4
-    assert call(environ, "--last", "1") == 0
+    call(environ, "--last", "1")
     assert a_run(begin=BEGIN + 61).name in capsys.readouterr().out.splitlines()[1]
 
 
@@ -54,12 +54,12 @@ def test_as_json(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_one_run(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(environ, "show", a_run().name) == 0
+    call(environ, "show", a_run().name)
     assert capsys.readouterr().out.startswith(f"run {a_run().name}: it failed")
 
 
 def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call({"XDG_STATE_HOME": str(tmp_path)}) == 0
+    call({"XDG_STATE_HOME": str(tmp_path)})
     assert capsys.readouterr().out == f"no runs in {tmp_path}/jaxsif/runs\n"
 
 
@@ -105,11 +105,11 @@ def test_a_file_that_jaxsif_did_not_write(
     with pytest.raises(HostError) as caught:
         call(environ, "show", a_run().name)
     assert caught.value.what == what.format(path=path)
-    assert call(environ) == 0
+    call(environ)
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-LIST, SHOW = (build_parser(("history",)).parse_args(["history", *words]) for words in ((), ("show",)))
+LIST, SHOW = (build_parsers(("history",))[()].parse_args(["history", *words]) for words in ((), ("show",)))
 
 
 @given(
@@ -123,6 +123,6 @@ def test_no_value_of_a_file_makes_the_command_fail(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / RUN).write_text(json.dumps({**describe_run(a_run()), field: value}))
     environ = {"XDG_STATE_HOME": str(folder.parents[2])}
-    assert history.call(LIST, environ) == 0
+    history.call(LIST, environ)
     with suppress(HostError):
         history.call(SHOW, environ)

@@ -48,7 +48,7 @@ def test_a_named_script_is_not_replaced(tmp_path: Path, kind: str) -> None:
         "fifo": lambda: os.mkfifo(path),
         "link to nothing": lambda: path.symlink_to("nothing"),
     }[kind]()
-    with pytest.raises(JaxsifError, match=r"job\.sh is there already"):
+    with pytest.raises(JaxsifError, match=r"job\.sh already exists"):
         keep_script("one\n", "", "job.sh")
     assert list(tmp_path.iterdir()) == [path]
 

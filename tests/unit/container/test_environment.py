@@ -158,8 +158,8 @@ def test_nothing_is_both_set_and_taken_away(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("environ", "asked", "warnings"),
     [
-        ({"JAX_PLATFORMS": "cpu"}, {}, ["JAX_PLATFORMS=cpu: JAX will not use the GPUs that are asked for"]),
-        ({}, {"JAX_PLATFORMS": "cpu"}, ["JAX_PLATFORMS=cpu: JAX will not use the GPUs that are asked for"]),
+        ({"JAX_PLATFORMS": "cpu"}, {}, ["JAX_PLATFORMS=cpu: JAX will not use the requested GPUs"]),
+        ({}, {"JAX_PLATFORMS": "cpu"}, ["JAX_PLATFORMS=cpu: JAX will not use the requested GPUs"]),
         ({"JAX_PLATFORMS": "cuda,cpu"}, {}, []),
         ({"JAX_PLATFORMS": ""}, {}, []),
         (

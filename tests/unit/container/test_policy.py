@@ -42,7 +42,7 @@ def refusal(folder: Path, image: str | None, *policies: tuple[str, object]) -> s
 def test_digests_of_all_files_hold(tmp_path: Path) -> None:
     image = write_image(tmp_path / "a.sif", b"good")
     held = check(tmp_path, image, ("policy.digests", [BAD, GOOD]), ("policy.digests", [GOOD]))
-    reasons = tuple(f"policy.digests of /{n}.toml holds: {GOOD}" for n in (0, 1))
+    reasons = tuple(f"policy.digests of /{n}.toml is satisfied: {GOOD}" for n in (0, 1))
     assert held == Allowed(GOOD, find_state(image), reasons)
 
 
@@ -52,7 +52,7 @@ def test_an_image_that_changes_after_the_policy_allowed_it(tmp_path: Path) -> No
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     assert len(find_checksum(image, allowed.state, "--image", environ)) == 64
     write_image(tmp_path / "a.sif", b"bad")
-    with pytest.raises(HostError, match=r"the image changed while the policy looked at it: .*/a\.sif"):
+    with pytest.raises(HostError, match=r"the image changed while it was checked against the policy: .*/a\.sif"):
         find_checksum(image, allowed.state, "--image", environ)
 
 
@@ -61,7 +61,7 @@ def test_digest_of_one_file_does_not_hold(tmp_path: Path) -> None:
     assert refusal(tmp_path, image, ("policy.digests", [GOOD]), ("policy.digests", [BAD])) == (
         f"jaxsif: error: the policy refuses this run: the digest of {image} is {GOOD}\n"
         "  from: policy.digests in /1.toml; the image is from --image\n"
-        "  try:  run an image that the policy allows, or ask who set it"
+        "  try:  run an image that the policy allows, or ask whoever set it"
     )
 
 
@@ -76,7 +76,7 @@ def test_image_that_was_replaced_is_looked_at_again(tmp_path: Path) -> None:
     ("key", "value", "reason"),
     [
         ("policy.digests", [], "the digest of "),
-        ("policy.signed-by", [], "no key is allowed to have signed "),
+        ("policy.signed-by", [], "no key is accepted as the signer of "),
         ("policy.signed-by", ["gone.pem"], "cannot read the key /gone.pem: No such file or directory\n"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_task_that_left_before_initialize(barriers: tuple[Barrier, ...]) -> No
     aborted = [exit_of(3, 134), exit_of(0, 134), exit_of(1, 134)]
     errors = (GAVE_UP,)
     said = find(End(134, SRUN, tasks=4), exit_of(2, 0, ""), *aborted, errors=errors, barriers=barriers)
-    assert "task 2 on node2 ended with exit status 0 and never came to jax.distributed.initialize" in said
+    assert "task 2 on node2 ended with exit status 0 and never reached jax.distributed.initialize" in said
     assert OTHERS in said
 
 
@@ -171,7 +171,7 @@ def test_a_task_at_its_end_is_named_however_the_run_ends(interrupted: int | None
     end = End(143, SRUN, tasks=4, interrupted=interrupted)
     error = find_failure(end, [STARTED, end_of(2), ABORTED, *TERMINATED], [CANCELLED])
     assert error is not None
-    assert error.what == "task 2 on node2 came to the end of the program, and 3 of 4 tasks did not"
+    assert error.what == "task 2 on node2 reached the end of the program, and 3 of 4 tasks did not"
     assert error.where.endswith(OTHERS)
     assert ("the run was cancelled" in error.where) == (interrupted is None)
     assert error.exit_code == (128 + interrupted if interrupted else 143)

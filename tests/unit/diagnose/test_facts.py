@@ -89,7 +89,7 @@ def test_a_failure_that_a_pipe_hides() -> None:
     assert hidden is not None
     what = "task 0 on node0: python failed (ValueError: boom, train.py:00), but its command ended with status 0"
     assert hidden.what == f"{what}; so did 1 other task"
-    assert hidden.hint.startswith("if that is not meant: ")  # the program may have handled it
+    assert hidden.hint.startswith("if that is not intended: ")  # the program may have handled it
     alone = find_hidden([BOOM, ended(0, 0)])
     assert alone is not None
     assert alone.what == what

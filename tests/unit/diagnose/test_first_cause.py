@@ -51,8 +51,8 @@ CAUSES = {
             [started(), ended(0, 134), *srun_ends],
             [],
             134,
-            "task 0 on node0 was killed by SIGABRT\n  try:  JAX ended it, and says why above; DEADLINE_EXCEEDED: "
-            "a process did not come, or cannot reach task 0",
+            "task 0 on node0 was killed by SIGABRT\n  try:  JAX ended it and gave the reason above; DEADLINE_EXCEEDED: "
+            "a process did not connect, or cannot reach task 0",
         )
         for name, srun_ends in (("SIGABRT alone", []), ("SIGABRT, then srun's SIGTERM", [ended(1, 143)]))
     },
@@ -130,7 +130,8 @@ CAUSES = {
         [Report(0, "node0", "port-taken", text="port 61234 is taken")],
         [],
         125,
-        "port 61234 is taken\n  from: task 0 on node0\n  try:  run it again for another port, or --coordinator-ports",
+        "port 61234 is taken\n  from: task 0 on node0\n"
+        "  try:  run it again to get another port, or pass --coordinator-ports",
     ),
     "refused by Slurm": (
         1,
@@ -139,7 +140,7 @@ CAUSES = {
         125,
         "Slurm refused the request: Unable to allocate resources: Invalid qos\n"
         "  from: srun\n"
-        "  try:  sinfo and sacctmgr show what there is",
+        "  try:  sinfo and sacctmgr show what is available",
     ),
     "refused by srun itself": (
         1,
@@ -148,7 +149,7 @@ CAUSES = {
         125,
         "Slurm refused the request: --gpus-per-node and --gres=gpu are mutually exclusive.\n"
         "  from: srun\n"
-        "  try:  sinfo and sacctmgr show what there is",
+        "  try:  sinfo and sacctmgr show what is available",
     ),
     "refused by the runtime": (
         255,
@@ -205,7 +206,7 @@ CAUSES = {
         143,
         "the step ended with exit status 143, and no task said why\n"
         f"  from: {EXITED}s 0-3: Exited with exit code 143\n"
-        "  try:  squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+        "  try:  squeue and `scontrol show job` show time limits, cancelled jobs and lost nodes",
     ),
     "nothing known": (1, [], [], 125, "no task started (exit status 1)\n  from: srun"),
     "ended by Slurm": (
@@ -215,7 +216,7 @@ CAUSES = {
         143,
         "the step ended with exit status 143, and no task said why\n"
         "  from: slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***\n"
-        "  try:  squeue and scontrol show job tell of time limits, cancelled jobs and lost nodes",
+        "  try:  squeue and `scontrol show job` show time limits, cancelled jobs and lost nodes",
     ),
     "without Slurm": (
         1,
@@ -260,7 +261,7 @@ WAITED_FOR = {
         [],
         "task 1 on node1 never came, and task 0 on node0 timed out waiting at train.py:00\n"
         "  from: b.py:4, where task 1 on node1 was\n"
-        "  try:  see what keeps it there; the other one raised "
+        "  try:  see what is keeping it there; the other one raised "
         "JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
     ),
     "others further on": (
@@ -348,9 +349,10 @@ def test_an_unknown_flag_of_xla_is_named(line: str, flags: str, label: bool) -> 
 
 
 ALL_ABORTED = [started(), *(Report(task, f"node{task}", "exit", 134, where=f"train.py:{task}0") for task in range(4))]
-HINT = "\n  try:  all processes must compute the same, equally often: see slurm/mistakes"
+HINT = "\n  try:  all processes must run the same computations the same number of times: see slurm/mistakes"
 INIT_HINT = (
-    "\n  try:  see what it does before, and whether it can reach task 0; --init-timeout says how long the others wait"
+    "\n  try:  see what it does before that, and whether it can reach task 0;"
+    " --init-timeout sets how long the others wait"
 )
 
 
@@ -358,53 +360,53 @@ AT_BARRIERS = {
     "one came": (
         Barrier("Shutdown", 1, 4, 3, (1, 0)),
         ALL_ABORTED,
-        "task 3 on node3 came to the end of the program, and 3 of 4 did not\n"
+        "task 3 on node3 reached the end of the program, but 3 of 4 did not\n"
         "  from: train.py:10, where task 1 on node1 was" + HINT,
     ),
     "one came, and reported it": (
         Barrier("Shutdown", 1, 4, 3, (1, 0)),
         [*ALL_ABORTED, Report(3, "node3", "end")],
-        "task 3 on node3 came to the end of the program, and 3 of 4 did not\n"
+        "task 3 on node3 reached the end of the program, but 3 of 4 did not\n"
         "  from: train.py:10, where task 1 on node1 was" + HINT,
     ),
     "two came": (
         Barrier("Shutdown", 2, 8, 3, (1, 0)),
         ALL_ABORTED,
-        "task 3 on node3 came to the end of the program, and 6 of 8 did not; it was the first of 2\n"
+        "task 3 on node3 reached the end of the program, but 6 of 8 did not; it was the first of 2\n"
         "  from: train.py:10, where task 1 on node1 was" + HINT,
     ),
     "half of them came": (
         Barrier("Shutdown", 2, 4, 3, (1, 0)),
         ALL_ABORTED,
-        "task 1 on node1, task 0 on node0 did not come to the end of the program, and 2 of 4 did\n"
+        "task 1 on node1, task 0 on node0 did not reach the end of the program, but 2 of 4 did\n"
         "  from: train.py:10, where task 1 on node1 was" + HINT,
     ),
     "one is missing": (
         Barrier("Shutdown", 3, 4, 1, (0,)),
         ALL_ABORTED,
-        "task 0 on node0 did not come to the end of the program, and 3 of 4 did\n"
+        "task 0 on node0 did not reach the end of the program, but 3 of 4 did\n"
         "  from: train.py:00, where task 0 on node0 was" + HINT,
     ),
     "initialize": (
         Barrier("[Init]Wait_for_all_tasks_to_register", 6, 8, 1, (5, 7)),
         [started(), raised(1, "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out"), ended(1, 1)],
-        "task 5, task 7 did not come to jax.distributed.initialize, and 6 of 8 did" + INIT_HINT,
+        "task 5, task 7 did not reach jax.distributed.initialize, but 6 of 8 did" + INIT_HINT,
     ),
     "its neighbours were faster": (
         Barrier("Shutdown", 3, 4, 1, (0,)),
         [started(), ended(1, 134), raised(0, GONE, True), ended(0, 1)],
-        "task 0 on node0 did not come to the end of the program, and 3 of 4 did\n"
+        "task 0 on node0 did not reach the end of the program, but 3 of 4 did\n"
         "  from: train.py:00, where task 0 on node0 was" + HINT,
     ),
     "another barrier": (
         Barrier("save", 3, 4, 1, (2,)),
         [started(), raised(0, "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: save::0."), ended(0, 1)],
-        "task 2 did not come to the barrier save, and 3 of 4 did" + HINT,
+        "task 2 did not reach the barrier save, but 3 of 4 did" + HINT,
     ),
     "many are missing": (
         Barrier("Shutdown", 60, 64, 1, (1, 2)),
         ALL_ABORTED,
-        "task 1 on node1, task 2 on node2 and 2 more did not come to the end of the program, and 60 of 64 did\n"
+        "task 1 on node1, task 2 on node2 and 2 more did not reach the end of the program, but 60 of 64 did\n"
         "  from: train.py:10, where task 1 on node1 was" + HINT,
     ),
 }

@@ -96,7 +96,7 @@ def test_the_first_row_that_matches_counts(rows: tuple[Symptom, ...]) -> None:
         ("NOT_REACHED", "node4 cannot be reached", "list lost nodes with sinfo --list-reasons; leave the node out"),
         ("NOT_LAUNCHED", "srun could not start the tasks on node4: Invalid job credential", "read slurmd's log on"),
         ("CANCELLED", "the run was cancelled: step 7.0", "see by whom: sacct --jobs=7"),
-        ("UNKNOWN_FLAGS", "XLA does not know --xla_nothing", "correct it or take it out"),
+        ("UNKNOWN_FLAGS", "XLA does not know --xla_nothing", "correct or remove them"),
     ],
 )
 def test_the_words_of_a_message_fill_in_the_error(name: str, what: str, remedy: str) -> None:

@@ -15,7 +15,7 @@ CLUSTER_TESTS = "".join(path.read_text() for path in (Path(__file__).parents[2] 
 
 def examples(name: tuple[str, ...]) -> list[str]:
     """The lines of jaxsif's below 'examples:', without what is told of them."""
-    _, _, text = str(cli.find_parser(name).description).replace("\\\n", "").partition("example")
+    _, _, text = str(cli.build_parsers(name)[name].description).replace("\\\n", "").partition("example")
     return [re.split(r" {3,}", line)[0] for line in re.findall(r"^  (\S.*)", text, re.MULTILINE) if "jaxsif " in line]
 
 
@@ -36,6 +36,6 @@ def test_examples(name: tuple[str, ...]) -> None:
     for example in found:
         words = words_of(example)
         end = words.index("--") if "--" in words else len(words)
-        cli.build_parser(cli.find_command(words)).parse_args(words[:end])
+        cli.build_parsers(cli.find_command(words))[()].parse_args(words[:end])
     run = [example for example in own if example in CLUSTER_TESTS]
     assert run, f"no test below tests/cluster runs one of {own}"

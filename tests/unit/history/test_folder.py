@@ -139,7 +139,7 @@ def test_a_run_is_found(word: str, found: str) -> None:
 @pytest.mark.parametrize(
     ("names", "word", "what"),
     [
-        (NAMES, "0a1b", "2 runs end with '0a1b'"),
+        (NAMES, "0a1b", "the names of 2 runs end with '0a1b'"),
         (NAMES, "abcd", "no run 'abcd' in the history"),
         ([], "last", "no run 'last' in the history"),
         (NAMES, "\x1b[2J", "no run '\\x1b[2J' in the history"),

@@ -61,7 +61,7 @@ def test_all_of_a_run() -> None:
         "  ended     task 1 on node1, status 137, train.py:16",
         "  ended     tasks 2-3 on node2, status 143, train.py:9",
         "  after 1m00s:",
-        "    the program hangs: tasks wait for 60 s",
+        "    the program hangs: tasks have been waiting for 60 s",
         "  folder    /runs/x",
         "  files     run.json, stderr",
     ):

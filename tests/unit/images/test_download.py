@@ -61,8 +61,8 @@ def test_body_that_is_encoded(served: Served, tmp_path: Path, coding: str) -> No
     served.lie = lie
     done = Pull(served, tmp_path)
     assert done.error == (
-        f"jaxsif: error: cannot download URL: the server sends it encoded, by {coding}\n"
-        "  from: the server\n  try:  ask who runs the server, or use another one"
+        f"jaxsif: error: cannot download URL: the server sends it encoded as {coding}\n"
+        "  from: the server\n  try:  ask whoever runs the server, or use another one"
     )
     assert (done.files, done.counts, len(served.requests)) == ([], [], 1)
 
@@ -123,7 +123,7 @@ def test_range_that_does_not_fit(served: Served, tmp_path: Path, image: bytes, s
     served.lie = lie
     done = Pull(served, tmp_path, Expected(sha256(ROOT), None))
     assert (done.error, done.files) == ("", ["jax.sif"])
-    assert done.notes == ["the file changed meanwhile; again in 1 s"]
+    assert done.notes == ["the file changed during the download; trying again in 1 s"]
     assert served.requests == ["bytes=100000-", ""]
 
 
@@ -172,7 +172,7 @@ def test_more_than_was_announced(served: Served, tmp_path: Path, image: bytes, c
 @pytest.mark.parametrize(
     ("begin", "problem"),
     [
-        (sif_header(4096, 100_000, rows=0), "more than the 104096 bytes of the image come"),
+        (sif_header(4096, 100_000, rows=0), "the server sends more than the image's 104096 bytes"),
         (b"<html>" * 100, "not a SIF image: .jax.sif.part"),
         (sif_header(-1, 5, rows=0), "image is damaged, the offset of its data is -1: .jax.sif.part"),
         (sif_header(2**62, 5, rows=0), "no room for "),
@@ -292,7 +292,7 @@ def test_reason_with_escapes(served: Served, tmp_path: Path) -> None:
         assert f"cannot download URL: {said}" in Pull(served, tmp_path).error
     served.lie = lambda write, _: write(head(status="503 \x1b[2J"))
     done = Pull(served, tmp_path)
-    assert done.notes[0] == "the server says 503 \x1b[2J; again in 1 s"  # Progress.note makes it printable
+    assert done.notes[0] == "the server says 503 \x1b[2J; trying again in 1 s"  # Progress.note makes it printable
 
 
 @pytest.mark.parametrize("tag", [f'"{"x" * 5000}"', '"\xe9"', '"\x01"'], ids=["long", "not ASCII", "control"])

@@ -43,7 +43,7 @@ def test_image_that_is_cut_short(tmp_path: Path) -> None:
 
 
 def test_image_with_an_overlay_in_it(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="image has 2 partitions, 1 of them with a system"):
+    with pytest.raises(HostError, match="image has 2 partitions, 1 of them with a root file system"):
         find_root(write_image(tmp_path / "a.sif", b"x", descriptor(0x4004, 8192, 1, OVERLAY)))
 
 

@@ -24,14 +24,38 @@ def packages(*purls: str) -> list[dict[str, str]]:
     [
         ("jax", {"io.jaxsif.jax": "0.12.0.1"}, ["pkg:pypi/jax@0.12.0.1"], "0.12.0.1", ""),
         ("jax", {"io.jaxsif.jax": "0.12.0.1"}, ["pkg:pypi/jax@0.7.1"], "0.12.0.1", "its package list says 0.7.1"),
-        ("jax", {}, ["pkg:pypi/jaxlib@0.7.0", "pkg:pypi/jax@0.7.1"], "0.7.1", "no label; by its package list"),
+        (
+            "jax",
+            {},
+            ["pkg:pypi/jaxlib@0.7.0", "pkg:pypi/jax@0.7.1"],
+            "0.7.1",
+            "no label; according to its package list",
+        ),
         ("jax", {}, ["pkg:pypi/jaxlib@0.7.0"], "none", "no label; not in its package list"),
         ("python", {}, ["pkg:generic/python@3.12.3"], "3.12.3", ""),
-        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime-cu12@12.9.79"], "12.9", "no label; by its package list"),
-        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime@13.5.37"], "13.5", "no label; by its package list"),
-        ("cuda", {}, ["pkg:deb/ubuntu/cuda-cudart-12-9@12.9.79-1?arch=amd64"], "12.9", "no label; by its package list"),
-        ("nccl", {}, ["pkg:deb/ubuntu/libnccl2@2.27.3-1?arch=amd64"], "2.27.3-1", "no label; by its package list"),
-        ("cudnn", {}, ["pkg:deb/ubuntu/libcudnn9-cuda-12@9.10.1?a=b"], "9.10.1", "no label; by its package list"),
+        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime-cu12@12.9.79"], "12.9", "no label; according to its package list"),
+        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime@13.5.37"], "13.5", "no label; according to its package list"),
+        (
+            "cuda",
+            {},
+            ["pkg:deb/ubuntu/cuda-cudart-12-9@12.9.79-1?arch=amd64"],
+            "12.9",
+            "no label; according to its package list",
+        ),
+        (
+            "nccl",
+            {},
+            ["pkg:deb/ubuntu/libnccl2@2.27.3-1?arch=amd64"],
+            "2.27.3-1",
+            "no label; according to its package list",
+        ),
+        (
+            "cudnn",
+            {},
+            ["pkg:deb/ubuntu/libcudnn9-cuda-12@9.10.1?a=b"],
+            "9.10.1",
+            "no label; according to its package list",
+        ),
         ("nccl", {"io.jaxsif.nccl": "2.32.3"}, ["pkg:pypi/nvidia-nccl-cu13@2.32.3"], "2.32.3", ""),
     ],
 )
@@ -95,7 +119,7 @@ def test_labels_that_are_none(tmp_path: Path, text: str) -> None:
         ({"jax": "0.12.0", "flavour": "cuda12", "driver": "525"}, "JAX 0.12.0, cuda12, for driver 525 or newer"),
         (
             {},
-            "not known which JAX and which driver (it has no labels of jaxsif; jaxsif image inspect looks into it)",
+            "JAX and driver versions unknown (it has no jaxsif labels; jaxsif image inspect looks inside)",
         ),
     ],
 )
@@ -109,7 +133,7 @@ def test_what_verbose_says_of_an_image(tmp_path: Path, labels: dict[str, str], s
 def test_labels_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / ".singularity.d/labels.json").mkdir(parents=True)
     place = f"{tmp_path}/.singularity.d/labels.json"
-    assert describe_image(str(tmp_path)) == f"file of labels is a folder, not a file: {place}"
+    assert describe_image(str(tmp_path)) == f"labels file is a folder, not a file: {place}"
     os.rmdir(place)
     Path(place).write_text("{")
     assert describe_image(str(tmp_path)).startswith(f"cannot parse the labels of {tmp_path}: ")

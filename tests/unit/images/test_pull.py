@@ -189,14 +189,14 @@ def test_part_of_another_address_is_not_gone_on_with(served: Served, tmp_path: P
 
 def test_two_at_once(served: Served, tmp_path: Path) -> None:
     with downloads.open_partial(str(tmp_path / ".jax.sif.part")):
-        assert Pull(served, tmp_path).error.startswith("jaxsif: error: another download writes .jax.sif.part\n")
+        assert Pull(served, tmp_path).error.startswith("jaxsif: error: another download is writing .jax.sif.part\n")
 
 
 def test_way_that_leaves_https() -> None:
     response = requests.Response()
     response.url, response.status_code, response.raw = "https://me:secret@user.example/a", 302, io.BytesIO()
     response.headers["Location"] = "http://other/jax.sif"
-    with pytest.raises(HostError, match=r"^https://user\.example/a leads to an address without https$"):
+    with pytest.raises(HostError, match=r"^https://user\.example/a redirects to an address without https$"):
         downloads._Session().get_redirect_target(response)
 
 
@@ -220,9 +220,9 @@ def test_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: 
 @pytest.mark.parametrize(
     ("url", "what"),
     [
-        ("ftp://example.org/jax.sif", "not an address of an image: ftp://example.org/jax.sif"),
-        ("jax.sif", "not an address of an image: jax.sif"),
-        ("https://[1/jax.sif", "not an address of an image: https://[1/jax.sif"),
+        ("ftp://example.org/jax.sif", "not the address of an image: ftp://example.org/jax.sif"),
+        ("jax.sif", "not the address of an image: jax.sif"),
+        ("https://[1/jax.sif", "not the address of an image: https://[1/jax.sif"),
         ("https://me:secret@example.org/", "no file name in the address https://example.org/"),
         ("https://example.org/a/..", "no file name in the address https://example.org/a/.."),
     ],
@@ -238,7 +238,7 @@ def test_what_is_there_already(tmp_path: Path, image: bytes) -> None:
     assert find_there(str(target), ANY) is None
     target.write_bytes(image)
     assert find_there(str(target), Expected(sha256(ROOT), checksum(str(target)))) == sha256(ROOT)
-    with pytest.raises(JaxsifError, match=r"jax\.sif is there already$"):
+    with pytest.raises(JaxsifError, match=r"jax\.sif already exists$"):
         find_there(str(target), ANY)
-    with pytest.raises(HostError, match=r"jax\.sif is there, and is not what was asked for: its digest is "):
+    with pytest.raises(HostError, match=r"jax\.sif already exists, but is not what was asked for: its digest is "):
         find_there(str(target), Expected(sha256(b"other"), None))

@@ -65,7 +65,7 @@ def test_first_key_that_signed() -> None:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ([], "no key is allowed to have signed a.sif"),
+        ([], "no key is accepted as the signer of a.sif"),
         (["another key signed a.sif", "no signature in a.sif"], "no signature in a.sif"),
         (["another key signed a.sif", "another key signed a.sif again"], "another key signed a.sif"),
     ],

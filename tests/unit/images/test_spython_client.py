@@ -94,7 +94,7 @@ def test_metadata_of_another_form(attributes: dict[str, Any], field: str) -> Non
 def test_image_that_the_engine_would_run(tmp_path: Path) -> None:
     image = write_image(tmp_path / "a.sif", b"squashfs", descriptor(0x4006, 8192, 8))
     with pytest.raises(
-        HostError, match=r"image has no inspect-metadata.json, so to tell more means to run it: .*a\.sif"
+        HostError, match=r"image has no inspect-metadata.json, so finding out more means running it: .*a\.sif"
     ):
         read_metadata(image, {})
 
@@ -122,7 +122,7 @@ def test_metadata_of_a_file_need_no_engine(tmp_path: Path, text: Any, error: str
 def test_folder_with_letters_of_the_shell(tmp_path: Path) -> None:
     folder = tmp_path / "a$(touch b)"
     (folder / ".singularity.d").mkdir(parents=True)
-    with pytest.raises(HostError, match="has letters that the engine's inspect takes for the shell's"):
+    with pytest.raises(HostError, match="has characters that the engine's inspect would hand to a shell"):
         read_metadata(str(folder), {})
 
 

@@ -113,7 +113,7 @@ def test_same_tree_same_bytes(tmp_path: Path) -> None:
 def test_another_file_system_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other"
     path.write_bytes(b"hsqs" + bytes(200))
-    with pytest.raises(HostError, match="not a file system as jaxsif packs it"):
+    with pytest.raises(HostError, match="not a file system packed by jaxsif"):
         read(str(path))
 
 
@@ -133,7 +133,7 @@ def read_changed(small: tuple[str, bytes], content: bytes) -> None:
     path, _ = small
     Path(path).write_bytes(content)
     error = read_bounded(lambda: list(read(path).root.walk()))
-    assert error is None or error.what == f"not a file system as jaxsif packs it: {path}"
+    assert error is None or error.what == f"not a file system packed by jaxsif: {path}"
 
 
 @given(st.dictionaries(st.integers(0, 11), st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 600)), min_size=1))
@@ -161,7 +161,7 @@ def test_folder_within_itself(small: tuple[str, bytes]) -> None:
     changed = bytearray(content)
     struct.pack_into("<H", changed, entry, struct.unpack_from("<Q", content, 32)[0] & 0xFFFF)
     read_changed(small, changed)
-    with pytest.raises(HostError, match="not a file system as jaxsif packs it"):
+    with pytest.raises(HostError, match="not a file system packed by jaxsif"):
         read(path)
 
 
@@ -170,7 +170,7 @@ def test_file_of_absurd_size(small: tuple[str, bytes]) -> None:
     changed = content.replace(struct.pack("<I", BLOCK + 20), struct.pack("<I", 2**32 - 1))
     assert changed != content
     read_changed(small, changed)
-    with pytest.raises(HostError, match="not a file system as jaxsif packs it"):
+    with pytest.raises(HostError, match="not a file system packed by jaxsif"):
         read(path)
 
 

@@ -84,7 +84,7 @@ def test_odd_number_of_nodes(value: str) -> None:
     assert caught.value.render() == (
         f"jaxsif: error: not a number of nodes: '{value}'\n"
         "  from: SLURM_JOB_NUM_NODES (environment)\n"
-        "  try:  unset SLURM_JOB_ID when this is not inside of a job"
+        "  try:  unset SLURM_JOB_ID if this is not inside a job"
     )
 
 
@@ -94,7 +94,7 @@ def test_odd_number_of_gpus_in_the_environment_names_the_variable() -> None:
     assert caught.value.render() == (
         "jaxsif: error: not a number of GPUs: 'many'\n"
         "  from: SLURM_GPUS_PER_NODE (environment)\n"
-        "  try:  give N or TYPE:N, as for srun"
+        "  try:  give N or TYPE:N, as in srun"
     )
 
 
@@ -111,7 +111,7 @@ def test_gpu_count_refused(text: str) -> None:
     with pytest.raises(JaxsifError) as caught:
         parse_gpu_count(text)
     assert caught.value.render() == (
-        f"jaxsif: error: not a number of GPUs: {text!r}\n  from: --gpus-per-node\n  try:  give N or TYPE:N, as for srun"
+        f"jaxsif: error: not a number of GPUs: {text!r}\n  from: --gpus-per-node\n  try:  give N or TYPE:N, as in srun"
     )
 
 

@@ -52,7 +52,9 @@ def a_run(**fields: Any) -> RunRecord:
                 TaskEnd(3, "node2", 143, "train.py:9", "", ""),
                 TaskEnd(0, "node1", 0, "", "", ""),
             ),
-            "alarms": (Alarm(begin + 60, "hang", 60.0, ("the program hangs: tasks wait for 60 s",), picture()),),
+            "alarms": (
+                Alarm(begin + 60, "hang", 60.0, ("the program hangs: tasks have been waiting for 60 s",), picture()),
+            ),
             **fields,
         }
     )

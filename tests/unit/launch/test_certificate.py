@@ -121,7 +121,7 @@ def test_an_openssl_that_cannot_be_executed(tmp_path: Path) -> None:
     ("script", "what"),
     [
         ("echo 'unknown option' >&2; exit 1", "openssl made no certificate: unknown option"),
-        ("echo hello", "openssl made no certificate: its key is no text"),
+        ("echo hello", "openssl made no certificate: its key is not text"),
         ('[ $1 = ecparam ] && exec /usr/bin/openssl "$@"; exit 3', "openssl made no certificate: exit status 3"),
     ],
 )

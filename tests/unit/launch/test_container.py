@@ -47,7 +47,7 @@ def test_under_a_policy_libraries_are_compared_with_the_image_that_was_allowed(
     allowed = Allowed(sha256(b"good"), find_state(str(image)))
     container = CONTAINER._replace(image=str(image), allowed=allowed)
     settings = Settings(config, {}, RunOptions(("true",)))
-    with pytest.raises(HostError, match="the image changed while the policy looked at it"):
+    with pytest.raises(HostError, match="the image changed while it was checked against the policy"):
         containers._add_fabric(container, Setting("own", "--fabric"), settings, LOGIN_NODE, print)
 
 

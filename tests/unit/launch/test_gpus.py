@@ -47,7 +47,7 @@ def test_a_job_without_gpus_for_an_image_that_wants_them(
     plan = plan_for(asked, LOGIN_NODE._replace(environ=environ), CONTAINER._replace(image=path))
     note_missing_gpus(plan, words, lines.append)
     assert len(lines) == (0 if silent or flavour != "cuda12" else 1)
-    assert all(line.startswith("the job gets no GPUs, because nothing asks for any: pass ") for line in lines)
+    assert all(line.startswith("the job gets no GPUs, because nothing requests any: pass ") for line in lines)
 
 
 @pytest.mark.parametrize("labels", ["{", None], ids=["broken", "gone"])

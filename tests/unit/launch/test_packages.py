@@ -31,7 +31,7 @@ def test_an_image_under_a_policy_that_changes_around_a_run_here(folder: Path, mo
     if moment == "never":
         run()
     else:
-        with pytest.raises(HostError, match=f"^the image changed while the policy looked at it: {image}$"):
+        with pytest.raises(HostError, match=f"^the image changed while it was checked against the policy: {image}$"):
             run()
     assert ran == ([] if moment == "before" else ["ran"])
 

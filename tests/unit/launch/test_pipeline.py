@@ -34,7 +34,7 @@ def test_a_secret_that_others_may_read_is_named(source: str, rank: Rank, place: 
     lines: list[str] = []
     warn_of_secrets(Setting(["SEED=1", "HF_TOKEN=s3cret", "API_KEY"], source, rank), lines.append)
     expected = f"warning: HF_TOKEN looks like a secret, and others may read its value in {place}:"
-    assert lines == ([f"{expected} export HF_TOKEN, and name it alone, as in --env HF_TOKEN"] if place else [])
+    assert lines == ([f"{expected} export HF_TOKEN, and pass only its name, as in --env HF_TOKEN"] if place else [])
 
 
 def run_here(folder: Path, script: str) -> tuple[int, RunRecord, str]:

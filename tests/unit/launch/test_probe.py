@@ -99,7 +99,7 @@ def test_gpus_of_the_job_that_slurm_does_not_tell(in_job: Path, scontrol: str | 
         look_at({"PATH": f"{in_job}/bin"}, JOB)
     assert error_of(caught) == (
         125,
-        "jaxsif: error: scontrol does not tell the GPUs of job 4711\n"
+        "jaxsif: error: scontrol does not report the GPUs of job 4711\n"
         "  from: SLURM_JOB_ID (environment)\n"
-        "  try:  pass --gpus-per-node=N or --ntasks-per-node=N, or unset SLURM_JOB_ID when that job is over",
+        "  try:  pass --gpus-per-node=N or --ntasks-per-node=N, or unset SLURM_JOB_ID if that job is over",
     )

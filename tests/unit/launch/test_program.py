@@ -11,7 +11,7 @@ from kit.executables import executable
 from jaxsif.errors import JaxsifError, ProgramError
 from jaxsif.launch.program import check_program, name_program, suggest
 
-GENERAL = "the program must be in the image or below a folder that is bound into it"
+GENERAL = "the program must be in the image or in a folder that is bound into it"
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("command", "status", "what", "hint"),
     [
-        ("q.py", 127, "q.py is not on the PATH: it is a file of this folder", "python q.py"),
-        ("train.sh", 127, "train.sh is not on the PATH: it is a file of this folder", "./train.sh"),
-        ("plain.sh", 127, "plain.sh is not on the PATH: it is a file of this folder", "bash plain.sh"),
+        ("q.py", 127, "q.py is not on the PATH: it is a file in this folder", "python q.py"),
+        ("train.sh", 127, "train.sh is not on the PATH: it is a file in this folder", "./train.sh"),
+        ("plain.sh", 127, "plain.sh is not on the PATH: it is a file in this folder", "bash plain.sh"),
         ("./q.py", 126, "no permission to execute ./q.py", "chmod +x ./q.py, or python ./q.py"),
         ("./folder", 126, "./folder is a folder, not a program", "name a program in it"),
         ("./nowhere", 127, "script not found: ./nowhere", "check its path"),
@@ -66,16 +66,16 @@ def test_files(folder: Path, command: str, status: int, what: str, hint: str) ->
 @pytest.mark.parametrize(
     ("command", "what", "hint"),
     [
-        (("python q.py",), "a program's name with a blank: 'python q.py'", "-- python q.py, without the quotes"),
-        (("a && b",), "a program's name with a blank: 'a && b'", "sh -c 'a && b'"),
+        (("python q.py",), "the program's name contains a blank: 'python q.py'", "-- python q.py, without the quotes"),
+        (("a && b",), "the program's name contains a blank: 'a && b'", "sh -c 'a && b'"),
         (
             ("cd", "/tmp"),
-            "cd is a part of the shell, not a program",
+            "cd is a shell command, not a program",
             "do it before jaxsif, or in a shell: sh -c 'cd /tmp && COMMAND'",
         ),
         (
             ("module", "load", "cuda"),
-            "module is a part of the shell, not a program",
+            "module is a shell command, not a program",
             "do it before jaxsif, or in a shell: sh -c 'module load cuda && COMMAND'",
         ),
     ],
@@ -115,8 +115,8 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
         (("pyhton", "q.py"), 127, "python?"),
         (("pythn3", "q.py"), 127, "python3?"),
         (("python",), 127, GENERAL),
-        (("tool",), 127, "./tool: it is a file of this folder, and not on the PATH"),
-        (("./tool",), 127, "see the first line of ./tool: the interpreter after #! must be in the image"),
+        (("tool",), 127, "./tool: it is a file in this folder, and not on the PATH"),
+        (("./tool",), 127, "check the first line of ./tool: the interpreter after #! must be in the image"),
         (
             ("pip", "install", "-U", "flax", "optax"),
             127,
@@ -132,12 +132,12 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
         (
             ("sh", "-c", "nowhere"),
             127,
-            "see above which command of the script the shell could not execute or find in the image",
+            "see above which command in the script the shell could not execute or find in the image",
         ),
         (
             ("/opt/tool",),
             126,
-            "see its permissions: chmod +x /opt/tool; or name its interpreter, as in python /opt/tool",
+            "check its permissions: chmod +x /opt/tool; or name its interpreter, as in python /opt/tool",
         ),
     ],
 )

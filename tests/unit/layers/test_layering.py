@@ -41,7 +41,7 @@ def test_plan_of_uv() -> None:
 
 @pytest.mark.parametrize("text", ["", "something else", DRY_RUN.replace(" + absl-py==2.5.1", " + absl-py 2.5.1")])
 def test_plan_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(JaxsifError, match=r"cannot read what uv said"):
+    with pytest.raises(JaxsifError, match=r"cannot read uv's output"):
         parse_plan(text.splitlines())
 
 
@@ -53,7 +53,7 @@ def test_packages_of_the_image_in_the_way_are_named() -> None:
         "         And because you require needy and old-jax==0.1, your requirements are unsatisfiable.",
     ]
     error = explain(lines, {"jax": "0.12.0.1", "numpy": "2.5.5", "old-jax": "0.2"})
-    assert error.what == "the requirements do not go with jax 0.12.0.1 of the image:"
+    assert error.what == "the requirements conflict with jax 0.12.0.1 of the image:"
     assert error.message.splitlines() == lines[1:]
     assert error.hint.endswith("--allow-replace jax")
     other = explain(lines, {"numpy": "2.5.5"})
@@ -110,7 +110,7 @@ def test_bad_requirement_files(tmp_path: Path) -> None:
     with pytest.raises(JaxsifError, match=r"cannot read requirements .*: No such file"):
         read_requirements([str(tmp_path / "r.txt")], [])
     (tmp_path / "r.txt").write_bytes(b"\xff")
-    with pytest.raises(JaxsifError, match=r"cannot read requirements .*: it is no text"):
+    with pytest.raises(JaxsifError, match=r"cannot read requirements .*: it is not text"):
         read_requirements([str(tmp_path / "r.txt")], [])
     with pytest.raises(JaxsifError, match="no requirements"):
         read_requirements([], [])

@@ -41,7 +41,7 @@ def test_totals(options: dict[str, Any], there: int | None, nodes: int | None, g
     [
         ({"gpus": "7", "nodes": 2}, None, "2 nodes cannot share 7 GPUs evenly", "--gpus=6"),
         ({"gpus": "1"}, 2, "2 nodes cannot share 1 GPUs evenly", "--nodes=1"),
-        ({"gpus": "8"}, None, "8 GPUs on a number of nodes that is not known", "add --nodes=N"),
+        ({"gpus": "8"}, None, "8 GPUs on an unknown number of nodes", "add --nodes=N"),
         (
             {"gpus": "8", "gpus_per_node": "2", "nodes": 2},
             None,

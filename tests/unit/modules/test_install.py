@@ -244,7 +244,7 @@ def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "lost.sif", tmp_path):
         with pytest.raises(HostError, match=f"image not found: {path}"):
             add(prefix, str(path))
-    with pytest.raises(JaxsifError, match="this launcher is not an installed one"):
+    with pytest.raises(JaxsifError, match="this launcher is not installed"):
         modules.find_prefix(None)
 
 

@@ -32,7 +32,7 @@ def test_another_file_is_told_by_its_digest(tmp_path: Path) -> None:
     image = write_image(tmp_path / "a.sif", b"good")
     assert examine(GOOD, "1:2:3", image) == (read_state(image), "")
     write_image(tmp_path / "a.sif", b"evil")
-    assert examine(GOOD, "1:2:3", image)[1] == f"it has {sha256(b'evil')}, and the policy allowed {GOOD}"
+    assert examine(GOOD, "1:2:3", image)[1] == f"it has {sha256(b'evil')}, but the policy allowed {GOOD}"
 
 
 @pytest.mark.parametrize("kind", ["gone", "FIFO", "folder", "text"])
@@ -46,8 +46,8 @@ def test_what_is_no_image(tmp_path: Path, kind: str) -> None:
         path.write_text("#!/bin/sh\n")
     reasons = {
         "gone": "cannot read it: No such file or directory",
-        "FIFO": "cannot read it: it is no file",
-        "folder": "cannot read it: it is no file",
+        "FIFO": "cannot read it: it is not a file",
+        "folder": "cannot read it: it is not a file",
         "text": f"not a SIF image: {path}",
     }
     assert examine(GOOD, "1:2:3", str(path))[1] == reasons[kind]

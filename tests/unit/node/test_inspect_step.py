@@ -91,7 +91,7 @@ def settle(process: subprocess.Popen[str], state: str) -> None:
     [
         ("sleep", {}, "sleep", "sleeps", "sleep"),
         ("spin", {}, "computing", "computes", "spin"),
-        ("hold", STALE, "held", "computes in C, and holds the interpreter", "hold"),
+        ("hold", STALE, "held", "computes in C, and holds the interpreter lock", "hold"),
         ("lock", {"call": "lock.acquire()"}, "lock", "waits for a lock", "lock"),
         ("lock", {}, "collective", "waits in a collective", "lock"),
         ("pipe", {}, "pipe", "reads from a pipe", "pipe"),

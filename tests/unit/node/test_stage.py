@@ -91,7 +91,7 @@ def test_launcher_and_nodes_mean_the_same_place(tmp_path: Path) -> None:
 def test_folder_that_others_can_write(tmp_path: Path) -> None:
     own_folder(str(tmp_path))
     os.chmod(own_folder(str(tmp_path)), 0o777)
-    with pytest.raises(FolderTakenError, match=r"not a folder of this user alone: .*/jaxsif-\d+ \(drwxrwxrwx \w+\)"):
+    with pytest.raises(FolderTakenError, match=r"not a folder private to this user: .*/jaxsif-\d+ \(drwxrwxrwx \w+\)"):
         own_folder(str(tmp_path))
 
 

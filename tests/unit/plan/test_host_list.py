@@ -58,7 +58,7 @@ def test_what_is_no_host(text: str, what: str) -> None:
 
 
 def test_hostfile_without_hosts() -> None:
-    with pytest.raises(JaxsifError, match="a list of hosts without a host"):
+    with pytest.raises(JaxsifError, match="an empty list of hosts"):
         parse_hostfile("# none\n", "hosts")
 
 

@@ -155,7 +155,7 @@ def test_local_layout(host: Host, options: dict[str, object], tasks: int, gpus: 
 
 
 def test_a_lone_colon_would_part_sruns_components() -> None:
-    with pytest.raises(JaxsifError, match="':' for the beginning of another program"):
+    with pytest.raises(JaxsifError, match="':' as the beginning of another program"):
         plan_of(LOGIN_NODE, command=("echo", "a", ":", "b"))
 
 

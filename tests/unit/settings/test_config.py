@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import read_bounded
 
-from jaxsif.cli import build_parser
+from jaxsif.cli import build_parsers
 from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import Config, read_config, read_profiles, resolve_image
 from jaxsif.settings.options import OPTIONS, Option, Rank, Setting, read_variable
@@ -51,7 +51,7 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pyte
     assert config.settings["run.compile-cache-folder"].value == "/home/ada/cache"
     assert config.settings["run.image"].value == f"{tmp_path}/a~/b.sif"
     assert read_variable(next(one for one in OPTIONS if one.key == "image"), "~/b.sif") == "/home/ada/b.sif"
-    assert build_parser(("run",)).parse_args(["run", "--hostfile=~/hosts"]).hostfile == "/home/ada/hosts"
+    assert build_parsers(("run",))[()].parse_args(["run", "--hostfile=~/hosts"]).hostfile == "/home/ada/hosts"
     assert resolve_image("~/b.sif", {}, print) == Setting("/home/ada/b.sif", "--image", Rank.COMMAND_LINE)
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_is_named_counts_in_place_of_the_projects(tmp_path: Path, en
 
 
 @pytest.mark.parametrize(
-    ("name", "what"), [("{folder}/gone", "no such file: {folder}/gone"), ("a.toml", "not a whole path: a.toml")]
+    ("name", "what"), [("{folder}/gone", "no such file: {folder}/gone"), ("a.toml", "not an absolute path: a.toml")]
 )
 def test_a_named_file_that_does_not_count_is_refused(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str, what: str
@@ -134,10 +134,10 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[run]\nstages = true", "no setting run.stages in {path}\n  from: {path}\n  try:  stage?"),
-        ("[runs]", "no table [runs] in {path}\n  from: {path}\n  try:  run?"),
-        ("run = 1", "no table [run] in {path}\n  from: {path}\n  try:  run?"),
-        ("[zzz]", "no table [zzz] in {path}\n  from: {path}\n  try:  one of policy, profile, run"),
+        ("[run]\nstages = true", "unknown setting run.stages in {path}\n  from: {path}\n  try:  stage?"),
+        ("[runs]", "unknown table [runs] in {path}\n  from: {path}\n  try:  run?"),
+        ("run = 1", "unknown table [run] in {path}\n  from: {path}\n  try:  run?"),
+        ("[zzz]", "unknown table [zzz] in {path}\n  from: {path}\n  try:  one of policy, profile, run"),
         ("[run]\nstage = 1", "run.stage is not true or false\n  from: {path}\n  try:  run.stage = …, true or"),
         ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),
         ("[policy]\ndigests = [1]", "policy.digests is not a list of digests, each sha256: and 64 hexadecimal"),
@@ -149,8 +149,8 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
             "[run]\nlauncher = 'ssh'",
             "run.launcher is not srun or local or mpirun: 'ssh'\n  from: {path}\n",
         ),
-        ("[profile]\nib = 1", "no setting profile.ib in {path}\n  from: {path}\n  try:  a table [profile.ib]"),
-        ("[profile.ib]\nbind = []", "no setting profile.ib.bind in {path}\n  from: {path}\n  try:  binds?"),
+        ("[profile]\nib = 1", "unknown setting profile.ib in {path}\n  from: {path}\n  try:  a table [profile.ib]"),
+        ("[profile.ib]\nbind = []", "unknown setting profile.ib.bind in {path}\n  from: {path}\n  try:  binds?"),
         ("[profile.ib]\nenv = 'A=1'", "profile.ib.env is not a list of strings\n  from: {path}"),
         ("[profile.'i b']", "not a name for a profile: 'i b'\n  from: {path}\n  try:  letters, digits, - and _"),
         ("[run", "cannot read {path}: "),
@@ -165,7 +165,7 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         (f"[run]\ngpus-per-node = 0x{'f' * 5000}", "run.gpus-per-node is not a string\n  from: {path}"),
         ('[policy]\nsigned-by = ["a\\u0000b"]', "policy.signed-by has a NUL character\n  from: {path}"),
         ('[run]\nimage = "a\\u0000b"', "run.image has a NUL character\n  from: {path}"),
-        (f"[run]\n{'x' * 60000} = 1", f"no setting run.{'x' * 60}…{'x' * 59} in {{path}}\n  from: {{path}}"),
+        (f"[run]\n{'x' * 60000} = 1", f"unknown setting run.{'x' * 60}…{'x' * 59} in {{path}}\n  from: {{path}}"),
         ("[run]\nimage = '\udcff'", "cannot read {path}: "),
     ],
 )

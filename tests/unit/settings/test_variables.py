@@ -33,13 +33,13 @@ def test_what_resembles_a_setting_is_refused(name: str, meant: str) -> None:
     with pytest.raises(JaxsifError) as caught:
         check_variables({"JAXSIF_NODES": "2", name: "/nope"})
     assert caught.value.render() == (
-        f"jaxsif: error: no setting has the variable {name}\n  from: {name} (environment)\n  try:  {meant}?"
+        f"jaxsif: error: no setting uses the variable {name}\n  from: {name} (environment)\n  try:  {meant}?"
     )
 
 
 def test_any_other_is_named() -> None:
     environ = {"JAXSIF_OF_MY_OWN": "1", "JAXSIF_EMPTY": "", "JAX_PLATFORMS": "cpu", "NOT_JAXSIF_NODE": "1"}
-    assert check_variables(environ) == ("warning: no setting has the variable JAXSIF_OF_MY_OWN",)
+    assert check_variables(environ) == ("warning: no setting uses the variable JAXSIF_OF_MY_OWN",)
 
 
 def test_every_name_of_ours_is_known() -> None:

@@ -144,7 +144,7 @@ def test_users_bind_address_stands(listener: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
-        ("192.0.2.1", "192.0.2.1 is not a name of this node: its address 192.0.2.1 is not here"),
+        ("192.0.2.1", "192.0.2.1 is not a name of this node: its address 192.0.2.1 is not on this node"),
         ("%N..ib", "no address is known for localhost..ib: encoding with 'idna' codec failed"),
     ],
     ids=["another node's", "unknown"],

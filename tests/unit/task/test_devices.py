@@ -166,7 +166,7 @@ LONG = "9" * 5000
 def test_a_variable_that_slurm_does_not_write_so_ends_the_task_and_is_named(name: str, value: str) -> None:
     with pytest.raises(MisfitError) as caught:
         prepare({**TASK, name: value})
-    assert str(caught.value).startswith((f"{name} is not a number: '", f"{name} has nothing of this node: '"))
+    assert str(caught.value).startswith((f"{name} is not a number: '", f"{name} has no entry for this node: '"))
     assert len(str(caught.value)) < 120
     assert caught.value.hint == f"do not set {name}; {'jaxsif' if name == 'JAXSIF_LAYOUT' else 'Slurm'} sets it"
 

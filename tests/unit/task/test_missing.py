@@ -22,7 +22,7 @@ from jaxsif.task.missing import suggest
             "No module named 'mymodel'",
             "pass --env PYTHONPATH=FOLDER with the folder that has mymodel, or a layer with it",
         ),
-        ("No module named 'jax.nowhere'", "see the version and the place of jax: it has no jax.nowhere"),
+        ("No module named 'jax.nowhere'", "check the version and the location of jax: it has no jax.nowhere"),
         ("No module named 'pip'", "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"),
         ("No module named 'a b'", ""),
         ("jax", ""),

@@ -48,7 +48,7 @@ def test_the_question_is_warned_of(
     for step in range(2):
         with pytest.raises(RuntimeError, match="has not been initialized"):
             module.reached_preemption_sync_point(step)
-    warning = "jaxsif: warning: the program asks JAX for a notice of preemption and gets none: "
+    warning = "jaxsif: warning: the program asks JAX for preemption notices but gets none: "
     assert capsys.readouterr().err.count(warning) == times
 
 

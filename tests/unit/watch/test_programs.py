@@ -479,7 +479,7 @@ def report_programs(one: Sample, count: int) -> Sample:
     return one._replace(status=one.status._replace(programs=count))
 
 
-GO_ON = "task 2 alone compiled jit_step for (tensor<4x5xf32>) at train.py:12; 3 others go on without it"
+GO_ON = "only task 2 compiled jit_step for (tensor<4x5xf32>) at train.py:12; 3 others go on without it"
 MAY = ": the results may be wrong"
 
 

@@ -349,9 +349,9 @@ def test_a_task_that_never_tells_where_it_waits_is_asked_twice_as_often_at_most(
 @pytest.mark.parametrize(
     ("level", "title"),
     [
-        (Level.BUSY, "tasks wait for others that compile, load or save, for 61 s"),
-        (Level.WAIT, "tasks wait for 61 s"),
-        (Level.HANG, "the program hangs: tasks wait for 61 s"),
+        (Level.BUSY, "tasks have been waiting 61 s for others to compile, load or save"),
+        (Level.WAIT, "tasks have been waiting for 61 s"),
+        (Level.HANG, "the program hangs: tasks have been waiting for 61 s"),
     ],
 )
 def test_titles(level: Level, title: str) -> None:

@@ -116,7 +116,7 @@ def test_nobody_is_odd_where_a_task_was_not_seen() -> None:
     assert make_snapshot(many(4, t1=read), ["n9"]).odd == ()
     snapshot = make_snapshot(many(4, t1=read), unseen=2)
     assert snapshot.odd == ()
-    assert render_text(snapshot, "step 12.0")[-1] == "  nothing is known of 2 other tasks"
+    assert render_text(snapshot, "step 12.0")[-1] == "  nothing is known about 2 other tasks"
 
 
 def test_iterations_count_in_loops_that_stand_still() -> None:

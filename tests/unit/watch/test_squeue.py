@@ -47,9 +47,9 @@ def test_choice(asked: str | None, number: int | None, target: Target) -> None:
 @pytest.mark.parametrize(
     ("asked", "number", "what"),
     [
-        ("8", None, "job 8 does not run, or is not yours"),
-        ("9", None, "job 9 has no step that runs"),
-        ("30", 2, "job 30 has no step 2 that runs"),
+        ("8", None, "job 8 is not running, or is not yours"),
+        ("9", None, "job 9 has no running step"),
+        ("30", 2, "job 30 has no running step 2"),
     ],
 )
 def test_no_such_step(asked: str | None, number: int | None, what: str) -> None:
@@ -58,13 +58,13 @@ def test_no_such_step(asked: str | None, number: int | None, what: str) -> None:
 
 
 def test_no_job() -> None:
-    with pytest.raises(JaxsifError, match="no job of yours runs"):
+    with pytest.raises(JaxsifError, match="none of your jobs is running"):
         choose_target([], [], None, None)
 
 
 @pytest.mark.parametrize("asked", ["x", "1.batch", "1.2.3", "-1", "1\n", "1" * 11])
 def test_not_a_step(asked: str) -> None:
-    with pytest.raises(JaxsifError, match="not a step of Slurm"):
+    with pytest.raises(JaxsifError, match="not a Slurm step"):
         find_target(asked, None, {"PATH": "/none"})
 
 

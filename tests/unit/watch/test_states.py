@@ -42,9 +42,9 @@ def library(file: str, function: str) -> dict[str, Any]:
             State("deadlock", "waits for a lock that no other thread can release"),
         ),
         ({"status": {"deadlock": True, "call": "lock.acquire()"}, "cpu": 0.3}, State("lock", "waits for a lock")),
-        ({"cpu": 1.9}, State("computing", "waits for its own devices, which compute")),
+        ({"cpu": 1.9}, State("computing", "waits for local devices, which are computing")),
         ({"cpu": 1.0, "gpu": True}, State("collective", "waits in a collective")),
-        ({"frames": [], "answered": None}, State("unknown", "waits, and has not told where")),
+        ({"frames": [], "answered": None}, State("unknown", "waits, but has not reported where")),
         ({"status": {"call": 'float(found.get("loss"))'}}, State("collective", "waits in a collective")),
         ({"status": {"call": 'found.get("loss").block_until_ready()'}}, State("collective", "waits in a collective")),
         (
@@ -54,11 +54,11 @@ def library(file: str, function: str) -> dict[str, Any]:
             },
             State("collective", "waits in a collective"),
         ),
-        ({"frames": [], "answered": False}, State("unknown", "waits, and has not told where")),
+        ({"frames": [], "answered": False}, State("unknown", "waits, but has not reported where")),
         ({"frames": [], "answered": False, "call": "clock_nanosleep"}, State("sleep", "sleeps")),
         (
             {"frames": [], "call": "futex_do_wait", "answered": None, "status": None},
-            State("unknown", "waits, and has not told where"),
+            State("unknown", "waits, but has not reported where"),
         ),
         (
             library("jax/_src/distributed.py", "initialize"),
@@ -72,11 +72,11 @@ def library(file: str, function: str) -> dict[str, Any]:
         (library("jax/_src/compiler.py", "backend_compile_and_load"), State("compiling", "compiles")),
         (
             {"status": {"compiling": "jit_step", "since": 213.7}},
-            State("compiling", "compiles jit_step since 214 s"),
+            State("compiling", "has been compiling jit_step for 214 s"),
         ),
         (
             {"status": {"compiling": "jit_step", "since": 9.0, "aside": True, "call": "pool.submit(f).result()"}},
-            State("compiling", "compiles jit_step since 10 s"),
+            State("compiling", "has been compiling jit_step for 10 s"),
         ),
         ({"status": {"compiling": "jit_step", "aside": True}}, State("collective", "waits in a collective")),
         (library("orbax/checkpoint/handler.py", "save"), State("checkpoint", "is in a checkpoint")),
@@ -117,7 +117,7 @@ def library(file: str, function: str) -> dict[str, Any]:
         ({"state": "Z"}, State("ended", "has ended")),
         (
             {"state": "R", "call": "", "main_cpu": 1.0, "age": 9.0},
-            State("held", "computes in C, and holds the interpreter"),
+            State("held", "computes in C, and holds the interpreter lock"),
         ),
         ({"state": "R", "call": "", "status": None, "age": 0}, State("computing", "computes")),
         ({"state": "D", "call": ""}, State("file", "waits for a disk or a file system")),

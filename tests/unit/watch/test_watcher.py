@@ -162,11 +162,11 @@ def test_where_nobody_can_look_nothing_is_said_of_unwatched_tasks(watched: Watch
 def test_a_wait_is_shown_and_so_is_its_end(watched: Watched) -> None:
     watched.wait(PATIENCE)
     assert not watched.look(Look(SAMPLES))
-    assert watched.shown[0] == "tasks wait for 5 s: 4 tasks on 1 node"
+    assert watched.shown[0] == "tasks have been waiting for 5 s: 4 tasks on 1 node"
     assert watched.shown[-1] == "  likely: task 3 keeps the others waiting"
     assert watched.kept == [Level.WAIT]
     watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
-    assert watched.shown[-1] == "the wait is over, after 11 s: the tasks go on"
+    assert watched.shown[-1] == "the wait is over after 11 s: the tasks are running again"
 
 
 def test_who_has_not_compiled_what_the_others_wait_in_is_told(watched: Watched) -> None:
@@ -207,7 +207,7 @@ def test_who_works_alone_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch, s
     watched.pass_time(10 * PATIENCE)
     assert not watched.look(Look([*SAMPLES[:3], compiles], silent))
     assert watched.kept == [Level.BUSY]
-    assert watched.shown[0].startswith("tasks wait for others that compile, load or save, for 5 s: ")
+    assert watched.shown[0].startswith("tasks have been waiting 5 s for others to compile, load or save: ")
 
 
 def test_it_is_looked_soon_again_whether_input_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_that_nobody_can_look_is_said_once_and_tried_again(watched: Watched) -> 
         "cannot inspect the waiting tasks: srun: error: Unable to contact slurm controller; trying again"
     ]
     watched.look(Look(SAMPLES))
-    assert watched.shown[1].startswith("tasks wait for 23 s: ")
+    assert watched.shown[1].startswith("tasks have been waiting for 23 s: ")
 
 
 def test_slurm_is_asked_soon_after_it_has_come_back(watched: Watched) -> None:
@@ -259,7 +259,7 @@ def test_what_nobody_has_seen_may_be_what_others_wait_for(monkeypatch: pytest.Mo
     assert watched.kept == [Level.WAIT]
     assert watched.shown[0].endswith(": 3 tasks on 2 nodes")
     assert any(re.fullmatch(r"  1 task waits  +train.py:41  .+ task 0 on n0", row) for row in watched.shown)
-    assert watched.shown[-1] == "  nothing is known of 1 other task"
+    assert watched.shown[-1] == "  nothing is known about 1 other task"
 
 
 def test_what_tasks_say_themselves_is_shown(watched: Watched) -> None:
@@ -295,7 +295,7 @@ def test_reports_that_come_late_are_of_waits_that_may_be_over(monkeypatch: pytes
     watched.watcher.hear(Report(0, "n0", "moved", seconds=9.0))
     watched.pass_time(1.1 * PATIENCE)
     watched.look(Look(SAMPLES))
-    assert watched.shown[0] == "tasks wait for 6 s: 4 tasks on 1 node"
+    assert watched.shown[0] == "tasks have been waiting for 6 s: 4 tasks on 1 node"
 
 
 def test_a_lock_that_nobody_releases_is_a_hang_of_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +371,7 @@ def test_without_slurm_the_run_is_known_by_its_random_name(monkeypatch: pytest.M
     watched.wait(PATIENCE)
     watched.look(Look(SAMPLES))
     assert watched.targets[0].words == ("random",)
-    assert watched.shown[0] == "tasks wait for 5 s: 4 tasks on 1 node"
+    assert watched.shown[0] == "tasks have been waiting for 5 s: 4 tasks on 1 node"
 
 
 def test_tasks_that_wait_alike_are_ended_only_when_they_hang(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,7 +422,7 @@ def test_a_run_that_has_failed_and_waits_for_a_lost_node_is_ended(watched: Watch
     assert watched.shown == ["no answer from n1: ending the run"]
     failure = watched.ends.failure
     assert failure is not None
-    assert failure.what == "no answer from n1, after task 1 on n0 has failed; the run was ended"
+    assert failure.what == "no answer from n1, after task 1 on n0 failed; the run was ended"
     assert (failure.where, failure.exit_code) == ("a.py:7", 1)
     assert "--exclude=n1" in failure.hint
 

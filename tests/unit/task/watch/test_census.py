@@ -439,7 +439,7 @@ def test_who_does_not_come_in_time_is_named(jax: Path, told: list[Any], monkeypa
     program, warning = told
     assert client.waited == [60_000]
     assert (program["event"], warning["event"]) == ("program", "warning")
-    assert warning["text"].startswith("process 2 has compiled no jit_loss within 60 s, as ")
+    assert warning["text"].startswith("process 2 did not compile jit_loss within 60 s, although ")
 
 
 def test_who_did_not_come_in_time_is_not_waited_for_again(

@@ -204,7 +204,7 @@ def test_a_wait_is_told_whatever_is_not_known_of_it(told: Told, monkeypatch: pyt
 
     monkeypatch.setattr(observer, "find_call", fail)
     assert told.look((1, 1), *((1, float(second)) for second in range(2, 60))) == ["warning", "wait"]
-    assert told[0]["text"] == "lines of waits are no longer known: OSError: [Errno 24] Too many open files"
+    assert told[0]["text"] == "the lines where tasks wait are no longer known: OSError: [Errno 24] Too many open files"
     assert told[1] == {"event": "wait", "seconds": 5.0, "where": ""}
 
 

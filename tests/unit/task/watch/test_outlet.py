@@ -100,5 +100,5 @@ def test_reports_that_are_lost_are_said_once(tmp_path: Path) -> None:
         f"{RAISES}"
     )
     run("PYTHON", program, tmp_path)
-    text = b"jaxsif: warning: reports of this process do not reach 'jaxsif run': Too many open files\n"
+    text = b"jaxsif: warning: reports from this process do not reach 'jaxsif run': Too many open files\n"
     assert (tmp_path / "log").read_bytes().count(text) == 1
