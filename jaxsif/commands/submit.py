@@ -161,7 +161,12 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         _show({"text": text}, text[:-1], as_json)
         return 0
     path = keep_script(text, name_program((job.job_name,)), script)
-    job_id = submit(path, environ, note)
+    try:
+        job_id = submit(path, environ, note)
+    except HostError:
+        if not script:  # else the user named it
+            os.unlink(path)
+        raise
     output = (
         (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
     )
@@ -279,9 +284,9 @@ def submit(path: str, environ: Mapping[str, str], say: Notify) -> str:
     done = process.captured(("sbatch", "--parsable", path), outside_of_job(environ))
     messages = done.stderr.strip().splitlines()
     if done.returncode:
-        *_, last = (f"exit status {done.returncode}", *messages)
-        reason = last.replace("sbatch: error: ", "")
-        raise HostError(f"sbatch refused the job: {reason}", path, "fix the script, see sbatch(1)")
+        first, *more = messages or [f"exit status {done.returncode}"]
+        what = f"sbatch refused the job: {first.partition('error: ')[2] or first}"
+        raise HostError(what, "sbatch", "correct the options: see sbatch(1)", "\n".join(more))
     for line in messages:
         say(line)  # the site's messages
     return done.stdout.strip().partition(";")[0]  # after it, the cluster's name

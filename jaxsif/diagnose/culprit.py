@@ -23,10 +23,12 @@ from jaxsif.diagnose.facts import (
 from jaxsif.diagnose.reports import REFUSALS, Barrier, Report
 from jaxsif.diagnose.starts import render_unstarted
 from jaxsif.diagnose.symptoms import (
+    BAD_VALUE,
     BARRIER,
     CONTAINER,
     IMAGE_READ,
     INTRUDED,
+    NO_CONTROLLER,
     NO_FOLDER,
     NO_GPU,
     NOT_LAUNCHED,
@@ -173,6 +175,10 @@ def _blame_request(facts: Facts) -> JaxsifError:
     if not started and not facts.find(TASKS_RAN):
         if not errors:
             return HostError(f"no task started (exit status {end.status})", launcher.name)
+        known = facts.find(BAD_VALUE, NO_CONTROLLER)
+        if known:
+            kind = JaxsifError if known.symptom is BAD_VALUE else HostError
+            return kind(known.what, launcher.name, known.remedy)
         reason = re.split("(?:error|fatal): ", errors[-1], maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
         return HostError(what, launcher.name, launcher.words.remedy)

@@ -81,6 +81,18 @@ NOT_LAUNCHED = Symptom(
     "read slurmd's log on {node}, or leave the node out: --exclude={node}",
     "srun-could-not-start-the-tasks-on-node-reason",
 )
+BAD_VALUE = Symptom(
+    r"srun: error: Invalid (?P<option>--\S+) specification",
+    "Slurm cannot read the value of {option}",
+    "`man srun` shows the forms of {option}",
+    "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",
+)
+NO_CONTROLLER = Symptom(
+    r"srun: error: .*Unable to contact slurm controller",
+    "Slurm's controller does not answer",
+    "`scontrol ping` shows its state; try again later, or ask your site's staff",
+    "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",
+)
 TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd")
 # About a cancelled step, but not about a step with a failed task.
 STEP_ABORTED = Symptom(r"srun: Job step aborted: ", page="the-run-was-cancelled-step-jobstep")

@@ -84,7 +84,17 @@ def test_what_slurm_refuses(cluster: Cluster, folder: str) -> None:
     done = cluster.run(submit("--partition=nowhere", "--", "true", folder=folder))
     assert (done.returncode, done.stdout) == (125, "")
     assert done.stderr == (
-        "jaxsif: error: sbatch refused the job: Batch job submission failed: Invalid partition name specified\n"
-        "  from: jaxsif-jobs/true.sbatch\n"
-        "  try:  fix the script, see sbatch(1)\n"
+        "jaxsif: error: sbatch refused the job: invalid partition specified: nowhere\n"
+        "    sbatch: error: Batch job submission failed: Invalid partition name specified\n"
+        "  from: sbatch\n"
+        "  try:  correct the options: see sbatch(1)\n"
     )
+    assert cluster.check(f"ls {folder}/jaxsif-jobs") == ""
+
+
+def test_words_that_sbatch_does_not_know(cluster: Cluster, folder: str) -> None:
+    """The script has the name that the user gave, and stays."""
+    done = cluster.run(submit("--sbatch-args=--nonsense", "--script=mine.sbatch", "--", "true", folder=folder))
+    assert done.returncode == 125
+    assert "sbatch refused the job: sbatch: unrecognized option '--nonsense'\n" in done.stderr
+    cluster.check(f"test -f {folder}/mine.sbatch")

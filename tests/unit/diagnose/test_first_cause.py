@@ -142,6 +142,22 @@ CAUSES = {
         "  from: srun\n"
         "  try:  sinfo and sacctmgr show what is available",
     ),
+    "a value of another form": (
+        255,
+        [],
+        ["srun: error: Invalid --time specification"],
+        2,
+        "Slurm cannot read the value of --time\n  from: srun\n  try:  `man srun` shows the forms of --time",
+    ),
+    "no controller": (
+        1,
+        [],
+        ["srun: error: Unable to allocate resources: Unable to contact slurm controller (connect failure)"],
+        125,
+        "Slurm's controller does not answer\n"
+        "  from: srun\n"
+        "  try:  `scontrol ping` shows its state; try again later, or ask your site's staff",
+    ),
     "refused by srun itself": (
         1,
         [],

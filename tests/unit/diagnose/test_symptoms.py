@@ -28,6 +28,8 @@ LINES = {
     "TASK_KILLED": "srun: error: node2: task 3: Killed",
     "NOT_REACHED": "srun: error: Task launch for StepId=7.0 failed on node node4: Communication connection failure",
     "NOT_LAUNCHED": "srun: error: Task launch for StepId=7+1.0 failed on node node4: Invalid job credential",
+    "BAD_VALUE": "srun: error: Invalid --mem specification",
+    "NO_CONTROLLER": "srun: error: Unable to allocate resources: Unable to contact slurm controller (connect failure)",
     "TASKS_RAN": "srun: error: node2: tasks 3-4: Killed",
     "STEP_ABORTED": "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
     "TIME_LIMIT": f"{CANCELLED} DUE TO TIME LIMIT ***",
