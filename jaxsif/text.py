@@ -23,8 +23,9 @@ def enclose(before: str, text: str, after: str = "") -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """Return '1 task', '2 tasks'."""
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+    """Return '1 task', '2 tasks', '2 processes'."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"
 
 
 def name_tasks(tasks: Sequence[int]) -> str:

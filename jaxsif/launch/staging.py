@@ -16,7 +16,7 @@ from jaxsif.launch.children import Child, Pass, run
 from jaxsif.plan.container import Container, Staged
 from jaxsif.plan.host import Host
 from jaxsif.settings.read import Settings
-from jaxsif.text import printable
+from jaxsif.text import count_of, printable
 
 # Settings of the job that srun would inherit, none of which suits one task on each node.
 _OF_THE_JOB = (
@@ -111,7 +111,7 @@ def _stage(staging: Staging, notify: Notify) -> None:
     if known(image, staging.memo, staging.environ) == job.job_id:
         saved = os.path.getsize(image) * job.nodes / 1e6
         notify(
-            f"the image is on {job.nodes} node(s), from an earlier run of this job:"
+            f"the image is on {count_of(job.nodes, 'node')}, from an earlier run of this job:"
             f" {saved:.0f} MB not copied"
         )
     else:
@@ -126,20 +126,20 @@ def _ensure(staging: Staging, notify: Notify) -> None:
     missing = [node for node in nodes if node["damage"]]
     removed = sum(node["removed"] for node in nodes)
     if removed:
-        notify(f"removed {removed} staged image(s) that nobody has used for 30 days")
+        notify(f"removed {count_of(removed, 'staged image')} that nobody has used for 30 days")
     size = os.path.getsize(staging.image)
     if missing:
         _check_missing(missing, size, staging.folder, notify)
         notify(
-            f"copying the image, {size / 1e6:.0f} MB, to {len(missing)} of {len(nodes)} node(s),"
-            f" into {staging.folder}"
+            f"copying the image, {size / 1e6:.0f} MB, to {len(missing)} of"
+            f" {count_of(len(nodes), 'node')}, into {staging.folder}"
         )
         how = _bring(staging, notify)
         notify(f"staged in {time.monotonic() - begin:.1f} s: {how}")
     else:
         seconds, saved = time.monotonic() - begin, size * len(nodes) / 1e6
         notify(
-            f"the image is on {len(nodes)} node(s), unchanged ({seconds:.1f} s):"
+            f"the image is on {count_of(len(nodes), 'node')}, unchanged ({seconds:.1f} s):"
             f" {saved:.0f} MB not copied"
         )
 

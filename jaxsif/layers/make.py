@@ -21,6 +21,7 @@ from jaxsif.layers.resolve import Resolution, resolve, uv_install, write_require
 from jaxsif.layers.store import Layer, find_image_key, find_image_state, layers_folder, name_file
 from jaxsif.layers.workspace import SEEN_AS, Workspace, no_space, run, tail
 from jaxsif.runtime import Runtime
+from jaxsif.text import count_of
 
 
 class Wanted(NamedTuple):
@@ -70,7 +71,9 @@ def make_layer(
                 packages=finished["packages"],
             )
             _put(layer, beside, folder)
-    show_timed(f"layer {layer.name}: {len(layer.packages)} package(s), {layer.size / 1e6:.1f} MB")
+    show_timed(
+        f"layer {layer.name}: {count_of(len(layer.packages), 'package')}, {layer.size / 1e6:.1f} MB"
+    )
 
 
 @contextmanager
@@ -89,7 +92,8 @@ def _install(
     root; return the description of the image, and the installed packages.
     """
     described = container.run_inside("describe")
-    notify(f"resolving {len(wanted.requirements)} requirement(s) against {os.path.basename(image)}")
+    requirements = count_of(len(wanted.requirements), "requirement")
+    notify(f"resolving {requirements} against {os.path.basename(image)}")
     write_requirements(wanted.requirements, container.scratch)
     plan = resolve(container, described, wanted.allow_replace)
     if not plan.install:
@@ -98,7 +102,7 @@ def _install(
             image,
             "run without a layer",
         )
-    notify(f"installing {len(plan.install)} package(s)")
+    notify(f"installing {count_of(len(plan.install), 'package')}")
     (container.scratch / "install.txt").write_text("\n".join(plan.install.values()))
     files = [f"--requirements={SEEN_AS}/install.txt", f"--constraint={SEEN_AS}/hashes.txt"]
     container.check("uv", *uv_install(described), "--no-deps", f"--prefix={SEEN_AS}/prefix", *files)

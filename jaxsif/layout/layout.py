@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import MOST_GPUS, MOST_TASKS, read_number
 from jaxsif.task.contract import Expectation, share, times
-from jaxsif.text import enclose, shorten
+from jaxsif.text import count_of, enclose, shorten
 
 # What gives the number of tasks if no option does.
 JOB = "job"  # by its own variables
@@ -96,13 +96,14 @@ class Layout(NamedTuple):
         return self._replace(groups=groups, why=why)
 
     def describe(self) -> str:
-        """Return the known numbers of nodes, tasks and GPUs: '2 node(s), 4 task(s) a node'."""
+        """Return the known numbers of nodes, tasks and GPUs: '2 nodes, 4 tasks a node'."""
         counts = (
-            (self.nodes, "node(s)"),
-            (self.ntasks_per_node, "task(s) a node"),
-            (self.gpus_per_node, "GPU(s) a node"),
+            (self.nodes, "node", ""),
+            (self.ntasks_per_node, "task", " a node"),
+            (self.gpus_per_node, "GPU", " a node"),
         )
-        return ", ".join(f"{count} {unit}" for count, unit in counts if count is not None)
+        known = (f"{count_of(n, noun)}{of}" for n, noun, of in counts if n is not None)
+        return ", ".join(known)
 
     def device_ids(self, group: Group, local_id: int) -> tuple[int, ...] | None:
         """Return the GPUs that one of a node's tasks will take (jaxsif/task/devices.py); None if
@@ -265,7 +266,7 @@ def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:
         return count_sharers(layout.gpu_bind, tasks, gpus)
     if tasks > gpus:
         raise JaxsifError(
-            f"{tasks} tasks on a node with {gpus} GPU(s): "
+            f"{tasks} tasks on a node with {count_of(gpus, 'GPU')}: "
             "JAX needs at least one GPU for each process",
             layout.why,
             f"--ntasks-per-node={gpus}, --gpus-per-node={tasks}, or --share-gpus",

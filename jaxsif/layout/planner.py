@@ -26,7 +26,7 @@ from jaxsif.layout.layout import (
     render_gpus,
 )
 from jaxsif.settings.options import RunOptions, Setting
-from jaxsif.text import enclose
+from jaxsif.text import count_of, enclose
 
 
 class Basis(NamedTuple):
@@ -395,7 +395,7 @@ def _share_gpus(options: RunOptions, gpus: str, there: int | None) -> RunOptions
         raise JaxsifError(
             f"--gpus={gpus} and --gpus-per-node={options.gpus_per_node} contradict each other",
             source,
-            f"leave out --gpus: {nodes} node(s)",
+            f"leave out --gpus: {count_of(nodes, 'node')}",
         )
     per_node = options.gpus_per_node or enclose("", kind, ":") + str(each)
     sources = {"gpus-per-node": Setting(per_node, source), **options.sources}

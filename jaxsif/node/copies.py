@@ -52,7 +52,7 @@ def find_damage(place: str) -> "str | None":
     if not changed:
         return None
     first = os.fsdecode(changed[0][1:] or b".")
-    return f"damaged: {len(changed)} file(s) changed, such as {first!a}"
+    return f"damaged: {len(changed)} of {len(names)} files changed, such as {first!a}"
 
 
 def hold(place: str) -> "int | None":

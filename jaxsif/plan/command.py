@@ -9,6 +9,7 @@ from jaxsif.plan.launcher import LOCAL
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import HIDDEN
 from jaxsif.task.contract import CREDENTIALS
+from jaxsif.text import count_of
 
 _GOES_ON, _INDENT = " \\", "    "  # at the end of a line, and before the next one
 
@@ -26,7 +27,7 @@ def render_command(plan: Plan, width: int = 0) -> str:
         words = ["env", *(f"--unset={shlex.quote(name)}" for name in plan.unset), *words]
     line = fold([*words, *map(shlex.quote, plan.argv)], width)
     if plan.launcher.name == LOCAL:  # the launcher adds what distinguishes the processes
-        line += f"  # one of {plan.layout.ntasks_per_node} process(es)"
+        line += f"  # one of {count_of(plan.layout.ntasks_per_node or 1, 'process')}"
     return line
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.layout.topology import Near
 from jaxsif.plan.plan import Plan
-from jaxsif.text import align
+from jaxsif.text import align, count_of
 
 _HEAD = ("node", "task", "process", "GPUs", "CPUs", "NIC")
 _IN_BLOCKS = ("", "block", "arbitrary")  # distributions that put neighbours on one node
@@ -36,7 +36,8 @@ def render_map(plan: Plan, near: Sequence[Near] | None) -> str:
     rows = [_HEAD, *_rows(plan, near or ())]
     if near is None:
         rows = [row[:-1] for row in rows]
-    title = f"{_known(layout.ntasks)} process(es) on {_known(layout.nodes)} node(s)"
+    counts = (layout.ntasks, "process"), (layout.nodes, "node")
+    title = " on ".join(f"? {noun}s" if n is None else count_of(n, noun) for n, noun in counts)
     return "\n".join([title, "", *align(rows), "", *_reasons(plan, near)])
 
 

@@ -10,6 +10,7 @@ from jaxsif.layout.layout import known
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, given_variables
 from jaxsif.settings.options import OF_JOB, OPTIONS, Option, RunOptions
+from jaxsif.text import count_of
 
 # The options that one launcher takes.
 _OF_A_LAUNCHER = tuple(option for option in OPTIONS if option.launcher)
@@ -20,7 +21,9 @@ def find_notes(plan: Plan) -> tuple[str, ...]:
     layout = plan.layout
     notes = []
     if plan.launcher.name == LOCAL and plan.options.launcher is None:
-        notes.append(f"no Slurm here: starting {layout.ntasks_per_node or 1} local process(es)")
+        notes.append(
+            f"no Slurm here: starting {count_of(layout.ntasks_per_node or 1, 'local process')}"
+        )
     warnings = [*_of_place(plan), *_of_cpus(plan), *_of_options(plan)]
     environ, given = plan.host.environ, given_variables(plan)
     warnings += find_cautions(
@@ -50,7 +53,7 @@ def _of_cpus(plan: Plan) -> Iterator[str]:
     tasks, cpus = known(plan.layout.ntasks_per_node, job.cpus_per_node)
     if 0 < cpus < tasks:
         remedy = "allocate with --cpus-per-gpu or --cpus-per-task"
-        yield f"{tasks} tasks on each node share {cpus} CPU(s): {remedy}"
+        yield f"{tasks} tasks on each node share {count_of(cpus, 'CPU')}: {remedy}"
 
 
 def _of_options(plan: Plan) -> Iterator[str]:

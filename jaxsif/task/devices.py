@@ -94,7 +94,7 @@ def check(seen: Seen, planned: Expectation, tasks: int | None, gpus: int | None)
     """Raise MisfitError if a task does not see the planned numbers of tasks and GPUs."""
     if tasks not in (None, seen.tasks):
         raise MisfitError(
-            f"{seen.tasks} task(s) on this node, but {tasks} were planned",
+            f"this node has {seen.tasks} of {tasks} planned tasks",
             "leave --distribution and other placement options out of --srun-args",
         )
     if seen.private:
@@ -107,12 +107,12 @@ def check(seen: Seen, planned: Expectation, tasks: int | None, gpus: int | None)
         )
     if not planned.bound and gpus not in (None, seen.gpus):
         raise MisfitError(
-            f"this task sees {seen.gpus} GPU(s), but {gpus} on this node were planned",
+            f"this task sees {seen.gpus} of {gpus} planned GPUs",
             f"{_SOME_GPUS if seen.gpus else _NO_GPUS} see gres.conf of the node",
         )
     if seen.tasks > seen.gpus > 0 and not planned.share:
         raise MisfitError(
-            f"{seen.tasks} tasks on this node share {seen.gpus} GPU(s): JAX needs at least one GPU"
+            f"{seen.tasks} tasks share {seen.gpus} of this node's GPUs: JAX needs at least one GPU"
             " for each process",
             f"--ntasks-per-node={seen.gpus}, or --share-gpus",
         )
@@ -123,7 +123,7 @@ def _check_private(seen: Seen, planned: Expectation, gpus: int | None) -> None:
     if not may_overlap and seen.gpus * seen.tasks > (gpus or 0):
         raise MisfitError(
             f"each of {seen.tasks} tasks on this node is bound to {seen.gpus} of its {gpus}"
-            " GPU(s), so some tasks share GPUs",
+            " GPUs, so some tasks share GPUs",
             "--gpu-bind=none, so that each task takes its own share, or --share-gpus",
         )
 

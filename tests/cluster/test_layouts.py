@@ -78,7 +78,7 @@ LAYOUTS = {
 }
 # What must not run: options of salloc, of `jaxsif run`, the reason, the flag that mends it.
 MISFITS = (
-    ("", "--nodes=2 --ntasks-per-node=4 --gpus-per-node=2", "4 tasks on a node with 2 GPU(s)", "--share-gpus"),
+    ("", "--nodes=2 --ntasks-per-node=4 --gpus-per-node=2", "4 tasks on a node with 2 GPUs", "--share-gpus"),
     ("", "--nodes=1 --ntasks-per-node=3 --gpus-per-node=4", "different numbers of GPUs: 2, 1, 1", "--allow-uneven"),
     ("", "--gpus-per-node=3 --gpus-per-task=2", "3 GPUs on a node cannot be divided", "--gpus-per-task=2"),
     ("", "--per-gpu", "the number of GPUs per node is not known", "--gpus-per-node=N"),
@@ -251,7 +251,7 @@ def test_a_task_that_sees_other_gpus_stops_the_step_with_one_message(cluster: Cl
     ((_, output),) = run_in(cluster, folder, "", [options], "python -c 'print(1)'")
     lines = output.splitlines()
     assert lines[-1] == "exit status 125"
-    assert lines[-4] == "jaxsif: error: this task sees 0 GPU(s), but 4 on this node were planned"
+    assert lines[-4] == "jaxsif: error: this task sees 0 of 4 planned GPUs"
     assert re.fullmatch(r"  from: task \d on node\d", lines[-3])
     assert lines[-2].startswith("  try:  request GPUs with --gpus-per-node=N")
     assert output.count("jaxsif: error: ") == 1

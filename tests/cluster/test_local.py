@@ -38,7 +38,7 @@ def test_without_slurm_and_without_a_runtime(cluster: Cluster, folder: str) -> N
     done = cluster.run(script)
     assert (done.returncode, done.stdout) == (0, "1 True\n")
     assert done.stderr == (
-        "jaxsif: no Slurm here: starting 1 local process(es)\n"
+        "jaxsif: no Slurm here: starting 1 local process\n"
         "jaxsif: warning: no container runtime here: running in this machine's own Python\n"
     )
 
@@ -49,7 +49,7 @@ def test_without_slurm_in_the_container(cluster: Cluster, folder: str) -> None:
     run = f'PATH=$PWD/bin $launcher run --ntasks-per-node=2 -- python -c "{program}"'
     done = cluster.run(f"cd {folder} && module load jax/sif && {tools} && {run}")
     assert (done.returncode, program_lines(done.stdout)) == (0, ["0 2", "1 2"]), done.stderr
-    assert done.stderr == "jaxsif: no Slurm here: starting 2 local process(es)\n"
+    assert done.stderr == "jaxsif: no Slurm here: starting 2 local processes\n"
 
 
 def test_one_gpu_is_handed_out(cluster: Cluster) -> None:

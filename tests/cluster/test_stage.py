@@ -44,14 +44,14 @@ def test_one_copy_on_each_node_and_a_damaged_one_is_replaced(cluster: Cluster, f
     assert first == second
     assert first.startswith(f"{STAGED}/")
     assert sums.split() == ["8", "1"]
-    assert said[0].endswith("to 4 of 4 node(s), into /tmp")
+    assert said[0].endswith("to 4 of 4 nodes, into /tmp")
     assert "checked and unpacked in" in said[1]
-    assert said[2].startswith("jaxsif: the image is on 4 node(s), from an earlier run of this job: ")
+    assert said[2].startswith("jaxsif: the image is on 4 nodes, from an earlier run of this job: ")
     assert said[2].endswith(" MB not copied")
     assert said[3] == said[2]
     damage = r"jaxsif: the image on node3 was damaged: 3 file\(s\) changed, such as '\S+'; restaged in [0-9.]+ s"
     assert re.fullmatch(damage, said[4])
-    assert said[5].startswith("jaxsif: the image is on 4 node(s), unchanged (")
+    assert said[5].startswith("jaxsif: the image is on 4 nodes, unchanged (")
     assert len(said) == 6
     for node in NODES:
         names = cluster.check(f"ls -A {STAGED}", node=node).split()
@@ -180,7 +180,7 @@ def test_what_a_later_run_of_a_job_finds(cluster: Cluster, folder: str) -> None:
     assert places[:2] + places[3:] == places[:1] * 5
     assert places[2] == "125"
     later = said[2]
-    assert later.startswith("jaxsif: the image is on 1 node(s), from an earlier run of this job: ")
+    assert later.startswith("jaxsif: the image is on 1 node, from an earlier run of this job: ")
     problem = f"not a folder private to this user: {STAGED} (drwxr-xr-x user)"
     assert said[3] == f"jaxsif: error: cannot stage the image on node1: {problem}"
     assert re.fullmatch(r"  from: task [01] on node1", said[4])

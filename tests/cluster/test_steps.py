@@ -33,7 +33,7 @@ def test_runs_one_after_the_other_in_one_allocation(cluster: Cluster) -> None:
         done = cluster.run(f'module load jax/sif && salloc --quiet {options} bash -c "{count}; {count}"')
         assert (done.stdout, done.returncode) == ("4\n4\n", 0)
         # Such a job has one CPU on each node, and srun would refuse a second task there.
-        assert done.stderr.startswith("jaxsif: warning: 2 tasks on each node share 1 CPU(s): allocate with --cpus-per")
+        assert done.stderr.startswith("jaxsif: warning: 2 tasks on each node share 1 CPU: allocate with --cpus-per")
 
 
 def test_uneven_gpus_are_refused(cluster: Cluster) -> None:
@@ -52,7 +52,7 @@ def test_more_tasks_than_gpus_are_refused_on_the_node(cluster: Cluster) -> None:
     options = ("--nodes=1", "--ntasks-per-node=3", "--srun-args=--gpus=2")
     done = cluster.run(jaxsif_run(*options, "--", "python", "-c", "pass"))
     assert done.returncode == 125
-    assert done.stderr.count("jaxsif: error: 3 tasks on this node share 2 GPU(s)") == 1
+    assert done.stderr.count("jaxsif: error: 3 tasks share 2 of this node's GPUs") == 1
 
 
 def test_label_names_the_task_of_each_line(cluster: Cluster) -> None:
@@ -67,8 +67,7 @@ def test_verbose_tells_what_is_started(cluster: Cluster) -> None:
     assert done.returncode == 0
     first, second, third = done.stderr.splitlines()
     assert first == (
-        "jaxsif: 2 node(s), 2 task(s) a node, 2 GPU(s) a node by srun (one task per GPU); "
-        "image from JAX_IMAGE (environment)"
+        "jaxsif: 2 nodes, 2 tasks a node, 2 GPUs a node by srun (one task per GPU); image from JAX_IMAGE (environment)"
     )
     assert second.startswith("jaxsif: JAXSIF_STEP=")
     assert re.fullmatch(r"jaxsif: the image: JAX [\d.]+, cpu", third)

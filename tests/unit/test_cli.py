@@ -351,7 +351,7 @@ def bare(host: Path) -> None:
 
 
 NOTES = """\
-jaxsif: no Slurm here: starting 1 local process(es)
+jaxsif: no Slurm here: starting 1 local process
 jaxsif: warning: no container runtime here: running in this machine's own Python
 """
 

@@ -23,6 +23,7 @@ from jaxsif.plan.launcher import Launcher, Words, name_ends
 from jaxsif.plan.plan import Plan
 from jaxsif.process import find_executable
 from jaxsif.settings.options import RunOptions
+from jaxsif.text import count_of
 
 _MPIRUN = "mpirun"
 _TAG = rb"(?m)^\[[^\]\n]*,(\d+)\]<std(?:out|err)>: ?"
@@ -66,7 +67,7 @@ class Mpirun(Launcher):
         count = options.nodes or known
         if count > known:
             hint = f"--nodes={known}, or name more hosts"
-            raise JaxsifError(f"{count} nodes, but {known} host(s)", source, hint)
+            raise JaxsifError(f"{count} nodes, but {count_of(known, 'host')}", source, hint)
         # By default, each node hands out its own GPUs, which may differ from the GPUs here.
         assumed = options.gpus_per_node is None
         options = options._replace(nodes=count, gpu_bind=None)

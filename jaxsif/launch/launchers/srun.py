@@ -339,7 +339,7 @@ def _cpu_options(options: RunOptions, layout: Layout, allocation: Allocation) ->
 def _too_few_cpus(options: RunOptions, tasks: int, cpus: int) -> JaxsifError:
     each, fitting = options.cpus_per_task, cpus // tasks
     return JaxsifError(
-        f"{tasks} tasks with {each} CPUs each on a node, but the job has {cpus} CPU(s) there",
+        f"{tasks} tasks with {each} CPUs each on a node, but the job has only {cpus} there",
         options.source("cpus-per-task"),
         f"--cpus-per-task={fitting}, or a job with more" if fitting else "a job with more CPUs",
     )

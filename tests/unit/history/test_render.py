@@ -55,7 +55,7 @@ def test_all_of_a_run() -> None:
     assert lines[0] == f"run {a_run().name}: it failed with exit status 137"
     for line in (
         "  command   python /home/ada/train.py --lr 3",
-        "  tasks     4 by srun: 2 node(s), 2 task(s) a node",
+        "  tasks     4 by srun: 2 nodes, 2 tasks a node",
         "  error     task 1 on node1 was killed by SIGKILL",
         "  try       ask for more memory",
         "  ended     task 1 on node1, status 137, train.py:16",

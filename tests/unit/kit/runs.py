@@ -32,7 +32,7 @@ def a_run(**fields: Any) -> RunRecord:
             "error": Complaint("task 1 on node1 was killed by SIGKILL", "train.py:16", "ask for more memory"),
             "step": "12.0",
             "launcher": "srun",
-            "layout": "2 node(s), 2 task(s) a node",
+            "layout": "2 nodes, 2 tasks a node",
             "tasks": 4,
             "nodes": "node[1-2]",
             "command": ("python", "/home/ada/train.py", "--lr", "3"),

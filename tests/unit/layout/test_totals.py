@@ -46,7 +46,7 @@ def test_totals(options: dict[str, Any], there: int | None, nodes: int | None, g
             {"gpus": "8", "gpus_per_node": "2", "nodes": 2},
             None,
             "--gpus=8 and --gpus-per-node=2 contradict each other",
-            "leave out --gpus: 2 node(s)",
+            "leave out --gpus: 2 nodes",
         ),
         ({"node_range": (4, 2)}, None, "not a range of nodes: '4-2'", "2-4"),
         (

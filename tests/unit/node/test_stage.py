@@ -45,7 +45,7 @@ def test_unchanged(staged: Path) -> None:
 )
 def test_changed(staged: Path, spoil: object, name: str) -> None:
     spoil(staged)  # type: ignore[operator]
-    assert f"file(s) changed, such as {name}" in str(find_damage(str(staged)))
+    assert f"files changed, such as {name}" in str(find_damage(str(staged)))
 
 
 def test_absent(staged: Path) -> None:
@@ -67,7 +67,7 @@ def test_names_with_anything_in_them(tmp_path: Path) -> None:
     (tmp_path / "image.list").write_bytes(b"".join(list_files(str(tmp_path / "image"))))
     assert find_damage(str(tmp_path / "image")) is None
     os.unlink(tmp_path / "image/a\nb\t c")
-    assert str(find_damage(str(tmp_path / "image"))).startswith("damaged: 2 file(s)")
+    assert str(find_damage(str(tmp_path / "image"))).startswith("damaged: 2 of ")
 
 
 def test_folder_of_somebody_else_is_not_trusted(staged: Path) -> None:
@@ -80,7 +80,7 @@ def test_image_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "image.list").write_bytes(b"".join(list_files(str(tmp_path / "image"))))
     assert find_damage(str(tmp_path / "image")) is None
     (tmp_path / "image").write_text("2")
-    assert str(find_damage(str(tmp_path / "image"))).startswith("damaged: 1 file(s) changed")
+    assert str(find_damage(str(tmp_path / "image"))).startswith("damaged: 1 of ")
 
 
 def test_launcher_and_nodes_mean_the_same_place(tmp_path: Path) -> None:

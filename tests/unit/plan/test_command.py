@@ -76,7 +76,7 @@ def test_a_shell_takes_the_command_back(
     ]
 
 
-FEW_CPUS = "warning: 2 tasks on each node share 1 CPU(s): allocate with --cpus-per-gpu or --cpus-per-task"
+FEW_CPUS = "warning: 2 tasks on each node share 1 CPU: allocate with --cpus-per-gpu or --cpus-per-task"
 NO_RUNTIME = "warning: no container runtime here: running in this machine's own Python"
 
 
@@ -95,8 +95,8 @@ NOTES = {
     "fewer CPUs than tasks": (LOGIN_NODE, JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, (FEW_CPUS,)),
     "a CPU for each task": (LOGIN_NODE, JOB._replace(cpus=((4, 2),)), {}, ()),
     "few CPUs for few GPUs": (LOGIN_NODE, JOB._replace(cpus=((2, 2),)), {"gpus_per_node": "2"}, ()),
-    "no Slurm": (WORKSTATION, None, {}, ("no Slurm here: starting 2 local process(es)",)),
-    "no Slurm, no GPU": (WORKSTATION._replace(gpus=0), None, {}, ("no Slurm here: starting 1 local process(es)",)),
+    "no Slurm": (WORKSTATION, None, {}, ("no Slurm here: starting 2 local processes",)),
+    "no Slurm, no GPU": (WORKSTATION._replace(gpus=0), None, {}, ("no Slurm here: starting 1 local process",)),
     "no runtime": (LAPTOP, None, {"launcher": LOCAL}, (NO_RUNTIME,)),
     "a partition without Slurm": (
         LOGIN_NODE,

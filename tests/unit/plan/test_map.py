@@ -26,7 +26,7 @@ def test_whole_map_on_a_node_of_the_step() -> None:
     assert (
         render_map(plan(layout), near)
         == """\
-5 process(es) on 3 node(s)
+5 processes on 3 nodes
 
 node          task  process  GPUs  CPUs       NIC
 gpu07, gpu08  0     0, 2     0,1   16 shared  mlx5_0

@@ -171,7 +171,7 @@ def test_local_more_tasks_than_gpus_refused() -> None:
     with pytest.raises(JaxsifError) as caught:
         plan_of(WORKSTATION, ntasks_per_node=3)
     assert caught.value.render() == (
-        "jaxsif: error: 3 tasks on a node with 2 GPU(s): JAX needs at least one GPU for each process\n"
+        "jaxsif: error: 3 tasks on a node with 2 GPUs: JAX needs at least one GPU for each process\n"
         "  from: --ntasks-per-node\n"
         "  try:  --ntasks-per-node=2, --gpus-per-node=3, or --share-gpus"
     )

@@ -72,12 +72,12 @@ ONE_OF_ITS_OWN = {**without("SLURM_STEP_GPUS"), "CUDA_VISIBLE_DEVICES": "1", "SL
 @pytest.mark.parametrize(
     ("environ", "layout", "text"),
     [
-        (TASK, "4:4(x2)", "2 task(s) on this node, but 4 were planned"),
-        (TASK, "2:2(x2)", "this task sees 4 GPU(s), but 2 on this node were planned"),
-        (without("CUDA_VISIBLE_DEVICES"), "2:4(x2)", "this task sees 0 GPU(s), but 4 on this node were planned"),
+        (TASK, "4:4(x2)", "this node has 2 of 4 planned tasks"),
+        (TASK, "2:2(x2)", "this task sees 4 of 2 planned GPUs"),
+        (without("CUDA_VISIBLE_DEVICES"), "2:4(x2)", "this task sees 0 of 4 planned GPUs"),
         ({**TASK, "CUDA_VISIBLE_DEVICES": "0"}, "2:1 bound", "each of 2 tasks on this node is bound to 1 of its 1 GPU"),
         (without("CUDA_VISIBLE_DEVICES"), "2:4(x2) bound", "Slurm bound no GPU to this task"),
-        ({**TASK, "SLURM_GTIDS": "3,4,5,6,7"}, "-:-", "5 tasks on this node share 4 GPU(s)"),
+        ({**TASK, "SLURM_GTIDS": "3,4,5,6,7"}, "-:-", "5 tasks share 4 of this node's GPUs"),
     ],
 )
 def test_what_was_not_planned_is_refused(environ: dict[str, str], layout: str, text: str) -> None:

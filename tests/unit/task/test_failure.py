@@ -280,7 +280,7 @@ def test_refused_task_does_not_start_its_program(tmp_path: Path) -> None:
         "JAXSIF_COORDINATOR_PORT": "61234",
         "JAXSIF_LAYOUT": "-:-",
     }
-    problem = "2 tasks on this node share 1 GPU(s): JAX needs at least one GPU for each process"
+    problem = "2 tasks share 1 of this node's GPUs: JAX needs at least one GPU for each process"
     reports = [Report(5, "node2", "refused", text=problem, hint="--ntasks-per-node=1, or --share-gpus")]
     assert run_task(tmp_path, "print('done')", **variables) == (125, b"", reports, b"")
 

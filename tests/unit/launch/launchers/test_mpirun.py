@@ -75,7 +75,7 @@ def test_each_node_hands_out_its_own_gpus_unless_told(options: dict[str, object]
 @pytest.mark.parametrize(
     ("there", "options", "text"),
     [
-        (host("a,b"), {"nodes": 3}, "3 nodes, but 2 host(s)"),
+        (host("a,b"), {"nodes": 3}, "3 nodes, but 2 hosts"),
         (host("a:4,b"), {}, "the hosts have different numbers of slots: a:4, b"),
     ],
     ids=["too few hosts", "uneven slots"],
