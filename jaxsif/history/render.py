@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from jaxsif.history.run import Alarm, RunRecord, TaskEnd
@@ -46,9 +47,25 @@ class Listed(NamedTuple):
         return f"{DONE}*" if self.state == DONE and self.run.error else self.state
 
 
-def render_table(rows: Iterable[Sequence[str]]) -> list[str]:
+def render_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Render the rows of runs under a heading, in lines of at most WIDTH columns."""
-    return [_cut(line, WIDTH) for line in align([_HEAD, *rows])]
+    others = list(align([row[:-1] for row in (_HEAD, *rows)]))
+    room = WIDTH - max(map(len, others)) - 2
+    commands = _shorten_alike([row[-1] for row in rows], room)
+    table = [(*row[:-1], command) for row, command in zip(rows, commands)]
+    return [_cut(line, WIDTH) for line in align([_HEAD, *table])]
+
+
+def _shorten_alike(commands: Sequence[str], room: int) -> Iterator[str]:
+    """Yield commands for a column of `room` characters: longer ones without the interpreter, and
+    without the arguments that all commands of the same script begin with.
+    """
+    split = [command.split(" ") for command in commands]
+    for command, words in zip(commands, split):
+        columns = zip(*(other for other in split if other[:2] == words[:2]))
+        shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
+        is_cut = len(command) > room and 2 < shared < len(words)
+        yield " ".join([words[1], "…", *words[shared:]]) if is_cut else command
 
 
 def render_row(listed: Listed) -> tuple[str, ...]:

@@ -32,10 +32,12 @@ def render_command(plan: Plan, width: int = 0) -> str:
 
 
 def shown_variables(plan: Plan) -> dict[str, str]:
-    """Return the variables that a run sets, with HIDDEN for the coordinator's key."""
+    """Return the variables that a run sets, jaxsif's own last, with HIDDEN for the coordinator's
+    key.
+    """
     return {
-        name: HIDDEN if name.endswith(CREDENTIALS) else value
-        for name, value in plan.variables.items()
+        name: HIDDEN if name.endswith(CREDENTIALS) else plan.variables[name]
+        for name in sorted(plan.variables, key=lambda name: "JAXSIF_" in name)
     }
 
 

@@ -28,11 +28,19 @@ def test_how_a_run_ended(fields: dict[str, Any], running: bool, ended: str) -> N
 
 def test_the_table() -> None:
     begun = a_run(begin=BEGIN + 1, end=None, status=None, error=None, step="", tasks=None)
-    head, first, second = render_table(map(render_row, (Listed(a_run(), False), Listed(begun, True))))
+    head, first, second = render_table([render_row(Listed(a_run(), False)), render_row(Listed(begun, True))])
     assert head.split() == ["RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND"]
     name = a_run().name
     assert first == f"{name}  1m03s   12.0  4      failed 137  python train.py --lr…"
     assert second.split()[:4] == [begun.name, "runs", "python", "train.py"]
+
+
+def test_long_commands_show_where_they_differ() -> None:
+    words = ("python", "train.py", "--steps=100", "--model=transformer")
+    commands = [(*words, f"--seed={seed}") for seed in range(2)] + [("python", "other.py", *words[2:], "--seed=3")]
+    _, *lines = render_table([render_row(Listed(a_run(command=command), False)) for command in commands])
+    cells = [line.split("137  ")[1] for line in lines]
+    assert cells == ["train.py … --seed=0", "train.py … --seed=1", "python other.py --st…"]
 
 
 def test_the_table_is_narrow_and_printable() -> None:
