@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 JAX in Singularity/Apptainer images on Slurm clusters.
 
-  jaxsif run -- python train.py         one process per GPU, across the allocation \
-or on this machine
+  jaxsif run -- python train.py         one process per GPU, in a job or here
   jaxsif image build --flavour cuda12   build an image
 """
 

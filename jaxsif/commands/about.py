@@ -29,8 +29,8 @@ VERBS = CommandGroup()
 @VERBS.verb(
     "home",
     """\
-Print the folder with slurm/ (example job scripts and programs) and containers/ (the sources of \
-images).
+Print the folder with slurm/ (example job scripts and programs) and containers/
+(the sources of images).
 If the site's module is loaded, $JAXSIF_HOME names it, too.
 
 examples:
@@ -48,12 +48,12 @@ RENDER = {"bash": render_bash, "zsh": render_zsh}
 @VERBS.verb(
     "completion",
     """\
-Print a script that lets a shell complete commands, options, files and layers. It does not run \
-jaxsif.
+Print a script that lets a shell complete commands, options, files and layers.
+It does not run jaxsif.
 
 examples:
   source <(jaxsif completion bash)
-        in this shell; an installed jaxsif has the scripts under $JAXSIF_HOME/share
+        in this shell; an installed jaxsif has it under $JAXSIF_HOME/share
   source <(jaxsif completion zsh)
         after compinit
 """,
@@ -83,8 +83,9 @@ def _help(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 @VERBS.verb(
     "version",
     """\
-Show the version of jaxsif; with --verbose, all versions for a bug report: Python, this machine,
-Slurm, the container runtime, and the image that `jaxsif run` would use, with its JAX.
+Show the version of jaxsif; with --verbose, all versions for a bug report:
+Python, this machine, Slurm, the container runtime, and the image that
+`jaxsif run` would use, with its JAX.
 
 examples:
   jaxsif version --verbose

@@ -89,9 +89,9 @@ checks each result with NumPy.
 examples:
   jaxsif bench collectives
         in a job: across all its nodes and GPUs
-  jaxsif bench collectives --nodes=2 --gpus-per-node=4 --operations all-reduce --sizes 1MiB-1GiB
+  jaxsif bench collectives -N 2 --gpus-per-node=4 --operations all-reduce
         from a login node
-  jaxsif bench collectives --layer bench --against bench-collectives-20260102-030405
+  jaxsif bench collectives --layer bench --against bench-collectives-20260102
         plot with matplotlib from a layer; compare with older results
 """,
     _measuring(
@@ -177,10 +177,10 @@ examples:
   jaxsif layer create ml flax optax orbax-checkpoint
         once
   jaxsif bench train --layer ml --scaling
-        in a job: all modes on all its GPUs, and sharded on 1, 2, 4, ... processes, with the same \
-work for each
-  jaxsif bench train --layer ml --modes sharded --model transformer --precision bfloat16 \\
-      --width 2048 --depth 16 --length 1024 --batch 64
+        in a job: all modes on all its GPUs, and sharded on 1, 2, 4, ...
+        processes, with the same work for each
+  jaxsif bench train --layer ml --modes sharded --model transformer \\
+      --precision bfloat16 --width 2048 --depth 16 --length 1024 --batch 64
         also shows the share of the GPUs' peak performance
 """,
     _measuring(
@@ -299,7 +299,7 @@ Print the figures of two results with their ratios, and list the worse ones
 and the nodes with slow links.
 
 example:
-  jaxsif bench compare bench-collectives-20260102-030405 bench-collectives-20260203-040506
+  jaxsif bench compare bench-collectives-20260102 bench-collectives-20260203
 """,
     argument("old", metavar="A", help="older results: their folder, or its results.jsonl"),
     argument("new", metavar="B", help="newer results"),
@@ -332,7 +332,7 @@ from the image or a layer.
 examples:
   jaxsif layer create bench matplotlib
         once
-  jaxsif bench plot --layer bench bench-collectives-20260102-030405
+  jaxsif bench plot --layer bench bench-collectives-20260102
 """,
     partial(add_arguments, leave_out=_UNUSED),
     argument("results", metavar="FOLDER", help="a results folder of jaxsif bench"),

@@ -30,8 +30,8 @@ DESCRIPTION = """\
 List this user's recent runs, or show one: its command, how it and its tasks
 ended, the error and its remedy, and reports of waiting tasks.
 
-jaxsif run, jupyter and bench keep the last 200 runs for up to 30 days, each in a
-private folder with the last MB of its standard error.
+jaxsif run, jupyter and bench keep the last 200 runs for up to 30 days, each in
+a private folder with the last MB of its standard error.
 
 examples:
   jaxsif history                the last 20 runs

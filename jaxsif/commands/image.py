@@ -112,8 +112,10 @@ examples:
     _SOURCE,
     epilog="""\
 exit status:
-  0  done; with --check: no lock would change   1  with --check: a lock would change
-  2  a bad request                            125  a lock cannot be resolved; none is changed
+    0  done; with --check: no lock would change
+    1  with --check: a lock would change
+    2  a bad request
+  125  a lock cannot be resolved; none is changed
 """,
 )
 def _lock(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -197,9 +199,9 @@ def _print_definition(image: str, environ: Mapping[str, str]) -> None:
 @VERBS.verb(
     "diff",
     """\
-Print the differences between two images: packages, labels, lines of the definition.
-Each may be a SIF file or an unpacked image. '-' marks what only A has, '+'
-what only B has, '~' names whose values differ.
+Print the differences between two images: packages, labels, and lines of the
+definition. Each may be a SIF file or an unpacked image. '-' marks what only A
+has, '+' what only B has, '~' names whose values differ.
 
 examples:
   jaxsif image diff old.sif new.sif
@@ -229,9 +231,9 @@ def _diff(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 @VERBS.verb(
     "convert",
     """\
-Convert a Dockerfile into a definition file that builds on an image with JAX instead of the
-Dockerfile's own base image. Lines that cannot be converted faithfully are refused, each with the
-reason.
+Convert a Dockerfile into a definition file that builds on an image with JAX
+instead of the Dockerfile's own base image. Lines that cannot be converted
+faithfully are refused, each with the reason.
 
 examples:
   jaxsif image convert Dockerfile >lab.def
@@ -243,7 +245,9 @@ examples:
     JSON,
     epilog="""\
 exit status:
-  0  converted     2  a line is refused, or a bad request     125  a file or an image cannot be read
+    0  converted
+    2  a line is refused, or a bad request
+  125  a file or an image cannot be read
 """,
 )
 def _convert(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -342,7 +346,7 @@ download.
 
 examples:
   jaxsif image pull https://example.org/jax.sif --digest sha256:35b74ab9…
-  jaxsif image pull oras://registry.example.org/images/jax:0.12 --output /scratch/jax.sif
+  jaxsif image pull oras://registry.example.org/images/jax:0.12 --output jax.sif
 """,
     argument("url", metavar="URL", help="https://…, http://…, oras://… or docker://…"),
     argument("--output", metavar="PATH", help="the file to write, or its folder (.)"),
@@ -475,8 +479,10 @@ examples:
     JSON,
     epilog="""\
 exit status:
-  0  signed                     1  not signed by that key, or changed since
-  2  a bad request            125  the image, a key or the runtime cannot be used
+    0  signed
+    1  not signed by that key, or changed since
+    2  a bad request
+  125  the image, a key or the runtime cannot be used
 """,
 )
 def _verify(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:

@@ -38,7 +38,7 @@ examples:
         once
   jaxsif jupyter --layer jupyter --gpus-per-node=1 --time=2:00:00
         start JupyterLab if installed, or else notebook or jupyter_server
-  jaxsif jupyter --layer jupyter --gpus-per-node=1 -- --ServerApp.root_dir=/scratch/me
+  jaxsif jupyter --layer jupyter --gpus-per-node=1 -- --ServerApp.root_dir=/data
         pass arguments to Jupyter
   jaxsif jupyter --layer jupyter --kernel jax
         no server: install the image as a kernel for another Jupyter

@@ -77,7 +77,8 @@ def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 @VERBS.verb(
     "list",
     """\
-List the modules for images under PREFIX: name, launcher, image. A star marks the default.
+List the modules for images under PREFIX: name, launcher, image. A star marks
+the default.
 
 examples:
   jaxsif module list

@@ -16,9 +16,9 @@ from jaxsif.watch.snapshot import Snapshot, make_snapshot, render_json, render_t
 from jaxsif.watch.squeue import find_target
 
 DESCRIPTION = """\
-Show what each task of a running step is doing: where its Python code is, what it
-is waiting for, and which iteration of its loop it is in. Tasks that are doing
-the same share a line; the odd ones come last.
+Show what each task of a running step is doing: where its Python code is, what
+it is waiting for, and which iteration of its loop it is in. Tasks that are
+doing the same thing share a line; the odd ones come last.
 
 Without STEP: the newest step of the newest running job, or of this job. The
 program needs no preparation and keeps running. For a step started by plain

@@ -42,7 +42,7 @@ examples:
         print the script, and submit nothing
   jaxsif submit --wait --gpus-per-node=1 -- python test.py
         wait for the job to end, and exit with its status
-  jaxsif submit --array=0-9%2 -- sh -c 'python sweep.py --seed=$SLURM_ARRAY_TASK_ID'
+  jaxsif submit --array=0-9%2 -- sh -c 'python x.py --seed=$SLURM_ARRAY_TASK_ID'
         ten jobs, two at a time
 """
 
@@ -50,7 +50,7 @@ EPILOG = """\
 The job's ID is printed to standard output.
 
 exit status:
-  0; with --wait, that of the job (128 + N for signal N; for an array, the highest)
+  0; with --wait, the job's: 128 + N for signal N; of an array, the highest
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """

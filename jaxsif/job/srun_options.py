@@ -348,9 +348,10 @@ def _split_resources(resources: Iterable[str]) -> tuple[str, list[str]]:
 FIELD = "passed"  # the name in the namespace: flag -> SrunArgument
 _TITLE = "srun's own options"
 _TEXT = """\
-  -J --job-name, -q --qos, --mem, --mem-per-cpu, --gres, --exclusive, --reservation,
-  -w --nodelist, -x --exclude, -d --dependency, --begin, --nice, -L --licenses, --signal,
-  --comment, -m --distribution, --cpu-bind, --mpi, ...: docs/srun.md lists them"""
+  -J --job-name, -q --qos, --mem, --mem-per-cpu, --gres, --exclusive,
+  --reservation, -w --nodelist, -x --exclude, -d --dependency, --begin,
+  --nice, -L --licenses, --signal, --comment, -m --distribution, --cpu-bind,
+  --mpi, ...: docs/srun.md lists them"""
 
 
 class PassedOptions(argparse.Action):

@@ -120,16 +120,14 @@ def test_modules(bash: Bash, ours: Callable[[str], str]) -> None:
 def test_benchmarks(cluster: Cluster, folder: str, layer: str) -> None:
     """In less time; the results of two of them are compared, and drawn."""
     load = f"cd {folder} && module load jax/sif"
-    collectives = "jaxsif bench collectives --nodes=2 --gpus-per-node=4 --operations all-reduce --sizes 1MiB-1GiB"
-    collectives = collectives.replace("1GiB", "2MiB")
-    first, second = "bench-collectives-20260102-030405", "bench-collectives-20260203-040506"
+    collectives = "jaxsif bench collectives -N 2 --gpus-per-node=4 --operations all-reduce"
+    collectives += " --sizes 1MiB-2MiB"
+    first, second = "bench-collectives-20260102", "bench-collectives-20260203"
     for output in (first, second):
         cluster.check(f"{load} && {collectives} --seconds=0.1 --output={output}")
-    compared = cluster.run(
-        f"{load} && jaxsif bench compare bench-collectives-20260102-030405 bench-collectives-20260203-040506"
-    )
+    compared = cluster.run(f"{load} && jaxsif bench compare bench-collectives-20260102 bench-collectives-20260203")
     assert re.search(r"figures (is|are) worse", compared.stdout), compared.stderr
-    plot = "jaxsif bench plot --layer bench bench-collectives-20260102-030405".replace("bench b", f"{layer} b")
+    plot = "jaxsif bench plot --layer bench bench-collectives-20260102".replace("bench b", f"{layer} b")
     cluster.check(f"{load} && {plot}")
     assert "bandwidth.svg" in cluster.check(f"ls {folder}/{first}")
     train = "jaxsif bench train --layer ml --scaling --width=32 --depth=1 --batch=8 --steps=3"

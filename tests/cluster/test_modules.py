@@ -234,3 +234,9 @@ def test_completion(cluster: Cluster) -> None:
         test -s "$share/zsh/site-functions/_jaxsif"
         . "$share/bash-completion/completions/jaxsif"; complete -p jaxsif"""
     assert cluster.check(f"set -e; {script}") == "complete -F _jaxsif jaxsif\n"
+
+
+def test_completion_comes_with_the_module_in_interactive_shells(cluster: Cluster) -> None:
+    script = "module load jax/sif; complete -p jaxsif || echo none"
+    assert cluster.check(f"bash -lic '{script}' 2>/dev/null").splitlines()[-1] == "complete -F _jaxsif jaxsif"
+    assert cluster.check(f"bash -lc '{script}' 2>/dev/null") == "none\n"

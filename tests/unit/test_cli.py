@@ -14,7 +14,7 @@ from kit.executables import executable
 from kit.siffile import write_image
 
 from jaxsif import __version__
-from jaxsif.cli import main
+from jaxsif.cli import COMMANDS, main
 from jaxsif.settings.options import NODES, OPTIONS, RunOptions
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +84,13 @@ def test_help_is_what_was_asked_for(jaxsif: Jaxsif, arguments: list[str], usage:
     code, out, err = jaxsif(*arguments)
     assert (code, err) == (0, "")
     assert out.startswith(usage)
+
+
+@pytest.mark.parametrize("command", [(), *COMMANDS], ids=" ".join)
+def test_help_fits_80_columns(jaxsif: Jaxsif, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = jaxsif("help", *command)
+    assert [line for line in out.splitlines() if len(line) > 80] == []
 
 
 def test_help_of_run_names_every_option_and_exit_status(jaxsif: Jaxsif) -> None:
