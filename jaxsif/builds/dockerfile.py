@@ -35,11 +35,27 @@ class Instruction(NamedTuple):
     word: str  # in capitals
     text: str  # the rest
 
+    def split_options(self) -> tuple[str, Instruction]:
+        """Return the leading options that change nothing here, and the instruction without them."""
+        pattern = _IGNORED.get(self.word)
+        begin = re.match(r"(?:--\S+ +)*", self.text)
+        if not (pattern and begin):
+            return "", self
+        others, text = re.sub(pattern, "", begin[0]), self.text[begin.end() :]
+        ignored = " ".join(map(str.strip, re.findall(pattern, begin[0])))
+        return ignored, self._replace(text=others + text)
+
     def refuse(self, reason: str) -> Refusal:
         """Return the refusal of this instruction, with its reason."""
         return Refusal(self.line, f"{self.word} {self.text}".strip(), reason)
 
 
+# Instruction -> options that are only about the build, or about owners: a container runs as whoever
+# starts it.
+_IGNORED = {
+    "RUN": r"--mount=type=cache\S* +",
+    **dict.fromkeys(("COPY", "ADD"), r"--(?:chown=\S+|link) +"),
+}
 _DROPPED = {
     "EXPOSE": "is left out: a container has the host's network",
     "VOLUME": "is left out: bind a folder with --bind",
@@ -90,7 +106,7 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
         refused.append(Refusal(1, "# escape=`", "changes the line-continuation character: use \\"))
     stages = [instruction for instruction in instructions if instruction.word == "FROM"]
     for instruction in instructions:
-        reason = find_reason(instruction.word, instruction.text)
+        reason = find_reason(instruction.word, instruction.split_options()[1].text)
         if instruction in stages[1:]:
             reason = "begins a second stage: write a file with one stage"
         elif stages and instruction.word != "ARG" and instruction.line < stages[0].line:
@@ -132,6 +148,9 @@ class _State:
 
     def add(self, instruction: Instruction) -> None:
         """Apply an instruction."""
+        ignored, instruction = instruction.split_options()
+        if ignored:
+            self.note(instruction, f"{ignored} is left out: it changes nothing here")
         if instruction.word in _DROPPED:
             self.note(instruction, f"{instruction.word} {_DROPPED[instruction.word]}")
         else:
@@ -258,7 +277,10 @@ class _State:
     _add_add = _add_copy
 
     def _add_user(self, instruction: Instruction) -> None:
-        """Ignore it: builds run as root."""
+        """Leave it out: builds run as root, containers as whoever starts them."""
+        if instruction.text.partition(":")[0] not in ("root", "0"):
+            what = f"USER {instruction.text} is left out: a container runs as whoever starts it"
+            self.note(instruction, what)
 
     def _add_cmd(self, instruction: Instruction) -> None:
         self.start["CMD"] = _read_start(instruction.text)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from jaxsif.builds.definition import find_invisible
 from jaxsif.builds.shell_words import (
     installs_for_one_user,
+    installs_jax,
     installs_modules,
     makes_environment,
     uses_home_of_root,
@@ -143,12 +144,7 @@ _RULES: dict[str, tuple[Guard, ...]] = {
         Guard(_is_not(_PATH), "has a path with special characters: rename it"),
         Guard(_has(f"^{_HOME}$"), _HOME_IS_HIDDEN),
     ),
-    "USER": (
-        Guard(
-            _is_not("root|0|root:root|0:0"),
-            "has no effect, because a container runs as whoever starts it: remove it",
-        ),
-    ),
+    "USER": (),
     "CMD": _STARTS,
     "ENTRYPOINT": _STARTS,
     "SHELL": (Guard(_ANY, "changes the default shell: call that shell by name in RUN"),),
@@ -174,6 +170,11 @@ _REMARKS = (
         ("RUN",),
         installs_modules,
         "python is the image's own, which does not see Debian's python3-NAME: use pip",
+    ),
+    Remark(
+        ("RUN",),
+        installs_jax,
+        "pip may replace the image's JAX, which fits its CUDA and NCCL: leave jax and jaxlib out",
     ),
     Remark(("RUN",), makes_environment, "a separate environment does not see the image's JAX"),
     Remark(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 from itertools import chain, takewhile
 
 _DEBIAN_TOOLS = "pip|venv|dev|setuptools|wheel|is-python3"  # packages without a module to import
+_JAX = re.compile(r"jax(?:lib)?(?:$|[\[=<>~!])")
 _MODULES = re.compile(rf"(?:python3?-(?!{_DEBIAN_TOOLS})\w)")
 _ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
     ({"^virtualenv"},),
@@ -72,6 +73,12 @@ def _says(script: str, *groups: Set[str]) -> bool:
 def installs_for_one_user(script: str) -> bool:
     """Return whether a script installs Python packages into a home folder."""
     return _says(script, {"pip", "pip3"}, {"--user"})
+
+
+def installs_jax(script: str) -> bool:
+    """Return whether a script installs JAX itself, such as jax[cuda12] or jaxlib==0.6."""
+    named = set(filter(_JAX.match, script.replace("'", " ").replace('"', " ").split()))
+    return bool(named) and _says(script, {"pip", "pip3"}, {"install"})
 
 
 def installs_modules(script: str) -> bool:

@@ -85,6 +85,25 @@ def test_line_ends_of_other_systems() -> None:
     assert convert(text.replace("\n", "\r\n")[:-1]) == convert(text)
 
 
+def test_what_changes_nothing_in_an_image_is_left_out() -> None:
+    found = convert(
+        "FROM python:3\n"
+        "RUN --mount=type=cache,target=/root/.cache --mount=type=cache,target=/var pip install --link flax\n"
+        "COPY --link --chown=me:me a.py ./\nUSER me\nUSER root:root\nRUN pip install 'jax[cuda12]' flax\n"
+    )
+    assert found.post == (
+        "    /bin/sh -c 'pip install --link flax'",
+        '    copy /.jaxsif-copy/3 "./"',
+        "    /bin/sh -c " + shlex.quote("pip install 'jax[cuda12]' flax"),
+    )
+    assert [note.partition(": ")[2] for note in found.notes[1:]] == [
+        "--mount=type=cache,target=/root/.cache --mount=type=cache,target=/var is left out: it changes nothing here",
+        "--link --chown=me:me is left out: it changes nothing here",
+        "USER me is left out: a container runs as whoever starts it",
+        "pip may replace the image's JAX, which fits its CUDA and NCCL: leave jax and jaxlib out",
+    ]
+
+
 def test_order_and_quotes() -> None:
     found = convert(
         "FROM python:3 AS base\nARG V=1.2\nENV A=$V B='x y' \\\n  C=\"$HOME/z\"\nWORKDIR app\n"
