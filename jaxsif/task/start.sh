@@ -232,8 +232,9 @@ end_copies() {
         deadline=$!
     fi
     for pid in $copies; do
-        code=129
-        while [ "$code" -gt 128 ] && kill -s 0 "$pid"; do # a signal ends the wait, too
+        wait "$pid"
+        code=$?
+        while [ "$code" -gt 128 ] && kill -s 0 "$pid"; do # a signal has ended the wait
             wait "$pid"
             code=$?
         done

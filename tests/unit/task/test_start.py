@@ -96,6 +96,16 @@ def test_output_is_copied_to_the_last_word(tmp_path: Path, program: str, status:
 
 
 @pytest.mark.starts_processes
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_whole_log_brings_no_warning(tmp_path: Path, shell: str) -> None:
+    """In whatever order the copies end."""
+    environ = {"PATH": os.environ["PATH"], "JAXSIF_REPORT": "2c3d:4e5f", "JAXSIF_TASK_LOG": f"{tmp_path}/task-%t"}
+    for program in (["true"], ["false"], ["sh", "-c", "exec >&-; sleep 0.05"], ["sh", "-c", "exec 2>&-; sleep 0.05"]):
+        done = subprocess.run([shell, START, *program], env=environ, capture_output=True, check=False)
+        assert b"warning" not in done.stderr
+
+
+@pytest.mark.starts_processes
 def test_a_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "task-0.out").symlink_to("/dev/full")
     environ = {"PATH": os.environ["PATH"], "JAXSIF_REPORT": "2c3d:4e5f", "JAXSIF_TASK_LOG": f"{tmp_path}/task-%t"}
