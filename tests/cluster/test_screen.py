@@ -13,8 +13,8 @@ from terminal import Terminal
 IMAGES = "/sw/jaxsif/images"
 # Command -> keys of its JSON, in docs/json.md.
 COMMANDS = {
-    "config": ("settings", "files", "allowed"),
-    "config run": ("settings", "files", "allowed"),
+    "config": ("settings", "files"),
+    "config run": ("settings", "files"),
     "history": ("name", "state", "command"),
     "history show": ("schema", "state", "folder"),
     f"image list --folder {IMAGES}": ("name", "flavour", "digest"),
