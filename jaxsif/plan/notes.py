@@ -71,7 +71,7 @@ def _of_options(plan: Plan) -> Iterator[str]:
 
 
 def _is_said(option: Option, options: RunOptions) -> bool:
-    """Whether the command line sets the option, and not a variable or a file."""
+    """Return whether the command line, not a variable or a file, sets the option."""
     return options.is_on_command_line(option.key) and bool(getattr(options, option.field))
 
 
