@@ -84,7 +84,8 @@ def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
 
 def start_heard(argv: Sequence[str], environ: Mapping[str, str], *texts: bytes) -> Running:
     """Start a command in a session of its own, without input, whose output and errors are pipes;
-    raise HostError if it cannot start. It must end soon: nothing ends it if jaxsif is killed.
+    raise HostError if it cannot start. The command must end soon: nothing ends it if jaxsif is
+    killed.
 
     Each of `texts`, short enough for a pipe, becomes one more argument: the path of a file with
     that text.

@@ -97,8 +97,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def find_module(names: Sequence[str], container: Container, environ: Mapping[str, str]) -> str:
-    """Return the first of the modules that the image, with its layers, has; raise HostError if it
-    has none.
+    """Return the first of these modules that the image or its layers have; raise HostError if they
+    have none of them.
 
     The search takes place on this host.
     """

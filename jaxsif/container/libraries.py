@@ -134,7 +134,7 @@ def _missing(needs: Mapping[str, Needs], theirs: Iterable[str], source: str) -> 
 
 
 def _files(paths: Iterable[str]) -> list[str]:
-    """Return the libraries, including those in folders, under every name that they have."""
+    """Return the libraries, including those in folders, under all of their names."""
     files = [[path, *sorted(glob.glob(f"{glob.escape(path)}/*.so*"))] for path in paths]
     return [path for path in itertools.chain(*files) if os.path.isfile(path)]
 

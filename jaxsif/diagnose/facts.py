@@ -342,7 +342,7 @@ def render_cache(reports: Sequence[Report]) -> str:
 
 
 def render_missing(reports: Sequence[Report]) -> str:
-    """Render the JAX names that this JAX lacks, or '' if it has all of them."""
+    """Render the JAX names that this run's JAX lacks, or '' if it lacks none."""
     names = ", ".join(dict.fromkeys(report.text for report in of_event(reports, "missing")))
     return enclose("this JAX lacks ", names, "; features that use it are off")
 

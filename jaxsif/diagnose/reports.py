@@ -19,9 +19,9 @@ nonce. In task 0 another report always comes before the first line of a Python p
 And a task that refused ends with status 125: if start.sh reports another status, culprit.py does
 not believe the refusal.
 
-The name that srun was started under (`ReportFilter.name_srun`) distinguishes its own lines from
-those that a program prints. If srun is a script of the site, the name is lost: until a first line
-has the name, all lines of any srun count.
+The name that srun was started under (`ReportFilter.name_srun`) distinguishes srun's lines from
+those that a program prints. If srun is a script of the site, the name is lost: until a line has
+the name, the lines of any srun count.
 """
 
 from __future__ import annotations

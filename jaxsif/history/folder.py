@@ -33,7 +33,7 @@ def find_folder(environ: Mapping[str, str]) -> str:
 def make_run(folder: str, now: float) -> str:
     """Make the folder of a run that starts `now`, in seconds since 1970; return its path.
 
-    Raise OSError if it cannot be made, or if others may read the folder above it.
+    Raise OSError if the folder cannot be made, or if others may read the folder above it.
     """
     os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
     _require_private(folder)
@@ -112,8 +112,8 @@ def find_run(names: Sequence[str], word: str) -> str:
 
 
 def read_run(folder: str, name: str) -> RunRecord:
-    """Read the record of a run; raise OSError, HostError if it is not a file, and the errors of
-    `parse_run` for a file that jaxsif did not write.
+    """Read the record of a run; raise OSError if the record cannot be read, HostError if it is not
+    a file, and the errors of `parse_run` for a file that jaxsif did not write.
     """
     path = os.path.join(folder, name, RUN)
     return parse_run(read_text(path, "history of a run", most=MOST_BYTES))._replace(name=name)

@@ -159,7 +159,9 @@ def _column(counts: Counts, nodes: int) -> Iterable[int | None]:
 
 
 def choose_tasks(case: Case) -> Layout:
-    """Return the layout of the first rule that applies; raise JaxsifError if it cannot work."""
+    """Return the layout of the first rule that applies; raise JaxsifError if that layout cannot
+    work.
+    """
     for rule in RULES[case.basis.name]:
         if rule.applies(case):
             return rule.choose(case)

@@ -63,7 +63,7 @@ def _by_name(prefix: Path) -> dict[str, Module]:
 
 
 def find_module(prefix: Path, name: str) -> Module:
-    """Return the module with this name, which may begin with 'jax/'; raise JaxsifError for others."""
+    """Return the module called `name`, which may begin with 'jax/'; raise JaxsifError."""
     modules, wanted = _by_name(prefix), name.removeprefix("jax/")
     if wanted not in modules:
         hint = f"one of {', '.join(modules)}" if modules else "jaxsif module add IMAGE"
@@ -73,8 +73,8 @@ def find_module(prefix: Path, name: str) -> Module:
 
 
 def find_default(prefix: Path) -> str | None:
-    """Return the name of the default, or None if there is none yet. Raise JaxsifError if others
-    have set a default.
+    """Return the name of the default, or None if there is none yet. Raise JaxsifError if something
+    other than jaxsif has set a default.
     """
     folder = modules_folder(prefix)
     for other in _OTHER_DEFAULTS:
@@ -169,7 +169,7 @@ def _not_ours(path: Path) -> JaxsifError:
 
 def _check_place(prefix: Path, name: str, image: str) -> None:
     """Raise JaxsifError if the name is that of another image's module, or of a modulefile that
-    others wrote.
+    jaxsif did not write.
     """
     folder = modules_folder(prefix)
     for path in filter(os.path.exists, (folder / name, folder / f"{name}.lua")):

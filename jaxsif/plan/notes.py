@@ -76,7 +76,7 @@ def _is_said(option: Option, options: RunOptions) -> bool:
 
 
 def _without_new_job(plan: Plan) -> str:
-    """Return why the run requests no job from Slurm, or '' if it does."""
+    """Return why the run requests no job from Slurm, or '' if it requests one."""
     job = plan.host.allocation
     if job and plan.launcher.name != LOCAL:
         return f"inside job {job.job_id}"

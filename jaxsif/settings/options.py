@@ -376,7 +376,7 @@ NOTHING = Setting(None, "")  # for an option without a value
 
 
 class RunOptions(NamedTuple):
-    """The options of a run; the defaults here are those of the options, or None."""
+    """The options of a run; each default here is the option's own, or None."""
 
     command: tuple[str, ...]  # the program and its arguments
     launcher: str | None = None  # a file of jaxsif/launch/launchers
