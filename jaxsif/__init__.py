@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def client(image: str | None = None, layers: str | Sequence[str] = ()) -> RuntimeClient:
-    """Return spython's Client of the container engine, with the module's image (or `image`), this
-    layer or these, the GPUs of this host, and a clean environment: docs/client.md. Raise
+    """Return spython's Client for the container engine, with the module's image (or `image`), the
+    given layers, the GPUs of this host, and a clean environment (see docs/client.md); raise
     JaxsifError.
     """
     import os

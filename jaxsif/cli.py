@@ -84,8 +84,8 @@ _INDEXES = {(), *((group,) for group in _GROUPS)}
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter that is given the terminal's width: argparse makes one for each parser, and to
-    find the width, it would import shutil, which takes 2 ms.
+    """A formatter that is given the terminal's width: argparse makes a formatter for each parser,
+    and would import shutil, which takes 2 ms, to find the width.
     """
 
     def __init__(self, prog: str) -> None:
@@ -123,8 +123,8 @@ class _Parser(argparse.ArgumentParser):
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
 
     def _name_argument(self, found: re.Match[str]) -> str:
-        """Return 'argument NAME' with the name that was given without its value; argparse joins all
-        the names.
+        """Return 'argument NAME', with only the name that the command line gives without a value;
+        argparse joins all names of the option.
         """
         names = found[1].split("/")
         following = [*self._words[1:], "-"]
@@ -175,8 +175,8 @@ def build_parsers(
     command: tuple[str, ...] | None,
 ) -> dict[tuple[str, ...], argparse.ArgumentParser]:
     """Return the parser of jaxsif as (), and those of the commands and groups that share the first
-    word of `command`; without one, those of all commands. Only `command` itself has its options:
-    those of all would take time to build.
+    word of `command`; without a command, those of all commands. Only the parser of `command` has
+    options: it would take time to build those of all commands.
     """
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
     parser.add_argument("-V", "--version", action="version", version=f"jaxsif {__version__}")
@@ -255,8 +255,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _check_program(word: str, command: Sequence[str]) -> None:
-    """Raise JaxsifError for a word before '--' that cannot be a program: an option has one value
-    too many, and the options that follow would go to the program.
+    """Raise JaxsifError for a word before '--' that cannot be a program: some option was given one
+    value too many, and all options after the word would go to the program.
     """
     if re.match(r"\w+=|\d+$", word) or os.path.isdir(word):
         what = f"{shorten(word)!r} comes before -- but belongs to no option"
@@ -265,7 +265,7 @@ def _check_program(word: str, command: Sequence[str]) -> None:
 
 
 def _check_command(words: Sequence[str]) -> None:
-    """Raise JaxsifError for words that begin with neither a command, a group nor an option."""
+    """Raise JaxsifError unless the words begin with a command, a group or an option."""
     first, second = (*words, "", "")[:2]
     if first in _GROUPS:
         names, found, above = [name[1] for name in COMMANDS if name[0] == first], second, first
@@ -281,8 +281,8 @@ def _check_command(words: Sequence[str]) -> None:
 
 
 def format_help(words: Sequence[str]) -> str:
-    """Return the help of a command or a group, or that of jaxsif without words; raise JaxsifError
-    if the words name neither.
+    """Return the help of the command or group that the words name, or that of jaxsif if there are
+    none; raise JaxsifError for other words.
     """
     name = tuple(words)
     if name not in COMMANDS and name not in _INDEXES:
@@ -339,8 +339,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_and_exit() -> NoReturn:
     """End this process with the status of `main`.
 
-    Python's own teardown would take 8 ms after each run. Nothing is left for it: `main` has flushed
-    the streams, and no thread or exit handler belongs to jaxsif.
+    Python's own teardown would take 8 ms after each run. There is nothing left to tear down: `main`
+    has flushed the streams, and no thread or exit handler belongs to jaxsif.
     """
     os._exit(main())
 
@@ -353,7 +353,7 @@ def _complain(error: JaxsifError) -> None:
 
 
 def _complain_of_memory() -> None:
-    """Print the error without an import: a thread or a library could take memory."""
+    """Report that memory is exhausted, without importing anything, which would need memory."""
     error = HostError("memory is exhausted", "", "raise the limit that ulimit -v shows")
     with suppress(OSError):
         os.write(2, f"{error.render()}\n".encode())
@@ -361,7 +361,7 @@ def _complain_of_memory() -> None:
 
 def _replace_closed_streams() -> None:
     """Open /dev/null in place of a closed stream: Python has None there, and the next file to be
-    opened would get its descriptor, to which programs write.
+    opened would get the stream's descriptor, to which programs write.
     """
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
@@ -377,7 +377,7 @@ def _replace_closed_streams() -> None:
 
 
 def _give_up_broken_streams() -> None:
-    """Replace streams that cannot be written: otherwise, Python tries again when it ends,
+    """Replace streams that cannot be written: otherwise, Python tries to write again when it ends,
     complains, and changes the exit status.
     """
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):

@@ -33,8 +33,8 @@ class JaxsifError(Exception):
         """Return the message, in up to three lines; names and foreign texts in it can neither move
         the cursor nor add lines.
 
-        Another program's message follows the first line, indented, so that none of its lines passes
-        for ours.
+        Another program's message follows the first line, indented, so that none of its lines can
+        pass for ours.
         """
         lines = [
             f"jaxsif: error: {self.what}",
@@ -60,12 +60,12 @@ class HostError(JaxsifError):
 
 
 class PortTakenError(HostError):
-    """The port for JAX's coordinator is taken on the first task's node; another one will do."""
+    """The port for JAX's coordinator is taken on the first task's node; another port will do."""
 
 
 class FolderTakenError(HostError):
     """The folder for this user's staged images is open to others or belongs to somebody else; a run
-    can do without it.
+    can do without that folder.
     """
 
 
@@ -85,8 +85,8 @@ class RunError(JaxsifError):
 
 @contextmanager
 def raise_as(error: JaxsifError) -> Iterator[None]:
-    """Raise `error` in place of an OSError, with the system's reason after its first line, or in
-    place of a UnicodeDecodeError.
+    """Raise `error`, with the reason at the end of its first line, in place of an OSError or a
+    UnicodeDecodeError.
     """
     try:
         yield

@@ -60,10 +60,10 @@ def write_file(path: str, content: bytes, mode: int = 0o666) -> None:
 
 
 def create_file(path: str, content: bytes, mode: int = 0o666) -> None:
-    """Write a file that is whole as soon as it exists, and never replace another one.
+    """Write a file that is whole as soon as it exists, and never replace another file.
 
-    Raise FileExistsError if the name is taken, even if only in the meantime; and an OSError that
-    names the file.
+    Raise FileExistsError if the name is taken, even if it was taken only in the meantime; any other
+    OSError names the file, too.
     """
     partial = ""
     try:
@@ -78,7 +78,8 @@ def create_file(path: str, content: bytes, mode: int = 0o666) -> None:
 def _write_beside(path: str, content: bytes, mode: int, sync: bool = True) -> str:
     """Write a new file in the same folder, under a hidden name that others cannot guess.
 
-    Return its path. Raise OSError, also if the name is taken, and leave that file alone.
+    Return its path. Raise OSError if the file cannot be written; a file that already has the name
+    is left alone.
     """
     folder, name = os.path.split(path)
     partial = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
@@ -102,8 +103,8 @@ def _remove(partial: str) -> None:
 
 
 def make_private(folder: str) -> bool:
-    """Create a folder that only this user may enter; return whether it is one, even if it already
-    existed.
+    """Create a folder that only this user may enter, unless it exists; return whether it is such a
+    folder.
 
     Raise OSError if it cannot be created.
     """
@@ -116,11 +117,11 @@ def make_private(folder: str) -> bool:
 
 @contextmanager
 def scratch_folder(place: str, prefix: str) -> Iterator[str]:
-    """Create a private folder in `place`, and remove it at the end; first remove those with this
-    prefix that killed processes have left there.
+    """Create a private folder in `place` for the body of the `with`, and remove it at the end;
+    first remove folders with this prefix that killed processes have left there.
 
-    A lock next to it is held until then. If the disk is full, an OSError from the body names the
-    folder.
+    A lock next to the folder is held until the end. If the disk is full, an OSError from the body
+    names the folder.
     """
     import signal
     from tempfile import TemporaryDirectory
@@ -148,8 +149,8 @@ def scratch_folder(place: str, prefix: str) -> Iterator[str]:
 
 
 def remove_abandoned(place: str, prefix: str) -> None:
-    """Remove the scratch folders in `place` that this user has created on this host, with this
-    prefix, and whose lock is free: their processes were killed.
+    """Remove this user's scratch folders in `place` that were created on this host, with this
+    prefix, by processes that have been killed: their locks are free.
     """
     prefix, names = _of_host(prefix), []
     with suppress(OSError):  # no such folder, or one that cannot be listed
@@ -169,8 +170,8 @@ def _of_host(prefix: str) -> str:
 
 
 def _hold(path: str) -> int:
-    """Return the descriptor of a new lock, which is held until this process ends; -1 on a disk
-    without locks or room. Raise OSError.
+    """Return the descriptor of a new lock, which is held until this process ends; -1 if the disk is
+    full or does not support locks. Raise OSError if the file cannot be created.
     """
     import fcntl
 
@@ -204,7 +205,7 @@ def _remove_if_abandoned(path: str) -> None:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder, also where its owner cannot write what is in it; follow no link."""
+    """Remove a folder, even if folders in it are read-only for their owner; follow no links."""
     import shutil
 
     os.chmod(folder, 0o700)

@@ -28,7 +28,7 @@ Check = Callable[[object], bool]  # checks the type and the range of a JSON valu
 
 
 def check_number(most: float, *types: type, least: float = 0) -> Check:
-    """Return the check for a number from `least` to `most`, of one of `types`; NaN fails it."""
+    """Return the check for a number from `least` to `most`, of one of `types`, but not NaN."""
     return lambda value: type(value) in types and least <= value <= most  # type: ignore[operator]
 
 
@@ -50,7 +50,9 @@ def check_list(most: int, check: Check, least: int = 0) -> Check:
 
 
 def check_object(checks: Mapping[str, Check]) -> Check:
-    """Return the check for an object with these fields, and perhaps those of a later version."""
+    """Return the check for an object with these fields, and perhaps further fields of a later
+    version.
+    """
     return lambda value: (
         type(value) is dict
         and value.keys() >= checks.keys()
@@ -119,8 +121,8 @@ def _read_all(file: BinaryIO, path: str, what: str, source: str, most: int) -> b
 
 
 def parse_json(text: str) -> Any:
-    """Parse a JSON text; raise ValueError if it is not JSON, and for absurdly long numbers and deep
-    brackets.
+    """Parse a JSON text; raise ValueError if it is not JSON, or has absurdly long numbers or deeply
+    nested brackets.
     """
     import json
 

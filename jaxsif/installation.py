@@ -18,7 +18,7 @@ LIBRARY = os.path.dirname(PACKAGE)
 
 
 def wheel_share(package: str = PACKAGE) -> str | None:
-    """Return the folder share of a package that came in a wheel, or None."""
+    """Return the package's folder named share if the package came in a wheel, or None."""
     share = os.path.join(package, "share")
     return share if os.path.isdir(share) else None
 
@@ -35,7 +35,7 @@ def find_share(package: str = PACKAGE) -> str:
 def find_data(name: str) -> str:
     """Return the path of a file or folder that comes with jaxsif, such as 'containers/sbom.py'.
 
-    Raise HostError if they are missing.
+    Raise HostError if jaxsif's files are missing.
     """
     return os.path.join(find_share(), name)
 

@@ -15,8 +15,7 @@ LONGEST_LINE = 1 << 14  # bytes
 
 
 def read_number(text: str) -> int | None:
-    """Return the number that decimal digits spell; None for any other text, and for too many
-    digits.
+    """Return the number that decimal digits spell; None for any other text or for too many digits.
 
     Python takes quadratic time for long numbers, and newer versions raise a ValueError.
     """
@@ -24,5 +23,5 @@ def read_number(text: str) -> int | None:
 
 
 def is_decimal(text: str) -> bool:
-    """Return whether a text consists of the digits 0 to 9 only, and not those of another script."""
+    """Return whether a text consists only of the digits 0 to 9, without those of other scripts."""
     return text.isascii() and text.isdecimal()

@@ -32,12 +32,12 @@ def start_process(
     alone: bool,
     name: str = "",
 ) -> Running:
-    """Start a command whose standard error is a pipe; it gets SIGTERM when we are killed. Raise
-    HostError if it cannot start.
+    """Start a command whose standard error is a pipe; the command gets SIGTERM when we are killed.
+    Raise HostError if it cannot start.
 
-    With `stdin`, it inherits ours; with `stdout`, its standard output is a pipe, too; with `alone`,
-    it leads a session, and the signal goes to its whole group. With `name`, it sees that instead of
-    its own name.
+    With `stdin`, the command inherits our standard input; with `stdout`, its standard output is a
+    pipe, too; with `alone`, it leads a session, and the signal goes to its whole group. It sees
+    `name`, if given, as its own name.
     """
     with _lifeline() as line:
         started = _popen(
@@ -84,9 +84,11 @@ def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
 
 def start_heard(argv: Sequence[str], environ: Mapping[str, str], *texts: bytes) -> Running:
     """Start a command in a session of its own, without input, whose output and errors are pipes;
-    raise HostError if it cannot start. It must end soon: nothing ends it if jaxsif is killed.
+    raise HostError if it cannot start. The command must end soon: nothing ends it if jaxsif is
+    killed.
 
-    Each of `texts`, short enough for a pipe, is one more argument: a file that the command reads.
+    Each of `texts`, short enough for a pipe, becomes one more argument: the path of a file with
+    that text.
     """
     pipe = subprocess.PIPE
     ends = tuple(map(_fill_pipe, texts))
@@ -131,8 +133,8 @@ def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the end of the body: an interrupted Popen would forget its new
-    process.
+    """Delay Ctrl-C and SIGTERM until the end of the body of the `with`: an interrupted Popen would
+    forget its new process.
     """
     held: list[int] = []
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -150,8 +152,8 @@ def _signals_held() -> Iterator[None]:
 
 @contextmanager
 def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Run a command, as the leader of a session, during the body, and wait for it; if we are
-    interrupted, end it with all its descendants.
+    """Run a command as the leader of a session during the body of the `with`, and then wait for it;
+    if we are interrupted, end the command with all its descendants.
     """
     process = None
     try:
@@ -168,7 +170,7 @@ def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[A
 
 
 def captured(argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command; return its exit status, whatever it is, and its output; raise OSError."""
+    """Run a command; return its output and its exit status, even if not 0; raise OSError."""
     pipe = subprocess.PIPE
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
     with _started(argv, env=environ, text=True, errors="replace", **streams) as process:
@@ -194,7 +196,9 @@ def run_plain(
 def beside(
     argv: Sequence[str], environ: Mapping[str, str], log: str
 ) -> Iterator[Callable[[], int]]:
-    """Run a command during the body of the `with`; the yielded function waits for its status."""
+    """Run a command during the body of the `with`; the yielded function waits for the command, and
+    returns its exit status.
+    """
     with (
         open(log, "wb") as messages,
         _started(
@@ -233,8 +237,8 @@ def run_logged(
 
 
 def read_stat(pid: int | str) -> list[str]:
-    """Return the fields of a process after its name, see proc_pid_stat(5); raise OSError where
-    there is none.
+    """Return the fields of /proc/PID/stat that follow the process's name (see proc_pid_stat(5));
+    raise OSError if there is no such process.
     """
     with open(f"/proc/{pid}/stat", errors="replace") as file:
         return file.read().rpartition(")")[2].split()

@@ -43,7 +43,9 @@ class Runtime(NamedTuple):
 
     @property
     def run_head(self) -> tuple[str, ...]:
-        """What runs a program with the GPUs, before the binds; the engine itself says nothing."""
+        """The words, up to the binds, that run a program with the GPUs; the engine itself prints
+        nothing.
+        """
         return (self.command, "--quiet", "run", "--nv", _NO_EVAL)
 
     def exec_argv(
@@ -94,8 +96,8 @@ def _repeat(option: str, values: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
-    """Return the runtime that JAXSIF_RUNTIME names, or else apptainer or singularity on the PATH,
-    or None. Raise HostError if JAXSIF_RUNTIME cannot be executed.
+    """Return the runtime that JAXSIF_RUNTIME names, or else the apptainer or singularity on the
+    PATH, or None if there is neither. Raise HostError if JAXSIF_RUNTIME cannot be executed.
     """
     named = environ.get("JAXSIF_RUNTIME")
     for command in (named,) if named else _RUNTIMES:

@@ -1,7 +1,7 @@
 """Output for a person: tables, colour, the progress of long work; and for a program: JSON.
 
-rich draws on a terminal. It takes 60 ms to import, so a log, which gets plain text, does without
-it.
+rich draws on a terminal. Importing it takes 60 ms, so it is not imported for a log, which gets
+plain text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def note(line: str) -> None:
 
 
 def print_bytes(line: str) -> None:
-    """Print a line as the bytes that it came from: some values may not be UTF-8."""
+    """Print a line as the bytes that it was decoded from: some values may not be UTF-8."""
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:  # standard output is closed, or replaced by an object without bytes
         print(line)
@@ -99,7 +99,8 @@ def print_table(
 @contextmanager
 def show_progress(title: str, environ: Mapping[str, str]) -> Iterator[Update]:
     """Show the progress of the body of the `with` on standard error: as a bar on a terminal, as a
-    line every five seconds in a log. The body calls the yielded function with its bytes.
+    line every five seconds in a log. The body calls the yielded function with the number of bytes
+    done, and in all.
     """
     if not _is_terminal(sys.stderr, environ):
         yield _log_progress(title)

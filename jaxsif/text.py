@@ -59,12 +59,12 @@ def align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def shorten(text: str) -> str:
-    """Return a text for an error to quote: a long one without its middle."""
+    """Return a text for an error to quote; a long text loses its middle."""
     return text if len(text) <= _QUOTED else f"{text[: _QUOTED // 2]}…{text[-_QUOTED // 2 + 1 :]}"
 
 
 class Lines:
-    """Cuts a stream into lines; one of more than `longest` bytes comes in pieces of that size."""
+    """Cuts a stream into lines; a line above `longest` bytes comes in pieces of that size."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest

@@ -6,10 +6,10 @@ to root, and nobody else may write to them. A group may, if it is the user's pri
 such as RHEL give each user one, with a umask of 002. Any other jaxsif.toml counts only if
 JAXSIF_CONFIG names it.
 
-Permissions that the mode does not show are missed: an NFSv4 ACL. (A POSIX ACL shows: its mask is
-the mode of the group, and so a private group counts only without one.) As in git, the folders
-further up are not checked. Whoever may rename one of them can put another folder in its place, but
-cannot choose the content of one that belongs to the user.
+Permissions that the mode does not show, those of an NFSv4 ACL, are missed. (A POSIX ACL shows: its
+mask is the mode of the group. So a private group may write only if there is no ACL.) As in git, the
+folders further up are not checked. Whoever may rename such a folder can put another one in its
+place, but cannot choose the content of a folder that belongs to the user.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Candidate(NamedTuple):
 
 
 class _File(NamedTuple):
-    """A file as it was opened, with the folders whose writers can put another one in its place."""
+    """A file as it was opened, with the folders whose writers can put another file in its place."""
 
     path: str
     status: os.stat_result
@@ -51,12 +51,12 @@ class _File(NamedTuple):
 
     @property
     def places(self) -> dict[str, os.stat_result]:
-        """The file and the folders, by path: only the user and root may write to them."""
+        """The file and the folders, by path, to which only the user and root may write."""
         return {self.path: self.status, **self.folders}
 
 
 def read_own(path: str) -> Candidate:
-    """Read a file that counts no matter who wrote it: the site's, the host's, the user's; raise
+    """Read a file that counts no matter who wrote it: the site's, the host's or the user's; raise
     JaxsifError.
     """
     try:
@@ -71,8 +71,8 @@ def find_project(name: str, folder: str) -> Iterator[Candidate]:
     """Find the files with this name in `folder` and above it: those that are ignored, and the first
     one that is not.
 
-    A file in a folder such as /tmp is treated as missing, or anybody could stop all runs under it;
-    the search then continues in the folders above.
+    A file in a folder such as /tmp is treated as missing, and the search continues in the folders
+    above: otherwise, anybody could stop all runs under /tmp.
     """
     while True:
         file = _judge(os.path.join(folder, name))
@@ -110,7 +110,7 @@ def _turn_away(path: str, folder: os.stat_result, error: JaxsifError) -> Candida
 
 
 def find_places_of_others(places: Mapping[str, os.stat_result], user: int) -> list[str]:
-    """Return the paths among these to which users other than `user` and root may write."""
+    """Return those of the paths to which users other than `user` and root may write."""
     return [path for path, status in places.items() if _is_of_others(path, status, user)]
 
 
@@ -136,8 +136,8 @@ def _is_private_group(group: int, user: int) -> bool:
 
 
 def _has_acl(path: str) -> bool:
-    """Return whether a file has a POSIX ACL, which may let others write what the mode lets the
-    group write.
+    """Return whether a file has a POSIX ACL, which may let others write a file that, by its mode,
+    only the group may write.
     """
     try:
         return bool(os.getxattr(path, _ACL))
@@ -205,7 +205,7 @@ def _owner_and_mode(status: os.stat_result) -> str:
 
 
 def name_user(uid: int) -> str:
-    """Return the name of a user, or the number if this host knows no name."""
+    """Return the name of a user, or the user ID if this host knows no name for it."""
     import pwd
 
     try:
@@ -215,7 +215,7 @@ def name_user(uid: int) -> str:
 
 
 def _advise(file: _File) -> str:
-    """Suggest how to make the settings of the file count."""
+    """Suggest how to make the file's settings take effect."""
     import shlex
 
     name = f"export JAXSIF_CONFIG={shlex.quote(file.path)}"

@@ -1,5 +1,5 @@
 """One module per command: DESCRIPTION, EPILOG, add_options and call; or a group's module with
-VERBS. `cli` imports only the requested one.
+VERBS. `cli` imports only the requested module.
 """
 
 from __future__ import annotations

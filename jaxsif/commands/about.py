@@ -114,7 +114,7 @@ _NONE = "none"
 
 
 def find_versions(environ: Mapping[str, str], show: Notify) -> dict[str, str]:
-    """Find name -> version and location; 'none' or the error for a missing part.
+    """Return part -> version and location, or for a missing part, 'none' or the error.
 
     `show` prints notes on settings files that do not count.
     """
@@ -130,7 +130,7 @@ def find_versions(environ: Mapping[str, str], show: Notify) -> dict[str, str]:
 
 
 def _or_error(find: Callable[[], str]) -> str:
-    """Call `find`, and return the error if it fails: a bug report needs that, too."""
+    """Call `find`, and return the error if it fails: a bug report needs the error, too."""
     try:
         return find()
     except JaxsifError as error:

@@ -68,7 +68,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 
 
 def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
-    """Print the rows of a key or a table, or all rows, and the files that were checked."""
+    """Print the rows of a key or a table, or else all rows; then the files that were checked."""
     for line in check_variables(environ):
         note(line)
     files = find_files(environ, os.getcwd())
@@ -138,8 +138,8 @@ def render(row: Row) -> tuple[str, str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as in TOML, whose strings, numbers, switches and lists are those of JSON;
-    return the keys of a profile.
+    """Return a value as in TOML, whose strings, numbers, booleans and lists are those of JSON; for
+    a profile, return its keys.
     """
     if value is None:
         return "not set"

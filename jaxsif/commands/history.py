@@ -88,7 +88,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 def _render_readable(
     folder: str, names: Sequence[str], render: Callable[[Listed], Any]
 ) -> Iterator[Any]:
-    """Render the runs that can be read, without those that another jaxsif has just removed."""
+    """Render the runs that can be read, except those that another jaxsif has just removed."""
     for name in names:
         with suppress(HostError):
             yield _render(folder, name, render)

@@ -97,8 +97,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def find_module(names: Sequence[str], container: Container, environ: Mapping[str, str]) -> str:
-    """Return the first of the modules that the image, with its layers, has; raise HostError if it
-    has none.
+    """Return the first of these modules that the image or its layers have; raise HostError if they
+    have none of them.
 
     The search takes place on this host.
     """
@@ -114,7 +114,9 @@ def find_module(names: Sequence[str], container: Container, environ: Mapping[str
 
 
 def find_kernel(name: str, environ: Mapping[str, str]) -> Path:
-    """Return the file of the kernel with this name; raise JaxsifError if it is not ours."""
+    """Return the file of the kernel with this name; raise JaxsifError if jaxsif did not write that
+    file.
+    """
     # Jupyter finds no other names, and a folder gets this name.
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
         what = f"not a name for a kernel: {name!r}"

@@ -121,8 +121,8 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 
 
 def _describe(name: str, environ: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return a layer as JSON and as a row of the table. One whose JSON is damaged has only a name
-    and a status, so that the others are still listed.
+    """Return a layer as JSON and as a row of the table. A layer whose JSON is damaged has only a
+    name and a status, so that the others are still listed.
     """
     try:
         layer = read_layer(name, environ, "jaxsif layer list")

@@ -114,7 +114,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _check(command: Sequence[str], as_json: bool, runs_nothing: bool) -> None:
-    """Raise JaxsifError for options that need another one, and for a missing command."""
+    """Raise JaxsifError for an option without another that it needs, and for a missing command."""
     if as_json and not runs_nothing:
         raise JaxsifError(
             "--json without --explain or --dry-run", "--json", "add --dry-run, or leave it out"

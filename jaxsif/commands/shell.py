@@ -83,8 +83,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return Slurm's launcher if srun is available, or else this machine's, whatever the settings
-    of runs.
+    """Return Slurm's launcher if srun is available, or else this machine's, whatever launcher the
+    settings choose for runs.
     """
     return {"launcher": SRUN if find_executable(SRUN, environ) else LOCAL}
 

@@ -66,8 +66,8 @@ def _title(target: Target) -> str:
 
 
 def take_snapshot(target: Target, environ: Mapping[str, str]) -> Snapshot:
-    """Return the snapshot of a step; raise JaxsifError if a process has no tasks here, HostError if
-    no node has answered.
+    """Return the snapshot of a step; raise JaxsifError if the given process has no tasks on this
+    host, and HostError if no node has answered.
     """
     inspection = Inspection.start(target, environ)
     try:

@@ -177,7 +177,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _show(values: Mapping[str, object], line: str, as_json: bool) -> None:
-    """Print the values as JSON, or else the line."""
+    """Print the values as JSON, or only the line."""
     if as_json:
         print_json(values)
     else:
@@ -197,7 +197,9 @@ def _wait(job_id: str, environ: Mapping[str, str]) -> int:
 
 
 def _job_options(options: dict[str, Any]) -> JobOptions:
-    """Remove the job's options from `options`, and return them; the rest are those of the run."""
+    """Remove the job's options from `options`, and return them; the remaining options are the
+    run's.
+    """
     values = {name: options.pop(name) for name in JobOptions._fields}
     values["job_name"] = values["job_name"] or name_program(options["command"])
     values["output"] = values["output"] or ("%x-%A_%a.out" if values["array"] else "%x-%j.out")
@@ -244,7 +246,7 @@ def keep_script(text: str, name: str, path: str | None) -> str:
     """Write a script to `path`, or to FOLDER under a free name, never over another file; return its
     path.
 
-    Only this user may read it: it has the values of --env, and some may be secrets.
+    Only this user may read it: the script has the values of --env, and some may be secrets.
     """
     for number in itertools.count(1):
         ending = f"-{number}" if number > 1 else ""
@@ -317,7 +319,9 @@ def wait_job(job_id: str, environ: Mapping[str, str]) -> list[EndedJob]:
 
 
 def parse_ends(records: str) -> tuple[list[EndedJob], bool]:
-    """Return the ended jobs in `scontrol --oneliner show job`, and whether some have not ended."""
+    """Return the ended jobs in the output of `scontrol --oneliner show job`, and whether any has
+    not ended.
+    """
     jobs = re.findall(
         r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?"
         r".* JobState=(\w+).* ExitCode=(\d+):(\d+)",
@@ -329,7 +333,7 @@ def parse_ends(records: str) -> tuple[list[EndedJob], bool]:
 
 
 def _read_end(job: str, array: str, index: str, state: str, code: str, number: str) -> EndedJob:
-    """Read the fields of an ended job, perhaps one of an array."""
+    """Read the fields of an ended job, which may be a job of an array."""
     job_id = f"{array}_{index}" if array else job
     if int(number):  # of a signal
         return EndedJob(job_id, state, 128 + int(number))

@@ -1,4 +1,4 @@
-"""Read from a shared library which other libraries, and how new a glibc, it needs."""
+"""Find which libraries, and which version of glibc, a shared library needs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _segments(data: _Bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _tags(data: _Bytes, offset: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the tags and their values, up to the one that marks the end."""
+    """Yield the tags and their values, up to the tag that marks the end."""
     for number in range(size // 16):
         if number == _MOST:
             raise LookupError(size)
@@ -79,7 +79,9 @@ def _tags(data: _Bytes, offset: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _place(segments: list[tuple[int, int, int, int]], address: int) -> int:
-    """Return the place of an address in the file; raise LookupError if it has none."""
+    """Return the place in the file of an address; raise LookupError if the file does not contain
+    it.
+    """
     for kind, offset, start, size in segments:
         if kind == _LOAD and start <= address < start + size:
             return address - start + offset
@@ -118,7 +120,7 @@ def _unpack(layout: str, data: _Bytes, place: int) -> tuple[Any, ...]:
 
 
 def _check(data: _Bytes, place: int) -> None:
-    """Raise LookupError for a place outside the file, perhaps too large for struct and mmap."""
+    """Raise LookupError for a place outside the file, even one too large for struct and mmap."""
     if not 0 <= place <= len(data):
         raise LookupError(place)
 

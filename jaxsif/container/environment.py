@@ -28,7 +28,7 @@ MEMORY, OLD_MEMORY = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 class Rule(NamedTuple):
     """The action for variables, by name; if several patterns match, such as `SLURM_*`, the longest
-    one counts.
+    pattern counts.
     """
 
     action: str
@@ -242,8 +242,8 @@ def resolve_environment(
     clean: bool = False,
     container: bool = True,
 ) -> Environment:
-    """Apply the table to `environ`. `env` is --env, `values` has the values for '...'; `clean` is
-    --cleanenv.
+    """Apply the table to `environ`. `env` has the variables of --env, `values` those that the table
+    marks with '...'; `clean` is --cleanenv.
     """
     host: dict[str, str] = {}
     inside: dict[str, str] = {}
@@ -272,7 +272,7 @@ class Request(NamedTuple):
 
 
 class Caution(NamedTuple):
-    """A value that jaxsif keeps although it is known to break runs."""
+    """A variable's value that jaxsif keeps, although it is known to break runs."""
 
     name: str
     when: Callable[[str, Request], object]  # true or false, for the value of `name`

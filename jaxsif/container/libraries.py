@@ -48,7 +48,7 @@ class Libraries(NamedTuple):
 
 
 def _place(path: str) -> tuple[str, str]:
-    """Return the folder in the container for the libraries of a path on the host, and the place of
+    """Return, for a path on the host, the container's folder for its libraries, and the place of
     the path itself.
     """
     if os.path.isdir(path):
@@ -85,7 +85,7 @@ def check_libraries(
 ) -> tuple[str, ...]:
     """Raise HostError if a library needs a newer glibc or a different CUDA than the image has.
 
-    Return warnings about libraries that they need but that neither side has.
+    Return warnings about needed libraries that neither the host's libraries nor the image include.
     """
     needs = {path: found for path in _files(libraries.paths) if (found := _read(path))}
     if not needs:
@@ -134,7 +134,7 @@ def _missing(needs: Mapping[str, Needs], theirs: Iterable[str], source: str) -> 
 
 
 def _files(paths: Iterable[str]) -> list[str]:
-    """Return the libraries, including those in folders, under every name that they have."""
+    """Return the libraries, including those in folders, under all of their names."""
     files = [[path, *sorted(glob.glob(f"{glob.escape(path)}/*.so*"))] for path in paths]
     return [path for path in itertools.chain(*files) if os.path.isfile(path)]
 
@@ -152,7 +152,9 @@ def _read(path: str) -> Needs | None:
 def _system(
     runtime: Runtime, image: str, environ: Mapping[str, str]
 ) -> tuple[tuple[int, int], list[str]]:
-    """Return the image's glibc version and the names of its libraries, cached if it is a file."""
+    """Return the image's glibc version and the names of its libraries, cached if the image is a
+    file.
+    """
     if os.path.isdir(image):
         answer = _ask(runtime, image)
     else:

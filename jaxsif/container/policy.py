@@ -40,7 +40,8 @@ class Subject(NamedTuple):
 
 
 def check_policies(config: Config, subject: Subject, environ: Mapping[str, str]) -> Allowed:
-    """Return the image that the policies of all files allow; raise HostError unless they do.
+    """Return the image as allowed by the policies of all files; raise HostError if any does not
+    allow it.
 
     Findings about a file are cached, since its gigabytes take seconds to read. The image's folder
     may be another user's, and the image may be replaced before a node mounts it: the node compares

@@ -115,7 +115,7 @@ def _blame_program(facts: Facts) -> RunError | None:
 
 
 def _blame_connection(facts: Facts) -> RunError | None:
-    """Blame tasks that never started, or a process that connected in another one's place."""
+    """Blame tasks that never started, or a process that connected in place of another."""
     culprit = facts.culprit
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
     unstarted = facts.end.name_unstarted() if at_init else ""
@@ -270,7 +270,7 @@ def _render_place(report: Report) -> str:
 
 
 def _describe_stuck(facts: Facts) -> RunError:
-    """Describe the task for which others waited until they gave up."""
+    """Describe the task for which the others waited until they gave up."""
     stuck, culprit = facts.stuck, facts.culprit
     last = facts.find_last(culprit)
     more = "--init-timeout sets how long others wait in jax.distributed.initialize"

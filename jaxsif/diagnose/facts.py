@@ -65,7 +65,9 @@ class Match(NamedTuple):
 
 
 def match_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) -> Iterator[Match]:
-    """Match each of `texts` with the first of `rows` that fits; `known` has further words."""
+    """Match each of `texts` with the first of `rows` that fits; `known` has further words for the
+    row's texts.
+    """
     for text in texts:
         for row in rows:
             match = re.match(row.pattern, text)
@@ -148,8 +150,8 @@ class Facts:
 
     @cached_property
     def cancelled(self) -> Match | None:
-        """Why Slurm ended the step before any task had failed; None if it did not, or only because
-        a task had failed.
+        """The message that says why Slurm ended the step before any task had failed; None if Slurm
+        did not end it, or only because a task had failed.
 
         slurmstepd also reports CANCELLED for a step with a failed task. srun reports that the step
         was aborted only if something outside the step has ended it. If a signal ended `jaxsif run`,
@@ -196,8 +198,8 @@ class Facts:
         """The first exit that is not the consequence of another, as far as it is known.
 
         If all are, the first task that failed before Slurm itself ended the step, according to
-        srun: a report comes late behind much output, or never if its parent was killed with it. The
-        first exit if srun names no task.
+        srun: a task's report is late after much output, and never arrives if the shim that sends it
+        was killed, too. If srun names no such task, the first exit.
         """
         if self.first_follows:
             before = takewhile(lambda line: "CANCELLED" not in line, self.errors)
@@ -225,7 +227,7 @@ class Facts:
 
     @cached_property
     def waited(self) -> bool:
-        """Whether the culprit ended because another task did not arrive."""
+        """Whether the culprit ended because another task did not arrive in time."""
         by_jax = self.culprit.status == ABORTED and self.gave_up
         return by_jax or any(match_symptoms([TIMED_OUT], self._raised))
 
@@ -242,8 +244,8 @@ class Facts:
 
     @cached_property
     def stuck(self) -> Report:
-        """The exit of the task that srun had to end whose line has the fewest tasks, if no other
-        line has as few.
+        """Of the tasks that srun had to end, the exit of the one at the line with the fewest tasks,
+        if no other line has as few.
         """
         others = {report.where for report in self.reports if report.status != TERMINATED}
         known = others.union([""])
@@ -340,14 +342,14 @@ def render_cache(reports: Sequence[Report]) -> str:
 
 
 def render_missing(reports: Sequence[Report]) -> str:
-    """Render the JAX names that this JAX lacks, or '' if it has all of them."""
+    """Render the JAX names that this run's JAX lacks, or '' if it lacks none."""
     names = ", ".join(dict.fromkeys(report.text for report in of_event(reports, "missing")))
     return enclose("this JAX lacks ", names, "; features that use it are off")
 
 
 def render_alone(reports: Sequence[Report]) -> str:
-    """Render the warning that several tasks computed with JAX without being connected, or '' if one
-    was.
+    """Render the warning that several tasks computed with JAX without being connected, or '' if any
+    was connected.
     """
     alone = by_task(reports, "alone")
     if len(alone) < 2 or of_event(reports, "end"):
@@ -363,8 +365,8 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     with status 0.
 
     A Python process that failed earlier, or without JAX, is the program's own affair: a probe, or
-    an attempt that was repeated. The last one may be, too, such as the last trial of a sweep: it is
-    unknown whether the program has handled it.
+    an attempt that was repeated. The last failure may be, too, such as that of a sweep's last
+    trial: it is unknown whether the program has handled it.
     """
     succeeded = {task for task, end in by_task(reports, "exit").items() if not end.status}
     last = [report for report in _list_last_pythons(reports) if report.task in succeeded]
@@ -383,8 +385,8 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
 
 
 def _list_last_pythons(reports: Sequence[Report]) -> list[Report]:
-    """Return the end of each task's last Python process with JAX; none for a task with so many of
-    them that their ends are no longer kept.
+    """Return the end of each task's last Python process with JAX; none for a task with so many such
+    processes that their ends are no longer kept.
     """
     ends = of_event(reports, "exception", "end", "success")
     ends = [report for report in ends if report.event != "exception" or report.jax]

@@ -19,9 +19,9 @@ nonce. In task 0 another report always comes before the first line of a Python p
 And a task that refused ends with status 125: if start.sh reports another status, culprit.py does
 not believe the refusal.
 
-The name that srun was started under (`ReportFilter.name_srun`) distinguishes its own lines from
-those that a program prints. If srun is a script of the site, the name is lost: until a first line
-has the name, all lines of any srun count.
+The name that srun was started under (`ReportFilter.name_srun`) distinguishes srun's lines from
+those that a program prints. If srun is a script of the site, the name is lost: until a line has
+the name, the lines of any srun count.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ _LAUNCHER = _Channel({})  # ourselves
 
 
 class _Number(NamedTuple):
-    """The form of a field that is a number from 0 to `most`, or a bool."""
+    """The form of a field that holds a number from 0 to `most`, or a boolean."""
 
     most: float
     types: tuple[type, ...] = (int,)
@@ -174,8 +174,8 @@ _FORMS: Mapping[str, str | _Number] = {
 def _parse_report(
     marked: bytes, channel: _Channel, forms: Mapping[str, str | _Number]
 ) -> Report | None:
-    """Parse a line with the channel's marker, or return None if it is not a report: one has the
-    origin, and otherwise only fields that its event may have.
+    """Parse a line with the channel's marker, or return None if it is not a report: a report has
+    the fields of its origin, and otherwise only fields that its event may have.
     """
     if len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
         return None
@@ -277,7 +277,9 @@ class _Log:
         self._knows_srun = False  # by its name
 
     def take(self, report: Report, channel: _Channel) -> bytes:
-        """Keep a report; return the text of a new warning, which names the first task with it."""
+        """Keep a report; for a new warning, return its text, which names the first task that
+        reported it.
+        """
         if report.event in LIVE:
             self._kept.add((channel.marker, report.task))
             self.listen(report)
@@ -332,7 +334,8 @@ class ReportFilter:
         """`nonces` are the run's two, or empty if tasks do not report; `tasks` is their number, or
         None if unknown. With `whole`, only long lines are shown before their end.
 
-        For several streams in one order of arrival, a filter shares the log of the one `beside` it.
+        To keep several streams in one order of arrival, a filter shares the log of the filter
+        `beside`.
         """
         markers = map(render_marker, nonces)
         self._channels = [channel._replace(marker=m) for channel, m in zip(_CHANNELS, markers)]
@@ -379,12 +382,12 @@ class ReportFilter:
         self._srun = f"{name}: ".encode()
 
     def interrupt(self) -> None:
-        """Note that a signal to us ends the run: later reports are its consequences."""
+        """Record that a signal to us ends the run: later reports are consequences."""
         self._log.add(Report(-1, "", "interrupted"))
 
     def _find_wait(self, line: bytes) -> int:
-        """Return where the part of an unfinished line begins that must wait: it may become a report
-        with its label, or srun's own name, which is not shown.
+        """Return the start of the part of an unfinished line that must wait: it may become a
+        labelled report, or srun's own name, which is not shown.
         """
         begin = self._find_report(line)
         # A single character, as in '3.2 s', is not held back.
@@ -393,7 +396,7 @@ class ReportFilter:
         return begin - max(held, default=0)
 
     def _find_report(self, line: bytes) -> int:
-        """Like `_find_wait`, but only for reports."""
+        """Do as `_find_wait`, but only for reports."""
         if self._whole and len(line) <= _LONGEST_REPORT:
             return 0
         begin = len(line.rpartition(SEPARATOR)[0])
@@ -417,8 +420,8 @@ class ReportFilter:
         return self._show(line)
 
     def _misses_coordinator(self, line: bytes) -> bool:
-        """Return whether gRPC misses the coordinator's name in the run's certificate, which names
-        no node.
+        """Return whether the line is gRPC's complaint that the run's certificate, which names no
+        node, lacks the coordinator's name.
         """
         label = next(self._label.whole.finditer(line))[0]
         text = line[len(label) :].decode(errors="replace").rstrip()
@@ -427,7 +430,7 @@ class ReportFilter:
         return match is not None and match["name"] in held
 
     def _take_report(self, line: bytes, before: bytes, marked: bytes, channel: _Channel) -> bytes:
-        """Like `_filter_line`, for a line with the channel's marker after `before`."""
+        """Do as `_filter_line`, for a line with the channel's marker after `before`."""
         report = _parse_report(marked, channel, self._forms)
         if report is None:
             return self._show(line)
@@ -437,7 +440,7 @@ class ReportFilter:
         return self._show(before, ends=line.endswith(b"\n")) + warning
 
     def _show(self, text: bytes, ends: bool = False) -> bytes:
-        """Show the next part of a line; one that ends may be a message."""
+        """Show the next part of a line; a line that ends may be a message."""
         self._begun = (self._begun + text)[:_LONGEST_ERROR]
         if ends or text.endswith(b"\n"):
             self._end_line()
@@ -469,8 +472,8 @@ def by_task(reports: Sequence[Report], event: str) -> dict[int, Report]:
 
 
 def find_start(reports: Sequence[Report]) -> Report:
-    """Return the first task's start, with Slurm's number of the step, such as '12.0', and all of
-    its nodes, or an empty report until then. Without Slurm, the number is ''.
+    """Return the first report of a start, with Slurm's number of the step, such as '12.0' (''
+    without Slurm), and all nodes of the step; an empty report until there is one.
     """
     starts = (report for report in reports if re.fullmatch(r"\d+\.\d*", report.step))
     start = next(starts, Report(-1, "", "started"))

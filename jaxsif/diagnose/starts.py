@@ -14,7 +14,7 @@ from jaxsif.text import enclose, name_tasks
 
 def name_unstarted(plan: Plan, reports: Sequence[Report]) -> str:
     """Name the tasks of nodes on which no task has started, such as 'tasks 2-3 on node4'; '' if all
-    have, if none at all has, or if that is not known.
+    have started, if none has, or if that is not known.
     """
     nodes = [name for _, names in plan.launcher.nodes(plan, find_start(reports)) for name in names]
     if plan.layout.ntasks is None:
@@ -24,14 +24,14 @@ def name_unstarted(plan: Plan, reports: Sequence[Report]) -> str:
 
 
 def render_unstarted(unstarted: str) -> str:
-    """Return the sentence that these tasks have not started."""
+    """Return a sentence saying that these tasks have not started."""
     is_one = re.fullmatch(r"task \d+( on \S+)?", unstarted)
     return f"{unstarted} {'has' if is_one else 'have'} not started"
 
 
 def find_unstarted(reports: Sequence[Report], counts: Sequence[int], nodes: Sequence[str]) -> str:
-    """Like `name_unstarted`: `counts` has the number of tasks of each node, and `nodes` the nodes'
-    names; either is empty if Slurm decides.
+    """Name tasks as `name_unstarted` does: `counts` has the number of tasks of each node, and
+    `nodes` the nodes' names; either is empty if Slurm decides.
     """
     begun = {report.task: report.node for report in of_event(reports, "started", "ready")}
     firsts = [0, *accumulate(counts)][: len(counts)]  # task of each node, with consecutive tasks

@@ -62,7 +62,7 @@ class Program(NamedTuple):
         return {group: self._find_verbs(group) for group in self.groups}
 
     def _find_verbs(self, *group: str) -> dict[str, str]:
-        """Return the last words of the commands in a group, or of those in none."""
+        """Return the last words of the commands in a group, or of those outside any group."""
         return {
             command.name[-1]: command.summary
             for command in self.commands

@@ -21,7 +21,8 @@ _ELSEWHERE = {
 
 
 def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterable[str]) -> str:
-    """Suggest options for unknown ones, such as '--nodes?', or return '' if none is near.
+    """Return a suggestion for each unknown option among `words`, such as '--nodes?', or '' if no
+    option is near.
 
     `known` holds the options of the command, `of_run` those of `jaxsif run`.
     """
@@ -36,8 +37,8 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
 
 
 def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
-    """Return jaxsif's name for a flag, or the options that it abbreviates, if these are few, or
-    else the nearest one, or ''.
+    """Return jaxsif's name for a flag, or the options that the flag abbreviates, if there are at
+    most two, or else the nearest option, or ''.
     """
     if not flag.startswith("-"):
         return ""
@@ -55,10 +56,10 @@ def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
 
 
 def suggest_command(word: str, names: Sequence[str], commands: Iterable[Sequence[str]]) -> str:
-    """Suggest a command in place of another word.
+    """Suggest a command in place of an unknown word.
 
-    `names` holds those that are possible there; a word that is the last one of some `commands`
-    means these.
+    `names` holds the possible commands. If the word is the last word of any of `commands`, suggest
+    those.
     """
     whole = [" ".join(name) for name in commands if name[-1] == word]
     close = whole or get_close_matches(word, names, 1)

@@ -33,7 +33,7 @@ def find_folder(environ: Mapping[str, str]) -> str:
 def make_run(folder: str, now: float) -> str:
     """Make the folder of a run that starts `now`, in seconds since 1970; return its path.
 
-    Raise OSError if it cannot be made, or if others may read the folder above it.
+    Raise OSError if the folder cannot be made, or if others may read the folder above it.
     """
     os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
     _require_private(folder)
@@ -61,7 +61,7 @@ def _require_private(folder: str) -> None:
 
 
 def write(path: str, name: str, content: bytes) -> None:
-    """Write a file of the run with the folder `path`, completely or not at all. Raise OSError.
+    """Write a file in a run's folder, `path`, completely or not at all. Raise OSError.
 
     The folder is made again if another run has pruned it. Nothing waits for the disk: a crash of
     the host may lose the file.
@@ -73,7 +73,7 @@ def write(path: str, name: str, content: bytes) -> None:
 def list_runs(folder: str) -> list[str]:
     """Return the names of all runs, the newest last, or [] if there is no folder.
 
-    Raise OSError if it cannot be read.
+    Raise OSError if the folder cannot be read.
     """
     try:
         return sorted(filter(NAME.fullmatch, os.listdir(folder)))
@@ -97,8 +97,8 @@ def prune(folder: str, now: float) -> None:
 
 
 def find_run(names: Sequence[str], word: str) -> str:
-    """Return the name that is `word`, or the only one that ends with it; the newest one for 'last'.
-    Raise JaxsifError if there is none, or more than one.
+    """Return the name that equals `word`, or the only name that ends with it; the newest name for
+    'last'. Raise JaxsifError if there is no such name, or more than one.
     """
     matches = [name for name in names if name.endswith(word)]
     if word == LAST:
@@ -112,8 +112,8 @@ def find_run(names: Sequence[str], word: str) -> str:
 
 
 def read_run(folder: str, name: str) -> RunRecord:
-    """Read the record of a run; raise OSError, HostError if it is not a file, and the errors of
-    `parse_run` for a file that jaxsif did not write.
+    """Read the record of a run; raise OSError if the record cannot be read, HostError if it is not
+    a file, and the errors of `parse_run` for a file that jaxsif did not write.
     """
     path = os.path.join(folder, name, RUN)
     return parse_run(read_text(path, "history of a run", most=MOST_BYTES))._replace(name=name)
@@ -121,13 +121,13 @@ def read_run(folder: str, name: str) -> RunRecord:
 
 def read_start(pid: int) -> int:
     """Return when a process on this host started, in clock ticks after the boot; raise OSError if
-    there is none. A later process may get the same number, but not the same start.
+    there is none. A later process may get the same process ID, but not the same start.
     """
     return int(read_stat(pid)[19])
 
 
 def is_running(run: RunRecord, host: str) -> bool:
-    """Return whether the launcher of a run is still running on this host, `host`."""
+    """Return whether the launcher of a run is still running on this host, whose name is `host`."""
     try:
         return run.host == host and read_start(run.pid) == run.started
     except OSError:

@@ -44,7 +44,9 @@ _HARMLESS = (
 
 
 class Recorder:
-    """The record of one run. An error in its folder causes one warning, and never fails the run."""
+    """The record of one run. An error in its folder causes a single warning, and never makes the
+    run fail.
+    """
 
     def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
         self._notify = notify
@@ -62,7 +64,7 @@ class Recorder:
             self._give_up(error)
 
     def start_again(self, seen: ReportFilter) -> None:
-        """Note that the tasks have restarted on another port, and report to `seen`."""
+        """Record that the tasks have been restarted on another port, and report to `seen`."""
         self._seen = seen
 
     def write(self, data: bytes) -> None:
@@ -76,7 +78,7 @@ class Recorder:
         self.write(printable(f"jaxsif: {line}").encode() + b"\n")
 
     def alarm(self, verdict: Verdict, snapshot: Snapshot) -> None:
-        """Keep a report of waiting tasks now, since its reader may kill the run immediately."""
+        """Record a report of waiting tasks immediately: whoever reads it may kill the run."""
         alarms = (*self._run.alarms, make_alarm(verdict, snapshot, time.time()))[-MOST_ALARMS:]
         self._run = self._run._replace(alarms=alarms)
         self._write({})
@@ -98,7 +100,7 @@ class Recorder:
         return "" if is_short or self._run.launcher != SRUN else read_slurm_version(self._environ)
 
     def _write(self, files: Mapping[str, bytes]) -> None:
-        """Write these files, and the record as it is now: nothing long while tasks run."""
+        """Write these files, and the record as it is now; little, since tasks may be running."""
         if not self._path:
             return
         reports = self._seen.reports
@@ -120,7 +122,7 @@ class Recorder:
 
 
 def make_record(plan: Plan, now: float) -> RunRecord:
-    """Make the record of a run that starts; raise OSError if this is not Linux."""
+    """Make the record of a run that is starting; raise OSError if this is not Linux."""
     container = plan.container
     known = container and (container.staged or container.allowed)
     environ = plan.host.environ

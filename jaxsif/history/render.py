@@ -30,7 +30,7 @@ class Listed(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Return one of the words above."""
+        """Return the state of the run: RUNNING, UNKNOWN, DONE, INTERRUPTED or FAILED."""
         if self.run.status is None:
             return RUNNING if self.running else UNKNOWN
         if not self.run.status:

@@ -77,7 +77,7 @@ class RunRecord(NamedTuple):
 
     @property
     def seconds(self) -> float | None:
-        """Return how long it took, or None if its end is not known."""
+        """Return the duration of the run, or None if its end is not known."""
         return None if self.end is None else max(0.0, self.end - self.begin)
 
 
@@ -103,8 +103,8 @@ def render_record(run: RunRecord) -> bytes:
 
 
 def cut_picture(picture: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a picture of at most _MOST_PICTURE bytes unchanged; a longer one without single tasks,
-    with as many of its largest groups as fit, and with long texts cut.
+    """Return a picture of at most _MOST_PICTURE bytes unchanged; a longer picture without single
+    tasks, with as many of its largest groups as fit, and with long texts cut.
     """
     if len(json.dumps(picture)) <= _MOST_PICTURE:
         return picture
@@ -152,5 +152,5 @@ def parse_run(text: str) -> RunRecord:
 
 
 def _pick(kind: Any, fields: Mapping[str, Any]) -> Any:
-    """Make a named tuple from its own fields, without those of a later version."""
+    """Make a named tuple from the fields that it has, without those of a later version."""
     return kind(*(fields[name] for name in kind._fields))

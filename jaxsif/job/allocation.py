@@ -85,8 +85,8 @@ BINDING_VARIABLES = (
 
 
 class Allocation(NamedTuple):
-    """The Slurm job that this process is in, according to its environment; see srun(1), OUTPUT
-    ENVIRONMENT VARIABLES, and _VARIABLES for the source of each attribute.
+    """The Slurm job that this process is in, according to its environment (see srun(1), OUTPUT
+    ENVIRONMENT VARIABLES); _VARIABLES has the source of each attribute.
     """
 
     job_id: str
@@ -230,9 +230,7 @@ def _number_of_components(environ: Mapping[str, str]) -> int:
 
 
 def outside_of_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without those of a job, whose numbers another job would take for its
-    own.
-    """
+    """Return the variables without those of a job: another job would take them for its own."""
     if "SLURM_JOB_ID" not in environ:
         return dict(environ)
     return {

@@ -24,7 +24,7 @@ def parse_counts(text: str) -> Counts:
 
 
 def fold(pairs: Iterable[tuple[int, int]]) -> Counts:
-    """Return the pairs with equal neighbours joined, and without those for no nodes."""
+    """Return the pairs with equal neighbours joined, and without the pairs for 0 nodes."""
     runs = groupby(filter(itemgetter(1), pairs), itemgetter(0))
     return tuple((value, sum(times for _, times in run)) for value, run in runs)
 

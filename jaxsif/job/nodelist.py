@@ -1,8 +1,8 @@
 """Slurm's node lists, as in SLURM_JOB_NODELIST: 'a,b', 'n[001-015,20],h', 'rack[1-2]n[1-4]',
 'cn[1-2]-ib', 'node[7]'.
 
-Read as `scontrol show hostnames` does, in the same order, without a process. For only the first
-name, see `first_host` in jaxsif/task/contract.py.
+They are expanded as `scontrol show hostnames` does, in the same order, but without a process. For
+only the first name, see `first_host` in jaxsif/task/contract.py.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def count(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> int:
 
 
 def _count_entry(entry: str) -> int:
-    """Return the number of names; raise ValueError if one is longer than a host name can be."""
+    """Return the number of names in an entry; raise ValueError for names longer than a host name
+    can be.
+    """
     if "[" not in entry:
         return 1
     groups = [group.split(",") for group in re.findall(_GROUP, entry)]
@@ -70,7 +72,9 @@ def _count_part(part: str) -> int:
 
 
 def _range(part: str) -> range:
-    """Return the numbers of a part of a group such as '001-015'; raise ValueError for others."""
+    """Return the numbers of a part of a group such as '001-015'; raise ValueError for any other
+    text.
+    """
     begin, end = map(read_number, part.partition("-")[::2])
     if begin is None or end is None or begin > end:
         raise ValueError(part)
@@ -79,7 +83,7 @@ def _range(part: str) -> range:
 
 def _expand_entry(entry: str) -> list[str]:
     """Return the names of one entry, in Slurm's order: the last group varies fastest, then the
-    first one, the second one, …
+    first, the second, …
     """
     before, *rest = re.split(_GROUP, entry)
     if not rest:

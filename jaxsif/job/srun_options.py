@@ -277,7 +277,7 @@ class StepOptions(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The arguments for srun, without those that the user's own replace."""
+        """The arguments for srun, without those that the user's own options replace."""
         own = {one.flag for one in self.further}
         if own & _MEMORY:  # srun takes only one of them
             own |= _MEMORY
@@ -306,8 +306,9 @@ _GPU = "gpu"
 def translate(argument: SrunArgument) -> tuple[str, Any, tuple[SrunArgument, ...]]:
     """Return the key of jaxsif's option with the same meaning, its value, and the rest for srun.
 
-    The value is None for an option that does not affect the layout, and for anything but a plain
-    number, such as --nodes=2-4: srun gets that. Raise JaxsifError for several tasks on each GPU.
+    The value is None for an option that does not affect the layout, and for any value that is not a
+    plain number, as in --nodes=2-4: srun gets the option unchanged. Raise JaxsifError for several
+    tasks on each GPU.
     """
     value = argument.value or ""
     if argument.flag == "--gres":
@@ -355,7 +356,9 @@ _TEXT = """\
 
 
 class PassedOptions(argparse.Action):
-    """srun options that have a value alike; argparse handles many as fast as one."""
+    """srun options that all take a value, or that all take none; argparse handles many as fast as
+    one.
+    """
 
     @property
     def parts(self) -> list[argparse.Action]:
@@ -394,7 +397,7 @@ class _RefusedOptions(PassedOptions):
 
     @property
     def parts(self) -> list[argparse.Action]:
-        """Return nothing: none of them is offered."""
+        """Return no actions: none of these options is offered."""
         return []
 
     def _take(
@@ -439,9 +442,9 @@ def add_srun_options(parser: argparse.ArgumentParser) -> None:
 
 
 def admit_values(parser: argparse.ArgumentParser, words: Iterable[str]) -> None:
-    """Accept values of options that have one only after '=', such as --nice=100.
+    """Accept options that can have a value only after '=', such as --nice=100.
 
-    argparse would take the next word for the value of --nice, which can be the program.
+    argparse would take the next word, which can be the program, for the value of --nice.
     """
     known = parser._option_string_actions
     for word in words:

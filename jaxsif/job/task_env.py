@@ -1,8 +1,8 @@
 """The variables that Slurm would give to a task to identify it, for tasks that Slurm does not
 start.
 
-No other variables give JAX all that it must know, and the task shim and jaxsif/node need no second
-way, either.
+Only these variables give JAX everything that it must know, and the task shim and jaxsif/node need
+no other way to identify tasks.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def identify(rank: int, tasks_per_node: int, nodes: Sequence[str], job: str) -> 
 def hand_out_gpus(visible: str | None, number: int | None, there: int) -> dict[str, str]:
     """Return the variables that show all tasks of a node its GPUs: `number` of them, or all.
 
-    `visible` is CUDA_VISIBLE_DEVICES, and `there` the number of devices. A rehearsal may request
-    more than there are.
+    `visible` is CUDA_VISIBLE_DEVICES, and `there` the number of existing devices, which a rehearsal
+    may exceed.
     """
     names = list(map(str, range(there))) if visible is None else visible_gpus(visible)
     if number is None:

@@ -40,7 +40,7 @@ _VERSION, _EXTENSIONS, _URI = 0xA0, 0xA3, 0x86  # of their own contexts
 
 
 class PendingCertificate:
-    """A certificate in the making, from the very start of a run, before its settings are known.
+    """A certificate in the making, begun at the very start of a run, before the settings are known.
     Errors are raised only by `finish`.
     """
 
@@ -76,7 +76,8 @@ class PendingCertificate:
 
     def finish(self, options: RunOptions) -> str:
         """Return the certificate with its key, for the tasks' environment, or '' if none is wanted,
-        or if none can be made and the run may do without. Raise HostError otherwise.
+        or if none can be made and the run may do without. Raise HostError if a required certificate
+        cannot be made.
         """
         if options.coordinator_tls == OFF:
             if self._running:
@@ -136,7 +137,7 @@ def _failed(reason: str) -> HostError:
 
 
 def find_point(key: bytes) -> bytes:
-    """Return the public key of a private one in PEM; raise HostError for other kinds of keys."""
+    """Return the public key of a private key in PEM; raise HostError for other kinds of keys."""
     body = b"".join(line for line in key.splitlines() if not line.startswith(b"-"))
     try:
         der = binascii.a2b_base64(body)

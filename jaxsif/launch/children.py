@@ -89,7 +89,7 @@ NO_HOOKS = Hooks()
 
 
 def run(children: Sequence[Child], hooks: Hooks = NO_HOOKS) -> Ended:
-    """Run all `children` to their ends; if one fails, end the others. Raises HostError if one
+    """Run all `children` to their ends; if one fails, end the others. Raise HostError if one
     cannot start.
     """
     running = _Run(hooks)
@@ -178,7 +178,7 @@ class _Run:
             self._pass_on(number, started)
 
     def _insist_from_now(self) -> None:
-        """Schedule the signals that follow the one that the first process receives now."""
+        """Schedule the first process's further signals: it receives one now."""
         now, steps = time.monotonic(), [started.child.insist for started in self._started[:1]]
         self._due = [(now + after, then) for step in steps for after, then in step]
 
@@ -228,8 +228,8 @@ class _Run:
             self._signal(self._due.pop(0)[1])
 
     def _end_remote(self) -> None:
-        """Have remote tasks end; if none has started yet, or none can be reached, immediately end
-        their child, which ends them in its own way.
+        """End each child's remote tasks. If none has started yet, or none can be reached, signal
+        the child instead, which ends them in its own way.
         """
         for started in self._started:
             commands = _start_command(started.child.remote.end(), started.child.environ)
@@ -266,14 +266,14 @@ class _Run:
 
     def _clear(self, started: _Started) -> None:
         """End the tasks of a child that a signal has ended; leave that to the user if the command
-        is not on the PATH.
+        for this is not on the PATH.
         """
         if started.process.wait() < 0:
             self._clearing += _start_command(started.child.remote.clear(), started.child.environ)
 
     def end(self) -> None:
-        """Leave nothing running, whether all processes have ended, or an exception such as a closed
-        pipe has brought us here.
+        """Leave nothing running, whether all processes have ended, or we are here because of an
+        exception, such as that of a closed pipe.
         """
         if self._living:
             self._signal(signal.SIGTERM)
@@ -307,10 +307,10 @@ def _await(processes: Sequence[Running], timeout: float) -> None:
 
 
 def _kill_session(leader: int) -> None:
-    """Send SIGKILL to every process of a session, see proc_pid_stat(5).
+    """Send SIGKILL to every process of a session; see proc_pid_stat(5).
 
-    The runtime puts the server of the image's files into a group of its own, and cannot end it if
-    it is itself killed.
+    The runtime puts the server of the image's files into a group of its own, and cannot end that
+    server when the runtime itself is killed.
     """
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended

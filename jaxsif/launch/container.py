@@ -24,7 +24,7 @@ _DEFAULT_FOLDER = Setting(None, "--compile-cache (the default)")  # of the compi
 def find_container(
     settings: Settings, launcher: Launcher, host: Host, notify: Notify
 ) -> Container | None:
-    """Return the container, or None on a machine without a runtime; raises JaxsifError.
+    """Return the container, or None on a machine without a runtime; raise JaxsifError.
 
     Policies are checked before anything named by a project's file runs.
     """
@@ -70,7 +70,7 @@ def _show_project(settings: Settings, fabric: Setting | None, notify: Notify) ->
 
 
 def _refuse_to_go_without(settings: Settings, host: Host) -> None:
-    """Raise HostError for policies and layers, which need a container."""
+    """Raise HostError if there are policies or layers, which need a container."""
     if settings.config.policies:
         from jaxsif.container.policy import Subject, check_policies
 
@@ -84,7 +84,7 @@ def _refuse_to_go_without(settings: Settings, host: Host) -> None:
 
 
 def _obey_policies(container: Container, settings: Settings, host: Host) -> Container:
-    """Return the container with the image that the policies allow; raises HostError."""
+    """Return the container with the image that the policies allow; raise HostError."""
     from jaxsif.container.policy import Subject, check_binds, check_environment, check_policies
 
     check_environment(host.environ)
@@ -134,7 +134,9 @@ def _add_fabric(
 
 
 def _add_layers(container: Container, names: Setting, host: Host, notify: Notify) -> Container:
-    """Return the container with its layers. Policies do not cover layers: under one, name them."""
+    """Return the container with its layers. Policies do not cover layers, so print the layers'
+    names if there is a policy.
+    """
     from jaxsif.layers.store import describe_layers, find_layers
 
     layers = find_layers(names.value, names.source, container.image, host.environ)
@@ -146,7 +148,7 @@ def _add_layers(container: Container, names: Setting, host: Host, notify: Notify
 def _add_cache(container: Container, settings: Settings, host: Host, notify: Notify) -> Container:
     """Return the container with the folder of JAX's compile cache for the image's file.
 
-    Return it unchanged if the user has a separate cache, or wants none.
+    Return the container unchanged if the user has a separate cache, or wants none.
     """
     users_own = CACHE in {**host.environ, **container.variables, **dict(settings.options.env)}
     if (
@@ -175,11 +177,11 @@ _HEAD, _TAIL = 4096, 65536  # bytes
 
 
 def identify(image: str) -> str:
-    """Return a name for the content of an image's file from a few of its bytes, since all of them
-    take seconds to read.
+    """Return a name for the content of an image's file from a few of its bytes, since reading all
+    of them takes seconds.
 
-    The ends of a squashfs hold its sizes, and the table of its files; a signature changes neither.
-    Raise OSError, and HostError for a file that is not an image.
+    The ends of a squashfs hold its sizes and the table of its files; a signature changes neither
+    end. Raise OSError, and HostError for a file that is not an image.
     """
     head = tail = 0
     with open_image(image) as file:
@@ -192,7 +194,9 @@ def identify(image: str) -> str:
 
 
 def cache_of(image: str, folder: str | None, environ: Mapping[str, str]) -> str:
-    """Return the path of an image's compile cache, under `folder` or else the user's own cache."""
+    """Return the path of an image's compile cache, under `folder`, or else under the user's own
+    cache.
+    """
     above = os.path.join(cache_folder(environ), "compiled")
     if folder:
         above = os.path.join(os.path.abspath(folder), f"jaxsif-{os.getuid()}")

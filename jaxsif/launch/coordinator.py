@@ -20,7 +20,7 @@ _MORE_PORTS = 3  # to try if the first one is taken
 
 
 def draw_coordinator(options: RunOptions, launcher: Launcher) -> Coordinator:
-    """Return a coordinator on a port that is free here; raises JaxsifError."""
+    """Return a coordinator on a port that is free here; raise JaxsifError."""
     ports = parse_ports(options)
     port = next(free_ports(ports), None)
     if port is None:
@@ -30,7 +30,7 @@ def draw_coordinator(options: RunOptions, launcher: Launcher) -> Coordinator:
 
 
 def find_coordinator(options: RunOptions, port: int, step: str, one_machine: bool) -> Coordinator:
-    """Return the requested coordinator; raises JaxsifError for a useless address."""
+    """Return the requested coordinator; raise JaxsifError for a useless address."""
     address = options.node_address
     if address is not None:
         check_node_address(address, options.source("node-address"))

@@ -15,7 +15,7 @@ _VARIABLES = (
 
 
 def note_missing_gpus(plan: Plan, sbatch_args: Sequence[str], notify: Notify) -> None:
-    """Note that a new job has no GPUs, if the image is for CUDA and nothing requests any."""
+    """Print a note if nothing requests GPUs for a new job, although the image is for CUDA."""
     if _asks_for_gpus(plan, sbatch_args) or plan.container is None:
         return
     from jaxsif.images.labels import read_labels  # 2 ms, and only before a job without GPUs

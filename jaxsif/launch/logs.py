@@ -1,7 +1,7 @@
 """The files of --log-dir: task-N.out and task-N.err, with the output of each task.
 
-Each task writes its own (jaxsif/task/start.sh), through pipes. A single task that is shown live
-needs its terminal: its files are written here.
+Each task writes its own files through pipes (jaxsif/task/start.sh). A single task that is shown
+live needs the terminal itself: its files are written here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def name_files(folder: str, source: str) -> str:
 
 
 def reserve_files(pattern: str) -> None:
-    """Make the folder, and the first task's files in it: another run finds them and takes other
-    names. Raises HostError.
+    """Make the folder, and the first task's files in it: another run then finds these files and
+    takes other names. Raise HostError.
     """
     cannot = HostError(f"cannot write log files as {pattern}.out", "--log-dir", "another folder")
     with raise_as(cannot):
@@ -44,7 +44,7 @@ def reserve_files(pattern: str) -> None:
 
 
 def copy_output(child: Child, pattern: str, notify: Notify) -> Child:
-    """Return the child whose output goes into the files of task 0, too."""
+    """Return the child with its output also copied into the files of task 0."""
     out, err = (_Log(path, notify).copy for path in _files_of(pattern, 0))
     shown, reported = child.stdout, child.stderr
     return child._replace(

@@ -18,7 +18,7 @@ _PROGRAM = (
 def find_packages(
     names: Sequence[str], container: Container, environ: Mapping[str, str]
 ) -> list[str]:
-    """Return those of `names` that the container has, in that order; raises HostError.
+    """Return those of `names` that the container has, in that order; raise HostError.
 
     The container is run on this host.
     """
@@ -33,7 +33,7 @@ def find_packages(
 
 @contextmanager
 def unchanged_image(container: Container) -> Iterator[None]:
-    """Raise HostError if an image that a policy allowed changes while it runs on this host."""
+    """Raise HostError if an image that a policy allows changes while it runs on this host."""
     if container.allowed is None:
         yield
         return

@@ -50,17 +50,17 @@ class Prepared(NamedTuple):
     container: Container | None
 
     def require_container(self) -> Container:
-        """Return the container; raises HostError on a machine without a runtime."""
+        """Return the container; raise HostError on a machine without a runtime."""
         if self.container is None:
             raise no_runtime()
         return self.container
 
     def off_terminal(self) -> Prepared:
-        """Return the same for a script or file, which will not run on our terminal."""
+        """Return a copy for a script or file, which will not run on our terminal."""
         return self._replace(host=self.host._replace(window=()))
 
     def with_options(self, **changes: Any) -> Prepared:
-        """Return the same with other attributes of RunOptions."""
+        """Return a copy with these attributes of RunOptions changed."""
         options = self.settings.options._replace(**changes)
         return self._replace(settings=self.settings._replace(options=options))
 
@@ -73,7 +73,7 @@ def prepare(
     notify: Notify,
     fixed: Collection[str] = (),
 ) -> Prepared:
-    """Do the first three stages: settings, probe, container; raises JaxsifError.
+    """Do the first three stages: settings, probe, container; raise JaxsifError.
 
     `cli_values` has the values on the command line, by attribute. The command ignores options whose
     keys are in `fixed`, even if files or variables set them.
@@ -113,7 +113,7 @@ def _count_nodes(launcher: Launcher, host: Host) -> int | None:
 
 
 def stage_image(prepared: Prepared, notify: Notify, dry_run: bool = False) -> Prepared:
-    """Copy the image to the nodes' own disks, if requested; raises JaxsifError."""
+    """Copy the image to the nodes' own disks, if requested; raise JaxsifError."""
     settings, container = prepared.settings, prepared.container
     if not settings.values["stage"].value:
         return prepared
@@ -127,7 +127,7 @@ def stage_image(prepared: Prepared, notify: Notify, dry_run: bool = False) -> Pr
 
 
 def make_plan(prepared: Prepared, has_reader: bool = True, credentials: str = "") -> Plan:
-    """Do the fourth stage; raises JaxsifError for what cannot work.
+    """Do the fourth stage; raise JaxsifError for a request that cannot work.
 
     With a reader, tasks report how they end. `credentials` are the coordinator's, or ''.
     """
@@ -156,8 +156,8 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
 
 
 class _History:
-    """Records this run in the history of runs once its tasks start, since its imports take
-    milliseconds.
+    """Records this run in the history of runs, but only once the tasks have started, since the
+    necessary imports take milliseconds.
     """
 
     def __init__(self, notify: Notify) -> None:
@@ -165,7 +165,7 @@ class _History:
         self._recorder: Recorder | None = None  # until the tasks start
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
-        """Note that the tasks start and report to `seen`, unless no history is wanted."""
+        """Record that the tasks have started and report to `seen`, unless no history is wanted."""
         if not plan.options.history:
             return
         from jaxsif.history.recorder import Recorder
@@ -196,18 +196,18 @@ class _History:
             self._recorder.alarm(verdict, picture)
 
     def end(self, status: int, error: JaxsifError | None = None) -> None:
-        """Note how the run ended."""
+        """Record how the run ended."""
         if self._recorder:
             self._recorder.end(status, error)
 
 
 def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Reader) -> int:
-    """Like `run_plan`.
+    """Run the plan as `run_plan` does.
 
-    If the port turns out to be taken on the first task's node, start again on another one. The
-    other tasks could not learn of another port, and asking the node before each start would take
-    longer than the start. The first task refuses before its program's first line; other tasks may
-    have run theirs.
+    If the port turns out to be taken on the first task's node, start again on another port. The
+    first task could not tell the others of another port, and asking the node before each start
+    would take longer than the start. The first task refuses before its program's first line; the
+    programs of other tasks may have begun by then.
     """
     others = plans_on_other_ports(plan)
     while True:
@@ -222,8 +222,8 @@ def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Read
 
 
 def _can_start_again() -> bool:
-    """Return whether standard input is a terminal or /dev/null, or closed: the first start may have
-    read all of anything else.
+    """Return whether standard input is a terminal or /dev/null, or is closed: the first start may
+    have read any other input to its end.
     """
     try:
         return stat.S_ISCHR(os.fstat(0).st_mode)
@@ -241,7 +241,7 @@ class Outcome(NamedTuple):
 
 
 class _FileState(NamedTuple):
-    """The inode number of a file, with the values that change when it is written to."""
+    """The inode number of a file, with the values that change when the file is written to."""
 
     number: int
     size: int
@@ -252,7 +252,7 @@ _GONE = _FileState(0, 0, 0)
 
 
 def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
-    """Start the step and wait for its end; raises HostError if it cannot start."""
+    """Start the step and wait for its end; raise HostError if it cannot start."""
     tasks, label, whole = plan.layout.ntasks, plan.options.label, plan.shows_whole_lines
     seen = ReportFilter(plan.nonces, tasks, label, whole=whole)
     image = plan.container.path if plan.container else ""
@@ -275,7 +275,9 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
 
 
 class _Monitor:
-    """Watches the tasks, with imports, which take milliseconds, while the tasks start."""
+    """Watches the tasks; the imports for this, which take milliseconds, happen while the tasks
+    start.
+    """
 
     def __init__(self, plan: Plan, seen: ReportFilter, history: _History) -> None:
         self._plan = plan
@@ -286,7 +288,7 @@ class _Monitor:
         self._watchers: list[Watcher] = []
 
     def begin(self) -> None:
-        """Import the diagnosis of failures; note that the tasks start."""
+        """Import the diagnosis of failures, and record that the tasks have been started."""
         import jaxsif.diagnose.culprit  # noqa: F401
 
         self._begun = time.monotonic()
@@ -294,7 +296,9 @@ class _Monitor:
         self._seen.listen(self._early.append)
 
     def _watch(self) -> None:
-        """Watch the tasks, not earlier: a short program would have to wait for these imports."""
+        """Begin to watch the tasks. Not earlier: a short program would have to wait for these
+        imports.
+        """
         from jaxsif.watch.watcher import watch
 
         self._begun = math.inf
@@ -344,7 +348,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
     """Raise JaxsifError with the first cause of a failure; else return 0, or 128 + N for a signal.
 
     `notify` is passed the places of tasks that a signal to us has ended; with `verbose`, also the
-    use of their compile cache and the names that their JAX lacks.
+    tasks' use of the compile cache and the names that their JAX lacks.
     """
     from jaxsif.diagnose import facts
     from jaxsif.diagnose.culprit import find_failure

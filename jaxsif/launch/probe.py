@@ -43,7 +43,7 @@ def choose_launcher(name: str | None, has_srun: bool, allocation: Allocation | N
     """Load the launcher with this name, a file in jaxsif/launch/launchers; without a name, srun if
     Slurm is available, else local.
 
-    Raises HostError if srun is needed but missing.
+    Raise HostError if srun is needed but missing.
     """
     if not has_srun and (name == SRUN or (allocation and not name)):
         source = "--launcher srun" if name else "SLURM_JOB_ID"
@@ -62,7 +62,8 @@ def count_gpus(environ: Mapping[str, str]) -> int:
 def query_gpus(options: RunOptions, allocation: Allocation | None) -> Counts | None:
     """Ask Slurm for the job's GPUs on each node; return None if nothing depends on them.
 
-    The number of tasks may depend on them if the environment does not give it. Raises HostError.
+    The number of tasks may depend on the GPUs if the environment does not give that number. Raise
+    HostError.
     """
     if allocation is None or _knows_gpus(options, allocation):
         return None

@@ -1,4 +1,6 @@
-"""Check here that the program of a run can be executed, or suggest a remedy if a node could not."""
+"""Check on this host that the program of a run can be executed; suggest a remedy if a node could
+not execute it.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def check_program(command: Sequence[str]) -> None:
     """Raise ProgramError, or JaxsifError for a job script, if the program cannot run on any node.
 
     A name without a slash is searched for in the image, and an absolute path may exist only there.
-    So most names cannot be checked here; `suggest` has remedies for them.
+    So most names cannot be checked here; `suggest` has remedies for those.
     """
     program = command[0]
     is_file = os.path.isfile(program)
@@ -90,7 +92,7 @@ def _script_of(command: Sequence[str]) -> str:
 
 def name_program(command: Sequence[str]) -> str:
     """Return a short name: 'train' for `python -u train.py`, 'pkg.train' for `python -m pkg.train`;
-    fit for a file, too.
+    the name is valid for a file, too.
     """
     program, *arguments = command
     script = next((word for word in arguments if word.endswith((".py", ".sh"))), program)
@@ -158,7 +160,7 @@ def _check_exists(path: str) -> None:
 
 
 def _call(path: str) -> str:
-    """Return how to run a file in this folder."""
+    """Return the command line that runs a file in this folder."""
     if path.endswith(".py"):
         return f"python {path}"
     return f"./{path}" if os.access(path, os.X_OK) else f"bash {path}"
@@ -176,13 +178,13 @@ def _is_job_script(path: str) -> bool:
 
 
 def suggest(command: Sequence[str], status: int) -> str:
-    """Suggest a remedy after a task ended with `status`, without a line of its own, or ''."""
+    """Return a remedy for a task that ended with `status` at an unknown line, or ''."""
     find = _SUGGESTIONS.get(status)
     return find(command) if find else ""
 
 
 def _suggest_for_script(command: Sequence[str]) -> str:
-    """Suggest a remedy for Python that has executed nothing: it could not open the script, or does
+    """Suggest a remedy for Python that has executed nothing: it could not open the script, or did
     not know an option.
     """
     script = _script_of(command)
@@ -194,7 +196,7 @@ def _suggest_for_script(command: Sequence[str]) -> str:
 
 
 def _suggest_python(command: Sequence[str]) -> str:
-    """Of a Python that has reported nothing: perhaps not the image's."""
+    """Suggest a remedy for a Python that has reported nothing: it may not be the image's."""
     program = command[0]
     if "/" not in program or not os.path.basename(program).startswith("python"):
         return ""

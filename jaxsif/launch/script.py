@@ -27,7 +27,7 @@ _OF_THE_LAUNCHER = (
 
 
 class JobOptions(NamedTuple):
-    """The options for sbatch besides those of a run, or None."""
+    """The options for sbatch besides those of a run; None if not given."""
 
     job_name: str
     array: str | None = None  # 0-9%2
@@ -112,8 +112,8 @@ if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS
 
 
 def judge_image(flavour: str | None, layout: Layout) -> Foreign:
-    """Return the variables to set in place of an image of this flavour (None: not jaxsif's); raise
-    JaxsifError if none would help.
+    """Return the variables that the script must set for an image of this flavour (None if jaxsif
+    did not build it); raise JaxsifError if no variable would help.
     """
     tasks, gpus = layout.ntasks_per_node, layout.gpus_per_node
     if not gpus:
@@ -132,7 +132,7 @@ def judge_image(flavour: str | None, layout: Layout) -> Foreign:
 
 
 def render_script(script: Script) -> str:
-    """Return the text; raises JaxsifError for values that no #SBATCH line can have."""
+    """Return the script's text; raise JaxsifError for values that no #SBATCH line can have."""
     body = [*_variables(script), *_step(script)]
     quoted = any("'" in line and re.search(r"[$`\\]", line) for line in body)
     # shellcheck takes '$' and '\\' in single quotes for mistakes.
@@ -256,7 +256,7 @@ def _devices(prefix: str, foreign: Foreign, variables: Mapping[str, str]) -> Ite
 
 
 class _Check(NamedTuple):
-    """How each task checks the image: not at all, unless a policy has allowed it."""
+    """The check of the image by each task: none, unless a policy has allowed the image."""
 
     functions: tuple[str, ...] = ()  # of the shell
     start: tuple[str, ...] = ()  # the command that srun starts instead of the runtime
@@ -273,7 +273,7 @@ def _find_check(container: Container, checksum: str) -> _Check:
 
 
 def _step(script: Script) -> Iterator[str]:
-    """Yield srun, the runtime, and the program."""
+    """Yield the lines with srun, the runtime, and the program."""
     options, container = script.plan.options, script.container
     check = _find_check(container, script.checksum)
     yield from check.functions

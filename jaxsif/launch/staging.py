@@ -51,7 +51,7 @@ class Staging(NamedTuple):
 
     @property
     def memo(self) -> str:
-        """Cache key for the job that staged this image."""
+        """The cache key for the job that staged this image."""
         return f"staged below {self.folder}"
 
     def script(self, action: str, *words: str) -> tuple[str, ...]:
@@ -65,8 +65,9 @@ def stage_container(
     """Return the container with the image on each node's own disk, after copying it there unless
     this is a `dry_run`.
 
-    The container is unchanged if a setting for all runs requests staging but there are no nodes
-    yet, or a node's folder belongs to somebody else, since anybody can make it. Raises JaxsifError.
+    The container is unchanged if the request for staging is a setting for all runs and either there
+    are no nodes yet, or the folder on a node belongs to somebody else: anybody can create it.
+    Raise JaxsifError.
     """
     if host.allocation is None and not settings.is_on_command_line("stage"):
         return container
@@ -104,8 +105,8 @@ def _plan(folder: str, container: Container, host: Host) -> Staging:
 def _stage(staging: Staging, notify: Notify) -> None:
     """Put the image on all nodes of the job.
 
-    If an earlier run of the job has done that, the tasks (node/share.py) check whether it is still
-    there. Raises JaxsifError; SystemExit when interrupted.
+    If an earlier run of the job has done that, the tasks (node/share.py) check that the image is
+    still there. Raise JaxsifError, or SystemExit when interrupted.
     """
     image, job = staging.image, staging.allocation
     if known(image, staging.memo, staging.environ) == job.job_id:
@@ -146,7 +147,7 @@ def _ensure(staging: Staging, notify: Notify) -> None:
 
 def _check_missing(missing: Nodes, size: int, folder: str, notify: Notify) -> None:
     """Print which copies are damaged; raise HostError for the first node without room for a new
-    one.
+    copy.
     """
     for node in missing:
         if node["damage"] != "absent":
@@ -203,7 +204,9 @@ def _on_each_node(staging: Staging, script: tuple[str, ...]) -> Nodes:
 
 
 def _broadcast(staging: Staging, brought: str, notify: Notify) -> float:
-    """Copy with sbcast; return the seconds taken. If it fails, nodes read the shared disk."""
+    """Copy the image with sbcast; return the seconds taken. If sbcast fails, nodes read the shared
+    disk.
+    """
     begin = time.monotonic()
     target = os.path.join(os.path.dirname(staging.staged.path), brought)
     job = f"--jobid={staging.allocation.job_id}"

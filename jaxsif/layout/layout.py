@@ -26,7 +26,7 @@ def known(*counts: int | None) -> tuple[int, ...]:
 
 
 class Group(NamedTuple):
-    """Equal neighbouring nodes of the step; None if Slurm decides."""
+    """Equal neighbouring nodes of the step; an attribute is None if Slurm decides."""
 
     nodes: int | None
     tasks: int | None  # tasks, and so JAX processes, on each of the nodes
@@ -87,7 +87,7 @@ class Layout(NamedTuple):
         return _common(self.each("gpus"))
 
     def each(self, name: str) -> list[Any]:
-        """Return that attribute of each group."""
+        """Return the attribute with this name for each group."""
         return list(map(attrgetter(name), self.groups))
 
     def put(self, tasks: int | None, why: str) -> Layout:
@@ -147,7 +147,7 @@ Bound = tuple[tuple[int, ...], ...]  # the GPUs of each of a node's tasks
 def predict_binding(bind: str, tasks: int, gpus: int) -> Bound:
     """Return the GPUs of each of a node's `tasks`; raise JaxsifError if the binding cannot work.
 
-    () if only Slurm knows, or nothing is bound.
+    Return () if only Slurm knows the binding, or if nothing is bound.
     """
     kind, _, value = bind.replace("verbose,", "").partition(":")
     if kind not in _RULES:  # such as closest: gres.conf and the CPUs of each task decide
@@ -171,7 +171,9 @@ def _refusal(bind: str, what: str) -> JaxsifError:
 
 
 def count_sharers(bind: str, tasks: int, gpus: int) -> int:
-    """Return the greatest number of tasks on one GPU of a node; raise as `predict_binding` does."""
+    """Return the greatest number of tasks on one GPU of a node; raise JaxsifError as
+    `predict_binding` does.
+    """
     found = predict_binding(bind, tasks, gpus)
     if not found:
         return -(-tasks // gpus)
@@ -187,14 +189,16 @@ def _single(value: str, tasks: int, gpus: int) -> Bound:
 
 
 def _per_task(value: str, tasks: int, gpus: int) -> Bound:
-    """Give each task the next N GPUs, for per_task:N; of those that the node lacks, the first."""
+    """Give each task the next N GPUs, for per_task:N; of GPUs that the node lacks, only the first
+    is given.
+    """
     each = _positive(value)
     firsts = (min(local * each, gpus) for local in range(tasks))
     return tuple(tuple(range(first, min(first + each, gpus + 1))) for first in firsts)
 
 
 def _map(value: str, tasks: int, _gpus: int) -> Bound:
-    """Give the first task GPU 0, and the next two GPU 1, for map_gpu:0,1*2."""
+    """For map_gpu:0,1*2, give GPU 0 to the first task, and GPU 1 to each of the next two."""
     return _deal(value, tasks, lambda gpu: (int(gpu, 0),))
 
 
@@ -212,7 +216,7 @@ _RULES: dict[str, Callable[[str, int, int], Bound]] = {
 
 
 def _bits(mask: int, gpus: int) -> tuple[int, ...]:
-    """Return the GPUs of a mask; of those that the node lacks, only the first."""
+    """Return the GPUs of a mask; of GPUs that the node lacks, return only the first."""
     first_missing = [gpus] if mask >> gpus else []
     return (*(bit for bit in range(gpus) if mask >> bit & 1), *first_missing)
 
@@ -225,8 +229,8 @@ def _positive(value: str) -> int:
 
 
 def _deal(value: str, tasks: int, read: Callable[[str], tuple[int, ...]]) -> Bound:
-    """Return the result of `read` for each item of '0,1*2', the second one twice; a list that is
-    too short for all tasks is repeated.
+    """Return the result of `read` for each item of a list such as '0,1*2', whose second item counts
+    twice; a list that is too short for all tasks is repeated.
     """
     if not value.isascii():  # int would read the digits of other scripts
         raise ValueError(value)
@@ -238,8 +242,8 @@ def _deal(value: str, tasks: int, read: Callable[[str], tuple[int, ...]]) -> Bou
 def check_layout(layout: Layout, share_gpus: bool) -> int:
     """Return the greatest number of tasks on one GPU.
 
-    Raise JaxsifError for more tasks or GPUs than a node can have, for tasks without a GPU, and for
-    GPUs that are shared or in unequal shares, unless that was requested.
+    Raise JaxsifError for more tasks or GPUs than a node can have, for tasks without a GPU, and,
+    unless requested, for GPUs that are shared or divided unequally.
     """
     for group in layout.groups:  # first: what follows goes through them one by one
         _, tasks, gpus, _ = group.counts

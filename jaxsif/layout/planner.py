@@ -107,8 +107,8 @@ def find_basis(options: RunOptions, job: Allocation = NO_JOB) -> Basis:
 
 
 def _count_by_options(options: RunOptions) -> dict[str, int | None]:
-    """Return the options that can give the number of tasks, each with its number; None or 0 if it
-    is not set.
+    """Return the options that can give the number of tasks, each with its number, or None or 0 if
+    the option is not set.
     """
     product = Group(options.nodes, options.ntasks_per_node, None).ntasks
     counts = {
@@ -159,7 +159,9 @@ def _column(counts: Counts, nodes: int) -> Iterable[int | None]:
 
 
 def choose_tasks(case: Case) -> Layout:
-    """Return the layout of the first rule that applies; raise JaxsifError if it cannot work."""
+    """Return the layout of the first rule that applies; raise JaxsifError if that layout cannot
+    work.
+    """
     for rule in RULES[case.basis.name]:
         if rule.applies(case):
             return rule.choose(case)
@@ -182,7 +184,7 @@ def no_nodes_known(case: Case) -> bool:
 
 
 def on_new_nodes(case: Case) -> Layout:
-    """Take as many nodes as the tasks fill, or leave that to Slurm."""
+    """Take as many nodes as the tasks fill, or leave the number of nodes to Slurm."""
     number, source = case.basis.number, case.basis.source
     tasks = min(number, case.wanted or 0)
     if not tasks or number % tasks:
@@ -202,7 +204,9 @@ def on_first_nodes(case: Case) -> Layout:
 
 
 def gpus_for_all(case: Case) -> bool:
-    """Return whether the job has GPUs for exactly these tasks, and no option takes others."""
+    """Return whether the job has GPUs for exactly these tasks, and no option gives the GPUs of each
+    node.
+    """
     return not case.wanted and as_the_gpus(case).ntasks == case.basis.number
 
 
@@ -214,7 +218,7 @@ def as_the_gpus(case: Case) -> Layout:
 
 
 def evenly(case: Case) -> Layout:
-    """Put the same number on each node; raise JaxsifError if that leaves some tasks over."""
+    """Put the same number of tasks on each node; raise JaxsifError if some would be left over."""
     nodes, number = case.nodes, case.basis.number
     if number % nodes == 0:
         return case.there.put(number // nodes, case.basis.source)
@@ -226,7 +230,9 @@ def evenly(case: Case) -> Layout:
 
 
 def as_the_job(case: Case) -> Layout:
-    """Put the job's tasks where Slurm would place them, but evenly where the GPUs are even."""
+    """Put the job's tasks where Slurm would place them, but evenly if the nodes have equal numbers
+    of GPUs.
+    """
     there, tasks, source = case.there, case.there.ntasks, case.basis.source
     if case.options.allow_uneven or not there.gpus_per_node or not tasks or tasks % case.nodes:
         return there._replace(why=source)
@@ -253,8 +259,8 @@ def refuse_unknown_gpus(case: Case) -> Layout:
 
 
 def one_per_gpu(case: Case) -> Layout:
-    """Put one task on each GPU, or on each group of that many; raise JaxsifError if they would
-    differ.
+    """Put one task on each GPU, or on each group of `gpus_per_task` GPUs; raise JaxsifError if the
+    nodes would differ, or some GPUs be left over.
     """
     options, groups, gpus, each = case.options, case.there.groups, case.gpus, case.basis.number
     if len(set(gpus)) > 1 and not options.allow_uneven:
@@ -354,8 +360,8 @@ def resolve_totals(options: RunOptions, there: int | None) -> RunOptions:
 
 
 def _choose_nodes(options: RunOptions, least: int, most: int, there: int | None) -> int:
-    """Return as many nodes of a range as there are; for a new job, the fewest that fit, since srun
-    places no tasks on nodes whose number is open.
+    """Return the largest number of nodes in a range that are available, or, for a new job, the
+    smallest number that fits, since srun places no tasks unless the number of nodes is fixed.
     """
     if least > most:
         raise JaxsifError(

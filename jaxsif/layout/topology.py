@@ -14,7 +14,7 @@ class Near(NamedTuple):
 
 
 def find_near(root: str = "/sys") -> tuple[Near, ...]:
-    """Return one entry for each NVIDIA GPU, in the order of their PCI addresses, which is CUDA's in
+    """Return an entry for each NVIDIA GPU, in the order of their PCI addresses, which is CUDA's in
     our containers.
     """
     driver = os.path.join(root, "bus/pci/drivers/nvidia")

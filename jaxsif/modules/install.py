@@ -1,6 +1,6 @@
 """The modules for images, for Lmod and Environment Modules, and the default among them.
 
-Both systems read one tree: Lmod takes NAME.lua and ignores NAME next to it, Environment Modules
+Both systems read one tree: Lmod takes NAME.lua and ignores NAME next to it; Environment Modules
 sees only files that begin with #%Module. The default is one file in Tcl, which both read, so that
 it changes for both at the same time.
 """
@@ -63,7 +63,7 @@ def _by_name(prefix: Path) -> dict[str, Module]:
 
 
 def find_module(prefix: Path, name: str) -> Module:
-    """Return the module with that name, with or without 'jax/'; raise JaxsifError without one."""
+    """Return the module called `name`, which may begin with 'jax/'; raise JaxsifError."""
     modules, wanted = _by_name(prefix), name.removeprefix("jax/")
     if wanted not in modules:
         hint = f"one of {', '.join(modules)}" if modules else "jaxsif module add IMAGE"
@@ -73,8 +73,8 @@ def find_module(prefix: Path, name: str) -> Module:
 
 
 def find_default(prefix: Path) -> str | None:
-    """Return the name of the default, or None if there is none yet. Raise JaxsifError if others
-    have set one.
+    """Return the name of the default, or None if there is none yet. Raise JaxsifError if something
+    other than jaxsif has set a default.
     """
     folder = modules_folder(prefix)
     for other in _OTHER_DEFAULTS:
@@ -102,7 +102,7 @@ def _default_file(prefix: Path, modules: Collection[Module], default: Module) ->
 
 def add_module(prefix: Path, image: str, name: str | None, default: bool, notify: Notify) -> Module:
     """Write the modulefiles for an image, named after its labels unless `name` is given; the first
-    one becomes the default. Raise JaxsifError.
+    module becomes the default. Raise JaxsifError.
     """
     image = os.path.abspath(image)
     _check_path(image, "IMAGE")
@@ -169,7 +169,7 @@ def _not_ours(path: Path) -> JaxsifError:
 
 def _check_place(prefix: Path, name: str, image: str) -> None:
     """Raise JaxsifError if the name is that of another image's module, or of a modulefile that
-    others wrote.
+    jaxsif did not write.
     """
     folder = modules_folder(prefix)
     for path in filter(os.path.exists, (folder / name, folder / f"{name}.lua")):
@@ -185,8 +185,8 @@ def _check_place(prefix: Path, name: str, image: str) -> None:
 
 
 def _choose_name(image: str, name: str | None, version: str, flavour: str) -> str:
-    """Return `name` without 'jax/', or else one from the labels; raise JaxsifError for a bad name,
-    and if there is neither.
+    """Return `name` without 'jax/', or else a name from the labels; raise JaxsifError for a bad
+    name, and if neither gives one.
     """
     if not name and not version:
         raise JaxsifError(
@@ -255,7 +255,7 @@ def link_launcher(home: Path, share: str, library: str, python: str) -> None:
     """Set `home` up for a wheel: `library` has the package, `share` the rest, and `python` runs it.
     Raise OSError.
 
-    Its folder slurm is a copy: `cp -r` would copy a link as a link.
+    The folder slurm is copied, not linked: a user's `cp -r` would copy a link as a link.
     """
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(f"{share}/slurm", home / "slurm", ignore=ignored, dirs_exist_ok=True)

@@ -37,8 +37,8 @@ def modules_folder(prefix: Path) -> Path:
 
 
 def read_module(path: Path) -> Module | None:
-    """Read the record in a modulefile, whichever version of jaxsif wrote it, or return None. Raise
-    HostError if it is not a file.
+    """Read the record in a modulefile, whichever version of jaxsif wrote it, or return None if
+    there is none. Raise HostError if it is not a file.
     """
     match = _RECORD.search(read_text(str(path), "modulefile"))
     try:

@@ -18,7 +18,7 @@ def render_command(plan: Plan, width: int = 0) -> str:
     """Return a line for a POSIX shell that starts exactly what the run starts; with a `width`,
     several lines with at most that many columns, unless a word is longer.
 
-    It starts only one of several local processes.
+    If there are several local processes, the line starts only one of them.
     """
     import shlex  # here: most runs render nothing
 
@@ -42,7 +42,7 @@ def shown_variables(plan: Plan) -> dict[str, str]:
 
 
 def fold(words: Sequence[str], width: int) -> str:
-    """Join words of a shell in lines that it takes for one; in a single line if `width` is 0."""
+    """Join words into lines that a shell takes for one; into a single line if `width` is 0."""
     text, used = words[0], len(words[0])
     for word in words[1:]:
         used += 1 + len(word)

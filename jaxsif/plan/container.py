@@ -52,8 +52,8 @@ class Container(NamedTuple):
     def share(self, host: Host, program: tuple[str, ...]) -> tuple[str, ...]:
         """Return the words that run `program` in the container that jaxsif/node/share.py starts.
 
-        All tasks of a node share that container, unless each is to have its own. share.py checks a
-        staged image, or one that a policy allows, before it runs it.
+        All tasks of a node share that container, unless each is to have its own. Before share.py
+        runs an image that is staged, or that a policy allows, it checks the image.
         """
         words = [host.python, "-IS", f"{host.package}/node/share.py"]
         if self.alone:
@@ -70,8 +70,8 @@ class Container(NamedTuple):
         return ()
 
     def environ(self, inside: Mapping[str, str], step: str) -> dict[str, str]:
-        """Return the variables for the program that starts the container, which pass on those
-        `inside` it.
+        """Return the variables for the program that starts the container; they set those `inside`
+        the container, too.
         """
         return {contract.STEP: step, **self.runtime.environ(inside.items())}  # STEP: for the host
 

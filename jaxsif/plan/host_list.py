@@ -45,13 +45,13 @@ NO_HOSTS = HostList({}, "")
 def parse_hosts(text: str, source: str) -> HostList:
     """Parse 'node1:4,node2:4', 'node1,node2'; a name given twice has two slots.
 
-    Raises JaxsifError.
+    Raise JaxsifError.
     """
     return _add_up([word.strip() for word in _few(text.split(","), source)], source)
 
 
 def parse_hostfile(text: str, source: str) -> HostList:
-    """Parse lines such as 'node1 slots=4', 'node2', 'node1:4', '# text'; raises JaxsifError."""
+    """Parse lines such as 'node1 slots=4', 'node2', 'node1:4', '# text'; raise JaxsifError."""
     words = []
     for line in _few(text.splitlines(), source):
         word, *others = line.partition("#")[0].split() or [""]
@@ -63,8 +63,8 @@ def parse_hostfile(text: str, source: str) -> HostList:
 
 
 def _few(hosts: list[str], source: str) -> list[str]:
-    """Return the hosts of a list, which may repeat one for each slot; raise JaxsifError for too
-    many.
+    """Return the hosts of a list, which may repeat a host once for each slot; raise JaxsifError for
+    too many hosts.
     """
     if len(hosts) > MOST_NODES:
         what = f"a list of more than {MOST_NODES} hosts"

@@ -50,7 +50,9 @@ class Launcher:
     def step_options(
         self, options: RunOptions, layout: Layout, host: Host
     ) -> tuple[StepOptions, ...]:
-        """Return srun's options for each component of a heterogeneous job; () for others."""
+        """Return srun's options: one set, or one for each component of a heterogeneous job; () for
+        other launchers.
+        """
         return ()
 
     def argv(self, plan: Plan) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ class Launcher:
         raise NotImplementedError
 
     def nodes(self, plan: Plan, started: Any) -> tuple[Nodes, ...]:
-        """Return the jobs of the nodes with the tasks, and these nodes; () if all tasks are on this
+        """Return the nodes that run the tasks, with their jobs; () if all tasks are on this
         machine. `started` is the first task's report of its start.
         """
         return ()

@@ -28,7 +28,7 @@ class _Part(NamedTuple):
 
 
 def render_map(plan: Plan, near: Sequence[Near] | None) -> str:
-    """Return the table, equal nodes in one row, and the reasons.
+    """Return the table, with equal nodes in one row, and the reasons for the layout.
 
     `near` has the neighbours of each GPU if this host is a node of the step; otherwise it is None.
     """

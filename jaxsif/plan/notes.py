@@ -71,12 +71,12 @@ def _of_options(plan: Plan) -> Iterator[str]:
 
 
 def _is_said(option: Option, options: RunOptions) -> bool:
-    """Whether the command line sets the option, and not a variable or a file."""
+    """Return whether the command line, not a variable or a file, sets the option."""
     return options.is_on_command_line(option.key) and bool(getattr(options, option.field))
 
 
 def _without_new_job(plan: Plan) -> str:
-    """Return why the run requests no job from Slurm, or '' if it does."""
+    """Return why the run requests no job from Slurm, or '' if it requests one."""
     job = plan.host.allocation
     if job and plan.launcher.name != LOCAL:
         return f"inside job {job.job_id}"

@@ -24,7 +24,7 @@ from jaxsif.task import contract
 
 
 class Coordinator(NamedTuple):
-    """The first task's address, as the tasks form it."""
+    """The parts from which the tasks form the first task's address, and timeouts."""
 
     port: int  # free on this host; the first task's node may be another
     step: str  # a name that nobody can guess, under which the tasks of a node find each other
@@ -103,8 +103,9 @@ class Plan(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether people see the output of a single task on their terminal as it is printed, even
-        without a newline, such as a progress bar or a prompt. Lines of several tasks stay whole.
+        """Whether the user's terminal shows output as it is printed, even before a newline, as for
+        a progress bar or a prompt: only if there is a single task. Lines of several tasks stay
+        whole.
         """
         if not self.host.window or self.options.label or not self.layout.is_one_task:
             return False
@@ -150,7 +151,7 @@ def build(
 
 
 def _complete(plan: Plan) -> Plan:
-    """Add the variables, and then the command line, which may name them."""
+    """Add the variables, and then the command line, in which they may appear."""
     resolved = _resolve_environment(plan)
     inside = plan.runs_in.environ(resolved.container, plan.coordinator.step)
     plan = plan._replace(environment=resolved, variables={**resolved.host, **inside})
@@ -158,12 +159,12 @@ def _complete(plan: Plan) -> Plan:
 
 
 def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
-    """Return the same plan with another coordinator."""
+    """Return the plan with another coordinator."""
     return _complete(plan._replace(coordinator=coordinator))
 
 
 def given_variables(plan: Plan) -> dict[str, str]:
-    """Return the variables of the fabric's profile and, over them, those of --env."""
+    """Return the variables of the fabric's profile, overridden by those of --env."""
     return {**plan.runs_in.variables, **dict(plan.options.env)}
 
 
@@ -200,8 +201,8 @@ def _resolve_environment(plan: Plan) -> Environment:
 
 
 def _find_output_variables(plan: Plan) -> dict[str, str]:
-    """Return the terminal's size if the task is shown live, and else the names of log files: those
-    of a live task are written by `jaxsif run`.
+    """Return the variables for the terminal's size if the task is shown live, and otherwise for the
+    names of log files: `jaxsif run` itself writes those of a live task.
     """
     if plan.is_live:
         size = plan.host.window
@@ -212,8 +213,8 @@ def _find_output_variables(plan: Plan) -> dict[str, str]:
 def can_change_port(plan: Plan) -> bool:
     """Whether the step may start again on another port if its own is taken.
 
-    Not if the program is not Python: a script may have got far before its first Python process
-    checks the port. And not if --env sets the port.
+    It cannot if the program is not Python, since a script may have got far before its first Python
+    process checks the port, or if --env sets the port.
     """
     program = plan.options.command[0].rpartition("/")[2]
     return program.startswith("python") and contract.COORDINATOR_PORT not in given_variables(plan)

@@ -98,8 +98,9 @@ def builtin_profiles() -> str:
 def find_files(environ: Mapping[str, str], folder: str) -> Files:
     """Return the settings files for a command in `folder`; raise JaxsifError if one is not a file.
 
-    The project's is the nearest one in `folder` or above it, unless that is one of the others. A
-    file that JAXSIF_CONFIG names replaces it, and counts as one of the user's own.
+    The project's file is the nearest one in `folder` or above it, unless that is already one of the
+    other files. A file that JAXSIF_CONFIG names replaces the project's, and counts as the user's
+    own.
     """
     users = os.path.join(user_folder(environ, "XDG_CONFIG_HOME"), "jaxsif", NAME)
     own = dict.fromkeys([*staff_files(), users])
@@ -166,7 +167,7 @@ def parse_files(files: Files) -> Config:
 
 
 def read_profiles(config: Config) -> dict[str, Setting]:
-    """Return the profiles of the files, and those that come with jaxsif, by name."""
+    """Return the profiles in the files and those that come with jaxsif, by name."""
     builtin = parse_files(Files((trust.read_own(builtin_profiles()),), ()))
     return {**builtin.profiles, **config.profiles}
 
@@ -177,8 +178,8 @@ def resolve_image(
     notify: Notify,
     named_by: str = "--image",
 ) -> Setting | None:
-    """Find the image's path as `jaxsif run` does, for commands without its other options, or return
-    None. `path` is the one from the command line.
+    """Return the image's path as `jaxsif run` finds it, or None; for commands without the other
+    options of `jaxsif run`. `path` is from the command line.
     """
     if path is not None:
         return Setting(os.path.expanduser(path), named_by, Rank.COMMAND_LINE)
@@ -202,7 +203,9 @@ def find_setting(option: Option, environ: Mapping[str, str], config: Config) -> 
 
 
 def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
-    """Return table -> key -> value of a file; raise JaxsifError for unknown settings."""
+    """Return the settings of a file as table -> key -> value; raise JaxsifError for unknown
+    settings.
+    """
     if not content:
         return {}
     from jaxsif.settings.tomlfile import parse_toml
@@ -219,7 +222,7 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
 
 
 def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, Any]:
-    """Return key -> value of a profile's table."""
+    """Return the settings in a profile's table as key -> value."""
     title = f"{table}.{shorten(name)}"
     if not isinstance(keys, dict):
         raise JaxsifError(f"unknown setting {title} in {path}", path, f"a table [{title}]")
@@ -248,7 +251,7 @@ _READERS = {"profile": _read_profile}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion in place of an unknown name."""
+    """Return a suggestion for an unknown name."""
     import difflib
 
     known = tuple(known)
@@ -260,8 +263,8 @@ def check_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return a warning for each variable JAXSIF_… that nothing reads; raise JaxsifError for one
     that resembles the name of a setting.
 
-    Inside a task, return none: the run around it has checked them, and may have set those of
-    another version.
+    Inside a task, return no warnings: the run that started the task has checked the variables, and
+    may have set some that only another version knows.
     """
     names = [name for name, value in environ.items() if name.startswith(_PREFIX) and value]
     if not names or contract.STEP in environ:

@@ -40,7 +40,7 @@ class Fabric(NamedTuple):
     env: Mapping[str, Setting]
 
     def items(self, key: str) -> tuple[str, ...]:
-        """Return the items of a list; none if no profile has it."""
+        """Return the items of a list; empty if no profile has that list."""
         return tuple(self.lists.get(key, _NONE).value)
 
     def needs(self) -> tuple[str, ...]:
@@ -69,8 +69,8 @@ def resolve_fabric(chosen: Setting, profiles: Mapping[str, Setting]) -> Fabric:
 
 
 def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
-    """Return the names of a profile, of the one that it inherits, and so on; raise JaxsifError if
-    one is missing or inherits itself.
+    """Return the names of a profile, of the profile that it inherits, and so on; raise JaxsifError
+    if any is missing or inherits itself.
     """
     names: list[str] = []
     name, source, _ = chosen
@@ -107,10 +107,10 @@ def _check_patterns(key: str, values: Iterable[str], source: str) -> None:
 def find_variables(
     fabric: Fabric, given: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the variables that the profile sets, and notes on those for which the user has another
-    value, which is kept.
+    """Return the variables that the profile sets, and a note on each variable for which the user
+    has another value; the user's is kept.
 
-    `given` holds those of --env.
+    `given` holds the variables of --env.
     """
     variables = {}
     notes = []
@@ -129,6 +129,7 @@ def shim_variables(fabric: Fabric, folders: Iterable[str]) -> dict[str, str]:
     """Return the variables for start.sh: the profile's name, the paths that the node must have, and
     the folders of its libraries.
 
-    They are set even if empty: a run inside a task of another run would use that run's values.
+    The variables are set even if empty: otherwise, a run inside a task of another run would use
+    that run's values.
     """
     return {NAME: fabric.name, NEEDS: " ".join(fabric.needs()), LIBRARIES: ":".join(folders)}

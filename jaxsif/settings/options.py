@@ -376,7 +376,7 @@ NOTHING = Setting(None, "")  # for an option without a value
 
 
 class RunOptions(NamedTuple):
-    """The options of a run; the defaults here are those of the options, or None."""
+    """The options of a run; each default here is the option's own, or None."""
 
     command: tuple[str, ...]  # the program and its arguments
     launcher: str | None = None  # a file of jaxsif/launch/launchers
@@ -431,7 +431,7 @@ class RunOptions(NamedTuple):
 
     @property
     def busy_seconds(self) -> float:
-        """Return the seconds that others may wait for a busy task."""
+        """Return the seconds that other tasks may wait for a busy task."""
         return math.inf if self.busy_timeout == OFF else int(self.busy_timeout)
 
     @property
@@ -471,7 +471,7 @@ def add_arguments(
     """Give a parser the options, in groups by their headings; return the groups. Options that the
     command line does not set are None in the namespace.
 
-    Options whose keys are in `leave_out` mean nothing to the command.
+    Leave out the options whose keys are in `leave_out`: they mean nothing to the command.
     """
     groups = {heading: parser.add_argument_group(heading) for heading in _HEADINGS}
     for option in OPTIONS:
@@ -493,8 +493,8 @@ def read_variable(option: Option, text: str) -> Any:
 
 
 def check_value(option: Option, value: object, name: str, where: str) -> Any:
-    """Return the value if it is of the option's kind; otherwise raise JaxsifError, which calls it
-    `name`.
+    """Return the value if it is of the option's kind; otherwise raise JaxsifError, which calls the
+    value `name`.
     """
     if option.kind == TEXT and type(value) is int and 0 <= value <= MOST_COUNT:
         value = str(value)  # gpus-per-node = 4

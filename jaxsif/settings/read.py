@@ -50,7 +50,7 @@ def read_settings(
 ) -> Settings:
     """Complete the command line, `cli_values`, from variables and files.
 
-    Files and variables do not count for options whose keys are in `fixed`: those mean nothing to
+    Files and variables do not count for options whose keys are in `fixed`, which mean nothing to
     the command. Raise JaxsifError for unknown settings.
     """
     config = read_config(environ, os.getcwd())
@@ -68,13 +68,13 @@ def resolve(
     in_job: bool,
     fixed: Container[str] = (),
 ) -> dict[str, Setting]:
-    """Find each option of `jaxsif run` that has a value, by its key: on the command line, else in
-    its variable, else in a file.
+    """Return each option of `jaxsif run` that has a value, by its key; the value is that on the
+    command line, or else that of its variable, or else that in a file.
 
     `cli_values` has the values of the command line, by field. Inside a job, options that request a
-    job count only on the command line; so do the options whose keys are in `fixed`, always. Of the
-    ways to give the number of tasks, only those from the strongest source count. Raise JaxsifError
-    if a variable's value is not of the option's kind.
+    job count only on the command line. Options whose keys are in `fixed` always count only there.
+    Of the ways to give the number of tasks, only those from the strongest source count. Raise
+    JaxsifError if a variable's value is not of the option's kind.
     """
     values: dict[str, Setting] = {}
     for option in OPTIONS:
@@ -99,8 +99,8 @@ def _drop_overruled(values: dict[str, Setting]) -> None:
 def _merge_srun_options(
     values: dict[str, Setting], arguments: tuple[SrunArgument, ...]
 ) -> tuple[tuple[SrunArgument, ...], tuple[SrunArgument, ...]]:
-    """Add the layout settings among srun's own options to `values`; return the rest of the command
-    line's `arguments`, and of --srun-args.
+    """Add the layout settings among srun's own options to `values`; return the remaining options of
+    the command line's `arguments` and of --srun-args.
     """
     passed = _merge(values, arguments, Setting((), "the command line", Rank.COMMAND_LINE))
     extra = values.get("srun-args", NOTHING)
@@ -113,7 +113,7 @@ def _merge_srun_options(
 
 
 def _is_overruled(key: str, setting: Setting, values: Mapping[str, Setting]) -> bool:
-    """Return whether a stronger source sets an option, or a rival of it."""
+    """Return whether a stronger source sets an option, or a rival of that option."""
     for rival in _RIVALS.get(key, ()):
         stronger = values.get(rival, NOTHING)
         if stronger.value and stronger.rank > setting.rank:
@@ -131,7 +131,7 @@ def _merge(
     return the rest, which is for srun. Drop arguments that a stronger source overrides, or that are
     among `passed`.
 
-    Raise JaxsifError if another option from the same source contradicts one.
+    Raise JaxsifError if two options from the same source contradict each other.
     """
     left: list[SrunArgument] = []
     flags = {argument.flag for argument in passed}
@@ -179,8 +179,8 @@ def _check_binds(binds: Setting) -> tuple[str, ...]:
 
 
 def _convert(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of RunOptions that have a value, converted; the other options become the
-    container.
+    """Return the fields of RunOptions that have a value, converted. The options that are not fields
+    of RunOptions describe the container.
     """
     options = {
         option.field: values[option.key].value

@@ -44,7 +44,9 @@ def _hide_value(found: re.Match[str]) -> str:
 
 
 def find_secrets(pairs: Iterable[str]) -> list[str]:
-    """Return the names in 'NAME=VALUE' whose values look like secrets; a bare 'NAME' shows none."""
+    """Return the names in 'NAME=VALUE' whose values look like secrets; a bare 'NAME' shows no
+    value.
+    """
     parts = (pair.partition("=") for pair in pairs)
     return [name for name, _, value in parts if _is_secret(name, value)]
 

@@ -26,8 +26,8 @@ _QUOTED = (
 
 
 def parse_toml(content: bytes, path: str) -> dict[str, Any]:
-    """Return the tables of a file; raise JaxsifError if it is not TOML, or larger than any real
-    one.
+    """Return the tables of a file; raise JaxsifError if the file is not TOML, or is larger than any
+    real settings file.
     """
     if len(content) > MOST_BYTES:
         raise _error(path, f"it has more than {MOST_BYTES} bytes")

@@ -145,7 +145,7 @@ def _read_hostfile(path: str, source: str) -> HostList:
 def _find_slots(options: RunOptions, host: Host, count: int) -> int | None:
     """Return the number of tasks for each of the first `count` hosts, according to its list.
 
-    None if an option sets the tasks or GPUs, or if the slots are cores rather than GPUs.
+    Return None if an option sets the tasks or GPUs, or if the slots are cores rather than GPUs.
     """
     if options.gpus_per_node is not None or find_basis(options).name != NOBODY:
         return None
@@ -154,7 +154,9 @@ def _find_slots(options: RunOptions, host: Host, count: int) -> int | None:
 
 
 def choose_variables(plan: Plan) -> tuple[str, ...]:
-    """Return the names of the tasks' variables: all, as with srun; mpirun itself passes none."""
+    """Return the names of the variables to pass to the tasks: all, as with srun; mpirun alone
+    passes none.
+    """
     unset = set(plan.unset)
     there = [name for name in plan.host.environ if name not in unset]
     return tuple(dict.fromkeys([*filter(_PASSED_ON.fullmatch, there), *plan.variables]))
@@ -186,8 +188,8 @@ class Output:
 
     @property
     def complaint(self) -> str:
-        """Why mpirun failed, in its own words: an error of ssh, or the first sentence of a message,
-        or ''.
+        """The reason for which mpirun failed, in its own words: ssh's error, or the first sentence
+        of a message, or ''.
         """
         text = self._seen.decode(errors="replace")
         match = re.search(SSH.pattern, text) or re.search(MPIRUN_ERROR.pattern, text)

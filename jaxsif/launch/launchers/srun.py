@@ -63,7 +63,7 @@ class Srun(Launcher):
     ) -> tuple[StepOptions, ...]:
         """Return the options of the step; in a heterogeneous job, those of each component.
 
-        Raises JaxsifError for impossible requests.
+        Raise JaxsifError for impossible requests.
         """
         job = host.allocation
         if job is None:
@@ -131,7 +131,7 @@ class Srun(Launcher):
         ]
 
     def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
-        """Name nodes of the job; if it has yet to be created, only their number is known."""
+        """Name nodes of the job; if Slurm has yet to create it, only their number is known."""
         job = plan.host.allocation
         names = [name for part in job.parts for name in expand(part.nodelist)] if job else []
         if count is None or job is None or len(names) != job.nodes:
@@ -168,7 +168,7 @@ def layout_options(
     options: RunOptions, layout: Layout, allocation: Allocation | None
 ) -> StepOptions:
     """Return --nodes, --ntasks-per-node, --gpus-per-node and similar options; outside a job, also
-    --time and others that request one. Raises JaxsifError for impossible requests.
+    --time and others that request one. Raise JaxsifError for impossible requests.
     """
     if allocation is None:
         planned = _outside(options, layout)
@@ -235,8 +235,8 @@ def _inside(options: RunOptions, layout: Layout, allocation: Allocation) -> Opti
 def _gpu_options(options: RunOptions, layout: Layout, counted: bool = False) -> Options:
     """Return --gpus-per-node or --gpus-per-task, and --gpu-bind.
 
-    `counted`: the job requested GPUs per task, and the controller counts a step's GPUs like that by
-    default.
+    `counted` means that the job requested GPUs per task, and the controller counts a step's GPUs
+    like that by default.
     """
     per_node: object = options.gpus_per_node
     per_task, bind = options.gpus_per_task, options.gpu_bind
