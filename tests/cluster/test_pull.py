@@ -80,7 +80,7 @@ def names(folder: Path) -> list[str]:
 def test_pull_and_pull_again(served: Served, work: Path, image: Path) -> None:
     wanted = digest(str(image))
     target = work / "jax.sif"
-    assert ended(pull(served.address, "--output", work)) == (0, f"{target} is pulled, digest {wanted}\n", "")
+    assert ended(pull(served.address, "--output", work)) == (0, f"{target} was pulled, digest {wanted}\n", "")
     before = target.stat().st_ctime_ns
     status, out, err = ended(pull(served.address, "--output", target, "--digest", wanted))
     assert (status, out, err) == (0, f"{target} already exists, digest {wanted}\n", "")
