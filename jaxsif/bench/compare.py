@@ -100,11 +100,11 @@ def render_comparison(old: Results, new: Results, tolerance: float) -> tuple[lis
     lines += _render_slow_nodes(changes, tolerance)
     count = f"{len(worse)} of {len(changes)} figures are"
     if not worse:
-        count = f"none of {len(changes)} figures is"
+        count = f"none of the {len(changes)} figures is"
     lines.append(f"{count} worse than before by more than {tolerance:.0%}")
     if missing:
         example = _render_name(missing[0], old.kinds)
-        lines.append(f"{len(missing)} older figures have no newer counterpart, such as {example}")
+        lines.append(f"{len(missing)} older figures, such as {example}, have no newer counterpart")
     return lines, bool(worse or missing)
 
 

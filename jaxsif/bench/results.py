@@ -40,7 +40,7 @@ class Results(NamedTuple):
 def read_results(path: str, source: str) -> Results:
     """Return the results in a folder, or in its results.jsonl; raise JaxsifError."""
     file = Path(path, LINES) if os.path.isdir(path) else Path(path)
-    hint = "name a folder of jaxsif bench"
+    hint = "name a results folder of jaxsif bench"
     with raise_as(JaxsifError(f"cannot read results {file}", source, hint)):
         lines = read_given(str(file), "results file", source, _MOST_BYTES).splitlines()
     try:

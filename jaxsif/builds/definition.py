@@ -89,7 +89,7 @@ _ARGUMENTS = (
 
 def render_definition(converted: Converted, name: str, folder: str, image: str) -> str:
     """Return a definition file on top of `image`; `folder` is the folder of the recipe `name`."""
-    head = f"# {name} (FROM {converted.base}) by jaxsif image convert, on top of an image with JAX."
+    head = f"# {name} (FROM {converted.base}) adapted by jaxsif image convert to an image with JAX."
     sections = {
         "files": [_render_file(folder, *pair) for pair in converted.files],
         "post": _render_post(converted.post),

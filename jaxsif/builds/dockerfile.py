@@ -216,7 +216,7 @@ class _State:
         if empties_tmp(instruction.text, self.workdir or "/"):
             self.refused.append(
                 instruction.refuse(
-                    "empties /tmp, which is the host's while an image is built: remove it"
+                    "empties /tmp, which is the host's while an image is built: remove this command"
                 )
             )
         self.post.append(f"/bin/sh -c {shlex.quote(instruction.text)}")
@@ -288,7 +288,7 @@ class _State:
     def _add_entrypoint(self, instruction: Instruction) -> None:
         self.start["ENTRYPOINT"] = _read_start(instruction.text)
         text = "ENTRYPOINT runs only if no command is given: a command replaces it"
-        self.note(instruction, f"{text}, as jaxsif run needs")
+        self.note(instruction, f"{text}, as jaxsif run requires")
 
 
 def _indent(lines: Sequence[str]) -> tuple[str, ...]:

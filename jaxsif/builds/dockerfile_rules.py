@@ -81,7 +81,8 @@ _EMPTY = Guard(_is_not(r"(?s).+"), "is empty")
 _HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: remove it")
 _PAIRS_ALONE = Guard(
     _is_not(_PAIRS),
-    'is not NAME=VALUE: put blanks or a final = in "", and do not use \\, ` or $(',
+    "is not NAME=VALUE: enclose a value with blanks or a final = in double quotes, and do not"
+    " use \\, ` or $(",
 )
 _TEMPLATE = Guard(
     _has(r"\{\{"), "has {{, which marks a build argument in definition files: write it differently"
@@ -96,10 +97,13 @@ _COPIES = (
         _is_not(rf"{_SOURCE}(?: +{_SOURCE})* +{_PATH}"),
         "has a path with special characters: rename it",
     ),
-    Guard(_has(r"(?:^|/)\*+(?:/\S*)? "), "also copies hidden files in Docker: name the folder"),
+    Guard(
+        _has(r"(?:^|/)\*+(?:/\S*)? "),
+        "in Docker, also copies hidden files: name the folder instead",
+    ),
     Guard(
         lambda text: any(map(_finds_parent, text.split())),
-        "has a pattern that also matches ..: name the files",
+        "has a pattern that also matches '..': name the files instead",
     ),
     Guard(_has(r"(?:^|[ /])\.\.(?:[ /]|$)"), "has .. in a path: Docker sees only one folder"),
     Guard(_has(rf" {_HOME}$"), _HOME_IS_HIDDEN),

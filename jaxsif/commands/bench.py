@@ -83,8 +83,8 @@ _SLOW = 0.5
     "collectives",
     """\
 Measure JAX's collectives across all devices, and the links between neighbouring
-nodes: time, algorithm and bus bandwidth as nccl-tests defines them. jaxsif
-checks each result with NumPy.
+nodes: time, algorithm bandwidth and bus bandwidth, as nccl-tests defines them.
+jaxsif checks each result with NumPy.
 
 examples:
   jaxsif bench collectives
@@ -195,7 +195,7 @@ examples:
             choices=(train.WEAK, train.STRONG),
             nargs="?",
             const=train.WEAK,
-            help="also measure mode sharded on 1, 2, 4, ... processes (weak)",
+            help="also measure the sharded mode on 1, 2, 4, ... processes (weak)",
         ),
         argument("--model", choices=("mlp", "transformer"), default="mlp"),
         argument(

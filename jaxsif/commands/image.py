@@ -150,11 +150,11 @@ def _lock(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 @VERBS.verb(
     "inspect",
     """\
-Show an image's versions, driver, digest, signers and origin. It may be a SIF
-file or an unpacked image, built by jaxsif or not. jaxsif lists signatures, but
-does not verify them.
+Show an image's versions, driver, digest, signers and origin. The image may be
+a SIF file or an unpacked image, built by jaxsif or not. jaxsif lists
+signatures, but does not verify them.
 
-With --definition, print only the definition file that it was built from.
+With --definition, print only the definition file that the image was built from.
 
 examples:
   jaxsif image inspect
@@ -168,7 +168,7 @@ examples:
         argument(
             "--definition",
             action="store_true",
-            help="print the definition file that it was built from",
+            help="print the definition file that the image was built from",
         ),
     ),
 )
@@ -201,7 +201,7 @@ def _print_definition(image: str, environ: Mapping[str, str]) -> None:
     """\
 Print the differences between two images: packages, labels, and lines of the
 definition. Each may be a SIF file or an unpacked image. '-' marks what only A
-has, '+' what only B has, '~' names whose values differ.
+has, '+' what only B has, and '~' marks names whose values differ.
 
 examples:
   jaxsif image diff old.sif new.sif
@@ -385,7 +385,8 @@ def _pull(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and expected == pull.ANY:
         print(
-            "jaxsif: warning: anybody on the way can change a download over http; pass --digest",
+            "jaxsif: warning: anyone on the network path can change a download over http; pass"
+            " --digest",
             file=sys.stderr,
         )
     if parts.scheme in pull.FROM_REGISTRY:
@@ -434,7 +435,9 @@ examples:
 )
 def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if arguments.keyidx and not arguments.pgp:
-        raise JaxsifError("--keyidx without --pgp", "--keyidx", "pass --pgp, or only --key FILE")
+        raise JaxsifError(
+            "--keyidx without --pgp", "--keyidx", "pass --pgp, or --key FILE without --keyidx"
+        )
     key_options: list[str] = []  # the runtime then asks for a key from its keyring
     if arguments.key:
         check_key(arguments.key)
@@ -449,7 +452,7 @@ def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 def _fingerprint(text: str) -> str:
     if not is_fingerprint(text):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a fingerprint of 40 digits, see `apptainer key list`"
+            f"{text!r} is not a fingerprint of 40 hexadecimal digits; see `apptainer key list`"
         )
     return text
 
@@ -472,7 +475,8 @@ examples:
             action="append",
             type=_fingerprint,
             metavar="FINGERPRINT",
-            help="a PGP key in the runtime's keyring; of several, one must be the signer's",
+            help="a PGP key in the runtime's keyring; if several are given, one must be the"
+            " signer's",
         ),
         required=True,
     ),

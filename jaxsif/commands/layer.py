@@ -189,7 +189,7 @@ def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 @VERBS.verb(
     "update",
     """\
-Rebuild a layer from its saved requirements for the current image, in the
+Rebuild a layer from its saved requirements for the current image, with the
 newest versions that fit. After an error, the layer is unchanged.
 
 examples:

@@ -20,7 +20,7 @@ Run COMMAND as a distributed JAX program: one task per GPU, each in the
 container.
 
 Inside a job, it uses the job's nodes. Outside one, srun allocates a job from
-the options below. Without Slurm, it starts processes on this machine.
+the options below. Without Slurm, jaxsif starts processes on this machine.
 
 examples:
   jaxsif run -- python train.py

@@ -20,10 +20,10 @@ Show what each task of a running step is doing: where its Python code is, what
 it is waiting for, and which iteration of its loop it is in. Tasks that are
 doing the same thing share a line; the odd ones come last.
 
-Without STEP: the newest step of the newest running job, or of this job. The
-program needs no preparation and keeps running. For a step started by plain
-srun, jaxsif sees Python stacks if it built the image, otherwise only system
-calls.
+Without STEP: the newest step of the newest running job; inside a job, of that
+job. The program needs no preparation and keeps running. For a step started by
+plain srun, jaxsif sees Python stacks if it built the image, otherwise only
+system calls.
 
 examples:
   jaxsif stacks                   the newest step
@@ -77,7 +77,7 @@ def take_snapshot(target: Target, environ: Mapping[str, str]) -> Snapshot:
         inspection.stop()
     if not inspection.samples and inspection.silent:
         why = inspection.complaint or f"no node has answered in {LIMIT:.0f} s"
-        raise HostError(f"cannot look into {_title(target)}: {why}", "srun", "try again")
+        raise HostError(f"cannot inspect {_title(target)}: {why}", "srun", "try again")
     if not (inspection.samples or target.parts):
         hint = "give the process id of a jaxsif run that is still running"
         raise JaxsifError(f"{target.name} has no tasks on this host", "jaxsif stacks", hint)

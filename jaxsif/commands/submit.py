@@ -104,13 +104,14 @@ add_options = all_of(
             "-o",
             "--output",
             metavar="FILE",
-            help="the file for its output (default: %%x-%%j.out; for an array, %%x-%%A_%%a.out)",
+            help="the file for the job's output"
+            " (default: %%x-%%j.out; for an array, %%x-%%A_%%a.out)",
         ),
         argument(
             "-e",
             "--error",
             metavar="FILE",
-            help="the file for its standard error (default: that of --output)",
+            help="the file for the job's standard error (default: that of --output)",
         ),
         argument(
             "--task-output",
@@ -254,7 +255,7 @@ def keep_script(text: str, name: str, path: str | None) -> str:
         if not os.path.lexists(target) and _create(target, os.fsencode(text)):
             break
         if path:
-            hint = f"submit it with sbatch {path}, rm {path}, or choose another name"
+            hint = f"submit it with sbatch {path}, remove it with rm {path}, or choose another name"
             raise JaxsifError(f"{path} already exists", "--script", hint)
     return target
 

@@ -79,7 +79,7 @@ RULES = (
     Rule(
         DEFAULT,
         ("JAX_ENABLE_PREEMPTION_SERVICE",),
-        "with it, JAX swallows SIGTERM until SIGKILL",
+        "with it, JAX ignores SIGTERM, and only SIGKILL ends the task",
         value="0",
     ),
     Rule(DEFAULT, (CACHE,), "the compile cache, where later runs find what JAX has compiled"),
@@ -94,7 +94,12 @@ RULES = (
     Rule(
         UNSET, ("PYTHONHOME",), "the image's Python would not find its own library", container=True
     ),
-    Rule(UNSET, ("LD_PRELOAD",), "a library of the host does not fit the image's", container=True),
+    Rule(
+        UNSET,
+        ("LD_PRELOAD",),
+        "a library of the host may not fit those of the image",
+        container=True,
+    ),
     Rule(
         RUNTIME,
         ("LD_LIBRARY_PATH", "PATH"),
@@ -297,7 +302,7 @@ CAUTIONS = (
     Caution(
         "JAX_ENABLE_RECOVERABILITY",
         lambda value, _: value.lower() in ("1", "true", "t", "yes", "y", "on"),
-        "JAX_ENABLE_RECOVERABILITY={}: runs that succeed end with SIGABRT",
+        "JAX_ENABLE_RECOVERABILITY={}: even successful runs end with SIGABRT",
         "it is true",
     ),
     Caution(
@@ -309,7 +314,7 @@ CAUTIONS = (
     Caution(
         "LD_LIBRARY_PATH",
         lambda value, _: value,
-        "LD_LIBRARY_PATH={}: libraries there may take the place of those that JAX brings",
+        "LD_LIBRARY_PATH={}: libraries there may take the place of those that come with JAX",
         "set by `--env`; the host's value is not passed on",
     ),
     Caution(

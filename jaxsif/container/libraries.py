@@ -75,7 +75,8 @@ def find_libraries(setting: Setting) -> Libraries:
             raise HostError(
                 f"the host's {_LIBC} would take the place of the image's: {path}",
                 setting.source,
-                "name the individual libraries that the fabric needs, but not the C library's",
+                "name the individual libraries that the fabric needs, but none that belong to the C"
+                " library",
             )
     return Libraries(tuple(paths), setting.source)
 
@@ -130,7 +131,8 @@ def _missing(needs: Mapping[str, Needs], theirs: Iterable[str], source: str) -> 
     for path, (names, _) in needs.items():
         absent = [n for n in names if n not in there and not n.startswith(_COME_LATER)]
         if absent:
-            yield f"warning: {path} needs {', '.join(absent)}: neither in the image nor in {source}"
+            missing = ", ".join(absent)
+            yield f"warning: {path} needs {missing}, found neither in the image nor in {source}"
 
 
 def _files(paths: Iterable[str]) -> list[str]:

@@ -217,8 +217,8 @@ def _describe_unstarted(facts: Facts, unstarted: str) -> RunError:
     what = f"{render_unstarted(unstarted)}, and {culprit.place} timed out waiting"
     at = enclose(" at ", facts.find_last(culprit).where)
     hint = (
-        "find out what delays the container there, such as the image's disk; --exclude leaves a"
-        " node out"
+        "find out what is delaying the container there, such as the image's disk; --exclude leaves"
+        " a node out"
     )
     return RunError(f"{what}{at}", "", hint, culprit.status)
 

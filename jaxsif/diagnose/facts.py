@@ -336,7 +336,7 @@ def render_cache(reports: Sequence[Report]) -> str:
         return ""
     requests, hits, tasks, saved, written = map(sum, zip(*counts))
     return (
-        f"compile cache: {hits} of {requests} programs from it, in {tasks} of"
+        f"compile cache: {hits} of {requests} programs reused, in {tasks} of"
         f" {count_of(len(counts), 'task')}, {saved:.0f} s of compiling saved; {written} new"
     )
 

@@ -160,7 +160,7 @@ MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 UNKNOWN_FLAGS = Symptom(
     r"F.*Unknown flags? in (?P<variable>XLA_\w+): (?P<flags>.*)",
     "XLA does not know {flags}",
-    "correct or remove them: flags come and go with JAX versions, see jaxsif image inspect",
+    "correct or remove them: flags come and go with JAX versions; see jaxsif image inspect",
     "xla-does-not-know-flags",
 )
 NO_GPU = Symptom(
@@ -205,7 +205,7 @@ SIGNALS: Mapping[int, Symptom] = {
     signal.SIGKILL: Symptom(
         "SIGKILL",
         remedy="if nobody killed it, the node ran out of memory: see the kernel's log there, and"
-        " --mem of the job",
+        " the job's --mem",
         page="task-n-on-node-was-killed-by-sigkill",
     ),
     signal.SIGABRT: Symptom(
@@ -216,8 +216,8 @@ SIGNALS: Mapping[int, Symptom] = {
     ),
     signal.SIGBUS: Symptom(
         "SIGBUS",
-        remedy="SIGUSR1 or SIGUSR2 sent to the step kills the process that serves the image's"
-        " files (SIGURG does not); otherwise /dev/shm was full or a file was truncated",
+        remedy="SIGUSR1 or SIGUSR2 sent to the step may have killed the process that serves the"
+        " image's files (send SIGURG instead); or /dev/shm was full, or a file was truncated",
         page="task-n-on-node-was-killed-by-sigbus",
     ),
 }

@@ -137,7 +137,7 @@ def describe_end(listed: Listed) -> str:
     """Return how a run ended, as a clause."""
     words = {
         RUNNING: "it is running",
-        UNKNOWN: "its end is unknown: jaxsif run was killed, or is running on another host",
+        UNKNOWN: "its outcome is unknown: jaxsif run was killed, or is running on another host",
         DONE: "it ended with exit status 0",
         INTERRUPTED: f"a signal ended it, exit status {listed.run.status}",
         FAILED: f"it failed with exit status {listed.run.status}",

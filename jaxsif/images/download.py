@@ -110,7 +110,7 @@ def open_partial(path: str) -> Iterator[Partial]:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
             hint = "remove it, or choose another folder"
-            raise HostError(f"not a file of this user: {path}", "", hint)
+            raise HostError(f"not a file owned by this user: {path}", "", hint)
     with open(path, "ab", opener=_open_no_link) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

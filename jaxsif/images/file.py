@@ -106,7 +106,7 @@ def find_root(image: str, source: str = "") -> DataObject:
             f"image has {len(partitions)} partitions, {len(roots)} of them with a root file system:"
             f" {image}",
             source,
-            "see apptainer sif list; rebuild the image with one",
+            "see apptainer sif list; rebuild the image with one root file system",
         )
     return roots[0]
 

@@ -83,7 +83,7 @@ def check_field(holds: bool, field: str, value: int, image: str, source: str) ->
     """Raise HostError naming a field of an image's file, unless `holds`."""
     if not holds:
         raise HostError(
-            f"image is damaged, the {field} is {value}: {image}", source, "copy or build it again"
+            f"image is damaged (the {field} is {value}): {image}", source, "copy or build it again"
         )
 
 
@@ -94,7 +94,7 @@ def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
     found = parse_header(header, image, source)
     if size < found.end:
         raise HostError(
-            f"image is truncated, {found.end - size} of {found.end} bytes are missing: {image}",
+            f"image is truncated ({found.end - size} of {found.end} bytes are missing): {image}",
             source,
             "copy or build it again",
         )

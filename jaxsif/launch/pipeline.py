@@ -384,7 +384,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
 def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
     """Return the remedy for a failure, or '' if none is known."""
     if not seen.reports and plan.redirected:
-        return "see the files named by --output and --error in --srun-args, which the tasks wrote"
+        return "see the files that the tasks wrote, named by --output and --error in --srun-args"
     missing = re.search(r"No module named '?(\w+)", failure.what)
     if missing and plan.container:
         from jaxsif.layers.store import find_packages

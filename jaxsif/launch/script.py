@@ -125,7 +125,7 @@ def judge_image(flavour: str | None, layout: Layout) -> Foreign:
     if tasks == 1:
         return Foreign(local_device_ids=",".join(map(str, range(gpus))))
     raise JaxsifError(
-        f"{tasks} tasks on {gpus} GPUs of a node need an image built by jaxsif in a job script",
+        f"in a job script, {tasks} tasks on {gpus} GPUs of a node need an image built by jaxsif",
         "the layout",
         f"--ntasks-per-node={gpus} or 1, or `jaxsif run` in a script of your own",
     )
@@ -230,8 +230,8 @@ def _unset_variables() -> Iterator[str]:
         yield f'if [ -n "${{{name}-}}" ]; then export {upper}="${{{upper}-${name}}}"; fi'
     yield f"unset {' '.join([*moved, *proxies])}"
     yield (
-        "# The first would lead the image's Python to another library,"
-        " the second would bring libraries that do not fit it."
+        "# The first would point the image's Python to another library,"
+        " and the second would load libraries that do not fit it."
     )
     yield f"unset {' '.join(names_of(UNSET, at_border=True))}"
 
@@ -248,7 +248,7 @@ def _coordinator(prefix: str, plan: Plan) -> Iterator[str]:
 def _devices(prefix: str, foreign: Foreign, variables: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines that set variables in place of a jaxsif hook in the image."""
     if foreign.platforms and "JAX_PLATFORMS" not in variables:
-        yield "# Otherwise JAX runs on the CPU where it cannot use the GPUs, and nobody notices."
+        yield "# Otherwise, where JAX cannot use the GPUs, it runs on the CPU, and nobody notices."
         yield f'export {prefix}JAX_PLATFORMS="${{JAX_PLATFORMS-{foreign.platforms}}}"'
     if foreign.local_device_ids and "JAX_LOCAL_DEVICE_IDS" not in variables:
         yield "# All GPUs of the node: without this, JAX takes the one with the task's number."

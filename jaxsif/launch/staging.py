@@ -173,7 +173,9 @@ def _bring(staging: Staging, notify: Notify) -> str:
             _on_each_node(staging, staging.script("clean", brought))
         raise
     unpacked = all(node["unpacked"] for node in placed)
-    kinds = "unpacked" if unpacked else "placed as a file where there is no room for more"
+    kinds = (
+        "unpacked" if unpacked else "placed as a single file where there is no room to unpack it"
+    )
     slowest = max(node["seconds"] for node in placed)
     return f"sbcast {copying:.1f} s, checked and {kinds} in {slowest:.1f} s"
 
@@ -212,7 +214,7 @@ def _broadcast(staging: Staging, brought: str, notify: Notify) -> float:
     job = f"--jobid={staging.allocation.job_id}"
     status, _, err = _run(("sbcast", "--force", job, staging.image, target), staging.environ)
     if status:
-        notify(f"warning: sbcast failed, the nodes copy the image themselves: {err.strip()}")
+        notify(f"warning: sbcast failed, so the nodes copy the image themselves: {err.strip()}")
     return time.monotonic() - begin
 
 

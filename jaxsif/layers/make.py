@@ -98,7 +98,7 @@ def _install(
     plan = resolve(container, described, wanted.allow_replace)
     if not plan.install:
         raise JaxsifError(
-            f"the image already has all of it: {', '.join(wanted.requirements)}",
+            f"the image already meets all requirements: {', '.join(wanted.requirements)}",
             image,
             "run without a layer",
         )

@@ -143,7 +143,7 @@ def _find_source(paths: Sequence[str], name: str) -> str:
             if digest(path) == name:
                 return path
     raise HostError(
-        f"what is here does not have the digest {name}: {paths[-1]}",
+        f"no file here has the digest {name}: {paths[-1]}",
         paths[-1],
         "copy or build it again",
     )

@@ -103,7 +103,9 @@ def _cpus(part: _Part) -> str:
 
 
 def _reasons(plan: Plan, near: Sequence[Near] | None) -> Iterator[str]:
-    placed = "; placed by name, since srun places by CPUs" if plan.layout.placed else ""
+    placed = (
+        "; placed by node name, since srun would place tasks by CPUs" if plan.layout.placed else ""
+    )
     each = plan.srun_option("--cpus-per-task")
     cpus = (
         f"--cpus-per-task={each}"

@@ -261,7 +261,7 @@ _ROWS = (
         "--node-address",
         TEXT,
         PROCESSES,
-        "reach a node under this name, such as %%N-ib; %%N is its name in Slurm",
+        "reach a node by this name, such as %%N-ib; %%N is its name in Slurm",
         "PATTERN",
     ),
     Option(
@@ -269,7 +269,7 @@ _ROWS = (
         TEXT,
         PROCESSES,
         "give the processes a certificate for JAX's coordinator, so that no other user can"
-        " connect: if openssl and JAX support it (auto), always, or never",
+        " connect: auto does so if openssl and JAX support it, on always, off never",
         choices=(AUTO, ON, OFF),
     ),
     Option(
@@ -297,7 +297,8 @@ _ROWS = (
         "--hang-timeout",
         SECONDS,
         HANGS,
-        "how long tasks may wait for another one before jaxsif reports that task and its line",
+        "how long tasks may wait for another task before jaxsif reports that task and its line of"
+        " code",
         "SECONDS|off",
     ),
     Option(

@@ -108,7 +108,7 @@ def check(seen: Seen, planned: Expectation, tasks: int | None, gpus: int | None)
     if not planned.bound and gpus not in (None, seen.gpus):
         raise MisfitError(
             f"this task sees {seen.gpus} of {gpus} planned GPUs",
-            f"{_SOME_GPUS if seen.gpus else _NO_GPUS} see gres.conf of the node",
+            f"{_SOME_GPUS if seen.gpus else _NO_GPUS} see the node's gres.conf",
         )
     if seen.tasks > seen.gpus > 0 and not planned.share:
         raise MisfitError(

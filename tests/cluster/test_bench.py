@@ -67,7 +67,7 @@ def test_collectives_on_two_nodes_are_measured_kept_drawn_and_compared(
     assert "bus bandwidth in GB/s" in cluster.check(["cat", f"{output}/bandwidth.svg"])
     figures = len(measured) + 2
     same = cluster.check(bench("compare", output, f"{output}/results.jsonl", "--fail"))
-    assert same.splitlines()[-1] == f"none of {figures} figures is worse than before by more than 10%"
+    assert same.splitlines()[-1] == f"none of the {figures} figures is worse than before by more than 10%"
     refused = cluster.run(bench("collectives", *shape, f"--output={output}"))
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"the folder {output} already exists" in refused.stderr

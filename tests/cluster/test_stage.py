@@ -49,7 +49,7 @@ def test_one_copy_on_each_node_and_a_damaged_one_is_replaced(cluster: Cluster, f
     assert said[2].startswith("jaxsif: the image is on 4 nodes, from an earlier run of this job: ")
     assert said[2].endswith(" MB not copied")
     assert said[3] == said[2]
-    damage = r"jaxsif: the image on node3 was damaged: 3 file\(s\) changed, such as '\S+'; restaged in [0-9.]+ s"
+    damage = r"jaxsif: the image on node3 was damaged: 3 of \d+ files changed, such as '\S+'; restaged in [0-9.]+ s"
     assert re.fullmatch(damage, said[4])
     assert said[5].startswith("jaxsif: the image is on 4 nodes, unchanged (")
     assert len(said) == 6
@@ -79,7 +79,7 @@ def test_disks_that_are_too_small(cluster: Cluster, folder: str) -> None:
             assert said[3] == "  try:  set run.stage-folder in jaxsif.toml to another folder on the nodes"
             assert left == ["lock"]
         else:
-            assert "placed as a file where there is no room for more" in said[2]
+            assert "placed as a single file where there is no room to unpack it" in said[2]
 
 
 def test_interrupted(cluster: Cluster, folder: str) -> None:
@@ -140,7 +140,7 @@ def test_an_image_that_no_ordinary_user_can_unpack(cluster: Cluster, folder: str
     assert "restaged in" in said[-1]
     out, said, status = in_job(cluster, folder, "jaxsif run --stage --image device.sif -- echo 1", nodes=1)
     assert (out, status) == ("1\n1\n", 0), said
-    assert "placed as a file" in said[1]
+    assert "placed as a single file" in said[1]
 
 
 def test_a_folder_of_somebody_else(cluster: Cluster, folder: str) -> None:
@@ -196,7 +196,7 @@ def test_what_arrives_must_be_the_image(cluster: Cluster, folder: str) -> None:
         + " $JAX_IMAGE x.sif"
     )
     said = json.loads(cluster.check(f"module load jax/sif && {script}", node="node1"))
-    assert said["error"].startswith("what is here does not have the digest sha256:0000")
+    assert said["error"].startswith("no file here has the digest sha256:0000")
     assert cluster.check(f"ls -A {STAGED}", node="node1") == "lock\n"
 
 

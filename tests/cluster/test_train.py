@@ -72,6 +72,6 @@ def test_the_second_run_of_a_transformer_compiles_nothing(cluster: Cluster, prog
     run = f"cd {programs}/slurm/train && {launch}"
     first, second = (cluster.run(run) for _ in range(2))
     assert second.returncode == 0, second.stderr
-    assert re.search(r"compile cache: \d+ of \d+ programs from it, in 2 of 2 task\(s\)", second.stderr), second.stderr
+    assert re.search(r"compile cache: \d+ of \d+ programs reused, in 2 of 2 tasks", second.stderr), second.stderr
     for done in (first, second):
         assert len(json.loads(program_lines(done.stdout)[-1])["compile_seconds"]) == 2

@@ -13,7 +13,7 @@ TITLES = {
     "task": "a container for each task",
     "stage": "the image on each node's own disk",
     "cache, run 1": "with an empty compile cache",
-    "cache, run 2": "with the programs that run 1 compiled",
+    "cache, run 2": "with the programs compiled in run 1",
 }
 
 

@@ -229,7 +229,7 @@ def test_what_is_worse() -> None:
     ]
     assert lines[-1] == "2 of 3 figures are worse than before by more than 10%"
     lines, worse = render_comparison(new, old, 1.5)
-    assert (lines[-1], worse) == ("none of 3 figures is worse than before by more than 150%", False)
+    assert (lines[-1], worse) == ("none of the 3 figures is worse than before by more than 150%", False)
 
 
 def test_what_else_differs_is_told() -> None:
@@ -242,7 +242,7 @@ def test_what_else_differs_is_told() -> None:
 def test_older_figures_without_newer_ones_are_no_success() -> None:
     old = results(link("a", "b", 1e9), link("b", "a", 1e9))
     lines, worse = render_comparison(old, results(link("a", "b", 1e9), link("a", "c", 1e9)), 0.1)
-    assert (lines[-1], worse) == ("1 older figures have no newer counterpart, such as b a 4 KiB", True)
+    assert (lines[-1], worse) == ("1 older figures, such as b a 4 KiB, have no newer counterpart", True)
 
 
 def test_results_that_have_nothing_in_common() -> None:

@@ -168,14 +168,18 @@ def test_nothing_is_both_set_and_taken_away(environ: dict[str, str]) -> None:
             ["XLA_CLIENT_MEM_FRACTION and XLA_PYTHON_CLIENT_MEM_FRACTION are both set: JAX refuses that on GPUs"],
         ),
         ({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"}, {}, []),
-        ({"JAX_ENABLE_RECOVERABILITY": "1"}, {}, ["JAX_ENABLE_RECOVERABILITY=1: runs that succeed end with SIGABRT"]),
+        (
+            {"JAX_ENABLE_RECOVERABILITY": "1"},
+            {},
+            ["JAX_ENABLE_RECOVERABILITY=1: even successful runs end with SIGABRT"],
+        ),
         ({"JAX_ENABLE_RECOVERABILITY": "0"}, {}, []),
         ({"JAX_LOCAL_DEVICE_IDS": "0"}, {}, ["JAX_LOCAL_DEVICE_IDS=0: all tasks of a node take the same GPUs"]),
         ({"LD_LIBRARY_PATH": "/usr/lib"}, {}, []),
         (
             {},
             {"LD_LIBRARY_PATH": "/x"},
-            ["LD_LIBRARY_PATH=/x: libraries there may take the place of those that JAX brings"],
+            ["LD_LIBRARY_PATH=/x: libraries there may take the place of those that come with JAX"],
         ),
         (
             {"PYTHONPATH": "/sw/lib/python3.9/site-packages"},

@@ -83,7 +83,7 @@ def test_a_library_that_needs_a_newer_glibc_is_refused(tmp_path: Path, image: st
 def test_libraries_that_nobody_has_are_named(tmp_path: Path, image: str) -> None:
     path = write(tmp_path / "lib/liba.so.1", ("libc.so.6", "libcxi.so.1", "libnl-3.so.200"))
     assert check_libraries(find(str(path)), RUNTIME, image, {}) == (
-        f"warning: {path} needs libcxi.so.1, libnl-3.so.200: neither in the image nor in {SOURCE}",
+        f"warning: {path} needs libcxi.so.1, libnl-3.so.200, found neither in the image nor in {SOURCE}",
     )
 
 

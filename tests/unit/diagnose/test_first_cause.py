@@ -43,7 +43,7 @@ CAUSES = {
         [],
         137,
         "task 1 on node1 was killed by SIGKILL\n"
-        "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job",
+        "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and the job's --mem",
     ),
     **{
         name: (
@@ -84,7 +84,7 @@ CAUSES = {
         137,
         "task 0 on node0 was killed by SIGKILL\n"
         "  from: it was in iteration 40 of the loop at train.py:16\n"
-        "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and --mem of the job",
+        "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and the job's --mem",
     ),
     "an exception's line says more than the iteration": (
         1,

@@ -157,7 +157,7 @@ def test_field_is_named(image: str, place: int, value: int, reader: str, what: s
     error = read_bounded(lambda: READERS[reader](image))
     assert error
     assert error.render() == (
-        f"jaxsif: error: image is damaged, {what}: {image}\n"
+        f"jaxsif: error: image is damaged ({what}): {image}\n"
         + ("  from: --image\n" if reader == "header" else "")
         + "  try:  copy or build it again"
     )
@@ -173,7 +173,7 @@ def test_part_of_absurd_size(image: str, row: int, reader: str) -> None:
     error = read_bounded(lambda: READERS[reader](image))
     assert error
     assert error.what.startswith(
-        f"image is damaged, the size of its {'signature' if row else 'json'} parts is {1 << 40}: "
+        f"image is damaged (the size of its {'signature' if row else 'json'} parts is {1 << 40}): "
     )
 
 

@@ -174,7 +174,7 @@ def test_more_than_was_announced(served: Served, tmp_path: Path, image: bytes, c
     [
         (sif_header(4096, 100_000, rows=0), "the server sends more than the image's 104096 bytes"),
         (b"<html>" * 100, "not a SIF image: .jax.sif.part"),
-        (sif_header(-1, 5, rows=0), "image is damaged, the offset of its data is -1: .jax.sif.part"),
+        (sif_header(-1, 5, rows=0), "image is damaged (the offset of its data is -1): .jax.sif.part"),
         (sif_header(2**62, 5, rows=0), "no room for "),
     ],
     ids=["image", "page", "damaged", "huge"],
@@ -336,7 +336,7 @@ def test_place_that_somebody_else_has_prepared(
         (folder / name).write_text("")
         monkeypatch.setattr(downloads.os, "getuid", lambda: 12345)
     done = Pull(served, folder)
-    assert f"not a file of this user: {name}\n" in done.error
+    assert f"not a file owned by this user: {name}\n" in done.error
     assert (tmp_path / "precious").read_text() == "mine"
 
 

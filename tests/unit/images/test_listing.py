@@ -82,7 +82,7 @@ def test_odd_files_spoil_no_list(folder: Path, capsys: pytest.CaptureFixture[str
         "jaxsif: cannot read image round.sif: Too many levels of symbolic links",
         "jaxsif: image is a FIFO, not a file: fifo.sif",
         "jaxsif: image is a device, not a file: zero.sif",
-        f"jaxsif: image is damaged, the time of its creation is {2**62}: future.sif",
+        f"jaxsif: image is damaged (the time of its creation is {2**62}): future.sif",
         *(f"jaxsif: not a SIF image: {name}.sif" for name in ("\\udcff", "\\x1b[2J", "broken", "two\\nlines")),
     ]
     VERBS["list"].call(Namespace(folder=str(folder), json=True), {"HOME": "/nowhere"})

@@ -145,7 +145,7 @@ def test_content_length_that_promises_too_much(served: Served, tmp_path: Path) -
 def test_content_length_that_promises_too_little(served: Served, tmp_path: Path) -> None:
     served.length_is_wrong_by = -1000
     done = Pull(served, tmp_path)
-    assert "unexpected file at URL: image is truncated, 1000 of " in done.error
+    assert "unexpected file at URL: image is truncated (1000 of " in done.error
     assert done.files == []
 
 

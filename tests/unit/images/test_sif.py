@@ -32,7 +32,7 @@ def test_truncated_image(size: int, missing: int) -> None:
     with pytest.raises(HostError) as caught:
         check_sif(sif_header(4096, 100), size, IMAGE, SOURCE)
     assert caught.value.render() == (
-        f"jaxsif: error: image is truncated, {missing} of 4196 bytes are missing: /scratch/jax.sif\n"
+        f"jaxsif: error: image is truncated ({missing} of 4196 bytes are missing): /scratch/jax.sif\n"
         "  from: JAX_IMAGE (environment)\n"
         "  try:  copy or build it again"
     )

@@ -130,5 +130,5 @@ def test_folder_with_large_files(tmp_path: Path) -> None:
     (tmp_path / ".singularity.d").mkdir()
     with open(tmp_path / ".singularity.d/Singularity", "wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(HostError, match=r"image is damaged, the size of its \.singularity\.d is 1099511627776: "):
+    with pytest.raises(HostError, match=r"image is damaged \(the size of its \.singularity\.d is 1099511627776\): "):
         read_metadata(str(tmp_path), {})
