@@ -1,8 +1,8 @@
 """`jaxsif bench collectives`: bandwidths as nccl-tests defines them, and nodes with slow links.
 
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: the algorithm bandwidth is S/t.
-The bus bandwidth is that times a factor that makes it comparable with the bandwidth of the
-hardware, whatever the number n of devices.
+The bus bandwidth is the algorithm bandwidth times a factor that makes it comparable with the
+bandwidth of the hardware, whatever the number n of devices.
 
 S is the size of the data that each device holds: of the input for all-reduce, reduce-scatter,
 all-to-all and permute, and of the output for all-gather. So for all-gather and reduce-scatter, S is
@@ -62,8 +62,8 @@ def find_links(records: Iterable[Record]) -> dict[Link, float]:
 def find_slow_nodes(links: Mapping[Link, float], tolerance: float) -> list[Blame]:
     """Return the nodes that send or receive more slowly than the other nodes, the worst first.
 
-    `links`: link -> a figure for which higher is better, such as its bandwidth, or its bandwidth
-    relative to an older one. A node is as good as its best link: a slow neighbour makes one of its
+    `links`: link -> a figure for which higher is better, such as its bandwidth, or the ratio of its
+    bandwidth to an older one. A node is as good as its best link: a slow neighbour makes one of its
     links slow, but not both. With fewer than three nodes, a slow link does not show which end is to
     blame.
     """

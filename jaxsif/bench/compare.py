@@ -40,7 +40,7 @@ class Change(NamedTuple):
         return self.new / self.old
 
     def is_worse(self, tolerance: float) -> bool:
-        """Return whether it is worse by more than this fraction of the old figure."""
+        """Return whether the figure is worse by more than this fraction of the old figure."""
         if self.field.role == HIGHER:
             return self.ratio < 1 - tolerance
         return self.ratio > 1 + tolerance
@@ -88,8 +88,8 @@ def _find_judged(results: Results) -> dict[Key, Record]:
 
 
 def render_comparison(old: Results, new: Results, tolerance: float) -> tuple[list[str], bool]:
-    """Render a table of all figures, and the nodes with slower links; return its lines, and whether
-    a figure is worse or missing, such as one for another node or size.
+    """Render a table of all figures, and the nodes with slower links; return the lines, and whether
+    a figure is worse or missing, as when one is for another node or size.
     """
     changes = compare(old, new)
     worse = [change for change in changes if change.is_worse(tolerance)]

@@ -74,8 +74,8 @@ def find_binds() -> tuple[str, ...]:
 
 
 def find_command(container: Container | None, program: Sequence[str]) -> tuple[str, ...]:
-    """Return the program and its arguments, for the container, or for this host if there is
-    none.
+    """Return the program and its arguments, for the container, or for this host if there is no
+    container.
     """
     name, *arguments = program
     return ("python", f"{FOLDER if container else INSIDE}/{name}", *arguments)

@@ -1,5 +1,5 @@
 """Results -> plots, drawn with the matplotlib of the image and its layers: the launcher's Python
-may lack it.
+may have none.
 """
 
 from __future__ import annotations

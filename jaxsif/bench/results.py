@@ -33,7 +33,7 @@ class Results(NamedTuple):
 
     @property
     def kinds(self) -> dict[str, Kind]:
-        """Return the kinds of its records."""
+        """Return the kinds of the results' records."""
         return KINDS[self.header["bench"]]
 
 
@@ -94,7 +94,8 @@ def _fits(value: object, field: Field) -> bool:
 
 @contextmanager
 def recording(folder: Path, header: Record, note: Notify) -> Iterator[Results]:
-    """Yield empty results for the body of the `with` to fill, then write them, even if it raises.
+    """Yield empty results for the body of the `with` to fill, then write them, even if the body
+    raises.
 
     They appear in `folder` once they are complete, and `note` gets a line about it. Without a
     record, nothing is left behind. Raise JaxsifError if the folder already exists.
@@ -137,7 +138,9 @@ def _write(results: Results, folder: Path) -> None:
 
 
 def _rename(new: Path, folder: Path) -> None:
-    """Give a folder its name; if another run has taken that name, keep the results under theirs."""
+    """Rename the folder `new` to `folder`; if another run has taken that name, leave the results in
+    `new`.
+    """
     try:
         new.rename(folder)
     except OSError as error:

@@ -47,9 +47,9 @@ class Bench:
         """Run a program from the folder `inside` to its end, and take its records; return 0, or 128
         + N for a signal.
 
-        `refine` completes each record; `modules` is a folder that the program imports from, and its
-        first argument; `changes` replace options of `jaxsif run`. Raise JaxsifError if the program
-        fails.
+        `refine` completes each record; `modules` is a folder that the program imports from, and is
+        also its first argument; `changes` replace options of `jaxsif run`. Raise JaxsifError if the
+        program fails.
         """
         options = {**self.options, "label": False, **changes}
         plan = prepare_program(options, (program, *arguments), self.environ, self.note, modules)
@@ -96,7 +96,7 @@ def run_bench(
     environ: Mapping[str, str],
     measure: Callable[[Bench], int],
 ) -> int:
-    """Measure, keep the results, draw them, compare them; return the exit status."""
+    """Measure, keep the results, draw them, and compare them; return the exit status."""
     options = vars(arguments)
     output, against, tolerance, fail = (
         options.pop(key) for key in ("output", "against", "tolerance", "fail")
@@ -131,7 +131,7 @@ def _draw(folder: Path, container: Container | None, environ: Mapping[str, str])
 
 
 def show_comparison(old: Results, new: Results, tolerance: float, fail: bool) -> int:
-    """Print the comparison; return the exit status. `tolerance`: percent."""
+    """Print the comparison; return the exit status. `tolerance` is in percent."""
     lines, worse = render_comparison(old, new, tolerance / 100)
     print("\n".join(lines), flush=True)
     return int(worse and fail)

@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 
 class Processes(NamedTuple):
-    """Where processes run, and how many GPUs each has; None: Slurm does not say."""
+    """Where processes run, and how many GPUs each has; None if Slurm does not say."""
 
     nodes: int
     per_node: int
@@ -45,8 +45,8 @@ class Processes(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the options of `jaxsif run` for these processes, with all others that set their
-        number removed.
+        """Return the options of `jaxsif run` for these processes, with all others that set the
+        number of processes removed.
         """
         options: dict[str, Any] = {"nodes": self.nodes, "ntasks_per_node": self.per_node}
         options.update(ntasks=None, per_node=False, per_gpu=False)
@@ -56,7 +56,7 @@ class Processes(NamedTuple):
 
 
 def find_processes(bench: Bench) -> Processes:
-    """Return the processes that the options request together; raise JaxsifError if their number is
+    """Return the processes that the options together request; raise JaxsifError if their number is
     unknown before the run, or if packages are missing.
     """
     allocation = Allocation.from_environ(bench.environ)
@@ -74,7 +74,7 @@ def find_processes(bench: Bench) -> Processes:
 
 
 def read_layout(layout: Layout) -> Processes:
-    """Return the processes of a step with equally many on each node; raise JaxsifError for any
+    """Return the processes of a step with the same number on each node; raise JaxsifError for any
     other layout.
     """
     nodes, per_node, gpus = layout.nodes, layout.ntasks_per_node, layout.gpus_per_node
@@ -108,8 +108,8 @@ def check_batch(most: Processes, batch: int) -> None:
 def plan_runs(
     most: Processes, modes: Sequence[str], scaling: str | None, batch: int
 ) -> Iterator[Run]:
-    """Yield each mode with the whole batch; with `scaling`, run the sharded mode on growing numbers
-    of processes, with the whole batch or their share of it.
+    """Yield each mode with the whole batch; with `scaling`, yield the sharded mode on growing
+    numbers of processes, with the whole batch or with their share of it.
     """
     sizes = {
         SINGLE: [most._replace(nodes=1, per_node=1)],

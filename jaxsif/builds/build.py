@@ -189,7 +189,7 @@ class _Build:
         (self.scratch / _UNCHANGED).symlink_to(self.stage / _UNCHANGED)
 
     def _link_base(self) -> tuple[str, str]:
-        """Return Bootstrap and From of the definition file, and link a local base into `scratch`;
+        """Return the definition file's Bootstrap and From, and link a local base into `scratch`;
         raise JaxsifError for a file that is not an image.
         """
         agent, separator, source = (self.options.base or str(self.own_base)).partition("://")
@@ -251,7 +251,9 @@ class _Build:
         write_image(self.image, system, self.engine_image, created)
 
     def _engine(self, mode: str, argv: Sequence[str]) -> None:
-        """Run the engine in `scratch`; raise HostError with the end of its log if it fails."""
+        """Run the engine in `scratch`; raise HostError with the end of its log if the engine
+        fails.
+        """
         environ = {
             **self.environ,
             "APPTAINER_TMPDIR": self.system,

@@ -31,8 +31,9 @@ class Conversion(NamedTuple):
 
 
 def convert_file(path: str, image: str) -> Conversion:
-    """Convert a file, on top of `image`; raise HostError if it is too large or does not exist, and
-    OSError.
+    """Convert a file, on top of `image`. Raise JaxsifError if it is a definition file or has an
+    unfit path, HostError if it is too large or not a regular file, and OSError if it cannot be
+    read.
     """
     text = read_text(path, "recipe", "FILE").removeprefix("\ufeff")
     if _IS_DEFINITION.search(text):
@@ -76,7 +77,9 @@ def _check_folder(folder: str, converted: Converted) -> None:
 
 
 def _check_files(folder: str, converted: Converted) -> Converted:
-    """Leave out patterns that match no file, as Docker does; note them, and missing files."""
+    """Leave out patterns that match no file, as Docker does; add notes about these, and about
+    missing files.
+    """
     files, notes = [], []
     for source, target in converted.files:
         is_there = glob.glob(os.path.join(glob.escape(folder), source))

@@ -35,9 +35,7 @@ class Converted(NamedTuple):
 
 
 def number_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Split a recipe into numbered lines like Docker, which takes no other character as a line
-    break.
-    """
+    """Split a recipe into numbered lines as Docker does: only a line feed ends a line."""
     return enumerate((line.removesuffix("\r") for line in text.split("\n")), 1)
 
 
@@ -52,8 +50,8 @@ def find_invisible(text: str) -> str:
 
 
 def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal]) -> list[Refusal]:
-    """Add the lines with an invisible character to the refused ones: some programs take it for the
-    end of a line or a word.
+    """Add the lines with an invisible character to the refused ones: some programs take such a
+    character for the end of a line or a word.
     """
     others = {instruction.line for instruction in refused}
     hidden = [
@@ -135,8 +133,8 @@ def _render_post(lines: Sequence[str]) -> list[str]:
 def converted_as_json(
     converted: Converted | None, definition: str | None, refused: Iterable[Refusal]
 ) -> dict[str, Any]:
-    """Return the parts, the whole, and the refused lines; parts and whole are null if a line was
-    refused.
+    """Return the parts, the whole definition, and the refused lines; the parts and the definition
+    are null if a line was refused.
     """
     parts = dict.fromkeys(Converted._fields) if converted is None else converted._asdict()
     return {

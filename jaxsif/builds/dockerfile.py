@@ -66,7 +66,7 @@ _DROPPED = {
 
 
 def split_instructions(text: str) -> Iterator[Instruction]:
-    """Yield the instructions, each joined into one line, without comments and the bodies of
+    """Yield the instructions, each joined into one line, without comments and without the bodies of
     here-documents.
     """
     numbered = number_lines(text)
@@ -120,8 +120,8 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
 
 
 def convert_dockerfile(instructions: Sequence[Instruction]) -> tuple[Converted, list[Refusal]]:
-    """Convert instructions that passed `check_instructions`; also return those with variables that
-    have no value at run time.
+    """Convert instructions that passed `check_instructions`; also return refusals of those with
+    variables that have no value at run time.
     """
     state = _State()
     for instruction in instructions:
@@ -230,8 +230,8 @@ class _State:
                 self.post.append(f'export {name}="{value}"')
 
     def _find_values(self, instruction: Instruction) -> list[tuple[str, str]]:
-        """Return the names and values of an ARG; one without a value keeps its earlier one, or
-        takes the one from before FROM.
+        """Return the names and values of an ARG; a name without a value keeps its earlier value, or
+        takes the value from before FROM.
         """
         if "=" in instruction.text:
             return self._split_pairs(instruction.text)
@@ -277,7 +277,7 @@ class _State:
     _add_add = _add_copy
 
     def _add_user(self, instruction: Instruction) -> None:
-        """Leave it out: builds run as root, containers as whoever starts them."""
+        """Leave the user out: builds run as root, and containers as whoever starts them."""
         if instruction.text.partition(":")[0] not in ("root", "0"):
             what = f"USER {instruction.text} is left out: a container runs as whoever starts it"
             self.note(instruction, what)

@@ -46,7 +46,7 @@ def host_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def copy_certificates(host: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Copy the certificate bundle into `folder`, which is BUILD_FOLDER in the container; return
-    `host`, from `host_variables`, with the bundle's path there.
+    `host`, from `host_variables`, with the bundle's path in the container.
     """
     if "SSL_CERT_FILE" not in host:
         return dict(host)

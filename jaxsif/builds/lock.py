@@ -34,7 +34,7 @@ class Lock(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether they differ."""
+        """Whether resolving has changed the lock."""
         return self.old != self.new
 
 

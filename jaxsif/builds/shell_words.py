@@ -63,8 +63,8 @@ def _is_all_of_tmp(path: str) -> bool:
 
 
 def _says(script: str, *groups: Set[str]) -> bool:
-    """Return whether a command has a word from each group; its first word also counts with ^ before
-    it.
+    """Return whether a command has a word from each group; the command's first word also matches
+    with ^ before it.
     """
     commands = ({*words, f"^{words[0]}"} for words in split_commands(script))
     return any(all(map(words.intersection, groups)) for words in commands)
@@ -93,7 +93,7 @@ def makes_environment(script: str) -> bool:
 
 
 def uses_home_of_root(script: str) -> bool:
-    """Return whether a script, a list or a value names /root, other than to remove something
+    """Return whether a script, a list or a value names /root, other than to remove something from
     there.
     """
     used = (words for words in split_commands(script) if "rm" not in words)

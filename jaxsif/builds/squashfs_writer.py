@@ -45,8 +45,8 @@ _STEP = 16 << 20  # bytes per copy
 
 
 def _place(table: bytearray) -> tuple[int, int]:
-    """Return the position of a table's next byte: the offset of its block in the file, and its
-    offset in that block.
+    """Return the position of a table's next byte: the offset of its block in the file, and the
+    byte's offset in that block.
     """
     block, offset = divmod(len(table), CHUNK)
     return block * (CHUNK + 2), offset
@@ -68,8 +68,8 @@ class _Entry(NamedTuple):
     offset: int
 
     def shares(self, other: _Entry) -> bool:
-        """Return whether one header serves both: their inodes are in one block, and their numbers
-        close together.
+        """Return whether one header serves both entries: their inodes are in one block, and their
+        numbers are close together.
         """
         return self.block == other.block and other.number - self.number <= 0x7FFF
 
@@ -170,7 +170,7 @@ def _copy_data(out: BinaryIO, root: Node) -> dict[Data, int]:
 
 
 def _copy(source: BinaryIO, data: Data, out: BinaryIO) -> None:
-    """Append data to `out`; raise HostError if their file ends too early."""
+    """Append data to `out`; raise HostError if the data's file ends too early."""
     position, left = data.start, data.length
     while left:
         count = os.sendfile(out.fileno(), source.fileno(), position, min(left, _STEP))

@@ -15,7 +15,7 @@ from jaxsif.runtime import Runtime
 
 
 class Difference(NamedTuple):
-    """A difference between two images; None for an image that lacks the name."""
+    """A difference between two images; the value is None for an image that lacks the name."""
 
     name: str
     a: str | None
@@ -35,7 +35,9 @@ class Comparison(NamedTuple):
 
 
 def compare_images(a: str, b: str, runtime: Runtime, environ: Mapping[str, str]) -> Comparison:
-    """Find the differences. Raise HostError for a file that is not an image, and OSError."""
+    """Find the differences. Raise HostError for a file that is not an image, and OSError for one
+    that cannot be read.
+    """
     readers: dict[str, Callable[[str], Mapping[str, str]]] = {
         "packages": partial(_read_packages, runtime),
         "labels": read_labels,
@@ -54,8 +56,8 @@ def compare_images(a: str, b: str, runtime: Runtime, environ: Mapping[str, str])
 
 
 def _same_file_system(a: str, b: str, environ: Mapping[str, str]) -> bool:
-    """Return whether both are SIF files with the same root file system, which determines everything
-    else.
+    """Return whether both images are SIF files with the same root file system, which determines
+    everything else.
     """
     if os.path.isdir(a) or os.path.isdir(b) or find_root(a).size != find_root(b).size:
         return False
@@ -71,7 +73,7 @@ def _read_packages(runtime: Runtime, image: str) -> dict[str, str]:
 
 
 def _read_definition(environ: Mapping[str, str], image: str) -> dict[str, str]:
-    """Return the lines of the definition that the image was built from; none if it has no
+    """Return the lines of the definition that the image was built from, or none if the image has no
     definition.
     """
     from jaxsif.images.spython_client import read_metadata  # spython takes 30 ms

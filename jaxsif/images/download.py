@@ -82,7 +82,7 @@ class Partial(NamedTuple):
         write_file(self.note, json.dumps({"url": address, "version": version}).encode())
 
     def append(self, data: bytes) -> None:
-        """Write bytes; raise HostError, leaving nothing behind if the disk is full."""
+        """Write bytes; raise HostError if that fails. If the disk is full, the file is emptied."""
         try:
             self.file.write(data)
             self.file.flush()

@@ -25,7 +25,7 @@ def read_sbom(runtime: Runtime, image: str) -> str:
     """Return the bill of materials of an image, made by containers/sbom.py with the image's Python;
     raise HostError.
 
-    It is made again even if the image holds one: packages may have been added since.
+    It is made again even if the image already contains one: packages may have been added since.
     """
     program = Path(find_data("containers/sbom.py")).read_bytes()
     printed = _capture(runtime, image, ("python3", "-I", "-"), program)
@@ -50,8 +50,8 @@ def read_components(runtime: Runtime, image: str) -> list[dict[str, Any]]:
 
 
 def _is_component(component: object) -> bool:
-    """Return whether it has a name, a purl, and a version; the version is null for a Python package
-    that was only partly removed.
+    """Return whether an entry has a name, a purl, and a version; the version is null for a Python
+    package that was only partly removed.
     """
     named = all(isinstance(find(component, key), str) for key in ("name", "purl"))
     return named and isinstance(find(component, "version"), (str, type(None)))
@@ -107,7 +107,7 @@ class Collected(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The last line of its messages."""
+        """The last line of the command's messages."""
         return (self.stderr.strip().splitlines() or [f"exit status {self.status}"])[-1]
 
 

@@ -38,19 +38,21 @@ class Allowed(NamedTuple):
 
 def open_image(image: str, source: str = "") -> BinaryIO:
     """Open an image's file. Raise HostError for anything that is not a file, such as a FIFO, and
-    OSError.
+    OSError if it cannot be opened.
     """
     return open_file(image, "image", source)
 
 
 def read_header(file: BinaryIO, image: str, source: str = "") -> Header:
-    """Parse the header of a SIF file; raise HostError for other or truncated files, and OSError."""
+    """Parse the header of a SIF file; raise HostError for other or truncated files, and OSError if
+    the file cannot be read.
+    """
     return check_sif(os.pread(file.fileno(), HEADER_SIZE, 0), _size(file), image, source)
 
 
 def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
-    """List the parts of a SIF file; raise HostError as `read_header` does, and for parts outside
-    the file, and OSError.
+    """List the parts of a SIF file; raise the errors of `read_header`, and HostError for parts
+    outside the file.
     """
     with open_image(image, source) as file:
         header = read_header(file, image, source)
@@ -59,8 +61,8 @@ def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
 
 
 def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
-    """Read the parts of one kind, such as 'signature', with their bytes; raise HostError for large
-    ones, and OSError.
+    """Read the parts of one kind, such as 'signature', with their bytes; raise the errors of
+    `read_objects`, and HostError for large parts.
     """
     parts = [part for part in read_objects(image) if part.type == kind]
     size = sum(part.size for part in parts)
@@ -71,7 +73,7 @@ def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
 
 def read_unpacked(image: str, name: str, what: str) -> str:
     """Read a text that the runtime keeps in an unpacked image; '' if there is none. Raise
-    HostError, with the name `what`, if it is too large, and OSError.
+    HostError, which names the text as `what`, if it is too large, and OSError if it cannot be read.
     """
     with suppress(FileNotFoundError):
         return read_text(os.path.join(image, ".singularity.d", name), what)
@@ -79,8 +81,8 @@ def read_unpacked(image: str, name: str, what: str) -> str:
 
 
 def read_date(image: str) -> str:
-    """Read the time of the build, as 2026-11-20T09:30:00+00:00; raise HostError if the header has
-    none, and OSError.
+    """Read the time of the build, as 2026-11-20T09:30:00+00:00; raise the errors of `read_header`,
+    and HostError if the header has no valid time.
     """
     from datetime import datetime, timezone  # here: no run needs it
 
@@ -94,8 +96,8 @@ def _size(file: BinaryIO) -> int:
 
 
 def find_root(image: str, source: str = "") -> DataObject:
-    """Find the partition that becomes the container's root; raise HostError unless there is exactly
-    one.
+    """Find the partition that becomes the container's root. Raise the errors of `read_objects`, and
+    HostError unless there is exactly one partition.
 
     A second partition would be laid over the root, and the digest of the first would not cover it.
     """
@@ -117,8 +119,8 @@ def digest(
     """Compute 'sha256:…' of the root file system: the same before and after signing, and for builds
     from the same inputs.
 
-    `progress` gets the bytes read so far, and the total. Raise HostError as `find_root` does, and
-    OSError.
+    `progress` gets the bytes read so far, and the total. Raise the errors of `find_root`, and
+    HostError if the file ends too early.
     """
     import hashlib  # here: it takes 3 ms, and most runs compute none
 
@@ -167,8 +169,8 @@ def remembered(image: str, what: str, environ: Mapping[str, str], find: Callable
 
 
 def known(image: str, what: str, environ: Mapping[str, str]) -> str | None:
-    """Look up the fact `what` about the image in its present state; None if it is not known. Raise
-    OSError.
+    """Return the fact `what` about the image in its present state, or None if the fact is not
+    known. Raise OSError if there is no such image.
     """
     return _entry(image, _state(image), environ).get(what)
 
@@ -236,8 +238,8 @@ def cache_folder(environ: Mapping[str, str]) -> str:
 
 
 def staged_path(folder: str, digest: str) -> str:
-    """Return the path on a node's disk, under `folder`, of the image with this digest for `jaxsif
-    run --stage`; it is this user's own.
+    """Return the path where `jaxsif run --stage` puts the image with this digest, in this user's
+    own folder under `folder` on a node's disk.
     """
     return os.path.join(folder, f"jaxsif-{os.getuid()}", digest.partition(":")[2][:16])
 

@@ -59,7 +59,7 @@ PACKAGES = (
 
 def inspect_image(image: str, environ: Mapping[str, str]) -> list[Fact]:
     """Find all facts, in the order of the table; raise HostError for a file that is not an image,
-    and OSError.
+    and OSError for one that cannot be read.
     """
     labels = read_labels(image)
     components, problem = _read_packages(image, environ)
@@ -116,8 +116,8 @@ def from_packages(
     components: Sequence[Mapping[str, Any]],
     problem: str,
 ) -> Fact:
-    """Return a version from its label; if there is no label, or another version is installed, from
-    the package list.
+    """Return a version from its label; if there is no label, or another version is installed,
+    return the version from the package list.
     """
     key, title, purl, parts, without = package
     installed = (one for one in components if re.match(purl, one["purl"]))

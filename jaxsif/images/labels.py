@@ -15,8 +15,8 @@ _UNKNOWN = (
 
 
 def read_labels(image: str) -> dict[str, str]:
-    """Return name -> value, empty if the image has none. Raise HostError if they cannot be parsed,
-    and OSError.
+    """Return name -> value, empty if the image has no labels. Raise HostError if they cannot be
+    parsed, and OSError if they cannot be read.
     """
     if os.path.isdir(image):
         return _parse(read_unpacked(image, "labels.json", "labels file"), image)
@@ -50,8 +50,8 @@ def _render_labels(labels: Mapping[str, str]) -> str:
 
 
 def _parse(text: str, image: str, *keys: str) -> dict[str, str]:
-    """Return the texts and numbers of the object under `keys`, empty if the object is not the
-    runtime's. Raise HostError.
+    """Return the texts and numbers of the object under `keys`; empty if there is no such object.
+    Raise HostError for a text that is not JSON.
     """
     try:
         found = parse_json(text or "{}")

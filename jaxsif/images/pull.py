@@ -110,8 +110,8 @@ def pull_by_http(url: str, target: str, expected: Expected, watch: Watch) -> str
 def pull_by_runtime(
     runtime: Runtime, url: str, target: str, expected: Expected, environ: Mapping[str, str]
 ) -> str:
-    """Do as `pull_by_http` does, but from a registry, through the runtime; nothing is kept if it
-    fails.
+    """Do the same as `pull_by_http`, but from a registry, through the runtime; nothing is kept if
+    the download fails.
     """
     folder, name = os.path.split(target)
     with scratch_folder(folder or os.curdir, ".pull-") as scratch:

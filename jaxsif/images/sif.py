@@ -1,5 +1,5 @@
-"""Parse the header and the table of a SIF file, to see whether it is complete and where its parts
-are.
+"""Parse the header and the table of a SIF file, to see whether the file is complete and where its
+parts are.
 
 https://github.com/apptainer/sif, pkg/sif/sif.go and descriptor.go; all numbers are little endian.
 """
@@ -115,7 +115,7 @@ def check_time(header: Header, image: str) -> int:
 def parse_descriptors(
     table: bytes, size: int, image: str, source: str = ""
 ) -> tuple[DataObject, ...]:
-    """Return the parts that a table lists; raise HostError for one that is not within the file,
+    """Return the parts that a table lists; raise HostError for a part that is not within the file,
     which has `size` bytes.
     """
     parts = []
@@ -150,8 +150,8 @@ def _parse_object(number: int, offset: int, size: int, extra: bytes) -> DataObje
 
 
 def replace_partition(head: bytes, size: int, created: int, image: str) -> bytes:
-    """Return the bytes before the last part of `image`, a partition, to precede another one of
-    `size` bytes.
+    """Return `head`, the bytes before the last part of `image`, a partition, changed to precede
+    another partition of `size` bytes.
 
     The id and all times are the same for the same `created`, in seconds since 1970. Raise HostError
     if the table is not in `head`.

@@ -102,8 +102,8 @@ def verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -
     """Return the signer, if everything in `image` is signed by `key`: a public PEM file, or a PGP
     key's fingerprint.
 
-    Raise SignatureError, and HostError for a key that cannot be read or an image with more than one
-    partition.
+    Raise SignatureError if it is not, and HostError for a key that cannot be read or an image with
+    more than one partition.
     """
     find_root(image)
     signatures = read_signatures(image)

@@ -52,8 +52,8 @@ class RuntimeClient(Client):  # type: ignore[misc]
         return [*self.head, "--quiet", *(flags or ()), *words, *options]
 
     def run_engine(self, action: list[str], *words: str) -> str:
-        """Run an engine command and return its output; raise HostError if it fails, prints too
-        much, or does not end.
+        """Run an engine command and return its output; raise HostError if the command fails, prints
+        too much, or does not end.
         """
         answer = collect([*_LIMIT, *self._init_command(action), *words])
         if answer.status or len(answer.printed) > MOST_OUTPUT:
@@ -65,10 +65,10 @@ class RuntimeClient(Client):  # type: ignore[misc]
         """Run a command, a list of words or a string as for a shell, in the client's image, or in
         `image`, which may be an instance: `execute("hostname")`, `execute(instance, ["hostname"])`.
 
-        Return the printed text, or a list of two if standard output and standard error both have
-        some; if it fails, or with `return_result`, a dictionary with that as 'message' and the exit
-        status as 'return_code'; with `stream`, an iterator over lines. Raise JaxsifError without a
-        command.
+        Return the printed text, or a list of two texts if there is both standard output and
+        standard error; if the command fails, or with `return_result`, a dictionary with the text as
+        'message' and the exit status as 'return_code'; with `stream`, an iterator over lines. Raise
+        JaxsifError without a command.
         """
         if command is None:
             image, command = None, image
@@ -143,7 +143,8 @@ _TABLES = {"environment", "labels"}
 
 def read_metadata(image: str, environ: Mapping[str, str]) -> ImageMetadata:
     """Read the metadata of an image: for a SIF file from the part that the engine wrote, for a
-    folder through the engine, which runs nothing from the image. Raise HostError, and OSError.
+    folder through the engine, which runs nothing from the image. Raise HostError for metadata that
+    cannot be found or parsed, and OSError for an image that cannot be read.
     """
     folder = os.path.isdir(image)
     if folder:
@@ -160,7 +161,7 @@ def read_metadata(image: str, environ: Mapping[str, str]) -> ImageMetadata:
 
 def _find_metadata(image: str) -> str:
     """Find the metadata in a SIF file; raise HostError if only the image's own shell could print
-    it, and for large parts.
+    the metadata, and for large parts.
     """
     for part, data in read_parts(image, "json"):
         if part.name == _METADATA:
@@ -172,8 +173,8 @@ def _find_metadata(image: str) -> str:
 
 
 def _check_folder(image: str) -> None:
-    """Raise HostError for an unpacked image whose path the engine would parse as shell words, and
-    for one with large files.
+    """Raise HostError for an unpacked image whose path the engine would parse as shell words, or
+    which has large files.
     """
     if not re.fullmatch(r"[\w./+@%,=-]+", image):
         raise HostError(

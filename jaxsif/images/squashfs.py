@@ -86,7 +86,7 @@ class Node:
 
 
 class FileSystem(NamedTuple):
-    """A file system as `read` parsed it."""
+    """A file system as parsed by `read`."""
 
     root: Node
     block_size: int

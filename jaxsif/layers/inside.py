@@ -50,8 +50,8 @@ def describe() -> dict[str, object]:
 
 def finish(tree: str, replaced: str) -> dict[str, object]:
     """Prepare the tree for packing; `replaced` are the image's packages that it replaces, separated
-    by blanks. Return its packages, the files of the image that it would hide, and those that it
-    must hide.
+    by blanks. Return the tree's packages, the files of the image that it would hide, and those that
+    it must hide.
     """
     names = replaced.split()
     old = [package for name, package in find_packages(sys.path) if name in names]
@@ -73,13 +73,15 @@ def finish(tree: str, replaced: str) -> dict[str, object]:
 
 
 def files_of(package: Distribution, tree: str = "") -> list[str]:
-    """Return the files in the RECORD of a package in `tree`, as paths relative to it."""
+    """Return the files in the RECORD of a package in `tree`, as paths relative to the tree."""
     files = map(package.locate_file, package.files or ())
     return [os.path.normpath(str(path))[len(tree) :] for path in files]
 
 
 def hides(tree: str, path: str) -> bool:
-    """Return whether a new file would replace a different one in the image, or be behind a link."""
+    """Return whether a new file would replace a different one in the image, or would be reached
+    through a link there.
+    """
     folder = os.path.dirname(path)
     if not os.path.lexists(tree + path):
         return False
@@ -95,8 +97,8 @@ def find_gone(paths: set[str], tree: str) -> list[str]:
 
 
 def outermost(path: str, tree: str) -> str:
-    """Return `path`, or the metadata folder that contains it: an empty one would still count as a
-    package.
+    """Return `path`, or the metadata folder that contains it, if the tree lacks that, too: an empty
+    metadata folder would still count as a package.
     """
     match = re.match(r"(.*/[^/]+\.(?:dist|egg)-info)/", path)
     return match[1] if match and not os.path.lexists(tree + match[1]) else path
@@ -123,8 +125,8 @@ COMMANDS: dict[str, Callable[..., dict[str, object]]] = {"describe": describe, "
 
 
 def main(argv: list[str]) -> None:
-    """Execute the command named by the first word, and write its answer to the file named by the
-    last one.
+    """Execute the command named by the first word, and write the answer to the file named by the
+    last word.
     """
     command, *arguments, path = argv
     answer = COMMANDS[command](*arguments)

@@ -35,8 +35,8 @@ class Wanted(NamedTuple):
 def make_layer(
     wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[str, str], notify: Notify
 ) -> None:
-    """Make the layer for `image`, replacing one of the same name; if that fails, keep the old one
-    and raise JaxsifError.
+    """Make the layer for `image`, replacing any layer of the same name; if that fails, keep the old
+    layer and raise JaxsifError.
     """
     show_timed = timed(notify)
     mksquashfs = find_mksquashfs(runtime, environ)
@@ -129,8 +129,8 @@ def _arrange(prefix: Path, tree: Path, paths: Mapping[str, str]) -> None:
 
 
 def _finish(container: Workspace, described: Mapping[str, Any], plan: Resolution) -> dict[str, Any]:
-    """Compile; return the packages, and the files of the image to hide. Raise JaxsifError for those
-    that must stay.
+    """Compile the packages; return them, and the files of the image to hide. Raise JaxsifError for
+    files that must stay.
     """
     answer = container.run_inside(
         "finish", f"{SEEN_AS}/tree", " ".join(plan.replaced), python=described["executable"]

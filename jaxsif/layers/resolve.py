@@ -1,4 +1,4 @@
-"""Requirements of a layer -> packages that an image lacks for them, found by running uv in the
+"""Requirements of a layer -> packages that it needs and the image lacks, found by running uv in the
 image.
 """
 
@@ -34,7 +34,8 @@ class Resolution(NamedTuple):
 
 
 def parse_plan(lines: Sequence[str]) -> Resolution:
-    """Return the plan that `uv pip install --dry-run` prints; raise HostError if it cannot be read.
+    """Return the plan that `uv pip install --dry-run` prints; raise HostError if the plan cannot be
+    read.
 
     uv's JSON has a version of each package, but not the address of a wheel that was given by
     address.
@@ -72,8 +73,8 @@ def resolve(
 
 
 def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
-    """Convert uv's reason for a missing plan to an error that names the image's packages in its
-    way.
+    """Convert uv's explanation of why there is no plan into an error that names the conflicting
+    packages of the image.
     """
     pins = dict.fromkeys(_PIN.findall("\n".join(lines)))
     named = [name for name, version in pins if kept.get(name) == version]
@@ -113,7 +114,7 @@ _AS_ARGUMENT = "PACKAGE, such as 'optax>=0.2'"
 
 def read_requirements(files: Sequence[str], packages: Sequence[str]) -> tuple[str, ...]:
     """Return the requirements from files and the command line; raise JaxsifError for any other
-    line, and if there are none.
+    line, and if there are no requirements.
     """
     requirements = [
         _check(line, path.parent, str(path), _IN_FILE)
@@ -152,8 +153,8 @@ def _is_wheel(requirement: str) -> bool:
 
 
 def write_requirements(requirements: Sequence[str], folder: Path) -> None:
-    """Write requirements.txt, and hashes.txt with those that have hashes, into `folder`, and copy
-    wheels there. Raise JaxsifError for a missing wheel.
+    """Write all requirements into requirements.txt in `folder`, and those with hashes into
+    hashes.txt, and copy wheels there. Raise JaxsifError for a missing wheel.
     """
     lines = []
     for requirement in requirements:

@@ -1,8 +1,8 @@
 """Layers: package files that `jaxsif run` mounts over an image; where they are, and whether they
 fit the image.
 
-Each layer is NAME.json, which describes it and names its squashfs file beside it. The JSON is
-renamed into place last, so a layer is complete or absent. `jaxsif.layers.make` makes them.
+Each layer is NAME.json, which describes the layer and names its squashfs file beside it. The JSON
+is renamed into place last, so a layer is complete or absent. `jaxsif.layers.make` makes layers.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
 
 
 def find_packages(names: Collection[str], environ: Mapping[str, str]) -> str:
-    """Return the name of the first layer with one of these packages, '' if none has."""
+    """Return the name of the first layer with one of these packages, or '' if there is none."""
     from jaxsif.layers.inside import normalize
 
     wanted = set(map(normalize, names))
@@ -96,8 +96,8 @@ def find_packages(names: Collection[str], environ: Mapping[str, str]) -> str:
 
 
 def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> str:
-    """Find the key of an image: its digest, which stays the same in a copy, or for an unpacked
-    image, which has no digest, its path.
+    """Find the key of an image: its digest, which stays the same in a copy, or its path for an
+    unpacked image, which has no digest.
     """
     if os.path.isdir(image):
         return f"folder:{os.path.realpath(image)}"
@@ -152,8 +152,8 @@ def name_file(name: str, path: str) -> str:
 def find_layers(
     names: Sequence[str], source: str, image: str, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the files to mount over `image`, in order; raise JaxsifError if one does not fit the
-    image or another layer.
+    """Return the files to mount over `image`, in order; raise JaxsifError if a layer does not fit
+    the image or another layer.
     """
     layers = [read_layer(name, environ, source) for name in dict.fromkeys(names)]
     for layer in layers:
@@ -172,8 +172,8 @@ def find_layers(
 
 
 def describe_layers(files: Sequence[str]) -> str:
-    """Return the names of layers from their files, each with the part of its digest in the file's
-    name.
+    """Return the names of layers from their files, each with the part of the digest that the file's
+    name contains.
     """
     parts = (os.path.basename(file).split(".") for file in files)
     return ", ".join(f"{name} (sha256:{digest})" for name, digest, _ in parts)

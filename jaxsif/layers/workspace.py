@@ -23,8 +23,8 @@ _NO_SPACE = re.compile("No space left on device|Disk quota exceeded")
 
 
 class Workspace:
-    """The image, with a scratch folder to write in; of the host, it sees only this folder and the
-    network settings.
+    """The image, with a scratch folder to write in; a process in it sees nothing of the host but
+    this folder and the network settings.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Workspace:
 def run(
     argv: Sequence[str], environ: Mapping[str, str], folder: Path, full: HostError
 ) -> tuple[int, list[str]]:
-    """Run a command in `folder`; return its exit status and its output lines. Raise `full` if it
-    failed for lack of space.
+    """Run a command in `folder`; return its exit status and its output lines. Raise `full` if the
+    command failed for lack of space.
     """
     lines: list[str] = []
     status = process.run_logged(argv, environ, str(folder / "log"), str(folder), lines.append)

@@ -1,16 +1,16 @@
 """Check that the image on this node is the one that a policy allowed where the run was started.
 
-The launcher passes the digest, and the inode, size and time of change of the file that has it, but
-not its device number, which differs between hosts for one file on NFS or Lustre. If these differ,
-the digest of the file here decides: some network file systems give each host a different time of
-change.
+The launcher passes the image's digest, and the inode, size and time of change of its file, but not
+the device number, which differs between hosts for one file on NFS or Lustre. If the file on this
+node has other values, its digest decides: some network file systems give each host a different time
+of change.
 
 The image is checked twice: before the runtime starts, and once the runtime has mounted it, before
 the program's first line. Nothing may change between the two checks: a file that was replaced and
 then put back has been renamed, which changes its time. A link in the image's path could lead to
 another file between the two checks, so the launcher resolves all links beforehand, and passes a
-path without any. Two checks cannot detect that a folder above the image was swapped for another one
-or for a link, and put back within the tenth of a second between them. Only a copy in a private
+path without links. Two checks cannot detect that a folder above the image was swapped for another
+one or for a link, and put back within the tenth of a second between them. Only a copy in a private
 folder (--stage) is safe from that.
 """
 
@@ -32,8 +32,8 @@ _FIELDS = ("inode", "size", "time of change")
 
 
 def read_state(image: str) -> str:
-    """Return INODE:SIZE:TIME of the image's file, with the time of its change in nanoseconds; raise
-    OSError.
+    """Return INODE:SIZE:TIME of the image's file, where TIME is its time of change in nanoseconds;
+    raise OSError.
 
     Like `find_state` in jaxsif/images/file.py, which takes milliseconds to import. Opening the file
     makes a network file system ask its server, whereas stat alone may return outdated values.
@@ -49,7 +49,9 @@ def read_state(image: str) -> str:
 
 
 def examine(digest: str, state: str, image: str) -> "tuple[str, str]":
-    """Return the state of the image here, and why it is not the allowed one, or '' if it is."""
+    """Return the state of the image here, and the reason why it is not the allowed image, or '' if
+    it is.
+    """
     try:
         here = read_state(image)
         return here, "" if here == state else _find_problem(digest, image, here)
@@ -80,7 +82,7 @@ def describe_change(before: str, now: str) -> str:
 
 
 def admit(digest: str, state: str, image: str) -> str:
-    """Return the state of an allowed image; end this task for any other."""
+    """Return the state of an allowed image; end this task if the image is not allowed."""
     here, problem = examine(digest, state, image)
     if problem:
         refuse(image, problem)

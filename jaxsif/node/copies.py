@@ -30,7 +30,7 @@ def list_files(place: str) -> "Iterator[bytes]":
 
 
 def is_private(folder: str) -> bool:
-    """Return whether it is a folder of this user that nobody else can change or read."""
+    """Return whether `folder` is a folder of this user that nobody else can change or read."""
     status = os.lstat(folder)
     is_folder = stat.S_ISDIR(status.st_mode)
     return is_folder and status.st_uid == os.getuid() and not status.st_mode & 0o077
@@ -58,9 +58,9 @@ def find_damage(place: str) -> "str | None":
 def hold(place: str) -> "int | None":
     """Mark the image at `place` as used, for as long as a process has the returned descriptor.
 
-    A runtime that this process executes inherits it. The list's time is that of the image's last
-    use. Return None if there is no list, or the folder is not this user's: `find_damage` then
-    returns "absent".
+    A runtime that this process executes inherits the descriptor. The list's time is that of the
+    image's last use. Return None if there is no list, or the folder is not this user's:
+    `find_damage` then returns "absent".
     """
     import fcntl
 
@@ -77,7 +77,7 @@ def hold(place: str) -> "int | None":
 def _open_list(place: str) -> int:
     """Return a descriptor of the list; raise FileNotFoundError if there is none.
 
-    The folder must be private: others who can change it could keep this process waiting.
+    The folder must be private: another user who can change it could keep this process waiting.
     """
     if not is_private(os.path.dirname(place)):
         raise FileNotFoundError(place)

@@ -1,14 +1,15 @@
-"""Report the state of a running step's tasks on this node; jaxsif starts it once on each node.
+"""Report the state of a running step's tasks on this node; jaxsif starts this program on each node.
 
     inspect_step.py STEP...
 
 STEP is Slurm's number of a step, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
-of a job. If there are several, as for the components of a heterogeneous job, any of them counts.
+of a job. If several are given, as for the components of a heterogeneous job, tasks of any of them
+are reported.
 
 It prints one line of JSON for each task (`Sample` in jaxsif/watch/sample.py has its fields), and a
 last line with the number of tasks, which shows that nothing is missing. It reads /proc. If a task's
-status file does not say where its main thread is, it asks the task by a signal that Python answers
-without the interpreter's lock. All this takes at most a second.
+status file does not say where its main thread is, it asks the task with a signal that Python
+answers without the interpreter's lock. All this takes at most a second.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def parse_step(word: str) -> dict[bytes, bytes]:
 
 
 def find_tasks(steps: Sequence[Mapping[bytes, bytes]]) -> dict[int, list[int]]:
-    """Return the process ids of each task here, by its number in the step."""
+    """Return the process IDs of each task here, by the task's number in the step."""
     found: dict[int, list[int]] = {}
     for pid in processes.list_own():
         environ = processes.read_environ(pid)
@@ -109,7 +110,7 @@ def _read_task(environ: Mapping[bytes, bytes]) -> int:
 
 
 def _is_ours(pid: int) -> bool:
-    """Return whether a process is one of jaxsif/node, such as the keeper of a container."""
+    """Return whether a process runs a program of jaxsif/node, such as the keeper of a container."""
     arguments = processes.read(f"/proc/{pid}/cmdline").split(b"\0")
     return _OURS in map(os.path.dirname, arguments)
 
@@ -126,9 +127,10 @@ def read_process(pid: int) -> TaskProcess | None:
 def choose(candidates: Sequence[TaskProcess]) -> TaskProcess:
     """Return the process that is the program of the task.
 
-    Its parents and children may also have its status file open: it is the one that writes the file,
-    or else the first that answers. Without a status file, it is the first Python process, or the
-    program that a shell is executing, which is the last process without a child.
+    Its parents and children may also have its status file open: the program is the process that
+    writes the file, or else the first one that answers. Without a status file, it is the first
+    Python process, or the program that a shell is executing, which is the last process without a
+    child.
     """
     first = sorted(candidates, key=attrgetter("stat.begun"))
     parents = set(map(attrgetter("stat.parent"), candidates))
@@ -150,8 +152,8 @@ def _is_python(candidate: TaskProcess) -> bool:
 
 
 def find_program(task: int, pids: Sequence[int]) -> TaskProgram | None:
-    """Return the program of a task, after asking it where its threads are, or None if all its
-    processes have ended.
+    """Return the program of a task, once asked where its threads are, or None if all processes of
+    the task have ended.
     """
     candidates = list(filter(None, map(read_process, pids)))
     if not candidates:
@@ -175,8 +177,9 @@ def find_program(task: int, pids: Sequence[int]) -> TaskProgram | None:
 
 
 def _needs_stack(call: processes.Call, status_file: TaskStatusFile | None) -> bool:
-    """Return whether the observer has not reported where the main thread is, as while it cannot
-    run, or whether the thread may be elsewhere by now and the signal cuts no sleep in C short.
+    """Return whether to ask for the main thread's stack: its observer has not reported it, as while
+    the observer cannot run, or the thread may be elsewhere by now, and the signal would not cut
+    short a sleep in C.
     """
     known = read_status(status_file)
     if known.thread:  # the signal only reports where the main thread is
@@ -187,7 +190,7 @@ def _needs_stack(call: processes.Call, status_file: TaskStatusFile | None) -> bo
 
 
 def await_answers(programs: Sequence[TaskProgram]) -> dict[int, bytes]:
-    """Return the complete stacks that processes write within half a second; it takes at least the
+    """Return the complete stacks that processes write within half a second; wait at least for the
     time between two readings of clocks.
 
     Half of a stack would mean a different state.
@@ -215,13 +218,13 @@ class _Answer(NamedTuple):
     since: float  # by the monotonic clock
 
     def is_settled(self, now: float) -> bool:
-        """Return whether no frame is missing: one may still follow what looks complete."""
+        """Return whether no frame is missing: more may still follow a stack that looks complete."""
         pause = _PAUSE if is_whole(self.dump) else _SETTLED
         return bool(parse_dump(self.dump)) and now >= self.since + pause
 
 
 def describe(program: TaskProgram, node: str, dump: bytes) -> dict[str, object] | None:
-    """Return the fields of a line, or None if the program has ended."""
+    """Return the fields of a program's line, or None if the program has ended."""
     pid = program.pid
     stat = processes.read_stat(pid)
     if stat is None:
@@ -290,7 +293,8 @@ def cut(line: str, node: str) -> Iterator[str]:
     """Yield pieces of a line that are short enough for srun, which mixes longer lines from several
     nodes.
 
-    Each begins with the node's number in the step, and '+' if more of the line follows, or '.'.
+    Each piece begins with the node's number in the step, then '+' if more of the line follows, or
+    '.' if not.
     """
     pieces = [line[at : at + _PIECE] for at in range(0, len(line), _PIECE)]
     for number, piece in enumerate(pieces, 1):

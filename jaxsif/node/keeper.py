@@ -1,8 +1,9 @@
-"""The keeper of a node's container: it starts the container, lets each task enter it, and
-ends it after the last task.
+"""The keeper of a node's container: it starts the container, lets each task enter it, and ends it
+after the last task.
 
-It runs beside the first task. Each task holds a socket to it, which the kernel closes however the
-task ends. The container ends with the keeper, because its only process reads the keeper's pipe.
+It runs beside the first task. Each task holds a socket to the keeper, which the kernel closes
+however the task ends. The container ends with the keeper, because the container's only process
+reads from a pipe of the keeper.
 """
 
 # As few imports as possible, as in share.py: all tasks of the node wait for the container.
@@ -31,8 +32,9 @@ def keep(
 ) -> None:
     """Keep a container for `expected` tasks, which connect to the descriptor `listener`.
 
-    `staged` is its image, if that is on the node's disk; `allowed` is what a policy allows. If the
-    image is a different one, each task starts its own container, and finds that out itself.
+    `staged` is the container's image, if that is on the node's disk; `allowed` is what a policy
+    allows. If the image is not the allowed one, each task starts its own container, and finds that
+    out itself.
     """
     # Slurm signals every process of a step, but the keeper must only end with the tasks.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
@@ -64,8 +66,8 @@ def _open_allowed(container: list[str], allowed: list[str]) -> tuple[bytes, list
 def _open(
     container: list[str], staged: list[str], find_problem: "Callable[[], str]" = str
 ) -> tuple[bytes, list[int]]:
-    """Start the container; return the answer to the tasks and the pipe from the container, or
-    neither if the tasks cannot use it.
+    """Start the container; return the answer to the tasks and the pipe from the container, or an
+    empty answer and no pipe if the tasks cannot use the container.
     """
     stdin, entry = _start(container)
     # Checked while it starts, before any program does. If it is damaged, each task starts its
@@ -92,7 +94,9 @@ def _start(container: list[str]) -> tuple[int, int]:
 
 
 def _find_entry(entry: int) -> bytes:
-    """Return the answer to the tasks, or b'' if the container does not start or is closed."""
+    """Return the answer to the tasks, or b'' if they cannot enter, or the container does not
+    start.
+    """
     data = b""
     while _END not in data:
         chunk = os.read(entry, 65536)
@@ -121,7 +125,7 @@ def compare(host: "Mapping[bytes, bytes]", container: "Mapping[bytes, bytes]", p
 
 def _can_enter(pid: int) -> bool:
     """Return whether a task can enter: a setuid runtime makes no user namespace, so that only root
-    can.
+    can enter.
     """
     trial = os.fork()
     if trial == 0:

@@ -1,7 +1,7 @@
-"""Read /proc about the processes of this user, see proc(5).
+"""Read about this user's processes in /proc, see proc(5).
 
 A process can end while it is being read, and the kernel may refuse access: then there is nothing to
-read, which is b'' or '' here.
+read, and functions here return b'' or ''.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def find_thread(pid: int, number: int) -> int:
-    """Return the thread that has this number in its container, or the main thread for 0 or if there
-    is none.
+    """Return the thread that has this number in its container, or the main thread if there is none
+    or the number is 0.
     """
     folder = f"{pid}/task"
     if not number or _read_status(f"{folder}/{number}", b"NSpid", 10, 0) == number:
@@ -155,12 +155,12 @@ def count_threads(pid: int) -> int:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Return whether a process has a handler of its own for a signal."""
+    """Return whether a process has its own handler for a signal."""
     return bool(_read_status(pid, b"SigCgt", 16, 0) & 1 << (number - 1))
 
 
 def number_inside(pid: int) -> int:
-    """Return a process's own number, which may be the one in its container."""
+    """Return the process ID that a process itself sees, which may be the one in its container."""
     return _read_status(pid, b"NSpid", 10, pid)
 
 

@@ -3,10 +3,10 @@
     share.py [--alone] [--staged PLACE DIGEST FILE | --allowed DIGEST STATE FILE] \
         RUNTIME OPTION... IMAGE -- PROGRAM [ARGUMENT...]
 
-The first task of a node has the runtime start the container, beside itself (keeper.py); then each
-task enters its namespaces and executes the program there. So a node reads and unpacks the image
-once, and starts the runtime once. If that is not possible (one task, a setuid runtime), each task
-executes the runtime itself.
+The first task of a node starts a keeper (keeper.py), which has the runtime start the container;
+then each task enters the container's namespaces and executes the program there. So a node reads and
+unpacks the image once, and starts the runtime once. If that is not possible (one task, a setuid
+runtime), each task executes the runtime itself.
 
 With --alone, each task has its own container. With --staged, IMAGE is what stage.py has put into
 PLACE from FILE: it is checked before a program runs from it. With --allowed, a policy has allowed
@@ -114,7 +114,7 @@ def _connect(keeper: _socket.socket, name: str) -> None:
 
 
 def peer(connection: _socket.socket) -> int:
-    """Return the user at the other end, see unix(7)."""
+    """Return the user at the other end of a socket, see unix(7)."""
     # A process id, a user id and a group id.
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder)
@@ -141,8 +141,8 @@ def enter_namespaces(pid: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Have processes whose parents end become children of this one, which becomes start.sh and ends
-    them when the program fails.
+    """Make this process the parent of processes whose own parents end: it becomes start.sh, which
+    ends them when the program fails.
     """
     import ctypes
 
@@ -163,7 +163,9 @@ def execute(answer: bytes, keeper: _socket.socket, program: list[str]) -> None:
 
 
 def forget_python() -> None:
-    """Restore two signals that Python ignores, before a program is executed."""
+    """Restore the default handling of two signals that Python ignores, before a program is
+    executed.
+    """
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
 
@@ -198,7 +200,9 @@ _OPTIONS = {"--alone": 0, "--staged": 3, "--allowed": 3}
 
 
 def parse(argv: list[str]) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Split the arguments into options with their words, the container's command, the program."""
+    """Split the arguments into options with their words, the container's command and the
+    program.
+    """
     options = {}
     while argv[0] in _OPTIONS:
         end = 1 + _OPTIONS[argv[0]]

@@ -7,8 +7,8 @@ job.
 
 It prints one JSON object: the node, the result, and the seconds it took. An image is unpacked if
 there is unsquashfs and enough room, so that nothing stands between the programs and the files;
-otherwise the SIF file is kept. A list of all its files beside it shows later whether it is
-unchanged, which `restore` checks in a task.
+otherwise the SIF file is kept. A list of all the image's files, kept beside it, shows later whether
+the image is unchanged, which `restore` checks in a task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _UNUSED = 30 * 24 * 3600  # seconds since its last use after which a copy may be
 
 
 def own_folder(folder: str) -> str:
-    """Return this user's folder under `folder`, which is made if it does not exist.
+    """Return this user's folder under `folder`; make it if it does not exist.
 
     Raise HostError if others may put another folder in its place, and FolderTakenError if it
     belongs to others.
@@ -63,7 +63,9 @@ def own_folder(folder: str) -> str:
 
 
 def check(folder: str, name: str) -> dict[str, object]:
-    """Check the copy and the free bytes; without an intact copy, remove unused other images."""
+    """Check the copy and the free bytes; if there is no intact copy, remove other images that are
+    unused.
+    """
     target, folder = staged_path(folder, name), own_folder(folder)
     hold(target)  # before the check, until this process ends
     damage, removed = find_damage(target), 0
@@ -74,8 +76,8 @@ def check(folder: str, name: str) -> dict[str, object]:
 
 
 def place(folder: str, name: str, image: str, brought: str = "") -> dict[str, object]:
-    """Put the image there, unless it already is: from the file `brought` by sbcast, or else from
-    `image` on the shared disk.
+    """Put the image into the folder, unless it is already there: from the file `brought` by sbcast,
+    or else from `image` on the shared disk.
     """
     target, folder = staged_path(folder, name), own_folder(folder)
     brought = brought and os.path.join(folder, brought)
@@ -101,7 +103,7 @@ def clean(folder: str, brought: str) -> dict[str, object]:
 def _alone(folder: str, how: int = 0) -> Iterator[None]:
     """Keep other runs out of the folder; remove the leftovers of interrupted ones.
 
-    Raise BlockingIOError if another run holds it and `how` is fcntl.LOCK_NB.
+    Raise BlockingIOError if another run holds the folder and `how` is fcntl.LOCK_NB.
     """
     with open(os.path.join(folder, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | how)
@@ -117,8 +119,8 @@ def _alone(folder: str, how: int = 0) -> Iterator[None]:
 
 
 def _remove_if_unused(path: str) -> bool:
-    """Remove the image with the list at `path`, unless a process holds it or has used it in 30
-    days; return whether it was removed.
+    """Remove the image with the list at `path`, unless a process holds it or has used it in the
+    last 30 days; return whether it was removed.
     """
     try:
         with open(
@@ -204,7 +206,9 @@ def _remove(*paths: str) -> None:
 
 
 def restore(target: str, name: str, image: str) -> None:
-    """Restore the image if it has changed, before this task starts a container, or end the task."""
+    """Restore the image if it has changed, before this task starts a container; if that fails, end
+    the task.
+    """
     hold(target)  # inherited by the runtime, which stays beside the program
     damage = find_damage(target)
     if not damage:
@@ -225,7 +229,7 @@ def restore(target: str, name: str, image: str) -> None:
 
 
 def refuse(problem: str) -> NoReturn:
-    """End this task like jaxsif/task/failure.py."""
+    """End this task in the same way as jaxsif/task/failure.py."""
     prefixes = ("APPTAINERENV_", "SINGULARITYENV_")
     nonces = "".join(os.environ.get(prefix + REPORT, "") for prefix in prefixes)
     line = f"{problem}\n".encode(errors="backslashreplace")

@@ -1,8 +1,8 @@
-"""Read the status file of a task, a file in memory with its status, then its main thread's stacks.
+"""Read a task's status file: a file in memory with the task's status, then its main thread's
+stacks.
 
 jaxsif/task/watch/status_file.py writes it. It is found by its name among the descriptors of a
-process, and opened through /proc, so that it never touches a disk and vanishes with its last
-process.
+process, and opened through /proc: it never touches a disk, and vanishes with its last process.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class TaskStatusFile(NamedTuple):
 
 
 def find_status_file(pid: int, descriptors: Mapping[int, str]) -> TaskStatusFile | None:
-    """Return the status file of a process, or None if it has none."""
+    """Return the status file of a process, or None if the process has none."""
     paths = (f"/proc/{pid}/fd/{number}" for number, link in descriptors.items() if BOX_NAME in link)
     files = ((path, measure(path)) for path in paths)
     return next((TaskStatusFile(path, size) for path, size in files if size is not None), None)
 
 
 def measure(path: str) -> int | None:
-    """Return a status file's size, or None if it is not regular or its process has ended."""
+    """Return a status file's size, or None if the file is not regular or its process has ended."""
     try:
         found = os.stat(path)
     except OSError:
@@ -88,7 +88,7 @@ def _read_part(path: str, begin: int, most: int) -> bytes:
 def read_dump(file: TaskStatusFile | None) -> bytes:
     """Return the bytes appended to a status file since it was found, or b'' without a file.
 
-    A task that restarts its file makes it shorter.
+    The file gets shorter when its task restarts it.
     """
     if file is None:
         return b""

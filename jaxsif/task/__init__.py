@@ -6,7 +6,7 @@ this package before the user's first line, through a .pth file in jaxsif's image
 `site/sitecustomize.py` in all others. The folder is in the image as /opt/jaxsif/task; `jaxsif run`
 binds its own copy over it. The launcher imports only `contract` from it.
 
-It must never break the program: outside a Slurm task it does nothing at all.
+This package must never break the program: outside a Slurm task it does nothing at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def install(environ: MutableMapping[str, str]) -> None:
-    """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, fast
+    """Prepare this process if it belongs to a task of a Slurm step: devices, coordinator, and fast
     failure.
     """
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NODELIST" not in environ:

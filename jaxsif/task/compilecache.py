@@ -1,4 +1,4 @@
-"""JAX's compile cache, in the task: its counts, complete entries, one key for all processes.
+"""JAX's compile cache, in the task: its counts, complete entries, and one key for all processes.
 
 JAX is patched when the program imports it, and only if its code matches JAX 0.12.
 """
@@ -24,7 +24,7 @@ _SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
 
 def install(emit: Callable[[Mapping[str, Any]], None]) -> None:
-    """Watch the cache of this process; `emit` gets its counts at the end."""
+    """Watch the cache of this process; `emit` gets the counts at the end."""
     counts: dict[str, Any] = {"event": "cache", **dict.fromkeys(CACHE_COUNTS, 0), "saved": 0.0}
 
     def report() -> None:
@@ -52,7 +52,9 @@ def _listen(module: Any, counts: dict[str, Any]) -> None:
 
 
 def _write_whole_entries(module: Any) -> None:
-    """Write each entry to a temporary file first: JAX, when killed, would leave a partial entry."""
+    """Write each entry to a temporary file first: otherwise JAX would leave a partial entry if it
+    is killed.
+    """
     original = importing.find(module, "LRUCache.put", "key", "value")
 
     def put(self: Any, key: str, value: bytes) -> None:
@@ -73,7 +75,7 @@ def _write_whole_entries(module: Any) -> None:
 
 def _remove_broken_entries(module: Any) -> None:
     """Remove an entry that cannot be read: JAX does not overwrite an existing entry, and would warn
-    about it for ever.
+    about it forever.
     """
     importing.find(module, "_cache")
     original = importing.find(module, "get_executable_and_time", "cache_key")
@@ -94,13 +96,14 @@ def _share_keys(module: Any) -> None:
     On CPUs, JAX's key contains the numbers of the process's own devices, so no other process finds
     the entries of process 0. The others would compile while process 0 waits for them, and Gloo
     waits no longer than 30 seconds. JAX's own remedy for GPUs (strip_device_assignment) works for
-    CPUs, too. The processors must be of the same kind instead.
+    CPUs, too, but requires processors of the same kind.
 
     On GPUs, JAX's key contains a fingerprint of the links between the GPUs that the process itself
-    sees. If nodes differ, some processes find an entry, while the others compile and wait for the
-    first ones' share of XLA's autotuning: for ever (jax-ml/jax#40940). The key of a program of
-    several processes contains the kind of each device instead; JAX adds the platform's version,
-    with those of CUDA and the driver. A program of one process keeps the fingerprint.
+    sees. If nodes differ, some processes find an entry and do not take part in XLA's autotuning,
+    while the others compile and wait forever for their share of it (jax-ml/jax#40940). So the key
+    of a program of several processes contains the kind of each device instead of the fingerprint;
+    JAX adds the platform's version, with those of CUDA and the driver. A program of one process
+    keeps the fingerprint.
     """
     strip = "strip_device_assignment"
     options = importing.find(module, "_hash_serialized_compile_options", strip)

@@ -176,7 +176,9 @@ def parse_runs(text: str, variable: str) -> list[tuple[str, int]]:
 
 
 def find_value(runs: Sequence[tuple[Value, int]], node: int) -> Value | None:
-    """Return the value for node number `node`, from 0, or None for a node after the last one."""
+    """Return the value for node number `node`, from 0, or None if the node comes after the last
+    value.
+    """
     for value, times in runs:
         node -= times
         if node < 0:
@@ -208,7 +210,7 @@ def node_number(environ: Mapping[str, str]) -> int:
 
 
 def times(nodes: int) -> str:
-    """Return Slurm's suffix to the value of `nodes` equal nodes: '(x3)', or '' for one node."""
+    """Return Slurm's suffix for a value that `nodes` nodes share: '(x3)', or '' for one node."""
     return f"(x{nodes})" if nodes > 1 else ""
 
 
@@ -273,7 +275,8 @@ class Expectation:
 def share(
     local_id: int, tasks: int, gpus: int, each: int | None = None, uneven: bool = True
 ) -> tuple[int, ...]:
-    """Return the GPUs of a node, from 0, that its task number `local_id` uses: `each`, or a share.
+    """Return the numbers, from 0, of a node's GPUs that task `local_id` of the node uses: `each`
+    GPUs, or a share of all.
 
     With more tasks than GPUs, GPUs are assigned to tasks round-robin. If the GPUs cannot be shared
     equally, the first tasks get one more if `uneven`; otherwise the remaining GPUs are idle.
@@ -302,9 +305,9 @@ def count_gpus() -> int:
 
 
 def first_host(nodelist: str) -> str:
-    """Return the first name in a Slurm node list, or '' for an empty one.
+    """Return the first name in a Slurm node list, or '' if the list is empty.
 
-    Such as 'a,b', 'n[001-015],h', 'rack[1-2]n[1-4]', 'cn[1-2]-ib', 'node[7]'.
+    Examples of lists: 'a,b', 'n[001-015],h', 'rack[1-2]n[1-4]', 'cn[1-2]-ib', 'node[7]'.
     """
     name = ""
     for part in nodelist.split("["):  # 'rack', '1-2]n', '1-4],other'

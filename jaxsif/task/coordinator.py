@@ -61,7 +61,7 @@ def node_address(environ: Mapping[str, str], node: str) -> str:
 def _check_placement(environ: Mapping[str, str], first: str) -> None:
     """Raise MisfitError unless task 0 is where the other tasks look for it.
 
-    With the user's own distribution it may be anywhere, and the others cannot know.
+    With the user's own distribution, task 0 may be anywhere, and the others cannot know.
     """
     node = environ.get("SLURMD_NODENAME")
     if environ.get("SLURM_DISTRIBUTION") == "arbitrary" and node != first:
@@ -87,7 +87,7 @@ def _prepare_first(environ: MutableMapping[str, str], name: str, port: str) -> N
 def report_unconnected(
     environ: Mapping[str, str], emit: Callable[[Mapping[str, object]], None]
 ) -> None:
-    """Report at the end of this process, if the step has several tasks, that it computed with JAX
+    """Make this process, if the step has several tasks, report at its end that it computed with JAX
     but was connected to no other process: the program did not call jax.distributed.initialize.
 
     `jaxsif run` warns if several tasks report it. JAXSIF_INDEPENDENT=1 allows independent copies.

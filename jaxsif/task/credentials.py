@@ -34,9 +34,9 @@ _PARAMETERS = tuple(name[len("JAX_") :].lower() for name in (*_FILES, _PREFIX))
 
 
 def prepare(environ: MutableMapping[str, str], is_own: bool) -> None:
-    """Set JAX's variables, unless the user has set one; raise MisfitError if the certificate cannot
-    be kept. Without `is_own`, the coordinator may also serve other runs, which have other
-    certificates.
+    """Set JAX's variables, unless the user has set any of them; raise MisfitError if the
+    certificate cannot be kept. Without `is_own`, the coordinator may also serve other runs, which
+    have other certificates.
     """
     path = environ.pop(CREDENTIALS, "")
     if not path or any(name in environ for name in (*_FILES, _PREFIX)):
@@ -51,7 +51,7 @@ def prepare(environ: MutableMapping[str, str], is_own: bool) -> None:
 
 
 def _read(path: str) -> bytes:
-    """Return the certificate with its key from start.sh's pipe, and put it back: a task may run
+    """Read the certificate with its key from start.sh's pipe, and put both back: a task may run
     several Pythons side by side. Some shells use a file instead of a pipe.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -66,10 +66,11 @@ def _read(path: str) -> bytes:
 
 
 def _keep(text: bytes) -> str:
-    """Return the path of an unnamed file in memory, which JAX rereads from time to time.
+    """Keep the text in an unnamed file in memory, and return the file's path, which JAX rereads
+    from time to time.
 
-    Child processes can read it through that path, and a program that this process executes inherits
-    it.
+    Child processes can read the file through that path, and a program that this process executes
+    inherits the file.
     """
     limit = os.sysconf("SC_OPEN_MAX")  # may be lower than ours; -1 means no limit
     lowest = min(_LOWEST, limit // 2) if limit > 0 else _LOWEST
@@ -80,8 +81,8 @@ def _keep(text: bytes) -> str:
 
 
 def _read_kept(path: str) -> bytes:
-    """Return the text of a file from `_keep`; b'' if its process has ended, or has closed it and
-    perhaps reused its descriptor for another file.
+    """Return the text of a file from `_keep`, or b'' if its process has ended, or has closed the
+    file and perhaps reused its descriptor for another one.
     """
     try:
         if _NAME not in os.readlink(path):
@@ -98,8 +99,8 @@ def is_needed(environ: Mapping[str, str]) -> bool:
 
 
 def install(environ: MutableMapping[str, str]) -> None:
-    """Watch how the program calls jax.distributed.initialize, if it has the certificate. A child
-    process copies its parent's certificate, because the parent may end first.
+    """If this process has the certificate, watch how the program calls jax.distributed.initialize.
+    A child process copies its parent's certificate, because the parent may end first.
     """
     if environ.get(_PREFIX) != IDENTITY_PREFIX:
         return
@@ -114,9 +115,9 @@ def install(environ: MutableMapping[str, str]) -> None:
 
 
 def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: bool) -> None:
-    """Unset the certificate for a program that has its own, or whose processes are not exactly
-    those of this run, and keep it again if its file is closed; if it is required, refuse a JAX that
-    cannot use it.
+    """Check the certificate when the program connects: unset it if the program has its own, or if
+    its processes are not exactly those of this run; otherwise keep it again if its file is closed.
+    If the certificate is required, refuse a JAX that cannot use it.
     """
     from inspect import signature  # which JAX has imported
 
@@ -145,7 +146,9 @@ def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: b
 
 
 def _find_config(module: Any) -> Any:
-    """Return JAX's configuration; raise MissingError if it does not know the certificate."""
+    """Return JAX's configuration; raise MissingError if this JAX has no settings for the
+    certificate.
+    """
     for name in ("update", *(f"jax_{name}" for name in _PARAMETERS)):
         importing.find(module, f"config.config.{name}")
     return module.config.config

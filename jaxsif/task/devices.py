@@ -81,7 +81,7 @@ def has_private_gpus(environ: Mapping[str, str]) -> bool:
     --gpu-bind), or a script did.
 
     SLURM_GPUS_ON_NODE counts the GPUs of the step. SLURM_STEP_GPUS has the task's own GPUs if Slurm
-    bound them (24.11), otherwise all of the step, and does not change if a script sets
+    bound them (24.11), otherwise all GPUs of the step, and does not change if a script sets
     CUDA_VISIBLE_DEVICES.
     """
     of_step = len(contract.visible_gpus(environ.get("SLURM_STEP_GPUS", "")))

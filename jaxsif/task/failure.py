@@ -204,8 +204,8 @@ def describe(exception: BaseException) -> str:
 
 
 def location(exception: BaseException) -> str:
-    """Find 'FILE:LINE' of the innermost frame in the user's own code, or of the outermost one; ''
-    for an exception that was not raised.
+    """Find 'FILE:LINE' of the innermost frame in the user's own code, or else of the outermost
+    frame; '' for an exception that was not raised.
     """
     _, where = _read_callback(_message(exception))
     return where or find_place([(code.co_filename, line) for code, line in _frames(exception)])
@@ -220,7 +220,7 @@ def _frames(exception: BaseException) -> Iterator[tuple[CodeType, int]]:
 
 
 def _is_without_platform(exception: BaseException) -> bool:
-    """Whether JAX raised it while looking for a platform."""
+    """Whether JAX raised an exception while looking for a platform."""
     places = [(os.path.basename(code.co_filename), code.co_name) for code, _ in _frames(exception)]
     return places[-1:] == [("xla_bridge.py", "backends")]
 
@@ -292,9 +292,10 @@ def is_installed(name: str) -> bool:
 
 
 def reporter(environ: Mapping[str, str]) -> Emit:
-    """Make the function that reports events of this task to `jaxsif run`, if that reads them.
+    """Make the function that reports events of this task to `jaxsif run`, if a launcher reads them.
 
-    It keeps its values from `environ`: programs remove Slurm's variables to start srun or mpirun.
+    The function keeps its values from `environ`: programs remove Slurm's variables to start srun or
+    mpirun.
     """
     origin = {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
     nonce = environ.get(REPORT, "")
@@ -319,8 +320,8 @@ def _render(nonce: str, record: dict[str, Any]) -> bytes:
 
 
 def _has_jax() -> bool:
-    """Whether this Python has imported JAX and is not a worker of another one: failures of helpers
-    and workers are the program's own concern.
+    """Whether this Python has imported JAX and is not a worker of another Python: failures of
+    helpers and workers are the program's own concern.
     """
     parent: Any = getattr(sys.modules.get("multiprocessing.process"), "parent_process", bool)
     return "jax" in sys.modules and not parent()

@@ -1,5 +1,5 @@
-"""Act when the program imports a module, without importing it from here: report missing JAX
-internals, save work while JAX is imported.
+"""Act when the program imports a module, without importing it from here; report missing JAX
+internals, and save work while JAX is imported.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def around(name: str, step: Callable[[ModuleType, Step], None]) -> None:
 def after(name: str, change: Step) -> None:
     """When module `name` has been imported, call `change` with it.
 
-    A module that lacks names that `change` needs is from another JAX version, and left unchanged;
-    `report_missing` reports it.
+    A module that lacks names that `change` needs is from another JAX version, and is left
+    unchanged; `report_missing` reports it.
     """
 
     def execute_and_change(module: ModuleType, execute: Step) -> None:
@@ -56,12 +56,14 @@ def after(name: str, change: Step) -> None:
 
 
 class MissingError(AttributeError):
-    """A module lacks the function, or the function lacks the parameters, in this text."""
+    """The function that this text names, or a parameter that it lists, does not exist in a
+    module.
+    """
 
 
 def find(module: Any, name: str, *parameters: str) -> Any:
-    """Find an attribute of a module by a name such as 'State.initialize'; raise MissingError if it
-    does not exist, or does not take parameters with these names, in this order.
+    """Find an attribute of a module by a name such as 'State.initialize'; raise MissingError if the
+    attribute does not exist, or does not take parameters with these names, in this order.
     """
     text = f"{module.__name__}.{name}"
     try:

@@ -3,7 +3,7 @@ instructions to reach it.
 
     jupyter.py MODULE LOGIN [ARGUMENT...]
 
-LOGIN is the ssh destination for the cluster, USER@HOST; empty if the browser is on this machine.
+LOGIN is the ssh destination for the cluster, USER@HOST, or empty if the browser is on this machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def listens(port: int) -> bool:
 
 
 def print_when_ready(server: int, port: int, text: str) -> None:
-    """Print the text as soon as the server, the parent, listens; nothing if it ends first."""
+    """Print the text as soon as the server, which is the parent process, listens; print nothing if
+    the server ends first.
+    """
     deadline = time.monotonic() + _PATIENCE
     while os.getppid() == server and time.monotonic() < deadline:
         if listens(port):

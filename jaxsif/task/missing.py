@@ -61,8 +61,8 @@ _INSTALLERS = ("pip", "conda", "uv")
 def suggest(text: str, folders: Sequence[str]) -> str:
     """Suggest a remedy for an exception with this text; return '' for any other exception.
 
-    `folders` are the script's folder and the current one: a module in, above or just under one of
-    them is not a package.
+    `folders` are the script's folder and the current one: a module that is in one of them, or just
+    above or under one, is the user's own, not a package.
     """
     found = _NO_PACKAGE.match(text) or _NO_PROGRAM.match(text)
     if not found:
@@ -82,8 +82,8 @@ def suggest(text: str, folders: Sequence[str]) -> str:
 
 
 def _find_module(name: str, folders: Sequence[str]) -> str:
-    """Return the folder that contains the module: one of these, or one directly above or under
-    them; '' if there is none.
+    """Return the folder that contains the module: one of `folders`, or a folder directly above or
+    under one of them; '' if there is none.
     """
     for folder in folders:
         below = [f"{folder}/{entry}" for entry in _list(folder)[:_MOST_FOLDERS]]
@@ -101,7 +101,7 @@ def _has_python(folder: str) -> bool:
 
 
 def _list(folder: str) -> list[str]:
-    """Return the sorted names in a folder; none if it cannot be read."""
+    """Return the sorted names in a folder, or [] if the folder cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:

@@ -77,11 +77,11 @@ def _is_own(address: str) -> bool:
 
 
 def hold(address: str, port: int) -> int:
-    """Take this node's `port` for this process if it is free; return 0, or the errno.
+    """Take this node's `port` for this process if the port is free; return 0, or the errno.
 
-    JAX would not report a taken port: gRPC shares ports (SO_REUSEPORT). So does this socket once it
-    has the port, but it never listens: from now on, the port is taken for all but the coordinator,
-    which belongs to the same user.
+    JAX would not report a taken port: gRPC shares ports (SO_REUSEPORT). This socket also shares the
+    port once it has it, but never listens: from now on, the port is taken for all but the
+    coordinator, which belongs to the same user.
     """
     everywhere_or_ipv6 = not address or ":" in address
     family = socket.AF_INET6 if everywhere_or_ipv6 else socket.AF_INET

@@ -1,8 +1,8 @@
 """Warn if a program asks JAX for preemption notices while JAX's service for them is off: Orbax then
 saves nothing.
 
-`jaxsif run` and its job scripts set JAX_ENABLE_PREEMPTION_SERVICE=0. Orbax takes JAX's error for
-"no preemption", so a user would not notice that it does not save at the end of a job.
+`jaxsif run` and its job scripts set JAX_ENABLE_PREEMPTION_SERVICE=0. Orbax takes JAX's error to
+mean "no preemption", so a user would not notice that it does not save at the end of a job.
 """
 
 from __future__ import annotations

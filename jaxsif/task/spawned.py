@@ -30,7 +30,9 @@ _ARGUMENTS = {"coordinator_address", "num_processes", "process_id", "cluster_det
 
 
 def install(environ: MutableMapping[str, str], emit: Emit) -> None:
-    """Keep this process from connecting as its parent; other processes are unaffected."""
+    """Keep this process from connecting under its parent's process number; other processes are
+    unaffected.
+    """
     mark, pid = environ.pop(CONNECTED, ""), os.getpid()  # the parent set the mark
     if mark:
         importing.after("jax._src.distributed", lambda module: _guard(module, mark, environ, emit))
@@ -62,7 +64,7 @@ def _is_connected(environ: Mapping[str, str]) -> bool:
     """Whether JAX here is connected to other processes, under the process number in these
     variables.
 
-    If it is the only process, a worker may legitimately connect itself.
+    If this is JAX's only process, a worker may legitimately connect itself.
     """
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if getattr(state, "client", None) is None or getattr(state, "num_processes", 1) < 2:

@@ -38,7 +38,7 @@ _BESIDE = (
 
 
 class Part(NamedTuple):
-    """A job, or one component of a heterogeneous job, and which of its nodes to look at."""
+    """A job, or one component of a heterogeneous job, and which of its nodes to inspect."""
 
     job: str  # Slurm's number; for a component, that of the whole job
     nodes: tuple[str, ...]
@@ -46,13 +46,13 @@ class Part(NamedTuple):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the options of srun that name it."""
+        """Return srun's options that name the job, and its component if there is one."""
         group = (f"--het-group={self.component}",) if self.component else ()
         return (f"--jobid={self.job}", *group)
 
 
 class Target(NamedTuple):
-    """A step to look into."""
+    """A step to inspect."""
 
     name: str  # in messages: '12.0'
     words: tuple[str, ...]  # that identify its processes, see inspect_step.py
@@ -108,7 +108,7 @@ class _Stream:
         return found
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.open = False
         self._file.close()
 
@@ -162,7 +162,9 @@ class Inspection:
             self._probes.append(_Probe(process, nodes, *streams))
 
     def poll(self) -> bool:
-        """Read the output so far without waiting; return whether it is complete or time is up."""
+        """Read the output so far without waiting; return whether the inspection is complete or out
+        of time.
+        """
         for number, probe in enumerate(self._probes):
             for line in probe.output.read():
                 self._take(probe, self._join(number, line))
@@ -225,7 +227,9 @@ class Inspection:
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """Return all nodes without a complete answer, even if there was no time to ask them."""
+        """Return all nodes without a complete answer, including those that there was no time to
+        ask.
+        """
         return self._find_missing(self._all)
 
     def _find_missing(self, parts: Iterable[_Command | _Probe]) -> tuple[str, ...]:

@@ -1,16 +1,17 @@
 """Find the tasks that compile different programs from the other tasks for the same devices.
 
 A collective in a program computes with the values of all processes that have the program's devices.
-If one of them runs a different program, the numbers are wrong, and often nothing fails.
+If one of these processes runs a different program, the numbers are wrong, and often nothing fails.
 
-The main thread runs its programs in the order in which it compiles them, so a program's number is a
-part of it. Other threads may compile in a different order in each task, and their programs have no
-number: the programs of two tasks are compared as multisets, and a difference counts only once it
-has lasted for a while. So the programs with numbers are tracked apart from those without. The
-tasks of a group, which have the same devices, are at states: a state is the multiset of the
-programs that a task has compiled so far.
-As long as all is well, a group has few states: once all its tasks have reached one, all others are
-forgotten.
+The main thread runs its programs in the order in which it compiles them, so each of them has a
+number, which must agree, too. Other threads may compile in a different order in each task, and
+their programs have no number: the programs of two tasks are compared as multisets, and a difference
+counts only once it has lasted for a while. So the programs with numbers are tracked apart from
+those without.
+
+The tasks with the same devices form a group. Each of them is in a state: the multiset of the
+programs that it has compiled so far. As long as all is well, a group has few states: once all its
+tasks have reached a state, the group's other states are forgotten.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class _Mismatch(NamedTuple):
     is_sure: bool  # the other is right, whatever the remaining tasks compile
 
     def render(self) -> str:
-        """Return a sentence; if it is not sure which one is right, it blames neither."""
+        """Return a sentence that blames neither program unless it is certain which one is right."""
         one, other = self.one, self.other
         if self.is_sure:
             others = count_of(self.other_count, "other")
@@ -98,7 +99,7 @@ class Lead(NamedTuple):
     def render(self, how: str) -> str:
         """Return a sentence; `how` is the verb for the tasks behind, such as 'goes on'.
 
-        The majority is right; of two halves, neither is blamed.
+        The majority is taken to be right; if the tasks are split evenly, neither half is blamed.
         """
         report = self.report
         program = f"{report.name} for ({_focus(report.types, '')}){_render_place(report)}"
@@ -114,7 +115,7 @@ class Lead(NamedTuple):
         return f"{text}: {outcome}"
 
     def describe(self) -> str:
-        """Return a sentence about the minority of tasks, or '' if there are two halves."""
+        """Return a sentence about the minority of tasks, or '' if the tasks are split evenly."""
         few, many = sorted((self.ahead, self.behind), key=len)
         if len(few) == len(many):
             return ""
@@ -132,11 +133,11 @@ def judge_lead(
     samples: Mapping[int, Sample],
     before: Mapping[int, Sample],
 ) -> str:
-    """Return how the tasks that are behind continue without a program, for `render`, or '' if they
-    may still compile it.
+    """Return how the tasks that are behind proceed without a program, as a verb for `render`, or ''
+    if they may still compile the program.
 
-    Tasks are inspected twice, seconds apart. The `ended` ones have reached the end of the program;
-    `received` counts the reports of programs from each task.
+    Tasks are inspected twice, seconds apart. The tasks in `ended` have reached the end of the
+    program; `received` counts the reports of programs from each task.
     """
     left = lead.behind - ended
     if not left:
@@ -165,8 +166,8 @@ def _is_past(at: str, sample: Sample) -> bool:
 
 
 def _stands_still(sample: Sample, before: Sample) -> bool:
-    """Return whether a task waits for others, and nothing computes or moves. A GPU driver hides
-    whether the GPUs compute.
+    """Return whether a task waits for others, and neither computes nor reads or writes; False for a
+    task with GPUs, because the driver hides whether they compute.
     """
     is_quiet = sample.status.quiet >= _STILL and sample.age <= STALE and sample.cpu < IDLE
     moved = sample.read + sample.written - before.read - before.written
@@ -222,9 +223,11 @@ class _Group:
             self.torn = False
 
     def find_mismatches(self, now: float) -> Iterator[_Mismatch]:
-        """Yield each difference from the programs of the majority that is certain at `now`.
+        """Yield each difference from the majority's programs, if the difference is certain at time
+        `now`.
 
-        These tasks are no longer tracked, unless others may still change who is right.
+        The tasks that differ are no longer tracked, unless others may still change which programs
+        the majority has.
         """
         if now < self._due:
             return
@@ -253,8 +256,8 @@ class _Group:
                     state.tasks.clear()
 
     def find_leads(self, ntasks: int) -> Iterator[Lead]:
-        """Yield each program that some tasks have compiled, but others, which have compiled nothing
-        else since, have not.
+        """Yield each program that some tasks have compiled and others have not, provided that the
+        others have compiled nothing else in its place.
         """
         everybody = range(ntasks if self._processes == ntasks else 0)  # known by their reports else
         missing = frozenset(task for task in everybody if task not in self._members)
@@ -302,8 +305,8 @@ class ProgramCensus:
         group.add(report, now)
 
     def check(self, now: float, ended: bool = False) -> list[str]:
-        """Return a sentence for each mismatch that has become certain by the time `now`: each once,
-        and once more when it is sure which program is right.
+        """Return a sentence for each mismatch that is certain at time `now`: once, and once more
+        when it becomes certain which program is right.
 
         When the run has ended, numbered programs are compared immediately. Those of other threads
         are not: the run may have ended before the missing ones were compiled.
@@ -325,7 +328,9 @@ class ProgramCensus:
     def judge_leads(
         self, ended: Set[int], samples: Mapping[int, Sample], before: Mapping[int, Sample]
     ) -> list[tuple[Lead, str]]:
-        """Return each program that tasks certainly continue without, with a sentence, once."""
+        """Return each program that some tasks certainly continue without, and a sentence about it;
+        each program is returned only once.
+        """
         judged = (
             (lead, judge_lead(lead, ended, self._received, samples, before))
             for lead in self.find_leads()
@@ -337,7 +342,7 @@ class ProgramCensus:
         ]
 
     def _is_news(self, key: tuple[str, frozenset[str]], is_sure: bool) -> bool:
-        """Note that a mismatch was found; return whether it is to be reported."""
+        """Record that a mismatch was found; return whether to report it."""
         known = self._reported.get(key)
         is_news = len(self._reported) < _MOST_PAIRS if known is None else is_sure > known
         if is_news:
@@ -348,8 +353,8 @@ class ProgramCensus:
 def _count_votes(
     paths: Iterable[Sequence[_State]],
 ) -> tuple[Counter[tuple[int, int]], Counter[int]]:
-    """Return how many tasks have passed each state, by its key; and how many have passed each place
-    of a path, at any state.
+    """Return how many tasks have passed each state, by its key, and how many have passed each place
+    of a path, in any state.
     """
     votes: Counter[tuple[int, int]] = Counter()
     decided: Counter[int] = Counter()
@@ -363,8 +368,8 @@ def _count_votes(
 def _find_branches(
     paths: Iterable[Sequence[_State]], usual: Sequence[_State], now: float
 ) -> tuple[dict[tuple[int, tuple[int, int]], list[_State]], float]:
-    """Return the last states of the paths that certainly differ from the usual one, by the place
-    and key of the first differing state; and when the next difference becomes certain.
+    """Return the last states of the paths that certainly differ from the usual path, by the place
+    and key of the first differing state, and the time when the next difference becomes certain.
     """
     branches: dict[tuple[int, tuple[int, int]], list[_State]] = {}
     due = math.inf

@@ -3,8 +3,8 @@
 A task reports when its main thread has stood still for the run's hang timeout, and when it
 continues. From the first report on, `Waits.is_due` decides when to inspect all tasks, and
 `Waits.judge` weighs a snapshot of them. A hang is a wait that cannot end, or a long one in which
-the tasks at fault did nothing. If a task that seems to wait for others moves, as in any loop,
-nothing is reported.
+the tasks at fault did nothing. Nothing is reported if a task that seems to be waiting for others is
+making progress, as in any loop.
 """
 
 from __future__ import annotations
@@ -113,14 +113,15 @@ class _Work(NamedTuple):
 
     @classmethod
     def of(cls, sample: Sample, kind: str, now: float) -> _Work:
-        """Return the work seen in a sample now; `kind` is the task's state."""
+        """Return the work that a sample taken now shows; `kind` is the task's state."""
         others = sample.status.others if kind == LOCK else 0
         moved = _transferred(sample)
         return cls(now, sample.spent, moved, sample.runs, others, sample.status.around)
 
     def is_idle_until(self, later: _Work, hang_timeout: float) -> bool:
-        """Return whether a task has done nothing between this and a later work. Counts may have
-        shrunk, since processes that end take theirs with them.
+        """Return whether a task has done nothing between this record of its work and a later one.
+
+        Counts may have shrunk: the counts of a process are lost when it ends.
         """
         seconds = later.time - self.time
         return (
@@ -141,12 +142,12 @@ class _Report(NamedTuple):
     waiting: frozenset[int]  # the others
 
     def is_of(self, odd: frozenset[int]) -> bool:
-        """Return whether these odd tasks belong to the same wait, or whether that is unknown."""
+        """Return whether these odd tasks belong to the same wait; True if that is unknown."""
         return not (self.odd and odd and self.odd.isdisjoint(odd))
 
 
 class Waits:
-    """All reports on the waits of one run. Times are seconds of one clock."""
+    """All reports of waits in one run. Times are seconds of one clock."""
 
     def __init__(self, hang_timeout: float, now: float, busy_timeout: float = inf) -> None:
         """`hang_timeout` bounds how long a task may stand still, `busy_timeout` how long others may
@@ -164,18 +165,18 @@ class Waits:
         self._idle: dict[int, _Work] = {}  # by task: it has done nothing since
 
     def wait(self, task: int, seconds: float, place: str, now: float) -> None:
-        """Note that a task has stood still for this many seconds."""
+        """Record that a task has stood still for this many seconds."""
         if not self._waits:
             self._transferred, self._idle = {}, {}
         self._waits[task] = self._count_looks(_Wait(now - seconds, place), self._looked)
 
     def restart(self, now: float) -> None:
-        """Let all waits begin now: reports of their ends could not have arrived."""
+        """Let all waits begin now: reports that they ended could not have arrived."""
         self._waits = {task: _Wait(now, wait.place) for task, wait in self._waits.items()}
         self._transferred, self._idle = {}, {}
 
     def go_on(self, task: int, seconds: float, now: float) -> float | None:
-        """Note that a task continues after this many seconds, or has ended.
+        """Record that a task continues after this many seconds, or has ended.
 
         Return how long the wait was, if it was reported and this is its end.
         """
@@ -189,7 +190,7 @@ class Waits:
         return now - min(report.since for report in over) if is_last else None
 
     def _learn(self, task: int, place: str, seconds: float) -> None:
-        """Note how long a wait was, unless it was for tasks at work."""
+        """Record how long a wait was, unless the tasks waited for others at work."""
         of_task = (report for report in self._reports if task in report.odd | report.waiting)
         was_busy = any(report.level == Level.BUSY for report in of_task)
         is_known = place in self._learned or len(self._learned) < _MOST_PLACES
@@ -212,14 +213,18 @@ class Waits:
         )
 
     def _measure(self, wait: _Wait, now: float) -> float:
-        """Return how long a wait has lasted, in units of the hang timeout at its place."""
+        """Return how long a wait has lasted, in units of the hang timeout that applies at its
+        place.
+        """
         learned = _LEARNED * self._learned.get(wait.place, 0)
         return (now - wait.since) / max(self._hang_timeout, learned)
 
     def _count_looks(self, wait: _Wait, looked: float) -> _Wait:
-        """Return the wait with the looks that a look at this time counts as, or nearly counts as:
-        tasks that wait for the same thing stop one after the other. A look that counts as a later
-        one must be near enough to carry the same weight.
+        """Return the wait with its count of looks, given a look at the time `looked`.
+
+        A look shortly before a due one counts as that one, since tasks that wait for the same thing
+        stop one after the other. For all but the first, the look must be near enough to carry the
+        same weight.
         """
         units = self._measure(wait, looked + self._lag)
         is_first = wait.looks == 0 and self._measure(wait, looked) + _NEARLY >= _find_look(0)
@@ -229,7 +234,7 @@ class Waits:
         return wait._replace(looks=looks)
 
     def judge(self, snapshot: Snapshot, now: float) -> Verdict:
-        """Return how bad the wait in a snapshot is; NOTHING also if it was already reported."""
+        """Return how bad the wait in a snapshot is, or NOTHING if it was already reported."""
         waiting = _list_tasks(snapshot.waiting)
         begin = self._find_begin(waiting, now)
         self._idle = dict(self._measure_work(snapshot, now))
@@ -244,7 +249,7 @@ class Waits:
         return Verdict(self._note_report(found), now - begin)
 
     def _measure_work(self, snapshot: Snapshot, now: float) -> Iterator[tuple[int, _Work]]:
-        """Yield each task with its work at the time since which it has done nothing."""
+        """Yield each task with the work that it had done when it was last seen to make progress."""
         for group in snapshot.groups:
             for sample in group.samples:
                 work = _Work.of(sample, group.state.kind, now)
@@ -253,20 +258,24 @@ class Waits:
                 yield sample.task, before if is_idle else work
 
     def _plan_again(self, snapshot: Snapshot, now: float) -> float:
-        """Return when to look although no wait is due: soon after an incomplete look, but not twice
-        in a row.
+        """Return when to look again although no wait is due: soon after an incomplete look, but not
+        twice in a row.
         """
         is_known = not snapshot.is_partial and all(map(self._is_known, snapshot.groups))
         is_done = is_known or self._once_more < inf
         return inf if is_done else now + _ONCE_MORE * self._hang_timeout
 
     def _is_known(self, group: TaskGroup) -> bool:
-        """Return whether a group has reported where it is; waiting for input takes two looks."""
+        """Return whether the state of a group is known; it takes two looks to recognize a wait for
+        input.
+        """
         is_first = self._transferred.keys().isdisjoint(_list_tasks([group]))
         return group.is_known and not (group.state.kind == INPUT and is_first)
 
     def _note_report(self, found: _Report) -> Level:
-        """Note that a wait is reported, and return its level; NOTHING if it already was."""
+        """Record that a wait is reported, and return its level, or NOTHING if it was already
+        reported.
+        """
         same = [report for report in self._reports if report.is_of(found.odd)]
         if found.level <= max((report.level for report in same), default=Level.NOTHING):
             return Level.NOTHING
@@ -274,16 +283,16 @@ class Waits:
         return found.level
 
     def _find_begin(self, waiting: Container[int], now: float) -> float:
-        """Return when the first task began to wait for others. If only other tasks have reported
-        that they stand still, it was not before the last of them did.
+        """Return when the first of the waiting tasks began to wait for others. If only other tasks
+        have reported that they stand still, return when the last of those stopped.
         """
         begins = [wait.since for task, wait in self._waits.items() if task in waiting]
         others = max((wait.since for wait in self._waits.values()), default=now)
         return min(begins, default=others)
 
     def _find_units(self, begin: float, now: float) -> float:
-        """Return how long the longest wait has lasted, in units of the hang timeout at its place,
-        without the time in which no task waited for another.
+        """Return how long the longest wait has lasted, in units of the hang timeout that applies at
+        its place, not counting the time in which no task waited for another.
         """
         cut = (report._replace(since=max(report.since, begin)) for report in self._waits.values())
         return max((self._measure(report, now) for report in cut), default=0)
@@ -310,11 +319,11 @@ class Waits:
         )
 
     def _is_idle(self, snapshot: Snapshot, now: float) -> bool:
-        """Return whether the tasks that keep the others waiting have done nothing for long; if no
-        such task is known, whether all tasks have. JAX itself bounds the wait in
-        jax.distributed.initialize.
+        """Return whether the tasks that keep the others waiting have done nothing for a long time;
+        if no such task is known, whether all tasks have done nothing.
 
-        A GPU driver hides whether the GPUs compute.
+        False during jax.distributed.initialize, where JAX itself limits the wait, and for waiting
+        tasks with GPUs, because the driver hides whether these compute.
         """
         if snapshot.silent or snapshot.unseen:
             return False
@@ -328,15 +337,15 @@ class Waits:
         )
 
     def _is_progress(self, snapshot: Snapshot) -> bool:
-        """Return whether a task that seems to wait for others moves."""
+        """Return whether a task that seems to be waiting for others is making progress."""
         return any(
             sample.age <= STALE and sample.status.quiet < self._hang_timeout / 2
             for sample in list_samples(snapshot.waiting)
         )
 
     def _is_at_work(self, snapshot: Snapshot, now: float) -> bool:
-        """Return whether the tasks that do not wait for others compile, load or save, and use CPU
-        time or read or write; at the first look, reading and writing is assumed.
+        """Return whether the tasks that do not wait for others are compiling, loading or saving,
+        and also use CPU time or do I/O; at the first look, I/O is assumed.
         """
         others = [group for group in snapshot.groups if not group.waits]
         kinds = _list_kinds(others)
@@ -353,8 +362,8 @@ class Waits:
 
 
 def _weigh_without_odd(snapshot: Snapshot, units: float) -> Level:
-    """Return how bad a wait without odd tasks is: a node is silent, no task can continue, all wait
-    at one place, a task has not reported where it is, or no task waits for another.
+    """Return how bad a wait is if no task is odd: because a node is silent, no task can continue,
+    all wait at one place, a task has not reported where it is, or no task waits for another.
     """
     kinds = _list_kinds(snapshot.groups)
     is_locked = DEADLOCK in kinds and kinds <= _LOCKED
@@ -367,7 +376,7 @@ def _weigh_without_odd(snapshot: Snapshot, units: float) -> Level:
 
 
 def _grade(units: float, begins: tuple[float, float]) -> Level:
-    """Return the level of a wait of this length, where WAIT and HANG begin at these units."""
+    """Return the level of a wait of `units`; WAIT and HANG begin at the units `begins`."""
     return _GRADES[bisect_right(begins, units)]
 
 

@@ -96,7 +96,7 @@ class Sample(NamedTuple):
 
 
 def make_sample(task: int, node: str, place: str) -> Sample:
-    """Return the sample of a task that nobody has seen: it waits at `place`, FILE:LINE or ''."""
+    """Return the sample of a task that was not seen: it waits at `place`, FILE:LINE or ''."""
     file, _, line = place.rpartition(":")
     frames = (Frame(file, int(line), ""),) if _LINE.fullmatch(line) else ()
     return Sample(task, node, frames=frames)
@@ -169,7 +169,7 @@ _is_answer = check_object({"node": is_node, "tasks": _OF_A_SAMPLE["task"]})
 
 
 class Answer(NamedTuple):
-    """The last line of a node: it has looked at all its processes."""
+    """The last line from a node, sent once all its processes have been inspected."""
 
     node: str
     tasks: int  # of the step on this node
@@ -178,7 +178,7 @@ class Answer(NamedTuple):
 def parse_status(found: object) -> Status | None:
     """Return the status in a status file, or None if a field is missing or invalid.
 
-    Fields that are not known here come from a later version, and are left out.
+    Unknown fields come from a later version, and are left out.
     """
     if type(found) is not dict:
         return None

@@ -1,8 +1,8 @@
-"""A snapshot of a step: its tasks in groups that are doing the same, as text and as JSON.
+"""A snapshot of a step: its tasks in groups that are doing the same thing, as text and as JSON.
 
-Two tasks are doing the same if the kinds of their states and the user's own frames are equal. The
-text has at most 25 lines for any number of tasks: the largest group comes first, and the odd ones
-last.
+Two tasks are doing the same thing if the kinds of their states and the user's own frames are equal.
+The text has at most 25 lines for any number of tasks: the largest group comes first, and the odd
+groups last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PLURALS = {"is": "are", "has": "have", "goes": "go"}
 
 
 class TaskGroup(NamedTuple):
-    """Tasks that are doing the same."""
+    """Tasks that are doing the same thing."""
 
     state: State
     frames: tuple[Frame, ...]  # the user's own, innermost first
@@ -110,11 +110,11 @@ class Snapshot(NamedTuple):
 
     @property
     def odd(self) -> tuple[TaskGroup, ...]:
-        """Return the groups that keep the others waiting, or () if that is not known.
+        """Return the groups that keep the others waiting, or () if these are not known.
 
-        A task that has ended is one, while a task that has not ended waits for others; else a task
-        that waits for no other; else, if all wait, the minority by line and iteration. An unknown
-        state proves nothing, and a task that was not seen may be the odd one.
+        These are the tasks that have ended, if any other task waits; else those that wait for no
+        other task; else, if all wait, the minority by line and iteration. An unknown state proves
+        nothing, and a task that was not seen may be the odd one.
         """
         busy = tuple(group for group in self.groups if not group.waits)
         apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
@@ -130,8 +130,8 @@ class Snapshot(NamedTuple):
 
     @property
     def _ended(self) -> tuple[TaskGroup, ...]:
-        """Return the groups of tasks that have ended while others wait, or the rest if it has fewer
-        tasks.
+        """Return the groups of tasks that have ended while others wait, or the other groups if
+        those have fewer tasks.
         """
         ended = tuple(group for group in self.groups if group.state.kind == SHUTDOWN)
         others = tuple(group for group in self.groups if group not in ended)
@@ -174,7 +174,7 @@ def make_snapshot(
 
 
 def _split(group: TaskGroup, apart: frozenset[int]) -> Iterator[TaskGroup]:
-    """Yield the part of a group that waits elsewhere, and the rest."""
+    """Yield the part of a group whose tasks are not in `apart`, and the part whose tasks are."""
     for is_apart in (False, True):
         samples = tuple(sample for sample in group.samples if (sample.task in apart) is is_apart)
         if samples:
@@ -182,8 +182,8 @@ def _split(group: TaskGroup, apart: frozenset[int]) -> Iterator[TaskGroup]:
 
 
 def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
-    """Return the minority of tasks that are not where the others wait, or none if the two cannot be
-    told apart.
+    """Return the minority of tasks that are not where the others wait, or none if there is no clear
+    minority.
 
     Tasks that run the same program stop in the same iteration of the same loops, the outermost
     first. A task may be in another loop within an iteration, as process 0 is while it saves.
@@ -202,8 +202,8 @@ def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
 
 
 def _compare_loops(samples: Sequence[Sample]) -> Sequence[bool]:
-    """Return for each task whether it is in the loops and iterations where most are, or [] if all
-    are in the same, or if that is unknown.
+    """Return for each task whether it is in the loops and iterations where most tasks are, or [] if
+    there is no difference or the loops are unknown.
     """
     for depth in range(MOST_LOOPS if all(map(_stands, samples)) else 0):
         loops = [
@@ -220,8 +220,8 @@ def _compare_loops(samples: Sequence[Sample]) -> Sequence[bool]:
 
 
 def _find_most_turns(turns: Sequence[int]) -> Sequence[bool]:
-    """Return for each task whether it is where most are. If tasks run ahead of their devices, one
-    iteration more or less proves nothing, unless no task differs by more.
+    """Return for each task whether it is in the iteration where most tasks are. If tasks run ahead
+    of their devices, one iteration more or less proves nothing, unless no task differs by more.
     """
     middle = sorted(turns)[len(turns) // 2]
     near = [abs(count - middle) <= 1 for count in turns]
@@ -229,7 +229,9 @@ def _find_most_turns(turns: Sequence[int]) -> Sequence[bool]:
 
 
 def _find_majority(values: Sequence[object], wanted: Iterable[object]) -> Sequence[bool]:
-    """Return for each value whether it is the majority's, if that is one of `wanted`; else True."""
+    """Return for each value whether it is the majority's value, if that is one of `wanted`;
+    otherwise True for all.
+    """
     for value in set(wanted):
         if 2 * values.count(value) > len(values):
             return [sample == value for sample in values]

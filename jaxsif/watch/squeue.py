@@ -39,11 +39,11 @@ class Job(NamedTuple):
 
     @property
     def component(self) -> str:
-        """Return its number in a heterogeneous job, or ''."""
+        """Return the component's number in a heterogeneous job, or ''."""
         return self.name.partition("+")[2]
 
     def take_part(self, nodes: tuple[str, ...]) -> Part:
-        """Return the part of the job that the inspector looks at."""
+        """Return the part of the job that is to be inspected."""
         return Part(self.whole if self.component else self.number, nodes, self.component)
 
 
@@ -108,7 +108,7 @@ def choose_target(
     jobs: Sequence[Job], steps: Sequence[Step], wanted: str | None, number: int | None
 ) -> Target:
     """Return the step with this number, or the newest step, of the wanted job, or of the newest
-    job; raise JaxsifError.
+    job; raise JaxsifError if there is no such step.
     """
     parts = _list_parts(jobs, wanted)
     whole = parts[0].whole
@@ -129,7 +129,7 @@ def choose_target(
 
 def _list_parts(jobs: Sequence[Job], wanted: str | None) -> list[Job]:
     """Return the job with this name or number, or the newest job, with all its components; a step
-    has the same number in each.
+    has the same number in each component.
     """
     named = [job for job in jobs if wanted in (None, job.name, job.number, job.whole)]
     if not named:

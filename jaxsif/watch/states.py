@@ -181,7 +181,9 @@ def describe_state(sample: Sample) -> State:
 
 
 def _when(applies: Callable[[Sample], object], kind: str, words: str) -> _Describe:
-    """Return the description of a state that is the same for all tasks in it."""
+    """Return a function that describes each task that passes the test `applies` by one fixed
+    state.
+    """
     state = State(kind, words)
     return lambda sample: state if applies(sample) else None
 
@@ -245,8 +247,8 @@ def _devices(sample: Sample) -> State | None:
 
 
 def _is_silent(sample: Sample) -> bool:
-    """Return whether the task has not reported where it is, as on a busy node, or because its
-    program has taken the signal away: it may wait for other tasks, or for a lock.
+    """Return whether the task has not reported where it is, because its node is busy or its program
+    has replaced the signal handler: it may wait for other tasks, or for a lock.
     """
     return not sample.frames and _waits_for_a_thread(sample)
 

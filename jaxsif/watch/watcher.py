@@ -1,7 +1,7 @@
-"""Watch a run: report which task keeps the others waiting, which one compiles a different program,
-and lost nodes.
+"""Watch a run: report tasks that keep the others waiting or compile a different program, and lost
+nodes.
 
-Tasks report that they stand still (jaxsif/task/watch/observer.py) and which programs they compile
+Tasks report when they stand still (jaxsif/task/watch/observer.py) and which programs they compile
 (jaxsif/task/watch/census.py). While all goes well, neither they nor Slurm nor the nodes are polled.
 """
 
@@ -105,7 +105,7 @@ class Watcher:
         return math.inf
 
     def _fail(self, why: str, now: float) -> None:
-        """Note that no inspection could start."""
+        """Handle an inspection that could not start."""
 
     def _take(self, inspection: Inspection, now: float) -> None:
         """Handle the results of an inspection."""
@@ -125,7 +125,7 @@ class ProgramWatcher(Watcher):
         self._before: Mapping[int, Sample] = {}  # by task, at the last inspection
 
     def hear(self, report: Report) -> None:
-        """Note a program that a task has compiled, or the end of a task."""
+        """Record a program that a task has compiled, or the end of a task."""
         if report.event == "program":
             self._census.add(report, time.monotonic())
             if report.task in self._ended:  # from another Python process: all of them start over
@@ -134,18 +134,20 @@ class ProgramWatcher(Watcher):
             self._ended.add(report.task)
 
     def poll(self) -> None:
-        """Also report what has become certain."""
+        """Also report differences that have become certain."""
         self._report({})
         super().poll()
 
     def close(self) -> None:
-        """Also report the rest: the run may have ended before it was certain."""
+        """Also report the remaining differences: the run may have ended before they were
+        certain.
+        """
         super().close()
         self._report({}, has_ended=True)
 
     def _report(self, samples: Mapping[int, Sample], has_ended: bool = False) -> None:
-        """Report programs that differ, and those that only some tasks have compiled; end the run
-        for the latter with --check-programs=stop.
+        """Report programs that differ, and those that only some tasks have compiled; in the second
+        case, --check-programs=stop ends the run.
         """
         for text in self._census.check(time.monotonic(), has_ended):
             self._notify(f"warning: {text}")
@@ -158,7 +160,9 @@ class ProgramWatcher(Watcher):
                 self.must_end = True
 
     def _is_due(self, now: float) -> bool:
-        """Return whether to inspect: less often the longer tasks are behind, as in a compile."""
+        """Return whether to inspect, which happens less often the longer tasks are behind, as in a
+        compile.
+        """
         leads = len(self._census.find_leads())
         if leads > self._leads:
             self._since, self._due, self._before = now, now + _LEAD_PAUSE, {}
@@ -210,7 +214,7 @@ class WaitWatcher(Watcher):
             self._waits.go_on(report.task, 0, now)
 
     def poll(self) -> None:
-        """Poll as usual, but restart all waits after a time without reports."""
+        """Poll as usual, but restart all waits after a period in which no reports were read."""
         now = time.monotonic()
         if self._was_blocked(now):
             self._waits.restart(now)
@@ -218,7 +222,7 @@ class WaitWatcher(Watcher):
         super().poll()
 
     def _was_blocked(self, now: float) -> bool:
-        """Return whether the launcher was blocked, as while nobody reads its output."""
+        """Return whether the launcher was blocked, for example while nobody read its output."""
         return now - self._turn > _BLOCKED
 
     def _is_due(self, now: float) -> bool:
@@ -249,8 +253,8 @@ class WaitWatcher(Watcher):
             self.must_end = True
 
     def _make_snapshot(self, inspection: Inspection) -> Snapshot:
-        """Return the snapshot of all tasks. For a task that was not seen, such as one on another
-        of mpirun's hosts, it has the task's own report.
+        """Return the snapshot of all tasks. For a task that was not seen, such as one on another of
+        mpirun's hosts, use the task's own report.
         """
         if inspection.silent:
             return make_snapshot(inspection.samples, inspection.silent)
@@ -270,7 +274,7 @@ class WaitWatcher(Watcher):
 class UnwatchedWatcher(Watcher):
     """Reports once which tasks cannot report that they wait, because their program is not Python.
 
-    A Python process that has not used JAX yet may still do so, and is left out.
+    A Python process that has not used JAX yet may still use it, and is left out.
     """
 
     def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
@@ -278,7 +282,7 @@ class UnwatchedWatcher(Watcher):
         self._known: set[int] = set()  # tasks that are watched, or have ended
 
     def hear(self, report: Report) -> None:
-        """Note the start of the run, and tasks that are watched or have ended."""
+        """Record the start of the run, and tasks that are watched or have ended."""
         if report.event == "started":
             self._due = time.monotonic() + _UNWATCHED * self._plan.options.hang_seconds
         elif report.event in ("watched", "exit"):
@@ -302,14 +306,14 @@ class UnwatchedWatcher(Watcher):
 
 
 class EndWatcher(Watcher):
-    """Ends a run that has failed and is waiting for the tasks of a lost node: Slurm waits for such
-    a node for minutes.
+    """Ends a run that has failed and is waiting for the tasks of a lost node: Slurm itself would
+    wait for minutes.
     """
 
     _failed = Report(-1, "", "exit")  # the first task that did
 
     def hear(self, report: Report) -> None:
-        """Note the first failure of a task."""
+        """Record the first failure of a task."""
         if report.event == "exit" and report.status and self._failed.task < 0:
             self._failed, self._due = report, time.monotonic() + _ENDS_WITHIN
 
@@ -322,7 +326,7 @@ class EndWatcher(Watcher):
             self._end(inspection.lost)
 
     def _end(self, nodes: Sequence[str]) -> None:
-        """End the run; Slurm takes half a minute for that."""
+        """End the run, which takes Slurm half a minute."""
         self.must_end = True
         names = list_nodes(nodes)
         self._notify(f"no answer from {names}: ending the run")
@@ -337,13 +341,15 @@ class EndWatcher(Watcher):
 
 
 class StartWatcher(Watcher):
-    """Reports tasks that have not started long after the first one; JAX ends the run itself."""
+    """Reports tasks that have still not started long after the first one did; JAX ends the run
+    itself.
+    """
 
     _begun = math.inf  # when the first task started, by the monotonic clock
     _is_told = False
 
     def hear(self, report: Report) -> None:
-        """Note the start of a node's first task."""
+        """Record the start of a node's first task."""
         if report.event not in ("started", "ready"):
             return
         now = time.monotonic()

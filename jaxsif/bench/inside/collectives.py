@@ -3,9 +3,9 @@ results.
 
     python collectives.py OPERATIONS SIZES ITERATIONS SECONDS LINK_SIZE
 
-Process 0 prints a record of each, as a line of JSON; sizes are bytes that each device holds, as
-nccl-tests counts. A time is the slowest process's median over the iterations. With 0 ITERATIONS, as
-many run as fit in SECONDS.
+Process 0 prints a record of each measurement, as a line of JSON; sizes are bytes that each device
+holds, as nccl-tests counts. A time is the slowest process's median over the iterations. With 0
+ITERATIONS, there are as many iterations as fit in SECONDS.
 """
 
 import itertools
@@ -85,7 +85,7 @@ def check(result, expected, what):
 
 
 def round_size(size, n):
-    """Return a size that splits into equal parts for n devices, of at least one number each."""
+    """Return a size that splits into equal parts for n devices, each with at least one number."""
     return max(size // 4 // n, 1) * n * 4
 
 
@@ -101,8 +101,8 @@ def measure_operation(mesh, name, size, iterations, seconds):
 
 
 def measure_links(mesh, names, size, iterations, seconds):
-    """Measure from each node to its neighbours in a ring, and back: all devices of a node send at
-    the same time.
+    """Measure the links from each node to its neighbours in a ring, and back: all devices of a node
+    send at the same time.
     """
     devices = find_devices(mesh, names)
     nodes = list(devices)

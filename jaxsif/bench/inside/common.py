@@ -39,7 +39,7 @@ def node_names():
 
 
 def tell_system(names):
-    """Print the system that this runs on, for the header of the results."""
+    """Print the system that this program runs on, for the header of the results."""
     counts = {
         "nodes": len(set(names)),
         "processes": jax.process_count(),

@@ -43,7 +43,7 @@ def draw_curves(records, field, unit):
 
 
 def draw_links(records):
-    """Draw a bar for each link; if there are many, only the slowest ones."""
+    """Draw a bar for each link; if there are many links, draw only the slowest ones."""
     shown = sorted(sorted(records, key=lambda record: record["bandwidth"])[:MOST], key=natural)
     figure, axes = plt.subplots(figsize=(7.2, 1.6 + 0.28 * len(shown)))
     names = [f"{record['from']} → {record['to']}" for record in shown]

@@ -1,5 +1,5 @@
 """Draw the start of each task as a bar of its phases, one panel for each variant; with several
-rounds, only the last one.
+rounds, draw only the last one.
 """
 
 import matplotlib.pyplot as plt

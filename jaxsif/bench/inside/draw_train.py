@@ -18,7 +18,7 @@ def draw(_header, records):
 
 
 def draw_modes(modes):
-    """Draw a bar for each mode; if a mode has several runs, the one with the most devices."""
+    """Draw a bar for each mode; if a mode has several runs, draw the one with the most devices."""
     figure, axes = plt.subplots(figsize=(7.2, 1.2 + 0.45 * len(modes)))
     names = [
         f"{name}, {one['devices']} device{'s' * (one['devices'] > 1)}"

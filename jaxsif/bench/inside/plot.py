@@ -1,5 +1,5 @@
-"""Draw results: python plot.py FOLDER; prints the names of the files, exits with status 3 without
-matplotlib.
+"""Draw results: python plot.py FOLDER. Print the names of the files, or exit with status 3 if there
+is no matplotlib.
 
 The plots of a benchmark come from the function draw(header, records) -> {name: figure} in
 draw_BENCH.py.

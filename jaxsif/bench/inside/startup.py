@@ -30,8 +30,8 @@ PHASES = (
 
 
 def process_start(pid):
-    """Return the time when a process of this node was created, see proc_pid_stat(5); to within 10
-    ms.
+    """Return the time when a process of this node was created, to within 10 ms; see
+    proc_pid_stat(5).
     """
     with open(f"/proc/{pid}/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
@@ -95,7 +95,7 @@ def watch_rounds(rounds=5):
 
 def clock_ahead(mine, first):
     """Return how far a clock must be ahead of process 0's, judging by the rounds that both saw; 0
-    if they do not show it.
+    if the rounds do not show it.
 
     No process leaves a round before all have entered it.
     """

@@ -1,4 +1,4 @@
-"""Import jaxsif's task package, then step aside: at its start, Python imports the first
+"""Import jaxsif's task package, then step aside: at its start, Python imports only the first
 sitecustomize on its path.
 
 The folder is removed from sys.path, and the image's own sitecustomize, if it has one, runs as if

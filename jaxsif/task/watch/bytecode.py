@@ -1,9 +1,9 @@
 """The loops of a code object, found in its bytecode (Python 3.12 and later).
 
-A loop is where a backward jump leads to an instruction that every path to the jump passes through.
-Its body is all instructions on paths from there to the jump, and those that end it, such as a block
-before `break`, as far as their source positions distinguish them from the code after the loop. In
-doubt, an instruction is outside.
+A loop exists where a backward jump leads to an instruction that every path to the jump passes
+through. Its body consists of all instructions on paths from that instruction to the jump, and of
+those that end the loop, such as a block before `break`, as far as their source positions
+distinguish them from the code after the loop. In case of doubt, an instruction is outside.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class CodeLoops:
         return [one for one in self.loops if one != outer and number(one.begin) in outer.region]
 
     def asks_again(self, loop: CodeLoop, offset: int) -> bool:
-        """Return whether an instruction tests, at the end of an iteration, for another one."""
+        """Return whether an instruction tests, at the end of an iteration, whether another one
+        follows.
+        """
         return self._flow.number(offset) in loop.again
 
 
@@ -141,19 +143,21 @@ class _Flow:
     def reach(
         self, firsts: Iterable[int], but: Collection[int] = (), calm: bool = False
     ) -> set[int]:
-        """Return the instructions that can be executed after these without passing through `but`;
-        with `calm`, only if no exception is raised.
+        """Return the instructions that can be executed from `firsts` on without passing through
+        `but`; with `calm`, only those executed while no exception is raised.
         """
         return _search(firsts, self._next.__getitem__ if calm else self._follow, but)
 
     def lead(self, sources: Iterable[int], head: int) -> set[int]:
         """Return the instructions that lead to one of the sources without passing through the head,
-        and the head.
+        and the head itself.
         """
         return _search(sources, self._before.__getitem__, [head]) | {head}
 
     def passes(self, number: int) -> bool:
-        """Return whether the next instruction follows this one, or the one before it."""
+        """Return whether the next instruction can be executed directly after this one, or after a
+        jump over this one by the instruction before it.
+        """
         return self.ops[number] not in _ENDS or self.targets[number - 1] == number + 1
 
     def is_placed(self, number: int) -> bool:
@@ -169,7 +173,7 @@ class _Flow:
 def _search(
     firsts: Iterable[int], follow: Callable[[int], Iterable[int]], but: Collection[int]
 ) -> set[int]:
-    """Find all instructions on the paths from the first ones, which end at those in `but`."""
+    """Find all instructions on the paths that begin at `firsts` and end before those in `but`."""
     seen: set[int] = set()
     left = list(firsts)
     while left:
@@ -254,8 +258,8 @@ def _make_cycle(flow: _Flow, head: int, sources: Iterable[int]) -> _Cycle:
 
 
 def _join(flow: _Flow, cycles: Sequence[_Cycle]) -> Iterator[tuple[_Cycle, bool]]:
-    """Yield the loops, each with whether its iterations are certain. `continue` in a `while` jumps
-    to the first copy of its test, which may also be the head of a loop around it.
+    """Yield each loop, and whether its iterations can be told apart. `continue` in a `while` loop
+    jumps to the first copy of the loop's test, which may also be the head of a loop around it.
     """
     others = {cycle.head: cycle for cycle in cycles}
     for cycle in cycles:
@@ -267,7 +271,9 @@ def _join(flow: _Flow, cycles: Sequence[_Cycle]) -> Iterator[tuple[_Cycle, bool]
 
 
 def _part(flow: _Flow, cycle: _Cycle, around: _Cycle) -> Iterator[tuple[_Cycle, bool]]:
-    """Yield the loop whose test contains a head, and the loop around it, if there is one."""
+    """Yield the loop whose test contains the head of `around`, and the loop around it, if there is
+    one.
+    """
     low, high = _find_extent(flow, cycle.core)
     begin = flow.begin_of(around.head)
     inner = {one for one in around.sources if low <= flow.begin_of(one) <= high}
@@ -311,7 +317,7 @@ def _find_rest(
     """Return the instructions that end a loop after the last statement that continues it, in its
     body and in exception handlers; none for `while True`, which has no mark at its end.
 
-    Python copies code that follows the loop into it: such code is also elsewhere.
+    Python copies code that follows the loop into it: such code also exists elsewhere.
     """
     end = _find_end(flow, cycle, calm)
     if end is None:
@@ -341,7 +347,7 @@ def _find_end(flow: _Flow, cycle: _Cycle, calm: Collection[int]) -> int | None:
 
 
 def _choose_known(flow: _Flow, numbers: Iterable[int], elsewhere: Collection[_Span]) -> set[int]:
-    """Return the instructions whose source position is known, and not elsewhere."""
+    """Return the instructions whose source position is known, and not one of `elsewhere`."""
     return {one for one in numbers if flow.is_placed(one) and flow.spans[one] not in elsewhere}
 
 
@@ -350,14 +356,14 @@ def _has_test(flow: _Flow, cycle: _Cycle) -> bool:
 
 
 def _find_copies(flow: _Flow, cycle: _Cycle) -> frozenset[int]:
-    """Return the second copy of a `while` test."""
+    """Return the instructions of the second copy of a `while` test."""
     asks = {flow.spans[one] for one in cycle.test if _has_test(flow, cycle)}
     return frozenset(one for one in cycle.core if one not in cycle.test and flow.spans[one] in asks)
 
 
 def _find_line(flow: _Flow, cycle: _Cycle, first: int) -> int:
-    """Return the first line of a loop; for `while True`, the backward jump at its end has it, or
-    the instruction before its first one.
+    """Return the first line of a loop. For `while True`, this may be the line of the loop's
+    backward jump, or else of the instruction before the loop.
     """
     lines = [flow.begin_of(first)[0]]
     if flow.ops[first] != _FOR and not _has_test(flow, cycle):

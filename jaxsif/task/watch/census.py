@@ -3,11 +3,11 @@
 All of these processes must compile the same program. If they do not, collectives pair operations
 that do not belong together: the numbers are wrong, and often nothing fails. A report contains a
 digest of the program, and the launcher compares the digests of the tasks
-(jaxsif/watch/programs.py). With JAXSIF_CHECK_PROGRAMS=stop, the tasks compare them, too, and those
-that differ end.
+(jaxsif/watch/programs.py). With JAXSIF_CHECK_PROGRAMS=stop, the tasks compare the programs, too,
+and tasks that differ end.
 
-Programs that wait for no other process are not reported: each process has all arguments whole, and
-nothing communicates, as for the first row of the parameters that process 0 prints. A program that
+Programs that wait for no other process are not reported: each process has all arguments in full,
+and nothing communicates, as when process 0 prints the first row of the parameters. A program that
 is compiled again, for example after jax.clear_caches(), is reported once; a program that is
 compiled ahead of time, by lower().compile(), is reported when it first runs, if ever.
 
@@ -88,7 +88,7 @@ def take_over(
     check: str,
     locate: Callable[[], str] = str,
 ) -> None:
-    """Call `emit` for each program that jax._src.compiler compiles; `check` is WARN or STOP,
+    """Call `emit` for each program that jax._src.compiler compiles; `check` is WARN or STOP, and
     `locate` returns the loops around the main thread's frames.
     """
     output = _Output(emit, bool(environ.get(REPORT)))
@@ -130,8 +130,8 @@ class _Census:
         self._guard_comparison = _Guard(output, "program comparison stopped")
 
     def take(self, computation: Any, devices: Any) -> CompiledProgram | None:
-        """Report a program of several processes; if it is compiled ahead of time, return it
-        instead.
+        """Report a program of several processes, unless it is being compiled ahead of time: then
+        return it instead.
         """
         processes = {device.process_index for device in devices.flat}
         if len(processes) < 2:
@@ -144,7 +144,7 @@ class _Census:
         return None
 
     def hold(self, executable: object, program: CompiledProgram | None) -> None:
-        """Record an executable that has been compiled ahead of time, if it is one."""
+        """Record an executable that was compiled ahead of time; `program` is None for any other."""
         self._held.pop(id(executable), None)  # of a deleted executable
         if program is None:
             return
@@ -154,7 +154,7 @@ class _Census:
             self._follow_runs(owner)
 
     def _follow_runs(self, owner: Any) -> None:
-        """Report programs that were compiled ahead of time when they first run.
+        """When programs that were compiled ahead of time first run, report them.
 
         JAX calls this for the first run of a program, and not again unless the program has
         callbacks.
@@ -172,7 +172,9 @@ class _Census:
         owner.__call__ = run
 
     def _report(self, program: CompiledProgram) -> None:
-        """Report a program that is about to run; compare it, if requested."""
+        """Report a program that is about to run; compare it with other tasks' programs, if
+        requested.
+        """
         is_main = threading.current_thread() is threading.main_thread()
         with self._lock:  # reports are written in the order of their numbers
             if (program.digest, is_main) in self._reported:
@@ -220,7 +222,7 @@ class _Output(NamedTuple):
 
 
 class _Guard:
-    """Keeps errors out of the program: after the first one it warns, and makes no more calls."""
+    """Keeps errors out of the program: after the first error it warns, and makes no more calls."""
 
     def __init__(self, output: _Output, warning: str) -> None:
         self._output = output
@@ -242,8 +244,8 @@ class _Comparison:
     """Compares the programs of this process's main thread with those of the process before it,
     through JAX's key-value store.
 
-    The processes of a program form a ring, so a process that differs notices it, and so does the
-    next one. Each process reads one value for each program, and removes it from the store.
+    The processes of a program form a ring, so a process that differs notices the difference, and so
+    does the next one. Each process reads one value for each program, and removes it from the store.
     """
 
     def __init__(self, environ: Mapping[str, str], output: _Output) -> None:
@@ -255,8 +257,9 @@ class _Comparison:
         """End this process, with status 1, if the process before it in the ring has a different
         program.
 
-        It waits for that process: `jaxsif run` ends it if the others continue without this program.
-        If no launcher is listening, warn if the other has no program in time.
+        It waits for that process; if the others continue without this program, `jaxsif run` ends
+        the run. If no launcher is listening, warn if the other process does not report the program
+        in time.
         """
         state = sys.modules["jax._src.distributed"].global_state
         ring = program.processes
@@ -332,7 +335,7 @@ def describe_program(
 
 
 def _is_replicated(main: Any) -> bool:
-    """Return whether each process has all arguments whole, and is to have all results whole."""
+    """Return whether each process has all arguments in full, and is to have all results in full."""
     known = {name: [*main.attributes[name]] for name in _LISTS if name in main.attributes}
     arguments, results = (known.get(name, []) for name in _LISTS)
     return len(arguments) == len(main.type.inputs) and (

@@ -28,8 +28,8 @@ _FIRST_USES: Mapping[str, str] = {
 
 
 def read_wishes(environ: Mapping[str, str]) -> tuple[int, str]:
-    """Return the seconds that the program may hang, 0 for no limit, and the check of its compiled
-    programs, '' for none; raise MisfitError for any other value.
+    """Return the seconds that the program may hang (0 for no limit), and the check of its compiled
+    programs ('' for none); raise MisfitError for any other value.
     """
     check = environ.get(CHECK_PROGRAMS, "")
     if check not in ("", WARN, STOP):
@@ -43,7 +43,7 @@ def read_wishes(environ: Mapping[str, str]) -> tuple[int, str]:
 def install(
     environ: Mapping[str, str], emit: Emit, pipe: int, hang_timeout: int, check: str
 ) -> None:
-    """Watch this process once it uses JAX; `pipe` is start.sh's, the other values are from
+    """Watch this process once it uses JAX; `pipe` is start.sh's, and the other values are from
     `read_wishes`.
     """
     file = open_status_file(pipe)

@@ -19,7 +19,7 @@ _TAKES = re.compile(r"(?:with )?([A-Za-z_][\w.]*?)(?:\.(?:acquire|__enter__)\(\)
 
 def find_call(frame: FrameType) -> str:
     """Return the source text that the frame is executing, such as 'lock.acquire()', or 'with lock'
-    if it is entering a context. '' before Python 3.11, or if there is no source.
+    if it is entering a context. Return '' before Python 3.11, or if there is no source.
     """
     positions = getattr(frame.f_code, "co_positions", None)
     if positions is None:
@@ -39,7 +39,7 @@ def is_deadlock(frame: FrameType) -> bool:
     lock without a timeout, and only it and the caller's thread are running Python.
 
     Before Python 3.11, this is always False. A C thread may still call Python and release the lock:
-    whoever reads this must also check that the process is otherwise idle.
+    code that uses this result must also check that the process is otherwise idle.
     """
     if frame.f_code is threading.Condition.wait.__code__:  # an event: JAX callbacks may set it
         return False
@@ -49,8 +49,8 @@ def is_deadlock(frame: FrameType) -> bool:
 
 
 def _find(name: str, frame: FrameType) -> object:
-    """Return the object that a name such as 'self._lock' refers to in a frame, without running any
-    code; None if it is not known.
+    """Return the object that a name such as 'self._lock' refers to in a frame, or None if it is not
+    known; this runs no code.
     """
     first, *others = name.split(".")
     found = frame.f_locals.get(first, frame.f_globals.get(first))

@@ -2,8 +2,8 @@
 change.
 
 A loop is a backward jump in the code of the user's own files. sys.monitoring (Python 3.12 and
-later) reports each one; with earlier versions, no loops are known. The count starts at 0 when a
-loop is entered.
+later) reports each such jump; with earlier versions, no loops are known. The count starts at 0 when
+a loop is entered.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Close = Callable[[Exception], object]
 
 
 class HookGuard:
-    """Keeps the errors of hooks out of the program that calls them; only for hooks that call
-    nothing but jaxsif's own code. Any other code that runs in the middle of one is the program's,
-    such as a signal handler.
+    """Keeps the errors of hooks out of the program that calls them. This is only for hooks that
+    call nothing but jaxsif's own code: any other code that runs during a hook, such as a signal
+    handler, is the program's.
 
     After the first error, `close` is called with it, and the hooks no longer do anything.
     """
@@ -103,14 +103,14 @@ class Loop(_RateLimit):
         self.is_left_alone = not at.is_counted
 
     def describe(self, turns: int) -> dict[str, object]:
-        """Return its fields for the status file; `turns` is the number of iterations since it was
-        entered.
+        """Return the loop's fields for the status file; `turns` is the number of iterations since
+        the loop was entered.
         """
         return {"loop": self.place, "turns": turns}
 
     @property
     def place(self) -> str:
-        """FILE:LINE of its first line."""
+        """FILE:LINE of the loop's first line."""
         return f"{self.code.co_filename}:{self.at.line}"
 
 
@@ -128,7 +128,7 @@ class Entry:
 
 
 class _Code(_RateLimit):
-    """The loops of one code object; the count is of its calls."""
+    """The loops of one code object, and the count of its calls."""
 
     __slots__ = ("code", "found", "loops")
 
@@ -150,7 +150,7 @@ class Loops:
     """The loops that have iterated, and how often since they were entered.
 
     Within one iteration of the loop around it, or one call of its function, a loop is entered once.
-    So its count restarts when that loop iterates, or the function is called.
+    So its count restarts when the loop around it iterates, or its function is called.
     """
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class Loops:
         frames: Sequence[FrameType] = (),
     ) -> None:
         """Count the loops in these code objects, and in the functions created in them; `close` is
-        called with an error, after which nothing is counted. `frames` are running.
+        called with an error, after which nothing is counted. `frames` are those already running.
         """
         monitoring = claim()
         if monitoring is None:
@@ -191,7 +191,7 @@ class Loops:
             self._note_running(frame)
 
     def _note_running(self, frame: FrameType) -> None:
-        """Record the loops that a frame is in: their numbers of iterations are not known."""
+        """Record the loops that a frame is already in: how often they have iterated is unknown."""
         code = self._find_code(frame.f_code)
         loops = code.around(frame.f_lasti) if code else []
         self._entries[id(frame)] = {loop: Entry(loop, id(frame), False) for loop in loops}
@@ -255,8 +255,9 @@ class Loops:
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
     def _enter(self, code: CodeType, offset: int, frame: int, is_followed: bool) -> Entry | None:
-        """Return the frame's entry for the loop that jumps back from there, if it was not the last
-        to iterate; None if the loop is not counted. The loops inside it have ended.
+        """Return the frame's entry for the loop that jumps back from `offset`, or None if the loop
+        is not counted; called when another loop was the last to iterate. Restart the loops inside
+        it.
         """
         found = self._find_code(code)
         loop = found.loops.get(offset) if found else None
@@ -330,7 +331,7 @@ class Loops:
 
 def own_codes(is_own: Callable[[str], bool], frames: list[FrameType]) -> Iterator[CodeType]:
     """Yield the code objects of the user's own files: of running code, and of all imported modules.
-    `is_own` returns whether a file is the user's.
+    `is_own` returns whether a file is one of the user's.
     """
     running = (frame.f_code for frame in frames if is_own(frame.f_code.co_filename))
     modules = [module for module in list(sys.modules.values()) if _is_module_of(module, is_own)]

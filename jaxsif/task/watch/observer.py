@@ -1,7 +1,7 @@
 """A thread that notices when the program hangs, and reports it to `jaxsif run`, once.
 
-The program is its main thread or, while that waits for other threads, the thread that last ran a
-program of several processes, or else the one that last compiled for JAX.
+It observes the program's main thread or, while that waits for other threads, the thread that last
+ran a program of several processes, or else the thread that last compiled for JAX.
 
 The observer starts when the program first uses JAX's devices or jax.distributed. Once a second it
 compares that thread's processor time and the count of its loops with the previous values. While one
@@ -176,7 +176,8 @@ class Observer:
     def observe(self, used: float, now: float) -> None:
         """Observe the main thread, which has used `used` seconds of processor time in total.
 
-        If it wrote its stack on request in the meantime, that is not the program's own work.
+        If the thread wrote its stack on request in the meantime, that is not the program's own
+        work.
         """
         before, self._size = self._size, self._file.size()
         before_turns, self._turns = self._turns, self._loops.turns
@@ -197,8 +198,8 @@ class Observer:
             self._emit({"event": "wait", "seconds": round(quiet, 1), "where": state["where"]})
 
     def _describe(self, quiet: float, idle: float) -> dict[str, object]:
-        """Describe the program for the status file. `idle` is the time since it last computed,
-        `quiet` the time since it last computed or a loop last advanced; both in seconds.
+        """Describe the program for the status file. `idle` is the time since it last computed, and
+        `quiet` the time since it last computed or a loop last advanced; both are in seconds.
         """
         now = {"pid": os.getpid(), "time": time.time(), "quiet": round(quiet, 1)}
         state: dict[str, object] = {**_UNKNOWN, **now}
@@ -259,8 +260,8 @@ def list_frames(thread: int | None) -> list[FrameType]:
 
 
 def _find_number(thread: int | None) -> int:
-    """Return the kernel's number for a thread; 0 for one that has ended, or that Python did not
-    start.
+    """Return the kernel's number for a thread, or 0 if the thread has ended or Python did not start
+    it.
     """
     return getattr(threading._active.get(thread), "native_id", 0) or 0  # type: ignore[attr-defined]
 

@@ -1,8 +1,8 @@
 """The destination of a Python's reports: the standard error of start.sh.
 
-Most often that is also this process's own. If a script has redirected it, as `2>log` does, or the
-program has closed it, it is reopened through /proc for each report: a process that kept it open
-would keep srun waiting.
+Usually, this process has the same standard error. If a script has redirected it, as `2>log` does,
+or the program has closed it, start.sh's is reopened through /proc for each report: a process that
+kept it open would keep srun waiting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Outlet:
     """The destination of reports."""
 
     def __init__(self, starter: str, nonce: str) -> None:
-        """Find start.sh by its process id, `starter`, which is '' if it is not known."""
+        """Find start.sh by its process ID, `starter`, which is '' if it is not known."""
         is_known = starter.isdecimal() and _has_nonce(starter, nonce)
         self._path = f"/proc/{starter}/fd/{_THEIRS}"
         self._identity = identify(self._path) if is_known else None
@@ -55,8 +55,8 @@ class Outlet:
 
 
 def _has_nonce(pid: str, nonce: str) -> bool:
-    """Return whether a process started with this nonce as its second one, like start.sh: in a
-    separate namespace, the number may belong to another process.
+    """Return whether a process was started with this nonce as its second one, as start.sh is: in a
+    separate PID namespace, the process ID may belong to another process.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -66,7 +66,7 @@ def _has_nonce(pid: str, nonce: str) -> bool:
 
 
 def identify(file: str | int) -> tuple[int, int] | None:
-    """Device and inode of a file or descriptor, or None if it does not exist."""
+    """Return the device and inode of a file or descriptor, or None if it does not exist."""
     try:
         found = os.stat(file)
     except OSError:

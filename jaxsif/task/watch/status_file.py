@@ -2,9 +2,9 @@
 
 The script in `jaxsif/node/` reads it through /proc/PID/fd. The first 4096 bytes are one JSON
 object, which the observer writes; on SIGWINCH, faulthandler appends the stack of the main thread.
-That needs no interpreter, so a program that holds the interpreter in C answers, too. SIGWINCH does
-nothing in a program without a handler for it, and a program's own handler replaces this one: then
-the frames from the observer are used.
+faulthandler does not need the interpreter, so a program that holds the interpreter in C answers,
+too. SIGWINCH does nothing in a program without a handler for it, and a program's own handler
+replaces this one: then the frames from the observer are used.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def is_fifo(descriptor: int) -> bool:
 
 
 class StatusFile:
-    """The file; it stores nothing until it is opened."""
+    """The status file; it stores nothing until it is opened."""
 
     def __init__(self, pipe: StatusPipe | None = None) -> None:
         self._pipe = pipe or StatusPipe()
@@ -171,8 +171,9 @@ def _is_caught(number: int) -> bool:
 def _answer(descriptor: int) -> None:
     """Let SIGWINCH write the stack of the main thread.
 
-    Do not chain: without it, a system call that the signal interrupts is resumed. Do not dump all
-    threads: others may run while their stacks are walked, which can crash the process with SIGSEGV.
+    Do not chain: without chaining, a system call that the signal interrupts is resumed. Do not dump
+    all threads: others may run while their stacks are walked, which can crash the process with
+    SIGSEGV.
     """
     faulthandler.register(signal.SIGWINCH, descriptor, all_threads=False, chain=False)
 
