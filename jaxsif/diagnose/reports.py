@@ -396,7 +396,7 @@ class ReportFilter:
         return begin - max(held, default=0)
 
     def _find_report(self, line: bytes) -> int:
-        """Do as `_find_wait`, but only for reports."""
+        """Do the same as `_find_wait`, but only for reports."""
         if self._whole and len(line) <= _LONGEST_REPORT:
             return 0
         begin = len(line.rpartition(SEPARATOR)[0])

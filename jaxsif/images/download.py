@@ -67,7 +67,7 @@ class Partial(NamedTuple):
         return f"{self.path}.json"
 
     def recall(self, address: str) -> tuple[int, str]:
-        """Return how many bytes of `address` are there, and their version, or 0 and ''."""
+        """Return how many bytes from `address` are here already, and their version, or 0 and ''."""
         try:
             origin = parse_json(read_text(self.note, "note of a download"))
         except (FileNotFoundError, ValueError, HostError):

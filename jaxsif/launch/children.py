@@ -40,7 +40,7 @@ Reader = Callable[[], Optional[Pass]]
 
 
 def inherit() -> None:
-    """Let every child write to our own standard output; a Reader."""
+    """Let every child write to our own standard output (as a Reader)."""
 
 
 class Remote(NamedTuple):

@@ -30,7 +30,7 @@ def draw_coordinator(options: RunOptions, launcher: Launcher) -> Coordinator:
 
 
 def find_coordinator(options: RunOptions, port: int, step: str, one_machine: bool) -> Coordinator:
-    """Return the requested coordinator; raise JaxsifError for a useless address."""
+    """Return the requested coordinator; raise JaxsifError for an unusable address."""
     address = options.node_address
     if address is not None:
         check_node_address(address, options.source("node-address"))

@@ -23,7 +23,7 @@ def name_files(folder: str, source: str) -> str:
     """
     if set(folder) & set(":,%"):  # of a bind, and of the pattern
         what = f"not a folder for log files: {shorten(folder)!r}"
-        raise JaxsifError(what, source, "a path without colon, comma and percent sign")
+        raise JaxsifError(what, source, "a path without a colon, comma or percent sign")
     path = os.path.join(os.path.abspath(folder), f"task-{TASK}")
     for attempt in count(1):
         pattern = path if attempt == 1 else f"{path}.{attempt}"

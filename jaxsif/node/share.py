@@ -114,7 +114,7 @@ def _connect(keeper: _socket.socket, name: str) -> None:
 
 
 def peer(connection: _socket.socket) -> int:
-    """Return the user at the other end of a socket, see unix(7)."""
+    """Return the user at the other end of a socket; see unix(7)."""
     # A process id, a user id and a group id.
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder)
