@@ -29,7 +29,7 @@ _LONGEST_PLACE = 100  # characters of a place in the pipe; start.sh reports 240 
 
 
 class StatusPipe:
-    """start.sh's pipe, in which this process leaves one line: start.sh survives if it is killed."""
+    """A pipe to start.sh, which outlives this process, for one line."""
 
     def __init__(self, pipe: int = -1) -> None:
         """Use this pipe; if there is none, leave nothing."""
