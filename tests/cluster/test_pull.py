@@ -168,7 +168,7 @@ def test_registry(cluster: Cluster, work: Path, image: Path) -> None:
         subprocess.run(["apptainer", "push", image, f"oras://{host}/site/jax:1"], env=environ(), check=True)
         wanted = digest(str(image))
         status, out, err = ended(pull(f"oras://{host}/site/jax:1", "--output", work, "--digest", wanted))
-        assert (status, out) == (0, f"{work}/jax_1.sif is pulled, digest {wanted}\n"), err
+        assert (status, out) == (0, f"{work}/jax_1.sif was pulled, digest {wanted}\n"), err
         assert (work / "jax_1.sif").read_bytes() == image.read_bytes()
         status, _, err = ended(pull(f"oras://{host}/site/jax:1", "--output", work / "b.sif", "--digest", "0" * 64))
         assert status == 125
@@ -190,7 +190,7 @@ def test_layers_of_a_registry(cluster: Cluster, work: Path) -> None:
         push(host, "site/hello", "1", config, archive.getvalue())
         status, out, err = ended(pull(f"docker://{host}/site/hello:1", "--output", work / "hello.sif"))
         assert status == 0, err
-        assert out == f"{work}/hello.sif is pulled, digest {digest(str(work / 'hello.sif'))}\n"
+        assert out == f"{work}/hello.sif was pulled, digest {digest(str(work / 'hello.sif'))}\n"
     assert names(work) == ["hello.sif"]
 
 
