@@ -39,8 +39,9 @@ END
 
 @pytest.fixture(scope="module", autouse=True)
 def _things(cluster: Cluster) -> None:
-    """A run in the history, and results."""
-    script = "module load jax/sif; jaxsif run --nodes=1 -- python -c 1;" + RESULTS.format("old", 9e8)
+    """A run in the history, results, and the image's digest, whose bar is no part of a text."""
+    script = "module load jax/sif; jaxsif image inspect $JAX_IMAGE >/dev/null; jaxsif run --nodes=1 -- python -c 1;"
+    script += RESULTS.format("old", 9e8)
     cluster.check(script + RESULTS.format("new", 3e8))
 
 
