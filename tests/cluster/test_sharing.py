@@ -27,6 +27,8 @@ OWN = {
 }
 OWN |= {"SLURM_JOBID", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME", "SLURM_TASK_PID"}
 OWN |= {"SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT", "JAXSIF_DRAINS"}
+# Their paths contain the number of the task's process.
+OWN |= {"JAX_MTLS_CA_FILE", "JAX_MTLS_CERT_FILE", "JAX_MTLS_KEY_FILE"}
 
 
 def mounts_and_processes(cluster: Cluster, node: str) -> str:
