@@ -47,7 +47,8 @@ def read_header(file: BinaryIO, image: str, source: str = "") -> Header:
     """Parse the header of a SIF file; raise HostError for other or truncated files, and OSError if
     the file cannot be read.
     """
-    return check_sif(os.pread(file.fileno(), HEADER_SIZE, 0), _size(file), image, source)
+    size = os.fstat(file.fileno()).st_size
+    return check_sif(os.pread(file.fileno(), HEADER_SIZE, 0), size, image, source)
 
 
 def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
@@ -57,7 +58,7 @@ def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
     with open_image(image, source) as file:
         header = read_header(file, image, source)
         table = os.pread(file.fileno(), header.table_size, header.table)
-        return parse_descriptors(table, _size(file), image, source)
+        return parse_descriptors(table, os.fstat(file.fileno()).st_size, image, source)
 
 
 def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
@@ -89,10 +90,6 @@ def read_date(image: str) -> str:
     with open_image(image) as file:
         created = check_time(read_header(file, image), image)
     return datetime.fromtimestamp(created, timezone.utc).isoformat(timespec="seconds")
-
-
-def _size(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size
 
 
 def find_root(image: str, source: str = "") -> DataObject:

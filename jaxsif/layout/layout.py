@@ -253,14 +253,11 @@ def check_layout(layout: Layout, share_gpus: bool) -> int:
                 raise JaxsifError(what, layout.why, f"request fewer {noun}")
     if not any(layout.each("gpus")):
         return 1
-    sharers, planned = 1, []
-    for group in layout.groups:
-        if None not in (group.tasks, group.gpus):
-            planned.append(group)
-            sharers = max(sharers, _check_node(layout, group, share_gpus))
+    planned = [group for group in layout.groups if None not in (group.tasks, group.gpus)]
+    sharers = [_check_node(layout, group, share_gpus) for group in planned]
     if not layout.gpu_bind and not layout.uneven:
         _check_even(layout, planned)
-    return sharers
+    return max([1, *sharers])
 
 
 def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:

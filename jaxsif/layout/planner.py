@@ -162,10 +162,7 @@ def choose_tasks(case: Case) -> Layout:
     """Return the layout of the first rule that applies; raise JaxsifError if that layout cannot
     work.
     """
-    for rule in RULES[case.basis.name]:
-        if rule.applies(case):
-            return rule.choose(case)
-    raise AssertionError(f"no rule for {case}")
+    return next(rule for rule in RULES[case.basis.name] if rule.applies(case)).choose(case)
 
 
 def always(_case: Case) -> bool:
