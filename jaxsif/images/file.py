@@ -273,32 +273,22 @@ def find_image(setting: Setting | None) -> Image:
 
     Raise HostError for a file or folder that is not an image.
     """
-    if setting is None:
-        return _find_default()
-    named, source, _ = setting
-    mode = _mode(named, source)
-    if mode is None:
+    named, source, _ = setting or Setting(_DEFAULT_IMAGE, f"./{_DEFAULT_IMAGE}")
+    mode = _mode(named, source if setting else "")
+    if mode is None and setting:
         hint = "make image, module load jax/sif, or pass --image PATH"
         raise HostError(f"image not found: {named}", source, hint)
-    _check_image(named, mode, source)
-    return Image(os.path.abspath(named), source)
-
-
-def _find_default() -> Image:
-    """Find ./jax.sif, the default if no image is named; raise HostError."""
-    source = f"./{_DEFAULT_IMAGE}"
-    mode = _mode(_DEFAULT_IMAGE, "")
     if mode is None:
         raise HostError(
             f"no image: neither --image nor JAX_IMAGE names one, and there is no {source} here",
             hint="module load jax/sif, make image, or pass --image PATH",
         )
-    writers = find_writers(_DEFAULT_IMAGE)
+    writers = "" if setting else find_writers(named)
     if writers:
         what = f"others may have written {source}, and neither --image nor JAX_IMAGE names it"
         raise HostError(what, writers, f"--image {source}")
-    _check_image(_DEFAULT_IMAGE, mode, source)
-    return Image(os.path.abspath(_DEFAULT_IMAGE), source)
+    _check_image(named, mode, source)
+    return Image(os.path.abspath(named), source)
 
 
 def _mode(path: str, source: str) -> int | None:

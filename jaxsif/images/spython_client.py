@@ -201,17 +201,11 @@ def _measure(folder: str) -> Iterator[int]:
 
 def parse_metadata(found: Any) -> ImageMetadata:
     """Convert the engine's JSON; raise ValueError if its form is unknown."""
-    values = {field: find(found, "attributes", key) for field, key in _KEYS.items()}
-    for field in _TABLES:
-        table = values[field] = values[field] or {}
-        _check(isinstance(table, dict), field)
-        _check(all(isinstance(value, str) for value in table.values()), field)
-    for field in values.keys() - _TABLES:
-        values[field] = values[field] or ""
-        _check(isinstance(values[field], str), field)
+    values: dict[str, Any] = {}
+    for field, key in _KEYS.items():
+        kind = dict if field in _TABLES else str
+        value = values[field] = find(found, "attributes", key) or kind()
+        texts = value.values() if isinstance(value, dict) else [value]
+        if not (isinstance(value, kind) and all(isinstance(text, str) for text in texts)):
+            raise ValueError(f"invalid {field}")
     return ImageMetadata(**values)
-
-
-def _check(holds: bool, field: str) -> None:
-    if not holds:
-        raise ValueError(f"invalid {field}")
