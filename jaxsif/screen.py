@@ -29,9 +29,10 @@ _ERROR, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 Update = Callable[[int, "int | None"], None]  # bytes done, and in total, if known
 
 
-def note(line: str) -> None:
-    """Print a line for the user, on standard error."""
-    print(printable(f"jaxsif: {line}"), file=sys.stderr, flush=True)
+def note(*lines: str) -> None:
+    """Print lines for the user, on standard error."""
+    for line in lines:
+        print(printable(f"jaxsif: {line}"), file=sys.stderr, flush=True)
 
 
 def print_bytes(line: str) -> None:

@@ -14,7 +14,7 @@ from spython.image import Image
 from spython.instance import Instance
 from spython.main.base import Client
 
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.foreign import MOST_TEXT, find, parse_json
 from jaxsif.images.execute import MOST_OUTPUT, collect
 from jaxsif.images.file import read_parts
@@ -149,14 +149,12 @@ def read_metadata(image: str, environ: Mapping[str, str]) -> ImageMetadata:
     folder = os.path.isdir(image)
     if folder:
         _check_folder(image)
-    try:
+    broken = HostError(f"cannot parse the metadata of {image}", "", "copy or build it again")
+    with raise_as(broken, ValueError, LookupError, TypeError):
         if folder:
             client = RuntimeClient([*_LIMIT, require_runtime(environ).command])
             return parse_metadata(client.inspect(image))
         return parse_metadata(parse_json(_find_metadata(image))["data"])
-    except (ValueError, LookupError, TypeError) as error:
-        what = f"cannot parse the metadata of {image}: {error}"
-        raise HostError(what, "", "copy or build it again") from error
 
 
 def _find_metadata(image: str) -> str:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, raise_as
 from jaxsif.installation import list_launchers
 from jaxsif.job.srun_options import SrunArgument, short_of
 from jaxsif.limits import MOST_COUNT, read_number
@@ -80,12 +80,9 @@ def split_words(text: str, where: str) -> list[str]:
     """Split a text into words as a shell does; raise JaxsifError."""
     import shlex
 
-    try:
+    hint = "quote it as in a shell"
+    with raise_as(JaxsifError(f"cannot read {shorten(text)!r}", where, hint), ValueError):
         return shlex.split(text)
-    except ValueError as error:
-        raise JaxsifError(
-            f"cannot read {shorten(text)!r}: {error}", where, "quote it as in a shell"
-        ) from error
 
 
 def _count_or(pattern: str, words: str) -> Kind:
