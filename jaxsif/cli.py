@@ -165,10 +165,7 @@ class _UnknownError(Exception):
 def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
     """Return the command that the first words of `argv` name, or None."""
     words = tuple([word for word in argv[:3] if not word.startswith("-")])
-    for name in (words[:1], words[:2]):
-        if name in COMMANDS:
-            return name
-    return None
+    return next(filter(COMMANDS.__contains__, (words[:1], words[:2])), None)
 
 
 def build_parsers(

@@ -84,12 +84,14 @@ class RunError(JaxsifError):
 
 
 @contextmanager
-def raise_as(error: JaxsifError) -> Iterator[None]:
-    """Raise `error`, with the reason at the end of its first line, in place of an OSError or a
-    UnicodeDecodeError.
+def raise_as(error: JaxsifError, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise `error`, with the reason at the end of its first line, in place of an exception of
+    these kinds; by default, of an OSError or a UnicodeDecodeError.
     """
+    kinds = kinds or (OSError, UnicodeDecodeError)
     try:
         yield
-    except (OSError, UnicodeDecodeError) as cause:
-        reason = getattr(cause, "strerror", "it is not text")
+    except kinds as cause:
+        is_binary = isinstance(cause, UnicodeDecodeError)
+        reason = "it is not text" if is_binary else getattr(cause, "strerror", None) or cause
         raise type(error)(f"{error.what}: {reason}", error.where, error.hint) from cause

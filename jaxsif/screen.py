@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TextIO
 
 from jaxsif.text import align, printable
@@ -28,19 +29,17 @@ _ERROR, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 Update = Callable[[int, "int | None"], None]  # bytes done, and in total, if known
 
 
-def note(line: str) -> None:
-    """Print a line for the user, on standard error."""
-    print(printable(f"jaxsif: {line}"), file=sys.stderr, flush=True)
+def note(*lines: str) -> None:
+    """Print lines for the user, on standard error."""
+    for line in lines:
+        print(printable(f"jaxsif: {line}"), file=sys.stderr, flush=True)
 
 
 def print_bytes(line: str) -> None:
     """Print a line as the bytes that it was decoded from: some values may not be UTF-8."""
-    stream = getattr(sys.stdout, "buffer", None)
-    if stream is None:  # standard output is closed, or replaced by an object without bytes
-        print(line)
-    else:
-        sys.stdout.flush()  # what was printed before
-        stream.write(os.fsencode(line + "\n"))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding=sys.getfilesystemencoding(), errors="surrogateescape")
+    print(line)
 
 
 def print_json(value: object) -> None:

@@ -43,12 +43,9 @@ def read_results(path: str, source: str) -> Results:
     hint = "name a results folder of jaxsif bench"
     with raise_as(JaxsifError(f"cannot read results {file}", source, hint)):
         lines = read_given(str(file), "results file", source, _MOST_BYTES).splitlines()
-    try:
-        header, records = _parse_lines(lines)
-    except ValueError as error:
-        what = f"not results of jaxsif bench: {file}: {error}"
-        raise JaxsifError(what, source, "measure again") from error
-    return Results(header, records, file)
+    foreign = JaxsifError(f"not results of jaxsif bench: {file}", source, "measure again")
+    with raise_as(foreign, ValueError):
+        return Results(*_parse_lines(lines), file)
 
 
 def _parse_lines(lines: Sequence[str]) -> tuple[Record, list[Record]]:

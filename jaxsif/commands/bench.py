@@ -148,8 +148,7 @@ def _collectives(arguments: argparse.Namespace, environ: Mapping[str, str]) -> i
         status = bench.run(
             *program, refine=lambda record: add_bandwidths(record, bench.header["devices"])
         )
-        for line in render_blame(find_slow_nodes(find_links(bench.records), _SLOW)):
-            note(line)
+        note(*render_blame(find_slow_nodes(find_links(bench.records), _SLOW)))
         return status
 
     return run_bench("collectives", arguments, environ, measure)

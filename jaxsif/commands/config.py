@@ -69,8 +69,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 
 def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
     """Print the rows of a key or a table, or else all rows; then the files that were checked."""
-    for line in check_variables(environ):
-        note(line)
+    note(*check_variables(environ))
     files = find_files(environ, os.getcwd())
     config = parse_files(files)
     rows = _choose(key, list(_rows(config, environ)), config)
@@ -84,8 +83,7 @@ def _show(key: str | None, as_json: bool, environ: Mapping[str, str]) -> None:
     print_table(list(map(render, rows)), environ)
     if key:  # for one setting, only the problems
         candidates = [file for file in candidates if file.error]
-    for file in candidates:
-        note(_describe(file))
+    note(*map(_describe, candidates))
 
 
 def _describe(file: trust.Candidate) -> str:

@@ -98,11 +98,9 @@ def _render(folder: str, name: str, render: Callable[[Listed], Any]) -> Any:
     """Read and render a run; raise HostError if jaxsif cannot read the file or did not write it."""
     path = os.path.join(folder, name, RUN)
     try:
-        run = read_run(folder, name)
-        return render(Listed(run, is_running(run, os.uname().nodename)))
-    except OSError as error:
-        why = error.strerror or "it cannot be read"
-        raise HostError(f"cannot read the run {name}: {why}", path, HINT) from error
+        with raise_as(HostError(f"cannot read the run {name}", path, HINT), OSError):
+            run = read_run(folder, name)
+            return render(Listed(run, is_running(run, os.uname().nodename)))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise HostError(f"not the history of a run: {path}", path, "remove the folder") from error
 

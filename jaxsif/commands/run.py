@@ -128,8 +128,7 @@ def _note(plan: Plan, allocation: Allocation | None) -> None:
     """Point out options that may not do what the user meant."""
     from jaxsif.plan.notes import find_notes
 
-    for line in find_notes(plan):
-        note(line)
+    note(*find_notes(plan))
     if plan.launcher.name == SRUN and allocation is None:
         from jaxsif.launch.gpus import note_missing_gpus
 
@@ -138,8 +137,8 @@ def _note(plan: Plan, allocation: Allocation | None) -> None:
 
 def _note_reasons(container: Container | None) -> None:
     """Print why the policies allow the image."""
-    for line in container.allowed.reasons if container and container.allowed else ():
-        note(line)
+    if container and container.allowed:
+        note(*container.allowed.reasons)
 
 
 def _show(plan: Plan, explain: bool, dry_run: bool, as_json: bool) -> None:

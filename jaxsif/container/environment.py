@@ -194,7 +194,7 @@ def _find_row(name: str) -> str:
     """Return the name of a variable in the table: its own, or the pattern that matches it."""
     if name in _BY_NAME or not name.startswith(_PREFIXES):
         return name
-    return next(f"{prefix}*" for prefix in _PREFIXES if name.startswith(prefix))
+    return next(filter(name.startswith, _PREFIXES)) + "*"
 
 
 def find_rule(name: str) -> Rule | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from jaxsif import installation
@@ -72,7 +72,9 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         if os.path.isdir(image):
             raise HostError(f"{image} is a folder, and has neither digest nor signature")
         if name == _DIGESTS:
-            digest = _find_digest(image, policy.value, environ)
+            digest = remembered_digest(image, environ)
+            if digest not in policy.value:
+                raise HostError(f"the digest of {image} is {digest}")
             return f"{name} of {policy.source} is satisfied: {digest}"
         folder = os.path.dirname(policy.source)
         signer = find_signer(
@@ -85,13 +87,6 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
             f"{name} in {policy.source}; the image is from {subject.source}",
             "run an image that the policy allows, or ask whoever set it",
         ) from error
-
-
-def _find_digest(image: str, allowed: Sequence[str], environ: Mapping[str, str]) -> str:
-    found = remembered_digest(image, environ)
-    if found not in allowed:
-        raise HostError(f"the digest of {image} is {found}")
-    return found
 
 
 def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mapping[str, str]) -> str:

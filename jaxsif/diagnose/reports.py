@@ -174,10 +174,11 @@ _FORMS: Mapping[str, str | _Number] = {
 def _parse_report(
     marked: bytes, channel: _Channel, forms: Mapping[str, str | _Number]
 ) -> Report | None:
-    """Parse a line with the channel's marker, or return None if it is not a report: a report has
-    the fields of its origin, and otherwise only fields that its event may have.
+    """Parse a line that begins with the channel's marker; return None for any other line. A report
+    has the fields of its origin, and otherwise only fields that its event may have.
     """
-    if len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
+    is_marked = marked.startswith(channel.marker)
+    if not is_marked or len(marked.rstrip(b"\n")) > _LONGEST_REPORT:
         return None
     import json
 
@@ -259,10 +260,6 @@ class _BarrierParser:
         return after
 
 
-def _ignore(_report: Report) -> None:
-    """Ignore a report, by default."""
-
-
 class _Log:
     """Reports and messages of one run's streams, in order of arrival and limited in number."""
 
@@ -270,7 +267,7 @@ class _Log:
         self.reports: list[Report] = []
         self.errors: list[str] = []  # messages from srun, slurmstepd, the runtime and JAX
         self.barriers: list[Barrier] = []
-        self.listen: Callable[[Report], None] = _ignore
+        self.listen: Callable[[Report], object] = bool  # ignores a report
         self._alike: Counter[tuple[int, str]] = Counter()
         self._kept: set[tuple[bytes, int]] = set()  # marker and task
         self._warnings: set[str] = set()
@@ -362,7 +359,7 @@ class ReportFilter:
         end = text.rfind(b"\n") + 1
         lines, last = text[:end], text[end:]
         seen = self._begun + lines
-        if not lines or self._barrier_parser.open or any(word in seen for word in _NOTABLE):
+        if not lines or self._barrier_parser.open or any(map(seen.__contains__, _NOTABLE)):
             shown = b"".join(map(self._filter_line, _LINES.findall(lines)))
         else:  # most of what programs print
             shown, self._begun = lines, b""
@@ -373,7 +370,7 @@ class ReportFilter:
         self._pending = last[begin:]
         return shown + self._show(last[:begin])
 
-    def listen(self, listener: Callable[[Report], None]) -> None:
+    def listen(self, listener: Callable[[Report], object]) -> None:
         """Pass each report to `listener` when it arrives."""
         self._log.listen = listener
 
@@ -413,8 +410,12 @@ class ReportFilter:
         before = line.rpartition(SEPARATOR)[0]
         marked = line[len(before) :]
         for channel in self._channels:
-            if marked.startswith(channel.marker):
-                return self._take_report(line, before, marked, channel)
+            report = _parse_report(marked, channel, self._forms)
+            if report:
+                warning = self._log.take(report, channel)
+                if not self._begun and self._label.whole.fullmatch(before):
+                    return warning
+                return self._show(before, ends=line.endswith(b"\n")) + warning
         if OTHER_NAME_TEXT in line and not self._begun and self._misses_coordinator(line):
             return b""
         return self._show(line)
@@ -428,16 +429,6 @@ class ReportFilter:
         match = re.match(OTHER_NAME.pattern, text)
         held = [report.text for report in of_event(self.reports, "port-held")]
         return match is not None and match["name"] in held
-
-    def _take_report(self, line: bytes, before: bytes, marked: bytes, channel: _Channel) -> bytes:
-        """Do as `_filter_line`, for a line with the channel's marker after `before`."""
-        report = _parse_report(marked, channel, self._forms)
-        if report is None:
-            return self._show(line)
-        warning = self._log.take(report, channel)
-        if not self._begun and self._label.whole.fullmatch(before):
-            return warning
-        return self._show(before, ends=line.endswith(b"\n")) + warning
 
     def _show(self, text: bytes, ends: bool = False) -> bytes:
         """Show the next part of a line; a line that ends may be a message."""

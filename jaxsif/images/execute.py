@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from jaxsif import process
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, raise_as
 from jaxsif.foreign import find, parse_json
 from jaxsif.installation import find_data
 from jaxsif.runtime import Runtime
@@ -40,12 +40,11 @@ def read_sbom(runtime: Runtime, image: str) -> str:
 
 def read_components(runtime: Runtime, image: str) -> list[dict[str, Any]]:
     """Return the components of the image's bill of materials; raise HostError."""
-    try:
+    what = f"cannot parse the bill of materials of {image}"
+    with raise_as(HostError(what, "python3 in it", "jaxsif image sbom"), ValueError):
         components = find(parse_json(read_sbom(runtime, image)), "components")
-    except ValueError as error:
-        raise _strange(image, str(error)) from error
-    if not isinstance(components, list) or not all(map(_is_component, components)):
-        raise _strange(image, "it has no list of components")
+        if not isinstance(components, list) or not all(map(_is_component, components)):
+            raise ValueError("it has no list of components")
     return components
 
 
@@ -55,14 +54,6 @@ def _is_component(component: object) -> bool:
     """
     named = all(isinstance(find(component, key), str) for key in ("name", "purl"))
     return named and isinstance(find(component, "version"), (str, type(None)))
-
-
-def _strange(image: str, reason: str) -> HostError:
-    return HostError(
-        f"cannot parse the bill of materials of {image}: {reason}",
-        "python3 in it",
-        "jaxsif image sbom",
-    )
 
 
 _SYSTEM = """set -e

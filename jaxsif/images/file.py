@@ -47,7 +47,8 @@ def read_header(file: BinaryIO, image: str, source: str = "") -> Header:
     """Parse the header of a SIF file; raise HostError for other or truncated files, and OSError if
     the file cannot be read.
     """
-    return check_sif(os.pread(file.fileno(), HEADER_SIZE, 0), _size(file), image, source)
+    size = os.fstat(file.fileno()).st_size
+    return check_sif(os.pread(file.fileno(), HEADER_SIZE, 0), size, image, source)
 
 
 def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
@@ -57,7 +58,7 @@ def read_objects(image: str, source: str = "") -> tuple[DataObject, ...]:
     with open_image(image, source) as file:
         header = read_header(file, image, source)
         table = os.pread(file.fileno(), header.table_size, header.table)
-        return parse_descriptors(table, _size(file), image, source)
+        return parse_descriptors(table, os.fstat(file.fileno()).st_size, image, source)
 
 
 def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
@@ -89,10 +90,6 @@ def read_date(image: str) -> str:
     with open_image(image) as file:
         created = check_time(read_header(file, image), image)
     return datetime.fromtimestamp(created, timezone.utc).isoformat(timespec="seconds")
-
-
-def _size(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size
 
 
 def find_root(image: str, source: str = "") -> DataObject:
@@ -276,32 +273,22 @@ def find_image(setting: Setting | None) -> Image:
 
     Raise HostError for a file or folder that is not an image.
     """
-    if setting is None:
-        return _find_default()
-    named, source, _ = setting
-    mode = _mode(named, source)
-    if mode is None:
+    named, source, _ = setting or Setting(_DEFAULT_IMAGE, f"./{_DEFAULT_IMAGE}")
+    mode = _mode(named, source if setting else "")
+    if mode is None and setting:
         hint = "make image, module load jax/sif, or pass --image PATH"
         raise HostError(f"image not found: {named}", source, hint)
-    _check_image(named, mode, source)
-    return Image(os.path.abspath(named), source)
-
-
-def _find_default() -> Image:
-    """Find ./jax.sif, the default if no image is named; raise HostError."""
-    source = f"./{_DEFAULT_IMAGE}"
-    mode = _mode(_DEFAULT_IMAGE, "")
     if mode is None:
         raise HostError(
             f"no image: neither --image nor JAX_IMAGE names one, and there is no {source} here",
             hint="module load jax/sif, make image, or pass --image PATH",
         )
-    writers = find_writers(_DEFAULT_IMAGE)
+    writers = "" if setting else find_writers(named)
     if writers:
         what = f"others may have written {source}, and neither --image nor JAX_IMAGE names it"
         raise HostError(what, writers, f"--image {source}")
-    _check_image(_DEFAULT_IMAGE, mode, source)
-    return Image(os.path.abspath(_DEFAULT_IMAGE), source)
+    _check_image(named, mode, source)
+    return Image(os.path.abspath(named), source)
 
 
 def _mode(path: str, source: str) -> int | None:

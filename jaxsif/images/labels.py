@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, raise_as
 from jaxsif.foreign import find, parse_json
 from jaxsif.images.file import read_parts, read_unpacked
 
@@ -53,12 +53,9 @@ def _parse(text: str, image: str, *keys: str) -> dict[str, str]:
     """Return the texts and numbers of the object under `keys`; empty if there is no such object.
     Raise HostError for a text that is not JSON.
     """
-    try:
+    broken = HostError(f"cannot parse the labels of {image}", "", "copy or build it again")
+    with raise_as(broken, ValueError):
         found = parse_json(text or "{}")
-    except ValueError as error:
-        raise HostError(
-            f"cannot parse the labels of {image}: {error}", "", "copy or build it again"
-        ) from error
     labels = find(found, *keys)
     values = labels.items() if isinstance(labels, dict) else ()
     return {name: str(value) for name, value in values if isinstance(value, (str, int, float))}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif import process
-from jaxsif.errors import HostError, JaxsifError, SignatureError
+from jaxsif.errors import HostError, JaxsifError, SignatureError, raise_as
 from jaxsif.files import check_space, scratch_folder
 from jaxsif.foreign import find, open_file, parse_json
 from jaxsif.images.file import find_root, read_parts
@@ -68,18 +68,12 @@ def _parse_signature(image: str, data: bytes, fingerprint: str) -> Signature:
     if not text.startswith("{"):
         message = text.partition("\n\n")[2]
         return Signature(fingerprint, message.partition("-----BEGIN PGP SIGNATURE")[0])
-    try:
+    with raise_as(HostError(f"cannot parse a signature in {image}", "", _ANOTHER_COPY), ValueError):
         envelope = parse_json(text)
-    except ValueError as error:
-        raise _strange(image, str(error)) from error
-    signer, signed = find(envelope, "signatures", 0, "keyid"), find(envelope, "payload")
-    if not (isinstance(signer, str) and isinstance(signed, str)):
-        raise _strange(image, "it names no key")
+        signer, signed = find(envelope, "signatures", 0, "keyid"), find(envelope, "payload")
+        if not (isinstance(signer, str) and isinstance(signed, str)):
+            raise ValueError("it names no key")
     return Signature(signer, signed)
-
-
-def _strange(image: str, reason: str) -> HostError:
-    return HostError(f"cannot parse a signature in {image}: {reason}", "", _ANOTHER_COPY)
 
 
 def find_signer(image: str, keys: Sequence[str], verify_by: Callable[[str], str]) -> str:

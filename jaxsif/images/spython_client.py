@@ -14,7 +14,7 @@ from spython.image import Image
 from spython.instance import Instance
 from spython.main.base import Client
 
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.foreign import MOST_TEXT, find, parse_json
 from jaxsif.images.execute import MOST_OUTPUT, collect
 from jaxsif.images.file import read_parts
@@ -149,14 +149,12 @@ def read_metadata(image: str, environ: Mapping[str, str]) -> ImageMetadata:
     folder = os.path.isdir(image)
     if folder:
         _check_folder(image)
-    try:
+    broken = HostError(f"cannot parse the metadata of {image}", "", "copy or build it again")
+    with raise_as(broken, ValueError, LookupError, TypeError):
         if folder:
             client = RuntimeClient([*_LIMIT, require_runtime(environ).command])
             return parse_metadata(client.inspect(image))
         return parse_metadata(parse_json(_find_metadata(image))["data"])
-    except (ValueError, LookupError, TypeError) as error:
-        what = f"cannot parse the metadata of {image}: {error}"
-        raise HostError(what, "", "copy or build it again") from error
 
 
 def _find_metadata(image: str) -> str:
@@ -201,17 +199,11 @@ def _measure(folder: str) -> Iterator[int]:
 
 def parse_metadata(found: Any) -> ImageMetadata:
     """Convert the engine's JSON; raise ValueError if its form is unknown."""
-    values = {field: find(found, "attributes", key) for field, key in _KEYS.items()}
-    for field in _TABLES:
-        table = values[field] = values[field] or {}
-        _check(isinstance(table, dict), field)
-        _check(all(isinstance(value, str) for value in table.values()), field)
-    for field in values.keys() - _TABLES:
-        values[field] = values[field] or ""
-        _check(isinstance(values[field], str), field)
+    values: dict[str, Any] = {}
+    for field, key in _KEYS.items():
+        kind = dict if field in _TABLES else str
+        value = values[field] = find(found, "attributes", key) or kind()
+        texts = value.values() if isinstance(value, dict) else [value]
+        if not (isinstance(value, kind) and all(isinstance(text, str) for text in texts)):
+            raise ValueError(f"invalid {field}")
     return ImageMetadata(**values)
-
-
-def _check(holds: bool, field: str) -> None:
-    if not holds:
-        raise ValueError(f"invalid {field}")

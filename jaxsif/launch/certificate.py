@@ -181,14 +181,11 @@ def render_certificate(fields: bytes, signature: bytes) -> str:
 
 
 def _join(tag: int, *parts: bytes) -> bytes:
-    """Return parts as one value of DER, of fewer than 65536 bytes."""
+    """Return parts as one value of DER."""
     body = b"".join(parts)
     size = len(body)
-    if size < 0x80:
-        return bytes((tag, size)) + body
-    if size < 0x100:
-        return bytes((tag, 0x81, size)) + body
-    return bytes((tag, 0x82)) + size.to_bytes(2, "big") + body
+    octets = size.to_bytes(-(-size.bit_length() // 8), "big")
+    return bytes((tag, size) if size < 0x80 else (tag, 0x80 | len(octets), *octets)) + body
 
 
 def _oid(digits: str) -> bytes:

@@ -18,7 +18,6 @@ from jaxsif.process import Running, read_stat, start_process, start_silent
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
-_HEARD_UNDER_NOHUP = tuple(number for number in _FORWARDED if number != signal.SIGHUP)
 # srun delivers much output in small pieces: waiting for more of them halves the work.
 _MUCH, _GATHER = 1024, 0.001  # bytes; seconds
 _POLL = 0.1  # seconds between looks at processes whose output is silent
@@ -94,8 +93,8 @@ def run(children: Sequence[Child], hooks: Hooks = NO_HOOKS) -> Ended:
     """
     running = _Run(hooks)
     # nohup makes us and our children ignore SIGHUP.
-    under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    heard = _HEARD_UNDER_NOHUP if under_nohup else _FORWARDED
+    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set()
+    heard = [number for number in _FORWARDED if number not in ignored]
     previous = {number: signal.signal(number, running.forward) for number in heard}
     try:
         for child in children:

@@ -109,6 +109,16 @@ _BEFORE_SRUN = """
 if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi
 
 # Without --kill-on-bad-exit, the other tasks would wait for one that has failed."""
+# Removes variables of the host, following the table of variables.
+_UNSET = """
+# gRPC, and so JAX, would send even local connections to a proxy. Other programs read the \
+upper-case names.
+{moves}
+unset {proxies}
+# The first would point the image's Python to another library, and the second would load libraries \
+that do not fit it.
+unset {others}"""
+_MOVE = 'if [ -n "${{{name}-}}" ]; then export {upper}="${{{upper}-${name}}}"; fi'
 
 
 def judge_image(flavour: str | None, layout: Layout) -> Foreign:
@@ -213,27 +223,17 @@ def _variables(script: Script) -> Iterator[str]:
         yield "# Lines appear as they are printed, not only when 8 KiB have accumulated."
         yield f"export {prefix}PYTHONUNBUFFERED=1"
     yield from _devices(prefix, script.foreign, variables)
-    yield from _unset_variables()
+    yield from _unset_variables().split("\n")
 
 
-def _unset_variables() -> Iterator[str]:
-    """Yield the lines that remove variables of the host, following the table of variables."""
+def _unset_variables() -> str:
     moved = names_of(UPPER)
     proxies = [name for name in names_of(UNSET) if name.endswith("_proxy")]
-    yield ""
-    yield (
-        "# gRPC, and so JAX, would send even local connections to a proxy."
-        " Other programs read the upper-case names."
+    return _UNSET.format(
+        moves="\n".join(_MOVE.format(name=name, upper=name.upper()) for name in moved),
+        proxies=" ".join([*moved, *proxies]),
+        others=" ".join(names_of(UNSET, at_border=True)),
     )
-    for name in moved:
-        upper = name.upper()
-        yield f'if [ -n "${{{name}-}}" ]; then export {upper}="${{{upper}-${name}}}"; fi'
-    yield f"unset {' '.join([*moved, *proxies])}"
-    yield (
-        "# The first would point the image's Python to another library,"
-        " and the second would load libraries that do not fit it."
-    )
-    yield f"unset {' '.join(names_of(UNSET, at_border=True))}"
 
 
 def _coordinator(prefix: str, plan: Plan) -> Iterator[str]:

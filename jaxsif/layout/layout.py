@@ -253,17 +253,15 @@ def check_layout(layout: Layout, share_gpus: bool) -> int:
                 raise JaxsifError(what, layout.why, f"request fewer {noun}")
     if not any(layout.each("gpus")):
         return 1
-    sharers, planned = 1, []
-    for group in layout.groups:
-        if None not in (group.tasks, group.gpus):
-            planned.append(group)
-            sharers = max(sharers, _check_node(layout, group, share_gpus))
+    planned = [group for group in layout.groups if None not in (group.tasks, group.gpus)]
+    check = partial(_check_node, layout, share_gpus)
+    sharers = max(map(check, planned), default=1)
     if not layout.gpu_bind and not layout.uneven:
         _check_even(layout, planned)
     return sharers
 
 
-def _check_node(layout: Layout, group: Group, share_gpus: bool) -> int:
+def _check_node(layout: Layout, share_gpus: bool, group: Group) -> int:
     """Return the greatest number of tasks on one GPU of a group's nodes; raise JaxsifError."""
     _, tasks, gpus, _ = group.counts
     if share_gpus and gpus:

@@ -73,7 +73,8 @@ def plan_layout(
     gpus = options.gpus_per_node
     wanted = None if gpus is None else parse_gpu_count(gpus, options.source("gpus-per-node"))
     case = Case(basis, options, there, wanted)
-    chosen = choose_tasks(case)
+    rule = next(rule for rule in RULES[basis.name] if rule.applies(case))
+    chosen = rule.choose(case)
     bind = _binding(options, job)
     layout = chosen._replace(
         groups=tuple([_give_gpus(case, group) for group in chosen.groups if group.tasks != 0]),
@@ -156,16 +157,6 @@ def _find_groups(job: Allocation, most: int, job_gpus: Counts) -> Iterator[Group
 def _column(counts: Counts, nodes: int) -> Iterable[int | None]:
     """Return the value of each node; None unless all are known."""
     return each_node(counts) if size(counts) == nodes else repeat(None, nodes)
-
-
-def choose_tasks(case: Case) -> Layout:
-    """Return the layout of the first rule that applies; raise JaxsifError if that layout cannot
-    work.
-    """
-    for rule in RULES[case.basis.name]:
-        if rule.applies(case):
-            return rule.choose(case)
-    raise AssertionError(f"no rule for {case}")
 
 
 def always(_case: Case) -> bool:

@@ -183,16 +183,11 @@ def _start_keeper(
         listener.close()
         return
     try:
-        _find_jaxsif()
         from jaxsif.node.keeper import keep
 
         keep(listener.detach(), container, tasks, staged, allowed)
     finally:
         os._exit(0)
-
-
-def _find_jaxsif() -> None:
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 
 
 # Option -> the number of words after it.
@@ -214,6 +209,8 @@ def parse(argv: list[str]) -> tuple[dict[str, list[str]], list[str], list[str]]:
 
 def main(argv: list[str]) -> None:
     """Run the command line."""
+    # At the end: only Python's own modules are imported in most tasks.
+    sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
     options, container, program = parse(argv)
     staged, allowed = options.get("--staged", []), options.get("--allowed", [])
     tasks = 1 if "--alone" in options else tasks_here(os.environ)
@@ -225,12 +222,10 @@ def main(argv: list[str]) -> None:
         if found:
             execute(*found, program)
     if staged:
-        _find_jaxsif()
         from jaxsif.node.stage import restore
 
         restore(*staged)
     if allowed:
-        _find_jaxsif()
         from jaxsif.node.allowed import admit, guard
 
         program = guard(allowed[-1], admit(*allowed), program)

@@ -90,10 +90,7 @@ class Plan(NamedTuple):
 
     def srun_option(self, name: str) -> str:
         """Return the last component's value of an srun option, or ''."""
-        found = ""
-        for component in self.step:
-            found = component.value(name) or found
-        return found
+        return next(filter(None, [part.value(name) for part in reversed(self.step)]), "")
 
     @property
     def distribution(self) -> str:

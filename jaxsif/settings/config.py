@@ -157,13 +157,13 @@ def parse_files(files: Files) -> Config:
             policies.append((f"policy.{key}", Setting(value, path, rank)))
         for name, keys in tables.get("profile", {}).items():
             profiles[name] = Setting(keys, path, rank)
-    project, notes = "", []
-    for file in files.above:
-        if file.state == trust.READ:
-            project = file.path
-        elif file.state == trust.IGNORED:
-            notes.append(f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}")
-    return Config(settings, tuple(policies), profiles, project, tuple(notes))
+    project = next((file.path for file in files.above if file.state == trust.READ), "")
+    notes = tuple(
+        f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}"
+        for file in files.above
+        if file.state == trust.IGNORED
+    )
+    return Config(settings, tuple(policies), profiles, project, notes)
 
 
 def read_profiles(config: Config) -> dict[str, Setting]:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import JaxsifError, raise_as
 from jaxsif.installation import list_launchers
 from jaxsif.job.srun_options import SrunArgument, short_of
 from jaxsif.limits import MOST_COUNT, read_number
@@ -80,25 +80,13 @@ def split_words(text: str, where: str) -> list[str]:
     """Split a text into words as a shell does; raise JaxsifError."""
     import shlex
 
-    try:
+    hint = "quote it as in a shell"
+    with raise_as(JaxsifError(f"cannot read {shorten(text)!r}", where, hint), ValueError):
         return shlex.split(text)
-    except ValueError as error:
-        raise JaxsifError(
-            f"cannot read {shorten(text)!r}: {error}", where, "quote it as in a shell"
-        ) from error
-
-
-def count(text: str) -> int:
-    """Return the number of an argument that is a COUNT; raise argparse.ArgumentTypeError."""
-    number = read_number(text)
-    if not _is_count(number):
-        raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not {COUNT.words}")
-    assert number is not None
-    return number
 
 
 def _count_or(pattern: str, words: str) -> Kind:
-    """Return the kind of values that are a COUNT, or a text that matches the pattern."""
+    """Return the kind of values that are a number from 1, or a text that matches the pattern."""
 
     def fits(value: object) -> bool:
         return _is_count(value) or bool(isinstance(value, str) and re.fullmatch(pattern, value))
@@ -116,12 +104,8 @@ def _count_or(pattern: str, words: str) -> Kind:
     return Kind(words, fits, read, {"type": parse}, pattern)
 
 
-COUNT = Kind(
-    f"a number from 1 to {MOST_COUNT}",
-    _is_count,
-    lambda text, _: read_number(text),
-    {"type": count},
-)
+COUNT = _count_or("(?!)", f"a number from 1 to {MOST_COUNT}")  # which no text matches
+count = COUNT.argument["type"]  # for other arguments; raises argparse.ArgumentTypeError
 TEXT = Kind("a string", _is_text, lambda text, _: text)
 # In jaxsif.toml: relative to the file's folder. A shell does not expand the ~ in --image=~/jax.sif.
 PATH = Kind(

@@ -29,14 +29,17 @@ def hold_for_task(step: str, name: str, address: str, port: int) -> None:
     if claim is None:
         return
     with claim:
-        number = hold(address, port)
-        if number == errno.EADDRINUSE:
-            text = f"port {port}, chosen for JAX's coordinator, is taken on this node"
-            raise MisfitError(text, event="port-taken")
-        if number == errno.EADDRNOTAVAIL:
-            raise MisfitError(
-                f"{name} is not a name of this node: its address {address} is not on this node"
-            )
+        try:
+            hold(address, port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                text = f"port {port}, chosen for JAX's coordinator, is taken on this node"
+                raise MisfitError(text, event="port-taken") from None
+            if error.errno == errno.EADDRNOTAVAIL:
+                text = (
+                    f"{name} is not a name of this node: its address {address} is not on this node"
+                )
+                raise MisfitError(text) from None
         claim.detach()  # open for as long as this process lives
 
 
@@ -76,8 +79,8 @@ def _is_own(address: str) -> bool:
     return False
 
 
-def hold(address: str, port: int) -> int:
-    """Take this node's `port` for this process if the port is free; return 0, or the errno.
+def hold(address: str, port: int) -> None:
+    """Take this node's `port` for this process; raise OSError if the port is not free.
 
     JAX would not report a taken port: gRPC shares ports (SO_REUSEPORT). This socket also shares the
     port once it has it, but never listens: from now on, the port is taken for all but the
@@ -85,14 +88,10 @@ def hold(address: str, port: int) -> int:
     """
     everywhere_or_ipv6 = not address or ":" in address
     family = socket.AF_INET6 if everywhere_or_ipv6 else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as one:
-            # Closed connections do not count.
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((address, port))
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            one.detach()  # open for as long as this process lives
-    except OSError as error:
-        return error.errno or 0
-    return 0
+    with socket.socket(family, socket.SOCK_STREAM) as one:
+        # Closed connections do not count.
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind((address, port))
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        one.detach()  # open for as long as this process lives

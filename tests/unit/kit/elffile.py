@@ -23,7 +23,7 @@ def elf_library(needed: tuple[str, ...] = ("libc.so.6",), versions: tuple[str, .
     if versions:
         wanted = struct.pack("<HHIII", 1, len(versions), places[needed[0]], 16, 0) + wanted
     dynamic = verneed + len(wanted)
-    tags = [(1, places[name]) for name in needed] + [(5, begin)]
+    tags = [(1, places[name]) for name in needed] + [(5, begin), (10, len(texts))]
     tags += [(0x6FFFFFFE, verneed), (0x6FFFFFFF, 1)] if versions else []
     table = b"".join(struct.pack("<QQ", *tag) for tag in [*tags, (0, 0)])
     size = dynamic + len(table)
