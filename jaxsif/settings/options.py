@@ -423,6 +423,8 @@ class RunOptions(NamedTuple):
     hostfile: str | None = None  # a file with the hosts
     # Pass on only the variables in the table of container/environment.py.
     cleanenv: bool = False
+    job_name: str = ""  # of a new job; the program's name if empty
+    ends_quietly: bool = False  # a signal is its usual end: show nothing after one
     sources: Mapping[str, Setting] = MappingProxyType({})  # all options, by their keys
 
     @property
