@@ -282,6 +282,8 @@ def find_image(setting: Setting | None) -> Image:
     mode = _mode(named, source)
     if mode is None:
         hint = "make image, module load jax/sif, or pass --image PATH"
+        if "://" in named:
+            hint = f"download it first: jaxsif image pull {named}"
         raise HostError(f"image not found: {named}", source, hint)
     _check_image(named, mode, source)
     return Image(os.path.abspath(named), source)

@@ -35,6 +35,8 @@ AUTO = "auto"
 REPORT = "report"
 HIDDEN = "…"  # in place of a secret
 
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_WITH_UNIT = "[1-9][0-9]{0,5}[smh]"
 DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
 
 
@@ -97,15 +99,23 @@ def count(text: str) -> int:
     return number
 
 
-def _count_or(pattern: str, words: str) -> Kind:
+def read_seconds(text: str) -> int | None:
+    """Return the seconds of '300', '300s', '5m' or '1h', or None for any other text."""
+    number = read_number(text.rstrip("smh"))
+    unit = _UNITS.get(text.lstrip("0123456789"))
+    return None if number is None or unit is None else number * unit
+
+
+def _count_or(
+    pattern: str, words: str, read_count: Callable[[str], int | None] = read_number
+) -> Kind:
     """Return the kind of values that are a COUNT, or a text that matches the pattern."""
 
     def fits(value: object) -> bool:
         return _is_count(value) or bool(isinstance(value, str) and re.fullmatch(pattern, value))
 
     def read(text: str, _where: str) -> int | str:
-        number = read_number(text)
-        return text if number is None else number
+        return read_count(text) or text
 
     def parse(text: str) -> int | str:
         value = read(text, "")
@@ -127,9 +137,11 @@ TEXT = Kind("a string", _is_text, lambda text, _: text)
 PATH = Kind(
     "a path", _is_text, lambda text, _: os.path.expanduser(text), {"type": os.path.expanduser}
 )
-SECONDS = _count_or(OFF, "a number of seconds, or off")
+TIMEOUT = _count_or(_WITH_UNIT, "a number of seconds, or one with a unit, as in 5m", read_seconds)
+SECONDS = _count_or(f"{_WITH_UNIT}|{OFF}", f"{TIMEOUT.words}, or off", read_seconds)
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
 GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one after a type, as in a100:1")
+NO_GPUS = _count_or(f"0|{GPUS.pattern}", GPUS.words.replace("from 1", "from 0"))
 DIGESTS = Kind(
     "a list of digests, each sha256: and 64 hexadecimal digits", _are_digests, split_words
 )
@@ -177,7 +189,7 @@ _ROWS = (
     Option("--per-node", SWITCH, JOB, "one JAX process on each node, with all its GPUs"),
     Option("--per-gpu", SWITCH, JOB, "one JAX process for each GPU, whatever the job says"),
     Option("--gpus-per-node", TEXT, JOB, "GPUs on each node", "[TYPE:]N"),
-    Option("--gpus", GPUS, JOB, "GPUs in total, the same number on each node", "[TYPE:]N"),
+    Option("--gpus", NO_GPUS, JOB, "GPUs in total, the same number on each node", "[TYPE:]N"),
     Option("--gpus-per-task", GPUS, JOB, "GPUs for each JAX process", "[TYPE:]N"),
     Option("--cpus-per-task", COUNT, JOB, "CPUs for each JAX process", "N", launcher="srun"),
     Option(
@@ -274,21 +286,21 @@ _ROWS = (
     ),
     Option(
         "--init-timeout",
-        COUNT,
+        TIMEOUT,
         PROCESSES,
         "how long JAX's processes wait for each other at the start",
         "SECONDS",
     ),
     Option(
         "--heartbeat-timeout",
-        COUNT,
+        TIMEOUT,
         PROCESSES,
         "how long a process may be silent before JAX counts it as dead",
         "SECONDS",
     ),
     Option(
         "--shutdown-timeout",
-        COUNT,
+        TIMEOUT,
         PROCESSES,
         "how long JAX's processes wait for each other at the end",
         "SECONDS",
@@ -501,6 +513,8 @@ def check_value(option: Option, value: object, name: str, where: str) -> Any:
     """
     if option.kind == TEXT and type(value) is int and 0 <= value <= MOST_COUNT:
         value = str(value)  # gpus-per-node = 4
+    if option.kind in (TIMEOUT, SECONDS) and isinstance(value, str):
+        value = option.kind.read(value, where)  # hang-timeout = "5m"
     if not option.kind.fits(value):
         words = option.kind.words
         raise JaxsifError(f"{name} is not {words}", where, f"{name} = …, {words}")
