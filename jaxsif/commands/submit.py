@@ -52,7 +52,8 @@ EPILOG = """\
 The job's ID is printed to standard output.
 
 exit status:
-  0; with --wait, the job's: 128 + N for signal N; of an array, the highest
+  0; with --wait, that of the task that failed first, or 128 + N for signal N;
+  of an array, the highest of its jobs
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """
