@@ -206,6 +206,11 @@ def _build_wheel(project: Path, container: Workspace, image: dict[str, Any]) -> 
         seen_as = f"{SEEN_AS}/{Path(place).name}/{project.name}"
         build = ("build", "--wheel", "--no-config", "--python", image["executable"])
         target = ("--out-dir", f"{SEEN_AS}/{Path(place).name}.wheels")
-        container.check(f"the build of {project}", f"{SEEN_AS}/uv", *build, *target, seen_as)
+        status, lines = container.run(f"{SEEN_AS}/uv", *build, *target, seen_as)
+        if status and _NO_NETWORK.search(tail(lines)):
+            raise explain(lines, {})
+        if status:
+            what = f"the build of {project} failed:"
+            raise JaxsifError(what, "requirements", "fix what it reports", tail(lines))
         (wheel,) = Path(f"{place}.wheels").glob("*.whl")
         return f"{SEEN_AS}/{wheel.parent.name}/{wheel.name}"

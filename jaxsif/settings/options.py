@@ -17,7 +17,8 @@ from jaxsif.errors import JaxsifError
 from jaxsif.installation import list_launchers
 from jaxsif.job.srun_options import SrunArgument, short_of
 from jaxsif.limits import MOST_COUNT, read_number
-from jaxsif.task.contract import ON, STOP, WARN
+from jaxsif.task.contract import OFF as OFF
+from jaxsif.task.contract import ON, STOP, UNITS, WARN
 from jaxsif.text import shorten
 
 JOB = "what to request from Slurm"
@@ -30,12 +31,10 @@ _HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, OUTPUT)  # in the order of --help
 
 NODE = "node"
 TASK = "task"
-OFF = "off"
 AUTO = "auto"
 REPORT = "report"
 HIDDEN = "…"  # in place of a secret
 
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _WITH_UNIT = "[1-9][0-9]{0,5}[smh]"
 DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
 
@@ -102,7 +101,7 @@ def count(text: str) -> int:
 def read_seconds(text: str) -> int | None:
     """Return the seconds of '300', '300s', '5m' or '1h', or None for any other text."""
     number = read_number(text.rstrip("smh"))
-    unit = _UNITS.get(text.lstrip("0123456789"))
+    unit = UNITS.get(text.lstrip("0123456789"))
     return None if number is None or unit is None else number * unit
 
 

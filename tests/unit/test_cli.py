@@ -426,6 +426,13 @@ def test_a_shell_is_one_task_whatever_settings_say_of_runs(
     )
 
 
+def test_the_map_needs_no_program(jaxsif: Jaxsif, host: Path) -> None:
+    code, out, err = jaxsif("run", "--explain")
+    assert (code, err) == (0, "")
+    assert out.startswith("? processes on ? nodes\n")
+    assert jaxsif("run", "--dry-run")[0] == 2
+
+
 def test_a_setting_that_stages_is_for_jobs(jaxsif: Jaxsif, host: Path) -> None:
     (host / "jaxsif.toml").write_text("[run]\nstage = true\n")
     code, out, err = jaxsif("run", "--dry-run", "--nodes=1", "--", "true")
