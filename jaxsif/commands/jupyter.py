@@ -87,13 +87,15 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     by_slurm = prepared.launcher.name == SRUN
     reached_by = (login or here) if by_slurm else ""
     program = ("python3", f"{TASK_FOLDER}/jupyter.py", module, reached_by, *words)
-    prepared = prepared.with_options(command=program)
+    # Ctrl-C is the usual way to end it, not an error.
+    prepared = prepared.with_options(command=program, ends_quietly=True)
     if by_slurm and allocation and not allocation.in_step:
         words = split_options(["--overlap"])  # with the job's other steps
         prepared = prepared.with_options(srun_args=(*words, *prepared.settings.options.srun_args))
     note("waiting for Jupyter")
-    # Ctrl-C is the usual way to end it, not an error.
-    return pipeline.run_plan(pipeline.make_plan(prepared), notify=lambda _line: None)
+    status = pipeline.run_plan(pipeline.make_plan(prepared), notify=lambda _line: None)
+    note("Jupyter has ended")
+    return status
 
 
 def find_module(names: Sequence[str], container: Container, environ: Mapping[str, str]) -> str:

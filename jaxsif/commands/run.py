@@ -81,7 +81,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         cli_values.pop("command"),
     )
     explain, as_json = cli_values.pop("explain"), cli_values.pop("json")
-    _check(command, as_json, explain or dry_run)
+    _check(command, as_json, explain, dry_run)
+    command = command or ["COMMAND"]  # for --explain
     allocation = Allocation.from_environ(environ)
     certificate = None
     if not (explain or dry_run):
@@ -113,13 +114,13 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return pipeline.run_plan(plan, note, verbose)
 
 
-def _check(command: Sequence[str], as_json: bool, runs_nothing: bool) -> None:
+def _check(command: Sequence[str], as_json: bool, explain: bool, dry_run: bool) -> None:
     """Raise JaxsifError for an option without another that it needs, and for a missing command."""
-    if as_json and not runs_nothing:
+    if as_json and not (explain or dry_run):
         raise JaxsifError(
             "--json without --explain or --dry-run", "--json", "add --dry-run, or leave it out"
         )
-    if not command:
+    if not (command or explain):
         example = "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"
         raise JaxsifError("no command", "jaxsif run", example)
 

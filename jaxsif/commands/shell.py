@@ -107,7 +107,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if job or (allocation and not allocation.in_step):
         srun_args.append("--overlap")  # with the job's other steps
     prepared = prepared.with_options(
-        srun_args=(*split_options(srun_args), *prepared.settings.options.srun_args)
+        srun_args=(*split_options(srun_args), *prepared.settings.options.srun_args),
+        job_name="shell",
     )
     plan = pipeline.make_plan(prepared, has_reader=False)
     process.become(plan.argv, plan.started_environ)

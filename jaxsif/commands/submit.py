@@ -6,6 +6,7 @@ import argparse
 import itertools
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from jaxsif.commands import COMMAND, JSON, all_of, argument, titled
 from jaxsif.container.policy import find_checksum
 from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import create_file
+from jaxsif.foreign import MOST_TEXT, open_file
 from jaxsif.images.labels import read_labels
 from jaxsif.job.allocation import outside_of_job
 from jaxsif.job.srun_options import add_srun_options
@@ -50,7 +52,8 @@ EPILOG = """\
 The job's ID is printed to standard output.
 
 exit status:
-  0; with --wait, the job's: 128 + N for signal N; of an array, the highest
+  0; with --wait, that of the task that failed first, or 128 + N for signal N;
+  of an array, the highest of its jobs
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """
@@ -62,6 +65,15 @@ _GOING_ON = {
     *("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT"),
     *("STOPPED", "SUSPENDED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"),
 }
+# What sbatch says of words that it cannot read.
+_BAD_OPTION = "Invalid --|(unrecognized |invalid )?option "
+# srun's line for tasks that failed, and the one with which it ends the others.
+_TASK_FAILED = re.compile(
+    r"srun: error: \S+: tasks? \d[-,\d]*: "
+    r"(?:Exited with exit code (?P<status>\d{1,3})|(?P<signal>.+?)(?: \(core dumped\))?)$",
+    re.MULTILINE,
+)
+_STEP_ENDED = "srun: Terminating StepId={job}."
 # A script does without what jaxsif runs on the nodes.
 _FIXED = {
     "launcher": SRUN,
@@ -69,7 +81,6 @@ _FIXED = {
     "stage": False,
     "cleanenv": False,
     "allow_uneven": False,
-    "hang_timeout": OFF,
     "check_programs": OFF,
     "coordinator_tls": OFF,
 }
@@ -77,6 +88,7 @@ _LEFT_OUT = {
     "stage-folder",
     "hosts",
     "hostfile",
+    "hang-timeout",
     "on-hang",
     "busy-timeout",
     "history",
@@ -164,7 +176,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     path = keep_script(text, name_program((job.job_name,)), script)
     try:
         job_id = submit(path, environ, note)
-    except HostError:
+    except JaxsifError:
         if not script:  # else the user named it
             os.unlink(path)
         raise
@@ -188,7 +200,7 @@ def _show(values: Mapping[str, object], line: str, as_json: bool) -> None:
 
 def _wait(job_id: str, environ: Mapping[str, str]) -> int:
     try:
-        ended = wait_job(job_id, environ)
+        ended = list(map(find_first_failure, wait_job(job_id, environ)))
     except (KeyboardInterrupt, SystemExit):
         note(f"job {job_id} continues; to end it: scancel {job_id}")
         raise
@@ -241,6 +253,8 @@ class EndedJob(NamedTuple):
     job_id: str  # 4711_3 in an array
     state: str  # COMPLETED, FAILED, TIMEOUT, CANCELLED, ...
     status: int  # as in a shell: 128 + N for signal N
+    number: str = ""  # Slurm's job ID, also in an array
+    errors: str = ""  # the file of its standard error
 
 
 def keep_script(text: str, name: str, path: str | None) -> str:
@@ -288,8 +302,10 @@ def submit(path: str, environ: Mapping[str, str], say: Notify) -> str:
     messages = done.stderr.strip().splitlines()
     if done.returncode:
         first, *more = messages or [f"exit status {done.returncode}"]
-        what = f"sbatch refused the job: {first.partition('error: ')[2] or first}"
-        raise HostError(what, "sbatch", "correct the options: see sbatch(1)", "\n".join(more))
+        reason = first.partition("error: ")[2] or first.removeprefix("sbatch: ")
+        refusal = JaxsifError if re.match(_BAD_OPTION, reason) else HostError
+        hint = "correct the options: see sbatch(1)"
+        raise refusal(f"sbatch refused the job: {reason}", "sbatch", hint, "\n".join(more))
     for line in messages:
         say(line)  # the site's messages
     return done.stdout.strip().partition(";")[0]  # after it, the cluster's name
@@ -325,7 +341,7 @@ def parse_ends(records: str) -> tuple[list[EndedJob], bool]:
     """
     jobs = re.findall(
         r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?"
-        r".* JobState=(\w+).* ExitCode=(\d+):(\d+)",
+        r".* JobState=(\w+).* ExitCode=(\d+):(\d+)(?:.* StdErr=(.*?) StdIn=)?",
         records,
         re.MULTILINE,
     )
@@ -333,11 +349,33 @@ def parse_ends(records: str) -> tuple[list[EndedJob], bool]:
     return ended, len(ended) < len(jobs)
 
 
-def _read_end(job: str, array: str, index: str, state: str, code: str, number: str) -> EndedJob:
+def _read_end(
+    job: str, array: str, index: str, state: str, code: str, number: str, errors: str
+) -> EndedJob:
     """Read the fields of an ended job, which may be a job of an array."""
-    job_id = f"{array}_{index}" if array else job
-    if int(number):  # of a signal
-        return EndedJob(job_id, state, 128 + int(number))
     # Slurm also reports 0 for a cancelled job.
     least = 0 if state == "COMPLETED" else 1
-    return EndedJob(job_id, state, max(int(code), least))
+    status = 128 + int(number) if int(number) else max(int(code), least)
+    return EndedJob(f"{array}_{index}" if array else job, state, status, job, errors)
+
+
+def find_first_failure(job: EndedJob) -> EndedJob:
+    """Return the job with the status of the task that failed first, which srun has written to the
+    job's standard error; the same job if that cannot be read.
+
+    srun's own status is the highest of all tasks, such as 143 of those that it ended.
+    """
+    if job.state != "FAILED":
+        return job
+    try:
+        with open_file(job.errors, "output") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_TEXT))
+            text = file.read(MOST_TEXT).decode(errors="replace")
+    except (OSError, HostError):  # such as on the disk of a node
+        return job
+    before = text.rpartition(_STEP_ENDED.format(job=job.number))[0]
+    *_, failed = (None, *_TASK_FAILED.finditer(before))
+    if failed is None:
+        return job
+    signals = {signal.strsignal(number): 128 + number for number in signal.valid_signals()}
+    return job._replace(status=int(failed["status"] or signals.get(failed["signal"], job.status)))

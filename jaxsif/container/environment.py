@@ -57,7 +57,11 @@ RULES = (
         (contract.INIT_TIMEOUT, contract.HEARTBEAT_TIMEOUT, contract.SHUTDOWN_TIMEOUT),
         "`--init-timeout` and similar options, for each task",
     ),
-    Rule(SET, (contract.HANG_TIMEOUT,), "`--hang-timeout`: each task reports when it stalls"),
+    Rule(
+        SET,
+        (contract.HANG_TIMEOUT,),
+        "`--hang-timeout`: each task observes itself, for reports of hangs and `jaxsif stacks`",
+    ),
     Rule(
         SET,
         (contract.CHECK_PROGRAMS,),

@@ -277,6 +277,8 @@ def find_image(setting: Setting | None) -> Image:
     mode = _mode(named, source if setting else "")
     if mode is None and setting:
         hint = "make image, module load jax/sif, or pass --image PATH"
+        if "://" in named:
+            hint = f"download it first: jaxsif image pull {named}"
         raise HostError(f"image not found: {named}", source, hint)
     if mode is None:
         raise HostError(

@@ -18,6 +18,7 @@ from jaxsif.text import enclose
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 _FOLDER = "an unpacked image has none"
 _CREATED = "org.opencontainers.image.created"
+_BUILT = "org.label-schema.build-date"  # the runtime's; the other labels may be those of the base
 
 
 class Fact(NamedTuple):
@@ -63,17 +64,18 @@ def inspect_image(image: str, environ: Mapping[str, str]) -> list[Fact]:
     """
     labels = read_labels(image)
     components, problem = _read_packages(image, environ)
-    if os.path.isdir(image):
-        own = _folder_facts(image, labels)
-    else:
-        own = _file_facts(image, labels, environ)
+    own = _folder_facts(image, labels) if os.path.isdir(image) else _file_facts(image, environ)
+    is_derived = labels.get(_BUILT) != labels.get(_CREATED)
     return [
         Fact("path", "image", image),
         _from_label("flavour", labels, "io.jaxsif.flavour"),
         *(from_packages(package, labels, components, problem) for package in PACKAGES),
         _from_label("driver", labels, "io.jaxsif.driver", note="or newer"),
         *own,
-        _from_label("revision", labels, "org.opencontainers.image.revision"),
+        _from_label(
+            *("revision", labels, "org.opencontainers.image.revision"),
+            note="a label of this image or of its base" if is_derived else "",
+        ),
     ]
 
 
@@ -134,9 +136,7 @@ def from_packages(
     return Fact(key, title, "none", f"{without}not in its package list")
 
 
-def _file_facts(
-    image: str, labels: Mapping[str, str], environ: Mapping[str, str]
-) -> Iterator[Fact]:
+def _file_facts(image: str, environ: Mapping[str, str]) -> Iterator[Fact]:
     """Yield the facts of a SIF file."""
     parts = read_objects(image)
     roots = ((part.architecture, part.file_system) for part in parts if part.system)
@@ -146,17 +146,14 @@ def _file_facts(
     yield _find("digest", lambda: remembered_digest(image, environ))
     yield Fact("signers", "signed by", [one if one.strip("0") else "a PEM key" for one in prints])
     yield Fact("size", "size", os.path.getsize(image))
-    if labels.get(_CREATED):
-        yield Fact("created", "created", labels[_CREATED])
-    else:
-        yield _find("created", lambda: read_date(image), "no label; according to its file")
+    yield _find("created", lambda: read_date(image))
     yield Fact("file_system", "file system", file_system)
 
 
-def _find(key: str, find: Callable[[], str], note: str = "") -> Fact:
+def _find(key: str, find: Callable[[], str]) -> Fact:
     """Return the result of `find`, or the reason for its failure, such as an overlay."""
     try:
-        return Fact(key, key, find(), note)
+        return Fact(key, key, find())
     except HostError as error:
         return Fact(key, key, None, error.what)
 
@@ -174,7 +171,7 @@ def _folder_facts(image: str, labels: Mapping[str, str]) -> Iterator[Fact]:
     )
     note = f"without {len(hidden)} folders that cannot be read" if hidden else ""
     yield Fact("size", "size", size, note)
-    yield _from_label("created", labels, _CREATED, "org.label-schema.build-date")
+    yield _from_label("created", labels, _BUILT, _CREATED)
     yield Fact("file_system", "file system", "folder")
 
 

@@ -72,7 +72,7 @@ def _read(path: Path, item: Item, environ: Mapping[str, str]) -> Item:
         flavour=labels.get("io.jaxsif.flavour", flavour),
         jax=labels.get("io.jaxsif.jax", jax),
         size=path.stat().st_size,
-        created=labels.get("org.opencontainers.image.created", read_date(image)),
+        created=read_date(image),
         digest=known(image, "digest", environ),
     )
 

@@ -77,7 +77,9 @@ class RuntimeClient(Client):  # type: ignore[misc]
             example = 'client.execute(["python", "train.py"])'
             raise JaxsifError("no command to execute", "client.execute", example)
         printed = super().execute(image or self.simage.image, list(words), **options)
-        return "" if printed == [] else printed
+        if isinstance(printed, dict):
+            return {**printed, "message": printed["message"] or ""}
+        return printed or ""
 
     def version(self) -> str:
         """Return the engine and its version."""

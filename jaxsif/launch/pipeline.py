@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxsif.diagnose.reports import LIVE, Report, ReportFilter
+from jaxsif.diagnose.reports import LIVE, Report, ReportFilter, of_event
 from jaxsif.errors import JaxsifError, Notify, PortTakenError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
@@ -240,6 +240,16 @@ class Outcome(NamedTuple):
     failure: JaxsifError | None  # why it was ended from here, or None
 
 
+def _end_quietly(child: Child, seen: ReportFilter) -> Child:
+    """Return the child with its standard error hidden once a signal to us ends it."""
+
+    def feed(data: bytes) -> bytes:
+        shown = child.stderr(data)
+        return b"" if of_event(seen.reports, "interrupted") else shown
+
+    return child._replace(stderr=feed)
+
+
 class _FileState(NamedTuple):
     """The inode number of a file, with the values that change when the file is written to."""
 
@@ -263,6 +273,8 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
 
         children = [copy_output(child, plan.options.log_dir, history.notify) for child in children]
     heard = tuple(history.listen(child) for child in children)
+    if plan.options.ends_quietly:
+        heard = tuple(_end_quietly(child, seen) for child in heard)
     watch = _Monitor(plan, seen, history)
     try:
         ended = run(heard, Hooks(watch.begin, seen.interrupt, watch.poll))

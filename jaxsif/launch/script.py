@@ -21,7 +21,7 @@ from jaxsif.text import enclose
 # Between the launcher and the tasks, which have no launcher here.
 _OF_THE_LAUNCHER = (
     *(contract.REPORT, contract.COORDINATOR_PORT, contract.OWN_CACHE),
-    *(contract.HANG_TIMEOUT, contract.CHECK_PROGRAMS),
+    contract.CHECK_PROGRAMS,
     *(contract.FABRIC, contract.FABRIC_NEEDS, contract.FABRIC_LIBRARIES),
 )
 

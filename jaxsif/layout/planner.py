@@ -408,4 +408,4 @@ def _count_new_nodes(options: RunOptions, total: int) -> int | None:
     per_node, ntasks, tasks = known(gpus, options.ntasks, options.ntasks_per_node)
     pairs = ((total, per_node), (ntasks, tasks))
     counts = (whole // part for whole, part in pairs if part and whole % part == 0)
-    return next(filter(None, counts), None)
+    return next(filter(None, counts), None if total else 1)

@@ -178,7 +178,7 @@ def _resolve_environment(plan: Plan) -> Environment:
         groups = tuple([group._replace(gpus=None) for group in layout.groups])
         layout = layout._replace(groups=groups)
     values = {**drawn, **plan.coordinator.variables, contract.LAYOUT: layout.expectation}
-    if plan.nonces and plan.options.hang_timeout != OFF:
+    if plan.options.hang_timeout != OFF:  # without a reader of reports, for `jaxsif stacks`
         values[contract.HANG_TIMEOUT] = str(plan.options.hang_timeout)
     if plan.nonces and plan.options.check_programs != OFF:
         values[contract.CHECK_PROGRAMS] = plan.options.check_programs

@@ -17,7 +17,8 @@ from jaxsif.errors import JaxsifError, raise_as
 from jaxsif.installation import list_launchers
 from jaxsif.job.srun_options import SrunArgument, short_of
 from jaxsif.limits import MOST_COUNT, read_number
-from jaxsif.task.contract import ON, STOP, WARN
+from jaxsif.task.contract import OFF as OFF
+from jaxsif.task.contract import ON, STOP, UNITS, WARN
 from jaxsif.text import shorten
 
 JOB = "what to request from Slurm"
@@ -30,11 +31,11 @@ _HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, OUTPUT)  # in the order of --help
 
 NODE = "node"
 TASK = "task"
-OFF = "off"
 AUTO = "auto"
 REPORT = "report"
 HIDDEN = "…"  # in place of a secret
 
+_WITH_UNIT = "[1-9][0-9]{0,5}[smh]"
 DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
 
 
@@ -85,15 +86,23 @@ def split_words(text: str, where: str) -> list[str]:
         return shlex.split(text)
 
 
-def _count_or(pattern: str, words: str) -> Kind:
+def read_seconds(text: str) -> int | None:
+    """Return the seconds of '300', '300s', '5m' or '1h', or None for any other text."""
+    number = read_number(text.rstrip("smh"))
+    unit = UNITS.get(text.lstrip("0123456789"))
+    return None if number is None or unit is None else number * unit
+
+
+def _count_or(
+    pattern: str, words: str, read_count: Callable[[str], int | None] = read_number
+) -> Kind:
     """Return the kind of values that are a number from 1, or a text that matches the pattern."""
 
     def fits(value: object) -> bool:
         return _is_count(value) or bool(isinstance(value, str) and re.fullmatch(pattern, value))
 
     def read(text: str, _where: str) -> int | str:
-        number = read_number(text)
-        return text if number is None else number
+        return read_count(text) or text
 
     def parse(text: str) -> int | str:
         value = read(text, "")
@@ -111,9 +120,11 @@ TEXT = Kind("a string", _is_text, lambda text, _: text)
 PATH = Kind(
     "a path", _is_text, lambda text, _: os.path.expanduser(text), {"type": os.path.expanduser}
 )
-SECONDS = _count_or(OFF, "a number of seconds, or off")
+TIMEOUT = _count_or(_WITH_UNIT, "a number of seconds, or one with a unit, as in 5m", read_seconds)
+SECONDS = _count_or(f"{_WITH_UNIT}|{OFF}", f"{TIMEOUT.words}, or off", read_seconds)
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
 GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one after a type, as in a100:1")
+NO_GPUS = _count_or(f"0|{GPUS.pattern}", GPUS.words.replace("from 1", "from 0"))
 DIGESTS = Kind(
     "a list of digests, each sha256: and 64 hexadecimal digits", _are_digests, split_words
 )
@@ -161,7 +172,7 @@ _ROWS = (
     Option("--per-node", SWITCH, JOB, "one JAX process on each node, with all its GPUs"),
     Option("--per-gpu", SWITCH, JOB, "one JAX process for each GPU, whatever the job says"),
     Option("--gpus-per-node", TEXT, JOB, "GPUs on each node", "[TYPE:]N"),
-    Option("--gpus", GPUS, JOB, "GPUs in total, the same number on each node", "[TYPE:]N"),
+    Option("--gpus", NO_GPUS, JOB, "GPUs in total, the same number on each node", "[TYPE:]N"),
     Option("--gpus-per-task", GPUS, JOB, "GPUs for each JAX process", "[TYPE:]N"),
     Option("--cpus-per-task", COUNT, JOB, "CPUs for each JAX process", "N", launcher="srun"),
     Option(
@@ -258,21 +269,21 @@ _ROWS = (
     ),
     Option(
         "--init-timeout",
-        COUNT,
+        TIMEOUT,
         PROCESSES,
         "how long JAX's processes wait for each other at the start",
         "SECONDS",
     ),
     Option(
         "--heartbeat-timeout",
-        COUNT,
+        TIMEOUT,
         PROCESSES,
         "how long a process may be silent before JAX counts it as dead",
         "SECONDS",
     ),
     Option(
         "--shutdown-timeout",
-        COUNT,
+        TIMEOUT,
         PROCESSES,
         "how long JAX's processes wait for each other at the end",
         "SECONDS",
@@ -407,6 +418,8 @@ class RunOptions(NamedTuple):
     hostfile: str | None = None  # a file with the hosts
     # Pass on only the variables in the table of container/environment.py.
     cleanenv: bool = False
+    job_name: str = ""  # of a new job; the program's name if empty
+    ends_quietly: bool = False  # a signal is its usual end: show nothing after one
     sources: Mapping[str, Setting] = MappingProxyType({})  # all options, by their keys
 
     @property
@@ -483,6 +496,8 @@ def check_value(option: Option, value: object, name: str, where: str) -> Any:
     """
     if option.kind == TEXT and type(value) is int and 0 <= value <= MOST_COUNT:
         value = str(value)  # gpus-per-node = 4
+    if option.kind in (TIMEOUT, SECONDS) and isinstance(value, str):
+        value = option.kind.read(value, where)  # hang-timeout = "5m"
     if not option.kind.fits(value):
         words = option.kind.words
         raise JaxsifError(f"{name} is not {words}", where, f"{name} = …, {words}")

@@ -20,7 +20,10 @@ _KINDS: dict[str, dict[str, Any]] = {
     options.PATH.words: _STRING,
     **{
         kind.words: {"anyOf": [_COUNT, {"type": "string", "pattern": f"^({kind.pattern})$"}]}
-        for kind in (options.SECONDS, options.NODES, options.GPUS)
+        for kind in (
+            *(options.TIMEOUT, options.SECONDS),
+            *(options.NODES, options.GPUS, options.NO_GPUS),
+        )
     },
     options.DIGESTS.words: {
         "type": "array",

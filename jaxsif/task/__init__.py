@@ -47,12 +47,12 @@ def install(environ: MutableMapping[str, str]) -> None:
         devices.prepare(environ)
         coordinator.prepare(environ, emit)
         wishes = watch.read_wishes(environ)
+        defaults.install(environ)
     except contract.MisfitError as misfit:
         failure.refuse(environ, misfit)
     # A Python that the program starts may have its standard error read by the program.
     environ.pop(contract.STARTER, None)
     importing.speed_up(environ)
-    defaults.install(environ)
     credentials.install(environ)
     preemption.install(environ)
     pipe = failure.install(environ, emit)

@@ -33,6 +33,8 @@ IDENTITY_PREFIX = "spiffe://jaxsif/"  # JAX requires this prefix in a certificat
 IDENTITY = IDENTITY_PREFIX + "task"
 COORDINATOR_TLS = "JAXSIF_COORDINATOR_TLS"  # beside CREDENTIALS
 ON = "on"  # its value if a program must use TLS
+OFF = "off"  # the value of a user's setting
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}  # of timeouts
 INIT_TIMEOUT = "JAXSIF_INIT_TIMEOUT"  # seconds, like the next two
 HEARTBEAT_TIMEOUT = "JAXSIF_HEARTBEAT_TIMEOUT"
 SHUTDOWN_TIMEOUT = "JAXSIF_SHUTDOWN_TIMEOUT"
@@ -153,6 +155,16 @@ def parse_number(text: str, variable: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 10:
         raise MisfitError(f"{variable} is not a number: {text[:40]!r}", _advise(variable))
     return int(text)
+
+
+def parse_seconds(text: str, variable: str) -> int:
+    """Parse a timeout: seconds, or the forms in which users set it for `jaxsif run`, which reach
+    tasks of a bare srun, too: 5m, or 'off', which is 0. Raise MisfitError.
+    """
+    if text == OFF:
+        return 0
+    number = text[:-1] if text[-1] in UNITS else text
+    return parse_number(number, variable) * UNITS[text[len(number) :]]
 
 
 def _advise(variable: str) -> str:

@@ -26,8 +26,12 @@ _PROXIES_OF_GRPC = ("http_proxy", "https_proxy", "grpc_proxy")
 
 
 def install(environ: Mapping[str, str]) -> None:
-    """Change the defaults according to `environ`; most runs change none."""
-    timeouts = {_TIMEOUTS[name]: int(environ[name]) for name in _TIMEOUTS if environ.get(name)}
+    """Change the defaults according to `environ`; most runs change none. Raise MisfitError."""
+    timeouts = {
+        field: contract.parse_seconds(environ[name], name)
+        for name, field in _TIMEOUTS.items()
+        if environ.get(name)
+    }
     if timeouts:
         warns = environ["SLURM_PROCID"] == "0"
         importing.after(_DISTRIBUTED, lambda module: _set_timeouts(module, timeouts, warns))

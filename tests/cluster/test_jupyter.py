@@ -82,8 +82,11 @@ def test_a_terminal_shows_that_it_starts(cluster: Cluster, layers: str) -> None:
     terminal = Terminal(f"{others}; {layers} && exec jaxsif jupyter --layer=jupyter")
     terminal.expect("waiting for Jupyter")
     terminal.expect(r"token=\S+\s")
-    cluster.check("pkill -INT -u user -f 'jaxsif jupyter'")
+    assert cluster.check("squeue --me --noheader --format=%j") == "jupyter\n"
+    shown = len(terminal.text)
+    terminal.type("\x03")
     assert terminal.end() == 130, terminal.text
+    assert terminal.text[shown:].replace("^C", "").split() == ["jaxsif:", "Jupyter", "has", "ended"]
     cluster.wait_completed()
 
 

@@ -103,6 +103,8 @@ def test_help_of_run_names_every_option_and_exit_status(jaxsif: Jaxsif) -> None:
         "passed",
         "node_range",
         "gpu_type",
+        "job_name",
+        "ends_quietly",
     }
     assert all(f"  {code}  " in out for code in (2, 125, 127))
 
@@ -420,8 +422,15 @@ def test_a_shell_is_one_task_whatever_settings_say_of_runs(
     (host / "jaxsif.toml").write_text(f"[run]\n{setting}\n")
     jaxsif("shell")
     assert " ".join(started).startswith(
-        f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --job-name=sh --unbuffered --quit-on-interrupt apptainer "
+        f"{ALWAYS} --nodes=1 --ntasks-per-node=1 --job-name=shell --unbuffered --quit-on-interrupt apptainer "
     )
+
+
+def test_the_map_needs_no_program(jaxsif: Jaxsif, host: Path) -> None:
+    code, out, err = jaxsif("run", "--explain")
+    assert (code, err) == (0, "")
+    assert out.startswith("? processes on ? nodes\n")
+    assert jaxsif("run", "--dry-run")[0] == 2
 
 
 def test_a_setting_that_stages_is_for_jobs(jaxsif: Jaxsif, host: Path) -> None:

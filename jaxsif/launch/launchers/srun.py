@@ -69,7 +69,7 @@ class Srun(Launcher):
         if job is None:
             step = layout_options(options, layout, None)
             if "SLURM_JOB_NAME" not in host.environ and not step.value("--jobid"):
-                name = name_program(options.command)
+                name = options.job_name or name_program(options.command)
                 step = step._replace(planned={**step.planned, "--job-name": name})
             return (step,)
         if not job.components:

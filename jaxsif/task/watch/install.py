@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .. import importing
-from ..contract import CHECK_PROGRAMS, HANG_TIMEOUT, STOP, WARN, MisfitError, parse_number
+from ..contract import CHECK_PROGRAMS, HANG_TIMEOUT, OFF, STOP, WARN, MisfitError, parse_seconds
 from .monitoring import TOOL, claim
 from .status_file import open_status_file
 
@@ -32,12 +32,13 @@ def read_wishes(environ: Mapping[str, str]) -> tuple[int, str]:
     programs ('' for none); raise MisfitError for any other value.
     """
     check = environ.get(CHECK_PROGRAMS, "")
+    check = "" if check == OFF else check
     if check not in ("", WARN, STOP):
         raise MisfitError(
             f"{CHECK_PROGRAMS} is neither {WARN} nor {STOP}: {check[:40]!r}",
             f"do not set {CHECK_PROGRAMS}; jaxsif sets it",
         )
-    return parse_number(environ.get(HANG_TIMEOUT) or "0", HANG_TIMEOUT), check
+    return parse_seconds(environ.get(HANG_TIMEOUT) or "0", HANG_TIMEOUT), check
 
 
 def install(

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.commands.submit import EndedJob, check_slurm, keep_script, parse_ends, submit, wait_job
+from jaxsif.commands.submit import (
+    EndedJob,
+    check_slurm,
+    find_first_failure,
+    keep_script,
+    parse_ends,
+    submit,
+    wait_job,
+)
 from jaxsif.errors import HostError, JaxsifError
 
 
@@ -80,7 +88,12 @@ def test_nobody_can_make_the_new_file_before_us(kind: str, monkeypatch: pytest.M
 
 
 def record(job: str, state: str, code: str) -> str:
-    return f"JobId={job} JobName=a UserId=u(1) JobState={state} Reason=None ExitCode={code} RunTime=0 Comment=x\n"
+    files = "WorkDir=/w StdErr=/w/my a.out StdIn=/dev/null StdOut=/w/my a.out"
+    return f"JobId={job} JobName=a UserId=u(1) JobState={state} Reason=None ExitCode={code} RunTime=0 {files}\n"
+
+
+def ended(name: str, state: str, status: int, number: str = "7") -> EndedJob:
+    return EndedJob(name, state, status, number, "/w/my a.out")
 
 
 @pytest.mark.parametrize(
@@ -88,23 +101,77 @@ def record(job: str, state: str, code: str) -> str:
     [
         ("", []),
         (record("7", "PENDING", "0:0"), None),
-        (record("7", "COMPLETED", "0:0"), [EndedJob("7", "COMPLETED", 0)]),
-        (record("7", "FAILED", "3:0"), [EndedJob("7", "FAILED", 3)]),
-        (record("7", "FAILED", "0:9"), [EndedJob("7", "FAILED", 137)]),
-        (record("7", "TIMEOUT", "0:15"), [EndedJob("7", "TIMEOUT", 143)]),
-        (record("7", "CANCELLED", "0:0"), [EndedJob("7", "CANCELLED", 1)]),
+        (record("7", "COMPLETED", "0:0"), [ended("7", "COMPLETED", 0)]),
+        (record("7", "FAILED", "3:0"), [ended("7", "FAILED", 3)]),
+        (record("7", "FAILED", "0:9"), [ended("7", "FAILED", 137)]),
+        (record("7", "TIMEOUT", "0:15"), [ended("7", "TIMEOUT", 143)]),
+        (record("7", "CANCELLED", "0:0"), [ended("7", "CANCELLED", 1)]),
         (record("7 ArrayJobId=7 ArrayTaskId=2-9", "PENDING", "0:0") + record("8", "COMPLETED", "0:0"), None),
         (
             record("9 ArrayJobId=7 ArrayTaskId=2", "FAILED", "1:0")
             + record("8 ArrayJobId=7 ArrayTaskId=1", "COMPLETED", "0:0"),
-            [EndedJob("7_1", "COMPLETED", 0), EndedJob("7_2", "FAILED", 1)],
+            [ended("7_1", "COMPLETED", 0, "8"), ended("7_2", "FAILED", 1, "9")],
         ),
     ],
     ids=["none", "waits", "good", "bad", "killed", "time over", "cancelled", "half an array", "array"],
 )
 def test_parse_ends(records: str, expected: list[EndedJob] | None) -> None:
-    ended, going_on = parse_ends(records)
-    assert (None if going_on else ended) == expected
+    found, going_on = parse_ends(records)
+    assert (None if going_on else found) == expected
+
+
+SAID = """\
+srun: error: node1: task 3: Exited with exit code 9
+step 1
+srun: error: {first}
+half a line of task 0srun: Terminating StepId=7.0
+slurmstepd-node1: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-24T06:02:16 ***
+srun: error: node1: tasks 0-1: Terminated
+srun: Force Terminated StepId=7.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "status"),
+    [
+        ("node2: task 2: Exited with exit code 1", 1),
+        ("node2: tasks 2,4-5: Exited with exit code 77", 77),
+        ("node2: task 2: Killed", 137),
+        ("node2: task 2: Segmentation fault (core dumped)", 139),
+        ("node2: task 2: a signal that no libc knows", 143),
+    ],
+)
+def test_the_status_of_the_task_that_failed_first(tmp_path: Path, first: str, status: int) -> None:
+    """Not of the tasks that srun ended; after a requeue, of the last start."""
+    output = tmp_path / "a.out"
+    output.write_text(SAID.format(first="node2: task 2: Exited with exit code 4") + SAID.format(first=first))
+    job = EndedJob("7", "FAILED", 143, "7", str(output))
+    assert find_first_failure(job) == job._replace(status=status)
+    assert find_first_failure(job._replace(state="TIMEOUT")).status == 143
+    assert find_first_failure(job._replace(number="8")).status == 143
+
+
+@pytest.mark.parametrize("kind", ["missing", "fifo", "other text"])
+def test_a_job_without_readable_output_keeps_its_status(tmp_path: Path, kind: str) -> None:
+    output = tmp_path / "a.out"
+    {"missing": bool, "fifo": lambda: os.mkfifo(output), "other text": lambda: output.write_text("hello\n")}[kind]()
+    job = EndedJob("7", "FAILED", 143, "7", str(output))
+    assert find_first_failure(job) == job
+
+
+def test_words_that_sbatch_cannot_read_are_a_bad_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, kind in (
+        ("sbatch: error: Invalid --time specification", 2),
+        ("sbatch: unrecognized option '--nonsense'\nTry \"sbatch --help\" for more information", 2),
+        ("sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed", 125),
+    ):
+        monkeypatch.setattr(
+            "jaxsif.process.captured", lambda *_, said=words: subprocess.CompletedProcess((), 1, "", said)
+        )
+        with pytest.raises(JaxsifError) as caught:
+            submit("job.sh", {}, print)
+        assert caught.value.exit_code == kind
+        assert "sbatch:" not in caught.value.what
 
 
 def test_a_job_of_an_array_that_slurm_forgets_while_others_go_on_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +184,7 @@ def test_a_job_of_an_array_that_slurm_forgets_while_others_go_on_counts(monkeypa
     answers = (subprocess.CompletedProcess((), 0, look, "") for look in looks)
     monkeypatch.setattr("jaxsif.process.captured", lambda _argv, _environ: next(answers))
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
-    assert wait_job("7", {}) == [EndedJob("7_1", "FAILED", 3), EndedJob("7_2", "COMPLETED", 0)]
+    assert wait_job("7", {}) == [ended("7_1", "FAILED", 3, "8"), ended("7_2", "COMPLETED", 0, "9")]
 
 
 def test_a_job_from_within_a_job_takes_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

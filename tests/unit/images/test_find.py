@@ -47,6 +47,12 @@ jaxsif: error: cannot read image {}: {}
     [
         ("nowhere.sif", NOT_FOUND.format("nowhere.sif")),
         ("file/jax.sif", NOT_FOUND.format("file/jax.sif")),
+        (
+            "docker://python:3.13",
+            "jaxsif: error: image not found: docker://python:3.13\n"
+            "  from: --image\n"
+            "  try:  download it first: jaxsif image pull docker://python:3.13",
+        ),
         (LONG, NO_FILE.format(LONG, "File name too long")),
         (f"loop/{LONG}", NO_FILE.format(f"loop/{LONG}", "Too many levels of symbolic links")),
         (
@@ -62,7 +68,7 @@ jaxsif: error: cannot read image {}: {}
             "  try:  make image, or pass --image PATH to a .sif file",
         ),
     ],
-    ids=["missing", "below a file", "a long name", "a loop of links", "a folder", "another file"],
+    ids=["missing", "below a file", "an address", "a long name", "a loop of links", "a folder", "another file"],
 )
 def test_image_refused(folder: Path, named: str, text: str) -> None:
     (folder / "file").write_text("hello\n")

@@ -104,6 +104,19 @@ def test_unpacked_image_without_a_runtime(tmp_path: Path) -> None:
     assert facts["size"].value == 5 + (tmp_path / ".singularity.d/labels.json").stat().st_size
 
 
+@pytest.mark.parametrize(("built", "note"), [("2026-11-20", ""), ("Tuesday", "a label of this image or of its base")])
+def test_what_a_derived_image_has_of_its_base(tmp_path: Path, built: str, note: str) -> None:
+    """The runtime dates each build, and copies the other labels."""
+    (tmp_path / ".singularity.d").mkdir()
+    opencontainers = {"created": "2026-11-20", "revision": "024a8aa"}
+    labels = {f"org.opencontainers.image.{name}": text for name, text in opencontainers.items()}
+    labels["org.label-schema.build-date"] = built
+    (tmp_path / ".singularity.d/labels.json").write_text(json.dumps(labels))
+    facts = {fact.key: fact for fact in inspect_image(str(tmp_path), {"PATH": ""})}
+    assert facts["created"].value == built
+    assert facts["revision"] == Fact("revision", "revision", "024a8aa", note)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"a": 1}'])
 def test_labels_that_are_none(tmp_path: Path, text: str) -> None:
     assert read_labels(str(tmp_path)) == {}

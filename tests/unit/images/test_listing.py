@@ -47,12 +47,12 @@ def test_list(folder: Path, tmp_path: Path) -> None:
     assert [(one.name, one.flavour, one.jax, one.created, one.digest) for one in items] == [
         ("broken.sif", None, None, None, None),
         ("jax-0.11.0-cpu.sif", "cpu", "0.11.0", "1970-01-02T00:00:00+00:00", None),
-        ("jax-0.12.0-cuda12.sif", "cuda12", "0.12.0", "2026-11-20", digest),
+        ("jax-0.12.0-cuda12.sif", "cuda12", "0.12.0", "1970-01-02T00:00:00+00:00", digest),
         ("other.sif", None, None, "1970-01-02T00:00:00+00:00", None),
     ]
     assert items[0].problem == f"not a SIF image: {folder}/broken.sif"
     assert render_item(items[0]) == ("broken.sif", "-", "-", "0 MB", "-", "-")
-    assert render_item(items[2])[3:] == ("0 MB", "2026-11-20", digest[7:19])
+    assert render_item(items[2])[3:] == ("0 MB", "1970-01-02", digest[7:19])
 
 
 def test_odd_files_spoil_no_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

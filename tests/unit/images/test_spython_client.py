@@ -47,7 +47,8 @@ def test_two_clients_have_their_own_instances() -> None:
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RuntimeClient:
     """Its engine prints its own words."""
     engine = executable(
-        tmp_path / "apptainer", 'printf "%s|" "$@"; [ "$5" != fail ] || exit 3; [ "$5" != both ] || echo e >&2'
+        tmp_path / "apptainer",
+        '[ "$5" != silent ] || exit 4; printf "%s|" "$@"; [ "$5" != fail ] || exit 3; [ "$5" != both ] || echo e >&2',
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return RuntimeClient([str(engine)], "/a.sif")
@@ -62,6 +63,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RuntimeClient:
         (("/b.sif", ("python", "a")), "--quiet|exec|/b.sif|python|a|"),
         (("x both",), ["--quiet|exec|/a.sif|x|both|", "e\n"]),
         (("x fail",), {"message": "--quiet|exec|/a.sif|x|fail|", "return_code": 3}),
+        (("x silent",), {"message": "", "return_code": 4}),
     ],
 )
 def test_commands(client: RuntimeClient, arguments: tuple[Any, ...], result: Any) -> None:

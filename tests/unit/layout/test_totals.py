@@ -29,6 +29,9 @@ from jaxsif.settings.options import RunOptions
         ({"node_range": (2, 5), "ntasks": 9}, None, 3, None),
         ({"node_range": (2, 5), "ntasks": 12, "gpus": "9"}, None, 3, "3"),
         ({"node_range": (2, 3), "gpus_per_node": "4"}, None, 2, "4"),
+        ({"gpus": "0"}, None, 1, "0"),
+        ({"gpus": "0", "ntasks": 8, "ntasks_per_node": 4}, None, 2, "0"),
+        ({"gpus": "0"}, 2, None, "0"),
     ],
 )
 def test_totals(options: dict[str, Any], there: int | None, nodes: int | None, gpus_per_node: str | None) -> None:

@@ -12,7 +12,7 @@ from kit.bounds import read_bounded
 from jaxsif.cli import build_parsers
 from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import Config, read_config, read_profiles, resolve_image
-from jaxsif.settings.options import OPTIONS, Option, Rank, Setting, read_variable
+from jaxsif.settings.options import OPTIONS, Option, Rank, Setting, check_value, read_variable
 from jaxsif.settings.read import resolve
 
 DIGEST = "sha256:" + "0" * 64
@@ -236,6 +236,12 @@ def test_what_means_nothing_to_a_command_does_not_count_elsewhere() -> None:
         ("JAXSIF_BINDS", "/a:/b '/with blank'", ["/a:/b", "/with blank"]),
         ("JAXSIF_CONTAINERS", "task", "task"),
         ("JAX_IMAGE", "x.sif", "x.sif"),
+        ("JAXSIF_HANG_TIMEOUT", "5m", 300),
+        ("JAXSIF_BUSY_TIMEOUT", "2h", 7200),
+        ("JAXSIF_HANG_TIMEOUT", "off", "off"),
+        ("JAXSIF_INIT_TIMEOUT", "90s", 90),
+        ("JAXSIF_INIT_TIMEOUT", "90", 90),
+        ("JAXSIF_GPUS", "0", "0"),
     ],
 )
 def test_variables(variable: str, text: str, value: object) -> None:
@@ -249,6 +255,7 @@ def test_variables(variable: str, text: str, value: object) -> None:
         ("JAXSIF_NODES", "0", "JAXSIF_NODES is not a number from 1 to 2147483647, or two as MIN-MAX"),
         ("JAXSIF_NODES", "two", "JAXSIF_NODES is not a number from 1 to 2147483647, or two as MIN-MAX"),
         ("JAXSIF_STAGE", "maybe", "JAXSIF_STAGE is not true or false"),
+        ("JAXSIF_INIT_TIMEOUT", "5ms", "JAXSIF_INIT_TIMEOUT is not a number of seconds, or one with a unit, as in 5m"),
         ("JAXSIF_BINDS", "'", 'cannot read "\'": No closing quotation'),
         ("JAXSIF_CONTAINERS", "pod", "JAXSIF_CONTAINERS is not node or task: 'pod'"),
     ],
@@ -274,3 +281,8 @@ def test_any_variable_is_read_or_refused_in_bounds(option: Option, text: str) ->
     if error:
         assert error.where == f"{option.variable} (environment)"
         assert len(error.what) < 300
+
+
+def test_a_time_in_a_file_may_have_a_unit() -> None:
+    option = next(option for option in OPTIONS if option.key == "hang-timeout")
+    assert [check_value(option, value, "KEY", "FILE") for value in ("5m", 60, "off")] == [300, 60, "off"]

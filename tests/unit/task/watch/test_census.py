@@ -365,7 +365,7 @@ def test_a_closed_standard_error_is_no_error_of_the_program(jax: Path, monkeypat
     ("environ", "text"),
     [
         ({"JAXSIF_CHECK_PROGRAMS": "yes"}, "JAXSIF_CHECK_PROGRAMS is neither warn nor stop: 'yes'"),
-        ({"JAXSIF_CHECK_PROGRAMS": "stop", "JAXSIF_HANG_TIMEOUT": "1h"}, "JAXSIF_HANG_TIMEOUT is not a number: '1h'"),
+        ({"JAXSIF_CHECK_PROGRAMS": "stop", "JAXSIF_HANG_TIMEOUT": "1x"}, "JAXSIF_HANG_TIMEOUT is not a number: '1x'"),
     ],
 )
 def test_values_that_the_launcher_does_not_set(environ: dict[str, str], text: str) -> None:
@@ -373,6 +373,17 @@ def test_values_that_the_launcher_does_not_set(environ: dict[str, str], text: st
         watching.read_wishes({"SLURM_PROCID": "0", **environ})
     assert str(caught.value) == text
     assert caught.value.hint.endswith("; jaxsif sets it")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "check", "wishes"),
+    [("5m", "off", (300, "")), ("off", "warn", (0, "warn")), ("60", "stop", (60, "stop")), ("", "", (0, ""))],
+)
+def test_a_users_settings_for_runs_reach_tasks_of_a_bare_srun(
+    timeout: str, check: str, wishes: tuple[int, str]
+) -> None:
+    environ = {"SLURM_PROCID": "0", "JAXSIF_HANG_TIMEOUT": timeout, "JAXSIF_CHECK_PROGRAMS": check}
+    assert watching.read_wishes(environ) == wishes
 
 
 def stored(computation: Any, task: int, *numbers: int) -> str:
