@@ -75,6 +75,12 @@ def installs_for_one_user(script: str) -> bool:
     return _says(script, {"pip", "pip3"}, {"--user"})
 
 
+def installs_elsewhere(script: str) -> bool:
+    """Return whether a script installs Python packages into a folder that it names."""
+    folders = {word for word in script.split() if re.match(r"--(?:prefix|target)(?:=|$)", word)}
+    return bool(folders) and _says(script, {"pip", "pip3"}, {"install"}, folders)
+
+
 def installs_jax(script: str) -> bool:
     """Return whether a script installs JAX itself, such as jax[cuda12] or jaxlib==0.6."""
     named = set(filter(_JAX.match, script.replace("'", " ").replace('"', " ").split()))

@@ -77,3 +77,50 @@ def test_printed_as_rendered(cluster: Cluster, folder: str) -> None:
     done = cluster.run(f"{begin} 'a\u2028b'")
     assert (done.returncode, done.stdout) == (2, "")
     assert "'a\\u2028b' has an invisible character (U+2028)" in done.stderr
+
+
+STAGES = """\
+ARG VERSION=3.11
+ARG LAST=final
+FROM python:$VERSION AS base
+ENV OUT=/opt/out
+WORKDIR /work
+CMD ["false"]
+FROM base AS build
+COPY src ./
+RUN mkdir -p $OUT/sub && echo built >$OUT/sub/a.txt && ln -s a.txt $OUT/sub/link && ln -s /opt/out /opt/alias \\
+ && echo "#!/bin/sh\\necho tool" >$OUT/tool && chmod 755 $OUT/tool && touch $OUT/.hidden /work/one.whl
+FROM node:20 AS unused
+SHELL ["/bin/sh"]
+FROM base AS final
+ARG VERSION
+COPY --from=build $OUT /opt/copy
+COPY --from=build --chown=me /work/*.whl wheels/
+COPY --from=build /opt/alias/* flat/
+COPY --from=1 /opt/out/tool /usr/local/bin/
+COPY src/* here/
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+RUN [[ -e /opt/copy/tool ]] && ! false | true && echo "$VERSION" >where
+ENTRYPOINT ["python", "here/main.py"]
+FROM $LAST
+"""
+
+
+def test_stages(cluster: Cluster, folder: str) -> None:
+    """The last stage has what it is based on, and what it copies from another one: files, patterns and links."""
+    cluster.write(f"{folder}/Dockerfile", STAGES)
+    begin = f"module load jax/sif && cd {folder} && "
+    cluster.check(f"cd {folder} && {CONTEXT}")
+    done = cluster.run(f"{begin} jaxsif image convert Dockerfile >lab.def")
+    assert done.returncode == 0, done.stderr
+    assert "jaxsif: line 11: stage unused is left out: nothing uses it\n" in done.stderr
+    cluster.check(f"{begin}{BUILD}", timeout=300)
+    jax = json.loads(cluster.check(f"{begin} jaxsif image inspect --json"))["jax"]
+    assert cluster.check(f"{begin}apptainer -q run lab") == f"hello from /work {jax}\n"
+    look = "tool; cat /opt/copy/sub/link where; readlink /opt/copy/sub/link; find /opt/copy . -type f | sort"
+    assert cluster.check(f"{begin}apptainer -q exec --cwd /work lab sh -c '{look}'").split("\n")[:-1] == [
+        *("tool", "built", "3.11", "a.txt", "./flat/.hidden", "./flat/a.txt", "./flat/tool", "./here/.hidden"),
+        *("./here/main.py", "./wheels/one.whl", "./where", "/opt/copy/.hidden", "/opt/copy/sub/a.txt"),
+        "/opt/copy/tool",
+    ]
+    assert cluster.run(f"{begin}apptainer -q exec lab ls /.jaxsif-copy").returncode != 0
