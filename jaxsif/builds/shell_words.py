@@ -12,6 +12,7 @@ _MODULES = re.compile(rf"(?:python3?-(?!{_DEBIAN_TOOLS})\w)")
 _ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
     ({"^virtualenv"},),
     ({"-m", "uv"}, {"venv"}),
+    ({"uv"}, {"sync"}),
     ({"conda", "mamba", "micromamba"}, {"create"}),
 )
 _HOME_OF_ROOT = re.compile(r"(?:^|[=:,\[])/root(?![\w.-])")
