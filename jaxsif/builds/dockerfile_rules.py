@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jaxsif.builds.definition import find_invisible
 from jaxsif.builds.shell_words import (
-    installs_elsewhere,
+    installs_apart,
     installs_for_one_user,
     installs_jax,
     installs_modules,
@@ -149,6 +149,11 @@ _RULES: dict[str, tuple[Guard, ...]] = {
             installs_for_one_user,
             "installs for one user, but the image's Python is for everyone: leave --user out",
         ),
+        Guard(
+            installs_apart,
+            "installs where python does not look: leave --prefix out, and install in the last"
+            " stage",
+        ),
     ),
     "COPY": (
         Guard(
@@ -209,12 +214,6 @@ _REMARKS = (
         ("RUN",),
         installs_jax,
         "pip may replace the image's JAX, which fits its CUDA and NCCL: leave jax and jaxlib out",
-    ),
-    Remark(
-        ("RUN",),
-        installs_elsewhere,
-        "python does not look into a folder of --prefix or --target: set PYTHONPATH, or leave it"
-        " out",
     ),
     Remark(("RUN",), makes_environment, "a separate environment does not see the image's JAX"),
     Remark(

@@ -76,9 +76,9 @@ def installs_for_one_user(script: str) -> bool:
     return _says(script, {"pip", "pip3"}, {"--user"})
 
 
-def installs_elsewhere(script: str) -> bool:
-    """Return whether a script installs Python packages into a folder that it names."""
-    folders = {word for word in script.split() if re.match(r"--(?:prefix|target)(?:=|$)", word)}
+def installs_apart(script: str) -> bool:
+    """Return whether a script installs Python packages below a folder of its own."""
+    folders = {word for word in script.split() if re.match(r"--prefix(?:=|$)", word)}
     return bool(folders) and _says(script, {"pip", "pip3"}, {"install"}, folders)
 
 
