@@ -82,6 +82,10 @@ if ! command -v pip >/dev/null; then
     apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-pip
     /usr/bin/python3 -m pip --quiet --python "$(command -v python)" install pip
 fi"""
+_VENV = """\
+if ! python -c 'import ensurepip' 2>/dev/null; then
+    apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-venv
+fi"""
 # The runtime sources no %environment while it builds.
 _START = "export PATH=/opt/jax/bin:$PATH\ncd /"
 _START_OF_PULLED = """\
@@ -154,7 +158,8 @@ def _render_post(lines: Sequence[str], is_pulled: bool) -> list[str]:
     text = "\n".join(lines)
     before = [_START_OF_PULLED if is_pulled else _START]
     before += [_COPY] * (f"copy {FOLDER}" in text)
-    before += [_PIP] * (not is_pulled and bool(re.search(r"\bpip3?\b", text)))
+    for script, word in {_PIP: r"\bpip3?\b", _VENV: r"-m venv\b"}.items():
+        before += [script] * (not is_pulled and bool(re.search(word, text)))
     after = [f"    rm -rf {FOLDER}"] if _COPY in before else []
     return [textwrap.indent("\n".join(before), "    "), *lines, *after] if lines else []
 

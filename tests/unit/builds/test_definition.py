@@ -14,6 +14,11 @@ def test_copies_and_pip_bring_what_they_need() -> None:
     assert "%files\n    /c/. /.jaxsif-copy/2/all\n" in text
     assert "    copy() {\n" in text
     assert "python3-pip" in text
+    assert "python3-venv" not in text
+    text = render_definition([Converted("a", post=("    python3 -m venv x",))], "Dockerfile", "/c", "/i")
+    assert "python3-venv" in text
+    assert "python3-pip" not in text
+    text = render_definition([converted], "Dockerfile", "/c", "/i")
     assert text.rstrip().endswith("    rm -rf /.jaxsif-copy")
 
 
