@@ -14,7 +14,14 @@ from jaxsif.builds.definition import (
     find_invisible,
     render_definition,
 )
-from jaxsif.builds.dockerfile import check_instructions, convert_dockerfile, split_instructions
+from jaxsif.builds.dockerfile import check_instructions, split_instructions
+from jaxsif.builds.dockerfile_stages import (
+    check_stages,
+    convert_stage,
+    find_unused,
+    select_stages,
+    split_stages,
+)
 from jaxsif.errors import JaxsifError
 from jaxsif.foreign import read_text
 from jaxsif.text import count_of, printable
@@ -25,36 +32,61 @@ _IS_DEFINITION = re.compile(r"^bootstrap\s*:", re.IGNORECASE | re.MULTILINE)
 class Conversion(NamedTuple):
     """The result of a conversion."""
 
-    converted: Converted | None  # None if a line was refused
+    stages: tuple[Converted, ...]  # the last becomes the image; none if a line was refused
     definition: str | None
     refused: tuple[Refusal, ...]
 
+    def notes(self) -> list[str]:
+        """Return the notes of all stages, each once: stages may share their base."""
+        return list(dict.fromkeys(note for one in self.stages for note in one.notes))
 
-def convert_file(path: str, image: str) -> Conversion:
-    """Convert a file, on top of `image`. Raise JaxsifError if it is a definition file or has an
-    unfit path, HostError if it is too large or not a regular file, and OSError if it cannot be
-    read.
+
+def convert_file(path: str, image: str, target: str = "", context: str = "") -> Conversion:
+    """Convert a file, or its stage `target`, on top of `image`; COPY reads from the folder
+    `context`, else from the file's own. Raise JaxsifError if it is a definition file, has an unfit
+    path or no such stage, HostError if it is too large or not a regular file, and OSError if it
+    cannot be read.
     """
     text = read_text(path, "recipe", "FILE").removeprefix("\ufeff")
     if _IS_DEFINITION.search(text):
         hint = f'write "Bootstrap: localimage" and "From: {image}" at its top by hand'
         raise JaxsifError(f"{path} is a definition file, not a Dockerfile", "FILE", hint)
-    instructions = list(split_instructions(text))
-    converted, refused = Converted(""), check_instructions(instructions, text)
-    if not refused:
-        converted, refused = convert_dockerfile(instructions)
+    stages, refused = _convert_stages(text, target)
     if refused:
-        return Conversion(None, None, tuple(sorted(refused)))
-    folder = os.path.dirname(os.path.abspath(path))
+        return Conversion((), None, tuple(sorted(set(refused))))
+    folder = os.path.abspath(context or os.path.dirname(path))
     name = os.path.basename(path)
     _check_name(name, "FILE")
     _check_name(image, "--image")
-    _check_folder(folder, converted)
-    outside = tuple(_find_links(folder, converted, text))
+    for one in stages:
+        _check_folder(folder, one)
+    outside = {link for one in stages for link in _find_links(folder, one, text)}
     if outside:
-        return Conversion(None, None, tuple(sorted(outside)))
-    converted = _check_files(folder, converted)
-    return Conversion(converted, render_definition(converted, name, folder, image), ())
+        return Conversion((), None, tuple(sorted(outside)))
+    stages = [_check_files(folder, one) for one in stages]
+    return Conversion(tuple(stages), render_definition(stages, name, folder, image), ())
+
+
+def _convert_stages(text: str, target: str) -> tuple[list[Converted], list[Refusal]]:
+    instructions = list(split_instructions(text))
+    stages = split_stages(instructions)
+    if not stages:
+        return [], check_instructions(instructions, text)
+    selected = select_stages(stages, target)
+    used = {instruction for one in selected for instruction in one.instructions}
+    refused = [*check_instructions(sorted(used), text), *check_stages(stages, selected)]
+    if refused:
+        return [], refused
+    converted = []
+    for one in selected:
+        found, others = convert_stage(one)
+        converted.append(found)
+        refused += others
+    last = converted.pop()
+    unused = find_unused(stages, selected)
+    # Only the last stage runs.
+    earlier = [one._replace(environment=(), labels=(), runscript=()) for one in converted]
+    return [*earlier, last._replace(notes=(*last.notes, *unused))], refused
 
 
 def _check_name(name: str, source: str) -> None:

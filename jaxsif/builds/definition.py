@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -27,11 +28,14 @@ class Converted(NamedTuple):
     files: tuple[
         tuple[str, str], ...
     ] = ()  # path on the host, relative to the recipe; path in the image
+    copied: tuple[tuple[str, str, str], ...] = ()  # stage or image; path there; path in the image
     post: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     runscript: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # omissions and differences
+    stage: str = ""  # its name
+    is_pulled: bool = False  # the base is an image of a registry, and not replaced
 
 
 def number_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -78,39 +82,67 @@ if ! command -v pip >/dev/null; then
     apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-pip
     /usr/bin/python3 -m pip --quiet --python "$(command -v python)" install pip
 fi"""
+_VENV = """\
+if ! python -c 'import ensurepip' 2>/dev/null; then
+    apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-venv
+fi"""
 # The runtime sources no %environment while it builds.
 _START = "export PATH=/opt/jax/bin:$PATH\ncd /"
+_START_OF_PULLED = """\
+if [ -e /.singularity.d/env/10-docker2singularity.sh ]; then
+    . /.singularity.d/env/10-docker2singularity.sh
+fi
+cd /"""
 _ARGUMENTS = (
     'if [ "$#" -gt 0 ]; then exec "$@"; fi'  # jaxsif run gives its command to the runscript
 )
+_BEGINS_PART = re.compile(r"\s*(?:%|bootstrap\s*:)", re.IGNORECASE)  # a section, or a stage
 
 
-def render_definition(converted: Converted, name: str, folder: str, image: str) -> str:
-    """Return a definition file on top of `image`; `folder` is the folder of the recipe `name`."""
-    head = f"# {name} (FROM {converted.base}) adapted by jaxsif image convert to an image with JAX."
-    sections = {
+def render_definition(stages: Sequence[Converted], name: str, folder: str, image: str) -> str:
+    """Return a definition file on top of `image`; `folder` is the folder of the recipe `name`. The
+    last stage becomes the image.
+    """
+    base = stages[-1].base
+    lines = [f"# {name} (FROM {base}) adapted by jaxsif image convert to an image with JAX."]
+    _check_body(lines)
+    for number, one in enumerate(stages):
+        begin, end = ("docker", one.base) if one.is_pulled else ("localimage", image)
+        _check_body([end, one.stage])
+        lines += [""] * (number > 0) + [f"Bootstrap: {begin}", f"From: {end}"]
+        lines += [f"Stage: {one.stage}"] * (len(stages) > 1)
+        for section, found in _render_sections(one, folder).items():
+            if found:
+                _check_body([section, *found])
+                lines += ["", f"%{section}", *found]
+    return "\n".join(lines) + "\n"
+
+
+def _render_sections(converted: Converted, folder: str) -> dict[str, Sequence[str]]:
+    copied: dict[str, Sequence[str]] = {}
+    for stage, path, place in converted.copied:
+        copied[f"files from {stage}"] = [
+            *copied.get(f"files from {stage}", ()),
+            f"    {path} {place}",
+        ]
+    return {
         "files": [_render_file(folder, *pair) for pair in converted.files],
-        "post": _render_post(converted.post),
+        **copied,
+        "post": _render_post(converted.post, converted.is_pulled),
         "environment": converted.environment,
         "labels": converted.labels,
         "runscript": [f"    {_ARGUMENTS}", *converted.runscript] if converted.runscript else [],
     }
-    lines = [head, "Bootstrap: localimage", f"From: {image}"]
-    _check_body(lines)
-    for section, found in sections.items():
-        if found:
-            _check_body(found)
-            lines += ["", f"%{section}", *found]
-    return "\n".join(lines) + "\n"
 
 
 def _check_body(parts: Sequence[str]) -> None:
-    """Raise JaxsifError for a line that could be taken for a section: a section can run on the
-    host.
+    """Raise JaxsifError for a line that could be taken for a section, which can run on the host,
+    or for the head of another stage.
     """
     for line in "\n".join(parts).splitlines():
-        if line.lstrip().startswith("%"):
-            raise JaxsifError(f"cannot convert a line that begins with %: {line.strip()}")
+        if _BEGINS_PART.match(line):
+            begin = "%" if line.lstrip().startswith("%") else "Bootstrap:"
+            raise JaxsifError(f"cannot convert a line that begins with {begin}: {line.strip()}")
 
 
 def _render_file(folder: str, source: str, target: str) -> str:
@@ -122,23 +154,26 @@ def _render_file(folder: str, source: str, target: str) -> str:
     return f"    {os.path.join(folder, source)} {target}"
 
 
-def _render_post(lines: Sequence[str]) -> list[str]:
+def _render_post(lines: Sequence[str], is_pulled: bool) -> list[str]:
     text = "\n".join(lines)
-    needs = {_COPY: f"copy {FOLDER}", _PIP: "pip"}
-    before = [_START, *(script for script, word in needs.items() if word in text)]
+    before = [_START_OF_PULLED if is_pulled else _START]
+    before += [_COPY] * (f"copy {FOLDER}" in text)
+    for script, word in {_PIP: r"\bpip3?\b", _VENV: r"-m venv\b"}.items():
+        before += [script] * (not is_pulled and bool(re.search(word, text)))
     after = [f"    rm -rf {FOLDER}"] if _COPY in before else []
     return [textwrap.indent("\n".join(before), "    "), *lines, *after] if lines else []
 
 
 def converted_as_json(
-    converted: Converted | None, definition: str | None, refused: Iterable[Refusal]
+    stages: Sequence[Converted], definition: str | None, refused: Iterable[Refusal]
 ) -> dict[str, Any]:
-    """Return the parts, the whole definition, and the refused lines; the parts and the definition
-    are null if a line was refused.
+    """Return the parts of the last stage, the earlier stages, the whole definition, and the refused
+    lines; the parts and the definition are null if a line was refused.
     """
-    parts = dict.fromkeys(Converted._fields) if converted is None else converted._asdict()
+    parts = stages[-1]._asdict() if stages else dict.fromkeys(Converted._fields)
     return {
         **parts,
+        "stages": [one._asdict() for one in stages[:-1]],
         "definition": definition,
         "refused": [instruction._asdict() for instruction in refused],
     }

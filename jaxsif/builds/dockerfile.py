@@ -5,10 +5,11 @@ https://docs.docker.com/reference/dockerfile/
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from jaxsif.builds.definition import (
     FOLDER,
@@ -19,11 +20,13 @@ from jaxsif.builds.definition import (
 )
 from jaxsif.builds.dockerfile_rules import (
     HEREDOC,
+    OLD_LABEL,
     PAIR,
     VARIABLE,
     find_reason,
     find_remarks,
     read_list,
+    split_arguments,
 )
 from jaxsif.builds.shell_words import empties_tmp
 
@@ -34,6 +37,7 @@ class Instruction(NamedTuple):
     line: int  # where it begins
     word: str  # in capitals
     text: str  # the rest
+    origin: str = ""  # of COPY: the stage or image that it copies from; '' is the recipe's folder
 
     def split_options(self) -> tuple[str, Instruction]:
         """Return the leading options that change nothing here, and the instruction without them."""
@@ -47,7 +51,8 @@ class Instruction(NamedTuple):
 
     def refuse(self, reason: str) -> Refusal:
         """Return the refusal of this instruction, with its reason."""
-        return Refusal(self.line, f"{self.word} {self.text}".strip(), reason)
+        option = f"--from={self.origin} " if self.origin else ""
+        return Refusal(self.line, f"{self.word} {option}{self.text}".strip(), reason)
 
 
 # Instruction -> options that are only about the build, or about owners: a container runs as whoever
@@ -86,7 +91,7 @@ def split_instructions(text: str) -> Iterator[Instruction]:
         if word:
             instruction = Instruction(number, word.upper(), "".join(rest).strip())
             _skip_heredoc(instruction, numbered)
-            yield instruction
+            yield _take_origin(instruction)
 
 
 def _is_comment(line: str) -> bool:
@@ -99,17 +104,26 @@ def _skip_heredoc(instruction: Instruction, lines: Iterator[tuple[int, str]]) ->
             next((line for _, line in lines if line.strip() == end), None)
 
 
+def _take_origin(instruction: Instruction) -> Instruction:
+    """Move the option --from of COPY from the text into the field."""
+    options = re.match(r"(?:--\S+ +)*?--from=(\S+) +", instruction.text)
+    if instruction.word != "COPY" or not options:
+        return instruction
+    begin = options[0][: options.start(1) - len("--from=")]
+    return instruction._replace(text=begin + instruction.text[options.end() :], origin=options[1])
+
+
 def check_instructions(instructions: Sequence[Instruction], text: str) -> list[Refusal]:
-    """Find the lines that cannot be converted, in order."""
+    """Find the lines that cannot be converted, in order; `instructions` are those in use, and
+    `text` is the whole recipe.
+    """
     refused = []
     if re.match(r"(?:#.*\n)*#\s*escape\s*=\s*`", text):
         refused.append(Refusal(1, "# escape=`", "changes the line-continuation character: use \\"))
     stages = [instruction for instruction in instructions if instruction.word == "FROM"]
     for instruction in instructions:
         reason = find_reason(instruction.word, instruction.split_options()[1].text)
-        if instruction in stages[1:]:
-            reason = "begins a second stage: write a file with one stage"
-        elif stages and instruction.word != "ARG" and instruction.line < stages[0].line:
+        if stages and instruction.word != "ARG" and instruction.line < stages[0].line:
             reason = "stands before FROM"
         if reason:
             refused.append(instruction.refuse(reason))
@@ -119,30 +133,60 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
     return refuse_invisible(lines, refused)
 
 
-def convert_dockerfile(instructions: Sequence[Instruction]) -> tuple[Converted, list[Refusal]]:
-    """Convert instructions that passed `check_instructions`; also return refusals of those with
-    variables that have no value at run time.
+def read_arguments(instructions: Sequence[Instruction]) -> dict[str, str]:
+    """Return the values of ARG that stand before the first FROM, which FROM may use."""
+    state = _State(is_pulled=False)
+    for instruction in instructions:
+        if instruction.word == "ARG":
+            state.add(instruction)
+    return state.args
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with the variables that have a value."""
+    return VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
+
+
+def convert_instructions(
+    instructions: Sequence[Instruction], is_pulled: bool = False
+) -> tuple[Converted, list[Refusal]]:
+    """Convert the instructions of a stage that passed `check_instructions`; also return refusals
+    of those with variables that have no value. A stage that is pulled keeps its own base.
     """
-    state = _State()
+    state = _State(is_pulled)
     for instruction in instructions:
         state.add(instruction)
     return state.finish(), state.refused
 
 
+class _Start(NamedTuple):
+    """The program of a CMD or ENTRYPOINT."""
+
+    words: list[str]
+    is_of_shell: bool
+
+
+_NOTHING = _Start([], False)
+
+
 class _State:
     """The image after the instructions so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_pulled: bool) -> None:
+        self.is_pulled = is_pulled
         self.base = ""
         self.args: dict[str, str] = {}
         self.heads: dict[str, str] = {}  # ARG before FROM, for ARG without a value
-        self.set: set[str] = set()  # by ENV, which ARG does not override
+        self.set: dict[str, str] = {}  # by ENV, which ARG does not override
         self.files: list[tuple[str, str]] = []
+        self.copied: list[tuple[str, str, str]] = []
         self.post: list[str] = []
         self.environment: list[str] = []
         self.labels: list[str] = []
         self.workdir = ""
-        self.start: dict[str, Any] = {}  # CMD, ENTRYPOINT -> a list, or a text for a shell
+        self.shell = ["/bin/sh", "-c"]
+        self.start: dict[str, _Start] = {}
+        self.has_own_command = False  # CMD in this stage, not only in one that it is based on
         self.notes: list[str] = []
         self.refused: list[Refusal] = []
 
@@ -164,11 +208,12 @@ class _State:
 
     def finish(self) -> Converted:
         """Return the parts of the definition."""
-        words = [_render_command(command) for command in self._find_start()]
+        words = [shlex.join(command) for command in self._find_start()]
         move = [f'cd "{self.workdir}" || exit'] if self.workdir and words else []
         return Converted(
             base=self.base,
             files=tuple(self.files),
+            copied=tuple(self.copied),
             post=_indent(self.post),
             environment=_indent(self.environment),
             labels=_indent(self.labels),
@@ -176,21 +221,37 @@ class _State:
             notes=tuple(self.notes),
         )
 
-    def _find_start(self) -> list[Any]:
+    def _find_start(self) -> list[list[str]]:
         """Find the default program; an ENTRYPOINT in shell form takes no words from CMD."""
-        entry, command = self.start.get("ENTRYPOINT"), self.start.get("CMD")
-        found = (entry, None if isinstance(entry, str) else command)
-        return [part for part in found if part]
+        entry, command = (self.start.get(word, _NOTHING) for word in ("ENTRYPOINT", "CMD"))
+        found = (entry, _NOTHING if entry.is_of_shell else command)
+        return [part.words for part in found if part.words]
+
+    def _read_start(self, text: str) -> _Start:
+        """Return the words of a list, or those of the shell that reads any other text."""
+        words = read_list(text)
+        return _Start([*self.shell, text] if words is None else words, words is None)
 
     def _expand(self, text: str) -> str:
         """Return a text with the values of ARG, which do not exist at run time."""
-        values = self.args
-        return VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
+        return expand(text, self.args)
 
     def _expand_path(self, instruction: Instruction, path: str) -> str:
         """Expand ARG in a path, and check the result as a path in the file."""
         expanded = self._expand(path)
         reason = find_reason("WORKDIR", expanded)
+        if reason:
+            self.refused.append(instruction.refuse(reason))
+        return expanded
+
+    def _expand_source(self, instruction: Instruction, source: str) -> str:
+        """Expand ARG and ENV in a path to copy from, and check the result."""
+        expanded = expand(source, {**self.set, **self.args})
+        reason = find_reason(instruction.word, f"{expanded} /")
+        if "$" in expanded:
+            reason = "has a variable without a value here: write its value"
+        elif instruction.origin and not os.path.normpath(expanded).strip("./*"):
+            reason = "copies a whole image: name its folders"
         if reason:
             self.refused.append(instruction.refuse(reason))
         return expanded
@@ -203,11 +264,15 @@ class _State:
         ]
 
     def _add_from(self, instruction: Instruction) -> None:
-        self.base = next(word for word in instruction.text.split() if not word.startswith("--"))
-        self.note(
-            instruction,
-            f"FROM {self.base} is replaced by an image with its own Python and packages",
-        )
+        self.has_own_command = False
+        if self.base:  # of a stage that is based on an earlier one
+            return
+        base = next(word for word in instruction.text.split() if not word.startswith("--"))
+        self.base = self._expand(base)
+        what = "is replaced by an image with its own Python and packages"
+        if self.is_pulled:
+            what = "is pulled from its registry by the build: only what is copied from it counts"
+        self.note(instruction, f"FROM {self.base} {what}")
         # An ARG before FROM is only for FROM.
         self.heads, self.args = self.args, {}
         self.post.clear()
@@ -219,7 +284,10 @@ class _State:
                     "empties /tmp, which is the host's while an image is built: remove this command"
                 )
             )
-        self.post.append(f"/bin/sh -c {shlex.quote(instruction.text)}")
+        self.post.append(shlex.join([*self.shell, instruction.text]))
+
+    def _add_shell(self, instruction: Instruction) -> None:
+        self.shell = read_list(instruction.text) or self.shell
 
     def _add_arg(self, instruction: Instruction) -> None:
         for name, value in self._find_values(instruction):
@@ -233,15 +301,16 @@ class _State:
         """Return the names and values of an ARG; a name without a value keeps its earlier value, or
         takes the value from before FROM.
         """
-        if "=" in instruction.text:
-            return self._split_pairs(instruction.text)
-        known = {**self.heads, **self.args}
-        if instruction.text in known:
-            return [(instruction.text, known[instruction.text])]
-        if self.base and instruction.text not in self.set:
-            self.args[instruction.text] = ""
-            self.note(instruction, f"ARG {instruction.text} has no value")
-        return []
+        known, found = {**self.heads, **self.args}, []
+        for name, value in split_arguments(instruction.text):
+            if value is not None:
+                found.append((name, self._expand(value)))
+            elif name in known:
+                found.append((name, known[name]))
+            elif self.base and name not in self.set:
+                self.args[name] = ""
+                self.note(instruction, f"ARG {name} has no value")
+        return found
 
     def _add_env(self, instruction: Instruction) -> None:
         pairs = self._split_pairs(instruction.text)
@@ -253,12 +322,14 @@ class _State:
                     )
                 )
             self.args.pop(name, None)
-            self.set.add(name)
+            self.set[name] = expand(value, self.set)
             self.environment.append(f'export {name}="{value}"')
         self.post += self.environment[-len(pairs) :]
 
     def _add_label(self, instruction: Instruction) -> None:
-        self.labels += (f"{name} {value}" for name, value in self._split_pairs(instruction.text))
+        old = OLD_LABEL.fullmatch(instruction.text)
+        pairs = [(old[1], old[2].replace('"', ""))] if old else self._split_pairs(instruction.text)
+        self.labels += (f"{name} {value}" for name, value in pairs)
 
     def _add_workdir(self, instruction: Instruction) -> None:
         path = self._expand_path(instruction, instruction.text)
@@ -269,7 +340,18 @@ class _State:
         *sources, target = instruction.text.split()
         target = self._expand_path(instruction, target)
         place = f"{FOLDER}/{instruction.line}"
-        self.files += ((source.lstrip("/") or ".", f"{place}/") for source in sources)
+        for source in sources:
+            path = self._expand_source(instruction, source)
+            if _is_all(path):  # Docker also takes what is hidden, and the content of folders
+                path = os.path.dirname(path) or "."
+                inner = os.path.basename(os.path.normpath(path))
+                inner = "all" if inner in ("", ".") else inner
+                self.post.append(f'copy {place}/{inner} "{target}"')
+            if instruction.origin:
+                path = os.path.normpath(f"/{path.lstrip('/')}")
+                self.copied.append((instruction.origin, path, f"{place}/"))
+            else:
+                self.files.append((path.lstrip("/") or ".", f"{place}/"))
         self.post.append(f'copy {place} "{target}"')
         if target.startswith("/tmp"):
             self.note(instruction, "files in /tmp will not be in the image")
@@ -283,10 +365,13 @@ class _State:
             self.note(instruction, what)
 
     def _add_cmd(self, instruction: Instruction) -> None:
-        self.start["CMD"] = _read_start(instruction.text)
+        self.start["CMD"] = self._read_start(instruction.text)
+        self.has_own_command = True
 
     def _add_entrypoint(self, instruction: Instruction) -> None:
-        self.start["ENTRYPOINT"] = _read_start(instruction.text)
+        self.start["ENTRYPOINT"] = self._read_start(instruction.text)
+        if not self.has_own_command:
+            self.start.pop("CMD", None)
         text = "ENTRYPOINT runs only if no command is given: a command replaces it"
         self.note(instruction, f"{text}, as jaxsif run requires")
 
@@ -299,12 +384,5 @@ def _references(value: str) -> set[str]:
     return {plain or braced for plain, braced in VARIABLE.findall(value)}
 
 
-def _read_start(text: str) -> str | list[str]:
-    """Return the words of a list, or any other text for a shell."""
-    words = read_list(text)
-    return text if words is None else words
-
-
-def _render_command(command: str | list[str]) -> str:
-    """Return the shell words of a list, or the shell command that reads a text."""
-    return shlex.join(command if isinstance(command, list) else ["/bin/sh", "-c", command])
+def _is_all(path: str) -> bool:
+    return set(os.path.basename(path)) == {"*"}

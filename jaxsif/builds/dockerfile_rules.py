@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from jaxsif.builds.definition import find_invisible
 from jaxsif.builds.shell_words import (
+    installs_apart,
     installs_for_one_user,
     installs_jax,
     installs_modules,
@@ -31,7 +32,11 @@ _OLD_PAIR = rf"{_NAME} +(?:[^\s\"'\\`$=]|{_REFERENCE})+"
 # NAME=VALUE, or the old form NAME VALUE, in a text that the guards below accept.
 PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE})(?= |$)")
 _PATH = rf"(?:[\w./+@%,:~-]|{_REFERENCE})+"
-_SOURCE = r"[\w./+@%,*?-]+"
+_SOURCE = rf"(?:[\w./+@%,*?-]|{_REFERENCE})+"
+IMAGE = re.compile(r"[\w./:@-]+")  # or a stage
+_ARGUMENT = rf"{_NAME}(?:=(?:{_VALUE})?)?(?= |$)"
+_ARGUMENTS = rf"{_ARGUMENT}(?: +{_ARGUMENT})*"
+OLD_LABEL = re.compile(rf"({_KEY}) +([^\\`']+)")
 # As a separate word, as Docker's builder finds it.
 HEREDOC = re.compile(r"(?:^|\s)\d*<<-?[\"']?([A-Za-z_]\w*)")
 VARIABLE = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})\}})")
@@ -63,6 +68,14 @@ def read_list(text: str) -> list[str] | None:
     return found if is_list else None
 
 
+def split_arguments(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the names and values of an ARG, None for a name alone."""
+    found = re.match(_ARGUMENTS, text)
+    for word in re.findall(_ARGUMENT, found[0] if found else ""):
+        name, is_set, value = word.partition("=")
+        yield name, (value[1:-1] if value[:1] in ("'", '"') else value) if is_set else None
+
+
 def _finds_parent(source: str) -> bool:
     """Check whether a path has a pattern such as .*, which also matches .. in a shell."""
     parts = (part for part in source.split("/") if part.startswith(".") and has_magic(part))
@@ -79,6 +92,7 @@ _UNKNOWN = Guard(_ANY, "is not a Dockerfile instruction")
 _HAS_HEREDOC = Guard(HEREDOC.search, "has a here-document: write the commands with && and \\")
 _EMPTY = Guard(_is_not(r"(?s).+"), "is empty")
 _HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: remove it")
+_SETS_MODES = Guard(_has("^--chmod="), "sets modes: leave --chmod out, and use RUN chmod")
 _PAIRS_ALONE = Guard(
     _is_not(_PAIRS),
     "is not NAME=VALUE: enclose a value with blanks or a final = in double quotes, and do not"
@@ -90,6 +104,7 @@ _TEMPLATE = Guard(
 _HOME = r"(?:/root|\$HOME|\$\{HOME\})(?:/\S*)?"
 _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a folder such as /opt"
 _COPIES = (
+    _SETS_MODES,
     _HAS_OPTION,
     _HAS_HEREDOC,
     Guard(_has(r"^\["), "is a list: write the paths with blanks between them"),
@@ -98,7 +113,7 @@ _COPIES = (
         "has a path with special characters: rename it",
     ),
     Guard(
-        _has(r"(?:^|/)\*+(?:/\S*)? "),
+        _has(r"(?:^|[ /])\*+/\S* |[*?]\S*/\*+ "),
         "in Docker, also copies hidden files: name the folder instead",
     ),
     Guard(
@@ -108,7 +123,7 @@ _COPIES = (
     Guard(_has(r"(?:^|[ /])\.\.(?:[ /]|$)"), "has .. in a path: Docker sees only one folder"),
     Guard(_has(rf" {_HOME}$"), _HOME_IS_HIDDEN),
 )
-_STARTS = (
+_WORDS = (
     Guard(
         lambda text: text.startswith("[") and read_list(text) is None,
         "is not a list of strings: write it as JSON",
@@ -118,18 +133,35 @@ _STARTS = (
         "has a line break, an invisible character or {{ in a word: put it in a script",
     ),
 )
+_SHELL = "is not a list with a shell and its options: write it as JSON"
 _RULES: dict[str, tuple[Guard, ...]] = {
-    "FROM": (Guard(_is_not(r"(?:--\S+ +)*[^-\s]\S*(?: +(?i:as) +\S+)?"), "names no image"),),
+    "FROM": (
+        Guard(_is_not(r"(?:--\S+ +)*[^-\s]\S*(?: +(?i:as) +[A-Za-z][\w.-]*)?"), "names no image"),
+    ),
     "RUN": (
-        Guard(_has("^--"), "has an option of Docker's builder, such as --mount: remove it"),
+        Guard(
+            _has("^--"),
+            "has an option of Docker's builder: remove it, and COPY what a --mount would bind",
+        ),
         Guard(read_list, "is a list: write the command as you would in a shell"),
         _HAS_HEREDOC,
         Guard(
             installs_for_one_user,
             "installs for one user, but the image's Python is for everyone: leave --user out",
         ),
+        Guard(
+            installs_apart,
+            "installs where python does not look: leave --prefix out, and install in the last"
+            " stage",
+        ),
     ),
-    "COPY": _COPIES,
+    "COPY": (
+        Guard(
+            _has(r"(?:^| )(?!/opt/jax/)\S*(?:site-packages|dist-packages|/root/\.local)"),
+            "copies packages for another Python: install them in this stage",
+        ),
+        *_COPIES,
+    ),
     "ADD": (
         Guard(_has(r"://|^git@"), "adds a URL: download it with RUN"),
         Guard(
@@ -138,10 +170,13 @@ _RULES: dict[str, tuple[Guard, ...]] = {
         ),
         *_COPIES,
     ),
-    "ARG": (Guard(_is_not(f"(?:{_PAIRS}|{_NAME})"), _PAIRS_ALONE.reason),),
+    "ARG": (Guard(_is_not(rf"{_ARGUMENTS}(?: +#.*)?"), _PAIRS_ALONE.reason),),
     "ENV": (Guard(_is_not(f"(?:{_PAIRS}|{_OLD_PAIR})"), _PAIRS_ALONE.reason),),
     "LABEL": (
-        Guard(_is_not(rf"{_KEY}={_VALUE}(?: +{_KEY}={_VALUE})*"), _PAIRS_ALONE.reason),
+        Guard(
+            _is_not(rf"{_KEY}={_VALUE}(?: +{_KEY}={_VALUE})*|{OLD_LABEL.pattern}"),
+            _PAIRS_ALONE.reason,
+        ),
         Guard(_has(r"\$"), "has a variable: write its value"),
     ),
     "WORKDIR": (
@@ -149,9 +184,9 @@ _RULES: dict[str, tuple[Guard, ...]] = {
         Guard(_has(f"^{_HOME}$"), _HOME_IS_HIDDEN),
     ),
     "USER": (),
-    "CMD": _STARTS,
-    "ENTRYPOINT": _STARTS,
-    "SHELL": (Guard(_ANY, "changes the default shell: call that shell by name in RUN"),),
+    "CMD": _WORDS,
+    "ENTRYPOINT": _WORDS,
+    "SHELL": (Guard(lambda text: not read_list(text), _SHELL), *_WORDS),
     "ONBUILD": (Guard(_ANY, "only affects images built on this one: remove it"),),
     "HEALTHCHECK": (),
     "EXPOSE": (),

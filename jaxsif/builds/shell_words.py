@@ -12,6 +12,7 @@ _MODULES = re.compile(rf"(?:python3?-(?!{_DEBIAN_TOOLS})\w)")
 _ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
     ({"^virtualenv"},),
     ({"-m", "uv"}, {"venv"}),
+    ({"uv"}, {"sync"}),
     ({"conda", "mamba", "micromamba"}, {"create"}),
 )
 _HOME_OF_ROOT = re.compile(r"(?:^|[=:,\[])/root(?![\w.-])")
@@ -73,6 +74,12 @@ def _says(script: str, *groups: Set[str]) -> bool:
 def installs_for_one_user(script: str) -> bool:
     """Return whether a script installs Python packages into a home folder."""
     return _says(script, {"pip", "pip3"}, {"--user"})
+
+
+def installs_apart(script: str) -> bool:
+    """Return whether a script installs Python packages below a folder of its own."""
+    folders = {word for word in script.split() if re.match(r"--prefix(?:=|$)", word)}
+    return bool(folders) and _says(script, {"pip", "pip3"}, {"install"}, folders)
 
 
 def installs_jax(script: str) -> bool:

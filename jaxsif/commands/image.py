@@ -242,6 +242,8 @@ examples:
 """,
     argument("file", metavar="FILE", help="a Dockerfile"),
     argument("--image", metavar="PATH", help="the image to build on (JAX_IMAGE, else ./jax.sif)"),
+    argument("--target", metavar="STAGE", default="", help="the stage to convert (the last)"),
+    argument("--context", metavar="FOLDER", default="", help="COPY's folder (that of FILE)"),
     JSON,
     epilog="""\
 exit status:
@@ -255,11 +257,11 @@ def _convert(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from jaxsif.builds.definition import converted_as_json
 
     image = find_image(resolve_image(arguments.image, environ, note))
-    found = convert_file(arguments.file, image.path)
+    found = convert_file(arguments.file, image.path, arguments.target, arguments.context)
     if arguments.json:
         print_json(converted_as_json(*found))
-    elif found.converted and found.definition:
-        for line in found.converted.notes:
+    elif found.definition:
+        for line in found.notes():
             print(printable(f"jaxsif: {line}"), file=sys.stderr)
         print(found.definition, end="")
     if found.refused:

@@ -58,7 +58,7 @@ def test_images() -> None:
 
 
 def test_converted_files() -> None:
-    assert list(converted_as_json(None, None, ())) == ROWS["image convert"][:11]
+    assert list(converted_as_json((), None, ())) == ROWS["image convert"][:14]
     assert list(Refusal._fields) == ["line", "text", "reason"]
 
 

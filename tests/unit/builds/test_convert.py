@@ -71,7 +71,7 @@ def test_recipes_that_copy_from_elsewhere(repository: Path, text: str, line: str
     file = repository / "Recipe"
     file.write_text(text)
     found = convert_file(str(file), "/i.sif")
-    assert (found.converted, found.definition) == (None, None)
+    assert (found.stages, found.definition) == ((), None)
     error = refuse("Recipe", found.refused)
     if leads:
         assert error.message == f"Recipe:{line}: {leads.format(home=repository.parent / 'home')}, {LEADS}"

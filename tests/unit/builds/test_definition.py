@@ -9,11 +9,16 @@ from jaxsif.errors import JaxsifError
 
 
 def test_copies_and_pip_bring_what_they_need() -> None:
-    converted = Converted("a", (("b/.", "/.jaxsif-copy/2/"),), ('    copy /.jaxsif-copy/2 "/x"', "    pip install y"))
-    text = render_definition(converted._replace(files=((".", "/.jaxsif-copy/2/"),)), "Dockerfile", "/c", "/i")
+    converted = Converted("a", post=('    copy /.jaxsif-copy/2 "/x"', "    pip install y"))
+    text = render_definition([converted._replace(files=((".", "/.jaxsif-copy/2/"),))], "Dockerfile", "/c", "/i")
     assert "%files\n    /c/. /.jaxsif-copy/2/all\n" in text
     assert "    copy() {\n" in text
     assert "python3-pip" in text
+    assert "python3-venv" not in text
+    text = render_definition([Converted("a", post=("    python3 -m venv x",))], "Dockerfile", "/c", "/i")
+    assert "python3-venv" in text
+    assert "python3-pip" not in text
+    text = render_definition([converted], "Dockerfile", "/c", "/i")
     assert text.rstrip().endswith("    rm -rf /.jaxsif-copy")
 
 
@@ -23,10 +28,56 @@ def test_no_part_begins_a_section(part: str, end: str) -> None:
     """The last guard, whatever came through."""
     converted = Converted("a")._replace(**{part: (f"    x{end} %pre{end}touch /tmp/y",)})
     with pytest.raises(JaxsifError, match="cannot convert a line that begins with %: %pre"):
-        render_definition(converted, "lab.def", "/c", "/i")
+        render_definition([converted], "lab.def", "/c", "/i")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x85"])
+@pytest.mark.parametrize("part", ["post", "environment", "labels", "runscript"])
+def test_no_part_begins_a_stage(part: str, end: str) -> None:
+    """The runtime begins a stage at this word, wherever it is."""
+    converted = Converted("a")._replace(**{part: (f"    x{end}bootStrap : docker",)})
+    with pytest.raises(JaxsifError, match="cannot convert a line that begins with Bootstrap:: bootStrap : docker"):
+        render_definition([converted], "lab.def", "/c", "/i")
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        Converted("a\n%setup", is_pulled=True, stage="b"),
+        Converted("a", stage="b\n%setup"),
+        Converted("a", stage="b", copied=(("c\n%setup", "/d", "/e"),)),
+        Converted("a", stage="b", copied=(("c", "/d\n%setup", "/e"),)),
+    ],
+)
+def test_no_stage_begins_a_section(stage: Converted) -> None:
+    with pytest.raises(JaxsifError, match="cannot convert a line that begins with %: %setup"):
+        render_definition([stage, Converted("a", stage="1")], "lab.def", "/c", "/i")
+
+
+def test_stages_are_written_in_order() -> None:
+    """A pulled image has its own environment, and its own pip."""
+    post = ('    copy /.jaxsif-copy/2 "."', "    pip install x")
+    pulled = Converted("node:20", (("a", "/.jaxsif-copy/2/"),), post=post, stage="web", is_pulled=True)
+    last = Converted("b", copied=(("web", "/x", "/.jaxsif-copy/7/"), ("web", "/y", "/.jaxsif-copy/8/")), stage="1")
+    text = render_definition([pulled, last], "Dockerfile", "/c", "/i")
+    assert text.split("\n\n")[0] == (
+        "# Dockerfile (FROM b) adapted by jaxsif image convert to an image with JAX.\n"
+        "Bootstrap: docker\nFrom: node:20\nStage: web"
+    )
+    assert "    cd /\n    copy() {\n" in text
+    assert "python3-pip" not in text
+    assert text.endswith(
+        "\n\nBootstrap: localimage\nFrom: /i\nStage: 1\n\n"
+        "%files from web\n    /x /.jaxsif-copy/7/\n    /y /.jaxsif-copy/8/\n"
+    )
+
+
+@pytest.mark.parametrize("word", ["pipefail", "pipenv", "zip"])
+def test_other_words_need_no_pip(word: str) -> None:
+    assert "python3-pip" not in render_definition([Converted("a", post=(f"    {word}",))], "D", "/c", "/i")
 
 
 @pytest.mark.parametrize(("name", "image"), [("a\n%pre", "/i"), ("a", "/i\x85%pre")])
 def test_no_name_begins_a_section(name: str, image: str) -> None:
     with pytest.raises(JaxsifError, match="cannot convert a line that begins with %: %pre"):
-        render_definition(Converted("a"), name, "/c", image)
+        render_definition([Converted("a")], name, "/c", image)

@@ -13,7 +13,7 @@ from jaxsif.builds.definition import Converted
 from jaxsif.builds.dockerfile import (
     Instruction,
     check_instructions,
-    convert_dockerfile,
+    convert_instructions,
     split_instructions,
 )
 
@@ -21,7 +21,7 @@ from jaxsif.builds.dockerfile import (
 def convert(text: str) -> Converted:
     instructions = list(split_instructions(text))
     assert check_instructions(instructions, text) == []
-    converted, refused = convert_dockerfile(instructions)
+    converted, refused = convert_instructions(instructions)
     assert refused == []
     return converted
 
@@ -29,7 +29,7 @@ def convert(text: str) -> Converted:
 def refuse(text: str) -> list[tuple[int, str]]:
     """Line and beginning of the reason of what is refused."""
     instructions = list(split_instructions(text))
-    refused = check_instructions(instructions, text) or convert_dockerfile(instructions)[1]
+    refused = check_instructions(instructions, text) or convert_instructions(instructions)[1]
     return [(one.line, one.reason) for one in refused]
 
 
@@ -55,7 +55,6 @@ def test_here_document_is_skipped() -> None:
         ("RUN a\nFROM b\n", 1, "stands before FROM"),
         ("FROM\n", 1, "is empty"),
         ("FROM a\nCMD\n", 2, "is empty"),
-        ("FROM a\nFROM b\n", 2, "begins a second stage"),
         ("FROM a\nENV A=1 B=$A\n", 2, "refers to a variable that it sets"),
         ("# escape=`\nFROM a\n", 1, "changes the line-continuation character"),
         ("FROM a\nRUN echo b\xa0c\n", 2, "has an invisible character (U+00A0): remove it"),
@@ -142,6 +141,8 @@ def test_order_and_quotes() -> None:
         ('CMD ["--help"]\nENTRYPOINT ["python", "a.py"]', ["exec python a.py --help"]),
         ('ENTRYPOINT python a.py\nCMD ["--help"]', ["exec /bin/sh -c 'python a.py'"]),
         ('WORKDIR /app\nCMD ["a"]', ['cd "/app" || exit', "exec a"]),
+        ('SHELL ["/bin/bash", "-c"]\nCMD a $X', ["exec /bin/bash -c 'a $X'"]),
+        ('SHELL ["/bin/bash", "-c"]\nCMD ["a"]', ["exec a"]),
         ("RUN a", []),
     ],
 )
@@ -150,8 +151,8 @@ def test_what_starts(lines: str, runscript: list[str]) -> None:
 
 
 def test_labels_and_an_old_pair() -> None:
-    found = convert('FROM a\nLABEL org.b.c="x y" d=1\nENV PATH /x:$PATH\n')
-    assert found.labels == ("    org.b.c x y", "    d 1")
+    found = convert('FROM a\nLABEL org.b.c="x y" d=1\nLABEL e = "f g"\nENV PATH /x:$PATH\n')
+    assert found.labels == ("    org.b.c x y", "    d 1", "    e = f g")
     assert found.environment == ('    export PATH="/x:$PATH"',)
 
 
@@ -179,7 +180,7 @@ def test_values_are_what_docker_makes_of_them() -> None:
 def test_args_have_the_values_of_docker() -> None:
     """Those before FROM are for FROM, and for ARG without a value; ENV wins."""
     found = convert("ARG A=1\nARG B=2\nFROM --platform=x $B AS c\nARG A\nARG D\nENV E=1\nARG E=2\nENV F=$E G=$A\n")
-    assert found.base == "$B"
+    assert found.base == "2"
     assert [line.strip() for line in found.post] == [
         'export A="1"',
         'export E="1"',
@@ -210,10 +211,51 @@ def test_what_becomes_of_a_line_is_judged(text: str, line: int) -> None:
         ('ARG A="b c"\nENV B=$A\n', ['A="b c"', 'B="b c"']),
         ("ARG A=1\nARG A\nENV B=$A\n", ['A="1"', 'A="1"', 'B="1"']),
         ("ARG A\nENV B=$A\n", ['B=""']),
+        ("ARG A=\nENV B=$A\n", ['A=""', 'B=""']),
+        ("ARG A=1 B C='x y'  # why D=2\n", ['A="1"', 'C="x y"']),
     ],
 )
 def test_values_of_args(text: str, exports: list[str]) -> None:
     assert [line.strip() for line in convert(f"FROM a\n{text}").post] == [f"export {one}" for one in exports]
+
+
+def test_shell_of_run() -> None:
+    found = convert('FROM a\nRUN b\nSHELL ["/bin/bash", "-o", "pipefail", "-c"]\nRUN c | d\n')
+    assert [line.strip() for line in found.post] == ["/bin/sh -c b", "/bin/bash -o pipefail -c 'c | d'"]
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "copies"),
+    [
+        ("COPY $E/x ${A}y* /d", ["v/w/x", "1y*"], ["2"]),
+        ("COPY src/* /d", ["src"], ["2/src", "2"]),
+        ("COPY a ./* /d", ["a", "."], ["2/all", "2"]),
+        ("ADD a/b/** /d", ["a/b"], ["2/b", "2"]),
+    ],
+)
+def test_paths_to_copy_from(line: str, files: list[str], copies: list[str]) -> None:
+    """Values of ARG and ENV; and all of a folder, with what is hidden."""
+    found = convert(f"FROM a\n{line}\n" if "$" not in line else f"FROM a\nARG A=1\nENV E=v\nENV E=$E/w\n{line}\n")
+    place = "/.jaxsif-copy/5" if "$" in line else "/.jaxsif-copy/2"
+    assert found.files == tuple((path, f"{place}/") for path in files)
+    places = [copied.replace("2", place, 1) for copied in copies]
+    assert [one.strip() for one in found.post if "copy" in one] == [f'copy {one} "/d"' for one in places]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("COPY $A /d", "has a variable without a value here"),
+        ("ENV A=$HOME/b\nCOPY $A /d", "has a variable without a value here"),
+        ("ARG A=../../b\nCOPY $A /d", "has .. in a path"),
+        ('ARG A="x;id"\nCOPY $A /d', "has a path with special characters"),
+        ("ARG A\nCOPY $A /d", "has a path with special characters"),
+        ("ARG A=b.tar.gz\nADD $A /d", "unpacks an archive"),
+        ("ARG A=https://b\nADD $A /d", "adds a URL"),
+    ],
+)
+def test_paths_to_copy_from_are_judged_by_their_value(lines: str, reason: str) -> None:
+    assert [one.startswith(reason) for _, one in refuse(f"FROM a\n{lines}\n")] == [True]
 
 
 @pytest.mark.parametrize("text", ["true", "1", "{}", "null"])

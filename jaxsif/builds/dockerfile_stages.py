@@ -1,0 +1,123 @@
+"""Split a Dockerfile into stages, and select those that the image to convert needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from jaxsif.builds.definition import Converted, Refusal
+from jaxsif.builds.dockerfile import Instruction, convert_instructions, expand, read_arguments
+from jaxsif.builds.dockerfile_rules import IMAGE
+from jaxsif.errors import JaxsifError
+
+_FROM = re.compile(r"(?:--\S+ +)*(\S+)(?: +(?i:as) +(\S+))?")
+_TAG = re.compile(r"(?::[^/:@]*)?(?:@.*)?$")  # or digest, of an image
+
+
+class Stage(NamedTuple):
+    """A stage, with all that it inherits from earlier ones, or an image to copy from."""
+
+    name: str  # its number if it has none, or an image
+    base: str  # the image that its first FROM names
+    instructions: tuple[Instruction, ...] = ()
+    is_pulled: bool = False  # from a registry, and not replaced by the image with JAX
+
+    def origins(self) -> Iterator[str]:
+        """Yield the stages and images that COPY names."""
+        return (one.origin for one in self.instructions if one.origin)
+
+
+def split_stages(instructions: Sequence[Instruction]) -> list[Stage]:
+    """Split instructions at each FROM. COPY --from then names a stage as the stage names itself."""
+    starts = [at for at, one in enumerate(instructions) if one.word == "FROM"]
+    heads = instructions[: starts[0]] if starts else instructions
+    values, stages = read_arguments(heads), list[Stage]()
+    for begin, end in zip(starts, [*starts[1:], None]):
+        own = [_resolve_origin(one, stages) for one in instructions[begin:end]]
+        stages.append(_read_stage(own, stages, heads, values))
+    return stages
+
+
+def _read_stage(
+    own: Sequence[Instruction],
+    before: Sequence[Stage],
+    heads: Sequence[Instruction],
+    values: Mapping[str, str],
+) -> Stage:
+    found = _FROM.match(own[0].text)
+    base = expand(found[1], values) if found else ""
+    name = ((found and found[2]) or str(len(before))).lower()
+    above = _find_stage(base, before) or Stage(base, base, tuple(heads))
+    return Stage(name, above.base, (*above.instructions, *own))
+
+
+def _find_stage(name: str, stages: Sequence[Stage]) -> Stage | None:
+    named = (one for number, one in enumerate(stages) if name.lower() in (one.name, str(number)))
+    return next(named, None)
+
+
+def _resolve_origin(instruction: Instruction, before: Sequence[Stage]) -> Instruction:
+    """Name a stage, or else an image by its tag, too: no stage has such a name."""
+    origin = instruction.origin
+    if not origin:
+        return instruction
+    stage = _find_stage(origin, before)
+    image = origin if _TAG.search(origin)[0] else f"{origin}:latest"  # type: ignore[index]
+    return instruction._replace(origin=stage.name if stage else image)
+
+
+def select_stages(stages: Sequence[Stage], target: str) -> list[Stage]:
+    """Return the stages that the last one needs, or the one that `target` names, in the order to
+    build them. Raise JaxsifError if there is no such stage.
+    """
+    last = _find_stage(target, stages) if target else stages[-1]
+    if last is None:
+        names = ", ".join(one.name for one in stages)
+        raise JaxsifError(f"no stage {target}", "--target", f"name one of: {names}")
+    needed, waiting = dict[str, Stage](), [last]
+    while waiting:
+        one = waiting.pop()
+        if one.name not in needed:
+            needed[one.name] = one
+            waiting += (_find_stage(name, stages) or Stage(name, name) for name in one.origins())
+    ours = (_TAG.sub("", last.base), "scratch")
+    images = (one for one in needed.values() if not one.instructions)
+    return [
+        one._replace(is_pulled=_TAG.sub("", one.base) not in ours)
+        for one in (*images, *(one for one in stages if one.name in needed))
+    ]
+
+
+def find_unused(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator[str]:
+    """Yield notes about the stages that no selected one is based on or copies from."""
+    used = {instruction for one in selected for instruction in one.instructions}
+    for stage in stages:
+        begin = next(one for one in reversed(stage.instructions) if one.word == "FROM")
+        if begin not in used:
+            yield f"line {begin.line}: stage {stage.name} is left out: nothing uses it"
+
+
+def check_stages(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator[Refusal]:
+    """Yield the lines with a name of a stage or an image that cannot be used."""
+    names = [one.name for one in stages]
+    for number, stage in enumerate(stages):
+        if stage.name in names[:number]:
+            begin = next(one for one in reversed(stage.instructions) if one.word == "FROM")
+            yield begin.refuse("has the name of an earlier stage: give it another")
+    for stage in selected:
+        begins = [one for one in stage.instructions if one.word == "FROM"]
+        if stage.is_pulled and begins and not IMAGE.fullmatch(stage.base):
+            yield begins[0].refuse("names no image: give its variable a value by ARG before FROM")
+        for one in stage.instructions:
+            if one.origin and not IMAGE.fullmatch(one.origin):
+                yield one.refuse("names no stage or image")
+
+
+def convert_stage(stage: Stage) -> tuple[Converted, list[Refusal]]:
+    """Convert a stage that passed `check_stages`; also return what is refused."""
+    found, refused = convert_instructions(stage.instructions, stage.is_pulled)
+    if not stage.instructions:
+        note = f"image {stage.base} is pulled from its registry by the build, to copy from it"
+        found = Converted(stage.base, notes=(note,))
+    return found._replace(stage=stage.name, is_pulled=stage.is_pulled), refused
