@@ -45,7 +45,6 @@ The image's packages keep their versions: uv finds versions that fit them.
 
 examples:
   jaxsif layer create my-layer flax optax orbax-checkpoint
-  jaxsif layer create my-layer ./my-project
   jaxsif layer create -r requirements.txt my-layer
   jaxsif layer create --allow-replace numpy my-layer 'numpy<2.5'
 """,
@@ -54,7 +53,7 @@ examples:
         "packages",
         nargs="*",
         metavar="PACKAGE",
-        help="a requirement as pip takes it, such as 'optax>=0.2', a wheel, or a project's folder",
+        help="a requirement as pip takes it, such as 'optax>=0.2', or a wheel",
     ),
     argument(
         *("-r", "--requirements"),

@@ -94,7 +94,7 @@ def _install(
     described = container.run_inside("describe")
     requirements = count_of(len(wanted.requirements), "requirement")
     notify(f"resolving {requirements} against {os.path.basename(image)}")
-    write_requirements(wanted.requirements, container, described)
+    write_requirements(wanted.requirements, container.scratch)
     plan = resolve(container, described, wanted.allow_replace)
     if not plan.install:
         raise JaxsifError(

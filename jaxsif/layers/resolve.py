@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,39 +140,23 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _check(requirement: str, folder: Path, where: str, hint: str) -> str:
-    """Return a requirement, with an absolute path for a wheel or a project, so that it is valid
-    anywhere; raise JaxsifError for an option, and for an address of git.
+    """Return a requirement, with an absolute path for a wheel, so that it is valid anywhere; raise
+    JaxsifError for an option.
     """
-    if re.search(r"(^|@ *)git\+", requirement):
-        hint = "git clone it, and name the folder, such as ./myproject"
-        raise JaxsifError(f"not a requirement: {requirement}", where, hint)
     if requirement.startswith("-"):
         raise JaxsifError(f"not a requirement: {requirement}", where, hint)
-    if _is_wheel(requirement) or is_project(requirement):
-        return str((folder / requirement).resolve())
-    return requirement
-
-
-def is_project(requirement: str) -> bool:
-    """Return whether a requirement is the path of a folder: it has a slash, as in pip, or is dots
-    alone.
-    """
-    is_path = requirement.strip(".") == "" or ("/" in requirement and "://" not in requirement)
-    return is_path and not _is_wheel(requirement)
+    return str((folder / requirement).resolve()) if _is_wheel(requirement) else requirement
 
 
 def _is_wheel(requirement: str) -> bool:
     return requirement.endswith(".whl") and "://" not in requirement
 
 
-def write_requirements(
-    requirements: Sequence[str], container: Workspace, image: dict[str, Any]
-) -> None:
-    """Write all requirements into requirements.txt in the scratch folder, and those with hashes
-    into hashes.txt; copy wheels there, and build those of projects. Raise JaxsifError for a missing
-    wheel, and for a project that cannot be built.
+def write_requirements(requirements: Sequence[str], folder: Path) -> None:
+    """Write all requirements into requirements.txt in `folder`, and those with hashes into
+    hashes.txt, and copy wheels there. Raise JaxsifError for a missing wheel.
     """
-    lines, folder = [], container.scratch
+    lines = []
     for requirement in requirements:
         if _is_wheel(requirement):
             wheel = Path(requirement)
@@ -181,36 +164,6 @@ def write_requirements(
                 raise JaxsifError(f"wheel not found: {wheel}", "requirements", "check its path")
             shutil.copyfile(wheel, folder / wheel.name)
             requirement = f"{SEEN_AS}/{wheel.name}"
-        elif is_project(requirement):
-            requirement = _build_wheel(Path(requirement), container, image)
         lines.append(f"{requirement}\n")
     (folder / "requirements.txt").write_text("".join(lines))
     (folder / "hashes.txt").write_text("".join(line for line in lines if "--hash" in line))
-
-
-# Of a project: what no wheel needs, and may be large.
-_NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "venv", "__pycache__", "build", "dist")
-
-
-def _build_wheel(project: Path, container: Workspace, image: dict[str, Any]) -> str:
-    """Build a project's wheel from a copy of its folder, with the image's Python; return the path
-    in the container. Raise JaxsifError.
-    """
-    if not any((project / name).is_file() for name in ("pyproject.toml", "setup.py")):
-        hint = f"name a folder that has one, or run with --env PYTHONPATH={project}"
-        what = f"no pyproject.toml or setup.py in {project}"
-        raise JaxsifError(what, "requirements", hint)
-    with tempfile.TemporaryDirectory(prefix="project-", dir=container.scratch) as place:
-        copy = Path(place, project.name)
-        shutil.copytree(project, copy, symlinks=True, ignore=_NOT_COPIED)
-        seen_as = f"{SEEN_AS}/{Path(place).name}/{project.name}"
-        build = ("build", "--wheel", "--no-config", "--python", image["executable"])
-        target = ("--out-dir", f"{SEEN_AS}/{Path(place).name}.wheels")
-        status, lines = container.run(f"{SEEN_AS}/uv", *build, *target, seen_as)
-        if status and _NO_NETWORK.search(tail(lines)):
-            raise explain(lines, {})
-        if status:
-            what = f"the build of {project} failed:"
-            raise JaxsifError(what, "requirements", "fix what it reports", tail(lines))
-        (wheel,) = Path(f"{place}.wheels").glob("*.whl")
-        return f"{SEEN_AS}/{wheel.parent.name}/{wheel.name}"

@@ -97,44 +97,6 @@ assert hello.main.__code__.co_filename == "{SITE}/hello.py"
     ]
 
 
-# A build backend that needs no package: the index of these tests has none.
-BACKEND = """
-import os, zipfile
-def build_wheel(folder, settings=None, metadata=None):
-    name = "mine-1.0-py3-none-any.whl"
-    info = "mine-1.0.dist-info"
-    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
-        wheel.write("mine.py")
-        head = "Metadata-Version: 2.1\\nName: mine\\nVersion: 1.0\\n"
-        wheel.writestr(f"{info}/METADATA", head + "Requires-Dist: hello\\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        wheel.writestr(f"{info}/RECORD", "")
-    return name
-"""
-PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-
-
-def test_a_project_of_ones_own(shelf: Shelf) -> None:
-    """Built in a copy of its folder, with what it needs; `update` takes its changes."""
-    project = f"{shelf.folder}/my project"
-    shelf.cluster.check(["mkdir", project])
-    files = {"pyproject.toml": PROJECT, "backend.py": BACKEND, "mine.py": "import hello; WORD = 'first'"}
-    for name, text in files.items():
-        shelf.cluster.write(f"{project}/{name}", text)
-    program = "import mine; print(mine.WORD, mine.hello.__name__)"
-    shelf.make("mine", "./my project")
-    assert shelf.cluster.check(["ls", project]).split() == sorted(files)
-    assert shelf.python("mine", program) == "first hello\n"
-    shelf.cluster.write(f"{project}/mine.py", "import hello; WORD = 'second'")
-    assert shelf.layer("update", "mine").returncode == 0
-    assert shelf.python("mine", program) == "second hello\n"
-    shelf.cluster.write(f"{project}/backend.py", "def build_wheel(*_): raise SystemExit('no luck')")
-    refused = shelf.refused("update", "mine")
-    assert f"the build of {project} failed:" in refused
-    assert "no luck" in refused
-    assert shelf.python("mine", program) == "second hello\n"
-
-
 def test_settings_in_a_file(shelf: Shelf) -> None:
     shelf.make("greeting", "hello")
     shelf.cluster.write(f"{shelf.folder}/jaxsif.toml", '[run]\nlayers = ["greeting"]\n')

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -13,7 +10,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.layers import inside
 from jaxsif.layers.make import _arrange
 from jaxsif.layers.resolve import Resolution, explain, parse_plan, read_requirements, write_requirements
-from jaxsif.layers.workspace import SEEN_AS, Workspace
+from jaxsif.layers.workspace import SEEN_AS
 
 DRY_RUN = """\
 Using Python 3.13.5 environment at: /opt/jax
@@ -91,25 +88,21 @@ def test_requirements_of_files_and_of_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "requirements.txt"
     file.write_text(
         "# what we need\n\nflax>=0.10  # nnx\nrich==15.0.0 \\\n    --hash=sha256:00 \\\n    --hash=sha256:01\n"
-        "wheels/mine-1.0-py3-none-any.whl\n./mine\n..\na @ https://example.org/a#sub-1.0-py3-none-any.whl\n"
+        "wheels/mine-1.0-py3-none-any.whl\na @ https://example.org/a#sub-1.0-py3-none-any.whl\n"
     )
     assert read_requirements([str(file)], ["optax", "flax>=0.10"]) == (
         "flax>=0.10",
         "rich==15.0.0 --hash=sha256:00 --hash=sha256:01",
         str(tmp_path / "wheels/mine-1.0-py3-none-any.whl"),
-        str(tmp_path / "mine"),
-        str(tmp_path.parent),
         "a @ https://example.org/a#sub-1.0-py3-none-any.whl",
         "optax",
     )
 
 
-@pytest.mark.parametrize(
-    "line", ["-r more.txt", "--index-url https://example.org", "-e .", "git+https://a/b", "a @ git+ssh://b/c"]
-)
+@pytest.mark.parametrize("line", ["-r more.txt", "--index-url https://example.org", "-e ."])
 def test_options_in_requirement_files(tmp_path: Path, line: str) -> None:
     (tmp_path / "r.txt").write_text(f"flax\n{line}\n")
-    with pytest.raises(JaxsifError, match=re.escape(f"not a requirement: {line}")):
+    with pytest.raises(JaxsifError, match=f"not a requirement: {line}"):
         read_requirements([str(tmp_path / "r.txt")], [])
 
 
@@ -127,17 +120,14 @@ def test_requirements_as_uv_gets_them(tmp_path: Path) -> None:
     wheel = tmp_path / "mine-1.0-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
     (tmp_path / "scratch").mkdir()
-    container = cast(Workspace, SimpleNamespace(scratch=tmp_path / "scratch"))
-    write_requirements(["flax", str(wheel), "rich==15.0.0 --hash=sha256:00"], container, {})
+    write_requirements(["flax", str(wheel), "rich==15.0.0 --hash=sha256:00"], tmp_path / "scratch")
     assert {path.name: path.read_text() for path in (tmp_path / "scratch").iterdir()} == {
         "requirements.txt": f"flax\n{SEEN_AS}/mine-1.0-py3-none-any.whl\nrich==15.0.0 --hash=sha256:00\n",
         "hashes.txt": "rich==15.0.0 --hash=sha256:00\n",
         "mine-1.0-py3-none-any.whl": "wheel",
     }
     with pytest.raises(JaxsifError, match=r"wheel not found: /nowhere/a\.whl"):
-        write_requirements(["/nowhere/a.whl"], container, {})
-    with pytest.raises(JaxsifError, match=r"no pyproject\.toml or setup\.py in /nowhere/project"):
-        write_requirements(["/nowhere/project"], container, {})
+        write_requirements(["/nowhere/a.whl"], tmp_path / "scratch")
 
 
 def write(path: Path, text: str = "") -> None:
