@@ -248,16 +248,19 @@ class _Copy:
             self._check_size(path, len(data))
             (self.target / path).write_bytes(data)
             (self.target / path).chmod(0o700 if mode & 0o100 else 0o600)
-            self.digest.update(f"{path}\0{mode & 0o100}\0{len(data)}\0".encode(errors="replace"))
+            self.digest.update(
+                f"{path}\0{mode & 0o100}\0{len(data)}\0".encode(errors="surrogateescape")
+            )
             self.digest.update(data)
 
     def _add_link(self, path: str, link: str) -> None:
+        self._check_size(path, 0)
         end = os.path.normpath(os.path.join(os.path.dirname(path), link))
         if os.path.isabs(end) or end.split(os.sep)[0] == os.pardir:
             self.links.append(path)
         else:
             os.symlink(link, self.target / path)
-            self.digest.update(f"{path}\0{link}\0".encode(errors="replace"))
+            self.digest.update(f"{path}\0{link}\0".encode(errors="surrogateescape"))
 
     def _check_size(self, path: str, size: int) -> None:
         self.files += 1
