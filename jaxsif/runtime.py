@@ -48,16 +48,15 @@ class Runtime(NamedTuple):
         """
         return (self.command, "--quiet", "run", "--nv", _NO_EVAL)
 
-    def exec_argv(
-        self, image: str, binds: Iterable[str], command: Iterable[str]
+    def alone_argv(
+        self, image: str, command: Iterable[str], binds: Iterable[str] = (), network: bool = True
     ) -> tuple[str, ...]:
-        """Run a command without the host's variables; the engine prints nothing."""
-        options = ("--cleanenv", _NO_EVAL, *_repeat("--bind", binds))
-        return (self.command, "--quiet", "exec", *options, image, *command)
-
-    def alone_argv(self, image: str, command: Iterable[str]) -> tuple[str, ...]:
-        """Run a command that sees nothing of the host; the engine prints nothing."""
-        options = ("--cleanenv", "--contain", "--no-home", "--pwd", "/")
+        """Run a command that sees nothing of the host but the binds and, with `network`, its
+        network; its processes end with it. The engine prints nothing.
+        """
+        alone = ("--containall", "--no-home", "--no-privs", _NO_EVAL, "--pwd", "/")
+        offline = () if network else ("--net", "--network", "none")
+        options = (*alone, *offline, *_repeat("--bind", binds))
         return (self.command, "--quiet", "exec", *options, image, *command)
 
     def build_argv(

@@ -43,8 +43,15 @@ NAME` mounts it over the image.
 
 The image's packages keep their versions: uv finds versions that fit them.
 
+PACKAGE may be a project of your own: a folder, or a git repository. A container
+without a network builds it; it must be pure Python. A layer cannot be changed,
+so it has a copy of the project, also with -e: to work on the sources, add
+--env PYTHONPATH=FOLDER to `jaxsif run`.
+
 examples:
   jaxsif layer create my-layer flax optax orbax-checkpoint
+  jaxsif layer create my-layer ./project 'optax>=0.2'
+  jaxsif layer create my-layer git+https://github.com/USER/PROJECT@v1.0
   jaxsif layer create -r requirements.txt my-layer
   jaxsif layer create --allow-replace numpy my-layer 'numpy<2.5'
 """,
@@ -53,7 +60,14 @@ examples:
         "packages",
         nargs="*",
         metavar="PACKAGE",
-        help="a requirement as pip takes it, such as 'optax>=0.2', or a wheel",
+        help="a requirement as pip takes it: 'optax>=0.2', a wheel, a folder, git+https://…",
+    ),
+    argument(
+        *("-e", "--editable"),
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="a project as in PACKAGE; the layer has a copy of it",
     ),
     argument(
         *("-r", "--requirements"),
@@ -74,10 +88,12 @@ examples:
 )
 def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     name = check_name(arguments.name, "NAME")
-    requirements = read_requirements(arguments.requirements, arguments.packages)
+    projects = [f"-e {folder}" for folder in arguments.editable]
+    requirements = read_requirements(arguments.requirements, [*projects, *arguments.packages])
     wanted = Wanted(name, requirements, tuple(map(normalize, arguments.allow_replace)))
     runtime = require_runtime(environ)
     image = find_image(resolve_image(arguments.image, environ, note)).path
+    made_of = None
     if name in list_names(environ):
         old = read_layer(name, environ, "NAME")
         is_same = (old.requirements, old.allow_replace) == wanted[1:]
@@ -87,9 +103,8 @@ def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
                 "NAME",
                 f"jaxsif layer update {name}, or jaxsif layer remove {name} first",
             )
-        _print_progress(f"layer {name} already exists")
-        return
-    make_layer(wanted, image, runtime, environ, _print_progress)
+        made_of = old.sources
+    make_layer(wanted, image, runtime, environ, _print_progress, made_of)
 
 
 def _print_progress(line: str) -> None:
@@ -97,7 +112,7 @@ def _print_progress(line: str) -> None:
 
 
 _DAMAGED = "damaged"
-_HEADING = ("NAME", "STATUS", "PACKAGES", "MB", "IMAGE")
+_HEADING = ("NAME", "STATUS", "PACKAGES", "MB", "IMAGE", "PROJECTS")
 
 
 @VERBS.verb(
@@ -128,9 +143,10 @@ def _describe(name: str, environ: Mapping[str, str]) -> tuple[dict[str, object],
         layer = read_layer(name, environ, "jaxsif layer list")
     except JaxsifError as error:
         note(f"warning: {printable(error.what)}")
-        return {"name": name, "status": _DAMAGED}, (name, _DAMAGED, "-", "-", "-")
+        return {"name": name, "status": _DAMAGED}, (name, _DAMAGED, "-", "-", "-", "-")
     status, size = _find_status(layer, environ), f"{layer.size / 1e6:.1f}"
-    row = (name, status, str(len(layer.packages)), size, layer.image)
+    sources = [f"{project} ({state[:19]})" for project, state in layer.sources.items()]
+    row = (name, status, str(len(layer.packages)), size, layer.image, ", ".join(sources) or "-")
     return {**layer._asdict(), "status": status}, row
 
 
@@ -175,6 +191,7 @@ def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         ("file", file),
         ("size", f"{layer.size / 1e6:.1f} MB"),
         ("requirements", "\n".join(layer.requirements)),
+        ("projects", "\n".join(f"{name} ({state})" for name, state in layer.sources.items())),
         ("may replace", "\n".join(layer.allow_replace)),
         ("packages", "\n".join(map(" ".join, sorted(layer.packages.items())))),
     ]

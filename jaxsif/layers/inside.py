@@ -5,17 +5,21 @@ and uses only the standard library.
     python inside.py finish TREE REPLACED FILE  compile the files under TREE, which will lie over
                                                 the image's root, and write to FILE which of
                                                 the image's files they replace
+    python inside.py build JSON FILE            build the wheel of a project, and write to FILE its
+                                                name, or why there is none
 """
 
 from __future__ import annotations
 
 import compileall
 import filecmp
+import importlib
 import json
 import os
 import re
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable, Iterable
 from importlib.metadata import Distribution, distributions
 from py_compile import PycInvalidationMode
@@ -121,7 +125,43 @@ def compile_all(tree: str) -> None:
     )
 
 
-COMMANDS: dict[str, Callable[..., dict[str, object]]] = {"describe": describe, "finish": finish}
+def build(given: str) -> dict[str, object]:
+    """Build the wheel of a project with its backend, as PEP 517 says. Return its name, or the
+    requirements that the backend has besides, or the messages of a failure.
+    """
+    project = json.loads(given)
+    os.chdir(project["folder"])
+    sys.path[:0] = project["path"]
+    module, _, names = project["build-backend"].partition(":")
+    try:
+        backend = importlib.import_module(module)
+        for name in filter(None, names.split(".")):
+            backend = getattr(backend, name)
+        find_more = getattr(backend, "get_requires_for_build_wheel", list)
+        more: list[str] = [] if project["has_all"] else find_more()
+        return {"requires": more} if more else {"wheel": backend.build_wheel(project["target"])}
+    except (Exception, SystemExit) as error:
+        return {"failure": describe_failure(error, project["folder"])}
+
+
+def describe_failure(error: BaseException, folder: str) -> list[str]:
+    """Return the lines of the project that led to an error, and the error."""
+    # setuptools executes setup.py without its name.
+    places = [
+        (frame.filename.replace("<string>", f"{folder}/setup.py"), frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    lines = [f"{path}, line {line}" for path, line in places if path.startswith(f"{folder}/")]
+    if isinstance(error, SystemExit):
+        return lines if isinstance(error.code, int) else [*lines, str(error)]
+    return [*lines, *"".join(traceback.format_exception_only(type(error), error)).splitlines()]
+
+
+COMMANDS: dict[str, Callable[..., dict[str, object]]] = {
+    "describe": describe,
+    "finish": finish,
+    "build": build,
+}
 
 
 def main(argv: list[str]) -> None:

@@ -17,8 +17,10 @@ from jaxsif import process
 from jaxsif.builds.messages import timed, when_full
 from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import scratch_folder
+from jaxsif.layers.project import SCRATCH, Sources, fetch_sources
 from jaxsif.layers.resolve import Resolution, resolve, uv_install, write_requirements
 from jaxsif.layers.store import Layer, find_image_key, find_image_state, layers_folder, name_file
+from jaxsif.layers.wheel import build_wheel
 from jaxsif.layers.workspace import SEEN_AS, Workspace, no_space, run, tail
 from jaxsif.runtime import Runtime
 from jaxsif.text import count_of
@@ -33,10 +35,15 @@ class Wanted(NamedTuple):
 
 
 def make_layer(
-    wanted: Wanted, image: str, runtime: Runtime, environ: Mapping[str, str], notify: Notify
+    wanted: Wanted,
+    image: str,
+    runtime: Runtime,
+    environ: Mapping[str, str],
+    notify: Notify,
+    made_of: Mapping[str, str] | None = None,
 ) -> None:
-    """Make the layer for `image`, replacing any layer of the same name; if that fails, keep the old
-    layer and raise JaxsifError.
+    """Make the layer for `image`, replacing any layer of the same name, unless it was `made_of` the
+    projects as they are; if that fails, keep the old layer and raise JaxsifError.
     """
     show_timed = timed(notify)
     mksquashfs = find_mksquashfs(runtime, environ)
@@ -49,9 +56,14 @@ def make_layer(
             "the layer is for whatever is at this path"
         )
     temporary = environ.get("TMPDIR") or "/tmp"
-    with _scratch(temporary, "jaxsif-layer-", "set TMPDIR to a larger folder") as scratch:
+    with _scratch(temporary, SCRATCH, "set TMPDIR to a larger folder") as scratch:
+        projects = fetch_sources(wanted.requirements, scratch, environ, notify)
+        sources = {one.project.requirement: one.state for one in projects}
+        if sources == made_of:
+            notify(f"layer {wanted.name} already exists")
+            return
         container = Workspace(runtime, image, scratch, environ)
-        described, plan = _install(container, wanted, image, show_timed)
+        described, plan = _install(container, wanted, projects, image, show_timed)
         show_timed("compiling")
         finished = _finish(container, described, plan)
         show_timed("packing")
@@ -69,6 +81,7 @@ def make_layer(
                 requirements=wanted.requirements,
                 allow_replace=wanted.allow_replace,
                 packages=finished["packages"],
+                sources=sources,
             )
             _put(layer, beside, folder)
     show_timed(
@@ -86,15 +99,24 @@ def _scratch(place: str, prefix: str, hint: str) -> Iterator[Path]:
 
 
 def _install(
-    container: Workspace, wanted: Wanted, image: str, notify: Notify
+    container: Workspace,
+    wanted: Wanted,
+    projects: Sequence[Sources],
+    image: str,
+    notify: Notify,
 ) -> tuple[dict[str, Any], Resolution]:
     """Install the packages that the image lacks under scratch/tree, laid out as over the image's
     root; return the description of the image, and the installed packages.
     """
     described = container.run_inside("describe")
-    requirements = count_of(len(wanted.requirements), "requirement")
-    notify(f"resolving {requirements} against {os.path.basename(image)}")
-    write_requirements(wanted.requirements, container.scratch)
+    built = {}
+    for one in projects:
+        notify(f"building {one.project.path}")
+        built[one.project.requirement] = build_wheel(container, described, one)
+    requirements = [built.get(requirement, requirement) for requirement in wanted.requirements]
+    counted = count_of(len(requirements), "requirement")
+    notify(f"resolving {counted} against {os.path.basename(image)}")
+    container.names.update(write_requirements(requirements, container.scratch))
     plan = resolve(container, described, wanted.allow_replace)
     if not plan.install:
         raise JaxsifError(
@@ -105,7 +127,8 @@ def _install(
     notify(f"installing {count_of(len(plan.install), 'package')}")
     (container.scratch / "install.txt").write_text("\n".join(plan.install.values()))
     files = [f"--requirements={SEEN_AS}/install.txt", f"--constraint={SEEN_AS}/hashes.txt"]
-    container.check("uv", *uv_install(described), "--no-deps", f"--prefix={SEEN_AS}/prefix", *files)
+    install = (*uv_install(described), "--no-deps", f"--prefix={SEEN_AS}/prefix", *files)
+    container.check("cannot install the packages", *install)
     _arrange(container.scratch / "prefix", container.scratch / "tree", described["paths"])
     return described, plan
 

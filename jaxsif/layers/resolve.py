@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.foreign import read_given
-from jaxsif.layers.workspace import SEEN_AS, Workspace, tail
+from jaxsif.layers.project import parse_project
+from jaxsif.layers.workspace import SEEN_AS, Workspace, name_paths, tail
 
 _ADDED = re.compile(r"^ \+ ([\w.-]+)((?:==| @ )\S+)(?: \(from (\S+)\))?$", re.MULTILINE)
 _REMOVED = re.compile(r"^ - ([\w.-]+)(?:==| @ )\S+", re.MULTILINE)
@@ -23,6 +25,7 @@ _NO_NETWORK = re.compile(
     r"client error \(Connect\)|dns error|operation timed out"
     r"|HTTP status (server error|client error \(429)"
 )
+_LOCAL_WHEEL = re.compile(r"(?:[\w.-]+ *@ *)?file://(/.+\.whl)")
 _PIN = re.compile(r"(?<![\w.-])([\w.-]+)==([^\s,]*[^\s,.])")
 
 
@@ -68,13 +71,15 @@ def resolve(
     ]
     status, lines = container.run(*uv_install(image), "--dry-run", *files)
     if status:
-        raise explain(lines, kept)
+        raise explain(name_paths(lines, container.names), kept)
     return parse_plan(lines)
 
 
-def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
+def explain(
+    lines: Sequence[str], kept: Mapping[str, str], where: str = "requirements"
+) -> JaxsifError:
     """Convert uv's explanation of why there is no plan into an error that names the conflicting
-    packages of the image.
+    packages of the image; `where` has the requirements.
     """
     pins = dict.fromkeys(_PIN.findall("\n".join(lines)))
     named = [name for name, version in pins if kept.get(name) == version]
@@ -84,23 +89,21 @@ def explain(lines: Sequence[str], kept: dict[str, str]) -> JaxsifError:
         remedy = " ".join(f"--allow-replace {name}" for name in named)
         return JaxsifError(
             f"the requirements conflict with {packages} of the image:",
-            "requirements",
+            where,
             f"ask for other versions, or let the layer have its own: {remedy}",
             reason,
         )
     if _NO_NETWORK.search(reason):
         return HostError(
             "the package index cannot be reached:",
-            "requirements",
+            where,
             "run it on a host with network access; for a proxy or an index, see docs/build.md",
             reason,
         )
-    return JaxsifError(
-        "uv cannot resolve the requirements:", "requirements", "fix what it reports", reason
-    )
+    return JaxsifError("cannot resolve the requirements:", where, "fix what it reports", reason)
 
 
-def uv_install(image: dict[str, Any]) -> list[str]:
+def uv_install(image: Mapping[str, Any]) -> list[str]:
     """Return the start of uv's command line."""
     # The image's Python may belong to a distribution, which forbids changes; the layer's packages
     # go to a separate folder.
@@ -140,11 +143,16 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _check(requirement: str, folder: Path, where: str, hint: str) -> str:
-    """Return a requirement, with an absolute path for a wheel, so that it is valid anywhere; raise
-    JaxsifError for an option.
+    """Return a requirement, with an absolute path for a wheel or a project, so that it is valid
+    anywhere; raise JaxsifError for an option.
     """
+    project = parse_project(requirement, folder, where)
+    if project:
+        return project.requirement
     if requirement.startswith("-"):
         raise JaxsifError(f"not a requirement: {requirement}", where, hint)
+    by_address = _LOCAL_WHEEL.fullmatch(requirement)
+    requirement = unquote(by_address[1]) if by_address else requirement
     return str((folder / requirement).resolve()) if _is_wheel(requirement) else requirement
 
 
@@ -152,11 +160,12 @@ def _is_wheel(requirement: str) -> bool:
     return requirement.endswith(".whl") and "://" not in requirement
 
 
-def write_requirements(requirements: Sequence[str], folder: Path) -> None:
+def write_requirements(requirements: Sequence[str], folder: Path) -> dict[str, str]:
     """Write all requirements into requirements.txt in `folder`, and those with hashes into
-    hashes.txt, and copy wheels there. Raise JaxsifError for a missing wheel.
+    hashes.txt, and copy wheels there; return the path of each by its name. Raise JaxsifError for a
+    missing wheel.
     """
-    lines = []
+    lines, wheels = [], {}
     for requirement in requirements:
         if _is_wheel(requirement):
             wheel = Path(requirement)
@@ -164,6 +173,8 @@ def write_requirements(requirements: Sequence[str], folder: Path) -> None:
                 raise JaxsifError(f"wheel not found: {wheel}", "requirements", "check its path")
             shutil.copyfile(wheel, folder / wheel.name)
             requirement = f"{SEEN_AS}/{wheel.name}"
+            wheels[wheel.name] = str(wheel)
         lines.append(f"{requirement}\n")
     (folder / "requirements.txt").write_text("".join(lines))
     (folder / "hashes.txt").write_text("".join(line for line in lines if "--hash" in line))
+    return wheels

@@ -38,6 +38,8 @@ class Layer(NamedTuple):
     requirements: tuple[str, ...]  # as given
     allow_replace: tuple[str, ...]  # packages of the image that it may replace
     packages: dict[str, str]  # name -> version
+    # Of each project among the requirements: the commit, or the digest of its folder's files.
+    sources: dict[str, str]
 
 
 def layers_folder(environ: Mapping[str, str]) -> str:
@@ -72,7 +74,7 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
         with open(path, encoding="utf-8") as file:
             fields: dict[str, Any] = json.load(file)
         sequences = {key: tuple(value) for key, value in fields.items() if type(value) is list}
-        return Layer(**{**fields, **sequences})
+        return Layer(**{"sources": {}, **fields, **sequences})  # absent in older ones
     except FileNotFoundError:
         known = ", ".join(list_names(environ))
         hint = f"one of {known}" if known else f"jaxsif layer create {name} PACKAGE..."

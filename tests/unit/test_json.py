@@ -63,7 +63,7 @@ def test_converted_files() -> None:
 
 
 def test_layers() -> None:
-    assert [*Layer._fields, "status"] == ROWS["layer list"][:12]
+    assert [*Layer._fields, "status"] == ROWS["layer list"][:13]
 
 
 def test_comparison() -> None:

@@ -21,6 +21,7 @@ _PACKAGES = (
     *("ca-certificates", "iproute2", "make", "procps", "python3", "python3-venv"),
     *("openmpi-bin", "openssh-client", "openssh-server"),  # for tests without Slurm
     "docker-registry",  # for tests that pull
+    "git",  # for layers of projects in repositories
 )
 _USERS = ("user", "other")
 # The other module system, which Debian does not install beside Lmod: its files are others, but for those that make

@@ -68,6 +68,7 @@ def make(tmp_path: Path, environ: dict[str, str], image: str) -> Make:
             requirements=tuple(packages),
             allow_replace=(),
             packages=packages,
+            sources={},
         )
         (folder / f"{name}.json").write_text(json.dumps(layer._asdict()))
         return str(folder / layer.file)
