@@ -68,6 +68,7 @@ OPTIONS_OF_SRUN = {
         {"ntasks_per_node": 1},
         ("--nodes=2", "--ntasks-per-node=1", "--ntasks=2"),
     ),
+    "a part of a job with its own tasks": (ITS_OWN_TASKS, {"nodes": 1}, ("--nodes=1", "--ntasks=4")),
     "a part of a job whose tasks its nodes cannot share evenly": (
         JOB._replace(nodes=3, ntasks=8),
         {"nodes": 1},
