@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -139,20 +139,15 @@ class Client:
 
 
 @pytest.fixture
-def jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def jax(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of modules that have the names of JAX's."""
-    (tmp_path / "jax/_src").mkdir(parents=True)
-    (tmp_path / "jax/_src/compiler.py").write_text(COMPILER)
-    (tmp_path / "jax/_src/traceback_util.py").write_text(TRACEBACK_UTIL)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    (packages / "jax/_src").mkdir(parents=True)
+    (packages / "jax/_src/compiler.py").write_text(COMPILER)
+    (packages / "jax/_src/traceback_util.py").write_text(TRACEBACK_UTIL)
     ir = SimpleNamespace(SymbolTable=symbols, WalkResult=SimpleNamespace(ADVANCE=ADVANCE))
     monkeypatch.setitem(sys.modules, "jaxlib.mlir.ir", ir)
     monkeypatch.setitem(sys.modules, "jaxlib.mlir.passmanager", SimpleNamespace(PassManager=PassManager))
-    modules = set(sys.modules)
-    yield tmp_path / "jax/_src"
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    return packages / "jax/_src"
 
 
 @pytest.fixture

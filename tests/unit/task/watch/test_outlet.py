@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from kit.tasks import run_task
 
-import jaxsif
-from jaxsif.diagnose.reports import ReportFilter
-
-TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
-NONCES = ("2c3d", "4e5f")
-ENVIRON = {
-    "PATH": os.environ["PATH"],
-    "PYTHONPATH": str(TASK_FOLDER / "site"),
-    "SLURM_PROCID": "5",
-    "SLURM_STEP_NODELIST": "node[1-2]",
-    "SLURMD_NODENAME": "node2",
-    "JAXSIF_REPORT": ":".join(NONCES),
-}
 RAISES = "raise ValueError('shapes')"
 CLOSES = "import os; os.closerange(0, 100); os.open('/dev/null', 1); " + RAISES
 
@@ -31,12 +18,8 @@ def run(script: str, program: str, folder: Path, **variables: str) -> tuple[list
     """Events and texts of what a script reports, the rest of standard error, and standard output."""
     (folder / "train.py").write_text(program)
     script = script.replace("PYTHON", f"{shlex.quote(sys.executable)} train.py")
-    argv = ["sh", TASK_FOLDER / "start.sh", "sh", "-c", script]
-    environ = {**ENVIRON, **variables}
-    done = subprocess.run(argv, env=environ, cwd=folder, capture_output=True, check=False, timeout=30)
-    seen = ReportFilter(NONCES)
-    rest = seen.feed(done.stderr) + seen.feed(b"")
-    return [(one.event, one.text) for one in seen.reports], rest, done.stdout
+    done = run_task("sh", "-c", script, cwd=folder, **variables)
+    return [(one.event, one.text) for one in done.reports], done.err, done.out
 
 
 EXCEPTION = ("exception", "ValueError: shapes")
