@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.caught import error_of
+from kit.caught import catch, error_of
 from kit.executables import executable
 
 from jaxsif.errors import HostError, JaxsifError
@@ -63,17 +63,13 @@ def test_env(pairs: list[str], parsed: tuple[tuple[str, str], ...]) -> None:
 
 @pytest.mark.parametrize("pair", ["", "=1", "2A=1", "A-B=1", "A B", "Größe=1"])
 def test_env_that_is_no_variable(pair: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        parse_env([pair], {"A B": "1"})
-    assert caught.value.render() == (
+    assert catch(JaxsifError, parse_env, [pair], {"A B": "1"}).render() == (
         f"jaxsif: error: not a variable: {pair!r}\n  from: --env\n  try:  --env NAME=VALUE, or --env NAME to pass it on"
     )
 
 
 def test_env_to_pass_on_that_is_not_set() -> None:
-    with pytest.raises(JaxsifError) as caught:
-        parse_env(["WANDB_MODE"], {})
-    assert caught.value.render() == (
+    assert catch(JaxsifError, parse_env, ["WANDB_MODE"], {}).render() == (
         "jaxsif: error: variable WANDB_MODE is not set\n"
         "  from: --env\n"
         "  try:  export WANDB_MODE, or --env WANDB_MODE=VALUE"
@@ -103,9 +99,9 @@ def test_runtime_that_is_named(folder: Path) -> None:
 
 def test_runtime_that_is_named_and_missing(folder: Path) -> None:
     executable(folder / "bin/apptainer")
-    with pytest.raises(HostError) as caught:
-        find_runtime({"PATH": f"{folder}/bin", "JAXSIF_RUNTIME": "/opt/ce/singularity"})
-    assert error_of(caught) == (
+    assert error_of(
+        catch(HostError, find_runtime, {"PATH": f"{folder}/bin", "JAXSIF_RUNTIME": "/opt/ce/singularity"})
+    ) == (
         125,
         "jaxsif: error: cannot execute the container runtime /opt/ce/singularity\n"
         "  from: JAXSIF_RUNTIME\n"
@@ -116,9 +112,7 @@ def test_runtime_that_is_named_and_missing(folder: Path) -> None:
 def test_no_runtime(folder: Path) -> None:
     environ = {"PATH": str(folder)}
     assert find_runtime(environ) is None
-    with pytest.raises(HostError) as caught:
-        require_runtime(environ)
-    assert error_of(caught) == (
+    assert error_of(catch(HostError, require_runtime, environ)) == (
         125,
         "jaxsif: error: no container runtime: neither apptainer nor singularity is on the PATH\n"
         "  from: PATH\n"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.elffile import elf_library
 
 from jaxsif.container.libraries import Libraries, check_libraries, find_libraries
@@ -71,9 +72,7 @@ def test_libraries_that_fit(tmp_path: Path, image: str) -> None:
 def test_a_library_that_needs_a_newer_glibc_is_refused(tmp_path: Path, image: str) -> None:
     write(tmp_path / "lib/liba.so.1", versions=("GLIBC_2.37",))
     newest = write(tmp_path / "lib/libb.so.1", versions=("GLIBC_2.38", "GLIBC_2.4"))
-    with pytest.raises(HostError) as caught:
-        check_libraries(find(f"{tmp_path}/lib"), RUNTIME, image, {})
-    assert caught.value.render() == (
+    assert catch(HostError, check_libraries, find(f"{tmp_path}/lib"), RUNTIME, image, {}).render() == (
         f"jaxsif: error: {newest} needs glibc 2.38, but the image has 2.36\n"
         f"  from: {SOURCE}; the image is {image}\n"
         "  try:  run an image with a newer system, or build the library on an older one"
@@ -95,9 +94,8 @@ def label(image: str, cuda: str) -> None:
 def test_a_library_for_another_cuda_is_refused(tmp_path: Path, image: str) -> None:
     label(image, "13.0.2")
     path = write(tmp_path / "lib/libnccl-net.so", ("libc.so.6", "libcudart.so.12"))
-    with pytest.raises(HostError) as caught:
-        check_libraries(find(str(path)), RUNTIME, image, {})
-    assert caught.value.what == f"{path} needs libcudart.so.12, but the image has CUDA 13.0.2"
+    error = catch(HostError, check_libraries, find(str(path)), RUNTIME, image, {})
+    assert error.what == f"{path} needs libcudart.so.12, but the image has CUDA 13.0.2"
 
 
 @pytest.mark.parametrize("cuda", ["12.9.1", "none"])

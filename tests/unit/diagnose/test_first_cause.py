@@ -247,7 +247,6 @@ CAUSES = {
 @pytest.mark.parametrize(("status", "reports", "errors", "code", "text"), CAUSES.values(), ids=CAUSES)
 def test_first_cause(status: int, reports: list[Report], errors: list[str], code: int, text: str) -> None:
     failure = find_failure(End(status, SRUN), reports, errors)
-    assert failure is not None
     assert failure.render() == f"jaxsif: error: {text}"
     assert failure.exit_code == code
 
@@ -316,7 +315,6 @@ WAITED_FOR = {
 @pytest.mark.parametrize(("reports", "errors", "text"), WAITED_FOR.values(), ids=WAITED_FOR)
 def test_the_one_that_others_waited_for(reports: list[Report], errors: list[str], text: str) -> None:
     failure = find_failure(End(134, SRUN), [started(), *reports], errors)
-    assert failure is not None
     assert f"{failure.render()}\n".startswith(f"jaxsif: error: {text}")
 
 
@@ -324,15 +322,12 @@ def test_sigkill_of_a_whole_task_is_the_cause_of_the_others_sigterm() -> None:
     """The parent of the program, which would report, is killed too; Slurm says which one was."""
     killed, cancelled = "srun: error: node2: task 3: Killed", "slurmstepd-node1: error: *** STEP 7.0 CANCELLED AT ***"
     failure = find_failure(End(137, SRUN), [started(), ended(0, 143)], [killed, cancelled])
-    assert failure is not None
     assert failure.render().startswith("jaxsif: error: task 3 on node2 was killed by SIGKILL\n")
     for reports in ([ended(0, 134)], [raised(0, GONE, True), ended(0, 1)]):
         follows = "srun: error: node0: task 0: Exited with exit code 1"
         failure = find_failure(End(137, SRUN), [started(), *reports], [follows, killed, cancelled])
-        assert failure is not None
         assert failure.what == "task 3 on node2 was killed by SIGKILL"
     ended_by_slurm = find_failure(End(137, SRUN), [started(), ended(0, 143)], [cancelled, killed])
-    assert ended_by_slurm is not None
     assert ended_by_slurm.what == "task 0 on node0 was killed by SIGTERM"
 
 
@@ -359,7 +354,6 @@ def test_an_unknown_flag_of_xla_is_named(line: str, flags: str, label: bool) -> 
     shown, reports, errors = feed_all([STARTED, said, b"0: " * label + ended], label)
     assert said in shown
     error = find_failure(End(1, SRUN), reports, errors)
-    assert error is not None
     assert (error.what, error.where) == (f"XLA does not know {flags}", "XLA_FLAGS, in task 0 on node1")
     assert error.exit_code == 1
 
@@ -431,7 +425,6 @@ AT_BARRIERS = {
 @pytest.mark.parametrize(("barrier", "reports", "text"), AT_BARRIERS.values(), ids=AT_BARRIERS)
 def test_the_odd_one_at_a_barrier(barrier: Barrier, reports: list[Report], text: str) -> None:
     failure = find_failure(End(134, SRUN), reports, [], [barrier])
-    assert failure is not None
     assert failure.render() == f"jaxsif: error: {text}"
 
 
@@ -450,5 +443,4 @@ def test_the_odd_one_at_a_barrier(barrier: Barrier, reports: list[Report], text:
 )
 def test_a_barrier_that_is_no_cause(barrier: Barrier, reports: list[Report], what: str) -> None:
     failure = find_failure(End(134, SRUN), [*ALL_ABORTED, *reports], [], [barrier])
-    assert failure is not None
     assert failure.what == what

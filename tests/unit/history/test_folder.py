@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.runs import BEGIN, a_run
 
 from jaxsif.errors import JaxsifError
@@ -147,9 +148,7 @@ def test_a_run_is_found(word: str, found: str) -> None:
     ],
 )
 def test_no_single_run_is_found(names: list[str], word: str, what: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        folder.find_run(names, word)
-    assert caught.value.what == what
+    assert catch(JaxsifError, folder.find_run, names, word).what == what
 
 
 def test_a_run_is_read(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.caught import error_of
+from kit.caught import catch, error_of
 from kit.siffile import write_image
 
 from jaxsif.errors import HostError
@@ -68,15 +68,11 @@ def test_image_refused(folder: Path, named: str, text: str) -> None:
     (folder / "file").write_text("hello\n")
     (folder / "folder").mkdir()
     (folder / "loop").symlink_to("loop")
-    with pytest.raises(HostError) as caught:
-        find_image(Setting(named, "--image"))
-    assert error_of(caught) == (125, text)
+    assert error_of(catch(HostError, find_image, Setting(named, "--image"))) == (125, text)
 
 
 def test_no_image_at_all(folder: Path) -> None:
-    with pytest.raises(HostError) as caught:
-        find_image(None)
-    assert error_of(caught) == (
+    assert error_of(catch(HostError, find_image, None)) == (
         125,
         "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"
         "  try:  module load jax/sif, make image, or pass --image PATH",

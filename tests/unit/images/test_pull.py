@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from kit.caught import catch
 from kit.pulling import ANY, Pull
 from kit.siffile import sha256, write_image
 from kit.webserver import Served, serve
@@ -228,9 +229,7 @@ def test_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: 
     ],
 )
 def test_address_that_is_none(url: str, what: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        find_target(url, None)
-    assert caught.value.what == what
+    assert catch(JaxsifError, find_target, url, None).what == what
 
 
 def test_what_is_there_already(tmp_path: Path, image: bytes) -> None:

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.siffile import descriptor, write_image
 
 from jaxsif.errors import HostError, SignatureError
@@ -72,9 +73,7 @@ def test_first_key_that_signed() -> None:
     ids=["no key", "right key", "other keys"],
 )
 def test_refusal_that_says_most(keys: list[str], told: str) -> None:
-    with pytest.raises(SignatureError) as caught:
-        find_signer("a.sif", keys, refuse)
-    assert caught.value.what == told
+    assert catch(SignatureError, find_signer, "a.sif", keys, refuse).what == told
 
 
 @pytest.mark.parametrize(("before", "new"), [([], PEM), ([], PGP), ([PGP], PGP._replace(signer="A" * 40))])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import read_bounded
+from kit.caught import catch
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.nodelist import count, expand
@@ -46,9 +47,8 @@ def test_forms_of_node_lists(nodelist: str) -> None:
 @pytest.mark.parametrize("text", ["a[1", "a]", "a[x]", "a[]", "a[3-1]", "a[1-]", "a[1,]", "a,,b", ",", "a[1-2/2]"])
 @pytest.mark.parametrize("function", [expand, count])
 def test_what_is_no_node_list_is_refused(function: Callable[[str, str], object], text: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        function(text, "scontrol show job")
-    assert (caught.value.what, caught.value.where) == (f"not a node list: {text!r}", "scontrol show job")
+    error = catch(JaxsifError, function, text, "scontrol show job")
+    assert (error.what, error.where) == (f"not a node list: {text!r}", "scontrol show job")
 
 
 def test_many_names() -> None:
@@ -73,7 +73,6 @@ def test_many_names() -> None:
 )
 def test_lists_without_a_bound_are_refused_at_once(text: str, what: str) -> None:
     for error in (read_bounded(lambda: expand(text)), read_bounded(lambda: count(text))):
-        assert error is not None
         assert error.what.startswith(what)
         assert error.where == "SLURM_JOB_NODELIST"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.caught import catch
 
 from jaxsif.errors import JaxsifError
 from jaxsif.launch.coordinator import COORDINATOR_PORTS, check_node_address, parse_ports
@@ -24,13 +25,11 @@ def test_parse_ports(text: str | None, ports: range) -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "5002-5000", "1000-2000", "60000-70000", "5000-", "-5000", "5000-5001-5002"])
 def test_what_is_no_range_of_ports_is_refused(text: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        parse_ports(RunOptions(("x",), coordinator_ports=text))
-    assert (caught.value.what, caught.value.where) == (f"not a range of ports: {text!r}", "--coordinator-ports")
+    error = catch(JaxsifError, parse_ports, RunOptions(("x",), coordinator_ports=text))
+    assert (error.what, error.where) == (f"not a range of ports: {text!r}", "--coordinator-ports")
 
 
 def test_node_address_differs_from_node_to_node() -> None:
     check_node_address("%N-ib", "--node-address")  # raises nothing
-    with pytest.raises(JaxsifError) as caught:
-        check_node_address("10.0.0.1", "JAXSIF_NODE_ADDRESS (environment)")
-    assert (caught.value.what, caught.value.where) == ("no %N in '10.0.0.1'", "JAXSIF_NODE_ADDRESS (environment)")
+    error = catch(JaxsifError, check_node_address, "10.0.0.1", "JAXSIF_NODE_ADDRESS (environment)")
+    assert (error.what, error.where) == ("no %N in '10.0.0.1'", "JAXSIF_NODE_ADDRESS (environment)")

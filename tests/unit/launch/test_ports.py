@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+from kit.caught import catch
 from kit.hosts import plan_for
 
 from jaxsif.errors import HostError
@@ -30,9 +31,8 @@ def test_taken_ports_are_left_out_and_each_other_one_comes_once() -> None:
     with socket.create_server(("", 0)) as listener:
         taken = listener.getsockname()[1]
         assert taken not in free_ports(range(taken - 2, taken + 3))
-        with pytest.raises(HostError) as caught:
-            draw_port(str(taken))
-    assert caught.value.what == f"none of the ports {taken} to {taken} is free"
+        error = catch(HostError, draw_port, str(taken))
+    assert error.what == f"none of the ports {taken} to {taken} is free"
     found = list(free_ports(COORDINATOR_PORTS))
     assert len(set(found)) == len(found) > len(COORDINATOR_PORTS) // 2
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from kit.caught import error_of
+from kit.caught import catch, error_of
 from kit.executables import executable
 from kit.siffile import write_image
 
@@ -95,9 +95,7 @@ def test_gpus_of_the_job_are_not_asked_for_without_need(
 def test_gpus_of_the_job_that_slurm_does_not_tell(in_job: Path, scontrol: str | None) -> None:
     if scontrol:
         executable(in_job / "bin/scontrol", scontrol)
-    with pytest.raises(HostError) as caught:
-        look_at({"PATH": f"{in_job}/bin"}, JOB)
-    assert error_of(caught) == (
+    assert error_of(catch(HostError, look_at, {"PATH": f"{in_job}/bin"}, JOB)) == (
         125,
         "jaxsif: error: scontrol does not report the GPUs of job 4711\n"
         "  from: SLURM_JOB_ID (environment)\n"

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.executables import executable
 
 from jaxsif.errors import JaxsifError, ProgramError
@@ -56,9 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_files(folder: Path, command: str, status: int, what: str, hint: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        check_program((command, "an argument"))
-    error = caught.value
+    error = catch(JaxsifError, check_program, (command, "an argument"))
     assert (error.exit_code, error.what, error.hint) == (status, what, hint)
     assert error.where == f"looked for in {folder}"
 
@@ -81,9 +80,8 @@ def test_files(folder: Path, command: str, status: int, what: str, hint: str) ->
     ],
 )
 def test_words(command: tuple[str, ...], what: str, hint: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        check_program(command)
-    assert (caught.value.exit_code, caught.value.what, caught.value.hint) == (127, what, hint)
+    error = catch(JaxsifError, check_program, command)
+    assert (error.exit_code, error.what, error.hint) == (127, what, hint)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +190,8 @@ def test_programs_that_may_exist(folder: Path, command: tuple[str, ...]) -> None
     ids=["script", "script of a Python with a path", "program"],
 )
 def test_program_that_is_certainly_missing(folder: Path, command: tuple[str, ...], missing: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        check_program(command)
-    assert (caught.value.exit_code, caught.value.render()) == (
+    error = catch(JaxsifError, check_program, command)
+    assert (error.exit_code, error.render()) == (
         127,
         f"jaxsif: error: script not found: {missing}\n  from: looked for in {folder}\n  try:  check its path",
     )
@@ -219,11 +216,10 @@ def test_name_of_a_program(command: tuple[str, ...], name: str) -> None:
 
 
 def test_a_variable_before_the_program() -> None:
-    with pytest.raises(ProgramError) as caught:
-        check_program(["OMP_NUM_THREADS=1", "python", "my train.py"])
+    caught = catch(ProgramError, check_program, ["OMP_NUM_THREADS=1", "python", "my train.py"])
     error = "jaxsif: error: a variable before the program: OMP_NUM_THREADS=1"
     remedy = "  try:  --env OMP_NUM_THREADS=1 -- python 'my train.py'"
-    assert caught.value.render().splitlines()[::2] == [error, remedy]
+    assert caught.render().splitlines()[::2] == [error, remedy]
 
 
 def test_a_script_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

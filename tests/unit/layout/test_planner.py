@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import least_seconds
+from kit.caught import catch
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import NO_JOB, Allocation
@@ -300,12 +301,11 @@ REFUSED = [
 def test_refused(
     asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None, reason: str, remedy: str
 ) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        plan_layout(asked, allocation, job_gpus)
-    what, _, hint = caught.value.render().splitlines()
+    error = catch(JaxsifError, plan_layout, asked, allocation, job_gpus)
+    what, _, hint = error.render().splitlines()
     assert reason in what
     assert remedy in hint
-    assert caught.value.exit_code == 2
+    assert error.exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -321,9 +321,8 @@ def test_refused(
 )
 def test_a_refusal_names_what_set_the_option(asked: RunOptions, key: str) -> None:
     job = Allocation("1", 2, None, None, 4)
-    with pytest.raises(JaxsifError) as caught:
-        plan_layout(asked._replace(sources={key: Setting(None, f"run.{key} in FILE")}), job, None)
-    assert caught.value.where == f"run.{key} in FILE"
+    asked = asked._replace(sources={key: Setting(None, f"run.{key} in FILE")})
+    assert catch(JaxsifError, plan_layout, asked, job, None).where == f"run.{key} in FILE"
 
 
 @pytest.mark.parametrize(

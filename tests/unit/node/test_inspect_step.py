@@ -53,7 +53,6 @@ def start(job: str) -> Iterator[Start]:
             argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         started.append(process)
-        assert process.stdout
         assert not ready or process.stdout.readline() == "ready\n"
         return process
 
@@ -111,7 +110,6 @@ def test_what_a_task_does(
     assert describe_state(sample) == (kind, words)
     assert sample.frames[0].function == innermost
     assert sample.frames[-1].function == "<module>"
-    assert sample.status is not None
     assert (sample.status.loop, sample.status.turns) == ("train.py:38", 12)
 
 

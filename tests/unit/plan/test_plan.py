@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.caught import catch
 from kit.hosts import CONTAINER, LAPTOP, LOGIN_NODE, WORKSTATION, launch_words, plan_for, srun_words
 
 from jaxsif.errors import HostError, JaxsifError
@@ -47,9 +48,9 @@ def test_launcher(asked: str | None, has_srun: bool, allocation: Allocation | No
     ids=["asked for", "asked for in a job", "in a job"],
 )
 def test_srun_missing(asked: str | None, allocation: Allocation | None, origin: str) -> None:
-    with pytest.raises(HostError) as caught:
-        choose_launcher(asked, False, allocation)
-    assert caught.value.render() == (f"jaxsif: error: srun is not on the PATH\n  from: {origin}\n  try:  load Slurm")
+    assert catch(HostError, choose_launcher, asked, False, allocation).render() == (
+        f"jaxsif: error: srun is not on the PATH\n  from: {origin}\n  try:  load Slurm"
+    )
 
 
 ALWAYS = ("srun", "--export=ALL", "--kill-on-bad-exit=1")
@@ -161,17 +162,13 @@ def test_a_lone_colon_would_part_sruns_components() -> None:
 
 
 def test_local_nodes_refused() -> None:
-    with pytest.raises(JaxsifError) as caught:
-        plan_of(LAPTOP, nodes=2)
-    assert caught.value.render() == (
+    assert catch(JaxsifError, plan_of, LAPTOP, nodes=2).render() == (
         "jaxsif: error: 2 nodes without Slurm\n  from: --nodes\n  try:  --nodes=1, or run it where srun is"
     )
 
 
 def test_local_more_tasks_than_gpus_refused() -> None:
-    with pytest.raises(JaxsifError) as caught:
-        plan_of(WORKSTATION, ntasks_per_node=3)
-    assert caught.value.render() == (
+    assert catch(JaxsifError, plan_of, WORKSTATION, ntasks_per_node=3).render() == (
         "jaxsif: error: 3 tasks on a node with 2 GPUs: JAX needs at least one GPU for each process\n"
         "  from: --ntasks-per-node\n"
         "  try:  --ntasks-per-node=2, --gpus-per-node=3, or --share-gpus"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import read_bounded
+from kit.caught import catch
 
 from jaxsif.cli import build_parsers
 from jaxsif.errors import JaxsifError
@@ -107,10 +108,9 @@ def test_a_named_file_that_does_not_count_is_refused(
     """A relative path would make the file of any folder count."""
     write(tmp_path / "a.toml", "")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(JaxsifError) as caught:
-        read_config({**environ, "JAXSIF_CONFIG": name.format(folder=tmp_path)}, str(tmp_path))
-    assert caught.value.what == what.format(folder=tmp_path)
-    assert caught.value.where == "JAXSIF_CONFIG (environment)"
+    error = catch(JaxsifError, read_config, {**environ, "JAXSIF_CONFIG": name.format(folder=tmp_path)}, str(tmp_path))
+    assert error.what == what.format(folder=tmp_path)
+    assert error.where == "JAXSIF_CONFIG (environment)"
 
 
 def test_a_policy_of_the_user_counts_beside_a_named_file(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -171,9 +171,8 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
 )
 def test_what_is_no_setting(tmp_path: Path, environ: dict[str, str], text: str, message: str) -> None:
     (tmp_path / "jaxsif.toml").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(JaxsifError) as caught:
-        read_config(environ, str(tmp_path))
-    assert caught.value.render().startswith("jaxsif: error: " + message.format(path=tmp_path / "jaxsif.toml"))
+    said = catch(JaxsifError, read_config, environ, str(tmp_path)).render()
+    assert said.startswith("jaxsif: error: " + message.format(path=tmp_path / "jaxsif.toml"))
 
 
 def test_a_value_of_each_kind(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -254,9 +253,8 @@ def test_variables(variable: str, text: str, value: object) -> None:
     ],
 )
 def test_variables_refused(variable: str, text: str, message: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        find({}, {variable: text})
-    assert caught.value.render().startswith(f"jaxsif: error: {message}\n  from: {variable} (environment)\n  try:  ")
+    said = catch(JaxsifError, find, {}, {variable: text}).render()
+    assert said.startswith(f"jaxsif: error: {message}\n  from: {variable} (environment)\n  try:  ")
 
 
 def test_every_option_is_found_by_its_key() -> None:

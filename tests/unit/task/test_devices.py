@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.caught import catch
 
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.task.contract import MisfitError, share
@@ -81,10 +82,9 @@ ONE_OF_ITS_OWN = {**without("SLURM_STEP_GPUS"), "CUDA_VISIBLE_DEVICES": "1", "SL
     ],
 )
 def test_what_was_not_planned_is_refused(environ: dict[str, str], layout: str, text: str) -> None:
-    with pytest.raises(MisfitError) as caught:
-        prepare({**environ, "JAXSIF_LAYOUT": layout})
-    assert str(caught.value).startswith(text)
-    assert caught.value.hint
+    error = catch(MisfitError, prepare, {**environ, "JAXSIF_LAYOUT": layout})
+    assert str(error).startswith(text)
+    assert error.hint
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,10 @@ LONG = "9" * 5000
     ],
 )
 def test_a_variable_that_slurm_does_not_write_so_ends_the_task_and_is_named(name: str, value: str) -> None:
-    with pytest.raises(MisfitError) as caught:
-        prepare({**TASK, name: value})
-    assert str(caught.value).startswith((f"{name} is not a number: '", f"{name} has no entry for this node: '"))
-    assert len(str(caught.value)) < 120
-    assert caught.value.hint == f"do not set {name}; {'jaxsif' if name == 'JAXSIF_LAYOUT' else 'Slurm'} sets it"
+    error = catch(MisfitError, prepare, {**TASK, name: value})
+    assert str(error).startswith((f"{name} is not a number: '", f"{name} has no entry for this node: '"))
+    assert len(str(error)) < 120
+    assert error.hint == f"do not set {name}; {'jaxsif' if name == 'JAXSIF_LAYOUT' else 'Slurm'} sets it"
 
 
 @pytest.mark.parametrize(("tasks", "visible", "ids"), [(2, "3", (0,)), (4, "2,3", (0, 1))], ids=["one", "two"])

@@ -123,7 +123,6 @@ class Run:
         way = WAYS.get(phase.way, NOBODY)
         odd = self._odd._replace(written=int(self.now * SPEED) if way.saves else 0, spent=self.now * way.computes)
         quiet = 0.0 if phase.way == "moves" else quiet
-        assert self._base.status
         status = self._base.status._replace(quiet=quiet)
         others = self._base._replace(status=status)
         return make_snapshot(

@@ -190,7 +190,6 @@ def test_stop_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     watched.pass_time(4 * PATIENCE)
     assert watched.look(Look(SAMPLES))
     failure = watched.watcher.failure
-    assert failure is not None
     assert (failure.what, failure.where, failure.exit_code) == (
         "task 3 on node1 kept the others waiting for 31 s: it sleeps; the run was ended",
         "odd.py:9 go",
@@ -353,7 +352,6 @@ def test_the_error_names_the_task_that_was_stopped(monkeypatch: pytest.MonkeyPat
     locks = [sample(task=task, status={"call": "queue.get()"}) for task in range(3)]
     assert watched.look(Look([*locks, sample(task=3, node="n7", state="T", frames=[])]))
     failure = watched.watcher.failure
-    assert failure is not None
     assert failure.what == "tasks have waited for 5 s: task 3 on n7 is stopped (SIGSTOP); the run was ended"
 
 
@@ -421,7 +419,6 @@ def test_a_run_that_has_failed_and_waits_for_a_lost_node_is_ended(watched: Watch
     end_after(watched, 0, 4, 6, 7)
     assert watched.shown == ["no answer from n1: ending the run"]
     failure = watched.ends.failure
-    assert failure is not None
     assert failure.what == "no answer from n1, after task 1 on n0 failed; the run was ended"
     assert (failure.where, failure.exit_code) == ("a.py:7", 1)
     assert "--exclude=n1" in failure.hint

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.executables import executable
 from kit.hosts import WORKSTATION, launch_words, plan_for, srun_words
 
@@ -81,9 +82,8 @@ def test_each_node_hands_out_its_own_gpus_unless_told(options: dict[str, object]
     ids=["too few hosts", "uneven slots"],
 )
 def test_refused(there: Host, options: dict[str, object], text: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        plan_of(there, **options)
-    assert (caught.value.what, caught.value.where) == (text, "--hosts")
+    error = catch(JaxsifError, plan_of, there, **options)
+    assert (error.what, error.where) == (text, "--hosts")
 
 
 def test_different_numbers_of_tasks_are_refused() -> None:

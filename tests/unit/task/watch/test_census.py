@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from kit.caught import catch
 
 from jaxsif.diagnose.reports import ReportFilter
 from jaxsif.task import failure
@@ -364,10 +365,9 @@ def test_a_closed_standard_error_is_no_error_of_the_program(jax: Path, monkeypat
     ],
 )
 def test_values_that_the_launcher_does_not_set(environ: dict[str, str], text: str) -> None:
-    with pytest.raises(MisfitError) as caught:
-        watching.read_wishes({"SLURM_PROCID": "0", **environ})
-    assert str(caught.value) == text
-    assert caught.value.hint.endswith("; jaxsif sets it")
+    error = catch(MisfitError, watching.read_wishes, {"SLURM_PROCID": "0", **environ})
+    assert str(error) == text
+    assert error.hint.endswith("; jaxsif sets it")
 
 
 def stored(computation: Any, task: int, *numbers: int) -> str:
