@@ -39,12 +39,6 @@ def wrong(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return str(path), WRONG[request.param]
 
 
-def test_what_is_no_file_is_named(wrong: tuple[str, str]) -> None:
-    path, kind = wrong
-    error = catch(HostError, open_file, path, "image", "--image")
-    assert (error.what, error.where) == (f"image is {kind}, not a file: {path}", "--image")
-
-
 def test_texts_that_users_name_are_files(wrong: tuple[str, str]) -> None:
     """Whatever the option, and without waiting."""
     path, kind = wrong

@@ -9,11 +9,8 @@ from kit.caught import catch, error_of
 from kit.executables import executable
 
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.plan.container import Container
 from jaxsif.runtime import Runtime, find_runtime, require_runtime
 from jaxsif.settings.read import parse_env
-
-IMAGE = "/scratch/jax.sif"
 
 
 @pytest.mark.parametrize(
@@ -28,21 +25,6 @@ IMAGE = "/scratch/jax.sif"
 )
 def test_runtime_is_told_by_what_the_command_really_is(command: str, real_path: str, prefix: str) -> None:
     assert Runtime.from_executable(command, real_path) == Runtime(command, prefix)
-
-
-def test_variables_for_the_container() -> None:
-    runtime = Runtime("apptainer", "APPTAINERENV_")
-    assert runtime.environ([("XLA_FLAGS", "--a=1,--b='x'"), ("EMPTY", "")]) == {
-        "APPTAINERENV_XLA_FLAGS": "--a=1,--b='x'",
-        "APPTAINERENV_EMPTY": "",
-    }
-
-
-def test_execute() -> None:
-    runtime = Runtime("/opt/bin/apptainer", "APPTAINERENV_")
-    argv = Container(runtime, IMAGE, binds=("/a:/b:ro", "/c d")).execute(("python", "-c", "1; 2"))
-    options = ("--quiet", "run", "--nv", "--no-eval", "--bind", "/a:/b:ro", "--bind", "/c d")
-    assert argv == ("/opt/bin/apptainer", *options, IMAGE, "python", "-c", "1; 2")
 
 
 @pytest.mark.parametrize(
@@ -95,18 +77,6 @@ def test_runtime_that_is_named(folder: Path) -> None:
     named = str(executable(folder / "ce/singularity"))
     environ = {"PATH": f"{folder}/bin", "JAXSIF_RUNTIME": named}
     assert find_runtime(environ) == Runtime(named, "SINGULARITYENV_")
-
-
-def test_runtime_that_is_named_and_missing(folder: Path) -> None:
-    executable(folder / "bin/apptainer")
-    assert error_of(
-        catch(HostError, find_runtime, {"PATH": f"{folder}/bin", "JAXSIF_RUNTIME": "/opt/ce/singularity"})
-    ) == (
-        125,
-        "jaxsif: error: cannot execute the container runtime /opt/ce/singularity\n"
-        "  from: JAXSIF_RUNTIME\n"
-        "  try:  unset it, or correct it",
-    )
 
 
 def test_no_runtime(folder: Path) -> None:

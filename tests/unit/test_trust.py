@@ -169,13 +169,6 @@ def test_a_file_of_another_user_is_refused(project: Path, monkeypatch: pytest.Mo
     assert found.error.hint == f"read it, then copy it to a folder of your own, or export JAXSIF_CONFIG={file}"
 
 
-def test_a_file_counts_by_itself_once_nobody_else_may_write_it(project: Path) -> None:
-    (project / NAME).chmod(0o644)
-    assert states(project) == [(str(project / NAME), READ)]
-    project.chmod(0o775)
-    assert states(project) == [(str(project / NAME), REFUSED)]
-
-
 @pytest.mark.parametrize("mode", [0o1777, 0o777, 0o1770])
 def test_in_a_folder_of_all_it_is_ignored_and_the_search_goes_on(project: Path, mode: int) -> None:
     (project / NAME).chmod(0o644)
@@ -223,15 +216,6 @@ def test_what_is_no_file_is_refused(project: Path) -> None:
     assert found.error.what == f"not a regular file: {project / NAME}"
     with pytest.raises(JaxsifError, match="not a regular file: /dev/zero"):
         trust.read_own("/dev/zero")
-
-
-def test_the_writers_of_an_image(project: Path) -> None:
-    image = project / "jax.sif"
-    image.write_bytes(b"")
-    image.chmod(0o644)
-    assert find_writers(str(image)) == ""
-    image.chmod(0o666)
-    assert ", mode 0666; folder " in find_writers(str(image))
 
 
 @pytest.mark.parametrize(

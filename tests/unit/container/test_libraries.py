@@ -50,15 +50,11 @@ def test_a_pattern_that_stands_for_nothing_is_refused(tmp_path: Path) -> None:
     assert caught.value.where == SOURCE
 
 
-def test_a_folder_with_a_c_library_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["lib", "lib/libc.so.6"])
+def test_the_c_library_and_its_folder_are_refused(tmp_path: Path, place: str) -> None:
     write(tmp_path / "lib/libc.so.6")
-    with pytest.raises(HostError, match=r"the host's libc.so.6 would take the place of the image's: .*/lib$"):
-        find(f"{tmp_path}/lib")
-
-
-def test_the_c_library_itself_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match=r"the host's libc.so.6 would take the place of the image's: .*/libc.so.6$"):
-        find(str(write(tmp_path / "lib/libc.so.6")))
+    with pytest.raises(HostError, match=rf"the host's libc.so.6 would take the place of the image's: .*/{place}$"):
+        find(f"{tmp_path}/{place}")
 
 
 def test_libraries_that_fit(tmp_path: Path, image: str) -> None:

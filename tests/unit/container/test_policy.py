@@ -64,13 +64,6 @@ def test_digest_of_one_file_does_not_hold(tmp_path: Path) -> None:
     )
 
 
-def test_image_that_was_replaced_is_looked_at_again(tmp_path: Path) -> None:
-    image = write_image(tmp_path / "a.sif", b"good")
-    check(tmp_path, image, ("policy.digests", [GOOD]))
-    write_image(tmp_path / "a.sif", b"bad")
-    assert f"is {BAD}" in refusal(tmp_path, image, ("policy.digests", [GOOD]))
-
-
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [

@@ -37,6 +37,7 @@ def read_job(environ: dict[str, str]) -> Allocation:
 
 def test_no_allocation() -> None:
     assert Allocation.from_environ({"SLURM_CONF": "/etc/slurm/slurm.conf"}) is None
+    assert Allocation.from_environ({"SLURM_JOB_ID": ""}) is None
 
 
 def test_whole_allocation() -> None:
@@ -74,24 +75,12 @@ def test_cpus_of_the_node_that_has_fewest(value: str | None, cpus: int | None) -
     assert allocation.cpus_per_node == cpus
 
 
-def test_empty_job_id_is_no_job() -> None:
-    assert Allocation.from_environ({"SLURM_JOB_ID": ""}) is None
-
-
 @pytest.mark.parametrize("value", ["two", "0", "-1", "2.0"])
 def test_odd_number_of_nodes(value: str) -> None:
     assert catch(JaxsifError, Allocation.from_environ, {**SBATCH, "SLURM_JOB_NUM_NODES": value}).render() == (
         f"jaxsif: error: not a number of nodes: '{value}'\n"
         "  from: SLURM_JOB_NUM_NODES (environment)\n"
         "  try:  unset SLURM_JOB_ID if this is not inside a job"
-    )
-
-
-def test_odd_number_of_gpus_in_the_environment_names_the_variable() -> None:
-    assert catch(JaxsifError, Allocation.from_environ, {**SBATCH, "SLURM_GPUS_PER_NODE": "many"}).render() == (
-        "jaxsif: error: not a number of GPUs: 'many'\n"
-        "  from: SLURM_GPUS_PER_NODE (environment)\n"
-        "  try:  give N or TYPE:N, as in srun"
     )
 
 

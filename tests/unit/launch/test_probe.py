@@ -45,15 +45,6 @@ def test_probe_with_srun_needs_a_runtime(folder: Path) -> None:
         look_at({"PATH": str(folder)})
 
 
-@pytest.mark.parametrize(
-    ("value", "gpus"),
-    [("", 0), ("0", 1), ("2,3", 2), ("GPU-5ac1,GPU-77b0", 2), ("NoDevFiles", 0), ("-1", 0)],
-)
-def test_gpus_of_this_machine_that_are_visible(folder: Path, value: str, gpus: int) -> None:
-    host = look_at({"PATH": str(folder), "CUDA_VISIBLE_DEVICES": value}).host
-    assert host.gpus == gpus
-
-
 @pytest.fixture
 def in_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A node of a job, with the folder bin/ as PATH of this process too: `scontrol` is started from there."""

@@ -81,29 +81,6 @@ def test_path_that_no_modulefile_can_name(prefix: Path, tmp_path: Path, letter: 
     assert contents(prefix) == {}
 
 
-RECORD = '{"name": "a", "image": "/a.sif", "digest": "", "home": "/", "version": "", "flavour": ""}'
-
-
-@pytest.mark.parametrize(
-    ("record", "names"),
-    [
-        (RECORD, ["a"]),
-        (RECORD.replace('"a"', "1"), []),
-        (RECORD.replace('"a"', "9" * 5000), []),
-        (RECORD.replace('"a"', "[" * 100_000), []),
-        (RECORD.replace('"image"', '"imago"'), []),
-        ("{}", []),
-        ("{,}", []),
-    ],
-    ids=["whole", "number", "digits", "nested", "another key", "empty", "no JSON"],
-)
-def test_record_that_is_none(prefix: Path, record: str, names: list[str]) -> None:
-    folder = prefix / "modulefiles/jax"
-    folder.mkdir(parents=True)
-    (folder / "a.lua").write_text(f"-- jaxsif: {record}\n")
-    assert [module.name for module in modules.list_modules(prefix)] == names
-
-
 def test_modulefile_that_is_a_fifo(prefix: Path) -> None:
     folder = prefix / "modulefiles/jax"
     folder.mkdir(parents=True)

@@ -134,15 +134,8 @@ def test_more_tasks_than_gpus_are_the_users_own_affair_under_a_bare_srun() -> No
     ids=["not told", "all", "one of two", "renumbered"],
 )
 def test_private_gpus(of_step: str | None, visible: str, private: bool) -> None:
-    environ = (
-        {"CUDA_VISIBLE_DEVICES": visible}
-        if of_step is None
-        else {
-            "CUDA_VISIBLE_DEVICES": visible,
-            "SLURM_STEP_GPUS": of_step,
-        }
-    )
-    assert has_private_gpus(environ) is private
+    of_slurm = {} if of_step is None else {"SLURM_STEP_GPUS": of_step}
+    assert has_private_gpus({"CUDA_VISIBLE_DEVICES": visible, **of_slurm}) is private
 
 
 LONG = "9" * 5000

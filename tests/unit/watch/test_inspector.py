@@ -61,16 +61,6 @@ def test_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.starts_processes
-def test_a_node_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspector, "LIMIT", 1.0)
-    begin = time.monotonic()
-    found = inspect(STEP, fake_srun(tmp_path, "trap : TERM; cat $node; while :; do sleep 1; done"))
-    assert time.monotonic() - begin < 5
-    assert len(found.samples) == 2
-    assert found.silent == ("n2",)
-
-
-@pytest.mark.starts_processes
 def test_nobody_waits_for_a_command_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Meanwhile the launcher passes on what the tasks print."""
     monkeypatch.setattr(inspector, "LIMIT", 0.5)
@@ -82,8 +72,8 @@ def test_nobody_waits_for_a_command_that_does_not_end(tmp_path: Path, monkeypatc
         begin = now
         time.sleep(0.01)
     assert max(polls) < 1.0
-    assert sum(polls) > 1.3
-    assert inspection.silent == ("n2",)
+    assert 1.3 < sum(polls) < 5
+    assert (len(inspection.samples), inspection.silent) == (2, ("n2",))
 
 
 @pytest.mark.starts_processes

@@ -126,14 +126,6 @@ class Listeners:
         self._ends[0](event, 1.0, fun_name="step")
 
 
-def test_jax_tells_what_it_compiles(told: Told) -> None:
-    listeners = Listeners(told.observer)
-    listeners.begin(COMPILE)
-    assert told.observer._describe(9, 9)["compiling"] == "step"
-    listeners.end(COMPILE)
-    assert told.observer._describe(9, 9)["compiling"] == ""
-
-
 @pytest.mark.parametrize("fails", [Listeners.begin, Listeners.end], ids=["begin", "end"])
 def test_an_event_that_is_not_understood_is_no_error_of_jax(told: Told, fails: Callable[..., None]) -> None:
     """Nothing is said of compiles any more: what has begun would never end."""
