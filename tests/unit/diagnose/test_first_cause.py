@@ -101,13 +101,6 @@ CAUSES = {
         200,
         "task 1 on node1 failed: sys.exit(200)\n  from: train.py:10",
     ),
-    "sys.exit(128)": (
-        128,
-        [started(), raised(1, "sys.exit(128)"), ended(1, 128)],
-        [],
-        128,
-        "task 1 on node1 failed: sys.exit(128)\n  from: train.py:10",
-    ),
     "no usable GPU": (
         1,
         [started(), raised(0, NO_GPU), ended(0, 1)],
@@ -225,15 +218,6 @@ CAUSES = {
         "  try:  squeue and `scontrol show job` show time limits, cancelled jobs and lost nodes",
     ),
     "nothing known": (1, [], [], 125, "no task started (exit status 1)\n  from: srun"),
-    "ended by Slurm": (
-        143,
-        [started()],
-        ["slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***"],
-        143,
-        "the step ended with exit status 143, and no task said why\n"
-        "  from: slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***\n"
-        "  try:  squeue and `scontrol show job` show time limits, cancelled jobs and lost nodes",
-    ),
     "without Slurm": (
         1,
         [Report(0, "", "started"), Report(2, "", "exit", 1)],
@@ -370,12 +354,6 @@ AT_BARRIERS = {
     "one came": (
         Barrier("Shutdown", 1, 4, 3, (1, 0)),
         ALL_ABORTED,
-        "task 3 on node3 reached the end of the program, but 3 of 4 did not\n"
-        "  from: train.py:10, where task 1 on node1 was" + HINT,
-    ),
-    "one came, and reported it": (
-        Barrier("Shutdown", 1, 4, 3, (1, 0)),
-        [*ALL_ABORTED, Report(3, "node3", "end")],
         "task 3 on node3 reached the end of the program, but 3 of 4 did not\n"
         "  from: train.py:10, where task 1 on node1 was" + HINT,
     ),

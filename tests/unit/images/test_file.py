@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from kit.siffile import OVERLAY, descriptor, sha256, sif_header, write_image
+from kit.siffile import OVERLAY, descriptor, sha256, write_image
 
 from jaxsif.errors import HostError
 from jaxsif.images.file import (
@@ -15,7 +15,6 @@ from jaxsif.images.file import (
     find_root,
     find_state,
     known,
-    read_date,
     remembered,
     remembered_digest,
 )
@@ -28,18 +27,6 @@ def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
     assert digest(image, progress=lambda *numbers: seen.append(numbers)) == sha256(content)
     assert seen == [(done, len(content)) for done in (1 << 20, 2 << 20, len(content))]
     assert digest(write_image(tmp_path / "b.sif", content, descriptor(0x4005, 1, 2))) == sha256(content)  # signed
-
-
-def test_image_tells_when_it_was_made(tmp_path: Path) -> None:
-    (tmp_path / "a.sif").write_bytes(sif_header(100, 28, rows=0))
-    assert read_date(str(tmp_path / "a.sif")) == "1970-01-01T00:00:01+00:00"
-
-
-def test_image_that_is_cut_short(tmp_path: Path) -> None:
-    image = write_image(tmp_path / "a.sif", b"x" * 100)
-    Path(image).write_bytes(Path(image).read_bytes()[:-1])
-    with pytest.raises(HostError, match=r"image is truncated \(1 of 8292 bytes are missing\)"):
-        digest(image)
 
 
 def test_image_with_an_overlay_in_it(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,21 +170,6 @@ def test_image_that_was_not_asked_for(served: Served, tmp_path: Path, wanted: Ex
     assert done.error.startswith(f"jaxsif: error: unexpected file at URL: {problem}")
     assert done.files == ["jax.sif"]
     assert done.target.read_text() == "the old one"
-
-
-def test_page_instead_of_an_image(served: Served, tmp_path: Path) -> None:
-    served.content = b"<html>please log in</html>" * 100
-    done = Pull(served, tmp_path)
-    said = "jaxsif: error: unexpected file at URL: not a SIF image: .jax.sif.part\n"
-    assert done.error.startswith(said)
-    assert done.files == []
-
-
-def test_part_of_another_address_is_not_gone_on_with(served: Served, tmp_path: Path) -> None:
-    (tmp_path / ".jax.sif.part").write_bytes(b"x" * 1000)
-    (tmp_path / ".jax.sif.part.json").write_text(json.dumps({"url": "http://other/", "version": served.version}))
-    assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""
-    assert served.requests == [""]
 
 
 def test_two_at_once(served: Served, tmp_path: Path) -> None:
