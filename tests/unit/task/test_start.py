@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kit.tasks import run_task
 
 import jaxsif
 from jaxsif.diagnose.reports import ReportFilter, find_start
@@ -108,8 +109,6 @@ def test_a_whole_log_brings_no_warning(tmp_path: Path, shell: str) -> None:
 @pytest.mark.starts_processes
 def test_a_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "task-0.out").symlink_to("/dev/full")
-    environ = {"PATH": os.environ["PATH"], "JAXSIF_REPORT": "2c3d:4e5f", "JAXSIF_TASK_LOG": f"{tmp_path}/task-%t"}
-    done = subprocess.run(["sh", START, "echo", "shown"], env=environ, capture_output=True, check=True)
-    seen = ReportFilter(("2c3d", "4e5f"))
-    assert seen.feed(done.stderr) == b"jaxsif: warning: not all output is in the files of --log-dir (process 0)\n"
-    assert done.stdout == b"shown\n"
+    done = run_task("echo", "shown", JAXSIF_TASK_LOG=f"{tmp_path}/task-%t", SLURM_PROCID="0")
+    assert done.err == b"jaxsif: warning: not all output is in the files of --log-dir (task 0 on node2)\n"
+    assert done.out == b"shown\n"
