@@ -1,13 +1,15 @@
-"""What an image is made of, in a checkout that the tests write; and the digest of all of it."""
+"""What an image is made of, in a checkout that the tests write; its digest, and the commit that it is of."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from kit.caught import catch
 
-from jaxsif.builds.recipe import Recipe, read_recipe
+from jaxsif.builds.recipe import Recipe, Revision, find_revision, read_recipe
 from jaxsif.errors import JaxsifError
 
 ROOT = Path(__file__).parents[3]
@@ -148,3 +150,51 @@ def test_digest_of_an_input_that_is_missing(root: Path) -> None:
         "  from: --source\n"
         "  try:  give a jaxsif checkout"
     )
+
+
+DATES = {"GIT_AUTHOR_DATE": "1000000000 +0200", "GIT_COMMITTER_DATE": "1000000000 +0200"}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+    argv = ["git", "-C", str(folder), *who, *arguments]
+    return subprocess.run(argv, env={**os.environ, **DATES}, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "--quiet")
+    for name in ("input", "other"):
+        (tmp_path / name).write_text("1\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message=first")
+    return tmp_path
+
+
+@pytest.mark.starts_processes
+def test_the_last_commit_that_touched_an_input(repository: Path) -> None:
+    first = Revision(git(repository, "rev-parse", "HEAD").strip(), 1_000_000_000)
+    assert find_revision(repository, [repository / "input"], {}) == first
+    assert first.date == "2001-09-09T01:46:40+00:00"
+    (repository / "other").write_text("2\n")
+    assert find_revision(repository, [repository / "input"], {}) == first
+    git(repository, "commit", "--quiet", "--all", "--message=another")
+    assert find_revision(repository, [repository / "input"], {}) == first
+    (repository / "input").write_text("2\n")
+    assert find_revision(repository, [repository / "input"], {}) == (f"{first.commit}-dirty", first.created)
+
+
+@pytest.mark.starts_processes
+def test_source_date_epoch_sets_the_time(repository: Path) -> None:
+    assert find_revision(repository, [repository / "input"], {"SOURCE_DATE_EPOCH": "5"}).created == 5
+    for wrong in ("yesterday", "-1", str(1 << 32)):
+        with pytest.raises(JaxsifError, match="not a time"):
+            find_revision(repository, [repository / "input"], {"SOURCE_DATE_EPOCH": wrong})
+
+
+@pytest.mark.starts_processes
+def test_outside_a_repository_and_below_another_one(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert find_revision(elsewhere, [elsewhere / "input"], {}) == ("unknown", 0)
+    (repository / "installed").mkdir()
+    assert find_revision(repository / "installed", [repository / "installed/input"], {}) == ("unknown", 0)

@@ -77,15 +77,6 @@ def test_of_many_runs_the_newest_stay(tmp_path: Path) -> None:
     assert folder.list_runs(runs) == names[60:]
 
 
-def test_of_many_runs_the_old_go_too(tmp_path: Path) -> None:
-    """The newest 200 stay, but for those that are older than 30 days."""
-    runs = str(tmp_path / "runs")
-    ages = [*range(40, 30, -1), *(number / 100 for number in range(195, 0, -1))]  # days
-    names = [os.path.basename(folder.make_run(runs, BEGIN - age * DAY)) for age in ages]
-    folder.prune(runs, BEGIN)
-    assert folder.list_runs(runs) == names[10:]
-
-
 def test_nothing_is_removed_through_links(tmp_path: Path) -> None:
     runs, other = tmp_path / "runs", tmp_path / "other"
     other.mkdir()

@@ -1,4 +1,4 @@
-"""The digest of an image's root file system, and when it is read again."""
+"""Which image counts, the digest of its root file system, and when that is read again."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import os
 from pathlib import Path
 
 import pytest
+from kit.caught import catch, error_of
 from kit.siffile import OVERLAY, descriptor, sha256, write_image
 
 from jaxsif.errors import HostError
 from jaxsif.images.file import (
+    Image,
     digest,
+    find_image,
     find_root,
     find_state,
     known,
     remembered,
     remembered_digest,
 )
+from jaxsif.settings.options import Setting
 
 
 def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
@@ -103,3 +107,69 @@ def test_home_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     image = write_image(tmp_path / "a.sif", b"one")
     assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == sha256(b"one")
+
+
+@pytest.mark.parametrize(
+    ("setting", "found", "source"),
+    [
+        (Setting("a.sif", "--image"), "a.sif", "--image"),
+        (Setting("b.sif", "JAX_IMAGE (environment)"), "b.sif", "JAX_IMAGE (environment)"),
+        (None, "jax.sif", "./jax.sif"),
+        (Setting("a folder", "--image"), "a folder", "--image"),
+    ],
+    ids=["option", "variable", "default", "sandbox folder"],
+)
+def test_image(folder: Path, setting: Setting | None, found: str, source: str) -> None:
+    for name in ("a.sif", "b.sif", "jax.sif"):
+        write_image(folder / name, b"x")
+    (folder / "a folder/.singularity.d").mkdir(parents=True)
+    assert find_image(setting) == Image(f"{folder}/{found}", source)
+
+
+LONG = "x" * 300
+
+NOT_FOUND = """\
+jaxsif: error: image not found: {}
+  from: --image
+  try:  make image, module load jax/sif, or pass --image PATH"""
+NO_FILE = """\
+jaxsif: error: cannot read image {}: {}
+  from: --image
+  try:  check its path and permissions"""
+
+
+@pytest.mark.parametrize(
+    ("named", "text"),
+    [
+        ("nowhere.sif", NOT_FOUND.format("nowhere.sif")),
+        ("file/jax.sif", NOT_FOUND.format("file/jax.sif")),
+        (LONG, NO_FILE.format(LONG, "File name too long")),
+        (f"loop/{LONG}", NO_FILE.format(f"loop/{LONG}", "Too many levels of symbolic links")),
+        (
+            "folder",
+            "jaxsif: error: not an image: folder is a folder without .singularity.d\n"
+            "  from: --image\n"
+            "  try:  pass a .sif file",
+        ),
+        (
+            "file",
+            "jaxsif: error: not a SIF image: file\n"
+            "  from: --image\n"
+            "  try:  make image, or pass --image PATH to a .sif file",
+        ),
+    ],
+    ids=["missing", "below a file", "a long name", "a loop of links", "a folder", "another file"],
+)
+def test_image_refused(folder: Path, named: str, text: str) -> None:
+    (folder / "file").write_text("hello\n")
+    (folder / "folder").mkdir()
+    (folder / "loop").symlink_to("loop")
+    assert error_of(catch(HostError, find_image, Setting(named, "--image"))) == (125, text)
+
+
+def test_no_image_at_all(folder: Path) -> None:
+    assert error_of(catch(HostError, find_image, None)) == (
+        125,
+        "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"
+        "  try:  module load jax/sif, make image, or pass --image PATH",
+    )

@@ -79,13 +79,6 @@ def test_a_profile_replaces_the_one_of_an_earlier_file(tmp_path: Path, environ: 
     assert list(read_profiles(config)) == ["none", "tcp", "ib", "slingshot", "efa", "a", "b"]
 
 
-def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> None:
-    write(tmp_path / "jaxsif.toml", "")
-    near = write(tmp_path / "a/jaxsif.toml", "")
-    (tmp_path / "a/b").mkdir()
-    assert read_config(environ, str(tmp_path / "a/b")).project == near
-
-
 def test_a_file_that_is_named_counts_in_place_of_the_projects(tmp_path: Path, environ: dict[str, str]) -> None:
     """As an option of the command line: whoever wrote it, and with any word for srun."""
     near = Path(write(tmp_path / "a/jaxsif.toml", "[run]\nstage = true\n"))
@@ -131,6 +124,9 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         assert config.settings == {"run.stage": Setting(True, f"run.stage in {own}", Rank.USER)}
 
 
+NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -142,8 +138,8 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),
         ("[policy]\ndigests = [1]", "policy.digests is not a list of digests, each sha256: and 64 hexadecimal"),
         ("[policy]\ndigests = ['sha256:abc']", "policy.digests is not a list of digests, each sha256: and 64 hex"),
-        ("[run]\nnodes = 0", "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}"),
-        ("[run]\nnodes = true", "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}"),
+        ("[run]\nnodes = 0", NOT_NODES),
+        ("[run]\nnodes = true", NOT_NODES),
         ("[run]\ntime = true", "run.time is not a string\n  from: {path}"),
         (
             "[run]\nlauncher = 'ssh'",
@@ -154,14 +150,8 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         ("[profile.ib]\nenv = 'A=1'", "profile.ib.env is not a list of strings\n  from: {path}"),
         ("[profile.'i b']", "not a name for a profile: 'i b'\n  from: {path}\n  try:  letters, digits, - and _"),
         ("[run", "cannot read {path}: "),
-        (
-            "[run]\nnodes = 2147483648",
-            "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}",
-        ),
-        (
-            f"[run]\nnodes = 0x{'f' * 5000}",
-            "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}",
-        ),
+        ("[run]\nnodes = 2147483648", NOT_NODES),
+        (f"[run]\nnodes = 0x{'f' * 5000}", NOT_NODES),
         (f"[run]\ngpus-per-node = 0x{'f' * 5000}", "run.gpus-per-node is not a string\n  from: {path}"),
         ('[policy]\nsigned-by = ["a\\u0000b"]', "policy.signed-by has a NUL character\n  from: {path}"),
         ('[run]\nimage = "a\\u0000b"', "run.image has a NUL character\n  from: {path}"),
