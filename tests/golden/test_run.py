@@ -38,12 +38,7 @@ class Case:
 
 def job(**variables: str) -> dict[str, str]:
     """The environment of a job with two nodes."""
-    return {
-        "SLURM_JOB_ID": "4711",
-        "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_JOB_NODELIST": "gpu[07-08]",
-        **variables,
-    }
+    return {"SLURM_JOB_ID": "4711", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "gpu[07-08]", **variables}
 
 
 CASES = {
@@ -146,8 +141,7 @@ CASES = {
     ),
     "local": Case(RunOptions(TRAIN), WORKSTATION),
     "local-without-a-runtime": Case(
-        RunOptions(TRAIN, env=(("SEED", "1"),)),
-        LAPTOP._replace(package=LOGIN_NODE.package),
+        RunOptions(TRAIN, env=(("SEED", "1"),)), LAPTOP._replace(package=LOGIN_NODE.package)
     ),
 }
 

@@ -250,12 +250,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["run", "--mem", "--", "x"], "argument --mem: expected one argument", *RUN_HELP),
     (["--label", "run", "x"], "unrecognized arguments: --label", "jaxsif", "jaxsif run --label?"),
     (["run", "--srun-args", "--mem=0", "x"], "argument --srun-args: expected one argument", *RUN_HELP),
-    (
-        ["run", "--dry-run"],
-        "no command",
-        "jaxsif run",
-        "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py",
-    ),
+    (["run", "--dry-run"], "no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"),
     (
         ["run", "--srun-args=--comment='a", "x"],
         'cannot read "--comment=\'a": No closing quotation',

@@ -16,14 +16,7 @@ import pytest
 
 from jaxsif import trust
 from jaxsif.errors import JaxsifError
-from jaxsif.trust import (
-    IGNORED,
-    READ,
-    REFUSED,
-    find_places_of_others,
-    find_project,
-    find_writers,
-)
+from jaxsif.trust import IGNORED, READ, REFUSED, find_places_of_others, find_project, find_writers
 
 NAME = "jaxsif.toml"
 

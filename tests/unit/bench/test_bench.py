@@ -11,14 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jaxsif.bench.collectives import (
-    OPERATIONS,
-    add_bandwidths,
-    find_slow_nodes,
-    parse_bytes,
-    parse_sizes,
-    render_blame,
-)
+from jaxsif.bench.collectives import OPERATIONS, add_bandwidths, find_slow_nodes, parse_bytes, parse_sizes, render_blame
 from jaxsif.bench.compare import compare, render_comparison
 from jaxsif.bench.execute import read_records
 from jaxsif.bench.inside.rings import find_rounds

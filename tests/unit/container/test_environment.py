@@ -22,12 +22,7 @@ from jaxsif.container.environment import (
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/environment.md").read_text()
 VALUES = {"JAXSIF_COORDINATOR_PORT": "61234", "JAX_COMPILATION_CACHE_DIR": "/home/u/.cache/c", "JAXSIF_CACHE": "1"}
-IN_CONTAINER = {
-    "JAX_ENABLE_PREEMPTION_SERVICE": "0",
-    "PYTHONNOUSERSITE": "1",
-    "LC_ALL": "C.UTF-8",
-    **VALUES,
-}
+IN_CONTAINER = {"JAX_ENABLE_PREEMPTION_SERVICE": "0", "PYTHONNOUSERSITE": "1", "LC_ALL": "C.UTF-8", **VALUES}
 
 
 def rows(heading: str) -> list[str]:

@@ -136,11 +136,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("lines", "status", "what"),
-    REFUSALS.values(),
-    ids=REFUSALS,
-)
+@pytest.mark.parametrize(("lines", "status", "what"), REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_counts_before_the_programs_first_line(lines: list[bytes], status: int | None, what: str) -> None:
     ends = [] if status is None else [report_line(event="exit", status=status)]
     shown, reports, errors = feed_all([*lines, *ends])

@@ -95,8 +95,7 @@ NAMES = ["2026-11-21T18-25-03-0a1b", "2026-11-22T08-00-00-ffff", "2026-11-22T18-
 
 
 @pytest.mark.parametrize(
-    ("word", "found"),
-    [("last", NAMES[2]), (NAMES[0], NAMES[0]), ("ffff", NAMES[1]), ("22T18-25-03-0a1b", NAMES[2])],
+    ("word", "found"), [("last", NAMES[2]), (NAMES[0], NAMES[0]), ("ffff", NAMES[1]), ("22T18-25-03-0a1b", NAMES[2])]
 )
 def test_a_run_is_found(word: str, found: str) -> None:
     assert folder.find_run(NAMES, word) == found

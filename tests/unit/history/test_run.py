@@ -82,11 +82,7 @@ def test_a_short_picture_is_kept_whole() -> None:
 
 @pytest.mark.parametrize(
     ("long", "groups"),
-    [
-        (a_picture(1, ["node1"], 1000), 1),
-        (a_picture(1, NAMES, 1), 1),
-        (a_picture(100, ["node1"], 1), 1),
-    ],
+    [(a_picture(1, ["node1"], 1000), 1), (a_picture(1, NAMES, 1), 1), (a_picture(100, ["node1"], 1), 1)],
     ids=["members", "nodes", "groups"],
 )
 def test_of_a_long_picture_the_largest_groups_are_kept(long: dict[str, Any], groups: int) -> None:

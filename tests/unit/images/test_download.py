@@ -68,9 +68,7 @@ def test_body_that_is_encoded(served: Served, tmp_path: Path, coding: str) -> No
 
 
 def test_identity_is_no_coding(served: Served, tmp_path: Path, image: bytes) -> None:
-    served.lie = lambda write, _: write(
-        head("Content-Encoding: identity", f"Content-Length: {len(image)}") + image,
-    )
+    served.lie = lambda write, _: write(head("Content-Encoding: identity", f"Content-Length: {len(image)}") + image)
     assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""
 
 

@@ -11,16 +11,7 @@ from kit.caught import catch, error_of
 from kit.siffile import OVERLAY, descriptor, sha256, write_image
 
 from jaxsif.errors import HostError
-from jaxsif.images.file import (
-    Image,
-    digest,
-    find_image,
-    find_root,
-    find_state,
-    known,
-    remembered,
-    remembered_digest,
-)
+from jaxsif.images.file import Image, digest, find_image, find_root, find_state, known, remembered, remembered_digest
 from jaxsif.settings.options import Setting
 
 

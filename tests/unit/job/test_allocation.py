@@ -85,8 +85,7 @@ def test_odd_number_of_nodes(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count"),
-    [("4", 4), ("0", 0), ("a100:4", 4), ("a100:2,v100:1", 3), ("gpu:a100:2", 2)],
+    ("text", "count"), [("4", 4), ("0", 0), ("a100:4", 4), ("a100:2,v100:1", 3), ("gpu:a100:2", 2)]
 )
 def test_gpu_count(text: str, count: int) -> None:
     assert parse_gpu_count(text) == count

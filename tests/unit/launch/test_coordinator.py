@@ -28,8 +28,7 @@ def test_ports_are_above_those_of_outgoing_connections() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ports"),
-    [(None, COORDINATOR_PORTS), ("5000-5002", range(5000, 5003)), ("61234", range(61234, 61235))],
+    ("text", "ports"), [(None, COORDINATOR_PORTS), ("5000-5002", range(5000, 5003)), ("61234", range(61234, 61235))]
 )
 def test_parse_ports(text: str | None, ports: range) -> None:
     assert parse_ports(RunOptions(("x",), coordinator_ports=text)) == ports

@@ -63,9 +63,7 @@ echo words >&2; exit 3
 
 @pytest.mark.starts_processes
 @pytest.mark.parametrize(
-    ("script", "status", "what"),
-    [("echo words >&2", 0, ""), (FAILS, 3, "task 1 on")],
-    ids=["success", "failure"],
+    ("script", "status", "what"), [("echo words >&2", 0, ""), (FAILS, 3, "task 1 on")], ids=["success", "failure"]
 )
 def test_the_history_has_what_happened(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], script: str, status: int, what: str

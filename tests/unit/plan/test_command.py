@@ -87,10 +87,7 @@ NOTES = {
         LOGIN_NODE,
         JOB,
         {"time": "5", "constraint": "fast"},
-        (
-            "warning: --time has no effect inside job 4711",
-            "warning: --constraint has no effect inside job 4711",
-        ),
+        ("warning: --time has no effect inside job 4711", "warning: --constraint has no effect inside job 4711"),
     ),
     "fewer CPUs than tasks": (LOGIN_NODE, JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, (FEW_CPUS,)),
     "a CPU for each task": (LOGIN_NODE, JOB._replace(cpus=((4, 2),)), {}, ()),

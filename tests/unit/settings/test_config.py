@@ -141,10 +141,7 @@ NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n
         ("[run]\nnodes = 0", NOT_NODES),
         ("[run]\nnodes = true", NOT_NODES),
         ("[run]\ntime = true", "run.time is not a string\n  from: {path}"),
-        (
-            "[run]\nlauncher = 'ssh'",
-            "run.launcher is not srun or local or mpirun: 'ssh'\n  from: {path}\n",
-        ),
+        ("[run]\nlauncher = 'ssh'", "run.launcher is not srun or local or mpirun: 'ssh'\n  from: {path}\n"),
         ("[profile]\nib = 1", "unknown setting profile.ib in {path}\n  from: {path}\n  try:  a table [profile.ib]"),
         ("[profile.ib]\nbind = []", "unknown setting profile.ib.bind in {path}\n  from: {path}\n  try:  binds?"),
         ("[profile.ib]\nenv = 'A=1'", "profile.ib.env is not a list of strings\n  from: {path}"),

@@ -18,14 +18,7 @@ from jaxsif.job.counts import fold
 from jaxsif.job.task_env import identify
 from jaxsif.node.share import tasks_here
 from jaxsif.task import contract
-from jaxsif.task.contract import (
-    Expectation,
-    MisfitError,
-    render_report,
-    share,
-    tasks_on_node,
-    visible_gpus,
-)
+from jaxsif.task.contract import Expectation, MisfitError, render_report, share, tasks_on_node, visible_gpus
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "jaxsif"

@@ -34,10 +34,7 @@ PREPARE = {
     "a bare srun": (without("JAXSIF_COORDINATOR_PORT"), {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
     "the user's devices": ({**TASK, "JAX_LOCAL_DEVICE_IDS": "0"}, {"JAX_PLATFORMS": "cuda"}),
     "the user's platform": ({**TASK, "JAX_PLATFORMS": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
-    "a GPU of its own": (
-        {**TASK, "CUDA_VISIBLE_DEVICES": "0"},
-        {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda"},
-    ),
+    "a GPU of its own": ({**TASK, "CUDA_VISIBLE_DEVICES": "0"}, {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda"}),
     "as many tasks as GPUs": (
         {**TASK, "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
         {"JAX_LOCAL_DEVICE_IDS": "1", "JAX_PLATFORMS": "cuda"},
@@ -45,10 +42,7 @@ PREPARE = {
     "no GPUs": (without("CUDA_VISIBLE_DEVICES"), {}),
     "Slurm's word for no GPUs": ({**TASK, "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, {}),
     "the user's word for no GPUs": ({**TASK, "CUDA_VISIBLE_DEVICES": "-1"}, {}),
-    "the rehearsal": (
-        {**TASK, "JAXSIF_FLAVOUR": "cpu"},
-        {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2"},
-    ),
+    "the rehearsal": ({**TASK, "JAXSIF_FLAVOUR": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2"}),
     "the rehearsal, devices forced by XLA_FLAGS": (
         {**TASK, "JAXSIF_FLAVOUR": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
         {"JAX_LOCAL_DEVICE_IDS": "2,3"},

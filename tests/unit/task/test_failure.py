@@ -18,13 +18,7 @@ from jaxsif.task.failure import SPAWNED_HINT, _suggest, describe, exit_status, i
 
 
 @pytest.mark.parametrize(
-    ("exception", "status"),
-    [
-        (ValueError("x"), 1),
-        (KeyboardInterrupt(), 130),
-        (SystemExit(), 0),
-    ],
-    ids=repr,
+    ("exception", "status"), [(ValueError("x"), 1), (KeyboardInterrupt(), 130), (SystemExit(), 0)], ids=repr
 )
 def test_exit_status(exception: BaseException, status: int) -> None:
     assert exit_status(exception) == status
@@ -202,11 +196,7 @@ ENDS = {
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize(
-    ("client", "end", "status", "out"),
-    ENDS.values(),
-    ids=ENDS,
-)
+@pytest.mark.parametrize(("client", "end", "status", "out"), ENDS.values(), ids=ENDS)
 def test_only_a_failed_and_connected_process_skips_jaxs_barrier(
     tmp_path: Path, client: str, end: str, status: int, out: bytes
 ) -> None:

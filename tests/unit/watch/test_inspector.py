@@ -25,10 +25,7 @@ def test_one_srun_for_few_nodes() -> None:
         ["--ntasks-per-node=1", "--nodes=4", f"--nodelist={','.join(nodes[16:])}"],
         ["--ntasks-per-node=1", "--nodes=1", "--nodelist=m"],
     ]
-    assert [command[1:3] for command in commands[1:]] == [
-        ("--jobid=12", "--overlap"),
-        ("--jobid=12", "--het-group=1"),
-    ]
+    assert [command[1:3] for command in commands[1:]] == [("--jobid=12", "--overlap"), ("--jobid=12", "--het-group=1")]
     assert all(command[-1] == "12.0" for command in commands)
 
 

@@ -101,11 +101,7 @@ def module(
 ) -> Any:
     """A module of MLIR as JAX hands it to its compiler."""
     main = Operation(types=repr(types), arg_attrs=repr(arguments), res_attrs=repr(results))
-    return SimpleNamespace(
-        context=Context(),
-        operation=Operation((*inside, main), place, sym_name=name),
-        types=types,
-    )
+    return SimpleNamespace(context=Context(), operation=Operation((*inside, main), place, sym_name=name), types=types)
 
 
 def symbols(operation: Operation) -> Mapping[str, Any]:
