@@ -217,57 +217,57 @@ TIMED_OUT = raised(0, "JaxRuntimeError: Gloo: Timed out waiting 30000ms")
 
 
 WAITED_FOR = {
-    "JAX's coordinator": (
-        [aborted(1, "a.py:7"), aborted(3, "a.py:7"), terminated(0, "a.py:7"), terminated(2, "a.py:3")],
-        [GAVE_UP],
+    "JAX's coordinator": Cause(
         "task 2 on node2 never came, and task 1 on node1 timed out waiting at a.py:7\n"
         "  from: a.py:3, where task 2 on node2 was\n",
+        134,
+        [aborted(1, "a.py:7"), aborted(3, "a.py:7"), terminated(0, "a.py:7"), terminated(2, "a.py:3")],
+        [GAVE_UP],
     ),
-    "Gloo": (
-        [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4")],
-        [],
+    "Gloo": Cause(
         "task 1 on node1 never came, and task 0 on node0 timed out waiting at train.py:00\n"
         "  from: b.py:4, where task 1 on node1 was\n"
         "  try:  see what is keeping it there; the other one raised "
         "JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
+        134,
+        [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4")],
     ),
-    "others further on": (
-        [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(2, "b.py:4"), terminated(3, "load.py:3")],
-        [],
+    "others further on": Cause(
         "task 3 on node3 never came, and task 0 on node0 timed out waiting at train.py:00\n",
+        134,
+        [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(2, "b.py:4"), terminated(3, "load.py:3")],
     ),
-    "nobody knows which": (
-        [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(3, "load.py:3")],
-        [],
+    "nobody knows which": Cause(
         "task 0 on node0 failed: JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
+        134,
+        [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(3, "load.py:3")],
     ),
-    "not JAX's timeout": (
-        [raised(0, "RpcError: DEADLINE_EXCEEDED: of the data"), ended(0, 1), terminated(1, "b.py:4")],
-        [],
+    "not JAX's timeout": Cause(
         "task 0 on node0 failed: RpcError: DEADLINE_EXCEEDED: of the data\n",
+        134,
+        [raised(0, "RpcError: DEADLINE_EXCEEDED: of the data"), ended(0, 1), terminated(1, "b.py:4")],
     ),
-    "all at one line": (
+    "all at one line": Cause(
+        "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n",
+        134,
         [aborted(1, "a.py:7"), terminated(2, "a.py:7")],
         [GAVE_UP],
-        "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n",
     ),
-    "an abort of another kind": (
-        [aborted(1, "a.py:7"), terminated(2, "a.py:3")],
-        [],
-        "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n",
+    "an abort of another kind": Cause(
+        "task 1 on node1 was killed by SIGABRT\n  from: a.py:7\n", 134, [aborted(1, "a.py:7"), terminated(2, "a.py:3")]
     ),
-    "another failure": (
-        [raised(0, "ValueError: x"), ended(0, 1), terminated(1, "a.py:3")],
-        [],
+    "another failure": Cause(
         "task 0 on node0 failed: ValueError: x\n",
+        134,
+        [raised(0, "ValueError: x"), ended(0, 1), terminated(1, "a.py:3")],
     ),
 }
 
 
-@pytest.mark.parametrize(("reports", "errors", "text"), WAITED_FOR.values(), ids=WAITED_FOR)
-def test_the_one_that_others_waited_for(reports: list[Report], errors: list[str], text: str) -> None:
-    failure = find_failure(End(134, SRUN), [started(), *reports], errors)
-    assert f"{failure.render()}\n".startswith(f"jaxsif: error: {text}")
+@pytest.mark.parametrize("cause", WAITED_FOR.values(), ids=WAITED_FOR)
+def test_the_one_that_others_waited_for(cause: Cause) -> None:
+    failure = find_failure(End(cause.status, SRUN), [started(), *cause.reports], cause.errors)
+    assert f"{failure.render()}\n".startswith(f"jaxsif: error: {cause.text}")
 
 
 def test_sigkill_of_a_whole_task_is_the_cause_of_the_others_sigterm() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from kit.tasks import run_task
 
+pytestmark = pytest.mark.starts_processes
+
 RAISES = "raise ValueError('shapes')"
 CLOSES = "import os; os.closerange(0, 100); os.open('/dev/null', 1); " + RAISES
 
@@ -25,7 +27,6 @@ def run(script: str, program: str, folder: Path, **variables: str) -> tuple[list
 EXCEPTION = ("exception", "ValueError: shapes")
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize(
     ("script", "program"),
     [
@@ -49,7 +50,6 @@ def test_reports_reach_who_listens(tmp_path: Path, script: str, program: str) ->
         assert b"ValueError: shapes" in rest + output + log
 
 
-@pytest.mark.starts_processes
 def test_a_python_of_the_program_has_its_own_standard_error(tmp_path: Path) -> None:
     """What it reports is no failure of the task: the program reads it."""
     program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {RAISES!r}], stderr=subprocess.PIPE)"
@@ -57,7 +57,6 @@ def test_a_python_of_the_program_has_its_own_standard_error(tmp_path: Path) -> N
     assert (reports, rest) == ([("exit", "")], b"")
 
 
-@pytest.mark.starts_processes
 def test_without_a_listener_nothing_is_written(tmp_path: Path) -> None:
     reports, rest, output = run("PYTHON 2>&1 | cat", RAISES, tmp_path, JAXSIF_REPORT="")
     assert (reports, rest) == ([], b"")
@@ -65,7 +64,6 @@ def test_without_a_listener_nothing_is_written(tmp_path: Path) -> None:
     assert b"\x1e" not in output
 
 
-@pytest.mark.starts_processes
 def test_the_number_of_start_sh_may_be_that_of_another_process(tmp_path: Path) -> None:
     """As in a namespace of its own: then standard error is all that is known."""
     reports, rest, _ = run(f"JAXSIF_STARTER={os.getpid()} PYTHON", RAISES, tmp_path)
@@ -73,7 +71,6 @@ def test_the_number_of_start_sh_may_be_that_of_another_process(tmp_path: Path) -
     assert b"ValueError: shapes" in rest
 
 
-@pytest.mark.starts_processes
 def test_reports_that_are_lost_are_said_once(tmp_path: Path) -> None:
     """Where no descriptor is free, they cannot reach anybody."""
     program = (
