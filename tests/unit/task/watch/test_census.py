@@ -297,6 +297,8 @@ def test_what_makes_a_difference(jax: Path) -> None:
     assert digest(module()) != digest(module(types=("tensor<6xf32>",)))
     assert digest(module(), 0, 2) != digest(module(), 2, 0)
     assert digest(module(Operation(value="1"))) != digest(module(Operation(value="2")))
+    groups = [describe(module(), *numbers).group for numbers in ((0, 2), (2, 0), (0, 4))]
+    assert groups[0] == groups[1] != groups[2]  # whatever the order of the devices
 
 
 def test_the_program_itself_is_not_changed(jax: Path) -> None:
@@ -309,11 +311,6 @@ def test_the_program_itself_is_not_changed(jax: Path) -> None:
 def test_long_texts_are_cut(jax: Path) -> None:
     program = describe(module(name="f" * 999, types=("i32",) * 5000))
     assert (len(program.name), len(program.types)) == (100, 300)
-
-
-def test_devices_make_the_group(jax: Path) -> None:
-    groups = [describe(module(), *numbers).group for numbers in ((0, 2), (2, 0), (0, 4))]
-    assert groups[0] == groups[1] != groups[2]
 
 
 @pytest.mark.parametrize(
