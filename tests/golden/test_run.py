@@ -88,7 +88,6 @@ CASES = {
         ),
         container=CONTAINER._replace(source="--image"),
     ),
-    "outside-with-nothing": Case(RunOptions(("python", "-c", 'import jax; print("$HOME", jax.devices())'))),
     "variables": Case(
         RunOptions(
             TRAIN,
@@ -133,11 +132,6 @@ CASES = {
         RunOptions(TRAIN, launcher="mpirun", hosts="n1:4,n2:4", label=True, env=(("SEED", "1"),)),
         WORKSTATION._replace(gpus=8, host_list=HostList({"n1": 4, "n2": 4}, "--hosts")),
         {"HOME": "/home/a", "PATH": "/usr/bin", "http_proxy": "http://proxy.example.org:3128", "OMPI_MCA_btl": "tcp"},
-    ),
-    "mpirun-in-a-job": Case(
-        RunOptions(TRAIN, launcher="mpirun", partition="gpu"),
-        LOGIN_NODE._replace(host_list=HostList({"gpu07": None, "gpu08": None}, "the job")),
-        job(SLURM_GPUS_PER_NODE="4", HOME="/home/a"),
     ),
     "local": Case(RunOptions(TRAIN), WORKSTATION),
     "local-without-a-runtime": Case(

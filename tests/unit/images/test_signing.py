@@ -11,7 +11,6 @@ from kit.caught import catch
 from kit.siffile import descriptor, write_image
 
 from jaxsif.errors import HostError, SignatureError
-from jaxsif.files import check_space
 from jaxsif.images.signing import (
     AnotherKeyError,
     Signature,
@@ -95,9 +94,3 @@ def test_signatures_that_hold_together(before: list[Signature], new: Signature) 
 def test_signatures_that_do_not_hold_together(before: list[Signature], new: Signature) -> None:
     with pytest.raises(HostError, match=r"^image has another signature, and Apptainer would refuse both: a\.sif$"):
         _check_together("a.sif", before, new)
-
-
-def test_room_on_the_disk(tmp_path: Path) -> None:
-    check_space(str(tmp_path), 1)
-    with pytest.raises(HostError, match=r"^no room for 1000000000000 MB in "):
-        check_space(str(tmp_path), 10**18)

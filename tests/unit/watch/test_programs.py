@@ -27,21 +27,8 @@ def compiled(
     task: int, name: str, processes: int, types: str = "tensor<8xf32>", group: str = "a1", **more: str
 ) -> Report:
     digest = sha256(f"{name} {types} {more.get('body', '')}".encode()).hexdigest()[:16]
-    where = more.get("where", "train.py:12")
-    return Report(
-        task,
-        "node1",
-        "program",
-        0,
-        "",
-        where,
-        group=group,
-        processes=processes,
-        name=name,
-        types=types,
-        digest=digest,
-        order=int(more.get("order", "1")),
-    )
+    made = Report(task, "node1", "program", where=more.get("where", "train.py:12"), order=int(more.get("order", "1")))
+    return made._replace(group=group, processes=processes, name=name, types=types, digest=digest)
 
 
 def tell(events: Sequence[tuple[float, Report]], end: float = math.inf) -> list[tuple[float, str]]:
