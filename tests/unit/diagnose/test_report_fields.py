@@ -29,15 +29,6 @@ from jaxsif.diagnose.facts import End, render_alone, render_cache, render_places
 from jaxsif.diagnose.reports import Report, ReportFilter, find_start
 from jaxsif.task.contract import PROGRAM_EVENTS, START_EVENTS
 
-
-def test_a_task_says_that_it_computed_alone_and_what_to_try() -> None:
-    """As task/coordinator.py and task/failure.py do."""
-    seen = ReportFilter(NONCES)
-    seen.feed(report_line(PROGRAM, event="alone"))
-    seen.feed(report_line(PROGRAM, event="exception", text="E", where="a.py:1", consequence=False, hint="try this"))
-    assert [(report.event, report.hint) for report in seen.reports] == [("alone", ""), ("exception", "try this")]
-
-
 # What a program may do that knows the nonces. Before, each of these lines ended the launcher with a traceback, or was
 # believed, or reached the terminal.
 FORGED = {

@@ -157,12 +157,6 @@ def test_a_variable_that_slurm_does_not_write_so_ends_the_task_and_is_named(name
     assert error.hint == f"do not set {name}; {'jaxsif' if name == 'JAXSIF_LAYOUT' else 'Slurm'} sets it"
 
 
-@pytest.mark.parametrize(("tasks", "visible", "ids"), [(2, "3", (0,)), (4, "2,3", (0, 1))], ids=["one", "two"])
-def test_private_gpus_are_all_taken(tasks: int, visible: str, ids: tuple[int, ...]) -> None:
-    environ = {**TASK, "SLURM_STEP_TASKS_PER_NODE": f"{tasks}(x2)", "CUDA_VISIBLE_DEVICES": visible}
-    assert find_device_ids(environ) == ids
-
-
 MIB = 1 << 20
 
 
