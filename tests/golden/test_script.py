@@ -75,19 +75,7 @@ CASES = {
     ),
     "odd-words": Case(
         RunOptions(
-            (
-                "python",
-                "-c",
-                "print('$HOME `date`', \"#\")",
-                "two\nlines",
-                "",
-                "*",
-                "~",
-                "\\",
-                "!x",
-                "&",
-                "bytes \udcff",
-            ),
+            ODD_WORDS,
             nodes=2,
             gpus_per_node="4",
             env=(("XLA_FLAGS", "--xla_dump_to='/scratch/a b',--xla_dump_hlo_as_text"), ("EMPTY", "")),
