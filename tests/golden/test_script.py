@@ -21,7 +21,7 @@ from jaxsif.settings.options import RunOptions
 EXPECTED = Path(__file__).parent / "script"
 TRAINING = JobOptions("train", output="%x-%j.out")
 TRAIN = ("python", "train.py", "--steps=100", "--name", "first try")
-ODD_WORDS = ("python", "-c", "print('$HOME `date`', \"#\")", "two\nlines", "", *"*~\\", "!x", "&", "bytes \udcff")
+ODD = ("*", "~", "\\", "!x", "&", "bytes \udcff", "", "two\nlines")
 IMAGE = CONTAINER._replace(image="/sw/images/jax.sif")
 
 
@@ -75,7 +75,7 @@ CASES = {
     ),
     "odd-words": Case(
         RunOptions(
-            ODD_WORDS,
+            ("python", "-c", "print('$HOME `date`', \"#\")", *ODD),
             nodes=2,
             gpus_per_node="4",
             env=(("XLA_FLAGS", "--xla_dump_to='/scratch/a b',--xla_dump_hlo_as_text"), ("EMPTY", "")),
