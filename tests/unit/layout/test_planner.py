@@ -203,19 +203,6 @@ def test_what_the_job_asked_for_srun_inherits() -> None:
 UNEVEN = ((3, 1), (1, 1))  # GPUs, as --gpus=4 gives them
 
 
-def test_uneven_gpus_are_named_when_they_are_wanted() -> None:
-    allocation = job()._replace(cpus=((1, 2),), nodelist="gpu[07-08]")
-    asked = asking(allow_uneven=True)
-    layout = plan_layout(asked, allocation, UNEVEN)
-    assert layout.groups == (Group(1, 3, 3, 1), Group(1, 1, 1, 1))
-    assert layout_options(asked, layout, allocation).words == (
-        "--distribution=arbitrary",
-        "--nodelist=gpu07,gpu07,gpu07,gpu08",
-        "--ntasks=4",
-        "--overcommit",
-    )
-
-
 def test_what_slurm_would_place_by_cpus_is_placed_by_gpus() -> None:
     """--nodes=2 --ntasks=4 --gpus-per-node=2 gives 3 and 1 CPUs, and so 3 and 1 tasks."""
     uneven = ((3, 1), (1, 1))
@@ -231,14 +218,6 @@ def test_a_jobs_own_uneven_tasks_stay_where_their_gpus_are() -> None:
     layout = plan_layout(asking(), allocation, None)
     assert [(group.tasks, group.gpus) for group in layout.groups] == [(3, 3), (1, 1)]
     assert (layout.placed, layout.gpu_bind) == (False, "")
-
-
-def test_components_have_groups_of_their_own() -> None:
-    parts = (job(1, gpus_per_node=1), job(2, gpus_per_node=4))
-    layout = plan_layout(asking(allow_uneven=True), parts[0]._replace(nodes=3, components=parts), None)
-    assert layout.groups == (Group(1, 1, 1, None, 0), Group(2, 4, 4, None, 1))
-    assert (layout.nodes, layout.ntasks) == (3, 9)
-    assert layout.expectation == "1:1,4:4(x2) uneven"
 
 
 REFUSED = [
@@ -310,11 +289,6 @@ def test_a_refusal_names_what_set_the_option(asked: RunOptions, key: str) -> Non
 def test_bound_by_slurm(bind: str, tasks: int, found: object) -> None:
     """As measured with real Slurm."""
     assert binding.predict_binding(bind, tasks, 4) == found
-
-
-def test_sharers_of_a_gpu() -> None:
-    layout = plan_layout(asking(ntasks_per_node=5, gpus_per_node="2", share_gpus=True), None, None)
-    assert (layout.sharers, layout.expectation) == (3, "5:2 share")
 
 
 @given(st.integers(1, 20), st.integers(1, 20))

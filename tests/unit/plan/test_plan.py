@@ -167,14 +167,6 @@ def test_local_nodes_refused() -> None:
     )
 
 
-def test_local_more_tasks_than_gpus_refused() -> None:
-    assert catch(JaxsifError, plan_of, WORKSTATION, ntasks_per_node=3).render() == (
-        "jaxsif: error: 3 tasks on a node with 2 GPUs: JAX needs at least one GPU for each process\n"
-        "  from: --ntasks-per-node\n"
-        "  try:  --ntasks-per-node=2, --gpus-per-node=3, or --share-gpus"
-    )
-
-
 def test_env_comes_over_jaxsifs_own_variables_and_its_last_value_counts() -> None:
     env = (("JAXSIF_COORDINATOR_PORT", "7"), ("A", "1"), ("A", "2"))
     variables = plan_of(LOGIN_NODE, env=env).variables

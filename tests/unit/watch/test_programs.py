@@ -91,18 +91,12 @@ def test_many_arguments_are_shown_where_they_differ() -> None:
     [
         ({0: "abc", 1: "xabc", 2: "abc"}, "task 1 compiled jit_x for"),
         ({0: "abc", 1: "ab", 2: "abc"}, ""),  # it may still come
-        ({0: "abcd", 1: "bcd", 2: "abcd"}, "task 1 compiled jit_b for"),
-        ({0: "abc", 1: "axc", 2: "abc"}, "task 1 compiled jit_x for"),
         ({0: "ab", 1: "ba", 2: "ab"}, "task 1 compiled jit_b for"),
         ({0: "aab", 1: "abb", 2: "aab"}, "task 1 compiled jit_b for"),
-        ({0: "aaab", 1: "aaba", 2: "aaab"}, "task 1 compiled jit_b for"),
         ({0: "a", 1: "x", 2: "a", 3: "y", 4: "a"}, "task 1 compiled jit_x for"),
         ({0: "abc", 1: "xbc", 2: "abc", 3: "abc", 4: "xbc"}, "task 1 and 1 other compiled jit_x for"),
     ],
-    ids=[
-        *("one more", "late", "one less", "another", "long out of order", "once more", "later", "two others"),
-        "two alike",
-    ],
+    ids=[*("one more", "late", "long out of order", "once more", "two others", "two alike")],
 )
 def test_what_tasks_compile_instead(names: dict[int, str], blamed: str) -> None:
     """Programs come 100 seconds apart, so nobody waits for what is missing."""
@@ -275,15 +269,10 @@ def test_few_mismatches_are_said() -> None:
 
 
 def test_other_devices_are_another_group() -> None:
+    """Also where the tasks are the same."""
     first = steps({0: "ab", 1: "ab"}, 2, group="a1")
-    second = steps({2: "xyz", 3: "xyz"}, 2, group="b2")
-    assert tell(first + second) == []
-
-
-def test_groups_of_the_same_tasks() -> None:
-    first = steps({0: "ab", 1: "ab"}, 2, group="a1")
-    second = steps({0: "x", 1: "y"}, 2, group="b2")
-    [(_, text)] = tell(first + second)
+    assert tell(first + steps({2: "xyz", 3: "xyz"}, 2, group="b2")) == []
+    [(_, text)] = tell(first + steps({0: "x", 1: "y"}, 2, group="b2"))
     assert text.startswith("task 1 compiled jit_y")
 
 

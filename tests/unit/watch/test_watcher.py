@@ -110,12 +110,6 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(monkeypatch, "stop")
 
 
-def test_nothing_is_asked_while_all_goes_on(watched: Watched) -> None:
-    watched.pass_time(9 * PATIENCE)
-    watched.watcher.poll()
-    assert (watched.targets, watched.shown) == ([], [])
-
-
 def look_for_unwatched(watched: Watched, look: Look | HostError, *told: int) -> None:
     """Let a run of 4 tasks go on for long, in which these tell that they are watched."""
     watched.looks.append(look)
