@@ -220,6 +220,14 @@ def test_a_jobs_own_uneven_tasks_stay_where_their_gpus_are() -> None:
     assert (layout.placed, layout.gpu_bind) == (False, "")
 
 
+def test_components_have_groups_of_their_own() -> None:
+    parts = (job(1, gpus_per_node=1), job(2, gpus_per_node=4))
+    layout = plan_layout(asking(allow_uneven=True), parts[0]._replace(nodes=3, components=parts), None)
+    assert layout.groups == (Group(1, 1, 1, None, 0), Group(2, 4, 4, None, 1))
+    assert (layout.nodes, layout.ntasks) == (3, 9)
+    assert layout.expectation == "1:1,4:4(x2) uneven"
+
+
 REFUSED = [
     (asking(), job(), UNEVEN, "the job's GPUs are spread unevenly across its nodes: 3 + 1", "--allow-uneven"),
     (asking(per_node=True), job(), UNEVEN, "processes would have different numbers of GPUs: 3 + 1", "--allow-uneven"),
