@@ -140,15 +140,6 @@ class Drill:
         """What is told at the end of the run."""
         return self.wait_until(lambda _: False, timeout)
 
-    def wait_begun(self, timeout: float = 60) -> Told:
-        """What is told once the task has gone wrong."""
-        deadline = time.monotonic() + timeout
-        while not (told := self.look()).record:
-            assert told.status is None, told.text
-            assert time.monotonic() < deadline, told.text
-            time.sleep(0.3)
-        return told
-
     def wait_alive(self, timeout: float = 60) -> None:
         """Wait until the tasks are in their loop."""
         self._cluster.check(["sh", "-c", f"until [ -e {self.folder}/alive.json ]; do sleep 0.2; done"], timeout=timeout)

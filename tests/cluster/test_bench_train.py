@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 from harness import Cluster
+from test_bench import bench, read
 
 TWO = ("--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=1")
 TINY = ("--width=16", "--depth=1", "--batch=16", "--steps=4")
-
-
-def bench(*words: str) -> str:
-    """The script of a command `jaxsif bench ...`."""
-    return f"module load jax/sif && exec jaxsif bench {' '.join(words)}"
-
-
-def read(cluster: Cluster, folder: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Header and records."""
-    header, *records = map(json.loads, cluster.check(["cat", f"{folder}/results.jsonl"]).splitlines())
-    return header, records
 
 
 def test_training_in_all_modes_and_on_more_processes(cluster: Cluster, folder: str, layer: str) -> None:

@@ -36,11 +36,7 @@ def named(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterato
 
 @pytest.mark.parametrize(
     ("nodelist", "tasks", "first"),
-    [
-        ("rack[1-2]n[1-2]", 1, "rack1n1"),
-        ("cn[1-2]-ib", 2, "cn1-ib"),
-        ("node[007-008]", 2, "node007"),
-    ],
+    [("rack[1-2]n[1-2]", 1, "rack1n1"), ("cn[1-2]-ib", 2, "cn1-ib"), ("node[007-008]", 2, "node007")],
 )
 def test_node_lists(named: Cluster, nodelist: str, tasks: int, first: str) -> None:
     """The nodes are so called; the list is written as Slurm may, which itself writes only some of these forms."""

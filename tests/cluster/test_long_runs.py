@@ -27,10 +27,7 @@ LONGS = {
     "checkpoint": ("checkpoint", f"{RUN} train_and_resume.py new --steps=100000000 --every=100"),
     "data": ("data", f"{DATA} && {RUN} four_ways.py rows --batch-size=4"),
     "profile": ("profile", f"{RUN} trace_steps.py traces --steps=100000000"),
-    "bench-collectives": (
-        "",
-        f"{BENCH} collectives {WATCHED} --sizes=1MiB --iterations=1000000",
-    ),
+    "bench-collectives": ("", f"{BENCH} collectives {WATCHED} --sizes=1MiB --iterations=1000000"),
     "bench-train": ("", f"{BENCH} train {WATCHED} --modes=sharded {SMALL}"),
 }
 

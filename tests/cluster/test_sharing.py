@@ -149,8 +149,7 @@ def test_a_runtime_that_is_not_on_the_node(cluster: Cluster, folder: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("image", "message"),
-    [("/etc/hostname", "not a SIF image"), ("/var/tmp/only-here.sif", "the image is not on node")],
+    ("image", "message"), [("/etc/hostname", "not a SIF image"), ("/var/tmp/only-here.sif", "the image is not on node")]
 )
 def test_a_container_that_does_not_start_is_explained_as_ever(cluster: Cluster, image: str, message: str) -> None:
     cluster.run("module load jax/sif && cp -n $JAX_IMAGE /var/tmp/only-here.sif")  # on the login node's own disk

@@ -38,34 +38,13 @@ class Case:
 
 def job(**variables: str) -> dict[str, str]:
     """The environment of a job with two nodes."""
-    return {
-        "SLURM_JOB_ID": "4711",
-        "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_JOB_NODELIST": "gpu[07-08]",
-        **variables,
-    }
+    return {"SLURM_JOB_ID": "4711", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "gpu[07-08]", **variables}
 
 
 CASES = {
     "in-a-job": Case(RunOptions(TRAIN), environ=job(SLURM_GPUS_PER_NODE="a100:4")),
-    "in-a-job-with-its-own-tasks": Case(
-        RunOptions(TRAIN), environ=job(SLURM_GPUS_PER_NODE="4", SLURM_NTASKS="4", SLURM_NTASKS_PER_NODE="2")
-    ),
-    "in-a-job-with-tasks-given": Case(
-        RunOptions(TRAIN, nodes=1, ntasks_per_node=1, time="10"), environ=job(SLURM_GPUS_PER_NODE="4")
-    ),
-    "in-a-part-of-a-job-with-its-own-tasks": Case(
-        RunOptions(TRAIN, nodes=1), environ=job(SLURM_GPUS_PER_NODE="4", SLURM_NTASKS="8", SLURM_NTASKS_PER_NODE="4")
-    ),
-    "in-a-job-on-some-of-its-gpus": Case(
-        RunOptions(TRAIN, gpus_per_node="2"), environ=job(SLURM_GPUS_PER_NODE="4", SLURM_JOB_CPUS_PER_NODE="64(x2)")
-    ),
-    "in-a-job-with-fewer-cpus-than-gpus": Case(
-        RunOptions(TRAIN), environ=job(SLURM_GPUS_PER_NODE="4", SLURM_JOB_CPUS_PER_NODE="2(x2)")
-    ),
-    "in-a-job-whose-gpus-slurm-was-asked-for": Case(RunOptions(TRAIN), LOGIN_NODE._replace(job_gpus=((3, 2),)), job()),
     "in-a-job-with-uneven-gpus": Case(
-        RunOptions(TRAIN, allow_uneven=True),
+        RunOptions(TRAIN, allow_uneven=True, time="10"),
         LOGIN_NODE._replace(job_gpus=((3, 1), (1, 1))),
         job(SLURM_GPUS="4", SLURM_JOB_CPUS_PER_NODE="4(x2)", SLURM_CPUS_PER_TASK="1"),
     ),
@@ -109,31 +88,29 @@ CASES = {
         ),
         container=CONTAINER._replace(source="--image"),
     ),
-    "outside-with-gpus": Case(RunOptions(TRAIN, gpus_per_node="4")),
-    "outside-with-nothing": Case(RunOptions(("python", "-c", 'import jax; print("$HOME", jax.devices())'))),
-    "env-with-commas-and-quotes": Case(
+    "variables": Case(
         RunOptions(
             TRAIN,
+            cleanenv=True,
             env=(
                 ("XLA_FLAGS", "--xla_gpu_graph_level=0 --xla_dump_to='/scratch/a b',--xla_dump_hlo_as_text"),
                 ("GREETING", 'it\'s "quoted", $HOME, `date`\nand two lines'),
                 ("EMPTY", ""),
             ),
         ),
-        environ=job(SLURM_GPUS_PER_NODE="4"),
-    ),
-    "proxies": Case(
-        RunOptions(TRAIN),
         environ=job(
             SLURM_GPUS_PER_NODE="4",
+            LOADEDMODULES="jax/sif",
+            PMIX_RANK="0",
+            JAX_PLATFORMS="cpu",
+            JAX_ENABLE_PREEMPTION_SERVICE="1",
             http_proxy="http://proxy.example.org:3128",
-            https_proxy="http://proxy.example.org:3128",
             HTTPS_PROXY="http://other.example.org:8080",
             no_proxy="localhost,.example.org",
-            JAX_ENABLE_PREEMPTION_SERVICE="1",
+            **{"BASH_FUNC_ml%%": "() { module; }"},
         ),
     ),
-    "coordinator": Case(
+    "singularityce-with-layers-and-a-coordinator": Case(
         RunOptions(
             TRAIN,
             coordinator_ports="61000-61099",
@@ -142,26 +119,7 @@ CASES = {
             heartbeat_timeout=20,
             shutdown_timeout=30,
         ),
-        environ=job(SLURM_GPUS_PER_NODE="4"),
-    ),
-    "cleanenv-and-values-that-break": Case(
-        RunOptions(TRAIN, cleanenv=True, env=(("EDITOR", "vi"),)),
-        environ=job(
-            SLURM_GPUS_PER_NODE="4",
-            XLA_FLAGS="--xla_dump_to=/tmp/x",
-            LOADEDMODULES="jax/sif",
-            PMIX_RANK="0",
-            JAX_PLATFORMS="cpu",
-            **{"BASH_FUNC_ml%%": "() { module; }"},
-        ),
-    ),
-    "singularityce": Case(
-        RunOptions(TRAIN, env=(("NCCL_DEBUG", "INFO"),)),
         LOGIN_NODE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),
-        job(SLURM_GPUS_PER_NODE="4"),
-    ),
-    "layers-and-compile-cache": Case(
-        RunOptions(TRAIN),
         container=CONTAINER._replace(
             layers=("/home/a/my layers/a.0.sqfs", "/home/a/b.1.sqfs"), cache="/home/a/.cache/jaxsif/compiled/0123"
         ),
@@ -175,16 +133,9 @@ CASES = {
         WORKSTATION._replace(gpus=8, host_list=HostList({"n1": 4, "n2": 4}, "--hosts")),
         {"HOME": "/home/a", "PATH": "/usr/bin", "http_proxy": "http://proxy.example.org:3128", "OMPI_MCA_btl": "tcp"},
     ),
-    "mpirun-in-a-job": Case(
-        RunOptions(TRAIN, launcher="mpirun", partition="gpu"),
-        LOGIN_NODE._replace(host_list=HostList({"gpu07": None, "gpu08": None}, "the job")),
-        job(SLURM_GPUS_PER_NODE="4", HOME="/home/a"),
-    ),
     "local": Case(RunOptions(TRAIN), WORKSTATION),
-    "local-rehearsal": Case(RunOptions(TRAIN, launcher="local", gpus_per_node="4", label=True), WORKSTATION),
     "local-without-a-runtime": Case(
-        RunOptions(TRAIN, env=(("SEED", "1"),)),
-        LAPTOP._replace(package=LOGIN_NODE.package),
+        RunOptions(TRAIN, env=(("SEED", "1"),)), LAPTOP._replace(package=LOGIN_NODE.package)
     ),
 }
 

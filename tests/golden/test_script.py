@@ -21,6 +21,7 @@ from jaxsif.settings.options import RunOptions
 EXPECTED = Path(__file__).parent / "script"
 TRAINING = JobOptions("train", output="%x-%j.out")
 TRAIN = ("python", "train.py", "--steps=100", "--name", "first try")
+ODD = ("*", "~", "\\", "!x", "&", "bytes \udcff", "", "two\nlines")
 IMAGE = CONTAINER._replace(image="/sw/images/jax.sif")
 
 
@@ -37,7 +38,6 @@ class Case:
 
 
 CASES = {
-    "plain": Case(RunOptions(TRAIN, nodes=2, gpus_per_node="4")),
     "all-options": Case(
         RunOptions(
             TRAIN,
@@ -75,33 +75,21 @@ CASES = {
     ),
     "odd-words": Case(
         RunOptions(
-            (
-                "python",
-                "-c",
-                "print('$HOME `date`', \"#\")",
-                "two\nlines",
-                "",
-                "*",
-                "~",
-                "\\",
-                "!x",
-                "&",
-                "bytes \udcff",
-            ),
+            ("python", "-c", "print('$HOME `date`', \"#\")", *ODD),
+            nodes=2,
+            gpus_per_node="4",
             env=(("XLA_FLAGS", "--xla_dump_to='/scratch/a b',--xla_dump_hlo_as_text"), ("EMPTY", "")),
         ),
         JobOptions("python", output="%x-%j.out"),
     ),
-    "foreign-image-by-singularityce": Case(
-        RunOptions(TRAIN, ntasks_per_node=1, gpus_per_node="4"),
-        container=IMAGE._replace(runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_")),
-        flavour=None,
-    ),
-    "under-a-policy": Case(
-        RunOptions(TRAIN, nodes=1, binds=("/scratch",)),
+    "foreign-image-by-singularityce-under-a-policy": Case(
+        RunOptions(TRAIN, ntasks_per_node=1, gpus_per_node="4", binds=("/scratch",)),
         container=IMAGE._replace(
-            image="/sw/my images/jax.sif", allowed=Allowed("sha256:0123", "4711:2800000000:1795344762464341680")
+            runtime=Runtime("/opt/ce/bin/singularity", "SINGULARITYENV_"),
+            image="/sw/my images/jax.sif",
+            allowed=Allowed("sha256:0123", "4711:2800000000:1795344762464341680"),
         ),
+        flavour=None,
         checksum="0123456789abcdef" * 4,
     ),
 }

@@ -212,11 +212,6 @@ def test_closed_streams_change_no_status(host: Path, arguments: list[str], close
     assert (ended.returncode, b"Traceback" in ended.stderr) == (status, False)
 
 
-def test_the_option_without_its_value_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--mem", "--", "x"]) == 2
-    assert "jaxsif: error: argument --mem: expected one argument\n" in capsys.readouterr().err
-
-
 @pytest.mark.starts_processes
 @pytest.mark.parametrize("arguments", [["run", "--dry-run", "x"], ["--help"], ["--version"]], ids=" ".join)
 def test_reader_that_went_away_hears_no_complaint(host: Path, arguments: list[str]) -> None:
@@ -254,38 +249,15 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         *RUN_HELP,
     ),
     (["run", "--nodes"], "argument --nodes: expected one argument", *RUN_HELP),
+    (["run", "--mem", "--", "x"], "argument --mem: expected one argument", *RUN_HELP),
     (["--label", "run", "x"], "unrecognized arguments: --label", "jaxsif", "jaxsif run --label?"),
     (["run", "--srun-args", "--mem=0", "x"], "argument --srun-args: expected one argument", *RUN_HELP),
-    (
-        ["run", "--dry-run"],
-        "no command",
-        "jaxsif run",
-        "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py",
-    ),
+    (["run", "--dry-run"], "no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"),
     (
         ["run", "--srun-args=--comment='a", "x"],
         'cannot read "--comment=\'a": No closing quotation',
         "--srun-args",
         "quote it as in a shell",
-    ),
-    (
-        ["run", "--gpus-per-node=a100", "x"],
-        "not a number of GPUs: 'a100'",
-        "--gpus-per-node",
-        "give N or TYPE:N, as in srun",
-    ),
-    (["run", "--env=1", "x"], "not a variable: '1'", "--env", "--env NAME=VALUE, or --env NAME to pass it on"),
-    (
-        ["run", "--launcher=local", "--nodes=2", "x"],
-        "2 nodes without Slurm",
-        "--nodes",
-        "--nodes=1, or run it where srun is",
-    ),
-    (
-        ["image", "build", "--source=/nowhere"],
-        "no definition files in /nowhere/containers",
-        "--source",
-        "give a jaxsif checkout",
     ),
     (["image", "build", f"--source={ROOT}", "--flavour=rocm"], "no flavour rocm", "--flavour", f"one of {FLAVOURS}"),
 ]
@@ -296,16 +268,6 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
 )
 def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str, hint: str) -> None:
     assert jaxsif(*arguments) == (2, "", f"jaxsif: error: {what}\n  from: {where}\n  try:  {hint}\n")
-
-
-def test_bad_choice(jaxsif: Jaxsif) -> None:
-    code, out, err = jaxsif("run", "--launcher=pbs", "x")
-    assert (code, out) == (2, "")
-    first, *others = err.splitlines()
-    assert first.startswith("jaxsif: error: argument --launcher: invalid choice: 'pbs' (choose from ")
-    assert "srun" in first  # in quotes or not: that depends on the version of Python
-    assert "local" in first
-    assert others == ["  from: jaxsif run", "  try:  jaxsif run --help"]
 
 
 @pytest.mark.parametrize(
@@ -326,30 +288,18 @@ def test_bad_choice(jaxsif: Jaxsif) -> None:
             "  try:  unset it, or correct it",
         ),
         (
-            ["run", "x"],
-            {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "many"},
-            2,
-            "not a number of nodes: 'many'\n  from: SLURM_JOB_NUM_NODES (environment)\n"
-            "  try:  unset SLURM_JOB_ID if this is not inside a job",
-        ),
-        (
             ["image", "build", f"--source={ROOT}", "--output=jax.sif/images"],
             {},
             125,
             "Not a directory\n  from: {host}/jax.sif/images",
         ),
     ],
-    ids=["no image", "no runtime", "odd variables", "a folder that cannot be made"],
+    ids=["no image", "no runtime", "a folder that cannot be made"],
 )
 def test_host_that_cannot(
     jaxsif: Jaxsif, host: Path, arguments: list[str], variables: dict[str, str], code: int, error: str
 ) -> None:
     assert jaxsif(*arguments, **variables) == (code, "", f"jaxsif: error: {error.format(host=host)}\n")
-
-
-def test_script_that_is_missing(jaxsif: Jaxsif, host: Path) -> None:
-    text = f"jaxsif: error: script not found: nowhere.py\n  from: looked for in {host}\n  try:  check its path\n"
-    assert jaxsif("run", "--", "python", "nowhere.py") == (127, "", text)
 
 
 @pytest.fixture
@@ -392,22 +342,6 @@ def test_local_run_with_two_labelled_processes(jaxsif: Jaxsif, bare: None) -> No
     assert code == 0
     assert sorted(out.splitlines()) == ["0: a", "0: b", "1: a", "1: b"]
     assert err == NOTES.splitlines(keepends=True)[1]
-
-
-def test_image_of_the_settings(jaxsif: Jaxsif, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the file's folder, and only where neither option nor variable names one."""
-    (host / "work").mkdir()
-    (host / "images").mkdir()
-    (host / "jax.sif").rename(host / "images/site.sif")
-    (host / "jaxsif.toml").write_text('[run]\nimage = "images/site.sif"\n')
-    monkeypatch.chdir(host / "work")
-    assert f" {host}/images/site.sif " in jaxsif("run", "--dry-run", "--nodes=1", "--", "true")[1]
-    _, _, err = jaxsif("run", "--dry-run", "--nodes=1", "--", "true", JAX_IMAGE="other.sif")
-    assert err.startswith("jaxsif: error: image not found: other.sif\n  from: JAX_IMAGE (environment)\n")
-    (host / "images/site.sif").unlink()
-    monkeypatch.delenv("JAX_IMAGE")
-    _, _, err = jaxsif("run", "--dry-run", "--nodes=1", "--", "true")
-    assert f"image not found: {host}/images/site.sif\n  from: run.image in {host}/jaxsif.toml\n" in err
 
 
 @pytest.mark.parametrize(
@@ -474,15 +408,6 @@ def test_others_may_not_have_written_an_image_that_nothing_names(jaxsif: Jaxsif,
     assert jaxsif("run", "--dry-run", "--", "true")[0] == 125
     host.chmod(0o700)
     assert jaxsif("run", "--dry-run", "--", "true")[0] == 0
-
-
-def test_hosts_on_the_command_line_want_mpirun_whatever_a_file_says(jaxsif: Jaxsif, host: Path) -> None:
-    executable(host / "bin/mpirun")
-    (host / "jaxsif.toml").write_text('[run]\nlauncher = "srun"\n')
-    assert " mpirun --host a:2,b:2 " in jaxsif("run", "--dry-run", "--hosts=a:2,b:2", "--", "true")[1]
-    assert " srun " in jaxsif("run", "--dry-run", "--launcher=srun", "--hosts=a:2,b:2", "--", "true")[1]
-    (host / "jaxsif.toml").write_text('[run]\nhosts = "a:2"\n')
-    assert " mpirun --host a:2 " in jaxsif("run", "--dry-run", "--", "true")[1]
 
 
 def test_a_job_script_comes_with_the_warnings_of_a_run(jaxsif: Jaxsif) -> None:

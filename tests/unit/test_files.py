@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 
 from jaxsif.files import (
     create_file,
@@ -47,9 +48,8 @@ def test_all_files_or_none(tmp_path: Path) -> None:
     """The folder of the second one is a file."""
     (tmp_path / "plain").write_bytes(b"old")
     first, second = str(tmp_path / "first"), str(tmp_path / "plain/second")
-    with pytest.raises(FileExistsError) as caught:
-        write_files({first: b"1", second: b"2"})
-    assert (caught.value.filename, caught.value.errno) == (second, errno.EEXIST)
+    error = catch(FileExistsError, write_files, {first: b"1", second: b"2"})
+    assert (error.filename, error.errno) == (second, errno.EEXIST)
     assert os.listdir(tmp_path) == ["plain"]
 
 

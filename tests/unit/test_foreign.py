@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import read_bounded
+from kit.caught import catch
 
 from jaxsif.bench.results import read_results
 from jaxsif.errors import HostError
@@ -38,13 +39,6 @@ def wrong(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return str(path), WRONG[request.param]
 
 
-def test_what_is_no_file_is_named(wrong: tuple[str, str]) -> None:
-    path, kind = wrong
-    with pytest.raises(HostError) as caught:
-        open_file(path, "image", "--image")
-    assert (caught.value.what, caught.value.where) == (f"image is {kind}, not a file: {path}", "--image")
-
-
 def test_texts_that_users_name_are_files(wrong: tuple[str, str]) -> None:
     """Whatever the option, and without waiting."""
     path, kind = wrong
@@ -56,10 +50,9 @@ def test_texts_that_users_name_are_files(wrong: tuple[str, str]) -> None:
     ):
         if what == "results file" and kind == "a folder":
             continue  # of results
-        with pytest.raises(HostError) as caught:
-            read()
-        assert caught.value.what == f"{what} is {kind}, not a file: {path}"
-        assert caught.value.where in ("-r", "--hostfile", "--against", "--key")
+        error = catch(HostError, read)
+        assert error.what == f"{what} is {kind}, not a file: {path}"
+        assert error.where in ("-r", "--hostfile", "--against", "--key")
 
 
 @pytest.mark.parametrize("most", [8, 100])
@@ -91,7 +84,6 @@ def test_text_that_is_too_long(tmp_path: Path) -> None:
     with (tmp_path / "a").open("wb") as file:
         file.truncate(1 << 40)
     error = read_bounded(lambda: read_text(str(tmp_path / "a"), "labels file"))
-    assert error
     assert error.what == f"labels file has more than {MOST_TEXT} bytes: {tmp_path}/a"
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.caught import error_of
+from kit.caught import catch, error_of
 from kit.executables import executable
 
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.plan.container import Container
 from jaxsif.runtime import Runtime, find_runtime, require_runtime
 from jaxsif.settings.read import parse_env
-
-IMAGE = "/scratch/jax.sif"
 
 
 @pytest.mark.parametrize(
@@ -28,21 +25,6 @@ IMAGE = "/scratch/jax.sif"
 )
 def test_runtime_is_told_by_what_the_command_really_is(command: str, real_path: str, prefix: str) -> None:
     assert Runtime.from_executable(command, real_path) == Runtime(command, prefix)
-
-
-def test_variables_for_the_container() -> None:
-    runtime = Runtime("apptainer", "APPTAINERENV_")
-    assert runtime.environ([("XLA_FLAGS", "--a=1,--b='x'"), ("EMPTY", "")]) == {
-        "APPTAINERENV_XLA_FLAGS": "--a=1,--b='x'",
-        "APPTAINERENV_EMPTY": "",
-    }
-
-
-def test_execute() -> None:
-    runtime = Runtime("/opt/bin/apptainer", "APPTAINERENV_")
-    argv = Container(runtime, IMAGE, binds=("/a:/b:ro", "/c d")).execute(("python", "-c", "1; 2"))
-    options = ("--quiet", "run", "--nv", "--no-eval", "--bind", "/a:/b:ro", "--bind", "/c d")
-    assert argv == ("/opt/bin/apptainer", *options, IMAGE, "python", "-c", "1; 2")
 
 
 @pytest.mark.parametrize(
@@ -63,17 +45,13 @@ def test_env(pairs: list[str], parsed: tuple[tuple[str, str], ...]) -> None:
 
 @pytest.mark.parametrize("pair", ["", "=1", "2A=1", "A-B=1", "A B", "Größe=1"])
 def test_env_that_is_no_variable(pair: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        parse_env([pair], {"A B": "1"})
-    assert caught.value.render() == (
+    assert catch(JaxsifError, parse_env, [pair], {"A B": "1"}).render() == (
         f"jaxsif: error: not a variable: {pair!r}\n  from: --env\n  try:  --env NAME=VALUE, or --env NAME to pass it on"
     )
 
 
 def test_env_to_pass_on_that_is_not_set() -> None:
-    with pytest.raises(JaxsifError) as caught:
-        parse_env(["WANDB_MODE"], {})
-    assert caught.value.render() == (
+    assert catch(JaxsifError, parse_env, ["WANDB_MODE"], {}).render() == (
         "jaxsif: error: variable WANDB_MODE is not set\n"
         "  from: --env\n"
         "  try:  export WANDB_MODE, or --env WANDB_MODE=VALUE"
@@ -101,24 +79,10 @@ def test_runtime_that_is_named(folder: Path) -> None:
     assert find_runtime(environ) == Runtime(named, "SINGULARITYENV_")
 
 
-def test_runtime_that_is_named_and_missing(folder: Path) -> None:
-    executable(folder / "bin/apptainer")
-    with pytest.raises(HostError) as caught:
-        find_runtime({"PATH": f"{folder}/bin", "JAXSIF_RUNTIME": "/opt/ce/singularity"})
-    assert error_of(caught) == (
-        125,
-        "jaxsif: error: cannot execute the container runtime /opt/ce/singularity\n"
-        "  from: JAXSIF_RUNTIME\n"
-        "  try:  unset it, or correct it",
-    )
-
-
 def test_no_runtime(folder: Path) -> None:
     environ = {"PATH": str(folder)}
     assert find_runtime(environ) is None
-    with pytest.raises(HostError) as caught:
-        require_runtime(environ)
-    assert error_of(caught) == (
+    assert error_of(catch(HostError, require_runtime, environ)) == (
         125,
         "jaxsif: error: no container runtime: neither apptainer nor singularity is on the PATH\n"
         "  from: PATH\n"

@@ -16,14 +16,7 @@ import pytest
 
 from jaxsif import trust
 from jaxsif.errors import JaxsifError
-from jaxsif.trust import (
-    IGNORED,
-    READ,
-    REFUSED,
-    find_places_of_others,
-    find_project,
-    find_writers,
-)
+from jaxsif.trust import IGNORED, READ, REFUSED, find_places_of_others, find_project, find_writers
 
 NAME = "jaxsif.toml"
 
@@ -97,7 +90,6 @@ def test_a_private_group_is_nobody_else(
     file.chmod(0o666)
     assert find_writers(str(file)) != ""
     (found,) = find_project(NAME, str(folder))
-    assert found.error is not None
     assert found.error.hint.startswith(f"chmod go-w {file}{'' if private else f' {folder}'}, or export JAXSIF_CONFIG=")
 
 
@@ -157,7 +149,6 @@ def test_a_file_that_a_group_may_write_is_refused(project: Path) -> None:
     file = str(project / NAME)
     (found,) = find_project(NAME, str(project))
     assert (found.state, found.content) == (REFUSED, b"")
-    assert found.error is not None
     assert found.error.what == f"others may have written {file}"
     assert ", mode 0664; folder " in found.error.where
     assert found.error.hint == f"chmod go-w {file}, or export JAXSIF_CONFIG={file}"
@@ -168,15 +159,7 @@ def test_a_file_of_another_user_is_refused(project: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("os.geteuid", lambda: real + 1)
     (found,) = find_project(NAME, str(project))
     assert found.state == REFUSED
-    assert found.error is not None
     assert found.error.hint == f"read it, then copy it to a folder of your own, or export JAXSIF_CONFIG={file}"
-
-
-def test_a_file_counts_by_itself_once_nobody_else_may_write_it(project: Path) -> None:
-    (project / NAME).chmod(0o644)
-    assert states(project) == [(str(project / NAME), READ)]
-    project.chmod(0o775)
-    assert states(project) == [(str(project / NAME), REFUSED)]
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o777, 0o1770])
@@ -207,7 +190,6 @@ def test_a_link_is_judged_by_both_folders(project: Path) -> None:
     project.chmod(0o1777)
     (found,) = find_project(NAME, str(mine))
     assert found.state == REFUSED
-    assert found.error is not None
     assert f"folder {project}: owner " in found.error.where
     assert f"chmod go-w {project}, or " in found.error.hint
 
@@ -224,19 +206,9 @@ def test_what_is_no_file_is_refused(project: Path) -> None:
     os.mkfifo(project / NAME)
     (found,) = find_project(NAME, str(project))
     assert found.state == REFUSED
-    assert found.error is not None
     assert found.error.what == f"not a regular file: {project / NAME}"
     with pytest.raises(JaxsifError, match="not a regular file: /dev/zero"):
         trust.read_own("/dev/zero")
-
-
-def test_the_writers_of_an_image(project: Path) -> None:
-    image = project / "jax.sif"
-    image.write_bytes(b"")
-    image.chmod(0o644)
-    assert find_writers(str(image)) == ""
-    image.chmod(0o666)
-    assert ", mode 0666; folder " in find_writers(str(image))
 
 
 @pytest.mark.parametrize(

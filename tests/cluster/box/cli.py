@@ -11,14 +11,7 @@ import sys
 from . import cluster
 from .conf import LOGIN
 from .errors import BoxError
-from .namespaces import (
-    SANDBOX_SCRIPT,
-    check_node,
-    enter_argv,
-    enter_identity_userns,
-    find_status_file,
-    user_argv,
-)
+from .namespaces import SANDBOX_SCRIPT, check_node, enter_argv, enter_identity_userns, find_status_file, user_argv
 from .needs import check_needs, userns_argv
 from .rootfs import build_rootfs
 from .settings import MAX_NODES, REPOSITORY, SUITES, Settings, is_root

@@ -11,15 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jaxsif.bench.collectives import (
-    OPERATIONS,
-    add_bandwidths,
-    bus_factor,
-    find_slow_nodes,
-    parse_bytes,
-    parse_sizes,
-    render_blame,
-)
+from jaxsif.bench.collectives import OPERATIONS, add_bandwidths, find_slow_nodes, parse_bytes, parse_sizes, render_blame
 from jaxsif.bench.compare import compare, render_comparison
 from jaxsif.bench.execute import read_records
 from jaxsif.bench.inside.rings import find_rounds
@@ -61,21 +53,6 @@ def ring(nodes: int, slow_from: int | None, slow_to: int | None, usual: float = 
     pairs = [(a, (a + step) % nodes) for a in range(nodes) for step in (1, -1)]
     slow = [a == slow_from or b == slow_to for a, b in pairs]
     return {(f"n{a}", f"n{b}"): usual / 100 if is_slow else usual for (a, b), is_slow in zip(pairs, slow)}
-
-
-@pytest.mark.parametrize(
-    ("name", "devices", "factor"),
-    [
-        ("all-reduce", 2, 1.0),
-        ("all-reduce", 8, 1.75),
-        ("all-gather", 4, 0.75),
-        ("reduce-scatter", 16, 0.9375),
-        ("all-to-all", 2, 0.5),
-        ("permute", 7, 1.0),
-    ],
-)
-def test_bus_factors_are_those_of_nccl_tests(name: str, devices: int, factor: float) -> None:
-    assert bus_factor(name, devices) == factor
 
 
 @given(st.sampled_from(OPERATIONS), st.integers(2, 5000), st.floats(1e6, 1e12))

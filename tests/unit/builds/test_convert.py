@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 
 from jaxsif.builds.convert import convert_file, find_escape, refuse
 from jaxsif.errors import JaxsifError
@@ -92,9 +93,7 @@ def test_recipe_that_copies_from_its_folder(repository: Path) -> None:
 def test_definition_file(tmp_path: Path) -> None:
     file = tmp_path / "lab.def"
     file.write_text("# a lab's\nBootStrap : docker\nFrom: a\n%post\n  x\n")
-    with pytest.raises(JaxsifError) as caught:
-        convert_file(str(file), "/i.sif")
-    assert caught.value.render() == (
+    assert catch(JaxsifError, convert_file, str(file), "/i.sif").render() == (
         f"jaxsif: error: {file} is a definition file, not a Dockerfile\n"
         '  from: FILE\n  try:  write "Bootstrap: localimage" and "From: /i.sif" at its top by hand'
     )

@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.builds.definition import Converted
-from jaxsif.builds.dockerfile import (
-    Instruction,
-    check_instructions,
-    convert_instructions,
-    split_instructions,
-)
+from jaxsif.builds.dockerfile import Instruction, check_instructions, convert_instructions, split_instructions
 
 
 def convert(text: str) -> Converted:
@@ -121,11 +116,7 @@ def test_order_and_quotes() -> None:
         '    export V="2"',
         '    export D="$V"',
     )
-    assert found.files == (
-        ("a.py", "/.jaxsif-copy/6/"),
-        ("*.txt", "/.jaxsif-copy/6/"),
-        (".", "/.jaxsif-copy/8/"),
-    )
+    assert found.files == (("a.py", "/.jaxsif-copy/6/"), ("*.txt", "/.jaxsif-copy/6/"), (".", "/.jaxsif-copy/8/"))
     assert found.environment[0] == '    export A="1.2"'
     assert found.notes == (
         "line 1: FROM python:3 is replaced by an image with its own Python and packages",
@@ -181,12 +172,7 @@ def test_args_have_the_values_of_docker() -> None:
     """Those before FROM are for FROM, and for ARG without a value; ENV wins."""
     found = convert("ARG A=1\nARG B=2\nFROM --platform=x $B AS c\nARG A\nARG D\nENV E=1\nARG E=2\nENV F=$E G=$A\n")
     assert found.base == "2"
-    assert [line.strip() for line in found.post] == [
-        'export A="1"',
-        'export E="1"',
-        'export F="$E"',
-        'export G="1"',
-    ]
+    assert [line.strip() for line in found.post] == ['export A="1"', 'export E="1"', 'export F="$E"', 'export G="1"']
     assert found.notes[1:] == ("line 5: ARG D has no value", "line 7: ARG E is left out: ENV already sets it")
 
 

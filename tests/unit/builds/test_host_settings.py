@@ -57,11 +57,7 @@ def test_proxies_and_indexes_pass_a_shell_unchanged(tmp_path: Path, pip_settings
 @pytest.mark.parametrize(
     ("settings", "environ", "expected"),
     [
-        (
-            {"index-url": "https://a.example.org/simple"},
-            {},
-            {"UV_DEFAULT_INDEX": "https://a.example.org/simple"},
-        ),
+        ({"index-url": "https://a.example.org/simple"}, {}, {"UV_DEFAULT_INDEX": "https://a.example.org/simple"}),
         (
             {"extra-index-url": "\n  https://b.example.org/simple\n  https://c.example.org/simple"},
             {},

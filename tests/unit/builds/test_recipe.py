@@ -1,12 +1,15 @@
-"""What an image is made of, in a checkout that the tests write; and the digest of all of it."""
+"""What an image is made of, in a checkout that the tests write; its digest, and the commit that it is of."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 
-from jaxsif.builds.recipe import Recipe, read_recipe
+from jaxsif.builds.recipe import Recipe, Revision, find_revision, read_recipe
 from jaxsif.errors import JaxsifError
 
 ROOT = Path(__file__).parents[3]
@@ -34,9 +37,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def text_of(caught: pytest.ExceptionInfo[JaxsifError]) -> str:
-    assert caught.value.exit_code == 2
-    return caught.value.render()
+def text_of(error: JaxsifError) -> str:
+    assert error.exit_code == 2
+    return error.render()
 
 
 def test_recipe(root: Path) -> None:
@@ -59,9 +62,8 @@ def test_recipes_of_this_checkout_are_whole(flavour: str) -> None:
 
 def test_another_machine_has_a_lock_of_its_own(root: Path) -> None:
     lock = root / "containers/locks/cpu-aarch64.txt"
-    with pytest.raises(JaxsifError) as caught:
-        read_recipe(root, "cpu", "aarch64")
-    assert text_of(caught).startswith(f"jaxsif: error: no locked version of jax in {lock}\n")
+    said = text_of(catch(JaxsifError, read_recipe, root, "cpu", "aarch64"))
+    assert said.startswith(f"jaxsif: error: no locked version of jax in {lock}\n")
     lock.write_text("jax==0.12.1\n")
     recipe = read_recipe(root, "cpu", "aarch64")
     assert (recipe.jax_version, recipe.lock, recipe.machine) == ("0.12.1", lock, "aarch64")
@@ -76,15 +78,12 @@ def test_versions_of_nvidias_packages(root: Path) -> None:
 
 
 def test_unknown_flavour(root: Path) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        read_recipe(root, "rocm")
-    assert text_of(caught) == "jaxsif: error: no flavour rocm\n  from: --flavour\n  try:  one of cpu, cuda12"
+    said = text_of(catch(JaxsifError, read_recipe, root, "rocm"))
+    assert said == "jaxsif: error: no flavour rocm\n  from: --flavour\n  try:  one of cpu, cuda12"
 
 
 def test_no_checkout(tmp_path: Path) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        read_recipe(tmp_path, "cpu")
-    assert text_of(caught) == (
+    assert text_of(catch(JaxsifError, read_recipe, tmp_path, "cpu")) == (
         f"jaxsif: error: no definition files in {tmp_path}/containers\n  from: --source\n  try:  give a jaxsif checkout"
     )
 
@@ -94,9 +93,7 @@ def test_no_locked_jax(root: Path, lock: str | None) -> None:
     path = root / "containers/locks/cuda12.txt"
     if lock:
         path.write_text(lock)
-    with pytest.raises(JaxsifError) as caught:
-        read_recipe(root, "cuda12")
-    assert text_of(caught) == (
+    assert text_of(catch(JaxsifError, read_recipe, root, "cuda12")) == (
         f"jaxsif: error: no locked version of jax in {path}\n  from: flavour cuda12\n  try:  make lock FLAVOUR=cuda12"
     )
 
@@ -104,9 +101,7 @@ def test_no_locked_jax(root: Path, lock: str | None) -> None:
 def test_line_that_is_no_argument(root: Path) -> None:
     path = root / "containers/flavours/cpu.args"
     path.write_text("FLAVOUR=cpu\nPACKAGES python3\n")
-    with pytest.raises(JaxsifError) as caught:
-        read_recipe(root, "cpu")
-    assert text_of(caught) == (
+    assert text_of(catch(JaxsifError, read_recipe, root, "cpu")) == (
         f"jaxsif: error: not a build argument: 'PACKAGES python3'\n  from: {path}:2\n"
         "  try:  write NAME=VALUE on each line"
     )
@@ -115,9 +110,7 @@ def test_line_that_is_no_argument(root: Path) -> None:
 def test_flavour_without_packages(root: Path) -> None:
     path = root / "containers/flavours/cpu.args"
     path.write_text("FLAVOUR=cpu\n")
-    with pytest.raises(JaxsifError) as caught:
-        _ = read_recipe(root, "cpu").packages
-    assert text_of(caught) == (
+    assert text_of(catch(JaxsifError, lambda: read_recipe(root, "cpu").packages)) == (
         f"jaxsif: error: flavour cpu names no packages\n  from: {path}\n  try:  add a line PACKAGES=NAME NAME…"
     )
 
@@ -152,10 +145,56 @@ def test_digest_is_the_same_elsewhere_and_beside_other_files(
 def test_digest_of_an_input_that_is_missing(root: Path) -> None:
     recipe = read_recipe(root, "cpu")
     (root / "containers/check.py").unlink()
-    with pytest.raises(JaxsifError) as caught:
-        recipe.digest()
-    assert text_of(caught) == (
+    assert text_of(catch(JaxsifError, recipe.digest)) == (
         f"jaxsif: error: cannot read {root}/containers/check.py: No such file or directory\n"
         "  from: --source\n"
         "  try:  give a jaxsif checkout"
     )
+
+
+DATES = {"GIT_AUTHOR_DATE": "1000000000 +0200", "GIT_COMMITTER_DATE": "1000000000 +0200"}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+    argv = ["git", "-C", str(folder), *who, *arguments]
+    return subprocess.run(argv, env={**os.environ, **DATES}, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "--quiet")
+    for name in ("input", "other"):
+        (tmp_path / name).write_text("1\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message=first")
+    return tmp_path
+
+
+@pytest.mark.starts_processes
+def test_the_last_commit_that_touched_an_input(repository: Path) -> None:
+    first = Revision(git(repository, "rev-parse", "HEAD").strip(), 1_000_000_000)
+    assert find_revision(repository, [repository / "input"], {}) == first
+    assert first.date == "2001-09-09T01:46:40+00:00"
+    (repository / "other").write_text("2\n")
+    assert find_revision(repository, [repository / "input"], {}) == first
+    git(repository, "commit", "--quiet", "--all", "--message=another")
+    assert find_revision(repository, [repository / "input"], {}) == first
+    (repository / "input").write_text("2\n")
+    assert find_revision(repository, [repository / "input"], {}) == (f"{first.commit}-dirty", first.created)
+
+
+@pytest.mark.starts_processes
+def test_source_date_epoch_sets_the_time(repository: Path) -> None:
+    assert find_revision(repository, [repository / "input"], {"SOURCE_DATE_EPOCH": "5"}).created == 5
+    for wrong in ("yesterday", "-1", str(1 << 32)):
+        with pytest.raises(JaxsifError, match="not a time"):
+            find_revision(repository, [repository / "input"], {"SOURCE_DATE_EPOCH": wrong})
+
+
+@pytest.mark.starts_processes
+def test_outside_a_repository_and_below_another_one(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert find_revision(elsewhere, [elsewhere / "input"], {}) == ("unknown", 0)
+    (repository / "installed").mkdir()
+    assert find_revision(repository / "installed", [repository / "installed/input"], {}) == ("unknown", 0)

@@ -75,13 +75,6 @@ def test_a_profile_with_what_it_inherits(jaxsif: Jaxsif, tmp_path: Path) -> None
     assert lines[2].startswith('profile.ours.devices ["/dev/infiniband/uverbs*"] profile.ib.devices in ')
 
 
-def test_in_a_job_what_asks_for_one_is_left_alone(jaxsif: Jaxsif, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert '"10"' in jaxsif("run.time")[1]
-    monkeypatch.setenv("SLURM_JOB_ID", "1")
-    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
-    assert jaxsif("run.time") == (0, "run.time  not set\n", "")
-
-
 def test_json(jaxsif: Jaxsif, tmp_path: Path) -> None:
     status, out, err = jaxsif("--json", "run")
     told = json.loads(out)

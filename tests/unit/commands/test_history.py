@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.caught import catch
 from kit.runs import BEGIN, a_run
 
 from jaxsif.cli import build_parsers
@@ -73,9 +74,7 @@ def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_request_that_cannot_be_met(environ: dict[str, str], words: tuple[str, ...], what: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        call(environ, *words)
-    assert caught.value.what == what
+    assert catch(JaxsifError, call, environ, *words).what == what
 
 
 @pytest.mark.parametrize(
@@ -102,9 +101,7 @@ def test_a_file_that_jaxsif_did_not_write(
     else:
         with path.open("wb") as file:
             file.truncate(1 << 30)
-    with pytest.raises(HostError) as caught:
-        call(environ, "show", a_run().name)
-    assert caught.value.what == what.format(path=path)
+    assert catch(HostError, call, environ, "show", a_run().name).what == what.format(path=path)
     call(environ)
     assert len(capsys.readouterr().out.splitlines()) == 3
 

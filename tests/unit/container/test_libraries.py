@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.elffile import elf_library
 
 from jaxsif.container.libraries import Libraries, check_libraries, find_libraries
@@ -49,15 +50,11 @@ def test_a_pattern_that_stands_for_nothing_is_refused(tmp_path: Path) -> None:
     assert caught.value.where == SOURCE
 
 
-def test_a_folder_with_a_c_library_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["lib", "lib/libc.so.6"])
+def test_the_c_library_and_its_folder_are_refused(tmp_path: Path, place: str) -> None:
     write(tmp_path / "lib/libc.so.6")
-    with pytest.raises(HostError, match=r"the host's libc.so.6 would take the place of the image's: .*/lib$"):
-        find(f"{tmp_path}/lib")
-
-
-def test_the_c_library_itself_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match=r"the host's libc.so.6 would take the place of the image's: .*/libc.so.6$"):
-        find(str(write(tmp_path / "lib/libc.so.6")))
+    with pytest.raises(HostError, match=rf"the host's libc.so.6 would take the place of the image's: .*/{place}$"):
+        find(f"{tmp_path}/{place}")
 
 
 def test_libraries_that_fit(tmp_path: Path, image: str) -> None:
@@ -71,9 +68,7 @@ def test_libraries_that_fit(tmp_path: Path, image: str) -> None:
 def test_a_library_that_needs_a_newer_glibc_is_refused(tmp_path: Path, image: str) -> None:
     write(tmp_path / "lib/liba.so.1", versions=("GLIBC_2.37",))
     newest = write(tmp_path / "lib/libb.so.1", versions=("GLIBC_2.38", "GLIBC_2.4"))
-    with pytest.raises(HostError) as caught:
-        check_libraries(find(f"{tmp_path}/lib"), RUNTIME, image, {})
-    assert caught.value.render() == (
+    assert catch(HostError, check_libraries, find(f"{tmp_path}/lib"), RUNTIME, image, {}).render() == (
         f"jaxsif: error: {newest} needs glibc 2.38, but the image has 2.36\n"
         f"  from: {SOURCE}; the image is {image}\n"
         "  try:  run an image with a newer system, or build the library on an older one"
@@ -95,9 +90,8 @@ def label(image: str, cuda: str) -> None:
 def test_a_library_for_another_cuda_is_refused(tmp_path: Path, image: str) -> None:
     label(image, "13.0.2")
     path = write(tmp_path / "lib/libnccl-net.so", ("libc.so.6", "libcudart.so.12"))
-    with pytest.raises(HostError) as caught:
-        check_libraries(find(str(path)), RUNTIME, image, {})
-    assert caught.value.what == f"{path} needs libcudart.so.12, but the image has CUDA 13.0.2"
+    error = catch(HostError, check_libraries, find(str(path)), RUNTIME, image, {})
+    assert error.what == f"{path} needs libcudart.so.12, but the image has CUDA 13.0.2"
 
 
 @pytest.mark.parametrize("cuda", ["12.9.1", "none"])

@@ -157,7 +157,6 @@ def test_a_node_without_tasks_ends_the_others() -> None:
     launch = "srun: error: Task launch for StepId=7.0 failed on node node4: Communication connection failure"
     failed = "srun: error: Application launch failed: Communication connection failure"
     error = find_failure(End(233, SRUN, tasks=4), [STARTED, ABORTED, *TERMINATED[:2]], [launch, failed, CANCELLED])
-    assert error is not None
     assert (error.what, error.where, error.exit_code) == ("node4 cannot be reached", "srun", 125)
 
 
@@ -170,7 +169,6 @@ def test_a_failure_before_the_cancellation_is_the_cause() -> None:
 def test_a_task_at_its_end_is_named_however_the_run_ends(interrupted: int | None) -> None:
     end = End(143, SRUN, tasks=4, interrupted=interrupted)
     error = find_failure(end, [STARTED, end_of(2), ABORTED, *TERMINATED], [CANCELLED])
-    assert error is not None
     assert error.what == "task 2 on node2 reached the end of the program, and 3 of 4 tasks did not"
     assert error.where.endswith(OTHERS)
     assert ("the run was cancelled" in error.where) == (interrupted is None)
@@ -186,7 +184,6 @@ def test_an_interrupted_run_is_nobodys_fault() -> None:
 def test_the_time_limit_is_told_to_whom_it_ended_with_the_job() -> None:
     errors = [f"{CANCELLED[:-4]} DUE TO TIME LIMIT ***"]
     error = find_failure(End(143, SRUN, 4, interrupted=15), [STARTED, *TERMINATED], errors)
-    assert error is not None
     assert (error.what, error.exit_code) == ("job 7 reached its time limit", 143)
 
 

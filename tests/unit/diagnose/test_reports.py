@@ -238,10 +238,6 @@ def test_only_the_lines_of_the_runs_own_srun_count() -> None:
     assert feed_srun([f"srun-1a2b: {ABORT}\n"]) == ([f"srun: {ABORT}"], [], ["cancelled"])
 
 
-def test_srun_may_speak_behind_an_unfinished_line() -> None:
-    assert feed_srun(["10 %", f"srun-1a2b: {FAILED}\n"]) == ([f"10 %srun: {FAILED}"], [f"srun: {FAILED}"], [])
-
-
 @pytest.mark.parametrize("before", ["", "10 %", "2: 10 %", "x" * 9000])
 def test_the_name_is_not_shown_where_a_read_splits_it(before: str) -> None:
     name = "srun-1a2b: "

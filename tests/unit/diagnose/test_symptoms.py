@@ -91,9 +91,7 @@ def test_the_first_row_that_matches_counts(rows: tuple[Symptom, ...]) -> None:
 @pytest.mark.parametrize(
     ("name", "what", "remedy"),
     [
-        ("NO_IMAGE", "the image is not on n9: /tmp/my x.sif", "put it on a disk that all nodes see"),
         ("NO_BIND", "n9 has no /tmp/x, which --bind asks for", "put it on a disk that all nodes see, or"),
-        ("NO_CONTAINER", "the container did not start: no user namespaces", "run it there by hand"),
         ("NO_FOLDER", "", "work in a folder that all nodes see: /tmp/x is not on node1"),
         ("NOT_REACHED", "node4 cannot be reached", "list lost nodes with sinfo --list-reasons; leave the node out"),
         ("NOT_LAUNCHED", "srun could not start the tasks on node4: Invalid job credential", "read slurmd's log on"),

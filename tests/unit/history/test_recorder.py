@@ -141,16 +141,6 @@ def test_a_second_start_tells_of_its_own_tasks(tmp_path: Path) -> None:
     assert kept(tmp_path).ended == 1
 
 
-@pytest.mark.parametrize(("told", "step"), [("12.0", "12.0"), ("12.", ""), (".", "")])
-def test_only_slurms_number_of_a_step_is_kept(tmp_path: Path, told: str, step: str) -> None:
-    """Within a job, --launcher=local starts tasks that are in no step."""
-    seen = ReportFilter(NONCES)
-    recorder = Recorder(plan_in(tmp_path), seen, pytest.fail)
-    seen.feed(report_line(NONCES[0], event="started", step=told, nodes="node1"))
-    recorder.end(0)
-    assert kept(tmp_path).step == step
-
-
 def test_a_folder_that_cannot_be_made_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "jaxsif").write_text("a file")
     lines: list[str] = []
@@ -217,5 +207,4 @@ def test_a_failure_behind_exit_status_0_is_kept(tmp_path: Path) -> None:
     seen.feed(report_line(NONCES[0], event="exit", status=0))
     recorder.end(0)
     run = kept(tmp_path)
-    assert run.error is not None
     assert (run.status, run.error.where, Listed(run, running=False).ended) == (0, "a.py:7", "done*")

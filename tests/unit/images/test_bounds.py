@@ -155,7 +155,6 @@ def test_field_is_named(image: str, place: int, value: int, reader: str, what: s
     struct.pack_into("<q", content, place, value)
     Path(image).write_bytes(content)
     error = read_bounded(lambda: READERS[reader](image))
-    assert error
     assert error.render() == (
         f"jaxsif: error: image is damaged ({what}): {image}\n"
         + ("  from: --image\n" if reader == "header" else "")
@@ -171,7 +170,6 @@ def test_part_of_absurd_size(image: str, row: int, reader: str) -> None:
     Path(image).write_bytes(content)
     os.truncate(image, 1 << 41)
     error = read_bounded(lambda: READERS[reader](image))
-    assert error
     assert error.what.startswith(
         f"image is damaged (the size of its {'signature' if row else 'json'} parts is {1 << 40}): "
     )
@@ -183,7 +181,6 @@ def test_labels_of_absurd_nesting(image: str, labels: bytes) -> None:
     struct.pack_into("<2q", content, 128 + ROW["offset"], len(content), len(labels))
     Path(image).write_bytes(content + labels)
     error = read_bounded(lambda: read_labels(image))
-    assert error
     assert error.what.startswith(f"cannot parse the labels of {image}: ")
 
 

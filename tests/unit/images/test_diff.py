@@ -55,10 +55,6 @@ def test_text() -> None:
     ]
 
 
-def test_text_of_an_image_moves_no_cursor() -> None:
-    assert printable("\x1b[2Jé\udcff\r…") == "\\x1b[2Jé\\udcff\\r…"
-
-
 def test_json() -> None:
     assert comparison_as_json(compare())["equal"] is True
     found = compare(labels=[Difference("x", "1", "2")])

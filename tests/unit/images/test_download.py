@@ -68,21 +68,8 @@ def test_body_that_is_encoded(served: Served, tmp_path: Path, coding: str) -> No
 
 
 def test_identity_is_no_coding(served: Served, tmp_path: Path, image: bytes) -> None:
-    served.lie = lambda write, _: write(
-        head("Content-Encoding: identity", f"Content-Length: {len(image)}") + image,
-    )
+    served.lie = lambda write, _: write(head("Content-Encoding: identity", f"Content-Length: {len(image)}") + image)
     assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""
-
-
-def test_part_that_was_not_asked_for(served: Served, tmp_path: Path) -> None:
-    def lie(write: Write, _wanted: str) -> None:
-        write(head("Content-Range: bytes 0-9/10", status="206 Partial Content"))
-        endless(write)
-
-    served.lie = lie
-    done = Pull(served, tmp_path)
-    assert "cannot download URL: 206 Partial Content\n" in done.error
-    assert (done.files, done.counts, len(served.requests)) == ([], [], 1)
 
 
 def interrupted(served: Served, folder: Path) -> int:
@@ -101,13 +88,11 @@ def interrupted(served: Served, folder: Path) -> int:
         "bytes 100000-99999/264192",
         "bytes 100000-264192/264192",
         "bytes 100000-264191/9",
-        "bytes 100000-264191",
         "bytes -100000-264191/264192",
         "bytes 100000-" + "9" * 5000 + "/264192",
-        "octets 100000-264191/264192",
         "",
     ],
-    ids=range(10),
+    ids=range(8),
 )
 def test_range_that_does_not_fit(served: Served, tmp_path: Path, image: bytes, said: str) -> None:
     """It is not appended: all of the file is asked for."""
@@ -195,17 +180,6 @@ def test_body_without_an_end(served: Served, tmp_path: Path, length: str, begin:
     assert max([0, *(done for done, _ in found[0].counts)]) <= 104_096 + (1 << 20)
 
 
-def test_chunk_of_negative_length(served: Served, tmp_path: Path, image: bytes) -> None:
-    def lie(write: Write, _wanted: str) -> None:
-        write(head("Transfer-Encoding: chunked", f"Content-Length: {len(image)}") + b"-5\r\n" + image)
-        endless(write)
-
-    served.lie = lie
-    done = Pull(served, tmp_path)
-    assert max(done.counts) == (len(image), len(image))
-    assert (done.error, done.files) == ("", ["jax.sif"])
-
-
 @pytest.mark.parametrize("what", ["header", "headers", "chunk size", "reason"])
 def test_line_without_an_end(served: Served, tmp_path: Path, what: str) -> None:
     def lie(write: Write, _wanted: str) -> None:
@@ -222,13 +196,6 @@ def test_line_without_an_end(served: Served, tmp_path: Path, what: str) -> None:
     assert read_bounded(lambda: found.append(Pull(served, tmp_path))) is None
     assert found[0].error.startswith("jaxsif: error: cannot download URL: ")
     assert (found[0].files, len(served.requests)) == ([], 5)
-
-
-def test_a_byte_a_connection(served: Served, tmp_path: Path) -> None:
-    served.cut_after = [1] * 1000
-    done = Pull(served, tmp_path)
-    assert "the connection ended after 5 of " in done.error
-    assert len(served.requests) == 5
 
 
 def test_body_of_a_redirect_is_not_read(served: Served, tmp_path: Path, image: bytes) -> None:
@@ -309,12 +276,16 @@ def test_version_that_could_not_be_sent_back(served: Served, tmp_path: Path, ima
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "[" * 100_000, "9" * 5000, '{"url": 1, "version": "a"}', "OTHER", "LINES", "LIST"], ids=range(8)
+    "text",
+    ["", "[]", "[" * 100_000, "9" * 5000, '{"url": "http://other/", "version": "a"}', "OTHER", "LINES", "LIST"],
+    ids=range(8),
 )
 def test_note_of_a_download_that_is_none(served: Served, tmp_path: Path, text: str) -> None:
     versions = {"OTHER": 5, "LINES": '"a"\r\nX: y', "LIST": ["a"]}
     if text in versions:
         text = json.dumps({"url": served.address, "version": versions[text]})
+    if text == "ELSEWHERE":
+        text = json.dumps({"url": "http://other/", "version": served.version})
     (tmp_path / ".jax.sif.part").write_bytes(b"x" * 1000)
     (tmp_path / ".jax.sif.part.json").write_text(text)
     assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""

@@ -1,4 +1,4 @@
-"""The digest of an image's root file system, and when it is read again."""
+"""Which image counts, the digest of its root file system, and when that is read again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from kit.siffile import OVERLAY, descriptor, sha256, sif_header, write_image
+from kit.caught import catch, error_of
+from kit.siffile import OVERLAY, descriptor, sha256, write_image
 
 from jaxsif.errors import HostError
-from jaxsif.images.file import (
-    digest,
-    find_root,
-    find_state,
-    known,
-    read_date,
-    remembered,
-    remembered_digest,
-)
+from jaxsif.images.file import Image, digest, find_image, find_root, find_state, known, remembered, remembered_digest
+from jaxsif.settings.options import Setting
 
 
 def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
@@ -28,18 +22,6 @@ def test_digest_is_that_of_the_root_file_system(tmp_path: Path) -> None:
     assert digest(image, progress=lambda *numbers: seen.append(numbers)) == sha256(content)
     assert seen == [(done, len(content)) for done in (1 << 20, 2 << 20, len(content))]
     assert digest(write_image(tmp_path / "b.sif", content, descriptor(0x4005, 1, 2))) == sha256(content)  # signed
-
-
-def test_image_tells_when_it_was_made(tmp_path: Path) -> None:
-    (tmp_path / "a.sif").write_bytes(sif_header(100, 28, rows=0))
-    assert read_date(str(tmp_path / "a.sif")) == "1970-01-01T00:00:01+00:00"
-
-
-def test_image_that_is_cut_short(tmp_path: Path) -> None:
-    image = write_image(tmp_path / "a.sif", b"x" * 100)
-    Path(image).write_bytes(Path(image).read_bytes()[:-1])
-    with pytest.raises(HostError, match=r"image is truncated \(1 of 8292 bytes are missing\)"):
-        digest(image)
 
 
 def test_image_with_an_overlay_in_it(tmp_path: Path) -> None:
@@ -116,3 +98,75 @@ def test_home_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     image = write_image(tmp_path / "a.sif", b"one")
     assert remembered_digest(image, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == sha256(b"one")
+
+
+@pytest.mark.parametrize(
+    ("setting", "found", "source"),
+    [
+        (Setting("a.sif", "--image"), "a.sif", "--image"),
+        (Setting("b.sif", "JAX_IMAGE (environment)"), "b.sif", "JAX_IMAGE (environment)"),
+        (None, "jax.sif", "./jax.sif"),
+        (Setting("a folder", "--image"), "a folder", "--image"),
+    ],
+    ids=["option", "variable", "default", "sandbox folder"],
+)
+def test_image(folder: Path, setting: Setting | None, found: str, source: str) -> None:
+    for name in ("a.sif", "b.sif", "jax.sif"):
+        write_image(folder / name, b"x")
+    (folder / "a folder/.singularity.d").mkdir(parents=True)
+    assert find_image(setting) == Image(f"{folder}/{found}", source)
+
+
+LONG = "x" * 300
+
+NOT_FOUND = """\
+jaxsif: error: image not found: {}
+  from: --image
+  try:  make image, module load jax/sif, or pass --image PATH"""
+NO_FILE = """\
+jaxsif: error: cannot read image {}: {}
+  from: --image
+  try:  check its path and permissions"""
+
+
+@pytest.mark.parametrize(
+    ("named", "text"),
+    [
+        ("nowhere.sif", NOT_FOUND.format("nowhere.sif")),
+        ("file/jax.sif", NOT_FOUND.format("file/jax.sif")),
+        (
+            "docker://python:3.13",
+            "jaxsif: error: image not found: docker://python:3.13\n"
+            "  from: --image\n"
+            "  try:  download it first: jaxsif image pull docker://python:3.13",
+        ),
+        (LONG, NO_FILE.format(LONG, "File name too long")),
+        (f"loop/{LONG}", NO_FILE.format(f"loop/{LONG}", "Too many levels of symbolic links")),
+        (
+            "folder",
+            "jaxsif: error: not an image: folder is a folder without .singularity.d\n"
+            "  from: --image\n"
+            "  try:  pass a .sif file",
+        ),
+        (
+            "file",
+            "jaxsif: error: not a SIF image: file\n"
+            "  from: --image\n"
+            "  try:  make image, or pass --image PATH to a .sif file",
+        ),
+    ],
+    ids=["missing", "below a file", "an address", "a long name", "a loop of links", "a folder", "another file"],
+)
+def test_image_refused(folder: Path, named: str, text: str) -> None:
+    (folder / "file").write_text("hello\n")
+    (folder / "folder").mkdir()
+    (folder / "loop").symlink_to("loop")
+    assert error_of(catch(HostError, find_image, Setting(named, "--image"))) == (125, text)
+
+
+def test_no_image_at_all(folder: Path) -> None:
+    assert error_of(catch(HostError, find_image, None)) == (
+        125,
+        "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"
+        "  try:  module load jax/sif, make image, or pass --image PATH",
+    )

@@ -12,6 +12,7 @@ from jaxsif.images.inspect import PACKAGES, Fact, facts_as_json, from_packages, 
 from jaxsif.images.labels import describe_image, read_labels
 from jaxsif.text import align
 
+LISTED = "no label; according to its package list"
 ROWS = {package.key: package for package in PACKAGES}
 
 
@@ -24,38 +25,14 @@ def packages(*purls: str) -> list[dict[str, str]]:
     [
         ("jax", {"io.jaxsif.jax": "0.12.0.1"}, ["pkg:pypi/jax@0.12.0.1"], "0.12.0.1", ""),
         ("jax", {"io.jaxsif.jax": "0.12.0.1"}, ["pkg:pypi/jax@0.7.1"], "0.12.0.1", "its package list says 0.7.1"),
-        (
-            "jax",
-            {},
-            ["pkg:pypi/jaxlib@0.7.0", "pkg:pypi/jax@0.7.1"],
-            "0.7.1",
-            "no label; according to its package list",
-        ),
+        ("jax", {}, ["pkg:pypi/jaxlib@0.7.0", "pkg:pypi/jax@0.7.1"], "0.7.1", LISTED),
         ("jax", {}, ["pkg:pypi/jaxlib@0.7.0"], "none", "no label; not in its package list"),
         ("python", {}, ["pkg:generic/python@3.12.3"], "3.12.3", ""),
-        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime-cu12@12.9.79"], "12.9", "no label; according to its package list"),
-        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime@13.5.37"], "13.5", "no label; according to its package list"),
-        (
-            "cuda",
-            {},
-            ["pkg:deb/ubuntu/cuda-cudart-12-9@12.9.79-1?arch=amd64"],
-            "12.9",
-            "no label; according to its package list",
-        ),
-        (
-            "nccl",
-            {},
-            ["pkg:deb/ubuntu/libnccl2@2.27.3-1?arch=amd64"],
-            "2.27.3-1",
-            "no label; according to its package list",
-        ),
-        (
-            "cudnn",
-            {},
-            ["pkg:deb/ubuntu/libcudnn9-cuda-12@9.10.1?a=b"],
-            "9.10.1",
-            "no label; according to its package list",
-        ),
+        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime-cu12@12.9.79"], "12.9", LISTED),
+        ("cuda", {}, ["pkg:pypi/nvidia-cuda-runtime@13.5.37"], "13.5", LISTED),
+        ("cuda", {}, ["pkg:deb/ubuntu/cuda-cudart-12-9@12.9.79-1?arch=amd64"], "12.9", LISTED),
+        ("nccl", {}, ["pkg:deb/ubuntu/libnccl2@2.27.3-1?arch=amd64"], "2.27.3-1", LISTED),
+        ("cudnn", {}, ["pkg:deb/ubuntu/libcudnn9-cuda-12@9.10.1?a=b"], "9.10.1", LISTED),
         ("nccl", {"io.jaxsif.nccl": "2.32.3"}, ["pkg:pypi/nvidia-nccl-cu13@2.32.3"], "2.32.3", ""),
     ],
 )
@@ -130,10 +107,7 @@ def test_labels_that_are_none(tmp_path: Path, text: str) -> None:
     [
         ({"jax": "0.12.0", "flavour": "cpu", "driver": "none"}, "JAX 0.12.0, cpu"),
         ({"jax": "0.12.0", "flavour": "cuda12", "driver": "525"}, "JAX 0.12.0, cuda12, for driver 525 or newer"),
-        (
-            {},
-            "JAX and driver versions unknown (it has no jaxsif labels; jaxsif image inspect looks inside)",
-        ),
+        ({}, "JAX and driver versions unknown (it has no jaxsif labels; jaxsif image inspect looks inside)"),
     ],
 )
 def test_what_verbose_says_of_an_image(tmp_path: Path, labels: dict[str, str], said: str) -> None:

@@ -9,7 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from kit.siffile import descriptor
+from kit.siffile import write_image
 
 from jaxsif.commands.image import VERBS
 from jaxsif.errors import JaxsifError
@@ -19,22 +19,13 @@ from jaxsif.images.listing import find_folder, list_images, render_item
 LABELS = {"io.jaxsif.flavour": "cuda12", "io.jaxsif.jax": "0.12.0", "org.opencontainers.image.created": "2026-11-20"}
 
 
-def write_image(path: Path, labels: dict[str, str] | None) -> None:
-    """A SIF file with labels, as the runtime keeps them, and two bytes for a file system."""
-    text = json.dumps({"data": {"attributes": {"labels": labels}}}).encode() if labels is not None else b"{}"
-    table = descriptor(0x4006, 4096, len(text)) + descriptor(0x4004, 8192, 2, struct.pack("<ii3s", 1, 2, b"02\0"))
-    numbers = struct.pack("<8q", 86400, 0, 0, len(table) // 585, 128, len(table), 4096, 4098)
-    header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
-    path.write_bytes(((header + table).ljust(4096, b"\0") + text).ljust(8192, b"\0") + b"fs")
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "images"
     folder.mkdir()
-    write_image(folder / "jax-0.12.0-cuda12.sif", LABELS)
-    write_image(folder / "jax-0.11.0-cpu.sif", None)
-    write_image(folder / "other.sif", None)
+    write_image(folder / "jax-0.12.0-cuda12.sif", b"fs", labels=LABELS, created=86400)
+    write_image(folder / "jax-0.11.0-cpu.sif", b"fs", created=86400)
+    write_image(folder / "other.sif", b"fs", created=86400)
     (folder / "broken.sif").write_bytes(b"<html>")
     (folder / ".build.sif").write_bytes(b"")
     return folder
@@ -64,7 +55,8 @@ def test_odd_files_spoil_no_list(folder: Path, capsys: pytest.CaptureFixture[str
     (folder / "folder.sif").mkdir()
     for name in (b"two\nlines.sif", b"\x1b[2J.sif", b"\xff.sif"):
         Path(os.fsdecode(bytes(folder) + b"/" + name)).write_bytes(b"x" * 200)
-    write_image(folder / "jax-0.10.0-cpu.sif", {"io.jaxsif.jax": "0.10\n\x1b[2J", "io.jaxsif.flavour": "\ud800"})
+    odd = {"io.jaxsif.jax": "0.10\n\x1b[2J", "io.jaxsif.flavour": "\ud800"}
+    write_image(folder / "jax-0.10.0-cpu.sif", b"fs", labels=odd)
     content = bytearray((folder / "other.sif").read_bytes())
     struct.pack_into("<q", content, 64, 2**62)  # the time of its creation
     (folder / "future.sif").write_bytes(content)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
+from kit.caught import catch
 from kit.pulling import ANY, Pull
 from kit.siffile import sha256, write_image
 from kit.webserver import Served, serve
@@ -172,21 +172,6 @@ def test_image_that_was_not_asked_for(served: Served, tmp_path: Path, wanted: Ex
     assert done.target.read_text() == "the old one"
 
 
-def test_page_instead_of_an_image(served: Served, tmp_path: Path) -> None:
-    served.content = b"<html>please log in</html>" * 100
-    done = Pull(served, tmp_path)
-    said = "jaxsif: error: unexpected file at URL: not a SIF image: .jax.sif.part\n"
-    assert done.error.startswith(said)
-    assert done.files == []
-
-
-def test_part_of_another_address_is_not_gone_on_with(served: Served, tmp_path: Path) -> None:
-    (tmp_path / ".jax.sif.part").write_bytes(b"x" * 1000)
-    (tmp_path / ".jax.sif.part.json").write_text(json.dumps({"url": "http://other/", "version": served.version}))
-    assert Pull(served, tmp_path, Expected(sha256(ROOT), None)).error == ""
-    assert served.requests == [""]
-
-
 def test_two_at_once(served: Served, tmp_path: Path) -> None:
     with downloads.open_partial(str(tmp_path / ".jax.sif.part")):
         assert Pull(served, tmp_path).error.startswith("jaxsif: error: another download is writing .jax.sif.part\n")
@@ -228,9 +213,7 @@ def test_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: 
     ],
 )
 def test_address_that_is_none(url: str, what: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        find_target(url, None)
-    assert caught.value.what == what
+    assert catch(JaxsifError, find_target, url, None).what == what
 
 
 def test_what_is_there_already(tmp_path: Path, image: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from kit.caught import catch
 from kit.siffile import descriptor, sif_header
 
 from jaxsif.errors import HostError
@@ -29,9 +30,7 @@ def test_whole_image(size: int) -> None:
 
 @pytest.mark.parametrize(("size", "missing"), [(4195, 1), (128, 4068)], ids=["by one byte", "right behind the header"])
 def test_truncated_image(size: int, missing: int) -> None:
-    with pytest.raises(HostError) as caught:
-        check_sif(sif_header(4096, 100), size, IMAGE, SOURCE)
-    assert caught.value.render() == (
+    assert catch(HostError, check_sif, sif_header(4096, 100), size, IMAGE, SOURCE).render() == (
         f"jaxsif: error: image is truncated ({missing} of 4196 bytes are missing): /scratch/jax.sif\n"
         "  from: JAX_IMAGE (environment)\n"
         "  try:  copy or build it again"
@@ -44,9 +43,7 @@ def test_truncated_image(size: int, missing: int) -> None:
     ids=["empty", "squashfs", "shorter than a header", "another magic"],
 )
 def test_not_an_image(header: bytes) -> None:
-    with pytest.raises(HostError) as caught:
-        check_sif(header, len(header), IMAGE, SOURCE)
-    assert caught.value.render() == (
+    assert catch(HostError, check_sif, header, len(header), IMAGE, SOURCE).render() == (
         "jaxsif: error: not a SIF image: /scratch/jax.sif\n"
         "  from: JAX_IMAGE (environment)\n"
         "  try:  make image, or pass --image PATH to a .sif file"

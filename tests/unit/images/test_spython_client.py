@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.caught import catch
 from kit.executables import executable
 from kit.siffile import descriptor, write_image
 
@@ -114,9 +115,7 @@ def test_metadata_of_a_file_need_no_engine(tmp_path: Path, text: Any, error: str
     row = descriptor(0x4006, 8192, len(data)).replace(b"name".ljust(24, b"\0"), b"inspect-metadata.json\0\0\0")
     image = write_image(tmp_path / "a.sif", data, row)
     if error:
-        with pytest.raises(HostError) as caught:
-            read_metadata(image, {})
-        assert caught.value.what == error.replace("IMAGE", image)
+        assert catch(HostError, read_metadata, image, {}).what == error.replace("IMAGE", image)
     else:
         assert read_metadata(image, {}).definition == "From: b"
 

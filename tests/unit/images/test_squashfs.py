@@ -12,17 +12,7 @@ from kit.bounds import read_bounded
 
 from jaxsif.builds.squashfs_writer import write
 from jaxsif.errors import HostError
-from jaxsif.images.squashfs import (
-    BLOCK_DEVICE,
-    CHARACTER_DEVICE,
-    DIRECTORY,
-    FIFO,
-    FILE,
-    LINK,
-    Data,
-    Node,
-    read,
-)
+from jaxsif.images.squashfs import BLOCK_DEVICE, CHARACTER_DEVICE, DIRECTORY, FIFO, FILE, LINK, Data, Node, read
 
 BLOCK = 131072
 STORED = 1 << 24  # a block that is not compressed

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import read_bounded
+from kit.caught import catch
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation, parse_gpu_count, parse_job_gpus
@@ -36,6 +37,7 @@ def read_job(environ: dict[str, str]) -> Allocation:
 
 def test_no_allocation() -> None:
     assert Allocation.from_environ({"SLURM_CONF": "/etc/slurm/slurm.conf"}) is None
+    assert Allocation.from_environ({"SLURM_JOB_ID": ""}) is None
 
 
 def test_whole_allocation() -> None:
@@ -73,34 +75,17 @@ def test_cpus_of_the_node_that_has_fewest(value: str | None, cpus: int | None) -
     assert allocation.cpus_per_node == cpus
 
 
-def test_empty_job_id_is_no_job() -> None:
-    assert Allocation.from_environ({"SLURM_JOB_ID": ""}) is None
-
-
 @pytest.mark.parametrize("value", ["two", "0", "-1", "2.0"])
 def test_odd_number_of_nodes(value: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        Allocation.from_environ({**SBATCH, "SLURM_JOB_NUM_NODES": value})
-    assert caught.value.render() == (
+    assert catch(JaxsifError, Allocation.from_environ, {**SBATCH, "SLURM_JOB_NUM_NODES": value}).render() == (
         f"jaxsif: error: not a number of nodes: '{value}'\n"
         "  from: SLURM_JOB_NUM_NODES (environment)\n"
         "  try:  unset SLURM_JOB_ID if this is not inside a job"
     )
 
 
-def test_odd_number_of_gpus_in_the_environment_names_the_variable() -> None:
-    with pytest.raises(JaxsifError) as caught:
-        Allocation.from_environ({**SBATCH, "SLURM_GPUS_PER_NODE": "many"})
-    assert caught.value.render() == (
-        "jaxsif: error: not a number of GPUs: 'many'\n"
-        "  from: SLURM_GPUS_PER_NODE (environment)\n"
-        "  try:  give N or TYPE:N, as in srun"
-    )
-
-
 @pytest.mark.parametrize(
-    ("text", "count"),
-    [("4", 4), ("0", 0), ("a100:4", 4), ("a100:2,v100:1", 3), ("gpu:a100:2", 2)],
+    ("text", "count"), [("4", 4), ("0", 0), ("a100:4", 4), ("a100:2,v100:1", 3), ("gpu:a100:2", 2)]
 )
 def test_gpu_count(text: str, count: int) -> None:
     assert parse_gpu_count(text) == count
@@ -108,9 +93,7 @@ def test_gpu_count(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "a100", "4:", "-1", "1.5", "2,", "a100:two", " 4"])
 def test_gpu_count_refused(text: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        parse_gpu_count(text)
-    assert caught.value.render() == (
+    assert catch(JaxsifError, parse_gpu_count, text).render() == (
         f"jaxsif: error: not a number of GPUs: {text!r}\n  from: --gpus-per-node\n  try:  give N or TYPE:N, as in srun"
     )
 
@@ -226,7 +209,6 @@ GPUS = ("SLURM_GPUS_PER_NODE", "SLURM_GPUS", "SLURM_GPUS_PER_TASK")
 @pytest.mark.parametrize("name", [*NUMBERS, *GPUS, "SLURM_JOB_NUM_NODES"])
 def test_a_number_that_is_too_long_is_refused_with_its_variable(name: str) -> None:
     error = read_bounded(lambda: Allocation.from_environ({"SLURM_JOB_ID": "1", name: LONG}))
-    assert error is not None
     assert error.where == f"{name} (environment)"
     assert len(error.what) < 200
 
@@ -241,7 +223,6 @@ def test_a_number_that_is_too_long_is_refused_with_its_variable(name: str) -> No
 )
 def test_more_than_slurm_has(name: str, value: str, what: str) -> None:
     error = read_bounded(lambda: Allocation.from_environ({"SLURM_JOB_ID": "1", name: value}))
-    assert error is not None
     assert error.what.startswith(what)
     assert error.where == f"{name} (environment)"
 

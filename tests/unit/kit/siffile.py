@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 from pathlib import Path
 
@@ -23,12 +24,14 @@ def descriptor(number: int, offset: int, size: int, extra: bytes = b"", used: bo
     return row + b"name".ljust(128, b"\0") + extra.ljust(384, b"\0")
 
 
-def write_image(path: Path, content: bytes, *more: bytes) -> str:
-    """A SIF file with `content` as its root file system, and `more` rows in its table."""
+def write_image(path: Path, content: bytes, *more: bytes, labels: object = None, created: int = 0) -> str:
+    """A SIF file with `content` as its root file system, labels if any are given, and `more` rows in its table."""
+    text = b"" if labels is None else json.dumps({"data": {"attributes": {"labels": labels}}}).encode()
     table = descriptor(0x4004, 8192, len(content), ROOT) + b"".join(more)
-    numbers = struct.pack("<8q", 0, 0, 0, len(table) // 585, 128, len(table), 8192, len(content))
+    table += descriptor(0x4006, 4096, len(text)) if text else b""
+    numbers = struct.pack("<8q", created, 0, 0, len(table) // 585, 128, len(table), 8192, len(content))
     header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
-    path.write_bytes((header + table).ljust(8192, b"\0") + content)
+    path.write_bytes((header + table).ljust(4096, b"\0") + text.ljust(4096, b"\0") + content)
     return str(path)
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 
 from jaxsif.errors import HostError
 from jaxsif.launch.certificate import PendingCertificate, find_point, render_certificate, render_fields
@@ -48,9 +49,7 @@ def test_it_is_dated_back_by_a_day_and_good_for_a_year(tmp_path: Path, year: int
 
 @pytest.mark.parametrize("key", [b"", b"no text", KEY[:100], KEY.replace(b"KrxQxw==", b"KrxQ")])
 def test_another_key_is_refused(key: bytes) -> None:
-    with pytest.raises(HostError) as caught:
-        find_point(key)
-    assert caught.value.what.startswith("openssl made no certificate: its key is ")
+    assert catch(HostError, find_point, key).what.startswith("openssl made no certificate: its key is ")
 
 
 def test_a_host_without_openssl(tmp_path: Path) -> None:
@@ -58,9 +57,9 @@ def test_a_host_without_openssl(tmp_path: Path) -> None:
     pending.sign()
     assert pending.finish(RunOptions(("x",))) == ""
     assert (pending.lack, pending.has_openssl) == ("openssl is not on the PATH", False)
-    with pytest.raises(HostError) as caught:
-        pending.finish(RunOptions(("x",), coordinator_tls="on", sources={"coordinator-tls": Setting("on", "a.toml")}))
-    assert (caught.value.what, caught.value.where) == ("openssl is not on the PATH", "a.toml")
+    asked = RunOptions(("x",), coordinator_tls="on", sources={"coordinator-tls": Setting("on", "a.toml")})
+    error = catch(HostError, pending.finish, asked)
+    assert (error.what, error.where) == ("openssl is not on the PATH", "a.toml")
 
 
 def write_openssl(folder: Path, script: str) -> dict[str, str]:
@@ -111,9 +110,8 @@ def test_an_openssl_that_cannot_be_executed(tmp_path: Path) -> None:
     pending = PendingCertificate(environ)
     pending.sign()
     assert pending.finish(RunOptions(("x",))) == ""
-    with pytest.raises(HostError) as caught:
-        pending.finish(RunOptions(("x",), coordinator_tls="on"))
-    assert caught.value.what.startswith(f"cannot start {tmp_path}/openssl: ")
+    error = catch(HostError, pending.finish, RunOptions(("x",), coordinator_tls="on"))
+    assert error.what.startswith(f"cannot start {tmp_path}/openssl: ")
 
 
 @pytest.mark.starts_processes
@@ -134,9 +132,7 @@ def test_an_openssl_that_fails(tmp_path: Path, script: str, what: str) -> None:
     assert (pending.lack, pending.has_openssl) == (what, True)
     pending = PendingCertificate(environ)
     pending.sign()
-    with pytest.raises(HostError) as caught:
-        pending.finish(RunOptions(("x",), coordinator_tls="on"))
-    assert caught.value.what == what
+    assert catch(HostError, pending.finish, RunOptions(("x",), coordinator_tls="on")).what == what
 
 
 @pytest.mark.starts_processes

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.hosts import LAPTOP, plan_for
 
 import jaxsif
@@ -62,9 +63,7 @@ echo words >&2; exit 3
 
 @pytest.mark.starts_processes
 @pytest.mark.parametrize(
-    ("script", "status", "what"),
-    [("echo words >&2", 0, ""), (FAILS, 3, "task 1 on")],
-    ids=["success", "failure"],
+    ("script", "status", "what"), [("echo words >&2", 0, ""), (FAILS, 3, "task 1 on")], ids=["success", "failure"]
 )
 def test_the_history_has_what_happened(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], script: str, status: int, what: str
@@ -99,6 +98,5 @@ def test_the_hint_of_a_failure(folder: Path, where: str, errors: list[str], hint
     seen.reports += [Report(0, "node1", "started"), Report(0, "node1", "exit", 2, where=where)]
     seen.errors += errors
     plan = plan_for(RunOptions(("python", "q.py")))
-    with pytest.raises(JaxsifError) as caught:
-        diagnose(plan, Outcome(Ended(2, None), seen, "", None), print)
-    assert (caught.value.where, caught.value.hint) == (where, hint)
+    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None), print)
+    assert (error.where, error.hint) == (where, hint)

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from kit.hosts import CONTAINER, plan_for
 
 from jaxsif.errors import JaxsifError
-from jaxsif.launch.script import (
-    Foreign,
-    JobOptions,
-    Script,
-    judge_image,
-    quote_directive,
-    render_script,
-)
+from jaxsif.launch.script import Foreign, JobOptions, Script, judge_image, quote_directive, render_script
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.settings.options import RunOptions
 

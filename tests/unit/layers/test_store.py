@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kit.siffile import descriptor, sif_header
+from kit.caught import catch
+from kit.siffile import write_image
 
 from jaxsif.commands.layer import VERBS
 from jaxsif.errors import HostError, JaxsifError
@@ -25,14 +26,7 @@ from jaxsif.layers.store import (
     read_layer,
 )
 
-ROOT = bytes([1, 0, 0, 0, 2, 0, 0, 0]) + b"02\0"
 Make = Callable[..., str]
-
-
-def write_image(path: Path, content: bytes) -> str:
-    table = descriptor(0x4004, 40_000, len(content), ROOT)
-    path.write_bytes((sif_header(40_000, len(content)) + table).ljust(40_000, b"\0") + content)
-    return str(path)
 
 
 @pytest.fixture
@@ -98,11 +92,10 @@ def test_a_copy_of_the_image_is_the_image(tmp_path: Path, environ: dict[str, str
 def test_another_image(tmp_path: Path, environ: dict[str, str], image: str, make: Make, in_place: bool) -> None:
     make("a")
     other = write_image(Path(image) if in_place else tmp_path / "b.sif", b"another")
-    with pytest.raises(JaxsifError) as caught:
-        find_layers(["a"], "--layer", other, environ)
-    assert caught.value.what == f"layer a was not made for {other}"
-    assert caught.value.where.startswith(f"--layer; it was made for {image}, sha256:")
-    assert caught.value.hint == f"jaxsif layer update --image {other} a"
+    error = catch(JaxsifError, find_layers, ["a"], "--layer", other, environ)
+    assert error.what == f"layer a was not made for {other}"
+    assert error.where.startswith(f"--layer; it was made for {image}, sha256:")
+    assert error.hint == f"jaxsif layer update --image {other} a"
 
 
 def test_an_unpacked_image_is_its_path(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -191,14 +184,12 @@ def test_two_versions_of_one_package(environ: dict[str, str], image: str, make: 
 
 
 def test_no_layer_of_that_name(environ: dict[str, str], image: str, make: Make) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        find_layers(["x"], "run.layers in jaxsif.toml", image, environ)
-    assert (caught.value.what, caught.value.hint) == ("no layer x", "jaxsif layer create x PACKAGE...")
+    error = catch(JaxsifError, find_layers, ["x"], "run.layers in jaxsif.toml", image, environ)
+    assert (error.what, error.hint) == ("no layer x", "jaxsif layer create x PACKAGE...")
     make("a")
-    with pytest.raises(JaxsifError) as caught:
-        find_layers(["x"], "run.layers in jaxsif.toml", image, environ)
-    assert (caught.value.what, caught.value.hint) == ("no layer x", "one of a")
-    assert caught.value.where.startswith("run.layers in jaxsif.toml, ")
+    error = catch(JaxsifError, find_layers, ["x"], "run.layers in jaxsif.toml", image, environ)
+    assert (error.what, error.hint) == ("no layer x", "one of a")
+    assert error.where.startswith("run.layers in jaxsif.toml, ")
 
 
 @pytest.mark.parametrize("name", ["", ".", "../a", "a.b", "-a", "a b", "ä", "a\n", "a" * 300])

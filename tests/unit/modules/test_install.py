@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import struct
 from pathlib import Path
 
 import pytest
-from kit.siffile import descriptor
+from kit import siffile
+from kit.caught import catch
 
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
@@ -20,17 +19,7 @@ NAME = "0.12.0.1-cpu-sif"
 
 
 def write_image(path: Path, labels: object = None) -> str:
-    """A SIF file with a root file system, and with labels if there are some."""
-    root = struct.pack("<ii3s", 1, 2, b"02\0")
-    table = descriptor(0x4004, 8192, 4, root)
-    metadata = b""
-    if labels is not None:
-        metadata = json.dumps({"data": {"attributes": {"labels": labels}}}).encode()
-        table += descriptor(0x4006, 4096, len(metadata))
-    numbers = struct.pack("<8q", 0, 0, 0, len(table) // 585, 128, len(table), 4096, 4100)
-    header = bytes(32) + b"SIF_MAGIC\0" + bytes(22) + numbers
-    path.write_bytes((header + table).ljust(4096, b"\0") + metadata.ljust(4096, b"\0") + b"root")
-    return str(path)
+    return siffile.write_image(path, b"root", labels=labels)
 
 
 def labels_of(version: str = "0.12.0.1", flavour: str = "cpu") -> dict[str, str]:
@@ -87,33 +76,9 @@ def test_path_that_no_modulefile_can_name(prefix: Path, tmp_path: Path, letter: 
     """In the image's path, and in the prefix: nothing is written."""
     path = f"{tmp_path}/a{letter}b"
     for where, place, image in (("IMAGE", prefix, path), ("--prefix", Path(path), str(tmp_path / "a.sif"))):
-        with pytest.raises(JaxsifError) as caught:
-            add(place, image)
-        assert (caught.value.what, caught.value.where) == (f"path has control characters: {path}", where)
+        error = catch(JaxsifError, add, place, image)
+        assert (error.what, error.where) == (f"path has control characters: {path}", where)
     assert contents(prefix) == {}
-
-
-RECORD = '{"name": "a", "image": "/a.sif", "digest": "", "home": "/", "version": "", "flavour": ""}'
-
-
-@pytest.mark.parametrize(
-    ("record", "names"),
-    [
-        (RECORD, ["a"]),
-        (RECORD.replace('"a"', "1"), []),
-        (RECORD.replace('"a"', "9" * 5000), []),
-        (RECORD.replace('"a"', "[" * 100_000), []),
-        (RECORD.replace('"image"', '"imago"'), []),
-        ("{}", []),
-        ("{,}", []),
-    ],
-    ids=["whole", "number", "digits", "nested", "another key", "empty", "no JSON"],
-)
-def test_record_that_is_none(prefix: Path, record: str, names: list[str]) -> None:
-    folder = prefix / "modulefiles/jax"
-    folder.mkdir(parents=True)
-    (folder / "a.lua").write_text(f"-- jaxsif: {record}\n")
-    assert [module.name for module in modules.list_modules(prefix)] == names
 
 
 def test_modulefile_that_is_a_fifo(prefix: Path) -> None:

@@ -22,6 +22,8 @@ from jaxsif.watch.sample import LONGEST_LINE, NO_STATUS, Answer, Sample, parse_l
 from jaxsif.watch.snapshot import make_snapshot, render_text
 from jaxsif.watch.states import describe_state
 
+pytestmark = pytest.mark.starts_processes
+
 SCRIPT = inspect_step.__file__
 # A process that holds the interpreter has not written its status for long.
 STALE = {"time": time.time() - 100}
@@ -53,7 +55,6 @@ def start(job: str) -> Iterator[Start]:
             argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         started.append(process)
-        assert process.stdout
         assert not ready or process.stdout.readline() == "ready\n"
         return process
 
@@ -85,7 +86,6 @@ def settle(process: subprocess.Popen[str], state: str) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize(
     ("what", "status", "kind", "words", "innermost"),
     [
@@ -111,11 +111,9 @@ def test_what_a_task_does(
     assert describe_state(sample) == (kind, words)
     assert sample.frames[0].function == innermost
     assert sample.frames[-1].function == "<module>"
-    assert sample.status is not None
     assert (sample.status.loop, sample.status.turns) == ("train.py:38", 12)
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize(("age", "answered"), [(0, None), (100, True)], ids=["fresh", "stale"])
 def test_a_task_that_has_told_where_it_is_gets_no_signal(
     start: Start, job: str, age: int, answered: bool | None
@@ -131,7 +129,6 @@ def test_a_task_that_has_told_where_it_is_gets_no_signal(
     assert bool(select.select([process.stdout], [], [], 1)[0]) is bool(answered)
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize(
     ("what", "quiet", "answered"), [("lock", 0.0, True), ("lock", 9.0, None), ("sleep", 0.0, None), ("spin", 0.0, True)]
 )
@@ -144,7 +141,6 @@ def test_a_task_that_moves_is_asked_where_no_sleep_ends_early(
     assert sample.answered is answered
 
 
-@pytest.mark.starts_processes
 def test_a_task_is_asked_again(start: Start, job: str) -> None:
     settle(start(0, sys.executable, waiting_task.__file__, "sleep"), "S")
     begin = time.monotonic()
@@ -154,7 +150,6 @@ def test_a_task_is_asked_again(start: Start, job: str) -> None:
     assert time.monotonic() - begin < 3 * 2
 
 
-@pytest.mark.starts_processes
 def test_more_threads_than_python_shows(start: Start, job: str) -> None:
     start(0, sys.executable, waiting_task.__file__, "many")
     time.sleep(0.5)
@@ -162,7 +157,6 @@ def test_more_threads_than_python_shows(start: Start, job: str) -> None:
     assert (sample.threads, sample.answered, sample.frames[0].function) == (120, True, "sleep")
 
 
-@pytest.mark.starts_processes
 def test_a_stopped_task(start: Start, job: str) -> None:
     process = start(0, sys.executable, waiting_task.__file__, "stop")
     settle(process, "T")
@@ -171,7 +165,6 @@ def test_a_stopped_task(start: Start, job: str) -> None:
     assert describe_state(sample).kind == "stopped"
 
 
-@pytest.mark.starts_processes
 def test_a_child_with_the_same_box_is_not_the_program(start: Start, job: str) -> None:
     process = start(0, sys.executable, waiting_task.__file__, "fork")
     settle(process, "S")
@@ -180,14 +173,12 @@ def test_a_child_with_the_same_box_is_not_the_program(start: Start, job: str) ->
     assert describe_state(sample).kind == "sleep"
 
 
-@pytest.mark.starts_processes
 def test_a_program_without_a_handler_is_left_alone(start: Start, job: str) -> None:
     start(0, sys.executable, waiting_task.__file__, "bare", json.dumps({"frames": "strange"}))
     ((sample,), _) = inspect(f"{job}.0")
     assert (sample.answered, sample.call, sample.frames) == (None, "clock_nanosleep", ())
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize(("age", "known"), [(0, True), (100, False)], ids=["fresh", "old"])
 def test_where_a_program_has_a_handler_of_its_own_its_observer_tells(
     start: Start, job: str, age: float, known: bool
@@ -198,7 +189,6 @@ def test_where_a_program_has_a_handler_of_its_own_its_observer_tells(
     assert [list(frame) for frame in sample.frames] == (frames if known else [])
 
 
-@pytest.mark.starts_processes
 def test_a_deep_stack_loses_its_middle(start: Start, job: str) -> None:
     start(0, sys.executable, waiting_task.__file__, "deep")
     ((sample,), _) = inspect(f"{job}.0")
@@ -206,7 +196,6 @@ def test_a_deep_stack_loses_its_middle(start: Start, job: str) -> None:
     assert (sample.frames[0].function, sample.frames[-1].function) == ("sleep", "<module>")
 
 
-@pytest.mark.starts_processes
 def test_tasks_without_a_box(start: Start, job: str) -> None:
     """A shell with what it executes; a Python; a program that is neither; another step; no task at all."""
     start(0, "sh", "-c", "echo ready; sleep 101; true")
@@ -222,7 +211,6 @@ def test_tasks_without_a_box(start: Start, job: str) -> None:
     assert re.match("x: 3 tasks on 1 node", render_text(make_snapshot(samples), "x")[0])
 
 
-@pytest.mark.starts_processes
 def test_a_box_that_is_nonsense(start: Start, job: str) -> None:
     for task, fields in enumerate(({"turns": -1}, {"loop": "x" * 500}, {"time": "now"}, {"quiet": 1e300})):
         start(task, sys.executable, waiting_task.__file__, "sleep", json.dumps(fields))

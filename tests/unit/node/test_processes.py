@@ -21,7 +21,6 @@ def test_stat() -> None:
 
 def test_this_process() -> None:
     stat = read_stat(os.getpid())
-    assert stat is not None
     assert stat.parent == os.getppid()
     assert read_environ(os.getpid()).keys() <= {*map(os.fsencode, os.environ), *read_environ(os.getpid())}
     assert read_io(os.getpid()) is not None

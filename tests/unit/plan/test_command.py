@@ -34,14 +34,6 @@ def plan_with(argv: tuple[str, ...], variables: dict[str, str], unset: tuple[str
     return PLAN._replace(argv=argv, layout=layout, container=None, environment=environment, variables=added)
 
 
-def test_a_command_line_on_a_terminal_is_folded() -> None:
-    plan = plan_with(("srun", *(f"--option-{number}=a b" for number in range(9)), "x" * 90, "end"), {"A": "1"}, ())
-    one, lines = render_command(plan), render_command(plan, 80).splitlines()
-    assert [line for line in lines if len(line) > 80] == [f"    {'x' * 90} \\"]
-    assert all(line.endswith(" \\") for line in lines[:-1])
-    assert " ".join(line.strip().removesuffix(" \\") for line in lines) == one
-
-
 # Any bytes that a process can be given, as Python has them in its own argv and environment.
 WORDS = st.binary(max_size=12).filter(lambda data: b"\0" not in data).map(os.fsdecode) | st.text(
     "ab $`'\"\\!#&|;<>()[]{}*?~=,:%\n\t", max_size=8
@@ -87,10 +79,7 @@ NOTES = {
         LOGIN_NODE,
         JOB,
         {"time": "5", "constraint": "fast"},
-        (
-            "warning: --time has no effect inside job 4711",
-            "warning: --constraint has no effect inside job 4711",
-        ),
+        ("warning: --time has no effect inside job 4711", "warning: --constraint has no effect inside job 4711"),
     ),
     "fewer CPUs than tasks": (LOGIN_NODE, JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, (FEW_CPUS,)),
     "a CPU for each task": (LOGIN_NODE, JOB._replace(cpus=((4, 2),)), {}, ()),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import read_bounded
+from kit.caught import catch
 
 from jaxsif.errors import JaxsifError
 from jaxsif.plan.host_list import HostList, parse_hostfile, parse_hosts
@@ -52,9 +53,8 @@ def test_hostfile() -> None:
     ],
 )
 def test_what_is_no_host(text: str, what: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        parse_hosts(text, "--hosts")
-    assert (caught.value.what, caught.value.where) == (what, "--hosts")
+    error = catch(JaxsifError, parse_hosts, text, "--hosts")
+    assert (error.what, error.where) == (what, "--hosts")
 
 
 def test_hostfile_without_hosts() -> None:
@@ -73,7 +73,6 @@ def test_slots() -> None:
 @pytest.mark.parametrize("text", [f"a:{'9' * 5000}", "a," * 100_000 + "a", "a:0", f"{'a:' * 50_000}"])
 def test_lists_without_a_bound_are_refused_at_once(text: str) -> None:
     error = read_bounded(lambda: parse_hosts(text, "--hosts"))
-    assert error is not None
     assert error.where == "--hosts"
     assert len(error.what) < 200
 

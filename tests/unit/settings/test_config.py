@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import read_bounded
+from kit.caught import catch
 
 from jaxsif.cli import build_parsers
 from jaxsif.errors import JaxsifError
@@ -78,13 +79,6 @@ def test_a_profile_replaces_the_one_of_an_earlier_file(tmp_path: Path, environ: 
     assert list(read_profiles(config)) == ["none", "tcp", "ib", "slingshot", "efa", "a", "b"]
 
 
-def test_the_nearest_project_counts(tmp_path: Path, environ: dict[str, str]) -> None:
-    write(tmp_path / "jaxsif.toml", "")
-    near = write(tmp_path / "a/jaxsif.toml", "")
-    (tmp_path / "a/b").mkdir()
-    assert read_config(environ, str(tmp_path / "a/b")).project == near
-
-
 def test_a_file_that_is_named_counts_in_place_of_the_projects(tmp_path: Path, environ: dict[str, str]) -> None:
     """As an option of the command line: whoever wrote it, and with any word for srun."""
     near = Path(write(tmp_path / "a/jaxsif.toml", "[run]\nstage = true\n"))
@@ -107,10 +101,9 @@ def test_a_named_file_that_does_not_count_is_refused(
     """A relative path would make the file of any folder count."""
     write(tmp_path / "a.toml", "")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(JaxsifError) as caught:
-        read_config({**environ, "JAXSIF_CONFIG": name.format(folder=tmp_path)}, str(tmp_path))
-    assert caught.value.what == what.format(folder=tmp_path)
-    assert caught.value.where == "JAXSIF_CONFIG (environment)"
+    error = catch(JaxsifError, read_config, {**environ, "JAXSIF_CONFIG": name.format(folder=tmp_path)}, str(tmp_path))
+    assert error.what == what.format(folder=tmp_path)
+    assert error.where == "JAXSIF_CONFIG (environment)"
 
 
 def test_a_policy_of_the_user_counts_beside_a_named_file(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -131,6 +124,9 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         assert config.settings == {"run.stage": Setting(True, f"run.stage in {own}", Rank.USER)}
 
 
+NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -142,26 +138,17 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),
         ("[policy]\ndigests = [1]", "policy.digests is not a list of digests, each sha256: and 64 hexadecimal"),
         ("[policy]\ndigests = ['sha256:abc']", "policy.digests is not a list of digests, each sha256: and 64 hex"),
-        ("[run]\nnodes = 0", "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}"),
-        ("[run]\nnodes = true", "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}"),
+        ("[run]\nnodes = 0", NOT_NODES),
+        ("[run]\nnodes = true", NOT_NODES),
         ("[run]\ntime = true", "run.time is not a string\n  from: {path}"),
-        (
-            "[run]\nlauncher = 'ssh'",
-            "run.launcher is not srun or local or mpirun: 'ssh'\n  from: {path}\n",
-        ),
+        ("[run]\nlauncher = 'ssh'", "run.launcher is not srun or local or mpirun: 'ssh'\n  from: {path}\n"),
         ("[profile]\nib = 1", "unknown setting profile.ib in {path}\n  from: {path}\n  try:  a table [profile.ib]"),
         ("[profile.ib]\nbind = []", "unknown setting profile.ib.bind in {path}\n  from: {path}\n  try:  binds?"),
         ("[profile.ib]\nenv = 'A=1'", "profile.ib.env is not a list of strings\n  from: {path}"),
         ("[profile.'i b']", "not a name for a profile: 'i b'\n  from: {path}\n  try:  letters, digits, - and _"),
         ("[run", "cannot read {path}: "),
-        (
-            "[run]\nnodes = 2147483648",
-            "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}",
-        ),
-        (
-            f"[run]\nnodes = 0x{'f' * 5000}",
-            "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}",
-        ),
+        ("[run]\nnodes = 2147483648", NOT_NODES),
+        (f"[run]\nnodes = 0x{'f' * 5000}", NOT_NODES),
         (f"[run]\ngpus-per-node = 0x{'f' * 5000}", "run.gpus-per-node is not a string\n  from: {path}"),
         ('[policy]\nsigned-by = ["a\\u0000b"]', "policy.signed-by has a NUL character\n  from: {path}"),
         ('[run]\nimage = "a\\u0000b"', "run.image has a NUL character\n  from: {path}"),
@@ -171,9 +158,8 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
 )
 def test_what_is_no_setting(tmp_path: Path, environ: dict[str, str], text: str, message: str) -> None:
     (tmp_path / "jaxsif.toml").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(JaxsifError) as caught:
-        read_config(environ, str(tmp_path))
-    assert caught.value.render().startswith("jaxsif: error: " + message.format(path=tmp_path / "jaxsif.toml"))
+    said = catch(JaxsifError, read_config, environ, str(tmp_path)).render()
+    assert said.startswith("jaxsif: error: " + message.format(path=tmp_path / "jaxsif.toml"))
 
 
 def test_a_value_of_each_kind(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -261,9 +247,8 @@ def test_variables(variable: str, text: str, value: object) -> None:
     ],
 )
 def test_variables_refused(variable: str, text: str, message: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        find({}, {variable: text})
-    assert caught.value.render().startswith(f"jaxsif: error: {message}\n  from: {variable} (environment)\n  try:  ")
+    said = catch(JaxsifError, find, {}, {variable: text}).render()
+    assert said.startswith(f"jaxsif: error: {message}\n  from: {variable} (environment)\n  try:  ")
 
 
 def test_every_option_is_found_by_its_key() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 
 from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import Config, read_config, read_profiles
@@ -81,9 +82,8 @@ def test_the_users_own_values_stand() -> None:
     ids=["unknown", "unknown parent", "circle", "itself", "device", "library", "quote", "interface"],
 )
 def test_refused(tables: dict[str, dict[str, object]], message: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        resolve_fabric(CHOSEN, profiles(**tables))
-    assert caught.value.render().startswith(f"jaxsif: error: {message}")
+    said = catch(JaxsifError, resolve_fabric, CHOSEN, profiles(**tables)).render()
+    assert said.startswith(f"jaxsif: error: {message}")
 
 
 @pytest.mark.parametrize(("pair", "message"), [("A B=1", "not a variable: 'A B=1'"), ("A", "variable A is not set")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.srun_options import SrunArgument, join
@@ -92,9 +93,7 @@ def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: py
     """The user's own file and variables may."""
     text = "[run]\nsrun-args = ['--mem=0 --task-prolog=/x.sh']\n"
     (tmp_path / "jaxsif.toml").write_text(text)
-    with pytest.raises(JaxsifError) as error:
-        read_settings({}, ["true"], {}, in_job=False)
-    assert error.value.render() == (
+    assert catch(JaxsifError, read_settings, {}, ["true"], {}, in_job=False).render() == (
         "jaxsif: error: a project's file cannot pass this to srun: --task-prolog=/x.sh\n"
         f"  from: run.srun-args in {tmp_path}/jaxsif.toml\n"
         "  try:  set it on the command line, or in your own jaxsif.toml"
@@ -112,16 +111,14 @@ def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("bind", ["", " ", ":/x"])
 def test_binds_without_a_path(bind: str) -> None:
-    with pytest.raises(JaxsifError) as error:
-        read_settings({"binds": ["/a", bind]}, ["true"], {}, in_job=False)
-    assert (error.value.what, error.value.where) == (f"a bind names no path: {bind!r}", "--bind")
+    error = catch(JaxsifError, read_settings, {"binds": ["/a", bind]}, ["true"], {}, in_job=False)
+    assert (error.what, error.where) == (f"a bind names no path: {bind!r}", "--bind")
 
 
 def test_words_of_a_variable_that_contradict_another_one() -> None:
     variables = {"JAXSIF_SRUN_ARGS": "--cpus-per-task=8", "JAXSIF_CPUS_PER_TASK": "4"}
-    with pytest.raises(JaxsifError) as error:
-        read_settings({}, ["true"], variables, in_job=False)
-    assert "from: JAXSIF_SRUN_ARGS (environment)\n" in error.value.render()
+    error = catch(JaxsifError, read_settings, {}, ["true"], variables, in_job=False)
+    assert error.where == "JAXSIF_SRUN_ARGS (environment)"
 
 
 def test_defaults_are_those_of_a_run(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 
 from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import check_variables
@@ -30,9 +31,7 @@ FOLDERS = ("jaxsif", "modulefiles", "containers", "slurm")
     ],
 )
 def test_what_resembles_a_setting_is_refused(name: str, meant: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        check_variables({"JAXSIF_NODES": "2", name: "/nope"})
-    assert caught.value.render() == (
+    assert catch(JaxsifError, check_variables, {"JAXSIF_NODES": "2", name: "/nope"}).render() == (
         f"jaxsif: error: no setting uses the variable {name}\n  from: {name} (environment)\n  try:  {meant}?"
     )
 

@@ -10,6 +10,8 @@ import pytest
 
 import jaxsif
 
+pytestmark = pytest.mark.starts_processes
+
 TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
 
 MODULES = {
@@ -63,7 +65,6 @@ def run(folder: Path, program: str) -> str:
     return subprocess.run(argv, cwd=folder, check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
-@pytest.mark.starts_processes
 def test_events_are_counted(jax: Path) -> None:
     program = """
 from jax._src import monitoring
@@ -80,7 +81,6 @@ os.wait()
     assert run(jax, program) == f'\x1ejaxsif 4e5f {{"task": 5, "node": "", {counts}}}\n'
 
 
-@pytest.mark.starts_processes
 def test_half_an_entry_is_never_seen(jax: Path) -> None:
     program = """
 import resource, signal
@@ -109,7 +109,6 @@ def accelerators(platform, *processes):
 """
 
 
-@pytest.mark.starts_processes
 def test_on_cpus_the_key_is_not_that_of_one_process(jax: Path) -> None:
     program = """
 found = Hash()
@@ -119,14 +118,12 @@ print(found.seen, accelerators("cpu", 0)[0], len(accelerators("cpu", 0)))
     assert run(jax, HASH + program) == "[b'stripped'] b'kind' 2\n"
 
 
-@pytest.mark.starts_processes
 def test_on_gpus_of_several_processes_the_key_has_no_fingerprint_of_one(jax: Path) -> None:
     """Nodes whose GPUs are linked in other ways would have other keys, and some processes would compile alone."""
     program = 'print(accelerators("gpu", 0, 1), accelerators("gpu", 1, 1))'
     assert run(jax, HASH + program) == "[b'kind'] [b'topology']\n"
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize("name", MODULES)
 def test_another_jax_is_left_alone(jax: Path, name: str) -> None:
     (jax / f"jax/_src/{name}.py").write_text("answer = 42")

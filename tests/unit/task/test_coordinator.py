@@ -55,12 +55,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 def first_task(port: int, **variables: str) -> dict[str, str]:
-    return {
-        "SLURM_PROCID": "0",
-        "SLURM_STEP_NODELIST": "localhost",
-        "JAXSIF_COORDINATOR_PORT": str(port),
-        **variables,
-    }
+    return {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "localhost", "JAXSIF_COORDINATOR_PORT": str(port), **variables}
 
 
 def test_first_task_refuses_a_port_that_is_taken(listener: socket.socket) -> None:

@@ -109,18 +109,13 @@ WITHOUT = (None,) * 4
 
 
 @pytest.fixture
-def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a JAX; what is imported from it is forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(tmp_path))
+def packages(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a JAX."""
     monkeypatch.setattr(importing, "_emits", [])
-    finders, modules = list(sys.meta_path), set(sys.modules)
-    (tmp_path / "jax/_src").mkdir(parents=True)
-    (tmp_path / "jax/_src/config.py").write_text(CONFIG)
-    (tmp_path / "jax/_src/distributed.py").write_text(f"from jax._src import config\n{JAX}")
-    yield tmp_path
-    sys.meta_path[:] = finders
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    (packages / "jax/_src").mkdir(parents=True)
+    (packages / "jax/_src/config.py").write_text(CONFIG)
+    (packages / "jax/_src/distributed.py").write_text(f"from jax._src import config\n{JAX}")
+    return packages
 
 
 def initialize(*arguments: Any, mode: str = "auto", **named: Any) -> Any:

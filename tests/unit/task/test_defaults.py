@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,6 @@ JAX = """\
 def initialize(coordinator_address=None, initialization_timeout=300, *, heartbeat_timeout_seconds=100):
     return initialization_timeout, heartbeat_timeout_seconds
 """
-
-
-@pytest.fixture
-def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of packages that Python finds; what is imported from it is forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    finders, modules = list(sys.meta_path), set(sys.modules)
-    yield tmp_path
-    sys.meta_path[:] = finders
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
 
 
 def write_jax(packages: Path, source: str) -> None:

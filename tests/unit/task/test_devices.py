@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.caught import catch
 
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.task.contract import MisfitError, share
@@ -33,10 +34,7 @@ PREPARE = {
     "a bare srun": (without("JAXSIF_COORDINATOR_PORT"), {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
     "the user's devices": ({**TASK, "JAX_LOCAL_DEVICE_IDS": "0"}, {"JAX_PLATFORMS": "cuda"}),
     "the user's platform": ({**TASK, "JAX_PLATFORMS": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3"}),
-    "a GPU of its own": (
-        {**TASK, "CUDA_VISIBLE_DEVICES": "0"},
-        {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda"},
-    ),
+    "a GPU of its own": ({**TASK, "CUDA_VISIBLE_DEVICES": "0"}, {"JAX_LOCAL_DEVICE_IDS": "0", "JAX_PLATFORMS": "cuda"}),
     "as many tasks as GPUs": (
         {**TASK, "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
         {"JAX_LOCAL_DEVICE_IDS": "1", "JAX_PLATFORMS": "cuda"},
@@ -44,10 +42,7 @@ PREPARE = {
     "no GPUs": (without("CUDA_VISIBLE_DEVICES"), {}),
     "Slurm's word for no GPUs": ({**TASK, "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, {}),
     "the user's word for no GPUs": ({**TASK, "CUDA_VISIBLE_DEVICES": "-1"}, {}),
-    "the rehearsal": (
-        {**TASK, "JAXSIF_FLAVOUR": "cpu"},
-        {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2"},
-    ),
+    "the rehearsal": ({**TASK, "JAXSIF_FLAVOUR": "cpu"}, {"JAX_LOCAL_DEVICE_IDS": "2,3", "JAX_NUM_CPU_DEVICES": "2"}),
     "the rehearsal, devices forced by XLA_FLAGS": (
         {**TASK, "JAXSIF_FLAVOUR": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
         {"JAX_LOCAL_DEVICE_IDS": "2,3"},
@@ -81,10 +76,9 @@ ONE_OF_ITS_OWN = {**without("SLURM_STEP_GPUS"), "CUDA_VISIBLE_DEVICES": "1", "SL
     ],
 )
 def test_what_was_not_planned_is_refused(environ: dict[str, str], layout: str, text: str) -> None:
-    with pytest.raises(MisfitError) as caught:
-        prepare({**environ, "JAXSIF_LAYOUT": layout})
-    assert str(caught.value).startswith(text)
-    assert caught.value.hint
+    error = catch(MisfitError, prepare, {**environ, "JAXSIF_LAYOUT": layout})
+    assert str(error).startswith(text)
+    assert error.hint
 
 
 @pytest.mark.parametrize(
@@ -134,15 +128,8 @@ def test_more_tasks_than_gpus_are_the_users_own_affair_under_a_bare_srun() -> No
     ids=["not told", "all", "one of two", "renumbered"],
 )
 def test_private_gpus(of_step: str | None, visible: str, private: bool) -> None:
-    environ = (
-        {"CUDA_VISIBLE_DEVICES": visible}
-        if of_step is None
-        else {
-            "CUDA_VISIBLE_DEVICES": visible,
-            "SLURM_STEP_GPUS": of_step,
-        }
-    )
-    assert has_private_gpus(environ) is private
+    of_slurm = {} if of_step is None else {"SLURM_STEP_GPUS": of_step}
+    assert has_private_gpus({"CUDA_VISIBLE_DEVICES": visible, **of_slurm}) is private
 
 
 LONG = "9" * 5000
@@ -164,17 +151,10 @@ LONG = "9" * 5000
     ],
 )
 def test_a_variable_that_slurm_does_not_write_so_ends_the_task_and_is_named(name: str, value: str) -> None:
-    with pytest.raises(MisfitError) as caught:
-        prepare({**TASK, name: value})
-    assert str(caught.value).startswith((f"{name} is not a number: '", f"{name} has no entry for this node: '"))
-    assert len(str(caught.value)) < 120
-    assert caught.value.hint == f"do not set {name}; {'jaxsif' if name == 'JAXSIF_LAYOUT' else 'Slurm'} sets it"
-
-
-@pytest.mark.parametrize(("tasks", "visible", "ids"), [(2, "3", (0,)), (4, "2,3", (0, 1))], ids=["one", "two"])
-def test_private_gpus_are_all_taken(tasks: int, visible: str, ids: tuple[int, ...]) -> None:
-    environ = {**TASK, "SLURM_STEP_TASKS_PER_NODE": f"{tasks}(x2)", "CUDA_VISIBLE_DEVICES": visible}
-    assert find_device_ids(environ) == ids
+    error = catch(MisfitError, prepare, {**TASK, name: value})
+    assert str(error).startswith((f"{name} is not a number: '", f"{name} has no entry for this node: '"))
+    assert len(str(error)) < 120
+    assert error.hint == f"do not set {name}; {'jaxsif' if name == 'JAXSIF_LAYOUT' else 'Slurm'} sets it"
 
 
 MIB = 1 << 20

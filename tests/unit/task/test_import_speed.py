@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from kit.tasks import TASK_FOLDER
+from kit.tasks import run_task as run_by_shell
 
-import jaxsif
-from jaxsif.diagnose.reports import Report, ReportFilter
+from jaxsif.diagnose.reports import Report
 from jaxsif.task import importing
 
-TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
 pytestmark = pytest.mark.starts_processes
 
 
@@ -23,27 +21,11 @@ def run_task(folder: Path, jax: str, program: str) -> tuple[int, str, list[Repor
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(jax)
     (folder / "train.py").write_text(program)
-    environ = {
-        "PATH": os.defpath,
-        "PYTHONPATH": f"{TASK_FOLDER}/site:{package.parent}",
-        "SLURM_PROCID": "0",
-        "SLURM_STEP_NODELIST": "node1",
-        "SLURMD_NODENAME": "node1",
-        "JAXSIF_REPORT": "2c3d:4e5f",
-    }
-    ended = subprocess.run(
-        ["sh", TASK_FOLDER / "start.sh", sys.executable, "train.py"],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        check=False,
-        timeout=20,
-    )
-    reports = ReportFilter(("2c3d", "4e5f"))
-    reports.feed(ended.stderr)
+    path = f"{TASK_FOLDER}/site:{package.parent}"
+    ended = run_by_shell(sys.executable, "train.py", cwd=folder, PYTHONPATH=path, SLURM_PROCID="0")
     expected = ("started", "success")
-    told = [one for one in reports.reports if one.event not in expected and (one.event, one.status) != ("exit", 0)]
-    return ended.returncode, ended.stdout.decode(), told
+    told = [one for one in ended.reports if one.event not in expected and (one.event, one.status) != ("exit", 0)]
+    return ended.status, ended.out.decode(), told
 
 
 OBJECTS = "objects = [[] for _ in range(50_000)]"

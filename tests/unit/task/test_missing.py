@@ -15,8 +15,6 @@ from jaxsif.task.missing import suggest
         ("No module named 'matplotlib'", "jaxsif layer create NAME matplotlib, then --layer NAME"),
         ("No module named 'PIL'", "jaxsif layer create NAME pillow, then --layer NAME"),
         ("No module named 'yaml'", "jaxsif layer create NAME pyyaml, then --layer NAME"),
-        ("No module named 'sklearn'", "jaxsif layer create NAME scikit-learn, then --layer NAME"),
-        ("No module named 'cv2'", "jaxsif layer create NAME opencv-python-headless, then --layer NAME"),
         ("No module named 'orbax'", "jaxsif layer create NAME orbax-checkpoint, then --layer NAME"),
         (
             "No module named 'mymodel'",

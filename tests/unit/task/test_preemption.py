@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,18 +19,13 @@ def reached_preemption_sync_point(step_id):
 
 
 @pytest.fixture
-def multihost_utils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def multihost_utils(packages: Path) -> Iterator[Path]:
     """The file of a module that has the name of JAX's."""
-    (tmp_path / "jax/experimental").mkdir(parents=True)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    modules = set(sys.modules)
+    (packages / "jax/experimental").mkdir(parents=True)
     handlers = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}  # other tests leave some
-    yield tmp_path / "jax/experimental/multihost_utils.py"
+    yield packages / "jax/experimental/multihost_utils.py"
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
 
 
 @pytest.mark.parametrize(

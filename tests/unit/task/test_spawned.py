@@ -124,11 +124,8 @@ def test_a_worker_that_is_another_process_connects(
     assert connect(monkeypatch, {**VARIABLES, **changed}, **keywords) == [keywords]
 
 
-def test_a_worker_of_another_parent_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_of_another_parent_or_with_its_own_work_connects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert connect(monkeypatch, VARIABLES, parent=41) == [{}]
-
-
-def test_a_worker_that_has_its_own_work_connects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert connect(monkeypatch, VARIABLES, inheriting=False) == [{}]
 
 

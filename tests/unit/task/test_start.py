@@ -7,16 +7,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kit.tasks import run_task
 
 import jaxsif
 from jaxsif.diagnose.reports import ReportFilter, find_start
 from jaxsif.job.nodelist import expand
 
+pytestmark = pytest.mark.starts_processes
+
 START = Path(jaxsif.__file__).parent / "task/start.sh"
 LONG = ",".join(f"rack{number}node[1-{number}]" for number in range(2, 300))
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize("nodes", ["", "node[1-2]", LONG[:600], LONG[:601], LONG[:1200], LONG], ids=len)
 def test_all_nodes_of_the_step_are_told(nodes: str) -> None:
     """In lines that srun --label leaves whole."""
@@ -37,7 +39,6 @@ def test_such_a_list_is_understood() -> None:
 SHOW = "ls -l /proc/self/fd; echo =; timeout 1 cat $JAXSIF_CREDENTIALS; echo =; env"
 
 
-@pytest.mark.starts_processes
 def test_a_key_goes_into_a_pipe_and_out_of_the_environment() -> None:
     environ = {"PATH": os.environ["PATH"], "SLURM_PROCID": "3", "JAXSIF_CREDENTIALS": "---BEGIN,MHcC,A/+="}
     done = subprocess.run(["sh", START, "sh", "-c", SHOW], env=environ, capture_output=True, check=True, text=True)
@@ -48,14 +49,12 @@ def test_a_key_goes_into_a_pipe_and_out_of_the_environment() -> None:
     assert "JAXSIF_CREDENTIALS=/proc/" in variables
 
 
-@pytest.mark.starts_processes
 def test_credentials_of_a_run_around_this_one_are_gone() -> None:
     environ = {"PATH": os.environ["PATH"], "JAXSIF_CREDENTIALS": "/proc/1/fd/6"}
     done = subprocess.run(["sh", START, "env"], env=environ, capture_output=True, check=True, text=True)
     assert "JAXSIF_CREDENTIALS" not in done.stdout
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 @pytest.mark.parametrize(
     ("variables", "found"),
@@ -83,7 +82,6 @@ def test_only_processes_of_the_task_are_its_own(shell: str, variables: dict[str,
     assert (done.returncode == 0, gone.returncode == 0) == (found, False)
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize(("program", "status"), [("exit 3", 3), ("exit 0", 0), ("kill -KILL $$", 137)])
 def test_output_is_copied_to_the_last_word(tmp_path: Path, program: str, status: int) -> None:
     environ = {"PATH": os.environ["PATH"], "SLURM_PROCID": "3", "JAXSIF_TASK_LOG": f"{tmp_path}/task-%t.2"}
@@ -95,7 +93,6 @@ def test_output_is_copied_to_the_last_word(tmp_path: Path, program: str, status:
     assert (tmp_path / "task-3.2.err").read_bytes() == b"err"
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_a_whole_log_brings_no_warning(tmp_path: Path, shell: str) -> None:
     """In whatever order the copies end."""
@@ -105,11 +102,8 @@ def test_a_whole_log_brings_no_warning(tmp_path: Path, shell: str) -> None:
         assert b"warning" not in done.stderr
 
 
-@pytest.mark.starts_processes
 def test_a_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "task-0.out").symlink_to("/dev/full")
-    environ = {"PATH": os.environ["PATH"], "JAXSIF_REPORT": "2c3d:4e5f", "JAXSIF_TASK_LOG": f"{tmp_path}/task-%t"}
-    done = subprocess.run(["sh", START, "echo", "shown"], env=environ, capture_output=True, check=True)
-    seen = ReportFilter(("2c3d", "4e5f"))
-    assert seen.feed(done.stderr) == b"jaxsif: warning: not all output is in the files of --log-dir (process 0)\n"
-    assert done.stdout == b"shown\n"
+    done = run_task("echo", "shown", JAXSIF_TASK_LOG=f"{tmp_path}/task-%t", SLURM_PROCID="0")
+    assert done.err == b"jaxsif: warning: not all output is in the files of --log-dir (task 0 on node2)\n"
+    assert done.out == b"shown\n"

@@ -12,6 +12,8 @@ from kit.samples import line
 from jaxsif.watch import inspector
 from jaxsif.watch.inspector import Inspection, Part, Target, list_commands
 
+pytestmark = pytest.mark.starts_processes
+
 STEP = Target("12.0", ("12.0",), (Part("12", ("n1", "n2")), Part("13", ("n3",))))
 HERE = Target("process 1", ("1.",), ())
 
@@ -25,10 +27,7 @@ def test_one_srun_for_few_nodes() -> None:
         ["--ntasks-per-node=1", "--nodes=4", f"--nodelist={','.join(nodes[16:])}"],
         ["--ntasks-per-node=1", "--nodes=1", "--nodelist=m"],
     ]
-    assert [command[1:3] for command in commands[1:]] == [
-        ("--jobid=12", "--overlap"),
-        ("--jobid=12", "--het-group=1"),
-    ]
+    assert [command[1:3] for command in commands[1:]] == [("--jobid=12", "--overlap"), ("--jobid=12", "--het-group=1")]
     assert all(command[-1] == "12.0" for command in commands)
 
 
@@ -52,7 +51,6 @@ def fake_srun(folder: Path, script: str) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-@pytest.mark.starts_processes
 def test_answers(tmp_path: Path) -> None:
     found = inspect(STEP, fake_srun(tmp_path, "cat $node; echo 'srun: error: \033[2J n2' >&2; exit 1"))
     assert sorted(sample.node for sample in found.samples) == ["n1", "n3"]
@@ -60,17 +58,6 @@ def test_answers(tmp_path: Path) -> None:
     assert found.complaint == "srun: error: \\x1b[2J n2"
 
 
-@pytest.mark.starts_processes
-def test_a_node_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspector, "LIMIT", 1.0)
-    begin = time.monotonic()
-    found = inspect(STEP, fake_srun(tmp_path, "trap : TERM; cat $node; while :; do sleep 1; done"))
-    assert time.monotonic() - begin < 5
-    assert len(found.samples) == 2
-    assert found.silent == ("n2",)
-
-
-@pytest.mark.starts_processes
 def test_nobody_waits_for_a_command_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Meanwhile the launcher passes on what the tasks print."""
     monkeypatch.setattr(inspector, "LIMIT", 0.5)
@@ -82,11 +69,10 @@ def test_nobody_waits_for_a_command_that_does_not_end(tmp_path: Path, monkeypatc
         begin = now
         time.sleep(0.01)
     assert max(polls) < 1.0
-    assert sum(polls) > 1.3
-    assert inspection.silent == ("n2",)
+    assert 1.3 < sum(polls) < 5
+    assert (len(inspection.samples), inspection.silent) == (2, ("n2",))
 
 
-@pytest.mark.starts_processes
 def test_few_commands_run_at_once(tmp_path: Path) -> None:
     nodes = tuple(f"n{number}" for number in range(40))
     script = "mkdir -p now; touch now/$$; ls now | wc -l >>counts; sleep 0.3; rm now/$$"
@@ -97,7 +83,6 @@ def test_few_commands_run_at_once(tmp_path: Path) -> None:
     assert 2 <= max(counts) <= 16
 
 
-@pytest.mark.starts_processes
 def test_nodes_that_were_not_asked_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the first ones take all the time."""
     monkeypatch.setattr(inspector, "LIMIT", 1.0)
@@ -107,7 +92,6 @@ def test_nodes_that_were_not_asked_are_not_lost(tmp_path: Path, monkeypatch: pyt
     assert (found.lost, found.silent) == (nodes[:16], nodes)
 
 
-@pytest.mark.starts_processes
 def test_lines_that_have_not_come_are_counted(tmp_path: Path) -> None:
     environ = fake_srun(tmp_path, "cat $node")
     (tmp_path / "n1").write_bytes(line(node="n1") + b'\n{"task": 1}\n{"node": "n1", "tasks": 2}\n')
@@ -115,13 +99,11 @@ def test_lines_that_have_not_come_are_counted(tmp_path: Path) -> None:
     assert (found.silent, found.unseen) == ((), 1)
 
 
-@pytest.mark.starts_processes
 def test_this_machine() -> None:
     found = inspect(HERE, {"PATH": "/usr/bin:/bin"})
     assert (found.samples, found.silent, found.complaint) == ([], (), "")
 
 
-@pytest.mark.starts_processes
 def test_it_can_be_stopped_early(tmp_path: Path) -> None:
     inspection = Inspection.start(STEP, fake_srun(tmp_path, "sleep 100"))
     begin = time.monotonic()

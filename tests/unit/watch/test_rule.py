@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.samples import MAIN, sample
 
-from jaxsif.watch.rule import Level, Verdict, Waits
+from jaxsif.watch.rule import Level, Waits
 from jaxsif.watch.sample import Sample
 from jaxsif.watch.snapshot import Snapshot, make_snapshot
 
@@ -123,7 +123,6 @@ class Run:
         way = WAYS.get(phase.way, NOBODY)
         odd = self._odd._replace(written=int(self.now * SPEED) if way.saves else 0, spent=self.now * way.computes)
         quiet = 0.0 if phase.way == "moves" else quiet
-        assert self._base.status
         status = self._base.status._replace(quiet=quiet)
         others = self._base._replace(status=status)
         return make_snapshot(
@@ -344,15 +343,3 @@ def test_a_task_that_never_tells_where_it_waits_is_asked_twice_as_often_at_most(
             looks.append(tenth / 10)
             rule.judge(snapshot, tenth / 10)
     assert looks == [5.0, 7.0, 10.0, 12.0, 25.0, 27.0, 50.0]
-
-
-@pytest.mark.parametrize(
-    ("level", "title"),
-    [
-        (Level.BUSY, "tasks have been waiting 61 s for others to compile, load or save"),
-        (Level.WAIT, "tasks have been waiting for 61 s"),
-        (Level.HANG, "the program hangs: tasks have been waiting for 61 s"),
-    ],
-)
-def test_titles(level: Level, title: str) -> None:
-    assert Verdict(level, 61.2).title == title

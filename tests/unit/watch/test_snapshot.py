@@ -12,7 +12,7 @@ from kit.bounds import least_seconds
 from kit.samples import MAIN, STATUS, USER, line, sample
 
 from jaxsif.watch.sample import Sample, parse_line
-from jaxsif.watch.snapshot import Snapshot, conjugate, describe_odd, make_snapshot, render_json, render_text
+from jaxsif.watch.snapshot import Snapshot, describe_odd, make_snapshot, render_json, render_text
 
 DATA = [["/home/ada/data.py", 57, "next_batch"], MAIN]
 
@@ -132,24 +132,11 @@ def test_iterations_do_not_count_beside_another_odd_one() -> None:
     assert "iteration 12043-12044 of the loop" in render_text(snapshot, "x")[1]
 
 
-def test_who_waits_for_the_end_has_left_the_others() -> None:
-    ended = {"frames": [["/a/lib/python3.13/site-packages/jax/_src/distributed.py", 1, "shutdown"]]}
-    assert [one.first.task for one in make_snapshot(many(2, t0=ended)).odd] == [0]
-    assert [one.first.task for one in make_snapshot(many(3, t1=ended, t2=ended)).odd] == [0]
-
-
 def test_nobody_is_odd_where_most_compute_or_nobody_waits() -> None:
     runs = {"state": "R", "call": ""}
     assert make_snapshot(many(4, t0=runs, t1=runs, t2=runs)).odd == ()
     assert make_snapshot([sample(state="R", call="")]).odd == ()
     assert make_snapshot([]).odd == ()
-
-
-def test_words_of_many() -> None:
-    assert conjugate("is stopped (SIGSTOP)", 2) == "are stopped (SIGSTOP)"
-    assert conjugate("has ended", 2) == "have ended"
-    assert conjugate("sleeps", 2) == "sleep"
-    assert conjugate("sleeps", 1) == "sleeps"
 
 
 def test_silent_nodes() -> None:

@@ -15,6 +15,14 @@ SITE = "/opt/venv/lib/python3.13/site-packages"
 LIBRARY = "/usr/lib/python3.13"
 
 
+COLLECTIVE = State("collective", "waits in a collective")
+LOCK = State("lock", "waits for a lock")
+DEADLOCK = State("deadlock", "waits for a lock that no other thread can release")
+NOT_TOLD = State("unknown", "waits, but has not reported where")
+SHUTDOWN = State("shutdown", "has ended, and waits for the others")
+COMPUTES = State("computing", "computes")
+
+
 def library(file: str, function: str) -> dict[str, Any]:
     """Frames of a task whose line of the user has called a library."""
     return {"frames": [["/x/inner.py", 1, "inner"], [f"{SITE}/{file}", 7, function], USER, MAIN]}
@@ -23,52 +31,34 @@ def library(file: str, function: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
-        ({"call": "", "state": "R"}, State("computing", "computes")),
-        ({"call": "", "main_cpu": 0.9}, State("computing", "computes")),
-        ({}, State("collective", "waits in a collective")),
-        ({"status": {"call": "block_until_ready"}}, State("collective", "waits in a collective")),
-        ({"status": {"call": "lock.acquire()"}}, State("lock", "waits for a lock")),
-        ({"status": {"call": "worker.join()"}}, State("lock", "waits for a lock")),
-        (
-            {"frames": [[f"{LIBRARY}/threading.py", 3, "wait"], USER, MAIN]},
-            State("lock", "waits for a lock"),
-        ),
-        (
-            {"status": {"deadlock": True, "call": "lock.acquire()"}},
-            State("deadlock", "waits for a lock that no other thread can release"),
-        ),
-        (
-            {"status": {"deadlock": True}, "frames": []},
-            State("deadlock", "waits for a lock that no other thread can release"),
-        ),
-        ({"status": {"deadlock": True, "call": "lock.acquire()"}, "cpu": 0.3}, State("lock", "waits for a lock")),
+        ({"call": "", "state": "R"}, COMPUTES),
+        ({"call": "", "main_cpu": 0.9}, COMPUTES),
+        ({}, COLLECTIVE),
+        ({"status": {"call": "block_until_ready"}}, COLLECTIVE),
+        ({"status": {"call": "lock.acquire()"}}, LOCK),
+        ({"status": {"call": "worker.join()"}}, LOCK),
+        ({"frames": [[f"{LIBRARY}/threading.py", 3, "wait"], USER, MAIN]}, LOCK),
+        ({"status": {"deadlock": True, "call": "lock.acquire()"}}, DEADLOCK),
+        ({"status": {"deadlock": True}, "frames": []}, DEADLOCK),
+        ({"status": {"deadlock": True, "call": "lock.acquire()"}, "cpu": 0.3}, LOCK),
         ({"cpu": 1.9}, State("computing", "waits for local devices, which are computing")),
-        ({"cpu": 1.0, "gpu": True}, State("collective", "waits in a collective")),
-        ({"frames": [], "answered": None}, State("unknown", "waits, but has not reported where")),
-        ({"status": {"call": 'float(found.get("loss"))'}}, State("collective", "waits in a collective")),
-        ({"status": {"call": 'found.get("loss").block_until_ready()'}}, State("collective", "waits in a collective")),
+        ({"cpu": 1.0, "gpu": True}, COLLECTIVE),
+        ({"frames": [], "answered": None}, NOT_TOLD),
+        ({"status": {"call": 'float(found.get("loss"))'}}, COLLECTIVE),
+        ({"status": {"call": 'found.get("loss").block_until_ready()'}}, COLLECTIVE),
         (
             {
                 "frames": [[f"{SITE}/jax/_src/array.py", 7, "_value"], USER],
                 "status": {"call": "jax.tree.map(f, found)"},
             },
-            State("collective", "waits in a collective"),
+            COLLECTIVE,
         ),
-        ({"frames": [], "answered": False}, State("unknown", "waits, but has not reported where")),
+        ({"frames": [], "answered": False}, NOT_TOLD),
         ({"frames": [], "answered": False, "call": "clock_nanosleep"}, State("sleep", "sleeps")),
-        (
-            {"frames": [], "call": "futex_do_wait", "answered": None, "status": None},
-            State("unknown", "waits, but has not reported where"),
-        ),
-        (
-            library("jax/_src/distributed.py", "initialize"),
-            State("initialize", "waits in jax.distributed.initialize"),
-        ),
-        (
-            library("jax/_src/distributed.py", "shutdown"),
-            State("shutdown", "has ended, and waits for the others"),
-        ),
-        (library("jax/_src/api.py", "clean_up"), State("shutdown", "has ended, and waits for the others")),
+        ({"frames": [], "call": "futex_do_wait", "answered": None, "status": None}, NOT_TOLD),
+        (library("jax/_src/distributed.py", "initialize"), State("initialize", "waits in jax.distributed.initialize")),
+        (library("jax/_src/distributed.py", "shutdown"), SHUTDOWN),
+        (library("jax/_src/api.py", "clean_up"), SHUTDOWN),
         (library("jax/_src/compiler.py", "backend_compile_and_load"), State("compiling", "compiles")),
         (
             {"status": {"compiling": "jit_step", "since": 213.7}},
@@ -78,18 +68,15 @@ def library(file: str, function: str) -> dict[str, Any]:
             {"status": {"compiling": "jit_step", "since": 9.0, "aside": True, "call": "pool.submit(f).result()"}},
             State("compiling", "has been compiling jit_step for 10 s"),
         ),
-        ({"status": {"compiling": "jit_step", "aside": True}}, State("collective", "waits in a collective")),
+        ({"status": {"compiling": "jit_step", "aside": True}}, COLLECTIVE),
         (library("orbax/checkpoint/handler.py", "save"), State("checkpoint", "is in a checkpoint")),
         (library("grain/_src/python/loader.py", "__next__"), State("input", "waits for input")),
-        ({"frames": [["/home/ada/grain/train.py", 7, "step"]]}, State("collective", "waits in a collective")),
-        ({"frames": [["/home/ada/orbax/train.py", 7, "step"]]}, State("collective", "waits in a collective")),
-        ({"frames": [["/home/ada/fold/pdb.py", 7, "fold"]]}, State("collective", "waits in a collective")),
-        ({"frames": [["/home/ada/queue.py", 7, "step"]]}, State("collective", "waits in a collective")),
+        ({"frames": [["/home/ada/grain/train.py", 7, "step"]]}, COLLECTIVE),
+        ({"frames": [["/home/ada/orbax/train.py", 7, "step"]]}, COLLECTIVE),
+        ({"frames": [["/home/ada/fold/pdb.py", 7, "fold"]]}, COLLECTIVE),
+        ({"frames": [["/home/ada/queue.py", 7, "step"]]}, COLLECTIVE),
         (library("torch/utils/data/dataloader.py", "_next"), State("input", "waits for input")),
-        (
-            library("jax/experimental/multihost_utils.py", "sync"),
-            State("collective", "waits in a collective"),
-        ),
+        (library("jax/experimental/multihost_utils.py", "sync"), COLLECTIVE),
         (
             {"frames": [[f"{LIBRARY}/pdb.py", 1, "interaction"], USER], "call": "read", "descriptor": 0},
             State("debugger", "is in a debugger"),
@@ -104,10 +91,7 @@ def library(file: str, function: str) -> dict[str, Any]:
         ({"call": "openat"}, State("file", "waits for a file")),
         ({"call": "recvfrom", "descriptor": 5, "file": "socket"}, State("socket", "waits for a socket")),
         ({"call": "read", "descriptor": 5, "file": "socket"}, State("socket", "reads from a socket")),
-        (
-            {"call": "epoll_wait", "descriptor": 5, "file": "eventpoll"},
-            State("socket", "waits for a socket or a pipe"),
-        ),
+        ({"call": "epoll_wait", "descriptor": 5, "file": "eventpoll"}, State("socket", "waits for a socket or a pipe")),
         ({"call": "poll", "descriptor": 5, "file": "pipe"}, State("pipe", "waits for a pipe")),
         ({"call": "clock_nanosleep"}, State("sleep", "sleeps")),
         ({"call": "hrtimer_nanosleep"}, State("sleep", "sleeps")),
@@ -119,7 +103,7 @@ def library(file: str, function: str) -> dict[str, Any]:
             {"state": "R", "call": "", "main_cpu": 1.0, "age": 9.0},
             State("held", "computes in C, and holds the interpreter lock"),
         ),
-        ({"state": "R", "call": "", "status": None, "age": 0}, State("computing", "computes")),
+        ({"state": "R", "call": "", "status": None, "age": 0}, COMPUTES),
         ({"state": "D", "call": ""}, State("file", "waits for a disk or a file system")),
         ({"call": "call 999"}, State("unknown", "waits")),
     ],

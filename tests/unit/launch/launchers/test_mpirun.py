@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.executables import executable
 from kit.hosts import WORKSTATION, launch_words, plan_for, srun_words
 
@@ -43,21 +44,14 @@ def plan_of(there: Host, allocation: Allocation | None = None, **options: object
         (host("a,b", gpus=8), None, {}, "a:8,b:8", "one task per GPU"),
         (host("a:4,b:4"), None, {"gpus_per_node": "2"}, "a:2,b:2", "one task per GPU"),
         (host("a:4,b:2"), None, {"ntasks_per_node": 3}, "a:3,b:3", "--ntasks-per-node"),
+        (host("a:3,b:3"), None, {"per_node": True}, "a:1,b:1", "--per-node"),
         (host("a:4,b:2"), None, {"nodes": 1}, "a:4", "the slots of --hosts"),
         (host("a,b"), JOB, {}, "a:4,b:4", "one task per GPU"),
         (host("a,b"), JOB._replace(ntasks_per_node=2), {"nodes": 1}, "a:2", "SLURM_NTASKS_PER_NODE"),
     ],
     ids=[
-        *(
-            "nothing known",
-            "slots",
-            "slots before GPUs here",
-            "slots that are cores",
-            "GPUs here",
-            "GPUs asked for",
-            "tasks asked for",
-        ),
-        *("some of the hosts", "in a job", "a part of a job with its own tasks"),
+        *("nothing known", "slots", "slots before GPUs here", "slots that are cores", "GPUs here", "GPUs asked for"),
+        *("tasks asked for", "a task a node", "some of the hosts", "in a job", "a part of a job with its own tasks"),
     ],
 )
 def test_layout(there: Host, allocation: Allocation | None, options: dict[str, object], placed: str, why: str) -> None:
@@ -81,9 +75,8 @@ def test_each_node_hands_out_its_own_gpus_unless_told(options: dict[str, object]
     ids=["too few hosts", "uneven slots"],
 )
 def test_refused(there: Host, options: dict[str, object], text: str) -> None:
-    with pytest.raises(JaxsifError) as caught:
-        plan_of(there, **options)
-    assert (caught.value.what, caught.value.where) == (text, "--hosts")
+    error = catch(JaxsifError, plan_of, there, **options)
+    assert (error.what, error.where) == (text, "--hosts")
 
 
 def test_different_numbers_of_tasks_are_refused() -> None:
@@ -132,6 +125,9 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {"PATH": str(tmp_path)}
 
 
+IN_SLURM = {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[3-4]", "SLURM_GPUS_PER_NODE": "1"}
+
+
 @pytest.mark.parametrize(
     ("options", "variables", "names", "source"),
     [
@@ -139,17 +135,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         ({"hostfile": "hosts"}, {"PBS_NODEFILE": "no"}, "c d", "--hostfile"),
         ({}, {"PBS_NODEFILE": "hosts"}, "c d", "PBS_NODEFILE (environment)"),
         ({}, {"LSB_DJOB_HOSTFILE": "hosts"}, "c d", "LSB_DJOB_HOSTFILE (environment)"),
-        (
-            {},
-            {
-                "SLURM_JOB_ID": "1",
-                "SLURM_JOB_NUM_NODES": "2",
-                "SLURM_GPUS_PER_NODE": "1",
-                "SLURM_JOB_NODELIST": "n[3-4]",
-            },
-            "n3 n4",
-            "SLURM_JOB_NODELIST (environment)",
-        ),
+        ({}, IN_SLURM, "n3 n4", "SLURM_JOB_NODELIST (environment)"),
     ],
     ids=["--hosts", "--hostfile", "PBS", "LSF", "Slurm"],
 )
@@ -169,17 +155,6 @@ def test_no_hosts_is_this_one(environ: dict[str, str]) -> None:
 def test_hostfile_that_cannot_be_read(environ: dict[str, str]) -> None:
     with pytest.raises(JaxsifError, match="cannot read the hosts of none: No such file"):
         look(environ, hostfile="none")
-
-
-def test_nodes_may_have_other_gpus_than_this_one() -> None:
-    """Each hands out its own, so no task may refuse to start because of their number."""
-    variables = plan_of(host("a,b", gpus=4)).variables
-    assert variables["APPTAINERENV_JAXSIF_LAYOUT"] == "4:-(x2)"
-
-
-def test_options_of_the_layout_stand_before_slots() -> None:
-    plan = plan_of(host("a:3,b:3"), per_node=True)
-    assert (plan.layout.ntasks_per_node, plan.layout.why) == (1, "--per-node")
 
 
 def test_the_map_names_the_hosts() -> None:

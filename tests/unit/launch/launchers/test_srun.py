@@ -19,11 +19,7 @@ def test_words_are_of_what_is_given() -> None:
 
 @pytest.mark.parametrize(
     ("further", "value"),
-    [
-        ((), "4"),
-        (("--cpus-per-task=2", "--cpus-per-task=3"), "3"),
-        (("--cpus-per-task-or-so=3",), "4"),
-    ],
+    [((), "4"), (("--cpus-per-task=2", "--cpus-per-task=3"), "3"), (("--cpus-per-task-or-so=3",), "4")],
     ids=["given", "the user's last", "another option"],
 )
 def test_the_last_value_counts(further: tuple[str, ...], value: str) -> None:

@@ -126,14 +126,6 @@ class Listeners:
         self._ends[0](event, 1.0, fun_name="step")
 
 
-def test_jax_tells_what_it_compiles(told: Told) -> None:
-    listeners = Listeners(told.observer)
-    listeners.begin(COMPILE)
-    assert told.observer._describe(9, 9)["compiling"] == "step"
-    listeners.end(COMPILE)
-    assert told.observer._describe(9, 9)["compiling"] == ""
-
-
 @pytest.mark.parametrize("fails", [Listeners.begin, Listeners.end], ids=["begin", "end"])
 def test_an_event_that_is_not_understood_is_no_error_of_jax(told: Told, fails: Callable[..., None]) -> None:
     """Nothing is said of compiles any more: what has begun would never end."""
@@ -172,9 +164,11 @@ def test_a_loop_that_turns_goes_on(told: Told, shape: Any, monitoring: Any) -> N
 
 
 def test_what_a_loop_calls_is_known_while_it_turns(told: Told) -> None:
-    """One that asks for a lock again and again waits for it."""
+    """One that asks for a lock again and again waits for it; one that moves says only where it was."""
     assert told.observer._describe(0.0, 9.0)["where"]
-    assert not told.observer._describe(0.0, 0.0)["where"]
+    moves = told.observer._describe(0.0, 0.0)
+    assert moves["frames"]
+    assert not moves["where"]
 
 
 def test_the_time_in_which_the_process_was_stopped_is_no_wait(told: Told) -> None:
@@ -190,10 +184,6 @@ def test_frames_of_the_main_thread_from_another_one() -> None:
     thread.start()
     thread.join()
     assert "test_frames_of_the_main_thread_from_another_one" in [frame.f_code.co_name for frame in found]
-
-
-def test_a_task_that_moves_says_where_it_was(told: Told) -> None:
-    assert told.observer._describe(0.0, 0.0)["frames"]
 
 
 def test_a_wait_is_told_whatever_is_not_known_of_it(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from kit.tasks import run_task
 
-import jaxsif
-from jaxsif.diagnose.reports import ReportFilter
+pytestmark = pytest.mark.starts_processes
 
-TASK_FOLDER = Path(jaxsif.__file__).parent / "task"
-NONCES = ("2c3d", "4e5f")
-ENVIRON = {
-    "PATH": os.environ["PATH"],
-    "PYTHONPATH": str(TASK_FOLDER / "site"),
-    "SLURM_PROCID": "5",
-    "SLURM_STEP_NODELIST": "node[1-2]",
-    "SLURMD_NODENAME": "node2",
-    "JAXSIF_REPORT": ":".join(NONCES),
-}
 RAISES = "raise ValueError('shapes')"
 CLOSES = "import os; os.closerange(0, 100); os.open('/dev/null', 1); " + RAISES
 
@@ -31,18 +20,13 @@ def run(script: str, program: str, folder: Path, **variables: str) -> tuple[list
     """Events and texts of what a script reports, the rest of standard error, and standard output."""
     (folder / "train.py").write_text(program)
     script = script.replace("PYTHON", f"{shlex.quote(sys.executable)} train.py")
-    argv = ["sh", TASK_FOLDER / "start.sh", "sh", "-c", script]
-    environ = {**ENVIRON, **variables}
-    done = subprocess.run(argv, env=environ, cwd=folder, capture_output=True, check=False, timeout=30)
-    seen = ReportFilter(NONCES)
-    rest = seen.feed(done.stderr) + seen.feed(b"")
-    return [(one.event, one.text) for one in seen.reports], rest, done.stdout
+    done = run_task("sh", "-c", script, cwd=folder, **variables)
+    return [(one.event, one.text) for one in done.reports], done.err, done.out
 
 
 EXCEPTION = ("exception", "ValueError: shapes")
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize(
     ("script", "program"),
     [
@@ -66,7 +50,6 @@ def test_reports_reach_who_listens(tmp_path: Path, script: str, program: str) ->
         assert b"ValueError: shapes" in rest + output + log
 
 
-@pytest.mark.starts_processes
 def test_a_python_of_the_program_has_its_own_standard_error(tmp_path: Path) -> None:
     """What it reports is no failure of the task: the program reads it."""
     program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {RAISES!r}], stderr=subprocess.PIPE)"
@@ -74,7 +57,6 @@ def test_a_python_of_the_program_has_its_own_standard_error(tmp_path: Path) -> N
     assert (reports, rest) == ([("exit", "")], b"")
 
 
-@pytest.mark.starts_processes
 def test_without_a_listener_nothing_is_written(tmp_path: Path) -> None:
     reports, rest, output = run("PYTHON 2>&1 | cat", RAISES, tmp_path, JAXSIF_REPORT="")
     assert (reports, rest) == ([], b"")
@@ -82,7 +64,6 @@ def test_without_a_listener_nothing_is_written(tmp_path: Path) -> None:
     assert b"\x1e" not in output
 
 
-@pytest.mark.starts_processes
 def test_the_number_of_start_sh_may_be_that_of_another_process(tmp_path: Path) -> None:
     """As in a namespace of its own: then standard error is all that is known."""
     reports, rest, _ = run(f"JAXSIF_STARTER={os.getpid()} PYTHON", RAISES, tmp_path)
@@ -90,7 +71,6 @@ def test_the_number_of_start_sh_may_be_that_of_another_process(tmp_path: Path) -
     assert b"ValueError: shapes" in rest
 
 
-@pytest.mark.starts_processes
 def test_reports_that_are_lost_are_said_once(tmp_path: Path) -> None:
     """Where no descriptor is free, they cannot reach anybody."""
     program = (

@@ -76,9 +76,7 @@ def test_the_size_tells_that_stacks_were_asked_for(opened: tuple[status_file.Sta
     assert status_file.StatusFile().size() == 0
 
 
-def test_who_restores_a_handler_of_python_does_not_end_the_answers(
-    opened: tuple[status_file.StatusFile, int],
-) -> None:
+def test_who_restores_a_handler_of_python_does_not_end_the_answers(opened: tuple[status_file.StatusFile, int]) -> None:
     """As progress bars do."""
     made, _ = opened
     signal.signal(signal.SIGWINCH, signal.signal(signal.SIGWINCH, lambda *_: None))
@@ -161,12 +159,7 @@ def test_a_fork_has_no_status_file() -> None:
     folder = Path(jaxsif.__file__).parents[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir("/")
-        ended = subprocess.run(
-            [sys.executable, "-c", code, str(folder)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        ended = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["0", str(contract.BOX_BYTES)]
 
 
