@@ -23,6 +23,10 @@ class Stage(NamedTuple):
     instructions: tuple[Instruction, ...] = ()
     is_pulled: bool = False  # from a registry, and not replaced by the image with JAX
 
+    def begin(self) -> Instruction:
+        """Return its own FROM."""
+        return next(one for one in reversed(self.instructions) if one.word == "FROM")
+
     def origins(self) -> Iterator[str]:
         """Yield the stages and images that COPY names."""
         return (one.origin for one in self.instructions if one.origin)
@@ -93,9 +97,8 @@ def find_unused(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator[
     """Yield notes about the stages that no selected one is based on or copies from."""
     used = {instruction for one in selected for instruction in one.instructions}
     for stage in stages:
-        begin = _begin_of(stage)
-        if begin not in used:
-            yield f"line {begin.line}: stage {stage.name} is left out: nothing uses it"
+        if stage.begin() not in used:
+            yield f"line {stage.begin().line}: stage {stage.name} is left out: nothing uses it"
 
 
 def check_stages(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator[Refusal]:
@@ -103,23 +106,14 @@ def check_stages(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator
     names = [one.name for one in stages]
     for number, stage in enumerate(stages):
         if stage.name in names[:number]:
-            yield _begin_of(stage).refuse("has the name of an earlier stage: give it another")
+            yield stage.begin().refuse("has the name of an earlier stage: give it another")
     for stage in selected:
-        yield from _check_images(stage)
-
-
-def _check_images(stage: Stage) -> Iterator[Refusal]:
-    for instruction in stage.instructions:
-        if instruction.origin and not IMAGE.fullmatch(instruction.origin):
-            yield instruction.refuse("names no stage or image")
-    begin = next((one for one in stage.instructions if one.word == "FROM"), None)
-    if begin and stage.is_pulled and not IMAGE.fullmatch(stage.base):
-        yield begin.refuse("names no image: give its variable a value by ARG before FROM")
-
-
-def _begin_of(stage: Stage) -> Instruction:
-    """Return the FROM of a stage, after those of the stages that it is based on."""
-    return next(one for one in reversed(stage.instructions) if one.word == "FROM")
+        if stage.is_pulled and stage.instructions and not IMAGE.fullmatch(stage.base):
+            begin = next(one for one in stage.instructions if one.word == "FROM")
+            yield begin.refuse("names no image: give its variable a value by ARG before FROM")
+        for one in stage.instructions:
+            if one.origin and not IMAGE.fullmatch(one.origin):
+                yield one.refuse("names no stage or image")
 
 
 def convert_stage(stage: Stage) -> tuple[Converted, list[Refusal]]:
