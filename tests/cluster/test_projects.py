@@ -171,7 +171,7 @@ def test_what_cannot_be_built(home: Shelf) -> None:
     )
     home.cluster.check(f"cd {folder} && mkdir large/data && truncate --size=101M large/data/x && cp -r fails/. repo")
     home.cluster.check(f"cd {folder}/repo && git init --quiet && git add . && {COMMIT} one")
-    programs = "$(command -v jaxsif) /bin/bash /usr/bin/python3 /usr/bin/apptainer"
+    programs = "$(command -v jaxsif) /bin/bash /usr/bin/python3 /usr/bin/apptainer $(command -v mksquashfs)"
     home.cluster.check(f"module load jax/sif && mkdir {folder}/bin && ln -s {programs} {folder}/bin")
     server = home.index.partition("//")[2].rpartition(":")[0] + ":9"
     for words, status, texts in (
