@@ -142,11 +142,11 @@ def test_what_cannot_be_made(shelf: Shelf) -> None:
             r"\n  try:  .*--allow-replace jax\n",
         ),
         ("numpy<2",): (r"conflict with numpy \S+ of the image:\n.*\n.*you require numpy<2", "--allow-replace numpy"),
-        ("nothing-of-this-name",): ("uv cannot resolve the requirements:\n.*\n.*nothing-of-this-name was not found",),
+        ("nothing-of-this-name",): ("cannot resolve the requirements:\n.*\n.*nothing-of-this-name was not found",),
         ("./nowhere.whl",): (rf"wheel not found: {folder}/nowhere.whl\n",),
         ("numpy", "jax"): (rf"the image already meets all requirements: numpy, jax\n  from: {sif}\n",),
         ("twin",): (rf"twin would replace {SITE}/jax/__init__.py of the image\n", "try:  leave twin out"),
-        ("-r", "r.txt"): ("uv failed:\n.*hello==1.0", "Hash mismatch"),
+        ("-r", "r.txt"): ("cannot install the packages:\n.*hello==1.0", "Hash mismatch"),
         ("--image", "nowhere.sif", "hello"): ("image not found: nowhere.sif",),
     }.items():
         options, packages = (argv[:2], argv[2:]) if argv[0].startswith("-") else ((), argv)

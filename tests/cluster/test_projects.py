@@ -171,7 +171,8 @@ def test_what_cannot_be_built(home: Shelf) -> None:
     )
     home.cluster.check(f"cd {folder} && mkdir large/data && truncate --size=101M large/data/x && cp -r fails/. repo")
     home.cluster.check(f"cd {folder}/repo && git init --quiet && git add . && {COMMIT} one")
-    home.cluster.check(f"mkdir {folder}/bin && ln -s /bin/bash /usr/bin/python3 /usr/bin/apptainer {folder}/bin")
+    programs = "$(command -v jaxsif) /bin/bash /usr/bin/python3 /usr/bin/apptainer $(command -v mksquashfs)"
+    home.cluster.check(f"module load jax/sif && mkdir {folder}/bin && ln -s {programs} {folder}/bin")
     server = home.index.partition("//")[2].rpartition(":")[0] + ":9"
     for words, status, texts in (
         ("./extension", 2, [f"{folder}/extension is not pure Python:\n", "gcc", "try:  name a wheel: pip wheel"]),
@@ -204,7 +205,7 @@ def test_what_cannot_be_built(home: Shelf) -> None:
     write(home, {"q/pyproject.toml": toml("q"), "q/q.py": ""})
     error = home.refused("create", "mine", f"other @ file://{folder}/q")
     assert error.startswith(f"jaxsif: error: the package of {folder}/q is q, not other\n")
-    error = home.refused("create", "mine", f"git+file://{folder}/repo", PATH=f"{folder}/bin:/usr/sbin/none")
+    error = home.refused("create", "mine", f"git+file://{folder}/repo", PATH=f"{folder}/bin")
     assert error.startswith(f"jaxsif: error: git is not on the PATH, and file://{folder}/repo needs it\n")
     assert home.left() == []
 
