@@ -247,7 +247,8 @@ def slow_to_compile():
 
 
 def compiles_for_long():
-    """One process compiles a long program of its own first."""
+    """One process compiles a long program of its own after all have connected, for which Gloo waits 30 s only."""
+    value_of(loss(make()))
     if is_odd:
         value = jnp.ones((9, 9))
         jax.jit(lambda x: sum(jnp.sin(x @ x + number).sum() for number in range(300)))(value)
