@@ -11,16 +11,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
+from typing import NamedTuple
 
 from jaxsif.text import printable
 
 Notify = Callable[[str], None]  # prints a line for the user
 
 
+class Fault(Enum):
+    """The kind of a failure, by which `jaxsif run --max-restarts` decides."""
+
+    REQUEST = "request"  # the run cannot work as it was requested
+    OUTSIDE = "outside"  # Slurm or a signal ended the run
+    NODE = "node"  # a node failed
+    HANG = "hang"  # tasks waited for ever
+    TASK = "task"  # a task failed
+
+
+# What speaks against a node, see jaxsif/history/ledger.py.
+LOST_NODE, REFUSED_TASK, STUCK_TASK = "lost", "refused a task", "stopped or hung"
+
+
+class Cause(NamedTuple):
+    """The facts of a failure, for the decision whether to start again."""
+
+    fault: Fault = Fault.TASK
+    nodes: tuple[str, ...] = ()  # where it happened, as far as that is known
+    evidence: str = ""  # what speaks against these nodes; '' for nothing
+    mark: tuple[str, ...] = ()  # failures with equal marks are the same; () if unknown
+    turns: tuple[int, ...] = ()  # iterations of the loops around, the outermost first
+
+
 class JaxsifError(Exception):
     """A failure with its origin and its remedy; caught once, in `cli.main`."""
 
     exit_code = 2
+    cause = Cause(Fault.REQUEST)
 
     def __init__(self, what: str, where: str = "", hint: str = "", message: str = "") -> None:
         super().__init__(what)
@@ -62,6 +89,8 @@ class HostError(JaxsifError):
 class PortTakenError(HostError):
     """The port for JAX's coordinator is taken on the first task's node; another port will do."""
 
+    cause = Cause()
+
 
 class FolderTakenError(HostError):
     """The folder for this user's staged images is open to others or belongs to somebody else; a run
@@ -77,6 +106,8 @@ class ProgramError(JaxsifError):
 
 class RunError(JaxsifError):
     """A run has failed; jaxsif ends with its exit status."""
+
+    cause = Cause()
 
     def __init__(self, what: str, where: str, hint: str, exit_code: int) -> None:
         super().__init__(what, where, hint)

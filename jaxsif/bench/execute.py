@@ -20,6 +20,7 @@ from jaxsif.launch.children import Pass
 from jaxsif.plan.container import Container
 from jaxsif.plan.notes import find_notes
 from jaxsif.plan.plan import Plan
+from jaxsif.settings.options import OF_RESTARTS
 from jaxsif.text import Lines
 
 INSIDE = Path(__file__).with_name("inside")
@@ -45,7 +46,7 @@ def prepare_program(
     """
     allocation = Allocation.from_environ(environ)
     certificate = PendingCertificate(environ)
-    prepared = pipeline.prepare(options, ("python",), allocation, environ, note)
+    prepared = pipeline.prepare(options, ("python",), allocation, environ, note, fixed=OF_RESTARTS)
     certificate.sign()
     container = prepared.container
     name, *arguments = program

@@ -29,7 +29,7 @@ from jaxsif.job.srun_options import add_srun_options
 from jaxsif.launch.pipeline import prepare
 from jaxsif.plan.launcher import LOCAL
 from jaxsif.screen import note, print_json
-from jaxsif.settings.options import OPTIONS, add_arguments, count
+from jaxsif.settings.options import OF_RESTARTS, OPTIONS, add_arguments, count
 from jaxsif.text import shorten
 
 VERBS = CommandGroup()
@@ -63,7 +63,9 @@ def _measuring(*own: Options, leave_out: tuple[str, ...] = ()) -> Options:
     its results.
     """
     return all_of(
-        partial(add_arguments, leave_out=("label", *leave_out)),  # records have no labels
+        partial(
+            add_arguments, leave_out=("label", *OF_RESTARTS, *leave_out)
+        ),  # records have no labels
         titled("what to measure", *own),
         titled(
             "the results",

@@ -14,7 +14,7 @@ from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.process import find_executable
 from jaxsif.runtime import require_runtime
 from jaxsif.screen import note
-from jaxsif.settings.options import JOB, OFF, OPTIONS, PROCESSES, TASK, add_arguments
+from jaxsif.settings.options import JOB, OF_RESTARTS, OFF, OPTIONS, PROCESSES, TASK, add_arguments
 
 DESCRIPTION = """\
 Open a shell in the image, on a compute node. Python finds the GPUs there as in
@@ -45,6 +45,7 @@ OF_TASKS = (
     "gpu-bind",
     "allow-uneven",
     "share-gpus",
+    *OF_RESTARTS,
 )
 # One task, with a container of its own.
 ONE_TASK = {

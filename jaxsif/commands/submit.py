@@ -30,7 +30,7 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.notes import find_notes
 from jaxsif.process import find_executable
 from jaxsif.screen import note, print_bytes, print_json
-from jaxsif.settings.options import OFF, TASK, add_arguments, split_words
+from jaxsif.settings.options import OF_RESTARTS, OFF, TASK, add_arguments, split_words
 
 DESCRIPTION = """\
 Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The
@@ -93,6 +93,7 @@ _LEFT_OUT = {
     "busy-timeout",
     "history",
     "log-dir",
+    *OF_RESTARTS,
     *(key.replace("_", "-") for key in _FIXED),
 }
 

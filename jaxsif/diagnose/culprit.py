@@ -31,14 +31,25 @@ from jaxsif.diagnose.symptoms import (
     NO_CONTROLLER,
     NO_FOLDER,
     NO_GPU,
+    NODE_FAILURE,
     NOT_LAUNCHED,
     NOT_REACHED,
     SIGNALS,
+    SRUN_GAVE_UP,
     TASK_EXITED,
     TASKS_RAN,
     UNKNOWN_FLAGS,
 )
-from jaxsif.errors import HostError, JaxsifError, PortTakenError, RunError
+from jaxsif.errors import (
+    LOST_NODE,
+    REFUSED_TASK,
+    Cause,
+    Fault,
+    HostError,
+    JaxsifError,
+    PortTakenError,
+    RunError,
+)
 from jaxsif.plan.launcher import LOCAL
 from jaxsif.task.contract import SPAWNED
 from jaxsif.text import enclose
@@ -82,17 +93,26 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
             end.status,
         )
     message = facts.find(NOT_REACHED, NOT_LAUNCHED)  # on one node; the others were ended for that
-    return message and HostError(message.what, end.launcher.name, message.remedy)
+    if message is None:
+        return None
+    error = HostError(message.what, end.launcher.name, message.remedy)
+    error.cause = Cause(Fault.NODE, (message.words["node"],), LOST_NODE)
+    return error
 
 
 def _blame_outside(facts: Facts) -> RunError | None:
     """Blame Slurm, if it ended the run, or tasks for which others were waiting then."""
     end, cancelled = facts.end, facts.cancelled
     if (end.interrupted or cancelled) and facts.early and facts.connected:
-        return _describe_early(facts, end.exit_code)
-    return cancelled and RunError(
-        cancelled.what, render_places(facts.reports), cancelled.remedy, end.exit_code
-    )
+        error = _describe_early(facts, end.exit_code)
+    elif cancelled:
+        where = render_places(facts.reports)
+        error = RunError(cancelled.what, where, cancelled.remedy, end.exit_code)
+    else:
+        return None
+    is_node = cancelled and cancelled.symptom in (NODE_FAILURE, SRUN_GAVE_UP)
+    error.cause = Cause(Fault.NODE if is_node else Fault.OUTSIDE)
+    return error
 
 
 def _blame_program(facts: Facts) -> RunError | None:
@@ -101,7 +121,9 @@ def _blame_program(facts: Facts) -> RunError | None:
     message = facts.find(UNKNOWN_FLAGS) if culprit.status == 1 else None
     if message:
         where = f"{message.words['variable']}, in {culprit.place}"
-        return RunError(message.what, where, message.remedy, culprit.status)
+        error = RunError(message.what, where, message.remedy, culprit.status)
+        error.cause = Cause(Fault.REQUEST)
+        return error
     for report in facts.events["exception"]:
         if any(map(report.text.__contains__, SPAWNED)):
             # If all tasks fail as neighbours do, JAX has aborted them because of the worker.
@@ -208,7 +230,9 @@ def _describe_refusal(report: Report) -> HostError:
     if report.event == "port-taken":
         hint = "run it again to get another port, or pass --coordinator-ports"
         return PortTakenError(report.text, report.place, hint)
-    return HostError(report.text, report.place, report.hint)
+    error = HostError(report.text, report.place, report.hint)
+    error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
+    return error
 
 
 def _describe_unstarted(facts: Facts, unstarted: str) -> RunError:

@@ -308,7 +308,7 @@ def render_activity(end: Report) -> str:
     if not end.box:
         return ""
     turns, quiet, places = end.box.split(" ", 2)
-    loop, _, where = (place.rpartition("/")[2] for place in places.partition("|"))
+    loop, where = (place.rpartition("/")[2] for place in places.split("|")[:2])
     parts = (
         enclose(f"in iteration {turns} of the loop at ", loop),
         enclose("at ", where, f" for {float(quiet):.0f} s"),

@@ -91,7 +91,7 @@ class Report(NamedTuple):
     step: str = ""  # in the first task's start: Slurm's number of the step, such as 12.0
     nodes: str = ""  # of that step, a node list; the end of a long one, after other reports'
     seconds: float = 0.0  # of a wait
-    # Of an exit, the task's status a moment before: 'TURNS QUIET LOOP|WHERE', see
+    # Of an exit, the task's status a moment before: 'TURNS QUIET LOOP|WHERE|TURNS.TURNS', see
     # task/watch/status_file.py.
     box: str = ""
     # Of a program that JAX compiles for devices of several processes; `where` is its first use.
@@ -159,7 +159,7 @@ _FORMS: Mapping[str, str | _Number] = {
     "step": r"[0-9a-zA-Z_]*\.[0-9a-zA-Z_]*",
     "nodes": r"[][A-Za-z0-9_.,-]{0,600}",
     "status": _Number(255),
-    "box": r"(\d{1,18} \d{1,9}\.\d [ -{}~]{0,240}\|[ -{}~]{0,240})?",
+    "box": r"(\d{1,18} \d{1,9}\.\d [ -{}~]{0,240}\|[ -{}~]{0,240}(\|[\d.]{0,60})?)?",
     **dict.fromkeys(("event", "text", "where", "hint", "name", "types"), "(?s).*"),
     **dict.fromkeys(("group", "digest"), "[0-9a-f]{1,16}"),
     "order": _Number(1 << 40),

@@ -52,6 +52,10 @@ IMAGE_READ = Symptom(  # raised by Python if the bytes of the image's files have
 
 # --- Slurm
 
+OUT_OF_MEMORY = Symptom(
+    r"slurmstepd\S*: error: Detected \d+ oom[-_ ]kill event"
+    r"|srun: error: \S+: tasks? .*: Out Of Memory$"
+)
 NO_FOLDER = Symptom(
     r"slurmstepd(?:-(?P<node>\S+))?: error: couldn't chdir to `(?P<folder>.+?)'"
     r": No such file or directory",
@@ -157,6 +161,9 @@ MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 
 # --- JAX and XLA
 
+BROKEN_GPU = Symptom(  # by CUDA's names, and the driver's
+    r"(?i).*(ECC_UNCORRECTABLE|uncorrectable ECC|NVLINK_UNCORRECTABLE|fallen off the bus|\bXid\b)"
+)
 UNKNOWN_FLAGS = Symptom(
     r"F.*Unknown flags? in (?P<variable>XLA_\w+): (?P<flags>.*)",
     "XLA does not know {flags}",
@@ -225,7 +232,8 @@ SIGNALS: Mapping[int, Symptom] = {
 # --- The lines of standard error that diagnose/reports.py keeps
 
 KEPT_LINES = re.compile(
-    r"srun: (error|fatal): |slurmstepd: error: |slurmstepd-\S+: error: (\*\*\*|couldn't chdir) "
+    r"srun: (error|fatal): |slurmstepd: error: "
+    r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|Detected \d+) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
     rf"|{INTRUDED.pattern}"
 )

@@ -17,6 +17,7 @@ from jaxsif.history.folder import RUN, STDERR, find_folder, make_run, prune, rea
 from jaxsif.history.run import (
     MOST_ALARMS,
     Alarm,
+    Attempt,
     Complaint,
     RunRecord,
     TaskEnd,
@@ -64,7 +65,7 @@ class Recorder:
             self._give_up(error)
 
     def start_again(self, seen: ReportFilter) -> None:
-        """Record that the tasks have been restarted on another port, and report to `seen`."""
+        """Record that the tasks have been started again, and report to `seen`."""
         self._seen = seen
 
     def write(self, data: bytes) -> None:
@@ -81,6 +82,11 @@ class Recorder:
         """Record a report of waiting tasks immediately: whoever reads it may kill the run."""
         alarms = (*self._run.alarms, make_alarm(verdict, snapshot, time.time()))[-MOST_ALARMS:]
         self._run = self._run._replace(alarms=alarms)
+        self._write({})
+
+    def attempt(self, attempt: Attempt) -> None:
+        """Record a start that failed."""
+        self._run = self._run._replace(attempts=(*self._run.attempts, attempt))
         self._write({})
 
     def end(self, status: int, error: JaxsifError | None = None) -> None:

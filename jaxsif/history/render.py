@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from jaxsif.history.run import Alarm, RunRecord, TaskEnd
+from jaxsif.history.run import Alarm, Attempt, RunRecord, TaskEnd
 from jaxsif.text import align, count_of, name_tasks, printable
 
 WIDTH = 80  # columns of the table
@@ -110,6 +110,8 @@ def _render_run(listed: Listed, path: str, files: Sequence[str]) -> Iterator[str
     yield from (_row(name, text) for name, text in _facts(run) if text)
     yield from _render_ends(run)
     yield from _render_silent(run)
+    for attempt in run.attempts:
+        yield from _render_attempt(attempt, run.begin)
     for alarm in run.alarms:
         yield from _render_alarm(alarm, run.begin)
     yield _row("folder", path)
@@ -174,6 +176,14 @@ def _name(ends: Iterable[TaskEnd]) -> str:
     nodes = {end.node for end in ends if end.node}
     on = f" on {nodes.pop()}" if len(nodes) == 1 else ""
     return f"{name_tasks(tasks)}{on}"
+
+
+def _render_attempt(attempt: Attempt, begin: float) -> Iterator[str]:
+    after = describe_seconds(max(0.0, attempt.end - begin))
+    what = ", ".join(filter(None, (f"status {attempt.status}", attempt.where, attempt.what)))
+    yield _row("failed", f"after {after}: {what}")
+    for node, why in attempt.left_out.items():
+        yield _row("", f"without {node}: {why}")
 
 
 def _render_alarm(alarm: Alarm, begin: float) -> Iterator[str]:

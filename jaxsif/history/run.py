@@ -15,6 +15,7 @@ MOST_BYTES = 16 << 20  # of run.json; the bounds below add up to less
 _MOST_COMMAND, _MOST_ENDS, _MOST_PICTURE, _MOST_NAMES = 2 << 20, 4 << 20, 256 << 10, 16 << 10
 MOST_EXITS = 1000  # tasks whose ends are kept, those that failed first
 MOST_ALARMS = 20
+MOST_ATTEMPTS, _MOST_ATTEMPTS = 100, 2 << 20  # and bytes
 NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-[0-9a-f]{4}")
 _Value = TypeVar("_Value")
 
@@ -48,6 +49,16 @@ class Alarm(NamedTuple):
     picture: Mapping[str, Any]  # as `jaxsif stacks --json` prints it, see cut_picture
 
 
+class Attempt(NamedTuple):
+    """A start that failed, and was followed by another one: see jaxsif/launch/restart.py."""
+
+    end: float  # seconds since 1970
+    status: int
+    what: str
+    where: str  # '' if unknown
+    left_out: Mapping[str, str]  # nodes that the next start does not use -> why
+
+
 class RunRecord(NamedTuple):
     """One run. Its texts may hold anything."""
 
@@ -74,6 +85,7 @@ class RunRecord(NamedTuple):
     ended: int  # how many tasks have reported their ends
     exits: tuple[TaskEnd, ...]  # of these, MOST_EXITS at most
     alarms: tuple[Alarm, ...]
+    attempts: tuple[Attempt, ...] = ()  # that failed before the last one; MOST_ATTEMPTS at most
 
     @property
     def seconds(self) -> float | None:
@@ -89,6 +101,7 @@ def describe_run(run: RunRecord) -> dict[str, Any]:
         "error": run.error and run.error._asdict(),
         "exits": [end._asdict() for end in run.exits],
         "alarms": [alarm._asdict() for alarm in run.alarms],
+        "attempts": [attempt._asdict() for attempt in run.attempts],
     }
 
 
@@ -98,6 +111,7 @@ def render_record(run: RunRecord) -> bytes:
         command=tuple(_take_bytes(run.command, _MOST_COMMAND)),
         exits=tuple(_take_bytes(run.exits[:MOST_EXITS], _MOST_ENDS)),
         alarms=run.alarms[-MOST_ALARMS:],
+        attempts=tuple(_take_bytes(run.attempts[-MOST_ATTEMPTS:], _MOST_ATTEMPTS)),
     )
     return json.dumps(describe_run(cut)).encode() + b"\n"
 
@@ -146,6 +160,8 @@ def parse_run(text: str) -> RunRecord:
         "error": record["error"] and _pick(Complaint, record["error"]),
         "exits": tuple(_pick(TaskEnd, end) for end in record["exits"]),
         "alarms": tuple(_pick(Alarm, alarm) for alarm in alarms),
+        # Earlier versions made no second attempt.
+        "attempts": tuple(_pick(Attempt, attempt) for attempt in record.get("attempts", ())),
     }
     run: RunRecord = _pick(RunRecord, fields)
     return run

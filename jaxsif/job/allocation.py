@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job import nodelist as hostlist
-from jaxsif.job.counts import Counts, fold, parse_counts, size
+from jaxsif.job.counts import Counts, each_node, fold, parse_counts, size
 from jaxsif.limits import MOST_NODES, is_decimal, read_number
 from jaxsif.text import shorten
 
@@ -108,6 +108,8 @@ class Allocation(NamedTuple):
     nodelist: str = ""
     distribution: str = ""  # how the job wants its tasks distributed to nodes
     components: tuple[Allocation, ...] = ()  # of a heterogeneous job, two or more
+    left_out: str | None = None  # the job's other nodes, if this is a part of it; see take_nodes
+    overlaps: bool = False  # a step that Slurm cannot end, as on a lost node, holds its resources
 
     @property
     def parts(self) -> tuple[Allocation, ...]:
@@ -227,6 +229,31 @@ def _number_of_components(environ: Mapping[str, str]) -> int:
             "unset SLURM_JOB_ID if this is not inside a job",
         )
     return components
+
+
+def take_nodes(job: Allocation, names: Sequence[str]) -> Allocation:
+    """Return the part of a job that has only these of its nodes."""
+    there = hostlist.expand(job.nodelist)
+    chosen = [there.index(name) for name in names]
+    tasks = take_counts(job.tasks, chosen)
+    ntasks = sum(count * times for count, times in tasks) or None
+    if job.ntasks and not tasks:
+        ntasks = job.ntasks * len(chosen) // job.nodes
+    return job._replace(
+        nodes=len(chosen),
+        ntasks=ntasks if job.ntasks else None,
+        cpus=take_counts(job.cpus, chosen),
+        tasks=tasks,
+        gpus=job.gpus if len(chosen) == job.nodes else None,  # a total, of all nodes
+        nodelist=",".join(names),
+        left_out=",".join(name for name in there if name not in names),
+    )
+
+
+def take_counts(counts: Counts, chosen: Sequence[int]) -> Counts:
+    """Return the counts of the chosen nodes, by their numbers; () if they are not known."""
+    each = tuple(each_node(counts))
+    return fold((each[index], 1) for index in chosen) if each else ()
 
 
 def outside_of_job(environ: Mapping[str, str]) -> dict[str, str]:

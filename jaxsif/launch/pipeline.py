@@ -27,12 +27,13 @@ from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.plan.plan import Coordinator, Plan, build
 from jaxsif.runtime import no_runtime
-from jaxsif.settings.options import Rank, Setting
+from jaxsif.settings.options import OF_RESTARTS, RESTART, Rank, Setting
 from jaxsif.settings.read import Settings, read_settings
 from jaxsif.text import printable
 
 if TYPE_CHECKING:
     from jaxsif.history.recorder import Recorder
+    from jaxsif.history.run import Attempt
     from jaxsif.watch.rule import Verdict
     from jaxsif.watch.snapshot import Snapshot
     from jaxsif.watch.watcher import Watcher
@@ -86,6 +87,10 @@ def prepare(
     host = probe_host(allocation, environ)
     launcher = choose_launcher(settings.options.launcher, host.srun, allocation)
     host = launcher.probe(settings.options, host)
+    if not settings.values.keys().isdisjoint(OF_RESTARTS) or settings.options.on_hang == RESTART:
+        from jaxsif.launch.restart import set_spares_aside
+
+        host = set_spares_aside(settings, launcher, host)
     if launcher.spans_nodes and host.runtime is None:
         raise no_runtime()
     coordinator = draw_coordinator(settings.options, launcher)
@@ -146,8 +151,17 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
 
         reserve_files(plan.options.log_dir)
     history = _History(notify)
+
+    def run_once(plan: Plan) -> int:
+        return _run_on_free_port(plan, history, verbose, stdout)
+
     try:
-        status = _run_on_free_port(plan, history, verbose, stdout)
+        if plan.host.whole:
+            from jaxsif.launch.restart import run_again
+
+            status = run_again(plan, history, run_once)
+        else:
+            status = run_once(plan)
     except JaxsifError as error:
         history.end(error.exit_code, error)
         raise
@@ -163,9 +177,13 @@ class _History:
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
         self._recorder: Recorder | None = None  # until the tasks start
+        self.steps: list[str] = []  # the random names of all starts
+        self.seen = ReportFilter()  # of the last start
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
         """Record that the tasks have started and report to `seen`, unless no history is wanted."""
+        self.steps.append(plan.coordinator.step)
+        self.seen = seen
         if not plan.options.history:
             return
         from jaxsif.history.recorder import Recorder
@@ -195,6 +213,11 @@ class _History:
         if self._recorder:
             self._recorder.alarm(verdict, picture)
 
+    def attempt(self, attempt: Attempt) -> None:
+        """Record that a start failed, and that another one follows."""
+        if self._recorder:
+            self._recorder.attempt(attempt)
+
     def end(self, status: int, error: JaxsifError | None = None) -> None:
         """Record how the run ended."""
         if self._recorder:
@@ -214,14 +237,14 @@ def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Read
         try:
             return diagnose(plan, run_step(plan, stdout, history), history.notify, verbose)
         except PortTakenError as error:
-            following = next(others, None) if _can_start_again() else None
+            following = next(others, None) if can_read_again() else None
             if following is None:
                 raise
             history.notify(f"{error.what} ({error.where}): starting again with another")
             plan = following
 
 
-def _can_start_again() -> bool:
+def can_read_again() -> bool:
     """Return whether standard input is a terminal or /dev/null, or is closed: the first start may
     have read any other input to its end.
     """
@@ -389,6 +412,10 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
         notify(line)
     if failure:
         failure.hint = _find_hint(plan, failure, seen)
+        if plan.host.whole:
+            from jaxsif.diagnose.cause import complete_cause
+
+            failure.cause = complete_cause(failure.cause, end, seen)
         raise failure
     return 128 + interrupted if interrupted else 0
 

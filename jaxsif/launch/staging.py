@@ -90,7 +90,8 @@ def _plan(folder: str, container: Container, host: Host) -> Staging:
     """Plan the staging of the container's image; raise JaxsifError for an image that cannot be
     staged.
     """
-    if host.allocation is None:
+    job = (host.whole or host).allocation  # with spare nodes
+    if job is None:
         what = "there are no nodes yet to stage the image on"
         raise JaxsifError(what, "--stage", "salloc or sbatch, then jaxsif run")
     image, allowed = container.image, container.allowed
@@ -99,7 +100,7 @@ def _plan(folder: str, container: Container, host: Host) -> Staging:
         raise JaxsifError(what, "--stage", "pass a .sif file, or leave --stage out")
     # Under a policy, the digest is the allowed one, although the file may have changed since.
     digest = allowed.digest if allowed else remembered_digest(image, host.environ)
-    return Staging(image, digest, folder, host.allocation, host.package, host.environ)
+    return Staging(image, digest, folder, job, host.package, host.environ)
 
 
 def _stage(staging: Staging, notify: Notify) -> None:

@@ -1,15 +1,16 @@
 """Report the state of a running step's tasks on this node; jaxsif starts this program on each node.
 
-    inspect_step.py STEP...
+    inspect_step.py [--gpus] STEP...
 
 STEP is Slurm's number of a step, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
 of a job. If several are given, as for the components of a heterogeneous job, tasks of any of them
 are reported.
 
 It prints one line of JSON for each task (`Sample` in jaxsif/watch/sample.py has its fields), and a
-last line with the number of tasks, which shows that nothing is missing. It reads /proc. If a task's
-status file does not say where its main thread is, it asks the task with a signal that Python
-answers without the interpreter's lock. All this takes at most a second.
+last line (`Answer`) with the number of tasks, which shows that nothing is missing, and, with
+--gpus, the memory in use on the GPUs of this step. It reads /proc. If a task's status file does not
+say where its main thread is, it asks the task with a signal that Python answers without the
+interpreter's lock. All this takes at most a second.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, starmap
 from operator import attrgetter
 from typing import NamedTuple
@@ -53,6 +55,7 @@ _INTERVAL = 0.2  # seconds between two readings of clocks
 _PAUSE = 0.01  # seconds between two reads of stacks
 _SETTLED = 0.3  # seconds without more output, after which a stack with another end is complete
 _NO_TASK = -1
+_WITH_GPUS = "--gpus"
 _RUNS = ""  # instead of a system call
 _QUIET = 1.5  # seconds without computing, after which a task is still where its observer saw it
 _OURS = os.path.dirname(os.path.realpath(__file__)).encode()
@@ -277,8 +280,25 @@ def render(fields: dict[str, object]) -> str:
     return line
 
 
+def read_gpu_memory(visible: str | None) -> int:
+    """Return the MiB in use on the GPU with the most, of those in CUDA_VISIBLE_DEVICES; 0 if there
+    is none, or if nvidia-smi does not say.
+    """
+    import subprocess
+
+    fields = ("--query-gpu=memory.used", "--format=csv,noheader,nounits")
+    only = (f"--id={visible}",) if visible else ()
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        argv = ("nvidia-smi", *only, *fields)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT / 2, check=True)
+        return max(map(int, done.stdout.split()))
+    return 0
+
+
 def inspect(words: Sequence[str]) -> Iterator[str]:
     """Yield the lines of all tasks of a step here, and the last line."""
+    has_gpus = _WITH_GPUS in words
+    words = [word for word in words if word != _WITH_GPUS]
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     tasks = find_tasks(list(map(parse_step, words)))
     programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))
@@ -286,7 +306,8 @@ def inspect(words: Sequence[str]) -> Iterator[str]:
     seen = (describe(program, node, dumps.get(program.pid, b"")) for program in programs)
     lines = list(map(render, filter(None, seen)))
     yield from lines
-    yield json.dumps({"node": node, "tasks": len(lines)})
+    memory = read_gpu_memory(os.environ.get("CUDA_VISIBLE_DEVICES")) if has_gpus else 0
+    yield json.dumps({"node": node, "tasks": len(lines), "memory": memory})
 
 
 def cut(line: str, node: str) -> Iterator[str]:

@@ -26,3 +26,5 @@ class Host(NamedTuple):
     environ: Mapping[str, str] = MappingProxyType({})  # the variables of this process
     # Columns and lines of the terminal that is our standard output; none if it is not a terminal.
     window: tuple[int, ...] = ()
+    # With --max-restarts: this host with all nodes of the job, of which the run has a part.
+    whole: Host | None = None

@@ -25,14 +25,16 @@ JOB = "what to request from Slurm"
 CONTAINER = "the container"
 PROCESSES = "how the processes find each other"
 HANGS = "processes that hang or diverge from the others"
+RESTARTS = "start again after a failure, inside a job"
 OUTPUT = "how to run"
-_HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, OUTPUT)  # in the order of --help
+_HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, RESTARTS, OUTPUT)  # in the order of --help
 
 
 NODE = "node"
 TASK = "task"
 AUTO = "auto"
 REPORT = "report"
+RESTART = "restart"
 HIDDEN = "…"  # in place of a secret
 
 _WITH_UNIT = "[1-9][0-9]{0,5}[smh]"
@@ -300,8 +302,9 @@ _ROWS = (
         "--on-hang",
         TEXT,
         HANGS,
-        "report a hang, or stop the run; a task that is computing, reading or writing is not hung",
-        choices=(REPORT, STOP),
+        "report a hang, stop the run, or start it again (with --max-restarts); a task that is"
+        " computing, reading or writing is not hung",
+        choices=(REPORT, STOP, RESTART),
     ),
     Option(
         "--busy-timeout",
@@ -318,6 +321,30 @@ _ROWS = (
         "warn about processes that compile different programs for the same devices, because"
         " their results would be wrong; or stop them before the first step",
         choices=(WARN, STOP, OFF),
+    ),
+    Option(
+        "--max-restarts",
+        COUNT,
+        RESTARTS,
+        "start the program again after a failure that is not its own, at most N times",
+        "N",
+        launcher="srun",
+    ),
+    Option(
+        "--spare-nodes",
+        COUNT,
+        RESTARTS,
+        "keep this many of the job's nodes unused, to replace those that fail",
+        "K",
+        launcher="srun",
+    ),
+    Option(
+        "--checkpoints",
+        PATH,
+        RESTARTS,
+        "the program's folder of checkpoints: a newer one is progress",
+        "DIR",
+        launcher="srun",
     ),
     Option(
         "--launcher",
@@ -410,10 +437,13 @@ class RunOptions(NamedTuple):
     heartbeat_timeout: int | None = None
     shutdown_timeout: int | None = None
     hang_timeout: int | str = 60  # seconds that tasks may wait before a report, or OFF
-    on_hang: str = REPORT  # what is done then; STOP ends the run
+    on_hang: str = REPORT  # what is done then; STOP ends the run, RESTART starts it again
     busy_timeout: int | str = OFF  # seconds that others may wait for a busy task
     check_programs: str = WARN  # what is done when tasks compile different programs; STOP, or OFF
     containers: str = NODE  # one container for all tasks of a node, or for each TASK
+    max_restarts: int | None = None  # how often to start again after a failure
+    spare_nodes: int | None = None  # nodes of the job that are unused until others fail
+    checkpoints: str | None = None  # the program's folder, in which progress shows
     hosts: str | None = None  # NAME:SLOTS,... for mpirun
     hostfile: str | None = None  # a file with the hosts
     # Pass on only the variables in the table of container/environment.py.
@@ -446,6 +476,8 @@ class RunOptions(NamedTuple):
         return key not in self.sources or self.sources[key].rank == Rank.COMMAND_LINE
 
 
+# The keys of the options that only `jaxsif run` takes.
+OF_RESTARTS = tuple(option.key for option in OPTIONS if option.group == RESTARTS)
 # The options that request a job, each with its field.
 OF_JOB = tuple((option, option.field) for option in OPTIONS if option.of_job)
 _OF_RUN = RunOptions._field_defaults

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
 from .contract import (
@@ -36,6 +36,8 @@ from .contract import (
 from .watch.monitoring import TOOL, claim
 from .watch.outlet import Outlet
 
+# Called with the exception that ends this process, before it is reported.
+at_failure: list[Callable[[BaseException], None]] = []
 # Reports an event with its fields.
 Emit = Callable[[Mapping[str, Any]], None]
 
@@ -154,6 +156,9 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         if _has_jax():
             emit({"event": "success"})  # of this Python: an earlier one may have failed
         return
+    for note in at_failure:
+        with contextlib.suppress(Exception):  # the report is more important
+            note(exception)
     text = describe(exception)
     consequence = any(phrase in text for phrase in CONSEQUENCES)
     if consequence:
@@ -213,10 +218,16 @@ def location(exception: BaseException) -> str:
 
 def _frames(exception: BaseException) -> Iterator[tuple[CodeType, int]]:
     """Yield the code and the line of each frame, from the outermost one."""
-    traceback = exception.__traceback__
-    while traceback is not None:
-        yield traceback.tb_frame.f_code, traceback.tb_lineno
-        traceback = traceback.tb_next
+    for place in walk_traceback(exception):
+        yield place.tb_frame.f_code, place.tb_lineno
+
+
+def walk_traceback(exception: BaseException) -> Iterator[TracebackType]:
+    """Yield the places that an exception has passed, from the outermost one."""
+    place = exception.__traceback__
+    while place is not None:
+        yield place
+        place = place.tb_next
 
 
 def _is_without_platform(exception: BaseException) -> bool:

@@ -26,15 +26,31 @@ _AT_ONCE = 16  # srun processes
 _NODES = 16
 _PIECE = re.compile(rb"(\d{1,8}) ([+.])(.*)", re.DOTALL)  # of a line, see inspect_step.py
 _LONGEST_JOINED = LONGEST_LINE + 1  # bytes; longer lines are refused
-_GRACE = 1.0  # seconds from SIGTERM to SIGKILL
+_GRACE = 1.0  # seconds from SIGTERM to SIGKILL, and for a node to answer
+_SLURMD = 6818  # its usual port
 _LARGEST = 65_536  # bytes to read at a time
 _LONGEST_COMPLAINT = 300  # characters
 # To run beside a step that has all CPUs, memory and GPUs of its nodes, without the job's variables.
 _BESIDE = (
-    *("--overlap", "--mem=0", "--gres=none", "--cpus-per-task=1", "--ntasks-per-node=1"),
+    *("--overlap", "--mem=0", "--cpus-per-task=1", "--ntasks-per-node=1"),
     *("--cpu-bind=none", "--mpi=none", "--input=none", "--export=PATH,LD_LIBRARY_PATH"),
     *("--kill-on-bad-exit=0", "--quit-on-interrupt", f"--job-name={STEP_NAME}"),
 )
+
+
+def is_reachable(node: str) -> bool:
+    """Return whether a node answers a connection, even by refusing it, as without slurmd; True if
+    its name is not known here.
+    """
+    import socket
+
+    try:
+        with socket.create_connection((node, _SLURMD), timeout=_GRACE):
+            return True
+    except (ConnectionRefusedError, socket.gaierror):
+        return True
+    except OSError:  # no route, or no answer
+        return False
 
 
 class Part(NamedTuple):
@@ -57,6 +73,7 @@ class Target(NamedTuple):
     name: str  # in messages: '12.0'
     words: tuple[str, ...]  # that identify its processes, see inspect_step.py
     parts: tuple[Part, ...]  # () for this machine
+    gpus: bool = False  # also report the memory in use on the job's GPUs
 
 
 class _Command(NamedTuple):
@@ -68,20 +85,24 @@ class _Command(NamedTuple):
 
 def list_commands(target: Target) -> list[_Command]:
     """Return the commands that inspect a step: one for this machine, or one for every few nodes."""
-    script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *target.words)
+    more = ("--gpus",) if target.gpus else ()
+    script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *more, *target.words)
     if not target.parts:
         return [_Command(script, _HERE)]
     return [
-        _make_command(part, part.nodes[first : first + _NODES], script)
+        _make_command(part, part.nodes[first : first + _NODES], script, target.gpus)
         for part in target.parts
         for first in range(0, len(part.nodes), _NODES)
     ]
 
 
-def _make_command(part: Part, nodes: tuple[str, ...], script: Sequence[str]) -> _Command:
+def _make_command(
+    part: Part, nodes: tuple[str, ...], script: Sequence[str], gpus: bool
+) -> _Command:
     count = len(nodes)
     where = (f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(nodes)}")
-    return _Command(("srun", *part.options, *_BESIDE, *where, *script), nodes)
+    no_gpus = () if gpus else ("--gres=none",)  # otherwise those of the job
+    return _Command(("srun", *part.options, *_BESIDE, *no_gpus, *where, *script), nodes)
 
 
 class _Stream:
@@ -137,7 +158,7 @@ class Inspection:
         self._probes: list[_Probe] = []
         self._deadline = time.monotonic() + LIMIT
         self._is_ending = False
-        self._answered: dict[str, int] = {}  # node -> number of tasks that it has looked at
+        self.answers: dict[str, Answer] = {}  # by node
         self._pieces: dict[tuple[int, bytes], bytes] = {}  # of lines, by process and node
         self.samples: list[Sample] = []  # in order of arrival
         self.complaint = ""  # srun's last line; printable
@@ -213,12 +234,12 @@ class Inspection:
             self.samples.append(found)
         elif found:
             node = _HERE[0] if probe.nodes == _HERE else found.node
-            self._answered[node] = found.tasks
+            self.answers[node] = found
 
     @property
     def has_answer(self) -> bool:
         """Return whether any node has answered."""
-        return bool(self._answered)
+        return bool(self.answers)
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -234,12 +255,13 @@ class Inspection:
 
     def _find_missing(self, parts: Iterable[_Command | _Probe]) -> tuple[str, ...]:
         nodes = chain.from_iterable(part.nodes for part in parts)
-        return tuple(node for node in nodes if node not in self._answered)
+        return tuple(node for node in nodes if node not in self.answers)
 
     @property
     def unseen(self) -> int:
         """Return the number of tasks whose lines did not arrive, or were refused."""
-        return max(0, sum(self._answered.values()) - len(self.samples))
+        expected = sum(answer.tasks for answer in self.answers.values())
+        return max(0, expected - len(self.samples))
 
     def stop(self) -> None:
         """End what is still running, within a second."""

@@ -165,7 +165,9 @@ _OF_A_SAMPLE: Mapping[str, Check] = {
     "status": or_none(check_object({})),
 }
 _is_sample = check_object(_OF_A_SAMPLE)
-_is_answer = check_object({"node": is_node, "tasks": _OF_A_SAMPLE["task"]})
+_is_answer = check_object(
+    {"node": is_node, "tasks": _OF_A_SAMPLE["task"], "memory": check_number(MOST_COUNT, int)}
+)
 
 
 class Answer(NamedTuple):
@@ -173,6 +175,7 @@ class Answer(NamedTuple):
 
     node: str
     tasks: int  # of the step on this node
+    memory: int = 0  # MiB in use on the GPU with the most; 0 if unknown, or not asked for
 
 
 def parse_status(found: object) -> Status | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxsif.errors import STUCK_TASK, Cause, Fault
 from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render_span
 from jaxsif.watch.sample import MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
 from jaxsif.watch.states import (
@@ -311,6 +312,16 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
         words = f"{_name(first)} {conjugate(first.state.words, first.size)}"
         return f"tasks have waited for {seconds:.0f} s: {words}", first.place
     return f"all tasks have waited for {seconds:.0f} s: each {first.state.words}", first.place
+
+
+def find_cause(snapshot: Snapshot, place: str) -> Cause:
+    """Return the facts of a hang at `place`. A task that somebody has stopped (SIGSTOP) is no fault
+    of the program, which may hang elsewhere next time.
+    """
+    kinds = {group.state.kind for group in snapshot.odd}
+    nodes = {node for group in snapshot.odd for node in group.nodes}
+    mark = () if STOPPED in kinds else ("hang", place)
+    return Cause(Fault.HANG, tuple(sorted(nodes)), STUCK_TASK if nodes else "", mark)
 
 
 def _describe_place(group: TaskGroup, snapshot: Snapshot) -> str:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
-from jaxsif.errors import HostError, JaxsifError, Notify, RunError
+from jaxsif.errors import LOST_NODE, Cause, Fault, HostError, JaxsifError, Notify, RunError
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.options import OFF
+from jaxsif.settings.options import OFF, REPORT, RESTART
 from jaxsif.task.contract import STOP
 from jaxsif.text import name_tasks
-from jaxsif.watch.inspector import Inspection, Part, Target
+from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
 from jaxsif.watch.sample import NO_STATUS, Sample, make_sample
@@ -26,6 +26,7 @@ from jaxsif.watch.snapshot import (
     MOST_NODES,
     Snapshot,
     describe_odd,
+    find_cause,
     list_nodes,
     make_snapshot,
     render_text,
@@ -157,6 +158,7 @@ class ProgramWatcher(Watcher):
             elif self.failure is None:
                 hint = "make all tasks compute with the same shapes and types, in the same order"
                 self.failure = RunError(f"{text}; the run was ended", lead.report.where, hint, 1)
+                self.failure.cause = Cause(mark=("programs", lead.report.where))
                 self.must_end = True
 
     def _is_due(self, now: float) -> bool:
@@ -194,6 +196,7 @@ class WaitWatcher(Watcher):
         self._blind_since = math.inf  # since when no inspection works, which was reported
         self._waiting: dict[int, Report] = {}  # by task, its report of a wait
         self._ended: set[int] = set()  # tasks
+        self._silent: frozenset[str] = frozenset()  # nodes, at the last inspection
 
     def hear(self, report: Report) -> None:
         """Handle a report of a wait; the end of a task ends its wait."""
@@ -238,6 +241,8 @@ class WaitWatcher(Watcher):
             self._fail(inspection.complaint or reason, now)
             return
         self._blind_since, self._due = math.inf, now
+        if self._plan.options.on_hang == RESTART:
+            self._find_lost(inspection)
         verdict = self._waits.judge(snapshot, now)
         if verdict.level == Level.NOTHING:
             return
@@ -246,11 +251,26 @@ class WaitWatcher(Watcher):
         for line in render_text(snapshot, verdict.title):
             self._notify(line)
         self._keep(verdict, snapshot)
-        if self._plan.options.on_hang == STOP and verdict.level == Level.HANG:
+        if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
             what, place = describe_odd(snapshot, verdict.seconds)
             hint = "see what it is doing there; with --on-hang=report, the run continues"
-            self.failure = RunError(f"{what}; the run was ended", place, hint, _STOPPED)
-            self.must_end = True
+            self._end(f"{what}; the run was ended", place, hint, find_cause(snapshot, place))
+
+    def _end(self, what: str, where: str, hint: str, cause: Cause) -> None:
+        self.failure = RunError(what, where, hint, _STOPPED)
+        self.failure.cause = cause
+        self.must_end = True
+
+    def _find_lost(self, inspection: Inspection) -> None:
+        """End the run if a node has not answered twice in a row, but others have, and it cannot be
+        reached either: JAX would wait for its tasks for minutes.
+        """
+        lost = self._silent.intersection(inspection.lost if inspection.has_answer else ())
+        self._silent = frozenset(inspection.lost)
+        nodes = [node for node in sorted(lost)[:MOST_NODES] if not is_reachable(node)]
+        if nodes and not self.must_end:
+            what = f"no answer from {list_nodes(nodes)}, while tasks wait; the run was ended"
+            self._end(what, "", _find_remedy(nodes), Cause(Fault.NODE, tuple(nodes), LOST_NODE))
 
     def _make_snapshot(self, inspection: Inspection) -> Snapshot:
         """Return the snapshot of all tasks. For a task that was not seen, such as one on another of
@@ -334,10 +354,15 @@ class EndWatcher(Watcher):
         if any(not report.consequence for report in of_event(self._seen.reports, "exception")):
             return  # the program's own failure says more
         what = f"no answer from {names}, after {failed.place} failed; the run was ended"
-        hint = "list lost nodes with sinfo --list-reasons"
-        if len(nodes) <= MOST_NODES:
-            hint += f"; leave them out: --exclude={','.join(nodes)}"
-        self.failure = RunError(what, failed.where, hint, failed.status)
+        self.failure = RunError(what, failed.where, _find_remedy(nodes), failed.status)
+        self.failure.cause = Cause(Fault.NODE, tuple(nodes), LOST_NODE)
+
+
+def _find_remedy(lost: Sequence[str]) -> str:
+    hint = "list lost nodes with sinfo --list-reasons"
+    if len(lost) <= MOST_NODES:
+        hint += f"; leave them out: --exclude={','.join(lost)}"
+    return hint
 
 
 class StartWatcher(Watcher):

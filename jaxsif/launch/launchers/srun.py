@@ -104,9 +104,12 @@ class Srun(Launcher):
         """Return the variables of a job that would make srun bind GPUs: each task is to see all
         GPUs of its node, as NCCL and JAX require.
         """
-        if host.allocation is None or layout.gpu_bind:
+        if host.allocation is None:
             return ()
-        return tuple(name for name in BINDING_VARIABLES if name in host.environ)
+        # With it, srun would not end a step of which one task has failed.
+        no_kill = ("SLURM_NO_KILL",) if host.whole else ()
+        bound = () if layout.gpu_bind else BINDING_VARIABLES
+        return tuple(name for name in (*no_kill, *bound) if name in host.environ)
 
     def children(
         self, plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
@@ -124,7 +127,8 @@ class Srun(Launcher):
                 environ,
                 seen.feed,
                 stdout(),
-                insist=INSIST[:1],
+                # On a lost node, srun waits half a minute for its tasks; the step is then cleared.
+                insist=INSIST if plan.host.whole else INSIST[:1],
                 remote=Remote(step.end, step.clear),
                 name=name,
             )
@@ -219,7 +223,7 @@ def _outside(options: RunOptions, layout: Layout) -> Options:
 def _inside(options: RunOptions, layout: Layout, allocation: Allocation) -> Options:
     explicit = layout.counted_by not in (JOB, NOBODY)
     # The job's own number, which srun would inherit, is for all of its nodes, not for this step.
-    part = explicit or options.nodes or allocation.in_step
+    part = explicit or options.nodes or allocation.in_step or allocation.left_out
     counted = allocation.gpus_per_task is not None and not layout.gpu_bind
     return {
         "--nodes": layout.nodes,  # all of them, even if fewer would do for the tasks
@@ -227,7 +231,9 @@ def _inside(options: RunOptions, layout: Layout, allocation: Allocation) -> Opti
         "--ntasks-per-node": None if layout.counted_by == JOB else layout.ntasks_per_node,
         **_gpu_options(options, layout, counted),
         "--ntasks": layout.ntasks if part else None,
-        "--overlap": allocation.in_step,  # our own step holds the resources we would wait for
+        "--overlap": allocation.in_step
+        or allocation.overlaps,  # our own step holds the resources we would wait for
+        "--exclude": allocation.left_out or None,
         **_cpu_options(options, layout, allocation),
     }
 
@@ -272,7 +278,7 @@ def _placed(options: RunOptions, layout: Layout, allocation: Allocation) -> Opti
         "--ntasks-per-node": most if 0 < per_node < most else None,
         "--cpus-per-task": each,
         "--overcommit": fair < max(each, 1),
-        "--overlap": allocation.in_step,
+        "--overlap": allocation.in_step or allocation.overlaps,
         **_gpu_options(options, layout),
     }
 

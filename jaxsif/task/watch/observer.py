@@ -26,7 +26,7 @@ from typing import Any
 
 from .. import importing
 from ..contract import render_position
-from ..failure import Emit, describe, is_installed, walk_stack
+from ..failure import Emit, at_failure, describe, is_installed, walk_stack, walk_traceback
 from .locks import find_call, is_deadlock
 from .loops import HookGuard, Loops, own_codes
 from .status_file import StatusFile
@@ -135,7 +135,16 @@ class Observer:
         codes = own_codes(lambda file: not is_installed(file), frames)
         self._loops.count_in(codes, self._forget_loops, frames)
         threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
+        at_failure.append(self.note_failure)
         self._emit({"event": "watched"})
+
+    def note_failure(self, exception: BaseException) -> None:
+        """Leave the exact iteration in which an exception ended the program: that of the last
+        observation may be a second old.
+        """
+        frames = [place.tb_frame for place in walk_traceback(exception)][::-1]
+        state = {"around": self._list_around(frames), **self._loops.describe(frames)}
+        self._file.leave(state)
 
     def _run(self) -> None:
         now = time.monotonic()

@@ -18,6 +18,7 @@ import termios
 from array import array
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from ..contract import BOX_BYTES, BOX_NAME
 from .outlet import identify
@@ -25,7 +26,8 @@ from .outlet import identify
 _LARGEST = 1 << 20  # bytes; then the stacks start again after the JSON object
 # A program that closes unknown descriptors gets the lowest free number for its next file.
 _LOWEST = 200
-_LONGEST_PLACE = 100  # characters of a place in the pipe; start.sh reports 240 for both
+# Characters of a place in the pipe, and loops: start.sh reports 240 characters in all.
+_LONGEST_PLACE, _MOST_LOOPS = 90, 3
 
 
 class StatusPipe:
@@ -68,9 +70,14 @@ def count_waiting(pipe: int) -> int:
 
 
 def render_line(state: Mapping[str, object]) -> bytes:
-    """Render the line 'Box TURNS QUIET LOOP|WHERE' for a state: iterations, seconds, places."""
+    """Render the line 'Box TURNS QUIET LOOP|WHERE|TURNS.TURNS' for a state: iterations, seconds,
+    places, and the iterations of all loops around, the outermost first.
+    """
     places = "|".join(_shorten(str(state.get(name, ""))) for name in ("loop", "where"))
-    return f"Box {state.get('turns', 0)} {state.get('quiet', 0.0):.1f} {places}\n".encode()
+    around: Any = state.get("around", ())
+    turns = ".".join(str(count) for _, count in around[:_MOST_LOOPS] if count >= 0)
+    line = f"Box {state.get('turns', 0)} {state.get('quiet', 0.0):.1f} {places}"
+    return f"{line}|{turns}\n".encode() if turns else f"{line}\n".encode()
 
 
 def _shorten(place: str) -> str:
@@ -131,6 +138,11 @@ class StatusFile:
         if _is_free() and self.is_there() and not _is_caught(signal.SIGWINCH):
             faulthandler.unregister(signal.SIGWINCH)
             _answer(self._descriptor)
+
+    def leave(self, state: Mapping[str, object]) -> None:
+        """Write the last state, for start.sh only."""
+        pipe, self._pipe = self._pipe, StatusPipe()
+        pipe.write(state)
 
     def write(self, state: Mapping[str, object]) -> None:
         """Replace the task's previous state with the present one."""

@@ -31,6 +31,7 @@ LINES = {
     "BAD_VALUE": "srun: error: Invalid --mem specification",
     "NO_CONTROLLER": "srun: error: Unable to allocate resources: Unable to contact slurm controller (connect failure)",
     "TASKS_RAN": "srun: error: node2: tasks 3-4: Killed",
+    "OUT_OF_MEMORY": "slurmstepd-node1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks",
     "STEP_ABORTED": "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
     "TIME_LIMIT": f"{CANCELLED} DUE TO TIME LIMIT ***",
     "PREEMPTION": f"{CANCELLED} DUE TO PREEMPTION ***",
@@ -49,6 +50,7 @@ LINES = {
 }
 # Texts of exceptions.
 EXCEPTIONS = {
+    "BROKEN_GPU": "XlaRuntimeError: INTERNAL: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered",
     "IMAGE_READ": "ModuleNotFoundError: No module named 'jax.numpy'",
     "NO_GPU": "RuntimeError: Unable to initialize backend 'cuda': no device",
     "TIMED_OUT": "JaxRuntimeError: Gloo: Timed out waiting 30000ms",

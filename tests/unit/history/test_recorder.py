@@ -14,7 +14,7 @@ from jaxsif.errors import RunError
 from jaxsif.history.folder import RUN, STDERR, list_runs, read_run
 from jaxsif.history.recorder import Recorder, hide_in_command, read_slurm_version
 from jaxsif.history.render import Listed
-from jaxsif.history.run import MOST_ALARMS, MOST_BYTES, Complaint, RunRecord, TaskEnd
+from jaxsif.history.run import MOST_ALARMS, MOST_BYTES, Attempt, Complaint, RunRecord, TaskEnd
 from jaxsif.images.file import Allowed
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import RunOptions
@@ -65,6 +65,16 @@ def test_the_end_is_kept(tmp_path: Path) -> None:
     assert said(tmp_path) == (
         b"a word\njaxsif: a \\x1b word of ours\njaxsif: error: task 1 failed\n  from: a.py:7\n  try:  look\n"
     )
+
+
+def test_a_start_that_failed_is_kept_at_once(tmp_path: Path) -> None:
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    failed = Attempt(1.79e9, 135, "task 2 on node2 was killed by SIGBUS", "a.py:7", {"node2": "SIGBUS"})
+    recorder.attempt(failed)
+    assert kept(tmp_path).attempts == (failed,)
+    recorder.attempt(failed)
+    recorder.end(0)
+    assert kept(tmp_path).attempts == (failed, failed)
 
 
 def test_an_alarm_is_kept_at_once(tmp_path: Path) -> None:

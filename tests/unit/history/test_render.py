@@ -8,7 +8,7 @@ import pytest
 from kit.runs import BEGIN, a_run
 
 from jaxsif.history.render import WIDTH, Listed, describe_seconds, render_row, render_run, render_table
-from jaxsif.history.run import Complaint
+from jaxsif.history.run import Attempt, Complaint
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,19 @@ def test_all_of_a_run() -> None:
         "  files     run.json, stderr",
     ):
         assert line in lines
+
+
+def test_the_starts_that_failed_and_the_nodes_left_out() -> None:
+    attempts = (
+        Attempt(BEGIN + 61, 135, "task 2 on node2 was killed by SIGBUS", "a.py:7", {"node2": "SIGBUS"}),
+        Attempt(BEGIN + 90, 1, "task 0 on node1 failed: ValueError", "", {}),
+    )
+    lines = render_run(Listed(a_run(attempts=attempts), False), "/runs/x", [])
+    at = lines.index("  failed    after 1m01s: status 135, a.py:7, task 2 on node2 was killed by SIGBUS")
+    assert lines[at + 1 : at + 3] == [
+        "            without node2: SIGBUS",
+        "  failed    after 1m30s: status 1, task 0 on node1 failed: ValueError",
+    ]
 
 
 def test_an_error_behind_status_0_is_shown() -> None:

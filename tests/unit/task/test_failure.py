@@ -313,11 +313,12 @@ LEFT = "40 0.1 /a/train.py:16|"
         ("os._exit(3)", 3, "", LEFT),
         ("os._exit(0)", 0, "", ""),
         ("os._exit(3)", 3, 'Box 1 0.0 ", "status": 0|\n', LEFT),
+        ("os._exit(3)", 3, "Box 1 0.0 a|b|2.40\n", "1 0.0 a|b|2.40"),
         ("os._exit(3)", 3, "Box \x1b\n", LEFT),
         ("os._exit(3)", 3, "Box ä\n", LEFT),
         ("os._exit(3)", 3, f"Box 1 0.0 {'x' * 300}|\n", ""),
     ],
-    ids=["SIGKILL", "a failure", "no failure", "a lie", "an escape", "a letter", "a long text"],
+    ids=["SIGKILL", "a failure", "no failure", "a lie", "loops around", "an escape", "a letter", "a long text"],
 )
 def test_what_a_task_did_before_its_end(tmp_path: Path, shell: str, end: str, status: int, more: str, box: str) -> None:
     script = tmp_path / "train.py"

@@ -47,7 +47,9 @@ def fake_srun(folder: Path, script: str) -> dict[str, str]:
     path.write_text(f'#!/bin/sh\ncd {folder}\ncase "$*" in *jobid=12*) node=n1 ;; *) node=n3 ;; esac\n{script}\n')
     path.chmod(0o755)
     for node in ("n1", "n3"):
-        (folder / node).write_bytes(line(node=node) + b'\n{"node": "%s", "tasks": 1}\nnoise\n' % node.encode())
+        (folder / node).write_bytes(
+            line(node=node) + b'\n{"node": "%s", "tasks": 1, "memory": 0}\nnoise\n' % node.encode()
+        )
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
@@ -94,7 +96,7 @@ def test_nodes_that_were_not_asked_are_not_lost(tmp_path: Path, monkeypatch: pyt
 
 def test_lines_that_have_not_come_are_counted(tmp_path: Path) -> None:
     environ = fake_srun(tmp_path, "cat $node")
-    (tmp_path / "n1").write_bytes(line(node="n1") + b'\n{"task": 1}\n{"node": "n1", "tasks": 2}\n')
+    (tmp_path / "n1").write_bytes(line(node="n1") + b'\n{"task": 1}\n{"node": "n1", "tasks": 2, "memory": 0}\n')
     found = inspect(Target("12.0", ("12.0",), (Part("12", ("n1",)),)), environ)
     assert (found.silent, found.unseen) == ((), 1)
 
@@ -111,3 +113,9 @@ def test_it_can_be_stopped_early(tmp_path: Path) -> None:
     inspection.stop()
     assert time.monotonic() - begin < 3
     assert inspection.silent == ("n1", "n2", "n3")
+
+
+def test_a_step_that_looks_at_gpus_gets_those_of_the_job() -> None:
+    plain, gpus = (list_commands(Target("", ("0a1b",), (Part("12", ("n1",)),), gpus))[0].argv for gpus in (False, True))
+    assert ("--gres=none" in plain, "--gres=none" in gpus) == (True, False)
+    assert ("--gpus" in plain, gpus[-2:]) == (False, ("--gpus", "0a1b"))

@@ -22,7 +22,7 @@ def test_a_line() -> None:
 
 
 def test_the_last_line() -> None:
-    assert parse_line(b'{"node": "n1", "tasks": 4}') == Answer("n1", 4)
+    assert parse_line(b'{"node": "n1", "tasks": 4, "memory": 7}') == Answer("n1", 4, 7)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,9 @@ def test_a_hostile_line_is_refused(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(b"", b"{", b"[]", b"null", b"7", b'"x"', b"[" * 8000, b'{"node": "n"}', b'{"node": 1, "tasks": 1}'),
-        *(b'{"node": "n", "tasks": "1"}', b'{"node": "n", "tasks": -1}', b"\xff\xfe", b"{}" + b" " * LONGEST_LINE),
+        *(b"", b"{", b"[]", b"null", b"7", b'"x"', b"[" * 8000, b'{"node": "n"}', b'{"node": "n", "tasks": 1}'),
+        *(b'{"node": 1, "tasks": 1, "memory": 0}', b'{"node": "n", "tasks": "1", "memory": 0}'),
+        *(b'{"node": "n", "tasks": -1, "memory": 0}', b"\xff\xfe", b"{}" + b" " * LONGEST_LINE),
     ],
     ids=lambda text: repr(text[:20]),
 )

@@ -13,7 +13,7 @@ import pytest
 from kit.samples import MAIN, sample
 
 from jaxsif.diagnose.reports import Report
-from jaxsif.errors import HostError
+from jaxsif.errors import Cause, Fault, HostError
 from jaxsif.watch import watcher as module
 from jaxsif.watch.inspector import Target
 from jaxsif.watch.programs import ProgramCensus
@@ -278,6 +278,52 @@ def test_a_silent_node_does_not_end_the_run(ending: Watched) -> None:
     assert ending.kept == [Level.WAIT]
 
 
+@pytest.mark.parametrize(("reachable", "ends"), [(False, True), (True, False)])
+def test_a_node_without_any_answer_ends_a_run_that_may_start_again(
+    monkeypatch: pytest.MonkeyPatch, reachable: bool, ends: bool
+) -> None:
+    """Not one on which only slurmd is away."""
+    watched = Watched(monkeypatch, "restart")
+    monkeypatch.setattr(module, "is_reachable", lambda _node: reachable)
+    watched.wait(PATIENCE)
+    assert not watched.look(Look(SAMPLES, ["n1"]))
+    assert watched.look(Look(SAMPLES, ["n1"])) is ends
+    failure = watched.watcher.failure
+    if failure:
+        assert failure.what == "no answer from n1, while tasks wait; the run was ended"
+        assert failure.cause == Cause(Fault.NODE, ("n1",), "lost")
+
+
+def test_a_node_that_answers_again_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "restart")
+    monkeypatch.setattr(module, "is_reachable", lambda _node: False)
+    watched.wait(PATIENCE)
+    assert not watched.look(Look(SAMPLES, ["n1"]))
+    watched.pass_time(PATIENCE)
+    assert not watched.look(Look(SAMPLES))
+    watched.pass_time(10 * PATIENCE)
+    watched.looks.append(Look(SAMPLES, ["n1"]))
+    watched.watcher.poll()
+    assert watched.watcher.failure is None or watched.watcher.failure.cause.fault == Fault.HANG
+
+
+def test_the_facts_of_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By them, two hangs at one line are the same, but not tasks that somebody has stopped."""
+    sleeps = Watched(monkeypatch, "restart")
+    sleeps.wait(PATIENCE)
+    sleeps.look(Look(SAMPLES))
+    sleeps.pass_time(4 * PATIENCE)
+    assert sleeps.look(Look(SAMPLES))
+    assert sleeps.watcher.failure
+    mark = ("hang", "odd.py:9 go")
+    assert sleeps.watcher.failure.cause == Cause(Fault.HANG, ("node1",), "stopped or hung", mark)
+    stopped = Watched(monkeypatch, "restart")
+    stopped.wait(PATIENCE)
+    assert stopped.look(Look([*SAMPLES[:3], sample(task=3, node="n7", state="T", frames=[])]))
+    assert stopped.watcher.failure
+    assert stopped.watcher.failure.cause == Cause(Fault.HANG, ("n7",), "stopped or hung")
+
+
 def test_reports_that_come_late_are_of_waits_that_may_be_over(ending: Watched) -> None:
     """A reader of standard error has paused: the launcher could neither read nor write."""
     ending.wait(PATIENCE)
@@ -401,6 +447,7 @@ def test_a_run_that_has_failed_and_waits_for_a_lost_node_is_ended(watched: Watch
     assert watched.shown == ["no answer from n1: ending the run"]
     failure = watched.ends.failure
     assert failure.what == "no answer from n1, after task 1 on n0 failed; the run was ended"
+    assert failure.cause == Cause(Fault.NODE, ("n1",), "lost")
     assert (failure.where, failure.exit_code) == ("a.py:7", 1)
     assert "--exclude=n1" in failure.hint
 

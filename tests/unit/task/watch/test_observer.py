@@ -163,6 +163,29 @@ def test_a_loop_that_turns_goes_on(told: Told, shape: Any, monitoring: Any) -> N
         assert told.look((1, float(second))) == []
 
 
+def test_an_exception_leaves_the_exact_iteration(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that of the last look; by it, a run that starts again sees progress."""
+    left: list[Mapping[str, Any]] = []
+    seen: list[str] = []
+
+    def list_around(frames: list[FrameType]) -> list[tuple[str, int]]:
+        seen.extend(frame.f_code.co_name for frame in frames)
+        return [("a.py:2", 3)]
+
+    def fail() -> None:
+        raise ValueError
+
+    loops = SimpleNamespace(list_around=list_around, describe=lambda _frames: {"loop": "a.py:2", "turns": 3})
+    monkeypatch.setattr(told.observer._file, "leave", left.append)
+    monkeypatch.setattr(told.observer, "_loops", loops)
+    try:
+        fail()
+    except ValueError as error:
+        told.observer.note_failure(error)
+    assert seen == ["fail", "test_an_exception_leaves_the_exact_iteration"]  # the innermost first
+    assert left == [{"around": [("a.py:2", 3)], "loop": "a.py:2", "turns": 3}]
+
+
 def test_what_a_loop_calls_is_known_while_it_turns(told: Told) -> None:
     """One that asks for a lock again and again waits for it; one that moves says only where it was."""
     assert told.observer._describe(0.0, 9.0)["where"]

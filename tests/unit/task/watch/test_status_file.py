@@ -200,9 +200,10 @@ STATE = {"turns": 40, "quiet": 12.04, "loop": "/home/ada/train.py:16", "where": 
         ({"where": "/home/ada/data.py:7"}, b"Box 40 12.0 /home/ada/train.py:16|/home/ada/data.py:7\n"),
         ({"loop": ""}, b"Box 40 12.0 |\n"),
         ({"loop": '/ä/\n"|\\a.py:1'}, b"Box 40 12.0 /?/????a.py:1|\n"),
-        ({"loop": "/" + "x" * 500 + ".py:16"}, b"Box 40 12.0 " + b"x" * 94 + b".py:16|\n"),
+        ({"loop": "/" + "x" * 500 + ".py:16"}, b"Box 40 12.0 " + b"x" * 84 + b".py:16|\n"),
+        ({"around": [("a.py:1", 2), ("a.py:3", 40)]}, b"Box 40 12.0 /home/ada/train.py:16||2.40\n"),
     ],
-    ids=["a loop", "standing still", "no loop", "odd names", "a long name"],
+    ids=["a loop", "standing still", "no loop", "odd names", "a long name", "loops around"],
 )
 def test_what_is_left_for_start_sh(fields: dict[str, object], line: bytes) -> None:
     assert status_file.render_line({**STATE, **fields}) == line

@@ -1,0 +1,69 @@
+"""The facts of a failure by which `jaxsif run --max-restarts` decides; only such runs need them."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+
+from jaxsif.diagnose.facts import KILLED, NO_REPORT, End, Facts, match_symptoms
+from jaxsif.diagnose.reports import Report, ReportFilter, of_event
+from jaxsif.diagnose.symptoms import BROKEN_GPU, OUT_OF_MEMORY
+from jaxsif.errors import Cause, Fault
+
+BUS_ERROR, GPU_ERROR = "SIGBUS", "GPU error"  # what speaks against a node
+# What differs between two failures that are the same: numbers and addresses.
+_VARYING = re.compile(r"0[xX][0-9a-fA-F]+|\d+")
+
+
+def complete_cause(known: Cause, end: End, seen: ReportFilter) -> Cause:
+    """Return the cause of a failure with all that the tasks have reported."""
+    if known == Cause():
+        known = _describe_culprit(Facts(end, seen.reports, seen.errors, seen.barriers))
+    fault = Fault.OUTSIDE if end.interrupted else known.fault
+    return known._replace(fault=fault, turns=find_turns(seen.reports))
+
+
+def _describe_culprit(facts: Facts) -> Cause:
+    """Return the cause of the first failure of a task; nothing about a mere consequence."""
+    end = facts.culprit
+    if end is NO_REPORT or (end is facts.first and facts.first_follows):
+        return Cause()
+    last = facts.find_last(end)
+    evidence = BUS_ERROR if end.status == 128 + signal.SIGBUS else ""
+    if any(match_symptoms([BROKEN_GPU], [last.text])):
+        evidence = GPU_ERROR
+    nodes = (end.node,) if end.node else ()
+    return Cause(nodes=nodes, evidence=evidence, mark=_mark(facts, end, last))
+
+
+def _mark(facts: Facts, end: Report, last: Report) -> tuple[str, ...]:
+    """Return what is equal for failures that are the same: the text of the exception without
+    numbers and its line; of a killed task, its iteration; () if neither is known.
+    """
+    if facts.find(OUT_OF_MEMORY):
+        return ("memory",)
+    words, where = _VARYING.sub("#", last.text), last.where or end.where
+    if end.status == KILLED and not words and end.box:  # by the kernel, or by somebody
+        words, _, places = end.box.split(" ", 2)
+        where = places.partition("|")[0]
+    return (str(end.status), words, where) if where else ()
+
+
+def find_turns(reports: Sequence[Report]) -> tuple[int, ...]:
+    """Return the iterations of the loops, the outermost first, of the task that came farthest; ()
+    if no task that failed has reported any.
+    """
+    return max(map(_parse_turns, of_event(reports, "exit")), default=())
+
+
+def _parse_turns(end: Report) -> tuple[int, ...]:
+    """Return the iterations of the loops around a task's last line; after its last loop, of that
+    loop.
+    """
+    if not end.box:
+        return ()
+    turns, _, places = end.box.split(" ", 2)
+    loop, _, *around = places.split("|")
+    known = around[0].split(".") if around else [turns] if loop else []
+    return tuple(int(count) for count in known if count)

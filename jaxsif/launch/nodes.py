@@ -1,0 +1,160 @@
+"""The nodes of a job that a run can start on again: ask Slurm and the nodes, and choose."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Container, Mapping, Sequence
+from subprocess import CompletedProcess
+from typing import NamedTuple
+
+from jaxsif import process
+from jaxsif.errors import HostError
+from jaxsif.job.allocation import outside_of_job
+from jaxsif.job.nodelist import expand
+from jaxsif.watch.inspector import Inspection, Part, Target
+from jaxsif.watch.sample import Answer
+
+# States of nodes, as sinfo names them, on which a step can start; '*' after it: no answer.
+_FIT = frozenset(["allocated", "mixed", "idle", "completing", "reserved", "planned"])
+_FREE = 512  # MiB in use on a GPU without a program
+_PATIENCE = 50.0  # seconds until the old run's processes and the memory of GPUs must be gone
+_SLURM_PATIENCE = 300.0  # seconds until Slurm's controller must answer
+_PAUSE = 2.0  # seconds between two inspections, or two questions to Slurm
+_TRIES = 2  # inspections that a node may leave unanswered
+NO_ANSWER = "no answer"
+
+
+class SlurmJob(NamedTuple):
+    """A job, as Slurm knows it."""
+
+    state: str  # such as RUNNING; '' if it is over
+    nodes: tuple[str, ...]  # without those that Slurm has taken from it
+
+
+def query_job(job: str, environ: Mapping[str, str]) -> SlurmJob | None:
+    """Return a job's state and nodes, or None if Slurm does not answer."""
+    done = _ask(("squeue", "--noheader", f"--jobs={job}", "--format=%T|%N"), environ)
+    if done is None or (done.returncode and "Invalid job id" not in done.stderr):
+        return None
+    state, _, nodes = done.stdout.strip().partition("|")
+    return SlurmJob(state, tuple(expand(nodes)) if nodes else ())
+
+
+def is_listed(steps: Container[str], job: str, environ: Mapping[str, str]) -> bool:
+    """Return whether Slurm still lists one of these steps of a job; True if it does not answer."""
+    argv = ("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i")
+    done = _ask(argv, environ)
+    return done is None or any(step in steps for step in done.stdout.split())
+
+
+def query_unfit(nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the nodes on which no step can start, with their states; None if Slurm does not
+    answer.
+    """
+    named = f"--nodes={','.join(nodes)}"
+    done = _ask(("sinfo", "--noheader", "--Node", named, "--format=%N|%T"), environ)
+    return None if done is None or done.returncode else find_unfit(nodes, done.stdout)
+
+
+def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> CompletedProcess[str] | None:
+    try:
+        return process.captured(argv, outside_of_job(environ))
+    except OSError:  # it is not on the PATH, or no process can be started now
+        return None
+
+
+def find_unfit(nodes: Sequence[str], listed: str) -> dict[str, str]:
+    """Return those of the nodes that sinfo does not list as fit, with their states."""
+    states = dict(re.findall(r"(?m)^(\S+)\|(\S+)$", listed))
+    found = {node: states.get(node, "unknown to Slurm") for node in nodes}
+    return {node: state for node, state in found.items() if state.rstrip("-+") not in _FIT}
+
+
+def check_nodes(
+    job: str, nodes: Sequence[str], words: Sequence[str], gpus: bool, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what is wrong with each of the nodes of a job, '' for nothing; raise HostError if
+    Slurm does not answer, or if the job is over.
+
+    A node must be fit in Slurm's eyes, take a step, and have neither processes of the old run,
+    which `words` identify, nor, with `gpus`, memory of GPUs in use.
+    """
+    problems = _await_slurm(job, nodes, environ)
+    waiting = [node for node in nodes if not problems[node]]
+    deadline, silences = time.monotonic() + _PATIENCE, dict.fromkeys(nodes, 0)
+    parts = [Part(job, tuple(waiting))]
+    while waiting:
+        answers = _inspect(Target(job, tuple(words), tuple(parts), gpus), environ)
+        gpus = gpus and bool(answers)  # a step may not get the job's GPUs in this way
+        for node in waiting:
+            problems[node] = judge_answer(answers.get(node))
+            silences[node] += problems[node] == NO_ANSWER
+        waiting = [node for node in waiting if problems[node] and silences[node] < _TRIES]
+        # One by one: srun ends a step of which it cannot start a task, as where slurmd is gone.
+        parts = [Part(job, (node,)) for node in waiting]
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_PAUSE if waiting else 0)
+    return problems
+
+
+def _await_slurm(job: str, nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what is wrong with each of the nodes of a job, '' for nothing, according to Slurm;
+    raise HostError if the job is over, or if Slurm does not answer for a long time: no answer does
+    not make a node fit.
+    """
+    deadline = time.monotonic() + _SLURM_PATIENCE
+    while time.monotonic() < deadline:
+        known, unfit = query_job(job, environ), query_unfit(nodes, environ)
+        if known and known.state != "RUNNING":
+            raise job_over(job)
+        if known and unfit is not None:
+            gone = dict.fromkeys(nodes, "no longer in the job")
+            return {**gone, **dict.fromkeys(known.nodes, ""), **unfit}
+        time.sleep(_PAUSE)
+    what = f"Slurm does not say which nodes of job {job} are up"
+    raise HostError(what, "squeue, sinfo", "`scontrol ping` shows the state of its controller")
+
+
+def job_over(job: str) -> HostError:
+    """Return the error that a job is over."""
+    return HostError(f"job {job} is over", "squeue", f"`scontrol show job {job}` shows why")
+
+
+def _inspect(target: Target, environ: Mapping[str, str]) -> Mapping[str, Answer]:
+    """Return the answers of a target's nodes."""
+    inspection = Inspection.start(target, environ)
+    try:
+        while not inspection.poll():
+            time.sleep(0.05)
+    except BaseException:  # a signal that ends us
+        inspection.stop()
+        raise
+    return inspection.answers
+
+
+def judge_answer(answer: Answer | None) -> str:
+    """Return what is wrong with a node that has answered so, or not at all; '' for nothing."""
+    if answer is None:
+        return NO_ANSWER
+    if answer.tasks:
+        return "processes of the old run"
+    return f"{answer.memory} MiB of a GPU in use" if answer.memory > _FREE else ""
+
+
+def choose_nodes(
+    names: Sequence[str],
+    unusable: Container[str],
+    suspects: Container[str],
+    size: int,
+    segment: int,
+) -> tuple[str, ...]:
+    """Return `size` of a job's nodes, in the job's order, in whole segments: suspect ones only if
+    there are no others; () if too few are usable.
+    """
+    groups = [names[at : at + segment] for at in range(0, len(names), segment)]
+    usable = [group for group in groups if not any(node in unusable for node in group)]
+    usable.sort(key=lambda group: sum(node in suspects for node in group))
+    chosen = {node for group in usable[: size // segment] for node in group}
+    return tuple(node for node in names if node in chosen) if len(chosen) == size else ()

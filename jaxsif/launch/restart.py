@@ -1,0 +1,406 @@
+"""`jaxsif run --max-restarts`: start a program again, inside its job, after a failure that is not
+its own.
+
+One loop around the stages plan, run and diagnose. Only runs with that option import this module.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from jaxsif.diagnose.reports import ReportFilter, find_start
+from jaxsif.errors import Cause, Fault, HostError, JaxsifError
+from jaxsif.history.ledger import (
+    Finding,
+    add_findings,
+    find_ledger,
+    find_suspects,
+    make_findings,
+    read_findings,
+)
+from jaxsif.history.run import Attempt
+from jaxsif.job.allocation import Allocation, take_counts, take_nodes
+from jaxsif.job.nodelist import expand
+from jaxsif.launch.coordinator import draw_coordinator, draw_name
+from jaxsif.launch.nodes import (
+    NO_ANSWER,
+    check_nodes,
+    choose_nodes,
+    is_listed,
+    job_over,
+    query_job,
+)
+from jaxsif.launch.pipeline import can_read_again
+from jaxsif.limits import read_number
+from jaxsif.plan.host import Host
+from jaxsif.plan.launcher import SRUN, Launcher
+from jaxsif.plan.plan import Plan, build
+from jaxsif.settings.options import RESTART, RunOptions
+from jaxsif.settings.read import Settings
+from jaxsif.text import printable
+
+USELESS = 93  # exit status: starting again is useless
+_ALSO_USELESS = (2, 125, 126, 127)  # a request, a host or a program that cannot work
+_FIRST_PAUSE, _MOST_PAUSE = 5.0, 60.0  # seconds before the next start; each is twice the last
+_POLL = 1.0  # seconds between two questions whether the job is still there
+# srun's options that choose nodes, as --max-restarts does, and those that hide the tasks' reports.
+_PLACES = ("--nodelist", "--nodefile", "--exclude", "--relative", "--no-kill")
+_HIDES = ("--output", "--error", "--pty")
+# Names of checkpoints: 40, step_40, ckpt-40.npz; and of those that are still being written.
+_OF_A_STEP = re.compile(r"(?i)step\D?(\d{1,18})|(\d{1,18})(?=(?:\.[a-z]\w*)?$)")
+_UNFINISHED = re.compile(r"(?i)^\.|tmp|temp|part|incomplete")
+_COMMITTED = "commit_success.txt"  # in Orbax's finished checkpoints, also where nothing is renamed
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Record(Protocol):
+    """What is kept of the run (`_History` in jaxsif/launch/pipeline.py)."""
+
+    steps: list[str]  # the random names of all starts so far
+    seen: ReportFilter  # the reports of the last one
+
+    def notify(self, line: str) -> None:
+        """Show the user a line, and keep it."""
+
+    def attempt(self, attempt: Attempt) -> None:
+        """Keep how an attempt ended."""
+
+
+# --- The request
+
+
+def set_spares_aside(settings: Settings, launcher: Launcher, host: Host) -> Host:
+    """Return this host with the nodes of the job that the first attempt uses, and the whole host
+    beside it; raise JaxsifError for a request that cannot be met.
+
+    The host is unchanged if the run does not start again: outside a job, unless the command line
+    asks for it, and with other launchers, which find_notes warns of.
+    """
+    options, job = settings.options, host.allocation
+    if not options.max_restarts:
+        _check_without(settings)
+        return host
+    if job is None and settings.is_on_command_line("max-restarts"):
+        what = "there is no job yet to start again in"
+        raise JaxsifError(what, "--max-restarts", "salloc --no-kill …, then jaxsif run")
+    if job is None or launcher.name != SRUN:
+        return host
+    _check_options(options, job)
+    names, segment = expand(job.nodelist), find_segment(options, host.environ)
+    size = _count_nodes(options, len(names), segment)
+    ledger = read_findings(find_ledger(job.job_id, host.environ))
+    chosen = choose_nodes(names, (), find_suspects(ledger, time.time()), size, segment)
+    return use_nodes(host, chosen)
+
+
+def _count_nodes(options: RunOptions, there: int, segment: int) -> int:
+    """Return the number of nodes for a run in a job of this many; raise JaxsifError."""
+    spares = options.spare_nodes or 0
+    size = options.nodes or there - spares
+    source = options.source("spare-nodes")
+    if not 0 < size <= there - spares:
+        what = f"{size} nodes and {spares} spare ones do not fit into the job's {there}"
+        raise JaxsifError(what, source, "ask for fewer, or for a larger job")
+    if size % segment or there % segment:
+        what = f"{size} of {there} nodes are not whole segments of {segment}"
+        raise JaxsifError(what, source, "keep whole segments as spares")
+    return size
+
+
+def _check_without(settings: Settings) -> None:
+    """Raise JaxsifError for an option that means nothing without --max-restarts."""
+    keys = (
+        "spare-nodes",
+        "checkpoints",
+        *(["on-hang"] if settings.options.on_hang == RESTART else []),
+    )
+    for key in filter(settings.is_on_command_line, keys):
+        raise JaxsifError(f"--{key} needs --max-restarts", f"--{key}", "add --max-restarts=N")
+
+
+def _check_options(options: RunOptions, job: Allocation) -> None:
+    """Raise JaxsifError for options, and a job, with which no run can start again."""
+    source = options.source("max-restarts")
+    if job.components:
+        what = "--max-restarts does not know heterogeneous jobs"
+        raise JaxsifError(what, source, "leave it out")
+    for argument in options.srun_arguments:
+        if argument.flag in _PLACES or argument.flag in _HIDES:
+            reason = "which chooses nodes" if argument.flag in _PLACES else "which needs reports"
+            raise JaxsifError(
+                f"{argument.flag} contradicts --max-restarts, {reason}", source, "leave one out"
+            )
+
+
+def find_segment(options: RunOptions, environ: Mapping[str, str]) -> int:
+    """Return the number of nodes that stay together; 1 unless the job has --segment."""
+    words = [argument.value for argument in options.srun_arguments if argument.flag == "--segment"]
+    return read_number([environ.get("SLURM_JOB_SEGMENT_SIZE", ""), *words][-1] or "") or 1
+
+
+def use_nodes(host: Host, names: Sequence[str]) -> Host:
+    """Return a host whose job has only these of its nodes, with the whole host beside it."""
+    whole = host.whole or host
+    assert whole.allocation
+    there = expand(whole.allocation.nodelist)
+    chosen = [there.index(name) for name in names]
+    gpus = None if whole.job_gpus is None else take_counts(whole.job_gpus, chosen)
+    job = take_nodes(whole.allocation, names)
+    return whole._replace(allocation=job, job_gpus=gpus, whole=whole)
+
+
+# --- The decision
+
+
+class Judge:
+    """Decides after each failure whether to start again."""
+
+    def __init__(self, options: RunOptions, step: int) -> None:
+        """`step` is that of the newest checkpoint, -1 if there is none."""
+        self._options = options
+        self._step = step
+        self._turns: tuple[int, ...] = ()  # the most iterations of an attempt
+        self._marks: set[tuple[str, ...]] = set()  # of failures since the last progress
+        self.failures = 0
+        self.is_useless = False  # to start again, for anybody
+
+    def refuse(self, cause: Cause, step: int) -> str:
+        """Return why not to start again after a failure, or '' to start again. `step` is that of
+        the newest checkpoint now.
+        """
+        self.failures += 1
+        self._note_progress(cause, step)
+        if cause.fault == Fault.OUTSIDE:
+            return "the run was ended from outside"
+        # Later, the same request has worked before.
+        if cause.fault == Fault.REQUEST and self.failures == 1:
+            self.is_useless = True
+            return "the request itself cannot work"
+        if cause.fault == Fault.HANG and self._options.on_hang != RESTART:
+            return "--on-hang=restart would start a hanging program again"
+        if cause.mark and cause.mark in self._marks:
+            self.is_useless = True
+            return "the same failure twice, without progress in between"
+        self._marks.add(cause.mark)
+        most = self._options.max_restarts or 0
+        return "" if self.failures <= most else f"that was start {most + 1} of {most + 1}"
+
+    def _note_progress(self, cause: Cause, step: int) -> None:
+        has_saved, went_on = step > self._step, cause.turns > self._turns
+        self._step = max(self._step, step)
+        self._turns = max(self._turns, cause.turns)
+        if has_saved if self._options.checkpoints else went_on:
+            self._marks.clear()
+
+
+def find_step(folder: str | None) -> int:
+    """Return the step of the newest complete checkpoint in a folder, -1 if there is none, or if the
+    folder cannot be read.
+    """
+    try:
+        names = [name for name in os.listdir(folder or "") if not _UNFINISHED.search(name)]
+    except OSError:
+        return -1
+    steps = {name: parse_step(name) for name in names}
+    # On a disk without renames, only this file shows which folders are complete.
+    marked = [
+        name for name in names if os.path.exists(os.path.join(folder or "", name, _COMMITTED))
+    ]
+    return max((steps[name] for name in marked or names), default=-1)
+
+
+def parse_step(name: str) -> int:
+    """Return the step in the name of a checkpoint, -1 for other names."""
+    found = _OF_A_STEP.search(name)
+    return int(found[1] or found[2]) if found else -1
+
+
+# --- The loop
+
+
+def run_again(plan: Plan, record: Record, run_once: Callable[[Plan], int]) -> int:
+    """Run a plan, again and again if need be; return the exit status, or raise JaxsifError.
+
+    A signal between two attempts ends the run with 128 + N.
+    """
+    with _raise_signals():
+        try:
+            return _Restarts(plan, record).run(run_once)
+        except _SignalledError as ended:
+            return 128 + ended.number
+
+
+class _SignalledError(Exception):
+    """A signal has ended the run while no task was running."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _raise_signals() -> Iterator[None]:
+    """Raise _SignalledError at a signal that ends us; while tasks run, they are told instead, also
+    of signals that are for programs only.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if number in _ENDING:
+            raise _SignalledError(number)
+
+    heard = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2)
+    wanted = [number for number in heard if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Restarts:
+    """All attempts of a run."""
+
+    def __init__(self, plan: Plan, record: Record) -> None:
+        assert plan.host.allocation
+        assert plan.host.whole
+        assert plan.host.whole.allocation
+        self._plan = plan
+        self._record = record
+        self._environ = plan.host.environ
+        self._job = plan.host.whole.allocation
+        self._names = expand(self._job.nodelist)
+        self._segment = find_segment(plan.options, self._environ)
+        self._size = plan.host.allocation.nodes
+        self._ledger = find_ledger(self._job.job_id, self._environ)
+        self._findings: list[Finding] = []  # also if they cannot be written
+        self._numbers: set[str] = set()  # Slurm's, of the steps so far
+        self._judge = Judge(plan.options, find_step(plan.options.checkpoints))
+
+    def run(self, run_once: Callable[[Plan], int]) -> int:
+        """Run all attempts; return the exit status, or raise JaxsifError."""
+        while True:
+            try:
+                return run_once(self._plan)
+            except JaxsifError as error:
+                self._take(error)
+                self._move(error)
+
+    def _take(self, error: JaxsifError) -> None:
+        """Keep the facts of a failure; raise it if the run does not start again."""
+        cause, judge = error.cause, self._judge
+        reason = judge.refuse(cause, find_step(self._plan.options.checkpoints))
+        # A request that never worked says nothing about nodes.
+        is_proof = cause.fault != Fault.REQUEST or not reason
+        if cause.evidence and is_proof and cause.fault != Fault.OUTSIDE:
+            self._suspect(cause.nodes, "run", cause.evidence)
+        if not reason and not can_read_again():
+            reason = "the first start may have read the standard input"
+        if not reason:
+            return
+        if judge.is_useless and error.exit_code not in _ALSO_USELESS:
+            error.exit_code = USELESS
+        if cause.fault != Fault.OUTSIDE:
+            self._record.notify(f"not starting again: {reason}")
+        raise error
+
+    def _move(self, error: JaxsifError) -> None:
+        """Wait, and make the plan of the next attempt; raise the failure if there can be none."""
+        pause = min(_FIRST_PAUSE * 2 ** (self._judge.failures - 1), _MOST_PAUSE)
+        place = f" ({error.where})" if error.where else ""
+        notify = self._record.notify
+        notify(f"start {self._judge.failures} failed: {error.what}{place}")
+        notify(f"starting again in {pause:.0f} s")
+        try:
+            self._wait(pause)
+            chosen, left_out = self._choose()
+        except HostError as trouble:
+            notify(f"not starting again: {trouble.what}")
+            raise error from trouble
+        self._record.attempt(
+            Attempt(time.time(), error.exit_code, error.what, error.where, left_out)
+        )
+        if not chosen:
+            notify(f"not starting again: {self._size} of {len(self._names)} nodes are needed")
+            error.hint = error.hint or "keep more nodes with --spare-nodes"
+            raise error
+        self._numbers.add(find_start(self._record.seen.reports).step)
+        overlaps = is_listed(self._numbers, self._job.job_id, self._environ)
+        self._plan = move_to_nodes(self._plan, chosen, overlaps)
+        notify(f"start {self._judge.failures + 1} on {','.join(chosen)}")
+
+    def _wait(self, seconds: float) -> None:
+        """Wait; raise HostError as soon as the job is over."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
+            known = query_job(self._job.job_id, self._environ)
+            if known and known.state != "RUNNING":
+                raise job_over(self._job.job_id)
+
+    def _choose(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the nodes of the next attempt, () if there are too few, and why others are not
+        among them.
+        """
+        suspects = find_suspects([*read_findings(self._ledger), *self._findings], time.time())
+        problems: dict[str, str] = {}
+        chosen: tuple[str, ...] = ()
+        for is_last in (False, True):  # suspect nodes only if there are too few others
+            asked = [name for name in self._names if (name in suspects) is is_last]
+            if asked and not chosen:
+                problems.update(self._check(asked))
+                unusable = [name for name in self._names if problems.get(name, NO_ANSWER)]
+                chosen = choose_nodes(self._names, unusable, suspects, self._size, self._segment)
+        return chosen, self._list_left_out({**problems, **suspects}, chosen)
+
+    def _list_left_out(self, reasons: Mapping[str, str], chosen: Sequence[str]) -> dict[str, str]:
+        """Return the nodes that are not chosen although they are no spares, each with the reason,
+        and show them.
+        """
+        unused = [name for name in self._names if name not in chosen]
+        left_out = {name: reasons[name] for name in unused if reasons.get(name)}
+        for node, why in left_out.items():
+            self._record.notify(printable(f"{node} is left out: {why}"))
+        return left_out
+
+    def _check(self, names: Sequence[str]) -> dict[str, str]:
+        """Check nodes, and suspect those that do not answer while others do."""
+        gpus = bool(self._plan.layout.gpus_per_node)
+        steps = self._record.steps
+        problems = check_nodes(self._job.job_id, names, steps, gpus, self._environ)
+        silent = [node for node, problem in problems.items() if problem == NO_ANSWER]
+        if len(silent) < len(problems):
+            self._suspect(silent, "check", NO_ANSWER)
+        return problems
+
+    def _suspect(self, nodes: Sequence[str], source: str, evidence: str) -> None:
+        """Record evidence against nodes."""
+        findings = make_findings(nodes, source, evidence)
+        if not findings:
+            return
+        try:
+            add_findings(self._ledger, findings)
+        except OSError as error:
+            self._findings += findings
+            reason = f"{error.strerror} ({self._ledger})"
+            self._record.notify(printable(f"warning: suspect nodes are not recorded: {reason}"))
+
+
+def move_to_nodes(plan: Plan, names: Sequence[str], overlaps: bool) -> Plan:
+    """Return the plan of the same step on these nodes of the job, on another port; `overlaps` says
+    that the last step is not gone.
+    """
+    host, options = use_nodes(plan.host, names), plan.options
+    assert host.allocation
+    host = host._replace(allocation=host.allocation._replace(overlaps=overlaps))
+    coordinator = draw_coordinator(options, plan.launcher)
+    nonces = (draw_name(), draw_name()) if plan.nonces else ()
+    parts = (options, plan.launcher, host, plan.container, coordinator)
+    return build(*parts, nonces, plan.credentials)
