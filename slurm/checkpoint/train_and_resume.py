@@ -53,14 +53,14 @@ def is_shared(folder):
 
 
 def init():
-    """The state before the first step."""
-    first, second = jax.random.split(jax.random.key(0))
+    """The state before the first step: parameters, moments, and the random key, as numbers."""
+    first, second, noise = jax.random.split(jax.random.key(0), 3)
     params = {
         "hidden": jax.random.normal(first, (64, 256)) / 8,
         "bias": jnp.zeros(256),
         "out": jax.random.normal(second, (256, 1)) / 16,
     }
-    return params, optimizer.init(params)
+    return params, optimizer.init(params), jax.random.key_data(noise)
 
 
 def loss(params, x, y):
@@ -69,10 +69,12 @@ def loss(params, x, y):
 
 def update(state, x, y):
     """A step of training: the next state, and the loss before it."""
-    params, moments = state
-    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    params, moments, key = state
+    key, now = jax.random.split(jax.random.wrap_key_data(key))
+    noise = jax.random.normal(now, x.shape) / 100  # the same on any number of devices
+    value, gradients = jax.value_and_grad(loss)(params, x + noise, y)
     changes, moments = optimizer.update(gradients, moments)
-    return (optax.apply_updates(params, changes), moments), value
+    return (optax.apply_updates(params, changes), moments, jax.random.key_data(key)), value
 
 
 def rows(step):
@@ -100,10 +102,10 @@ shardings = jax.tree.map(lambda leaf: leaf.sharding, wanted)
 train = jax.jit(update, out_shardings=(shardings, replicated))
 policy = ocp.training.preservation_policies.LatestN(3)
 with ocp.training.Checkpointer(args.folder.absolute(), preservation_policy=policy) as checkpointer:
-    if checkpointer.latest:
-        step, state = checkpointer.latest.step, checkpointer.load(checkpointer.latest, wanted)
-    else:
-        step, state = 0, jax.jit(init, out_shardings=shardings)()
+    # Process 0 decides: on a shared disk, others may not see the newest checkpoint yet.
+    newest = checkpointer.latest.step if checkpointer.latest else 0
+    step = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
+    state = checkpointer.load(step, wanted) if step else jax.jit(init, out_shardings=shardings)()
     say(f"{jax.process_count()} process(es), {jax.device_count()} device(s), from step {step}")
 
     while step < args.steps:

@@ -5,6 +5,7 @@ Process 0 prints the losses, what a step takes and computes, and the memory; wit
 
 import argparse
 import json
+import pathlib
 import resource
 import statistics
 import time
@@ -64,7 +65,7 @@ class Training:
 
     def step_seconds(self):
         """The median, without the first step, in which the processes connect."""
-        return statistics.median(self.seconds[1:])
+        return statistics.median(self.seconds[1:] or self.seconds)
 
 
 def report(training):
@@ -153,20 +154,39 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mode", choices=MODES, default="sharded", help="single: on one device of one process")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--checkpoints", type=pathlib.Path, help="a folder; the training resumes from the newest one")
+    parser.add_argument("--every", type=int, default=10, help="steps from one checkpoint to the next")
     options = parse_options(parser)
     if options.mode == "single" and jax.process_count() > 1:
         parser.error("--mode single: is for one process")  # the others would wait at the end, and then give up
+    if options.mode != "sharded" and options.checkpoints:
+        parser.error("--checkpoints: is for --mode sharded")
     training = Training(options)
-    for _ in range(options.steps):
+    if options.checkpoints:
+        train_with_checkpoints(training, options)
+    while len(training.losses) < options.steps:
         training.advance()
-    found = report(training)
+    found = report(training) if training.seconds else {"losses": training.losses}  # all steps were done before
     if jax.process_index() == 0:
-        print(json.dumps(found) if options.json else render(found))
+        print(json.dumps(found, default=str) if options.json else render(found))
+
+
+def train_with_checkpoints(training, options):
+    """Make all steps that the newest checkpoint lacks."""
+    from checkpoints import Checkpoints  # here: it needs Orbax
+
+    with Checkpoints(options.checkpoints, options.every) as checkpoints:
+        checkpoints.resume(training)
+        while len(training.losses) < options.steps:
+            training.advance()
+            checkpoints.save(training)
 
 
 def render(found):
     """Return the report as text."""
     losses = "\n".join(f"step {step}: loss {loss:.6f}" for step, loss in enumerate(found["losses"]))
+    if len(found) == 1:
+        return losses
     speed = found["flops_per_step"] / found["step_seconds"] / 1e9
     return f"""\
 {losses}
