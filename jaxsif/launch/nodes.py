@@ -83,13 +83,16 @@ def check_nodes(
     problems = _await_slurm(job, nodes, environ)
     waiting = [node for node in nodes if not problems[node]]
     deadline, silences = time.monotonic() + _PATIENCE, dict.fromkeys(nodes, 0)
+    parts = [Part(job, tuple(waiting))]
     while waiting:
-        answers = _inspect(Target(job, tuple(words), (Part(job, tuple(waiting)),), gpus), environ)
+        answers = _inspect(Target(job, tuple(words), tuple(parts), gpus), environ)
         gpus = gpus and bool(answers)  # a step may not get the job's GPUs in this way
         for node in waiting:
             problems[node] = judge_answer(answers.get(node))
             silences[node] += problems[node] == NO_ANSWER
         waiting = [node for node in waiting if problems[node] and silences[node] < _TRIES]
+        # One by one: srun ends a step of which it cannot start a task, as where slurmd is gone.
+        parts = [Part(job, (node,)) for node in waiting]
         if time.monotonic() > deadline:
             break
         time.sleep(_PAUSE if waiting else 0)
@@ -107,8 +110,8 @@ def _await_slurm(job: str, nodes: Sequence[str], environ: Mapping[str, str]) -> 
         if known and known.state != "RUNNING":
             raise job_over(job)
         if known and unfit is not None:
-            gone = dict.fromkeys(nodes, "no longer in the job")
-            return {**gone, **dict.fromkeys(known.nodes, ""), **unfit}
+            gone = dict.fromkeys(set(nodes).difference(known.nodes), "no longer in the job")
+            return {**dict.fromkeys(nodes, ""), **gone, **unfit}  # only of these nodes
         time.sleep(_PAUSE)
     what = f"Slurm does not say which nodes of job {job} are up"
     raise HostError(what, "squeue, sinfo", "`scontrol ping` shows the state of its controller")
