@@ -110,8 +110,8 @@ def _await_slurm(job: str, nodes: Sequence[str], environ: Mapping[str, str]) -> 
         if known and known.state != "RUNNING":
             raise job_over(job)
         if known and unfit is not None:
-            gone = dict.fromkeys(nodes, "no longer in the job")
-            return {**gone, **dict.fromkeys(known.nodes, ""), **unfit}
+            gone = dict.fromkeys(set(nodes).difference(known.nodes), "no longer in the job")
+            return {**dict.fromkeys(nodes, ""), **gone, **unfit}  # only of these nodes
         time.sleep(_PAUSE)
     what = f"Slurm does not say which nodes of job {job} are up"
     raise HostError(what, "squeue, sinfo", "`scontrol ping` shows the state of its controller")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jaxsif.launch.nodes import choose_nodes, find_unfit, judge_answer
+from jaxsif.launch import nodes as module
+from jaxsif.launch.nodes import SlurmJob, check_nodes, choose_nodes, find_unfit, judge_answer
 from jaxsif.watch.sample import Answer
 
 NAMES = ("node1", "node2", "node3", "node4")
@@ -57,3 +58,12 @@ def test_what_is_wrong_with_a_node(answer: Answer | None, problem: str) -> None:
 def test_the_nodes_of_the_next_start(unusable: str, suspects: str, size: int, segment: int, chosen: str) -> None:
     found = choose_nodes(NAMES, unusable.split(), suspects.split(), size, segment)
     assert found == tuple(chosen.split())
+
+
+def test_only_nodes_that_were_asked_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the job's other nodes nothing is known; one that Slurm has taken from the job is not asked."""
+    monkeypatch.setattr(module, "query_job", lambda *_: SlurmJob("RUNNING", ("node1", "node2")))
+    monkeypatch.setattr(module, "query_unfit", lambda *_: {})
+    monkeypatch.setattr(module, "_inspect", lambda *_: {"node1": Answer("node1", 0)})
+    found = check_nodes("12", ["node1", "node3"], ["0a1b"], False, {})
+    assert found == {"node1": "", "node3": "no longer in the job"}
