@@ -9,6 +9,7 @@ JaxsifError            2    a bad request: options, layout
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -17,6 +18,9 @@ from typing import NamedTuple
 from jaxsif.text import printable
 
 Notify = Callable[[str], None]  # prints a line for the user
+# Errors of a stream on a full disk or a lost terminal: a program continues, although its output is
+# lost.
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class Fault(Enum):

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import TextIO
 
+from jaxsif.errors import UNWRITABLE
 from jaxsif.text import align, printable
 
 _LOG_PERIOD = 5.0  # seconds between two lines of a log
@@ -30,9 +31,13 @@ Update = Callable[[int, "int | None"], None]  # bytes done, and in total, if kno
 
 
 def note(*lines: str) -> None:
-    """Print lines for the user, on standard error."""
-    for line in lines:
-        print(printable(f"jaxsif: {line}"), file=sys.stderr, flush=True)
+    """Print lines for the user, on standard error; do without them where its disk is full."""
+    try:
+        for line in lines:
+            print(printable(f"jaxsif: {line}"), file=sys.stderr, flush=True)
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
 
 
 def print_bytes(line: str) -> None:

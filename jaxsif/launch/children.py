@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from subprocess import TimeoutExpired
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import IO, NamedTuple, Optional
 
-from jaxsif.errors import HostError
+from jaxsif.errors import UNWRITABLE, HostError
 from jaxsif.process import Running, read_stat, start_process, start_silent
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -74,6 +74,7 @@ class Ended(NamedTuple):
     status: int  # of the first process that failed, 128 + N for signal N; 0 if all succeeded
     interrupted: int | None  # the number of the signal that ended us, if one did
     killed: bool = False  # the first process that failed was itself ended by a signal
+    unwritten: Mapping[int, str] = MappingProxyType({})  # descriptor -> why its output was lost
 
 
 class Hooks(NamedTuple):
@@ -106,7 +107,7 @@ def run(children: Sequence[Child], hooks: Hooks = NO_HOOKS) -> Ended:
         for number, handler in previous.items():
             signal.signal(number, handler)
     interruption = running.signalled if running.signalled in _ENDING else None
-    return Ended(running.status, interruption, running.killed)
+    return Ended(running.status, interruption, running.killed, running.unwritten)
 
 
 class _Started(NamedTuple):
@@ -136,6 +137,7 @@ class _Run:
         self.status = 0
         self.killed = False
         self.signalled: int | None = None
+        self.unwritten: dict[int, str] = {}
         self._started: list[_Started] = []
         self._living: list[_Started] = []
         self._selector = selectors.DefaultSelector()
@@ -243,7 +245,12 @@ class _Run:
         for key, _ in ready:
             to, show = key.data
             data = os.read(key.fd, 65536)
-            _write(to, show(data))
+            try:
+                _write(to, show(data))
+            except OSError as error:
+                if error.errno not in UNWRITABLE:
+                    raise
+                self.unwritten[to] = error.strerror or ""
             most = max(most, len(data))
             if not data:
                 self._selector.unregister(key.fileobj)

@@ -389,7 +389,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
     from jaxsif.diagnose.culprit import find_failure
     from jaxsif.diagnose.starts import name_unstarted
 
-    (status, interrupted, killed), seen, rewritten, failure = outcome
+    (status, interrupted, killed, unwritten), seen, rewritten, failure = outcome
     reports = seen.reports
     end = facts.End(
         status,
@@ -402,6 +402,9 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
     )
     failure = failure or find_failure(end, reports, seen.errors, seen.barriers)
     remarks = [facts.render_cache(reports), facts.render_missing(reports)] if verbose else []
+    for descriptor, reason in unwritten.items():
+        stream = "output" if descriptor == 1 else "error"
+        remarks.append(f"warning: not all of standard {stream} could be written: {reason}")
     if interrupted and not failure:
         remarks.append(facts.render_places(reports))
     elif not failure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -68,3 +69,20 @@ def test_lines_of_several_tasks_stay_whole(cluster: Cluster) -> None:
     cut = [line for line in lines if "task" in line and not re.fullmatch(r"task \d line \d{6} x*\.", line)]
     assert cut == []
     assert found == dict.fromkeys(wanted, 1)
+
+
+@pytest.mark.parametrize("way", [(), ("--launcher=local", "--gpus-per-node=0")], ids=["srun", "local"])
+def test_a_full_disk_under_the_output_ends_no_run(cluster: Cluster, folder: str, way: tuple[str, ...]) -> None:
+    """What the program prints is lost, as with a bare srun, but not the program, its status, or the reason."""
+    text = "import sys\nfor n in range(3): print('lost', n, file=sys.stderr, flush=True)\nopen('done', 'w')\n"
+    for status in (0, 3):
+        cluster.write(f"{folder}/warn.py", f"{text}sys.exit({status})\n")
+        run = jaxsif_run(*way, "--", "python", "warn.py")
+        done = cluster.run(f"cd {folder} && rm -f done; {run} 2>/dev/full; status=$?; [ -e done ] && exit $status")
+        assert done.returncode == status, done.stderr
+        shown = cluster.check("module load jax/sif && jaxsif history show --json")
+        assert json.loads(shown)["status"] == status, shown
+    lost = cluster.run(f"cd {folder} && {jaxsif_run(*way, '--label', '--', 'python', '-c', 'print(1)')} >/dev/full")
+    if way:  # else srun itself writes there, and says nothing
+        assert "jaxsif: warning: not all of standard output could be written: No space left" in lost.stderr
+    assert lost.returncode == 0, lost.stderr
