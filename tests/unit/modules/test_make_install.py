@@ -51,6 +51,13 @@ def test_python_that_no_first_line_of_a_script_can_name(tmp_path: Path, python: 
     assert not prefix.exists()
 
 
+@pytest.mark.parametrize("default", ["0", "no", "true"])
+def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
+    error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, default)
+    assert error == f"install: error: DEFAULT is neither 1 nor empty: {default}"
+    assert hint == "  try:  make install DEFAULT=1"
+
+
 def test_another_install_is_not_disturbed(clone: Path, tmp_path: Path) -> None:
     half_made = tmp_path / "sw/jaxsif/.0.1.0.new/bin"
     half_made.mkdir(parents=True)
