@@ -51,6 +51,25 @@ def test_python_that_no_first_line_of_a_script_can_name(tmp_path: Path, python: 
     assert not prefix.exists()
 
 
+@pytest.mark.parametrize(
+    ("prefix", "error"),
+    [
+        ("", "PREFIX is empty"),
+        ("s w's", "PREFIX is not an absolute path: s w's"),
+        ("$$HOME;exit 7", "PREFIX is not an absolute path: $HOME;exit 7"),  # $$ is make's $
+    ],
+)
+def test_make_passes_each_word_on(prefix: str, error: str) -> None:
+    recipe = subprocess.run(
+        ["make", "--no-print-directory", "install", f"PREFIX={prefix}", "--assume-old=build/venv/.ready"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert recipe.stderr.splitlines()[0] == f"install: error: {error}"
+
+
 @pytest.mark.parametrize("default", ["0", "no", "true"])
 def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
     error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, default)
@@ -77,7 +96,7 @@ def test_what_earlier_installs_have_left_is_removed(clone: Path, tmp_path: Path)
     (sw / "jaxsif/images").mkdir()
     (sw / "jaxsif/images/.jax-0.9-cpu.sif.new").touch()
     done = subprocess.run(
-        [clone / "modulefiles/install", str(sw), "cpu", sys.executable], capture_output=True, text=True, check=True
+        [clone / "modulefiles/install", f"{sw}/", "cpu", sys.executable], capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith(f"module use {sw}/modulefiles && module load jax/1.0-cpu-sif\n")
     assert {path.name for path in (sw / "jaxsif").iterdir() if not path.name[0].isdigit()} == {".lock", "images"}
